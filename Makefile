@@ -1,0 +1,38 @@
+# `make demo` and `make test` are all a fresh machine needs: both make .venv themselves and need no root.
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+DEMO := build/demo
+FULL ?=
+
+.PHONY: demo test check format install clean
+
+demo: $(READY)
+	@mkdir -p $(DEMO)
+	$(BIN)/mvindex ingest examples/squad/passages.tsv --index $(DEMO)/squad.mvx
+	$(BIN)/mvindex query --queries examples/squad/one_passage_three_views.tsv --index $(DEMO)/squad.mvx --top-k 1 --explain
+
+test: $(READY)
+	FULL=$(FULL) $(BIN)/python -m pytest
+
+check: $(READY)
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+format: $(READY)
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+install: $(READY)
+
+$(READY): pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --upgrade pip
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[all,dev]'
+	@touch $(READY)
+
+clean:
+	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache

@@ -1,0 +1,70 @@
+"""Ingest speed as a share of the bare encoder's, on the same documents, in one run.
+
+    python bench/ingest.py --corpus passages.tsv [--limit 1024] [--repeats 3] [--json]
+
+`forward` is the model's forward pass alone over the very token batches that the ingest makes (tokenised before the
+clock starts); `encode` is the encoder as the ingest calls it (sentences, tokens, forward, pooling); `ingest` is all
+of it: reading the file, duplicates, hashes, encoding, fp16, fsync, catalog. Alternated; medians of wall seconds.
+"""
+
+import argparse
+import json
+import statistics
+import tempfile
+import time
+from itertools import islice
+from pathlib import Path
+
+import mvindex
+from mvindex.corpus import read_documents
+from mvindex.encoder import load_encoder
+from mvindex.ingest import Entry, read_chunks
+
+
+def timed(call):
+    begin = time.perf_counter()
+    call()
+    return time.perf_counter() - begin
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--corpus", required=True)
+    parser.add_argument("--limit", type=int, default=1024)
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--json", action="store_true")
+    options = parser.parse_args()
+    encoder = load_encoder("minilm")
+    documents = list(islice(read_documents(options.corpus), options.limit))
+    chunks = [[entry.document for entry in chunk] for chunk in read_chunks(Entry("", item) for item in documents)]
+    prepared = [encoder.prepare(chunk) for chunk in chunks]
+    with tempfile.TemporaryDirectory() as folder:
+        runs = iter(range(1_000_000))
+
+        def ingest():
+            with mvindex.create(Path(folder) / f"{next(runs)}.mvx", encoder=encoder) as index:
+                index.add(islice(read_documents(options.corpus), options.limit))
+
+        calls = {
+            "forward": lambda: [encoder.forward_only(batches) for batches in prepared],
+            "encode": lambda: [encoder.encode_documents(chunk) for chunk in chunks],
+            "ingest": ingest,
+        }
+        times = {name: [] for name in calls}
+        for repeat in range(options.repeats + 1):
+            for name, call in calls.items():
+                seconds = timed(call)
+                if repeat:
+                    times[name].append(seconds)
+    medians = {name: statistics.median(values) for name, values in times.items()}
+    row = {
+        "documents": len(documents),
+        **{f"{name}_per_s": round(len(documents) / value, 1) for name, value in medians.items()},
+        "ingest_share_of_encode": round(medians["encode"] / medians["ingest"], 3),
+        "ingest_share_of_forward": round(medians["forward"] / medians["ingest"], 3),
+    }
+    print(json.dumps(row) if options.json else "\n".join(f"{name:26s} {value}" for name, value in row.items()))
+
+
+if __name__ == "__main__":
+    main()

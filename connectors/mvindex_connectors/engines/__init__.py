@@ -1,0 +1,1 @@
+"""Vector libraries and servers as mvindex engines, one file each."""

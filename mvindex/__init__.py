@@ -1,0 +1,56 @@
+"""mvindex: multi-view dense retrieval. A document has several vectors; a search gives k distinct documents.
+
+import mvindex
+
+with mvindex.create("corpus.mvx", encoder="minilm") as index:
+    index.add([mvindex.Document("1", "The oil crisis began in 1973. It ended in March 1974.")])
+    print(index.search("when did the oil crisis end?", top_k=1).hits[0].snippet)
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from mvindex.errors import MvindexError
+from mvindex.records import Document, Hit, SearchResult, Views
+
+if TYPE_CHECKING:
+    from mvindex.encoder import CallableEncoder, load_encoder
+    from mvindex.index import Index, create
+    from mvindex.index import open_index as open
+
+__version__ = "0.1.0"
+__all__ = [
+    "CallableEncoder",
+    "Document",
+    "Hit",
+    "Index",
+    "MvindexError",
+    "SearchResult",
+    "Views",
+    "create",
+    "load_encoder",
+    "open",
+]
+
+# Loaded on first use, so that `import mvindex` costs little.
+_LATE = {
+    "CallableEncoder": ("mvindex.encoder", "CallableEncoder"),
+    "Index": ("mvindex.index", "Index"),
+    "create": ("mvindex.index", "create"),
+    "load_encoder": ("mvindex.encoder", "load_encoder"),
+    "open": ("mvindex.index", "open_index"),
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LATE:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
+
+    module, attribute = _LATE[name]
+    return getattr(import_module(module), attribute)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -1,0 +1,99 @@
+"""Engines on disk: built under a new name, checksummed, swapped in by one transaction. All derived, never the truth."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from threading import Lock
+from typing import Any
+
+from mvindex import engines
+from mvindex.engines.base import Kind, RankingEngine
+from mvindex.errors import ConfigError, DamagedIndex, StaleReader, StoreError
+from mvindex.store.embedded import EmbeddedStore
+from mvindex.store.segments import file_checksum, fsync_directory
+from mvindex.store.snapshot import Snapshot
+
+
+def build_engine(store: EmbeddedStore, kind: Kind) -> None:
+    """Nothing; searches of later snapshots use an engine of this kind, over all documents there are now.
+
+    Readers go on with what they have. Takes the writer lock.
+    """
+    with store.writing():
+        record = None if kind is Kind.EXACT else _build(store.snapshot, kind)
+        store.change_settings(engine=record)
+        _remove_others(store.directory, record["directory"] if record else None)
+
+
+class EngineCache:
+    """The engine of the latest snapshot asked for, loaded and checked once. Thread-safe."""
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._loaded: tuple[str, RankingEngine] | None = None
+
+    def open(self, snapshot: Snapshot) -> RankingEngine | None:
+        """The active engine of the snapshot; None for kind exact.
+
+        DamagedIndex when a file does not match its checksum, StaleReader when the engine was built again since.
+        """
+        record = snapshot.settings["engine"]
+        if record is None:
+            return None
+        with self._lock:
+            if self._loaded is None or self._loaded[0] != record["directory"]:
+                self._loaded = (record["directory"], _open(snapshot.directory / record["directory"], record))
+            return self._loaded[1]
+
+
+def _build(snapshot: Snapshot, kind: Kind) -> dict[str, Any]:
+    """The setting that names a newly built engine, whose files are on disk for good."""
+    if snapshot.num_documents == 0:
+        raise ConfigError(f"{snapshot.directory}: the index is empty; ingest documents before building {kind.value!r}")
+    name = f"engine-{kind.value}-{snapshot.settings['version'] + 1:06d}"
+    directory = snapshot.directory / name
+    try:
+        shutil.rmtree(directory, ignore_errors=True)
+        directory.mkdir()
+        settings = engines.find_factory(kind).build(kind, snapshot, directory)
+        checksums = {file.name: _sealed(file) for file in sorted(directory.iterdir())}
+        fsync_directory(directory)
+        fsync_directory(snapshot.directory)
+    except OSError as err:
+        shutil.rmtree(directory, ignore_errors=True)
+        raise StoreError(f"{directory}: cannot build: {err.strerror or err}") from err
+    covered = {"built_rows": snapshot.num_rows}
+    return {
+        "kind": kind.value,
+        "directory": name,
+        "checksums": checksums,
+        **covered,
+        "settings": {**settings, **covered},
+    }
+
+
+def _open(directory: Path, record: Mapping[str, Any]) -> RankingEngine:
+    for name, checksum in record["checksums"].items():
+        if not (directory / name).is_file():
+            raise StaleReader(f"{directory / name} is gone: the engine was built again; open the index again")
+        if file_checksum(directory / name) != checksum:
+            raise DamagedIndex(f"{directory / name} does not match its checksum; `mvindex build` makes it again")
+    kind = Kind(record["kind"])
+    return engines.find_factory(kind).open(kind, directory, record["settings"])
+
+
+def _sealed(file: Path) -> str:
+    """The checksum of a file that is on disk for good."""
+    with open(file, "rb+") as handle:
+        os.fsync(handle.fileno())
+    return file_checksum(file)
+
+
+def _remove_others(path: Path, kept: str | None) -> None:
+    """Nothing; engine directories that no setting names are gone."""
+    for directory in path.glob("engine-*"):
+        if directory.name != kept:
+            shutil.rmtree(directory, ignore_errors=True)

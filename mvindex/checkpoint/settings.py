@@ -1,0 +1,175 @@
+"""The settings of an encoder, and mvindex.json, the file in which a checkpoint keeps them."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+from typing import Any
+
+from mvindex.errors import CheckpointError, ConfigError
+
+FORMAT_VERSION = 1
+FILE_NAME = "mvindex.json"
+
+
+class Family(Enum):
+    """How a document becomes views."""
+
+    SNIPPETS = "snippets"
+    SINGLE = "single"
+
+
+class Pooling(Enum):
+    """How the token states of a whole text become one vector."""
+
+    MEAN = "mean"
+    CLS = "cls"
+
+
+class Similarity(Enum):
+    """What the vectors were trained for."""
+
+    COSINE = "cosine"
+    DOT = "dot"
+
+
+DEFAULT_MAX_VIEWS = {Family.SNIPPETS: 8, Family.SINGLE: 1}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """What an encoder makes of its weights. Lengths are tokens of one window, special tokens included.
+
+    temperature: of DRPQ scoring; it changes scores, not vectors. Raises ConfigError when a value is out of range.
+    """
+
+    family: Family = Family.SNIPPETS
+    max_views: int = 8
+    pooling: Pooling = Pooling.MEAN
+    normalise: bool = True
+    similarity: Similarity = Similarity.COSINE
+    temperature: float = 1.0
+    document_length: int
+    query_length: int
+    document_prompt: str = ""
+    query_prompt: str = ""
+
+    def __post_init__(self) -> None:
+        for name in ("max_views", "document_length", "query_length"):
+            _check_positive(name, getattr(self, name))
+        if self.family is Family.SINGLE and self.max_views != 1:
+            raise ConfigError(f"max_views is {self.max_views}; the family 'single' makes exactly 1")
+        if self.similarity is Similarity.COSINE and not self.normalise:
+            raise ConfigError("similarity 'cosine' needs normalise true; without it the similarity is 'dot'")
+        if not (math.isfinite(self.temperature) and self.temperature > 0):
+            raise ConfigError(f"temperature is {self.temperature}; wanted a number above 0")
+
+
+def parse_family(name: str) -> Family:
+    """The family of that name; ConfigError lists the known ones."""
+    try:
+        return Family(name)
+    except ValueError:
+        raise ConfigError(f"family is {name!r}; wanted one of {_names(Family)}") from None
+
+
+def read_settings(folder: Path) -> dict[str, Any]:
+    """What mvindex.json of the folder sets, as arguments of Settings; empty when there is none.
+
+    Raises CheckpointError for an unknown key, a wrong type or a newer format.
+    """
+    path = folder / FILE_NAME
+    if not path.exists():
+        return {}
+    content = read_json_object(path)
+    version = content.pop("format_version", None)
+    if version != FORMAT_VERSION:
+        raise CheckpointError(f"{path}: format_version is {version!r}; this version of mvindex reads {FORMAT_VERSION}")
+    return _parse_group(content, _KEYS, str(path))
+
+
+def write_settings(folder: Path, settings: Settings) -> None:
+    """Nothing; mvindex.json of the folder holds the settings afterwards."""
+    content = {
+        "format_version": FORMAT_VERSION,
+        "family": settings.family.value,
+        "max_views": settings.max_views,
+        "pooling": settings.pooling.value,
+        "normalise": settings.normalise,
+        "similarity": settings.similarity.value,
+        "temperature": settings.temperature,
+        "lengths": {"document": settings.document_length, "query": settings.query_length},
+        "prompts": {"document": settings.document_prompt, "query": settings.query_prompt},
+    }
+    (folder / FILE_NAME).write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+def read_json(path: Path) -> Any:
+    """The JSON value that the file holds; CheckpointError names the file otherwise."""
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except OSError as err:
+        raise CheckpointError(f"{path}: cannot be read: {err.strerror or err}") from err
+    except (ValueError, RecursionError) as err:
+        raise CheckpointError(f"{path}: is not JSON: {err}") from err
+
+
+def read_json_object(path: Path) -> dict[str, Any]:
+    """The JSON object that the file holds; CheckpointError names the file otherwise."""
+    value = read_json(path)
+    if not isinstance(value, dict):
+        raise CheckpointError(f"{path}: holds a JSON {type(value).__name__}; wanted an object")
+    return value
+
+
+# Key in the file -> (argument of Settings, type); a nested table is a group of keys.
+_KEYS: Mapping[str, Any] = {
+    "family": ("family", Family),
+    "max_views": ("max_views", int),
+    "pooling": ("pooling", Pooling),
+    "normalise": ("normalise", bool),
+    "similarity": ("similarity", Similarity),
+    "temperature": ("temperature", float),
+    "lengths": {"document": ("document_length", int), "query": ("query_length", int)},
+    "prompts": {"document": ("document_prompt", str), "query": ("query_prompt", str)},
+}
+
+
+def _parse_group(content: object, keys: Mapping[str, Any], place: str) -> dict[str, Any]:
+    if not isinstance(content, dict):
+        raise CheckpointError(f"{place} is a {type(content).__name__}; wanted an object")
+    parsed: dict[str, Any] = {}
+    for key, value in content.items():
+        if key not in keys:
+            raise CheckpointError(f"{place}: unknown key {key!r}; known are {', '.join(map(repr, keys))}")
+        if isinstance(keys[key], Mapping):
+            parsed |= _parse_group(value, keys[key], f"{place}: {key!r}")
+        else:
+            name, kind = keys[key]
+            parsed[name] = _parse_value(value, kind, f"{place}: {key!r}")
+    return parsed
+
+
+def _parse_value(value: object, kind: type, place: str) -> Any:
+    if issubclass(kind, Enum):
+        if value not in [member.value for member in kind]:
+            raise CheckpointError(f"{place} is {value!r}; wanted one of {_names(kind)}")
+        return kind(value)
+    if kind is float and isinstance(value, int) and not isinstance(value, bool):
+        return float(value)
+    if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
+        raise CheckpointError(f"{place} is {value!r}; wanted {kind.__name__}")
+    return value
+
+
+def _names(kind: type[Enum]) -> str:
+    return ", ".join(repr(member.value) for member in kind)
+
+
+def _check_positive(name: str, value: object) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise ConfigError(f"{name} is {value!r}; wanted a whole number from 1 on")

@@ -1,0 +1,165 @@
+"""One input, open: its stored bytes counted, its content decompressed as a stream."""
+
+from __future__ import annotations
+
+import io
+import sys
+import zlib
+from collections.abc import Callable, Iterator
+from typing import BinaryIO, Protocol, cast
+
+from mvindex.corpus.paths import STDIN, total_bytes
+from mvindex.errors import CorpusError
+
+GZIP_MAGIC = b"\x1f\x8b"
+ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
+PARQUET_MAGIC = b"PAR1"
+_BLOCK_BYTES = 256 * 1024
+# A zstd block of 4 bytes can stand for 128 KiB, so 2 KiB of input give at most 64 MiB at once, and gzip far less.
+# Larger pieces would let a small hostile or very uniform file fill the memory.
+_PIECE_BYTES = 2048
+_HEAD_BYTES = 8
+
+
+class _Decoder(Protocol):
+    """What zlib and zstandard give for one member (gzip) or frame (zstd)."""
+
+    @property
+    def eof(self) -> bool: ...
+    @property
+    def unused_data(self) -> bytes: ...
+    def decompress(self, data: bytes, /) -> bytes: ...
+
+
+class Input:
+    """One open file or stdin. bytes_read counts what was read of it as stored, so compressed where it is."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self.name = "stdin" if path == STDIN else path
+        self.bytes_read = 0
+        self.size_bytes = total_bytes([path])
+        self._is_ours = path != STDIN
+        try:
+            self.file = cast(BinaryIO, open(path, "rb", buffering=0)) if self._is_ours else sys.stdin.buffer
+        except OSError as err:
+            raise CorpusError(f"{self.name}: cannot be opened: {err.strerror}") from err
+        try:
+            self._head = self._read_head()
+        except OSError as err:
+            self.close()
+            raise CorpusError(f"{self.name}: cannot be read: {err.strerror}") from err
+
+    @property
+    def is_parquet(self) -> bool:
+        """True when the first bytes are those of a Parquet file."""
+        # An id may be "PAR1" too, but then a tab or a printable character follows.
+        return self._head.startswith(PARQUET_MAGIC) and self._head[4:5] < b" " and self._head[4:5] != b"\t"
+
+    def stream(self) -> io.BufferedReader:
+        """The content, decompressed. Reading it raises OSError or EOFError where the stored bytes are damaged."""
+        return io.BufferedReader(_PieceStream(self._content()), _BLOCK_BYTES)
+
+    def close(self) -> None:
+        """Close the file; stdin is left open, since it is not ours."""
+        if self._is_ours:
+            self.file.close()
+
+    def _content(self) -> Iterator[bytes]:
+        # Told by the first bytes and not by the name, which is often wrong after a download.
+        if self._head.startswith(GZIP_MAGIC):
+            return _decompress(self._stored(), "gzip", _gzip_decoder)
+        if _is_zstd(self._head):
+            return _decompress(self._stored(), "zstd", _zstd_decoder)
+        return self._stored()
+
+    def _stored(self) -> Iterator[bytes]:
+        yield self._head
+        while block := self._read(_BLOCK_BYTES):
+            yield block
+
+    def _read_head(self) -> bytes:
+        head = b""
+        while len(head) < _HEAD_BYTES and (more := self._read(_HEAD_BYTES - len(head))):
+            head += more
+        return head
+
+    def _read(self, num_bytes: int) -> bytes:
+        # read1 gives what a pipe holds now; read would wait for all of num_bytes.
+        read = getattr(self.file, "read1", self.file.read)
+        block = cast(bytes, read(num_bytes))
+        self.bytes_read += len(block)
+        return block
+
+
+class _PieceStream(io.RawIOBase):
+    """A readable stream over an iterator of bytes."""
+
+    def __init__(self, pieces: Iterator[bytes]) -> None:
+        self._pieces = pieces
+        self._piece = memoryview(b"")
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: object) -> int:
+        view = memoryview(cast(bytearray, buffer))
+        while not self._piece:
+            piece = next(self._pieces, None)
+            if piece is None:
+                return 0
+            self._piece = memoryview(piece)
+        size = min(len(view), len(self._piece))
+        view[:size] = self._piece[:size]
+        self._piece = self._piece[size:]
+        return size
+
+
+def _decompress(stored: Iterator[bytes], codec: str, new_decoder: Callable[[], _Decoder]) -> Iterator[bytes]:
+    """The content of one member or frame after another.
+
+    Raises OSError where the bytes are damaged, EOFError where the last member has no end.
+    """
+    decoder: _Decoder | None = None
+    done_bytes = 0
+    for piece in _cut(stored):
+        rest = piece if decoder or not done_bytes else piece.lstrip(b"\0")  # tape blocks pad gzip with zeros
+        while rest:
+            decoder = decoder or new_decoder()
+            try:
+                yield decoder.decompress(rest)
+            except _decoder_errors() as err:
+                raise OSError(f"{codec} data is damaged near byte {done_bytes}: {err}") from err
+            rest = b""
+            if decoder.eof:
+                rest, decoder = decoder.unused_data.lstrip(b"\0"), None
+        done_bytes += len(piece)
+    if decoder:
+        raise EOFError(f"{codec} data is cut short after byte {done_bytes}; copy or download the file again")
+
+
+def _cut(blocks: Iterator[bytes]) -> Iterator[bytes]:
+    for block in blocks:
+        for begin in range(0, len(block), _PIECE_BYTES):
+            yield block[begin : begin + _PIECE_BYTES]
+
+
+def _is_zstd(head: bytes) -> bool:
+    # pzstd and seekable zstd begin with a frame to be skipped, whose magic is 0x184D2A50 to 0x184D2A5F.
+    return head.startswith(ZSTD_MAGIC) or (head[1:4] == b"\x2a\x4d\x18" and head[0] >> 4 == 5)
+
+
+def _gzip_decoder() -> _Decoder:
+    return zlib.decompressobj(wbits=31)
+
+
+def _zstd_decoder() -> _Decoder:
+    import zstandard
+
+    return zstandard.ZstdDecompressor().decompressobj()
+
+
+def _decoder_errors() -> tuple[type[Exception], ...]:
+    import zstandard
+
+    return (zlib.error, zstandard.ZstdError)

@@ -1,0 +1,78 @@
+"""The files that a list of names and patterns stands for."""
+
+from __future__ import annotations
+
+import glob
+import os
+import stat
+from collections.abc import Iterable, Sequence
+from typing import TypeAlias
+
+from mvindex.errors import CorpusError
+
+STDIN = "-"
+Path: TypeAlias = "str | os.PathLike[str]"
+Paths: TypeAlias = "Path | Sequence[Path]"
+
+
+def expand_paths(names: Paths) -> list[str]:
+    """The input files in the order given, each checked to be there and readable; "-" stands for stdin.
+
+    A name that does not exist is taken as a pattern (`**` goes into folders), whose matches come sorted.
+    """
+    given = [names] if isinstance(names, str | os.PathLike) else names
+    paths = [path for name in given for path in _expand(os.fspath(name))]
+    if not paths:
+        raise CorpusError("no input file is given; name at least one, or - for stdin")
+    _refuse_repeats(paths)
+    return paths
+
+
+def total_bytes(paths: Iterable[str]) -> int | None:
+    """Bytes of all files as they lie on disk, None when one of them (stdin, a pipe) does not know its size."""
+    sizes = [_size_bytes(path) for path in paths]
+    known = [size for size in sizes if size is not None]
+    return sum(known) if len(known) == len(sizes) else None
+
+
+def _expand(name: str) -> list[str]:
+    if name == STDIN:
+        return [name]
+    # A file that exists wins, so that a name with [brackets] can be read.
+    if os.path.exists(name):
+        return [_readable(name)]
+    if not glob.has_magic(name):
+        raise CorpusError(f"{name}: no such file")
+    matches = [path for path in sorted(glob.glob(name, recursive=True)) if not os.path.isdir(path)]
+    if not matches:
+        raise CorpusError(f"{name}: no file matches this pattern")
+    return [_readable(path) for path in matches]
+
+
+def _readable(path: str) -> str:
+    if os.path.isdir(path):
+        raise CorpusError(f"{path}: is a directory; name the files in it, for example {os.path.join(path, '*.jsonl')}")
+    if not os.path.exists(path):
+        raise CorpusError(f"{path}: is a link to a file that is not there")
+    if not os.access(path, os.R_OK):
+        raise CorpusError(f"{path}: cannot be read: permission denied")
+    return path
+
+
+def _refuse_repeats(paths: list[str]) -> None:
+    seen: dict[str, str] = {}
+    for path in paths:
+        real = path if path == STDIN else os.path.realpath(path)
+        if real in seen:
+            raise CorpusError(f"{path}: is given twice (first as {seen[real]}); its ids would be duplicates")
+        seen[real] = path
+
+
+def _size_bytes(path: str) -> int | None:
+    if path == STDIN:
+        return None
+    try:
+        status = os.stat(path)
+    except (OSError, ValueError) as err:  # ValueError: a name with NUL in it
+        raise CorpusError(f"{path}: cannot be read: {getattr(err, 'strerror', None) or err}") from err
+    return status.st_size if stat.S_ISREG(status.st_mode) else None

@@ -1,0 +1,134 @@
+"""Rejected rows, kept in files that can be mended and read again."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from types import TracebackType
+from typing import BinaryIO, TypeAlias
+
+from mvindex.corpus.options import CorpusFormat
+from mvindex.corpus.rows import Reject, Source
+from mvindex.errors import CorpusError
+
+_Key: TypeAlias = tuple[CorpusFormat, bytes | None, str, str, str | None]
+_TSV_FORMATS = (CorpusFormat.DPR, CorpusFormat.MSMARCO)
+
+
+class RejectsWriter:
+    """Writes rejects to STEM.rejects.tsv or .jsonl, and why to STEM.rejects.reasons.jsonl.
+
+    The rows stand as they stood, uncompressed, below their header (Parquet rows as JSON), so that the file can be
+    mended and read with the same options; give its format, since bad rows may not show it. Files come into being
+    with the first reject that needs them, one per format, header and fields; none is overwritten: a number is added.
+    """
+
+    def __init__(self, stem: str | os.PathLike[str]) -> None:
+        self.count = 0
+        self._stem = os.fspath(stem)
+        self._files: dict[_Key, _RejectsFile] = {}
+        self._reasons: BinaryIO | None = None
+
+    @property
+    def paths(self) -> list[Path]:
+        """The files of rows written so far; the reasons are not among them."""
+        return list(self.formats)
+
+    @property
+    def formats(self) -> dict[Path, CorpusFormat]:
+        """The files of rows written so far, each with the format to give when it is read again."""
+        return {Path(file.path): key[0] for key, file in self._files.items()}
+
+    @property
+    def reasons_path(self) -> Path | None:
+        """The file of reasons, one {path, line, reason} a reject; None while there is none."""
+        return Path(self._reasons.name) if self._reasons else None
+
+    def __enter__(self) -> RejectsWriter:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, err: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
+
+    def write(self, reject: Reject, source: Source) -> None:
+        """Keep one reject of this source. Raises CorpusError when a file cannot be written."""
+        try:
+            self._rows_file(source).write(reject)
+            self._write_reason(reject)
+        except OSError as err:
+            raise CorpusError(f"{self._stem}: the rejects cannot be written: {err}") from err
+        self.count += 1
+
+    def flush(self) -> None:
+        """Bring what was written to the disk."""
+        for file in self._open_files():
+            file.flush()
+            os.fsync(file.fileno())
+
+    def close(self) -> None:
+        """Close all files; those that were written stay."""
+        for file in self._open_files():
+            file.close()
+
+    def _open_files(self) -> list[BinaryIO]:
+        return [file.file for file in self._files.values()] + ([self._reasons] if self._reasons else [])
+
+    def _rows_file(self, source: Source) -> _RejectsFile:
+        key = (_written_format(source), source.header, source.id_field, source.text_field, source.title_field)
+        if key not in self._files:
+            suffix = ".tsv" if source.format in _TSV_FORMATS else ".jsonl"
+            self._files[key] = _RejectsFile(_create(f"{self._stem}.rejects", suffix), source.header)
+        return self._files[key]
+
+    def _write_reason(self, reject: Reject) -> None:
+        self._reasons = self._reasons or _create(f"{self._stem}.rejects", ".reasons.jsonl")
+        entry = {"path": reject.place.path, "line": reject.place.line, "reason": reject.reason}
+        # A file name may hold bytes that are not UTF-8; they are written as the escapes \udcXX.
+        self._reasons.write((json.dumps(entry, ensure_ascii=False) + "\n").encode(errors="backslashreplace"))
+
+
+class _RejectsFile:
+    """One file of rows, all with the same header."""
+
+    def __init__(self, file: BinaryIO, header: bytes | None) -> None:
+        self.file = file
+        self.path = file.name
+        self._header = header
+        self._has_quote = False
+        self._next_place: tuple[str, int] | None = None
+        if header:
+            file.write(header)
+
+    def write(self, reject: Reject) -> None:
+        place = (reject.place.path, reject.place.line)
+        # A quote left open must not run on into rows that did not follow it in the source. The reader ends it at a
+        # repeat of the header, and skips that.
+        if self._header and self._has_quote and place != self._next_place:
+            self.file.write(self._header)
+            self._has_quote = False
+        num_lines, last = 0, b""
+        for piece in reject.raw:
+            self.file.write(piece)
+            self._has_quote |= b'"' in piece
+            num_lines += piece.count(b"\n")
+            last = piece or last
+        if not last.endswith(b"\n"):
+            self.file.write(b"\n")
+        self._next_place = (reject.place.path, reject.place.line + num_lines)
+
+
+def _written_format(source: Source) -> CorpusFormat:
+    if source.format is CorpusFormat.PARQUET:
+        return CorpusFormat.BEIR if source.id_field == "_id" else CorpusFormat.JSONL
+    return source.format
+
+
+def _create(stem: str, suffix: str) -> BinaryIO:
+    """A new file, numbered when the plain name is taken; exclusive creation leaves no moment to overwrite one."""
+    number = 1
+    while True:
+        try:
+            return open(f"{stem}{'' if number == 1 else f'-{number}'}{suffix}", "xb")
+        except FileExistsError:
+            number += 1

@@ -1,0 +1,131 @@
+"""What the command line shows: results and tables on stdout, notes and progress on stderr."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict
+from typing import Any, Protocol, TypeAlias
+
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.table import Table
+from rich.text import Text
+
+from mvindex.records import Hit, SearchResult
+
+_MAX_TEXT_CHARS = 600
+
+
+class ViewScored(Protocol):
+    """A view with its score, as Index.explain gives it."""
+
+    @property
+    def slot(self) -> int:
+        """Its slot in the document."""
+
+    @property
+    def score(self) -> float:
+        """Its score for the query."""
+
+    @property
+    def snippet(self) -> str | None:
+        """The text it stands for."""
+
+
+Explained: TypeAlias = Mapping[str, Sequence[ViewScored]]
+
+
+def stderr() -> Console:
+    """A console for notes and progress."""
+    return Console(stderr=True, highlight=False)
+
+
+def print_json(value: Any) -> None:
+    """Nothing; one line of JSON goes to stdout."""
+    sys.stdout.write(json.dumps(value, ensure_ascii=False) + "\n")
+
+
+def result_json(query: str, result: SearchResult, explained: Explained | None = None) -> dict[str, Any]:
+    """A result as the JSON object of `query --json` (schemas/records/query_result.schema.json).
+
+    explained adds to each hit its views, best first, and the margin of the best over the second.
+    """
+    hits = [asdict(hit) for hit in result.hits]
+    for hit in hits if explained else []:
+        views = explained[hit["id"]] if explained else []
+        hit["margin"] = views[0].score - views[1].score if len(views) > 1 else None
+        hit["views"] = [{"slot": view.slot, "score": view.score, "snippet": view.snippet} for view in views]
+    return {"query": query, "exact": result.exact, "short_by": result.short_by, "rounds": result.rounds, "hits": hits}
+
+
+def print_result(query: str, result: SearchResult, explained: Explained | None = None) -> None:
+    """Nothing; the hits of a query go to stdout, each with its winning snippet in its text."""
+    console = Console(highlight=False)
+    state = "exact" if result.exact else "approximate"
+    console.print(Text.assemble((query, "bold"), f"  ({len(result.hits)} documents, {state})"))
+    for rank, hit in enumerate(result.hits, start=1):
+        head = f"{rank:3d}. {hit.score:.4f}  "
+        console.print(Text.assemble(head, (hit.id, "bold cyan"), f"  {hit.title}" if hit.title else ""))
+        console.print(_text_with_snippet(hit), soft_wrap=False)
+        for line in _view_lines(explained[hit.id] if explained else []):
+            console.print(line)
+    console.print()
+
+
+def print_table(title: str, rows: Mapping[str, Any]) -> None:
+    """Nothing; names and values go to stdout as a table of two columns."""
+    table = Table(title=title, show_header=False, title_justify="left")
+    for name, value in rows.items():
+        table.add_row(escape(str(name)), escape(str(value)))
+    Console(highlight=False).print(table)
+
+
+@contextmanager
+def document_progress(total_bytes: int | None) -> Iterator[Progress]:
+    """A progress display on stderr: documents, rate, time; drawn only on a terminal."""
+    columns = [
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TextColumn("{task.fields[documents]:,} documents"),
+        TextColumn("{task.fields[rate]}"),
+        TimeElapsedColumn(),
+        TextColumn("left"),
+        TimeRemainingColumn(),
+    ]
+    with Progress(*columns, console=stderr(), disable=not sys.stderr.isatty()) as progress:
+        progress.add_task("ingest", total=total_bytes, documents=0, rate="")
+        yield progress
+
+
+@contextmanager
+def question_progress(total: int | None) -> Iterator[Progress]:
+    """A progress display on stderr that counts questions."""
+    columns = [TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()]
+    with Progress(*columns, console=stderr(), disable=not sys.stderr.isatty()) as progress:
+        progress.add_task("questions", total=total)
+        yield progress
+
+
+def _text_with_snippet(hit: Hit) -> Text:
+    """The text, cut to a readable length around the winning snippet, which is highlighted."""
+    if hit.span is None:
+        return Text("     " + (hit.snippet or hit.text[:_MAX_TEXT_CHARS]))
+    begin, end = hit.span
+    first = max(0, begin - _MAX_TEXT_CHARS // 3)
+    last = min(len(hit.text), max(end, first + _MAX_TEXT_CHARS))
+    lead, tail = "..." if first else "", "..." if last < len(hit.text) else ""
+    return Text.assemble(
+        "     ", lead, hit.text[first:begin], (hit.text[begin:end], "bold green"), hit.text[end:last], tail
+    )
+
+
+def _view_lines(views: Sequence[ViewScored]) -> Iterator[Text]:
+    """One line a view, the winner first, each with its distance from the winner."""
+    for view in views:
+        margin = views[0].score - view.score
+        mark = "won " if view is views[0] else f"-{margin:.4f}"
+        yield Text(f"       slot {view.slot}  {view.score:.4f}  {mark:>8}  {(view.snippet or '')[:90]}", style="dim")

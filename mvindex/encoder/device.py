@@ -1,0 +1,64 @@
+"""Where the model runs, and in which floating-point type."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from mvindex.errors import ConfigError
+
+if TYPE_CHECKING:
+    import torch
+
+# Tokens of a batch, padding included. On a CPU larger batches leave the caches (measured: 4,096 is best, 1,024 and
+# 16,384 a tenth slower); a GPU needs larger ones to be busy.
+_CPU_BATCH_TOKENS = 4096
+_CUDA_BATCH_TOKENS = 65536
+# As the Linux kernel names them, on x86 and on ARM.
+_BF16_FLAGS = {"avx512_bf16", "amx_bf16", "bf16"}
+
+
+def choose_device(name: str | None) -> torch.device:
+    """The device of that name ("cpu", "cuda", "cuda:N"); without a name CUDA where there is one, else the CPU.
+
+    Raises ConfigError for another name, or a device that is not there.
+    """
+    import torch
+
+    if name is None:
+        name = "cuda" if torch.cuda.is_available() else "cpu"
+    if not re.fullmatch(r"cpu|cuda(:\d+)?", name):
+        raise ConfigError(f"device is {name!r}; wanted 'cpu', 'cuda' or 'cuda:N'")
+    device = torch.device(name)
+    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
+        raise ConfigError(
+            f"device is {name!r}, but torch {torch.__version__} finds {torch.cuda.device_count()} CUDA devices; "
+            "leave the device out to run on the CPU, or install a torch build for your GPU"
+        )
+    return device
+
+
+def document_dtype(device: torch.device) -> torch.dtype:
+    """The fastest type that the device computes in natively: bf16 where it has it, else fp16 on CUDA, fp32 on a CPU."""
+    import torch
+
+    if device.type == "cuda":
+        has_bf16 = torch.cuda.get_device_capability(device) >= (8, 0)
+        return torch.bfloat16 if has_bf16 else torch.float16
+    return torch.bfloat16 if _cpu_has_bf16() else torch.float32
+
+
+def batch_tokens(device: torch.device) -> int:
+    """How many tokens a batch should hold on the device."""
+    return _CPU_BATCH_TOKENS if device.type == "cpu" else _CUDA_BATCH_TOKENS
+
+
+def _cpu_has_bf16() -> bool:
+    # torch also runs bf16 on processors without it, slower than fp32, and has no public way to ask.
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return False  # not Linux
+    flags = next((line for line in lines if line.lower().startswith(("flags", "features"))), "")
+    return not _BF16_FLAGS.isdisjoint(flags.split())

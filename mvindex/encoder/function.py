@@ -1,0 +1,137 @@
+"""Any callable as an encoder: an API, another library, a lookup table."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from mvindex.encoder.base import OnProgress, joined_text
+from mvindex.errors import ConfigError, EncoderError
+from mvindex.records import Document, Floats, Views
+
+_PROBE_TEXT = "text"
+
+
+class CallableEncoder:
+    """An encoder whose vectors a function gives.
+
+    function: a list of n texts (title, newline, text) -> (n, d) array for one view each, (n, k, d), or a list of n
+    arrays (k_i, d), k_i >= 1; any norm, integers or floats. query_function: a list of q texts -> (q, d); without it
+    function is asked, which must then give one vector a text. name: the fingerprint; by default the function's module
+    and qualified name, so that a lambda or an object needs a name. dim: without it found by asking for one query.
+    Raises EncoderError for a result of another number, shape, type or dim, or that is not finite as float32;
+    what the function itself raises passes through.
+    """
+
+    def __init__(
+        self,
+        function: Callable[[list[str]], Any],
+        *,
+        query_function: Callable[[list[str]], Any] | None = None,
+        name: str | None = None,
+        dim: int | None = None,
+    ) -> None:
+        if dim is not None and (isinstance(dim, bool) or not isinstance(dim, int) or dim < 1):
+            raise ConfigError(f"dim is {dim!r}; wanted a whole number from 1 on")
+        self._function = function
+        self._query_function = query_function or function
+        self._name = name or _qualified_name(function)
+        self._dim = dim
+
+    @property
+    def dim(self) -> int:
+        """Dimensions of every vector; asks the function for one query where it is not known yet."""
+        if self._dim is None:
+            self.encode_queries([_PROBE_TEXT])
+        if self._dim is None:
+            raise EncoderError(f"{self._name}: no dim after a query; the function gave no vector")
+        return self._dim
+
+    @property
+    def max_views(self) -> int | None:
+        """None: the function decides."""
+        return None
+
+    @property
+    def fingerprint(self) -> str:
+        """The name, marked as a callable's."""
+        return f"callable:{self._name}"
+
+    @property
+    def spec(self) -> dict[str, Any]:
+        """What an index keeps: it can tell whether the same callable is given again, but not make it."""
+        return {"kind": "callable", "name": self._name, "fingerprint": self.fingerprint}
+
+    def encode_documents(self, documents: Sequence[Document], on_progress: OnProgress | None = None) -> Views:
+        """The function's views of the documents; their spans are unknown, hence -1. One call for all of them."""
+        if not documents:
+            return Views(np.zeros((0, self.dim), np.float32), np.zeros(1, np.int64), np.zeros((0, 2), np.int64))
+        result = self._function([joined_text(document) for document in documents])
+        names = [f"document {document.id!r}" for document in documents]
+        arrays = [self._checked(item, name) for item, name in zip(self._items(result, names), names, strict=True)]
+        starts = np.cumsum([0, *map(len, arrays)], dtype=np.int64)
+        if on_progress is not None:
+            on_progress(len(documents))
+        return Views(np.concatenate(arrays), starts, np.full((starts[-1], 2), -1, dtype=np.int64))
+
+    def encode_queries(self, texts: Sequence[str]) -> Floats:
+        """One vector per text, (q, dim) float32."""
+        if not texts:
+            return np.zeros((0, self.dim), np.float32)
+        names = [f"query {number}" for number in range(1, len(texts) + 1)]
+        items = self._items(self._query_function(list(texts)), names)
+        arrays = [self._checked(item, name) for item, name in zip(items, names, strict=True)]
+        for array, name in zip(arrays, names, strict=True):
+            if len(array) != 1:
+                raise EncoderError(f"{self._name}: {name} got {len(array)} vectors; wanted 1 (give a query_function)")
+        return np.concatenate(arrays)
+
+    def _items(self, result: Any, names: Sequence[str]) -> Sequence[Any]:
+        """The result as one item per text."""
+        items = result if isinstance(result, list | tuple) else self._as_array(result, "the result")
+        if not isinstance(items, list | tuple) and items.ndim not in (2, 3):
+            raise EncoderError(
+                f"{self._name}: the result has shape {items.shape}; wanted (n, d), (n, k, d) or a list of (k, d)"
+            )
+        if len(items) != len(names):
+            raise EncoderError(f"{self._name}: {len(items)} results for {len(names)} texts; wanted one for each")
+        return items
+
+    def _checked(self, item: Any, name: str) -> Floats:
+        """One text's vectors as (k, dim) float32."""
+        given = self._as_array(item, name)
+        array = given[None] if given.ndim == 1 else given
+        if array.ndim != 2 or len(array) < 1 or array.shape[1] < 1:
+            raise EncoderError(f"{self._name}: {name} got shape {given.shape}; wanted (d,) or (k, d) with k >= 1")
+        if self._dim is None:
+            self._dim = array.shape[1]
+        if array.shape[1] != self._dim:
+            raise EncoderError(f"{self._name}: {name} got vectors of {array.shape[1]} dimensions; wanted {self._dim}")
+        with np.errstate(over="ignore"):  # what overflows is found, and named, in the next line
+            rows = np.ascontiguousarray(array, dtype=np.float32)
+        bad = np.flatnonzero(~np.isfinite(rows).all(axis=1))
+        if len(bad):
+            raise EncoderError(
+                f"{self._name}: vector {bad[0]} of {name} holds NaN, infinity or more than float32 holds"
+            )
+        return rows
+
+    def _as_array(self, value: Any, name: str) -> Any:
+        try:
+            array = np.asarray(value)
+        except (TypeError, ValueError, RuntimeError) as err:
+            raise EncoderError(f"{self._name}: {name} is not an array: {err}") from err
+        if array.dtype.kind not in "fiu":
+            raise EncoderError(f"{self._name}: {name} holds {array.dtype} values; wanted numbers")
+        return array
+
+
+def _qualified_name(function: Callable[..., Any]) -> str:
+    name = getattr(function, "__qualname__", "")
+    if not name or "<lambda>" in name:
+        raise ConfigError(
+            f"the encoder {function!r} has no name of its own; give it one: CallableEncoder(..., name=...)"
+        )
+    return f"{function.__module__}.{name}"

@@ -1,0 +1,39 @@
+"""Search engines: the exact scans, and whatever an entry point of the group mvindex.engines brings."""
+
+from __future__ import annotations
+
+import importlib.util
+from importlib.metadata import entry_points
+
+from mvindex.engines.base import EngineFactory, Kind, ScanEngine
+from mvindex.errors import ConfigError, EngineMissing
+
+GROUP = "mvindex.engines"
+
+
+def parse_kind(name: str) -> Kind:
+    """The kind of that name; ConfigError lists the kinds there are."""
+    try:
+        return Kind(name)
+    except ValueError as err:
+        raise ConfigError(f"kind {name!r} is unknown; wanted one of {', '.join(kind.value for kind in Kind)}") from err
+
+
+def open_scan() -> ScanEngine:
+    """The fastest exact scan installed: torch's, else NumPy's. Both give the same results."""
+    if importlib.util.find_spec("torch") is None:
+        from mvindex.engines.exact import NumpyScan
+
+        return NumpyScan()
+    from mvindex.engines.exact_torch import TorchScan
+
+    return TorchScan()
+
+
+def find_factory(kind: Kind) -> EngineFactory:
+    """The installed engine that builds and opens indexes of this kind; EngineMissing when there is none."""
+    for entry in entry_points(group=GROUP):
+        factory: EngineFactory = entry.load()()
+        if kind in factory.kinds:
+            return factory
+    raise EngineMissing(f"no installed engine offers kind {kind.value!r}; reinstall mvindex: its entry points are gone")

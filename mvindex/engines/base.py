@@ -1,0 +1,123 @@
+"""What the search loop knows of an engine: two protocols and the arithmetic that their proofs share."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+
+from mvindex.records import Bools, Doubles, Floats, Ints
+from mvindex.store.snapshot import Snapshot
+
+
+class Kind(Enum):
+    """How an index is searched."""
+
+    EXACT = "exact"
+    FLAT = "flat"
+    HNSW = "hnsw"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Capabilities:
+    """What an engine can do, known before it is called.
+
+    is_exact: its ranking is that of all views it covers, within error(); max_limit: rows a search may ask for.
+    can_filter: it takes an allowed mask; can_delete: it can drop rows without being built again.
+    """
+
+    is_exact: bool
+    max_limit: int | None = None
+    can_filter: bool = True
+    can_delete: bool = False
+
+
+class Candidates(NamedTuple):
+    """Documents that may be among the best, for each query: rows[starts[i]:starts[i + 1]] for query i."""
+
+    starts: Ints
+    rows: Ints
+
+
+class ScanEngine(Protocol):
+    """Looks at every allowed document: the candidates of a query provably hold its top_k."""
+
+    def candidates(self, snapshot: Snapshot, queries: Floats, top_k: int, allowed: Bools) -> Candidates:
+        """Document rows that hold each query's top_k by best view among the allowed, ties at the end included.
+
+        queries: (q, d) float32 of norm up to MAX_NORM; allowed: (num_rows,) bool.
+        """
+        ...
+
+
+class RankingEngine(Protocol):
+    """Ranks views of document rows [0, num_rows) by score; the search loop makes documents of them."""
+
+    capabilities: Capabilities
+    num_rows: int
+
+    def search(self, queries: Floats, limit: int, allowed_views: Bools | None) -> tuple[Floats, Ints]:
+        """The best views of each query: scores (q, m) float32 falling, rows (q, m) int64; -inf and -1 where missing.
+
+        m <= limit. allowed_views: (views covered,) bool, or None for all.
+        """
+        ...
+
+    def error(self, queries: Floats) -> Doubles:
+        """How far a score of search() may lie from the true one, (q,); infinite where nothing is known."""
+        ...
+
+
+class EngineFactory(Protocol):
+    """What an entry point of the group mvindex.engines names: builds and opens ranking engines of some kinds."""
+
+    kinds: frozenset[Kind]
+
+    def build(self, kind: Kind, snapshot: Snapshot, directory: Path) -> Mapping[str, Any]:
+        """What open() needs (JSON); the engine's files stand in the directory, not yet fsynced."""
+        ...
+
+    def open(self, kind: Kind, directory: Path, settings: Mapping[str, Any]) -> RankingEngine:
+        """The engine built before."""
+        ...
+
+
+def sum_error(dim: int, unit_roundoff: float = 2.0**-24) -> float:
+    """The relative error gamma_d of an inner product of d terms in any order, doubled for kernels that round products.
+
+    |fl(x . y) - x . y| <= gamma_d |x| |y| (Higham 2002, eq. 3.5, with Cauchy-Schwarz).
+    """
+    if 2 * dim * unit_roundoff >= 1:
+        return float("inf")
+    return 2 * dim * unit_roundoff / (1 - 2 * dim * unit_roundoff)
+
+
+def underflow_error(dim: int) -> float:
+    """The absolute error from products and terms below float32's normal range, when |q_i| <= 1."""
+    return 4 * dim * 2.0**-126
+
+
+def scaled_queries(queries: Floats) -> tuple[Floats, Doubles]:
+    """Queries times a power of two so that their largest entry lies in [0.5, 1), and the norms of the result.
+
+    A power of two changes no order and, above float32's smallest numbers, no bit; thresholds need no rescaling
+    because scans compare scores of one query with each other only.
+    """
+    largest = np.abs(queries).max(axis=1, initial=0.0)
+    exponents = np.where(largest > 0, -np.frexp(largest)[1], 0)
+    scaled = np.ldexp(queries.astype(np.float64), exponents[:, None])
+    return scaled.astype(np.float32), np.sqrt(np.einsum("ij,ij->i", scaled, scaled)) * (1 + 1e-9)
+
+
+def flat_error(queries: Floats, max_norm: float) -> Doubles:
+    """How far a float32 inner product of each query with a view of at most max_norm may be off, (q,)."""
+    dim = queries.shape[1]
+    wide = queries.astype(np.float64)
+    norms = np.sqrt(np.einsum("ij,ij->i", wide, wide))
+    tiny = underflow_error(dim) * (1 + np.abs(wide).max(axis=1, initial=0.0) + max_norm)
+    error: Doubles = norms * max_norm * (sum_error(dim) + 2.0**-23) + tiny
+    return error

@@ -1,0 +1,85 @@
+"""The whole exception tree.
+
+MvindexError
+    ConfigError                 a setting, flag or argument is wrong
+        ExtraMissing            an optional package is needed; the message holds the command
+    CorpusError                 an input file or row is wrong; names path and line
+        DocumentError           a document's own value is wrong (no file known)
+    CheckpointError             an encoder directory is wrong
+    EncoderError                an encoder gave something else than it must
+    StoreError                  the index on disk cannot be read or written
+        IndexLocked             another writer holds the index
+        DamagedIndex            stored bytes do not match their checksum
+        StaleReader             the files of this snapshot are gone; open again
+    QueryError                  a query, filter or search argument is wrong
+    EngineError                 a search engine failed
+        EngineMissing           no such engine is installed
+        EngineUnavailable       the engine cannot be reached or loaded
+        Unsupported             the engine cannot do that
+"""
+
+from __future__ import annotations
+
+
+class MvindexError(Exception):
+    """Base of every error that mvindex raises on purpose."""
+
+
+class ConfigError(MvindexError):
+    """A setting, flag or argument is wrong."""
+
+
+class ExtraMissing(ConfigError):
+    """An optional package is not installed; the message names the command that installs it."""
+
+
+class CorpusError(MvindexError):
+    """An input file or one of its rows is wrong; the message names path and line."""
+
+
+class DocumentError(CorpusError):
+    """A document's own value is wrong."""
+
+
+class CheckpointError(MvindexError):
+    """An encoder directory is missing, incomplete or not what it says."""
+
+
+class EncoderError(MvindexError):
+    """An encoder gave vectors of another shape, number or kind than it must."""
+
+
+class StoreError(MvindexError):
+    """The index on disk cannot be read or written."""
+
+
+class IndexLocked(StoreError):
+    """Another writer holds the index."""
+
+
+class DamagedIndex(StoreError):
+    """Stored bytes do not match their checksum."""
+
+
+class StaleReader(StoreError):
+    """The files of this snapshot are gone; open the index again."""
+
+
+class QueryError(MvindexError):
+    """A query, filter or search argument is wrong."""
+
+
+class EngineError(MvindexError):
+    """A search engine failed."""
+
+
+class EngineMissing(EngineError):
+    """No engine of that name is installed."""
+
+
+class EngineUnavailable(EngineError):
+    """The engine is installed but cannot be loaded or reached."""
+
+
+class Unsupported(EngineError):
+    """The engine or index cannot do what was asked."""

@@ -1,0 +1,40 @@
+"""Optional packages: imported late, and named with their install command when missing."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.metadata
+from types import ModuleType
+
+from mvindex.errors import ConfigError, ExtraMissing
+
+FAISS_PACKAGES = ("faiss-cpu", "faiss-gpu", "faiss-gpu-cu12", "faiss-gpu-cu11", "faiss-gpu-cuvs")
+
+
+def require(module: str, extra: str, purpose: str) -> ModuleType:
+    """The imported module, or ExtraMissing that names the command to install it."""
+    try:
+        return importlib.import_module(module)
+    except ModuleNotFoundError as err:
+        if err.name is None or err.name.split(".")[0] != module.split(".")[0]:
+            raise
+        raise ExtraMissing(f"{purpose} needs the package {module!r}: pip install 'mvindex[{extra}]'") from err
+
+
+def require_faiss() -> ModuleType:
+    """Faiss, unless none or more than one of its packages is installed (two of them break each other silently)."""
+    installed = [name for name in FAISS_PACKAGES if _is_installed(name)]
+    if len(installed) > 1:
+        raise ConfigError(
+            f"{' and '.join(installed)} are installed together and overwrite each other's files; keep one: "
+            f"pip uninstall -y {' '.join(installed)} && pip install --force-reinstall --no-deps {installed[0]}"
+        )
+    return require("faiss", "cpu", "the Faiss engine")
+
+
+def _is_installed(package: str) -> bool:
+    try:
+        importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return False
+    return True

@@ -1,0 +1,460 @@
+"""Index: the public object. One directory of documents and views, an engine over them, and the encoder they need."""
+
+from __future__ import annotations
+
+import itertools
+import shutil
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from threading import Lock
+from types import TracebackType
+from typing import Any, NamedTuple, TypeAlias, cast, overload
+
+import numpy as np
+import numpy.typing as npt
+
+from mvindex import engines
+from mvindex.aggregate import view_scores
+from mvindex.build import EngineCache, build_engine
+from mvindex.encoder import CallableEncoder, Encoder, encoder_from_spec, load_encoder
+from mvindex.engines.base import Kind
+from mvindex.errors import ConfigError, EncoderError, QueryError, Unsupported
+from mvindex.ingest import Entry, IngestHooks, IngestReport, ingest
+from mvindex.records import Document, Floats, Hit, SearchResult, Span, dump_metadata, require_text
+from mvindex.search import Engines, Ranking, search_documents
+from mvindex.store.embedded import EmbeddedStore, create_store
+from mvindex.store.filters import Filter
+from mvindex.store.snapshot import Snapshot, SnapshotReader, StoredDocument
+from mvindex.store.views import MAX_NORM, ViewType
+
+Vector: TypeAlias = npt.NDArray[np.floating[Any]]
+EncoderLike: TypeAlias = "Encoder | Callable[..., Any] | str"
+
+# Queries searched at once: bounds the memory of their candidates.
+_QUERY_BATCH = 256
+
+
+class ViewScore(NamedTuple):
+    """One view's part in a document's score: its slot, score, and what it stands for."""
+
+    slot: int
+    score: float
+    span: Span | None
+    snippet: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IndexInfo:
+    """What an index is. sizes in bytes; num_dead: retired document rows still on disk."""
+
+    path: str
+    format_version: int
+    documents: int
+    views: int
+    num_dead: int
+    dim: int | None
+    dtype: str
+    encoder: Mapping[str, Any] | None
+    kind: str
+    fresh_documents: int
+    size_bytes: int
+
+
+def create(
+    path: str | Path,
+    *,
+    encoder: EncoderLike | None = None,
+    dim: int | None = None,
+    dtype: str = "fp16",
+) -> Index:
+    """A new empty index at path.
+
+    encoder: an Encoder, any callable (see CallableEncoder), or what load_encoder() takes ("minilm", a directory, a
+    hub id). dim alone makes an index of given vectors: it takes add_views() and vector queries only. dtype: fp16 or
+    fp32, how views are stored. ConfigError when the path exists, or for neither or both of encoder and dim.
+    """
+    if (encoder is None) == (dim is None):
+        raise ConfigError("give create() either encoder= (texts are encoded) or dim= (vectors are given)")
+    if dim is not None and (isinstance(dim, bool) or not isinstance(dim, int) or dim < 1):
+        raise ConfigError(f"dim is {dim!r}; wanted a whole number from 1 on")
+    if dtype not in [view_type.value for view_type in ViewType]:
+        raise ConfigError(f"dtype is {dtype!r}; wanted fp16 or fp32")
+    loaded = None if encoder is None else _as_encoder(encoder)
+    spec = None if loaded is None else dict(loaded.spec)
+    dim = dim if loaded is None else loaded.dim
+    create_store(Path(path), {"dim": dim, "dtype": dtype, "encoder": spec})
+    return Index(EmbeddedStore(Path(path)), loaded)
+
+
+def open_index(path: str | Path, *, encoder: EncoderLike | None = None, device: str | None = None) -> Index:
+    """The index at path. Its encoder is loaded when first needed, or may be given: it must be the one that made it.
+
+    StoreError when there is no index; ConfigError when the given encoder is another one.
+    """
+    if "://" in str(path):
+        raise Unsupported(f"{path}: indexes behind a URL are not supported by this version; give a directory")
+    store = EmbeddedStore(Path(path))
+    spec = store.snapshot.settings["encoder"]
+    if encoder is None:
+        return Index(store, None, device)
+    loaded = _as_encoder(encoder)
+    if spec is None:
+        raise ConfigError(f"{path}: this index was made of given vectors; it takes no encoder")
+    if loaded.fingerprint != spec["fingerprint"]:
+        raise ConfigError(
+            f"{path}: made with the encoder {spec['fingerprint']!r}; given {loaded.fingerprint!r}. "
+            "Vectors of two encoders cannot be compared"
+        )
+    return Index(store, loaded, device)
+
+
+def remove_untouched(index: Index) -> None:
+    """Nothing; an index in which nothing was ever stored is closed, and its directory gone."""
+    index.close()
+    if index.is_untouched:
+        shutil.rmtree(index.path)
+
+
+class Index:
+    """Documents with their views, searched by text or vector. Make one with create() or open_index().
+
+    Reads are thread-safe and see one snapshot, moved on by refresh() and by this object's own writes. Writes take the
+    index's one writer lock (IndexLocked names the holder) and are durable when they return.
+    """
+
+    def __init__(self, store: EmbeddedStore, encoder: Encoder | None = None, device: str | None = None) -> None:
+        self._store = store
+        self._encoder = encoder
+        self._device = device
+        self._scan = engines.open_scan()
+        self._engines = EngineCache()
+        self._lock = Lock()
+
+    def __enter__(self) -> Index:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
+
+    def __len__(self) -> int:
+        return self._store.snapshot.num_documents
+
+    def __iter__(self) -> Iterator[Document]:
+        with self._store.reading(self._store.snapshot) as reader:
+            for stored in reader.all_documents():
+                yield _document(stored)
+
+    def __contains__(self, doc_id: object) -> bool:
+        with self._store.reading(self._store.snapshot) as reader:
+            return isinstance(doc_id, str) and reader.find(doc_id) is not None
+
+    @property
+    def is_untouched(self) -> bool:
+        """True when nothing was ever stored here."""
+        return int(self._store.snapshot.settings["version"]) == 0
+
+    @property
+    def path(self) -> Path:
+        """The index's directory."""
+        return self._store.directory
+
+    @property
+    def dim(self) -> int | None:
+        """Dimensions of the views; None while an index with an encoder is empty."""
+        return self._store.snapshot.dim
+
+    @property
+    def encoder(self) -> Encoder:
+        """The encoder that the index was made with, loaded on first use; QueryError for an index of given vectors."""
+        spec = self._store.snapshot.settings["encoder"]
+        if spec is None:
+            raise QueryError(f"{self.path}: this index was made of given vectors; give vectors, not texts")
+        with self._lock:
+            if self._encoder is None:
+                self._encoder = encoder_from_spec(spec, device=self._device)
+            return self._encoder
+
+    def close(self) -> None:
+        """Nothing; files and connections are closed afterwards."""
+        self._store.close()
+
+    def refresh(self) -> bool:
+        """True when another process had written: reads then see the latest state."""
+        return self._store.refresh()
+
+    def add(self, documents: Iterable[Document], *, hooks: IngestHooks | None = None) -> IngestReport:
+        """What was done with the documents: each is encoded and stored, and an older one of its id replaced.
+
+        The same content again changes nothing. Batches of up to 1,024 documents are committed as they are done; an
+        error leaves those before it. DocumentError when an id comes twice or there is no text.
+        """
+        numbered = enumerate(documents, start=1)
+        entries = (Entry(f"document {number}", require_text(_checked(item, number))) for number, item in numbered)
+        return self.add_entries(entries, hooks)
+
+    def add_entries(self, entries: Iterable[Entry], hooks: IngestHooks | None = None) -> IngestReport:
+        """What was done with documents that know where they came from (see add)."""
+        encoder = self.encoder
+        return ingest(self._store, entries, lambda documents, tick: encoder.encode_documents(documents, tick), hooks)
+
+    def add_views(
+        self, documents: Iterable[Document], views: Vector | Sequence[Vector], *, hooks: IngestHooks | None = None
+    ) -> IngestReport:
+        """What was done with documents whose views are given; otherwise as add().
+
+        views: (n, k, d), (n, d) for one view each, or n arrays (k_i, d), any float type, any norm, k_i >= 1; kept as
+        the index's dtype holds them. EncoderError for another number, shape or dim; nothing is stored then.
+        """
+        dim = self.dim
+        if isinstance(documents, Sequence) and len(documents) != len(views):
+            raise EncoderError(f"{len(documents)} documents and {len(views)} views; wanted one for one")
+        pairs = itertools.zip_longest(documents, _each_view_array(views))
+        numbered = enumerate(pairs, start=1)
+        entries = (_entry_with_views(number, document, rows, dim) for number, (document, rows) in numbered)
+        return ingest(self._store, entries, None, hooks)
+
+    def get(self, id: str) -> Document | None:
+        """The document of this id, or None."""
+        snapshot = self._store.snapshot
+        with self._store.reading(snapshot) as reader:
+            row = reader.find(_checked_id(id))
+            return None if row is None else _document(reader.documents([row])[row])
+
+    def delete(self, *, ids: str | Iterable[str] | None = None, filter: Filter | None = None) -> int:
+        """How many documents were deleted, in one step: those of the ids that exist, or those the filter matches."""
+        if (ids is None) == (filter is None):
+            raise QueryError("delete() takes either ids= or filter=")
+        with self._store.writing():
+            rows = self._rows_to_delete(ids, filter)
+            if rows:
+                self._store.delete(rows)
+        return len(rows)
+
+    def update(self, id: str, *, metadata: Mapping[str, Any]) -> None:
+        """Nothing; the document has this metadata instead of its old. QueryError when there is no such id."""
+        dumped = dump_metadata(metadata, id)
+        with self._store.writing():
+            known = self._store.known([_checked_id(id)])
+            if id not in known:
+                raise QueryError(f"{self.path}: there is no document {id!r}")
+            self._store.set_metadata({known[id].doc_row: dumped})
+
+    def build(self, kind: str = "flat") -> None:
+        """Nothing; searches then use an engine of this kind (exact, flat, hnsw), built over all documents there are.
+
+        Documents added later are scanned beside it until the next build. Readers are never blocked.
+        """
+        build_engine(self._store, engines.parse_kind(kind))
+
+    def info(self) -> IndexInfo:
+        """What the index is: encoder, dims, engine, sizes."""
+        snapshot = self._store.snapshot
+        settings, engine = snapshot.settings, snapshot.settings["engine"]
+        built_rows = engine["built_rows"] if engine else snapshot.num_rows
+        return IndexInfo(
+            path=str(self.path),
+            format_version=settings["format_version"],
+            documents=len(self),
+            views=snapshot.num_living_views,
+            num_dead=snapshot.num_rows - len(self),
+            dim=snapshot.dim,
+            dtype=settings["dtype"],
+            encoder=settings["encoder"],
+            kind=engine["kind"] if engine else Kind.EXACT.value,
+            fresh_documents=int(np.count_nonzero(snapshot.alive[built_rows:])),
+            size_bytes=sum(file.stat().st_size for file in self.path.rglob("*") if file.is_file()),
+        )
+
+    @overload
+    def search(
+        self, query: str, top_k: int = 10, filter: Filter | None = None, scoring: str = "max", exact: bool = False
+    ) -> SearchResult: ...
+
+    @overload
+    def search(
+        self,
+        query: Sequence[str] | Vector,
+        top_k: int = 10,
+        filter: Filter | None = None,
+        scoring: str = "max",
+        exact: bool = False,
+    ) -> Any: ...
+
+    def search(  # noqa: PLR0913 - the one public call; each argument is a choice of the caller's
+        self,
+        query: str | Sequence[str] | Vector,
+        top_k: int = 10,
+        filter: Filter | None = None,
+        scoring: str = "max",
+        exact: bool = False,
+    ) -> SearchResult | list[SearchResult]:
+        """The top_k documents of a query: min(top_k, documents that pass the filter) of them, distinct, best first.
+
+        query: a text or a (d,) vector gives one SearchResult; a list of texts or a (q, d) array a list of them.
+        scoring: "max", the best view's score. exact=True demands a certified answer, whatever the active kind.
+        """
+        _check_search(top_k, scoring)
+        snapshot = self._store.snapshot
+        queries, is_single = self._query_vectors(query, snapshot)
+        with self._store.reading(snapshot) as reader:
+            allowed = snapshot.alive if filter is None else reader.matching(filter)
+            used = Engines(scan=self._scan, ranking=None if exact else self._engines.open(snapshot))
+            results = []
+            for begin in range(0, len(queries), _QUERY_BATCH):
+                found = search_documents(snapshot, used, queries[begin : begin + _QUERY_BATCH], top_k, allowed)
+                results += _results(reader, found)
+        return results[0] if is_single else results
+
+    def explain(self, query: str | Vector, id: str) -> list[ViewScore]:
+        """Every view of a document with its score for the query, best first. QueryError without such an id."""
+        snapshot = self._store.snapshot
+        queries, is_single = self._query_vectors(query, snapshot)
+        if not is_single:
+            raise QueryError("explain() takes one query: a text or a (d,) vector")
+        with self._store.reading(snapshot) as reader:
+            row = reader.find(_checked_id(id))
+            if row is None:
+                raise QueryError(f"{self.path}: there is no document {id!r}")
+            stored = reader.documents([row])[row]
+        scores = view_scores(snapshot.views.fetch(np.array([row]))[0], queries[0])
+        order = np.lexsort((np.arange(len(scores)), -scores)).tolist()
+        return [ViewScore(slot, float(scores[slot]), *_stands_for(stored, slot)) for slot in order]
+
+    def _query_vectors(self, query: Any, snapshot: Snapshot) -> tuple[Floats, bool]:
+        """The queries as (q, d) float32 and whether one was given alone."""
+        if isinstance(query, str):
+            return self._encode_queries([query], snapshot), True
+        if isinstance(query, Sequence) and all(isinstance(text, str) for text in query):
+            return self._encode_queries(list(query), snapshot), False
+        vectors = _as_vectors(query, snapshot.dim)
+        return (vectors[None], True) if vectors.ndim == 1 else (vectors, False)
+
+    def _encode_queries(self, texts: list[str], snapshot: Snapshot) -> Floats:
+        if not texts:
+            return np.empty((0, snapshot.dim or 1), dtype=np.float32)
+        for number, text in enumerate(texts, start=1):
+            _check_query_text(text, number, len(texts))
+        return self.encoder.encode_queries(texts)
+
+    def _rows_to_delete(self, ids: str | Iterable[str] | None, condition: Filter | None) -> list[int]:
+        snapshot = self._store.snapshot
+        if condition is not None:
+            with self._store.reading(snapshot) as reader:
+                return np.flatnonzero(reader.matching(condition)).tolist()
+        wanted = [ids] if isinstance(ids, str) else list(ids or [])
+        known = self._store.known([_checked_id(doc_id) for doc_id in wanted])
+        return sorted(entry.doc_row for entry in known.values())
+
+
+def _as_encoder(encoder: EncoderLike) -> Encoder:
+    if isinstance(encoder, str):
+        return load_encoder(encoder)
+    if hasattr(encoder, "encode_documents"):
+        return cast(Encoder, encoder)
+    if callable(encoder):
+        return CallableEncoder(encoder)
+    raise ConfigError(f"encoder is {type(encoder).__name__}; wanted a name, a path, a callable or an Encoder")
+
+
+def _checked(item: object, number: int) -> Document:
+    if isinstance(item, Document):
+        return item
+    raise EncoderError(f"document {number}: {type(item).__name__} {item!r:.60}; wanted mvindex.Document")
+
+
+def _checked_id(doc_id: object) -> str:
+    if not isinstance(doc_id, str):
+        raise QueryError(f"id is {type(doc_id).__name__} {doc_id!r:.60}; ids are strings")
+    try:
+        doc_id.encode("utf-8")
+    except UnicodeEncodeError as err:
+        raise QueryError(f"id {doc_id!r:.60} is not valid Unicode") from err
+    return doc_id
+
+
+def _each_view_array(views: Vector | Sequence[Vector]) -> Iterable[Any]:
+    if isinstance(views, np.ndarray) and views.ndim not in (2, 3) and views.dtype != object:
+        raise EncoderError(f"views of shape {views.shape}; wanted (n, k, d), (n, d) or a list of (k_i, d)")
+    return views
+
+
+def _entry_with_views(number: int, document: Document | None, rows: Any, dim: int | None) -> Entry:
+    """The document with its views as (k, d) float32."""
+    if document is None or rows is None:
+        missing, extra = ("documents", "views") if document is None else ("views", "documents")
+        raise EncoderError(f"there are fewer {missing} than {extra}: item {number} has none; wanted one for one")
+    _checked(document, number)
+    array = np.asarray(rows)
+    array = array[None] if array.ndim == 1 else array
+    if array.ndim != 2 or not len(array) or array.dtype.kind not in "fiu":
+        raise EncoderError(
+            f"document {document.id!r}: views of shape {array.shape}, {array.dtype}; wanted (k, d) numbers"
+        )
+    if dim is not None and array.shape[1] != dim:
+        raise EncoderError(f"document {document.id!r}: views of {array.shape[1]} dims; this index holds {dim}")
+    with np.errstate(over="ignore"):
+        return Entry(f"document {number}", document, np.ascontiguousarray(array, dtype=np.float32))
+
+
+def _check_search(top_k: object, scoring: str) -> None:
+    if isinstance(top_k, bool) or not isinstance(top_k, int | np.integer) or top_k < 1:
+        raise QueryError(f"top_k is {top_k!r}; wanted a whole number from 1 on")
+    if scoring != "max":
+        raise QueryError(f"scoring is {scoring!r}; wanted 'max'")
+
+
+def _check_query_text(text: str, number: int, count: int) -> None:
+    which = "the query" if count == 1 else f"query {number}"
+    if not text.strip():
+        raise QueryError(f"{which} is empty; wanted a text")
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError as err:
+        raise QueryError(f"{which} is not valid Unicode at position {err.start}") from err
+
+
+def _as_vectors(query: Any, dim: int | None) -> Floats:
+    """A (d,) or (q, d) array as float32, checked."""
+    try:
+        wide = np.asarray(query, dtype=np.float64)
+    except (TypeError, ValueError) as err:
+        raise QueryError(f"query is {type(query).__name__}; wanted a text, texts, or a (d,) or (q, d) array") from err
+    if wide.ndim not in (1, 2) or (dim is not None and wide.shape[-1] != dim):
+        raise QueryError(f"query vectors of shape {wide.shape}; wanted (d,) or (q, d) with d = {dim}")
+    norms = np.linalg.norm(np.atleast_2d(wide), axis=1)
+    if not (norms <= MAX_NORM).all():
+        raise QueryError(
+            f"query vector {int(np.argmax(~(norms <= MAX_NORM)))} holds NaN, infinity or a norm above 1e18"
+        )
+    narrow: Floats = wide.astype(np.float32)
+    return narrow
+
+
+def _results(reader: SnapshotReader, found: Sequence[Ranking]) -> list[SearchResult]:
+    rows = {row for ranking in found for row in ranking.rows.tolist()}
+    stored = reader.documents(sorted(rows))
+    return [_result(ranking, stored) for ranking in found]
+
+
+def _result(ranking: Ranking, stored: Mapping[int, StoredDocument]) -> SearchResult:
+    columns = zip(ranking.rows.tolist(), ranking.scores.tolist(), ranking.slots.tolist(), strict=True)
+    hits = tuple(_hit(stored[row], score, slot) for row, score, slot in columns)
+    return SearchResult(hits, ranking.exact, ranking.short_by, ranking.rounds)
+
+
+def _hit(stored: StoredDocument, score: float, slot: int) -> Hit:
+    span, snippet = _stands_for(stored, slot)
+    return Hit(stored.id, score, slot, span, snippet, stored.text, stored.title, stored.metadata)
+
+
+def _stands_for(stored: StoredDocument, slot: int) -> tuple[Span | None, str | None]:
+    """The span and snippet of a view; a document encoded by its title has no span, and its title as snippet."""
+    if slot >= len(stored.spans) or stored.spans[slot][0] < 0:
+        return None, None if stored.text.strip() else stored.title
+    begin, end = stored.spans[slot].tolist()
+    return (begin, end), stored.text[begin:end]
+
+
+def _document(stored: StoredDocument) -> Document:
+    return Document(stored.id, stored.text, stored.title, stored.metadata)

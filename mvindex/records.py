@@ -1,0 +1,161 @@
+"""The records that travel through mvindex: frozen, checked when made, without behaviour."""
+
+from __future__ import annotations
+
+import json
+import unicodedata
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from mvindex.errors import DocumentError, EncoderError
+
+Floats: TypeAlias = npt.NDArray[np.float32]
+Doubles: TypeAlias = npt.NDArray[np.float64]
+Ints: TypeAlias = npt.NDArray[np.int64]
+Bools: TypeAlias = npt.NDArray[np.bool_]
+Span: TypeAlias = tuple[int, int]
+
+MAX_ID_CHARS = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """One document: an id, a text and/or a title, and JSON metadata.
+
+    Raises DocumentError when a value is not a string, the id is empty, longer than MAX_ID_CHARS or has control
+    characters, a string holds NUL or a lone surrogate, or the metadata is not a JSON object (finite numbers,
+    string keys). Text and title may both be empty only where views are given: see require_text.
+    """
+
+    id: str
+    text: str
+    title: str = ""
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for name in ("id", "text", "title"):
+            _check_string(name, getattr(self, name))
+        _check_id(self.id)
+        if not isinstance(self.metadata, Mapping):
+            raise DocumentError(f"document {self.id!r}: metadata is {type(self.metadata).__name__}; wanted an object")
+        dump_metadata(self.metadata, self.id)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Views:
+    """The views of n documents, ragged.
+
+    rows: (r, d) float32; starts: (n + 1,) int64, document i owns rows[starts[i]:starts[i + 1]], at least one;
+    spans: (r, 2) int64, the characters [begin, end) of the text that a view stands for, -1 where it stands for none.
+    """
+
+    rows: Floats
+    starts: Ints
+    spans: Ints
+
+    def __post_init__(self) -> None:
+        if self.rows.ndim != 2 or self.spans.shape != (len(self.rows), 2):
+            raise EncoderError(
+                f"views of shape {self.rows.shape} with spans of {self.spans.shape}; wanted (r, d), (r, 2)"
+            )
+        if len(self.starts) < 1 or self.starts[0] != 0 or self.starts[-1] != len(self.rows):
+            raise EncoderError("view starts must run from 0 to the number of rows")
+        if np.any(np.diff(self.starts) < 1):
+            raise EncoderError(
+                f"document {int(np.argmin(np.diff(self.starts)))} of the batch has no view; it needs one"
+            )
+
+    def __len__(self) -> int:
+        return len(self.starts) - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Hit:
+    """A document in a result: its score, the slot of its winning view, and what that view stands for."""
+
+    id: str
+    score: float
+    slot: int
+    span: Span | None
+    snippet: str | None
+    text: str
+    title: str
+    metadata: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class SearchResult:
+    """The hits of one query, best first.
+
+    exact: True only when they are provably the top_k of brute force over the stored vectors.
+    short_by: how many documents are missing from min(top_k, documents allowed). rounds: searches of the engine.
+    """
+
+    hits: tuple[Hit, ...]
+    exact: bool
+    short_by: int
+    rounds: int
+
+
+def dump_metadata(metadata: Mapping[str, Any], doc_id: str) -> str:
+    """Metadata as canonical JSON (sorted keys); DocumentError when JSON cannot hold it."""
+    if not metadata:
+        return "{}"
+    try:
+        dumped = json.dumps(dict(metadata), ensure_ascii=False, sort_keys=True, allow_nan=False, separators=(",", ":"))
+        has_bad_key = not _has_string_keys(metadata)
+    except (TypeError, ValueError, RecursionError) as err:
+        raise DocumentError(f"document {doc_id!r}: metadata is not JSON: {err}") from err
+    if has_bad_key:
+        raise DocumentError(f"document {doc_id!r}: metadata has a key that is not a string")
+    _check_string("metadata", dumped)
+    # An escaped NUL is a backslash of its own, not the second half of an escaped backslash.
+    if "\\u0000" in dumped.replace("\\\\", ""):
+        raise DocumentError(f"document {doc_id!r}: metadata holds a NUL character")
+    return dumped
+
+
+def require_text(document: Document) -> Document:
+    """The document; DocumentError when neither text nor title shows anything that an encoder could read."""
+    if has_visible(document.text) or has_visible(document.title):
+        return document
+    raise DocumentError(f"document {document.id!r}: text and title are both empty; one of them must say something")
+
+
+def has_visible(text: str) -> bool:
+    """True when the text holds a character that is neither space nor control, format or unassigned."""
+    return text[:1].isalnum() or any(unicodedata.category(char)[0] not in "ZC" for char in text)
+
+
+def _check_string(name: str, value: object) -> None:
+    if not isinstance(value, str):
+        raise DocumentError(f"{name} is {type(value).__name__} {value!r:.80}; wanted a string")
+    if "\0" in value:
+        raise DocumentError(f"{name} holds a NUL character at position {value.index(chr(0))}")
+    if value.isascii():
+        return
+    try:
+        value.encode("utf-8")
+    except UnicodeEncodeError as err:
+        raise DocumentError(f"{name} holds a lone surrogate at position {err.start}; it is not valid Unicode") from err
+
+
+def _check_id(doc_id: str) -> None:
+    if not doc_id.strip():
+        raise DocumentError(f"id is {doc_id!r}; every document needs a non-empty id")
+    if len(doc_id) > MAX_ID_CHARS:
+        raise DocumentError(f"id {doc_id[:40]!r}... has {len(doc_id)} characters; at most {MAX_ID_CHARS} are taken")
+    if not doc_id.isprintable() and any(unicodedata.category(char) == "Cc" for char in doc_id):
+        raise DocumentError(f"id {doc_id!r} holds a control character")
+
+
+def _has_string_keys(value: object) -> bool:
+    if isinstance(value, Mapping):
+        return all(isinstance(key, str) and _has_string_keys(item) for key, item in value.items())
+    if isinstance(value, list | tuple):
+        return all(_has_string_keys(item) for item in value)
+    return True

@@ -1,0 +1,214 @@
+"""The embedded store: a directory NAME.mvx with a catalog, views and document rows; one writer, many readers.
+
+Order of every write: bytes appended, file fsynced (its directory too, when new), then one durable transaction.
+"""
+
+from __future__ import annotations
+
+import shutil
+import sqlite3
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import xxhash
+
+from mvindex.errors import ConfigError, StoreError
+from mvindex.records import Document, Floats, Views, dump_metadata
+from mvindex.store import catalog
+from mvindex.store.catalog import Catalog, Known
+from mvindex.store.locks import writer_lock
+from mvindex.store.segments import append, fsync_directory
+from mvindex.store.snapshot import Snapshot, SnapshotReader, pack_spans, segment_names, text_checksum
+from mvindex.store.views import ROW_DTYPE, pack_views, view_checksums
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Batch:
+    """One commit: documents with distinct ids, their views and content hashes; metadata to set, by document row."""
+
+    documents: Sequence[Document]
+    views: Views
+    content_hashes: Sequence[bytes]
+    metadata_updates: Mapping[int, str] = field(default_factory=dict)
+
+
+def content_hash(document: Document, views: Floats | None = None) -> bytes:
+    """The xxh3-128 of what a document's stored rows depend on: title, text and, where given, its (k, d) views."""
+    digest = xxhash.xxh3_128()
+    for part in (document.title.encode(), document.text.encode()):
+        digest.update(len(part).to_bytes(8, "little"))
+        digest.update(part)
+    if views is not None:
+        digest.update(np.ascontiguousarray(views, dtype="<f4").tobytes())
+    return digest.digest()
+
+
+def create_store(directory: Path, settings: Mapping[str, Any]) -> None:
+    """Nothing; a new empty store stands at the directory, complete or not at all.
+
+    settings: dtype (a ViewType value), dim (int, or None until the first batch) and whatever the caller keeps with
+    the index. ConfigError when the path exists; StoreError when it cannot be made.
+    """
+    if directory.exists():
+        raise ConfigError(f"{directory} exists already; open it, or remove it first")
+    building = directory.with_name(f".{directory.name}.new")
+    base = {"format_version": catalog.FORMAT_VERSION, "generation": 1, "version": 0, "next_ordinal": 0, "engine": None}
+    try:
+        directory.parent.mkdir(parents=True, exist_ok=True)
+        shutil.rmtree(building, ignore_errors=True)
+        building.mkdir()
+        catalog.create(building, {**base, **settings})
+        fsync_directory(building)
+        building.rename(directory)
+        fsync_directory(directory.parent)
+    except OSError as err:
+        raise StoreError(f"{directory}: cannot create the index: {err.strerror or err}") from err
+
+
+class EmbeddedStore:
+    """Documents and views in one directory. Reads go through immutable snapshots; writes take the writer lock."""
+
+    def __init__(self, directory: Path) -> None:
+        if not (directory / catalog.FILE_NAME).is_file():
+            raise StoreError(f"{directory}: there is no mvindex index here (no {catalog.FILE_NAME} in it)")
+        self.directory = directory
+        self._catalog = Catalog(directory)
+        self.snapshot = self._read_snapshot(None)
+
+    def close(self) -> None:
+        """Nothing; the store's connections are closed afterwards."""
+        self._catalog.close()
+
+    def refresh(self) -> bool:
+        """True when there was something newer; the snapshot is then the latest committed state."""
+        with self._catalog.reading() as connection:
+            version = catalog.read_settings(connection)["version"]
+        if version == self.snapshot.settings["version"]:
+            return False
+        self.snapshot = self._read_snapshot(self.snapshot)
+        return True
+
+    @contextmanager
+    def reading(self, snapshot: Snapshot) -> Iterator[SnapshotReader]:
+        """A reader of the snapshot's texts, metadata and filters, all inside one transaction."""
+        with self._catalog.reading() as connection:
+            yield SnapshotReader(connection, snapshot)
+
+    @contextmanager
+    def writing(self) -> Iterator[None]:
+        """Inside it, this store is the only writer and its snapshot the latest; IndexLocked otherwise."""
+        with writer_lock(self.directory):
+            self.refresh()
+            yield
+
+    def known(self, ids: Sequence[str]) -> dict[str, Known]:
+        """The living documents among the ids, as committed now."""
+        with self._catalog.reading() as connection:
+            return catalog.find_known(connection, ids)
+
+    def commit(self, batch: Batch) -> None:
+        """Nothing; the whole batch is durable and visible: new documents added, known ids replaced.
+
+        Call inside writing(). On StoreError the store is as it was.
+        """
+        snapshot, ids = self.snapshot, [document.id for document in batch.documents]
+        self._check_dim(batch.views)
+        packed = pack_views(batch.views, snapshot.view_type, ids)
+        known = self.known(ids)
+        rows = self._new_rows(batch, known, packed)
+        with self._catalog.reading() as connection:
+            before = [catalog.read_committed(connection, name) for name in segment_names(snapshot.settings)]
+        after = [append(self.directory, segment, [data]) for segment, data in zip(before, (packed, rows), strict=True)]
+        with self._catalog.writing() as connection:
+            for old, new in zip(before, after, strict=True):
+                catalog.write_committed(connection, old, new)
+            _retire(connection, [entry.doc_row for entry in known.values()])
+            _insert(connection, snapshot.num_rows, batch, rows)
+            _set_metadata(connection, batch.metadata_updates)
+            next_ordinal = snapshot.settings["next_ordinal"] + len(ids) - len(known)
+            self._bump(connection, next_ordinal=next_ordinal, dim=int(batch.views.rows.shape[1]))
+        self.refresh()
+
+    def delete(self, doc_rows: Iterable[int]) -> None:
+        """Nothing; the documents of these living rows are gone, all at once. Call inside writing()."""
+        with self._catalog.writing() as connection:
+            _retire(connection, doc_rows)
+            self._bump(connection)
+        self.refresh()
+
+    def set_metadata(self, updates: Mapping[int, str]) -> None:
+        """Nothing; the documents of these rows have this metadata (canonical JSON). Call inside writing()."""
+        with self._catalog.writing() as connection:
+            _set_metadata(connection, updates)
+            self._bump(connection)
+        self.refresh()
+
+    def change_settings(self, **settings: Any) -> None:
+        """Nothing; the settings are durable. Call inside writing()."""
+        with self._catalog.writing() as connection:
+            self._bump(connection, **settings)
+        self.refresh()
+
+    def _read_snapshot(self, previous: Snapshot | None) -> Snapshot:
+        with self._catalog.reading() as connection:
+            settings = catalog.read_settings(connection)
+            if settings["format_version"] != catalog.FORMAT_VERSION:
+                raise StoreError(
+                    f"{self.directory}: format version {settings['format_version']}; "
+                    f"this mvindex reads version {catalog.FORMAT_VERSION}: install the mvindex that wrote it"
+                )
+            return Snapshot(self.directory, connection, settings, previous)
+
+    def _check_dim(self, views: Views) -> None:
+        dim = self.snapshot.dim
+        if dim is not None and views.rows.shape[1] != dim:
+            raise StoreError(f"{self.directory}: views of {views.rows.shape[1]} dims; this index holds {dim}")
+
+    def _new_rows(self, batch: Batch, known: Mapping[str, Known], packed: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """The document-row records of a batch; a replaced document keeps its ordinal, a new one takes the next."""
+        rows = np.zeros(len(batch.documents), dtype=ROW_DTYPE)
+        is_new = np.array([document.id not in known for document in batch.documents], dtype=bool)
+        rows["ordinal"][is_new] = self.snapshot.settings["next_ordinal"] + np.arange(is_new.sum())
+        rows["ordinal"][~is_new] = [known[document.id].ordinal for document in batch.documents if document.id in known]
+        rows["view_start"] = self.snapshot.views.num_views + batch.views.starts[:-1]
+        rows["checksum"] = view_checksums(packed, batch.views.starts)
+        return rows
+
+    def _bump(self, connection: sqlite3.Connection, **settings: Any) -> None:
+        catalog.write_settings(connection, {**settings, "version": self.snapshot.settings["version"] + 1})
+
+
+def _retire(connection: sqlite3.Connection, doc_rows: Iterable[int]) -> None:
+    connection.executemany("UPDATE documents SET alive = 0 WHERE doc_row = ?", [(int(row),) for row in doc_rows])
+
+
+def _set_metadata(connection: sqlite3.Connection, updates: Mapping[int, str]) -> None:
+    rows = [(value, int(doc_row)) for doc_row, value in updates.items()]
+    connection.executemany("UPDATE metadata SET json = ? WHERE doc_row = ?", rows)
+
+
+def _insert(connection: sqlite3.Connection, first_row: int, batch: Batch, rows: npt.NDArray[Any]) -> None:
+    counts = np.diff(batch.views.starts).tolist()
+    begins, ordinals = rows["view_start"].tolist(), rows["ordinal"].tolist()
+    checksums = rows["checksum"].view(np.int64).tolist()
+    ids = [document.id for document in batch.documents]
+    numbers = range(first_row, first_row + len(ids))
+    connection.executemany(
+        "INSERT INTO documents VALUES (?, ?, ?, ?, ?, ?, ?, 1)",
+        zip(numbers, ids, ordinals, begins, counts, checksums, batch.content_hashes, strict=True),
+    )
+    connection.executemany("INSERT INTO texts VALUES (?, ?, ?, ?, ?)", _text_rows(first_row, batch))
+    dumped = (dump_metadata(document.metadata, document.id) for document in batch.documents)
+    connection.executemany("INSERT INTO metadata VALUES (?, ?)", zip(numbers, dumped, strict=True))
+
+
+def _text_rows(first_row: int, batch: Batch) -> Iterator[tuple[Any, ...]]:
+    bounds = zip(batch.views.starts[:-1], batch.views.starts[1:], strict=True)
+    for number, (document, (begin, end)) in enumerate(zip(batch.documents, bounds, strict=True), first_row):
+        spans = pack_spans(batch.views.spans[begin:end])
+        yield number, document.title, document.text, spans, text_checksum(document.title, document.text, spans)

@@ -1,0 +1,189 @@
+"""Metadata filters: a small JSON grammar, turned into parameterised SQL over one catalog row.
+
+A filter is an object. Each of its members must hold:
+    {"lang": "en"}                      short for {"lang": {"eq": "en"}}
+    {"year": {"gte": 1990, "lt": 2000}} operators eq, ne, lt, lte, gt, gte, in, nin, exists
+    {"and": [F, G]}, {"or": [F, G]}, {"not": F}
+"id" means the document's id, any other name a key of its metadata; "author.name" is a key inside an object.
+Numbers compare with numbers, strings with strings (by code point), booleans with booleans; other pairs are not
+equal and in no order. A missing key and a JSON null are the same: only ne, nin, {"eq": null} and
+{"exists": false} hold for it.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple, TypeAlias
+
+from mvindex.errors import QueryError
+
+Filter: TypeAlias = Mapping[str, Any]
+
+_ORDER = {"lt": "<", "lte": "<=", "gt": ">", "gte": ">="}
+_OPERATORS = ("eq", "ne", *_ORDER, "in", "nin", "exists")
+_MAX_DEPTH = 50
+_MAX_PARAMETERS = 30_000
+_INT64 = 1 << 63
+
+
+class Sql(NamedTuple):
+    """A condition over the tables d (documents) and m (metadata), with its parameters in order."""
+
+    text: str
+    parameters: tuple[Any, ...]
+
+
+class _Field(NamedTuple):
+    """How SQL reads a field: its value and its JSON type, each with parameters."""
+
+    value: str
+    type: str
+    parameters: tuple[str, ...]
+
+
+def parse_filter(condition: Filter) -> Sql:
+    """The SQL of a filter; QueryError names what it does not understand."""
+    sql = _parse(condition, 0)
+    if len(sql.parameters) > _MAX_PARAMETERS:
+        raise QueryError(f"filter has {len(sql.parameters)} operands; at most {_MAX_PARAMETERS}: use in with a list")
+    return sql
+
+
+def _parse(condition: object, depth: int) -> Sql:
+    if not isinstance(condition, Mapping):
+        raise QueryError(f"filter {condition!r:.80}: wanted an object such as {{'year': {{'gte': 1990}}}}")
+    if depth > _MAX_DEPTH:
+        raise QueryError(f"filter is nested more than {_MAX_DEPTH} deep")
+    return _join(" AND ", [_parse_member(name, value, depth) for name, value in condition.items()], empty="1")
+
+
+def _parse_member(name: object, value: object, depth: int) -> Sql:
+    if not isinstance(name, str) or not name:
+        raise QueryError(f"filter field {name!r}: wanted a non-empty string")
+    if name in ("and", "or"):
+        if not isinstance(value, Sequence) or isinstance(value, str):
+            raise QueryError(f"filter {name!r} wants a list of filters; found {value!r:.80}")
+        parts = [_parse(part, depth + 1) for part in value]
+        return _join(f" {name.upper()} ", parts, empty="1" if name == "and" else "0")
+    if name == "not":
+        inner = _parse(value, depth + 1)
+        return Sql(f"NOT ({inner.text})", inner.parameters)
+    return _parse_field(_field(name), name, value)
+
+
+def _parse_field(field: _Field, name: str, value: object) -> Sql:
+    if not isinstance(value, Mapping):
+        return _equals(field, name, value)
+    if not value:
+        raise QueryError(f"filter on {name!r}: {{}} holds no operator; wanted one of {', '.join(_OPERATORS)}")
+    return _join(" AND ", [_parse_operator(field, name, op, operand) for op, operand in value.items()], empty="1")
+
+
+def _parse_operator(field: _Field, name: str, operator: object, operand: object) -> Sql:
+    if operator not in _OPERATORS:
+        raise QueryError(f"filter on {name!r}: unknown operator {operator!r}; wanted one of {', '.join(_OPERATORS)}")
+    if operator in _ORDER:
+        return _ordered(field, name, str(operator), operand)
+    build: dict[str, Callable[[], Sql]] = {
+        "eq": lambda: _equals(field, name, operand),
+        "ne": lambda: _negated(_equals(field, name, operand)),
+        "in": lambda: _any_of(field, name, operand),
+        "nin": lambda: _negated(_any_of(field, name, operand)),
+        "exists": lambda: _exists(field, name, operand),
+    }
+    return build[str(operator)]()
+
+
+def _equals(field: _Field, name: str, operand: object) -> Sql:
+    if operand is None:
+        return Sql(f"(coalesce({field.type}, 'null') = 'null')", field.parameters)
+    types, value = _typed(name, operand)
+    condition = f"(coalesce({field.type}, 'null') IN {types} AND {field.value} = ?)"
+    return Sql(condition, (*field.parameters, *field.parameters, value))
+
+
+def _ordered(field: _Field, name: str, operator: str, operand: object) -> Sql:
+    if operand is None or isinstance(operand, bool):
+        raise QueryError(f"filter on {name!r}: {operator} wants a number or a string; found {operand!r}")
+    types, value = _typed(name, operand)
+    condition = f"(coalesce({field.type}, 'null') IN {types} AND {field.value} {_ORDER[operator]} ?)"
+    return Sql(condition, (*field.parameters, *field.parameters, value))
+
+
+def _any_of(field: _Field, name: str, operand: object) -> Sql:
+    if not isinstance(operand, Sequence) or isinstance(operand, str):
+        raise QueryError(f"filter on {name!r}: in and nin want a list; found {operand!r:.80}")
+    by_type: dict[str, list[object]] = {}
+    for item in operand:
+        types, value = ("null", None) if item is None else _typed(name, item)
+        by_type.setdefault(types, []).append(value)
+    parts = [_one_of(field, types, values) for types, values in by_type.items()]
+    return _join(" OR ", parts, empty="0")
+
+
+def _one_of(field: _Field, types: str, values: list[object]) -> Sql:
+    if types == "null":
+        return Sql(f"(coalesce({field.type}, 'null') = 'null')", field.parameters)
+    # One JSON parameter, not one per value: SQLite limits the number of parameters, and lists may be long.
+    condition = f"(coalesce({field.type}, 'null') IN {types} AND {field.value} IN (SELECT value FROM json_each(?)))"
+    return Sql(condition, (*field.parameters, *field.parameters, json.dumps(values, ensure_ascii=False)))
+
+
+def _exists(field: _Field, name: str, operand: object) -> Sql:
+    if not isinstance(operand, bool):
+        raise QueryError(f"filter on {name!r}: exists wants true or false; found {operand!r}")
+    return Sql(f"(coalesce({field.type}, 'null') {'!=' if operand else '='} 'null')", field.parameters)
+
+
+def _field(name: str) -> _Field:
+    if name == "id":
+        return _Field("d.id", "'text'", ())
+    keys = name.split(".")
+    if '"' in name or "\0" in name or not all(keys):
+        raise QueryError(f"filter field {name!r}: a field is a key, or keys joined by dots, without quotes")
+    path = "$" + "".join(f'."{key}"' for key in keys)
+    return _Field("json_extract(m.json, ?)", "json_type(m.json, ?)", (path,))
+
+
+def _typed(name: str, operand: object) -> tuple[str, Any]:
+    """The JSON types, as an SQL list, that an operand compares with, and the operand as SQLite holds it."""
+    if isinstance(operand, bool):
+        return "('true', 'false')", int(operand)
+    if isinstance(operand, int) and not -_INT64 <= operand < _INT64:
+        raise QueryError(f"filter on {name!r}: {operand} does not fit 64 bits")
+    if isinstance(operand, float) and not math.isfinite(operand):
+        raise QueryError(f"filter on {name!r}: {operand} is not a finite number")
+    if isinstance(operand, int | float):
+        return "('integer', 'real')", operand
+    if isinstance(operand, str):
+        return "('text')", _checked_text(name, operand)
+    raise QueryError(f"filter on {name!r}: {operand!r:.80} is no number, string, boolean or null")
+
+
+def _checked_text(name: str, operand: str) -> str:
+    try:
+        operand.encode("utf-8")
+    except UnicodeEncodeError as err:
+        raise QueryError(f"filter on {name!r}: {operand!r:.80} is not valid Unicode") from err
+    return operand
+
+
+def _negated(condition: Sql) -> Sql:
+    return Sql(f"NOT {condition.text}", condition.parameters)
+
+
+def _join(word: str, parts: Sequence[Sql], *, empty: str) -> Sql:
+    if not parts:
+        return Sql(empty, ())
+    parameters = tuple(parameter for part in parts for parameter in part.parameters)
+    return Sql(_balanced(word, [part.text for part in parts]), parameters)
+
+
+def _balanced(word: str, texts: Sequence[str]) -> str:
+    """The texts joined as a balanced tree: SQLite refuses expressions nested more than 1,000 deep."""
+    if len(texts) == 1:
+        return f"({texts[0]})"
+    half = len(texts) // 2
+    return f"({_balanced(word, texts[:half])}{word}{_balanced(word, texts[half:])})"

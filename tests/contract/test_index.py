@@ -1,0 +1,114 @@
+"""The index contract on every kind and scan, the engine contract on every ranking engine."""
+
+import numpy as np
+import pytest
+from mvindex_connectors.engines.faiss import FaissEngine
+
+import mvindex
+from mvindex.engines.base import Kind
+from mvindex.engines.exact import NumpyScan
+from mvindex.engines.exact_torch import Precision, ScanConfig, TorchScan
+from mvindex.records import Document
+from mvindex.store.embedded import EmbeddedStore
+from mvindex.testing import EngineContract, IndexContract
+
+
+class EmbeddedContract(IndexContract):
+    kind = Kind.EXACT
+
+    def scan(self):
+        return NumpyScan()
+
+    def open_index(self, tmp_path):
+        index = mvindex.create(tmp_path / "contract.mvx", dim=self.dim)
+        index._scan = self.scan()
+        return index
+
+    def settle(self, index):
+        index.build(kind=self.kind.value)
+
+
+class TestNumpyScan(EmbeddedContract):
+    pass
+
+
+class TestTorchScanFp32(EmbeddedContract):
+    def scan(self):
+        return TorchScan(ScanConfig(precision=Precision.FP32))
+
+
+class TestTorchScanBf16(EmbeddedContract):
+    def scan(self):
+        return TorchScan(ScanConfig(precision=Precision.BF16))
+
+
+class TestTorchScanWithoutCache(EmbeddedContract):
+    def scan(self):
+        return TorchScan(ScanConfig(cache_bytes=0))
+
+
+@pytest.mark.needs("cuda")
+class TestTorchScanCuda(EmbeddedContract):
+    def scan(self):
+        return TorchScan(ScanConfig(device="cuda"))
+
+
+class TestFaissFlat(EmbeddedContract):
+    kind = Kind.FLAT
+
+
+class TestFaissHnsw(EmbeddedContract):
+    kind = Kind.HNSW
+    is_exact = False
+
+
+class TestManyDimensions(EmbeddedContract):
+    dim = 1024
+
+    def scan(self):
+        return TorchScan(ScanConfig(precision=Precision.BF16))
+
+
+class TestOneDimension(EmbeddedContract):
+    dim = 1
+
+    def scan(self):
+        return TorchScan(ScanConfig(precision=Precision.BF16))
+
+
+class FaissContract(EngineContract):
+    kind = Kind.FLAT
+
+    def build(self, views, tmp_path):
+        with mvindex.create(tmp_path / "engine.mvx", dim=self.dim) as index:
+            index.add_views([Document(str(n), "x") for n in range(len(views))], views)
+        store = EmbeddedStore(tmp_path / "engine.mvx")
+        try:
+            directory = tmp_path / "built"
+            directory.mkdir()
+            settings = FaissEngine().build(self.kind, store.snapshot, directory)
+            return FaissEngine().open(self.kind, directory, {**settings, "built_rows": store.snapshot.num_rows})
+        finally:
+            store.close()
+
+
+class TestFaissFlatEngine(FaissContract):
+    pass
+
+
+class TestFaissHnswEngine(FaissContract):
+    kind = Kind.HNSW
+
+
+def test_hnsw_finds_most_of_what_brute_force_finds(tmp_path):
+    rng = np.random.default_rng(11)
+    views = rng.standard_normal((2000, 8, 32)).astype(np.float32)
+    views /= np.linalg.norm(views, axis=2, keepdims=True)
+    with mvindex.create(tmp_path / "recall.mvx", dim=32) as index:
+        index.add_views([Document(str(n), "x") for n in range(len(views))], views)
+        index.build(kind="hnsw")
+        queries = rng.standard_normal((40, 32)).astype(np.float32)
+        found = [{hit.id for hit in result.hits} for result in index.search(queries, top_k=10)]
+        true = [{hit.id for hit in result.hits} for result in index.search(queries, top_k=10, exact=True)]
+    recall = np.mean([len(a & b) / 10 for a, b in zip(found, true, strict=True)])
+    assert recall > 0.95

@@ -1,0 +1,238 @@
+"""The command line as a user meets it: real processes, the packaged encoder, real passages."""
+
+import csv
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import jsonschema
+import pytest
+
+import mvindex as package
+
+ROOT = Path(__file__).parents[2]
+PASSAGES = ROOT / "examples" / "squad" / "passages.tsv"
+SCHEMAS = ROOT / "schemas" / "records"
+pytestmark = pytest.mark.needs("minilm")
+
+
+def mvindex(*args, cwd, **options):
+    command = [sys.executable, "-c", "from mvindex.cli import main; main()", *map(str, args)]
+    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=False, timeout=300, **options)
+
+
+def ok(done):
+    assert done.returncode == 0, done.stderr
+    return done
+
+
+def read_passages(count, first=0):
+    with open(PASSAGES, encoding="utf-8", newline="") as file:
+        rows = list(csv.reader(file, delimiter="\t"))
+    return rows[first + 1 : first + count + 1]
+
+
+def write_tsv(path, rows, header=("id", "text", "title")):
+    with open(path, "w", encoding="utf-8", newline="") as file:
+        csv.writer(file, delimiter="\t", lineterminator="\n").writerows([header, *rows])
+    return path
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A folder with an index of 60 passages, among them number 201."""
+    folder = tmp_path_factory.mktemp("cli")
+    write_tsv(folder / "corpus.tsv", read_passages(60, first=170))
+    done = ok(mvindex("ingest", "corpus.tsv", "--json", cwd=folder))
+    report = json.loads(done.stdout)
+    assert (report["added"], report["documents"], report["index"]) == (60, 60, "corpus.mvx")
+    assert "dpr (detected)" in done.stderr
+    return folder
+
+
+def test_help_is_quick_to_import():
+    code = (
+        "import sys\n"
+        "from typer.testing import CliRunner\n"
+        "from mvindex.cli import app\n"
+        "result = CliRunner().invoke(app, ['--help'])\n"
+        "assert result.exit_code == 0 and 'ingest' in result.output\n"
+        "heavy = {'torch', 'faiss', 'transformers', 'grpc', 'pyarrow', 'nltk', 'ir_measures'} & set(sys.modules)\n"
+        "sys.exit(f'imported {heavy}' if heavy else 0)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_every_command_has_help_and_an_example(tmp_path):
+    for command in ("ingest", "query", "eval", "get", "delete", "info", "build"):
+        done = ok(mvindex(command, "--help", cwd=tmp_path))
+        assert f"Example: mvindex {command}" in done.stdout
+
+
+def test_three_questions_find_three_views_of_one_passage(folder):
+    questions = ROOT / "examples" / "squad" / "one_passage_three_views.tsv"
+    done = ok(mvindex("query", "--queries", questions, "--top-k", "1", "--json", cwd=folder))
+    results = [json.loads(line) for line in done.stdout.splitlines()]
+    schema = json.loads((SCHEMAS / "query_result.schema.json").read_text())
+    for result in results:
+        jsonschema.validate(result, schema)
+        (hit,) = result["hits"]
+        assert hit["id"] == "201" and result["exact"] and result["short_by"] == 0
+        begin, end = hit["span"]
+        assert hit["text"][begin:end] == hit["snippet"]
+    assert len({result["hits"][0]["slot"] for result in results}) == 3
+    assert "plains of Central Asia" in results[0]["hits"][0]["snippet"]
+
+
+def test_ingesting_the_same_file_again_changes_nothing(folder):
+    report = json.loads(ok(mvindex("ingest", "corpus.tsv", "--json", cwd=folder)).stdout)
+    assert (report["added"], report["replaced"], report["unchanged"]) == (0, 0, 60)
+
+
+def test_results_are_readable_and_explained(folder):
+    done = ok(mvindex("query", "how did the plague spread?", "-k", "2", "--explain", cwd=folder))
+    assert "how did the plague spread?" in done.stdout
+    assert "slot" in done.stdout and "won" in done.stdout
+
+
+def test_eval_reports_gold_answers_and_a_run(folder):
+    questions = [
+        {
+            "id": "q1",
+            "question": "Where did the black death originate?",
+            "answers": ["Central Asia"],
+            "passage_id": "201",
+        },
+        {"id": "q2", "question": "What is a word that is not there?", "answers": ["zyzzyva"], "passage_id": "999"},
+    ]
+    (folder / "questions.jsonl").write_text("".join(json.dumps(q) + "\n" for q in questions))
+    (folder / "qrels.tsv").write_text("query-id\tcorpus-id\tscore\nq1\t201\t1\n")
+    done = ok(
+        mvindex(
+            "eval", "--questions", "questions.jsonl", "--qrels", "qrels.tsv", "--trec", "run.trec", "--json", cwd=folder
+        )
+    )
+    report = json.loads(done.stdout)
+    jsonschema.validate(report, json.loads((SCHEMAS / "eval.schema.json").read_text()))
+    assert report["gold"]["R@1"] == report["answer"]["R@1"] == 0.5
+    assert report["qrels"]["nDCG@10"] == 1.0
+    assert (report["questions"], report["documents"], report["gold_missing"]) == (2, 60, 1)
+    first = (folder / "run.trec").read_text().splitlines()[0].split()
+    assert first[:4] == ["q1", "Q0", "201", "1"]
+    again = mvindex("eval", "--questions", "questions.jsonl", "--trec", "run.trec", cwd=folder)
+    assert again.returncode == 1 and "run.trec" in again.stderr
+
+
+def test_get_delete_filter_info_and_build(tmp_path):
+    rows = [{"id": f"d{n}", "text": f"Passage number {n}.", "metadata": {"year": 1990 + n}} for n in range(6)]
+    (tmp_path / "c.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    ok(mvindex("ingest", "c.jsonl", "--family", "single", cwd=tmp_path))
+    got = json.loads(ok(mvindex("get", "d2", "--json", cwd=tmp_path)).stdout)
+    assert got == {"id": "d2", "title": "", "text": "Passage number 2.", "metadata": {"year": 1992}}
+    missing = mvindex("get", "nope", cwd=tmp_path)
+    assert missing.returncode == 1 and "'nope'" in missing.stderr
+    done = ok(mvindex("query", "passage", "--filter", '{"year": {"gte": 1993}}', "--json", cwd=tmp_path))
+    assert {hit["id"] for hit in json.loads(done.stdout)["hits"]} == {"d3", "d4", "d5"}
+    assert json.loads(ok(mvindex("delete", "d0", "d1", "--json", cwd=tmp_path)).stdout)["deleted"] == 2
+    ok(mvindex("delete", "--filter", '{"year": 1995}', cwd=tmp_path))
+    ok(mvindex("build", "--kind", "hnsw", cwd=tmp_path))
+    info = json.loads(ok(mvindex("info", "--json", cwd=tmp_path)).stdout)
+    assert (info["documents"], info["kind"], info["encoder"]["family"]) == (3, "hnsw", "single")
+    assert len(json.loads(ok(mvindex("query", "x", "--json", cwd=tmp_path)).stdout)["hits"]) == 3
+
+
+def test_wrong_usage_is_2_and_our_errors_are_1_line_and_1(folder, tmp_path):
+    for wrong in (["query"], ["ingest"], ["ingest", "corpus.tsv", "--on-error", "maybe"], ["nonsense"], ["build"],
+                  ["query", "x", "--colour", "red"], ["delete"],
+                  ["eval", "--questions", "q", "--at", "one"]):  # fmt: skip
+        assert mvindex(*wrong, cwd=folder).returncode == 2, wrong
+    for wrong in (["query", "x", "--index", "no.mvx"], ["ingest", "no.tsv"], ["query", " "], ["query", "x", "-k", "0"],
+                  ["query", "x", "--filter", "{"], ["build", "--kind", "ivf"],
+                  ["ingest", "corpus.tsv", "--views", "3"]):  # fmt: skip
+        done = mvindex(*wrong, cwd=folder)
+        assert done.returncode == 1, wrong
+        assert done.stderr.count("mvindex: ") == 1 and "Traceback" not in done.stderr, done.stderr
+    nothing = mvindex("query", "x", cwd=tmp_path)
+    assert nothing.returncode == 1 and "--index" in nothing.stderr
+
+
+def test_a_file_without_documents_leaves_no_index_behind(tmp_path):
+    (tmp_path / "empty.tsv").write_text("")
+    (tmp_path / "broken.jsonl").write_text('{"id": "1"\n')
+    for name in ("empty.tsv", "broken.jsonl"):
+        done = mvindex("ingest", name, cwd=tmp_path)
+        assert done.returncode == 1 and name in done.stderr
+    assert not list(tmp_path.glob("*.mvx"))
+
+
+def test_bad_rows_stop_the_run_or_go_to_a_rejects_file(tmp_path):
+    rows = read_passages(5)
+    path = write_tsv(tmp_path / "corpus.tsv", [*rows[:3], ["bad", "", ""], rows[3], rows[0]])
+    done = mvindex("ingest", "corpus.tsv", cwd=tmp_path)
+    assert done.returncode == 1 and "corpus.tsv:5" in done.stderr
+    assert not (tmp_path / "corpus.mvx").exists()
+    report = json.loads(ok(mvindex("ingest", "corpus.tsv", "--on-error", "skip", "--json", cwd=tmp_path)).stdout)
+    assert (report["added"], report["rejected"]) == (4, 2)
+    rejects = tmp_path / "corpus.rejects.tsv"
+    with open(rejects, encoding="utf-8", newline="") as file:
+        kept = list(csv.reader(file, delimiter="\t"))
+    assert ["bad", "", ""] in kept and rows[0] in kept and kept[0] == ["id", "text", "title"]
+    text = rejects.read_text(encoding="utf-8").replace("bad\t\t", "bad\tMended text.\t")
+    (tmp_path / "mended.tsv").write_text(text, encoding="utf-8")
+    again = json.loads(ok(mvindex("ingest", "mended.tsv", "--index", "corpus.mvx", "--json", cwd=tmp_path)).stdout)
+    assert (again["added"], again["unchanged"]) == (1, 1)
+    assert path.exists()
+
+
+def test_stdin_and_compressed_input(tmp_path):
+    import gzip
+
+    lines = "".join(json.dumps({"_id": str(n), "title": "", "text": f"Text {n}."}) + "\n" for n in range(3))
+    packed = gzip.compress(lines.encode())
+    command = [
+        sys.executable,
+        "-c",
+        "from mvindex.cli import main; main()",
+        "ingest",
+        "-",
+        "--index",
+        "s.mvx",
+        "--json",
+    ]
+    done = subprocess.run(command, cwd=tmp_path, input=packed, capture_output=True, check=False, timeout=300)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["added"] == 3
+    nameless = mvindex("ingest", "-", cwd=tmp_path, input=lines)
+    assert nameless.returncode == 1 and "--index" in nameless.stderr
+
+
+def count_documents(path):
+    if not (path / "catalog.sqlite").exists():
+        return 0
+    with package.open(path) as index:
+        return len(index)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+def test_an_interrupted_ingest_goes_on_where_it_was(tmp_path, number):
+    """Ctrl-C ends at a chunk boundary with a summary; after either, the same command completes the index."""
+    write_tsv(tmp_path / "corpus.tsv", [[str(n), f"Passage number {n} says little.", ""] for n in range(2600)])
+    command = [sys.executable, "-c", "from mvindex.cli import main; main()", "ingest", "corpus.tsv", "--json"]
+    running = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    deadline = time.monotonic() + 240
+    while not count_documents(tmp_path / "corpus.mvx") and time.monotonic() < deadline:
+        time.sleep(0.05)
+    os.kill(running.pid, number)
+    out, err = running.communicate(timeout=240)
+    if number == signal.SIGINT:
+        report = json.loads(out)
+        assert running.returncode == 1 and report["stopped"] and 0 < report["added"] < 2600
+        assert "same command" in err
+    done = json.loads(ok(mvindex("ingest", "corpus.tsv", "--json", cwd=tmp_path)).stdout)
+    assert done["documents"] == 2600 and done["unchanged"] > 0 and not done["stopped"]
+    assert done["added"] + done["unchanged"] == 2600

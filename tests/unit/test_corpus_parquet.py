@@ -1,0 +1,197 @@
+"""Parquet: columns, types, damage, rejects."""
+
+import datetime
+import gzip
+import io
+import json
+
+import pytest
+
+from mvindex.corpus import CorpusFormat, CorpusOptions, Reject, RejectsWriter, Row, open_corpus, read_documents
+from mvindex.errors import CorpusError, ExtraMissing
+from mvindex.records import Document
+
+pa = pytest.importorskip("pyarrow")
+pq = pytest.importorskip("pyarrow.parquet")
+
+
+def save(tmp_path, columns, **options):
+    path = tmp_path / "corpus.parquet"
+    pq.write_table(pa.table(columns), path, **options)
+    return str(path)
+
+
+def documents(path, **options):
+    return list(read_documents(path, CorpusOptions(**options)))
+
+
+def test_columns_make_documents(tmp_path):
+    path = save(tmp_path, {"id": ["a", "b"], "text": ["x", None], "title": [None, "T"], "year": [1963, None]})
+    assert documents(path) == [Document("a", "x", "", {"year": 1963}), Document("b", "", "T", {"year": None})]
+
+
+def test_integer_ids_and_repeated_strings_are_read(tmp_path):
+    path = save(tmp_path, {"id": [1, 2], "text": pa.array(["x", "x"]).dictionary_encode()})
+    assert documents(path) == [Document("1", "x"), Document("2", "x")]
+
+
+def test_the_names_of_beir_are_found(tmp_path):
+    assert documents(save(tmp_path, {"_id": ["d"], "title": ["T"], "text": ["x"]})) == [Document("d", "x", "T")]
+
+
+def test_columns_may_be_named(tmp_path):
+    path = save(tmp_path, {"pid": ["d"], "passage": ["x"], "title": ["T"]})
+    assert documents(path, id_field="pid", text_field="passage", title_field="") == [
+        Document("d", "x", "", {"title": "T"})
+    ]
+
+
+def test_a_struct_named_metadata_is_the_metadata(tmp_path):
+    path = save(tmp_path, {"id": ["d"], "text": ["x"], "metadata": [{"year": 1963, "tags": ["a"]}], "url": ["u"]})
+    assert documents(path) == [Document("d", "x", "", {"year": 1963, "tags": ["a"], "url": "u"})]
+
+
+def test_columns_that_are_no_metadata_are_left_out_and_told(tmp_path):
+    columns = {
+        "id": ["d"],
+        "text": ["x"],
+        "day": [datetime.date(1963, 1, 1)],
+        "blob": [b"\0"],
+        "vector": [[0.5, 0.25]],
+        "scores": [[1, 2]],
+    }
+    with open_corpus(save(tmp_path, columns)) as corpus:
+        (row,) = corpus
+        assert row.document == Document("d", "x", "", {"scores": [1, 2]})
+        assert corpus.source.format is CorpusFormat.PARQUET
+        assert corpus.source.left_out == ("day", "blob", "vector")
+        assert corpus.source.metadata_columns == ("scores",)
+
+
+def test_rows_are_placed_by_their_number_and_kept_as_json(tmp_path):
+    path = save(tmp_path, {"id": [f"d{number}" for number in range(3000)], "text": ["é"] * 3000})
+    with open_corpus(path) as corpus:
+        rows = list(corpus)
+        assert corpus.bytes_read == corpus.bytes_total
+    assert [row.place.line for row in rows] == list(range(1, 3001))
+    assert json.loads(rows[2999].raw) == {"id": "d2999", "text": "é"}
+
+
+@pytest.mark.parametrize(
+    ("columns", "told"),
+    [
+        ({"docid": ["d"], "text": ["x"]}, r'no column "id" \(columns: docid, text\)'),
+        ({"id": ["d"], "contents": ["x"]}, r'no column "text" \(columns: id, contents\)'),
+        ({"id": [0.5], "text": ["x"]}, 'column "id" holds double; wanted strings or integers'),
+        ({"id": ["d"], "text": [7]}, 'column "text" holds int64; wanted strings'),
+        ({"id": ["d"], "text": [b"x"]}, 'column "text" holds binary; wanted strings'),
+        ({"id": pa.array([], pa.string()), "text": pa.array([], pa.string())}, "has no documents"),
+    ],
+)
+def test_a_table_of_the_wrong_columns_is_an_error(tmp_path, columns, told):
+    with pytest.raises(CorpusError, match=told):
+        documents(save(tmp_path, columns))
+
+
+def test_bad_rows_are_rejected_alone_and_can_be_mended(tmp_path):
+    path = save(tmp_path, {"id": ["a", None, "c", "d"], "text": ["x", "y", "", "z"], "year": [1, 2, 3, 4]})
+    good, reasons = [], []
+    with open_corpus(path) as corpus, RejectsWriter(tmp_path / "corpus") as writer:
+        for row in corpus:
+            if isinstance(row, Row):
+                good.append(row.document.id)
+            else:
+                reasons.append((row.place.line, row.reason))
+                writer.write(row, corpus.source)
+    assert good == ["a", "d"]
+    assert reasons[0] == (2, '"id" is null; wanted a string or an integer')
+    assert reasons[1][0] == 3 and "both empty" in reasons[1][1]
+    ((rejects, file_format),) = writer.formats.items()
+    assert (rejects.name, file_format) == ("corpus.rejects.jsonl", CorpusFormat.JSONL)
+    with open_corpus(str(rejects), CorpusOptions(format=file_format)) as corpus:
+        assert [row.reason for row in corpus] == [reason for _, reason in reasons]
+    rejects.write_text(rejects.read_text().replace("null", '"b"').replace('"text": ""', '"text": "new"'))
+    assert documents(str(rejects)) == [Document("b", "y", "", {"year": 2}), Document("c", "new", "", {"year": 3})]
+
+
+def test_invalid_utf8_is_a_bad_row_and_no_crash(tmp_path):
+    stored = pa.array([b"good", b"caf\xe9", None], pa.binary())
+    texts = pa.StringArray.from_buffers(3, stored.buffers()[1], stored.buffers()[2], stored.buffers()[0])
+    path = save(tmp_path, {"id": ["a", "b", "c"], "text": texts, "title": ["T", "T", "T"]})
+    with open_corpus(path) as corpus:
+        first, second, third = corpus
+    assert (first.document.text, third.document.title) == ("good", "T")
+    assert "surrogate at position 3" in second.reason
+    assert json.loads(b"".join(second.raw))["text"] == "caf\udce9"
+
+
+def test_a_row_over_the_limit_is_rejected(tmp_path):
+    path = save(tmp_path, {"id": ["a", "b"], "text": ["x" * 500, "y"]})
+    with open_corpus(path, CorpusOptions(max_row_bytes=100)) as corpus:
+        large, small = corpus
+    assert isinstance(large, Reject) and "over 100 bytes" in large.reason
+    assert small.document.id == "b"
+
+
+@pytest.mark.parametrize("keep", [4, 100, -5])
+def test_a_file_cut_short_is_told(tmp_path, keep):
+    path = tmp_path / "cut.parquet"
+    whole = save(tmp_path, {"id": ["a"], "text": ["x"]})
+    with open(whole, "rb") as file:
+        path.write_bytes(file.read()[:keep])
+    with pytest.raises(CorpusError, match=r"cut\.parquet: is not a whole Parquet file"):
+        documents(str(path))
+
+
+def test_changed_bytes_are_told_with_the_rows_before_them(tmp_path):
+    texts = [f"text number {number}" for number in range(20_000)]
+    path = save(
+        tmp_path,
+        {"id": list(range(20_000)), "text": texts},
+        row_group_size=5_000,
+        compression="none",
+        use_dictionary=False,
+        write_page_checksum=True,
+    )
+    with open(path, "r+b") as file:
+        position = file.read().index(b"text number 12000")
+        file.seek(position)
+        file.write(b"XXXX")
+    # Row 12,000 lies in the page of rows 10,000 to 15,000, which the tenth batch of 1024 rows begins to read.
+    with pytest.raises(CorpusError, match=r"corpus\.parquet: is damaged after row 9216: "):
+        documents(path)
+
+
+def test_a_given_format_must_be_the_one_of_the_file(tmp_path):
+    path = save(tmp_path, {"id": ["a"], "text": ["x"]})
+    with pytest.raises(CorpusError, match="is Parquet, not jsonl"):
+        documents(path, format=CorpusFormat.JSONL)
+    text = tmp_path / "a.tsv"
+    text.write_bytes(b"id\ttext\n1\ta\n")
+    with pytest.raises(CorpusError, match="is not a Parquet file"):
+        documents(str(text), format=CorpusFormat.PARQUET)
+
+
+def test_parquet_cannot_come_through_a_pipe_or_packed(tmp_path, monkeypatch):
+    with open(save(tmp_path, {"id": ["a"], "text": ["x"]}), "rb") as file:
+        content = file.read()
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(content)))
+    with pytest.raises(CorpusError, match="cannot be read from a pipe"):
+        documents("-")
+    packed = tmp_path / "packed.parquet.gz"
+    packed.write_bytes(gzip.compress(content))
+    with pytest.raises(CorpusError, match="Parquet inside a compressed file"):
+        documents(str(packed))
+
+
+def test_an_id_that_begins_like_parquet_is_an_id(tmp_path):
+    path = tmp_path / "genes.tsv"
+    path.write_bytes(b"PAR1\tA protease-activated receptor.\n")
+    assert documents(str(path)) == [Document("PAR1", "A protease-activated receptor.")]
+
+
+def test_without_pyarrow_the_command_to_install_it_is_told(tmp_path, monkeypatch):
+    path = save(tmp_path, {"id": ["a"], "text": ["x"]})
+    monkeypatch.setitem(__import__("sys").modules, "pyarrow.parquet", None)
+    with pytest.raises(ExtraMissing, match=r"pip install 'mvindex\[parquet\]'"):
+        documents(path)

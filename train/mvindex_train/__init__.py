@@ -1,0 +1,1 @@
+"""Training of multi-view encoders; a separate root, so that the core never imports it."""
