@@ -103,15 +103,8 @@ def ingest(  # noqa: PLR0913 - each option is a flag of the command
     with _opened_for_ingest(path, new, device) as target:
         run = FileIngest(target, corpus, skip_or_stop, path.with_suffix(""), lambda text: _note(text))
         started = time.monotonic()
-        with display.document_progress(corpus.bytes_total) as progress, _stop_on_interrupt() as should_stop:
-            task = progress.task_ids[0]
-
-            def tick(count: int) -> None:
-                done = progress.tasks[0].fields["documents"] + count
-                rate = f"{done / max(time.monotonic() - started, 1e-9):,.0f}/s"
-                progress.update(task, completed=corpus.bytes_read, documents=done, rate=rate)
-
-            report = run.run(tick, should_stop)
+        with display.DocumentProgress(corpus.bytes_total) as progress, _stop_on_interrupt() as should_stop:
+            report = run.run(lambda count: progress.advance(count, corpus.bytes_read), should_stop)
         _print_ingest(report, target, time.monotonic() - started, as_json)
     if report.ingest.stopped:
         raise typer.Exit(1)
@@ -149,12 +142,13 @@ def query(  # noqa: PLR0913 - each option is a flag of the command
     condition = _parse_filter(filter_json)
     with _open(index, device) as target, open_run(trec, force=force) if trec else nullcontext() as run:
         for batch in _batches(asked, _QUESTION_BATCH):
-            texts = [question.text for question in batch]
-            results = target.search(texts, top_k=top_k, filter=condition, exact=exact)
-            for question, result in zip(batch, results, strict=True):
+            # Encoded once: the search and every explanation then speak of the same vector.
+            vectors = target.encode_queries([question.text for question in batch])
+            results = target.search(vectors, top_k=top_k, filter=condition, exact=exact)
+            for question, vector, result in zip(batch, vectors, results, strict=True):
                 if run is not None:
                     run.add(question.id, result.hits)
-                views = {hit.id: target.explain(question.text, hit.id) for hit in result.hits} if explain else None
+                views = {hit.id: target.explain(vector, hit.id) for hit in result.hits} if explain else None
                 if as_json:
                     identity = {"query_id": question.id} if queries is not None else {}
                     display.print_json(identity | display.result_json(question.text, result, views))

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import sys
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
+from types import TracebackType
 from typing import Any, Protocol, TypeAlias
 
 from rich.console import Console
@@ -18,6 +20,7 @@ from rich.text import Text
 from mvindex.records import Hit, SearchResult
 
 _MAX_TEXT_CHARS = 600
+_LINE_EVERY_S = 30.0
 
 
 class ViewScored(Protocol):
@@ -84,21 +87,50 @@ def print_table(title: str, rows: Mapping[str, Any]) -> None:
     Console(highlight=False).print(table)
 
 
-@contextmanager
-def document_progress(total_bytes: int | None) -> Iterator[Progress]:
-    """A progress display on stderr: documents, rate, time; drawn only on a terminal."""
-    columns = [
-        TextColumn("{task.description}"),
-        BarColumn(),
-        TextColumn("{task.fields[documents]:,} documents"),
-        TextColumn("{task.fields[rate]}"),
-        TimeElapsedColumn(),
-        TextColumn("left"),
-        TimeRemainingColumn(),
-    ]
-    with Progress(*columns, console=stderr(), disable=not sys.stderr.isatty()) as progress:
-        progress.add_task("ingest", total=total_bytes, documents=0, rate="")
-        yield progress
+class DocumentProgress:
+    """Documents done, their rate and the time left, on stderr: a bar on a terminal, else a line every half minute.
+
+    total_bytes: of the input, None when it is not known; then there is no time left to show.
+    """
+
+    def __init__(self, total_bytes: int | None) -> None:
+        self._total_bytes = total_bytes
+        self._documents = 0
+        self._started = self._reported = time.monotonic()
+        columns = (
+            TextColumn("{task.fields[documents]:,} documents"),
+            BarColumn(),
+            TextColumn("{task.fields[rate]:,.0f}/s"),
+            TimeElapsedColumn(),
+            TextColumn("left"),
+            TimeRemainingColumn(),
+        )
+        self._bar = Progress(*columns, console=stderr(), disable=not sys.stderr.isatty())
+        self._task = self._bar.add_task("ingest", total=total_bytes, documents=0, rate=0.0)
+
+    def __enter__(self) -> DocumentProgress:
+        self._bar.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self._bar.stop()
+
+    def advance(self, documents: int, bytes_read: int) -> None:
+        """Nothing; so many more documents are done, with so many bytes of the input read in all."""
+        self._documents += documents
+        now = time.monotonic()
+        rate = self._documents / max(now - self._started, 1e-9)
+        self._bar.update(self._task, completed=bytes_read, documents=self._documents, rate=rate)
+        if self._bar.disable and now - self._reported >= _LINE_EVERY_S:
+            self._reported = now
+            stderr().print(self._line(rate, bytes_read, now), soft_wrap=True)
+
+    def _line(self, rate: float, bytes_read: int, now: float) -> str:
+        line = f"{self._documents:,} documents, {rate:,.0f}/s"
+        if not self._total_bytes or not bytes_read:
+            return line
+        left_s = (now - self._started) * (self._total_bytes - bytes_read) / bytes_read
+        return f"{line}, {100 * bytes_read / self._total_bytes:.0f} % read, about {left_s / 60:,.0f} min left"
 
 
 @contextmanager

@@ -18,7 +18,7 @@ from mvindex import engines
 from mvindex.aggregate import view_scores
 from mvindex.build import EngineCache, build_engine
 from mvindex.encoder import CallableEncoder, Encoder, encoder_from_spec, load_encoder
-from mvindex.engines.base import Kind
+from mvindex.engines.base import Kind, ScanEngine
 from mvindex.errors import ConfigError, EncoderError, QueryError, Unsupported
 from mvindex.ingest import Entry, IngestHooks, IngestReport, ingest
 from mvindex.records import Document, Floats, Hit, SearchResult, Span, dump_metadata, require_text
@@ -127,7 +127,7 @@ class Index:
         self._store = store
         self._encoder = encoder
         self._device = device
-        self._scan = engines.open_scan()
+        self._scan: ScanEngine | None = None
         self._engines = EngineCache()
         self._lock = Lock()
 
@@ -299,12 +299,20 @@ class Index:
         queries, is_single = self._query_vectors(query, snapshot)
         with self._store.reading(snapshot) as reader:
             allowed = snapshot.alive if filter is None else reader.matching(filter)
-            used = Engines(scan=self._scan, ranking=None if exact else self._engines.open(snapshot))
+            used = Engines(scan=self._exact_scan(), ranking=None if exact else self._engines.open(snapshot))
             results = []
             for begin in range(0, len(queries), _QUERY_BATCH):
                 found = search_documents(snapshot, used, queries[begin : begin + _QUERY_BATCH], top_k, allowed)
                 results += _results(reader, found)
         return results[0] if is_single else results
+
+    def encode_queries(self, texts: Sequence[str]) -> Floats:
+        """One vector per text, (q, dim) float32, by the index's encoder; QueryError for an empty text."""
+        if not texts:
+            return np.empty((0, self.dim or 1), dtype=np.float32)
+        for number, text in enumerate(texts, start=1):
+            _check_query_text(text, number, len(texts))
+        return self.encoder.encode_queries(texts)
 
     def explain(self, query: str | Vector, id: str) -> list[ViewScore]:
         """Every view of a document with its score for the query, best first. QueryError without such an id."""
@@ -321,21 +329,21 @@ class Index:
         order = np.lexsort((np.arange(len(scores)), -scores)).tolist()
         return [ViewScore(slot, float(scores[slot]), *_stands_for(stored, slot)) for slot in order]
 
+    def _exact_scan(self) -> ScanEngine:
+        """The exact scan, opened at the first search: it may import torch, which `get` need not wait for."""
+        with self._lock:
+            if self._scan is None:
+                self._scan = engines.open_scan()
+            return self._scan
+
     def _query_vectors(self, query: Any, snapshot: Snapshot) -> tuple[Floats, bool]:
         """The queries as (q, d) float32 and whether one was given alone."""
         if isinstance(query, str):
-            return self._encode_queries([query], snapshot), True
+            return self.encode_queries([query]), True
         if isinstance(query, Sequence) and all(isinstance(text, str) for text in query):
-            return self._encode_queries(list(query), snapshot), False
+            return self.encode_queries(list(query)), False
         vectors = _as_vectors(query, snapshot.dim)
         return (vectors[None], True) if vectors.ndim == 1 else (vectors, False)
-
-    def _encode_queries(self, texts: list[str], snapshot: Snapshot) -> Floats:
-        if not texts:
-            return np.empty((0, snapshot.dim or 1), dtype=np.float32)
-        for number, text in enumerate(texts, start=1):
-            _check_query_text(text, number, len(texts))
-        return self.encoder.encode_queries(texts)
 
     def _rows_to_delete(self, ids: str | Iterable[str] | None, condition: Filter | None) -> list[int]:
         snapshot = self._store.snapshot

@@ -68,9 +68,9 @@ def _from_hub(name: str) -> Source:
             repository, revision=revision or None, allow_patterns=_HUB_FILES, ignore_patterns=_HUB_LEFT_OUT
         )
     except (OSError, ValueError, hub.errors.HTTPError) as err:
-        reason = str(err).strip().splitlines()[0] if str(err).strip() else type(err).__name__
+        reason = (str(err).strip().splitlines() or [type(err).__name__])[0].rstrip(".")
         raise CheckpointError(
-            f"encoder {name!r}: there is no such directory, and the hub gave none: {reason} "
+            f"encoder {name!r}: there is no such directory, and the hub gave none: {reason}. "
             "Give the path of a downloaded directory, or check the name, the network, HF_HUB_OFFLINE and HF_TOKEN"
         ) from err
     return Source(f"{repository}@{Path(folder).name}", Path(folder))

@@ -17,6 +17,7 @@ _CPU_BATCH_TOKENS = 4096
 _CUDA_BATCH_TOKENS = 65536
 # As the Linux kernel names them, on x86 and on ARM.
 _BF16_FLAGS = {"avx512_bf16", "amx_bf16", "bf16"}
+_CPU_INFO = Path("/proc/cpuinfo")
 
 
 def choose_device(name: str | None) -> torch.device:
@@ -57,7 +58,7 @@ def batch_tokens(device: torch.device) -> int:
 def _cpu_has_bf16() -> bool:
     # torch also runs bf16 on processors without it, slower than fp32, and has no public way to ask.
     try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
+        lines = _CPU_INFO.read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:
         return False  # not Linux
     flags = next((line for line in lines if line.lower().startswith(("flags", "features"))), "")

@@ -1,0 +1,71 @@
+"""The package's face: public names, missing extras, engines by entry point, one Faiss only."""
+
+import subprocess
+import sys
+
+import pytest
+
+import mvindex
+from mvindex import engines, extras
+from mvindex.engines.base import Kind
+from mvindex.errors import ConfigError, ExtraMissing
+
+
+def test_the_public_names_are_these():
+    assert mvindex.__all__ == [
+        "CallableEncoder",
+        "Document",
+        "Hit",
+        "Index",
+        "MvindexError",
+        "SearchResult",
+        "Views",
+        "create",
+        "load_encoder",
+        "open",
+    ]
+    assert all(getattr(mvindex, name) is not None for name in mvindex.__all__)
+    with pytest.raises(AttributeError):
+        _ = mvindex.nonsense
+
+
+def test_importing_the_package_imports_nothing_heavy():
+    code = (
+        "import sys, mvindex, mvindex.index, mvindex.corpus, mvindex.questions\n"
+        "heavy = {'torch', 'faiss', 'transformers', 'pyarrow', 'ir_measures', 'sklearn'} & set(sys.modules)\n"
+        "sys.exit(f'imported {heavy}' if heavy else 0)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_missing_extra_is_named_with_its_command():
+    with pytest.raises(ExtraMissing, match=r"reading X needs the package 'no_such_module': pip install 'mvindex\[x\]'"):
+        extras.require("no_such_module", "x", "reading X")
+
+
+def test_an_import_error_inside_an_installed_package_is_not_hidden(tmp_path, monkeypatch):
+    (tmp_path / "broken_package.py").write_text("import no_such_module_either\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(ModuleNotFoundError, match="no_such_module_either"):
+        extras.require("broken_package", "x", "reading X")
+
+
+def test_two_faiss_packages_are_refused_with_the_repair(tmp_path, monkeypatch):
+    for name in ("faiss_cpu-1.15.1", "faiss_gpu-1.15.1"):
+        folder = tmp_path / f"{name}.dist-info"
+        folder.mkdir()
+        package, version = name.rsplit("-", 1)
+        (folder / "METADATA").write_text(
+            f"Metadata-Version: 2.1\nName: {package.replace('_', '-')}\nVersion: {version}\n"
+        )
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(ConfigError, match="pip uninstall -y faiss-cpu faiss-gpu && pip install"):
+        extras.require_faiss()
+
+
+def test_engines_are_found_by_entry_point():
+    for kind in (Kind.FLAT, Kind.HNSW):
+        assert kind in engines.find_factory(kind).kinds
+    with pytest.raises(ConfigError, match="exact, flat, hnsw"):
+        engines.parse_kind("ivf-pq")
