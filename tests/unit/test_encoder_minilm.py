@@ -99,7 +99,9 @@ def test_a_question_is_won_by_the_view_that_answers_it(encoder):
         "Their daughter Irene also won a Nobel Prize in chemistry."
     )
     views = encoder.encode_documents([Document("1", text)])
-    queries = encoder.encode_queries(["Where was she born?", "Which element did she find?", "Did her daughter win a Nobel Prize?"])
+    queries = encoder.encode_queries(
+        ["Where was she born?", "Which element did she find?", "Did her daughter win a Nobel Prize?"]
+    )
     assert (queries @ views.rows.T).argmax(axis=1).tolist() == [0, 1, 2]
 
 
