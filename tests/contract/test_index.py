@@ -7,7 +7,8 @@ from mvindex_connectors.engines.faiss import FaissEngine
 import mvindex
 from mvindex.engines.base import Kind
 from mvindex.engines.exact import NumpyScan
-from mvindex.engines.exact_torch import Precision, ScanConfig, TorchScan
+from mvindex.engines.exact_torch import ScanConfig, TorchScan
+from mvindex.engines.torch_blocks import Precision
 from mvindex.records import Document
 from mvindex.store.embedded import EmbeddedStore
 from mvindex.testing import EngineContract, IndexContract
@@ -40,6 +41,11 @@ class TestTorchScanFp32(EmbeddedContract):
 class TestTorchScanBf16(EmbeddedContract):
     def scan(self):
         return TorchScan(ScanConfig(precision=Precision.BF16))
+
+
+class TestTorchScanInt8(EmbeddedContract):
+    def scan(self):
+        return TorchScan(ScanConfig(precision=Precision.INT8))
 
 
 class TestTorchScanWithoutCache(EmbeddedContract):

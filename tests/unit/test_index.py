@@ -325,7 +325,7 @@ def test_a_reader_in_another_process_never_sees_part_of_a_document(tmp_path):
             "index = mvindex.open(sys.argv[1])\n"
             "seen = set()\n"
             "end = time.time() + 60\n"
-            "while len(seen) < 40 and time.time() < end:\n"
+            "while len(seen) < 12 and time.time() < end:\n"
             "    index.refresh()\n"
             "    result = index.search([1.0, 0.0], top_k=50)\n"
             "    assert len(result.hits) == 20, len(result.hits)\n"
@@ -342,7 +342,7 @@ def test_a_reader_in_another_process_never_sees_part_of_a_document(tmp_path):
             index.add_views(version(number), version_views(number))
         out, _ = reader.communicate()
     assert reader.returncode == 0
-    assert int(out) == 40
+    assert int(out) == 12
 
 
 def version(number):

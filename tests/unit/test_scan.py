@@ -7,12 +7,14 @@ from hypothesis import strategies as st
 
 import mvindex
 from mvindex.engines.exact import NumpyScan
-from mvindex.engines.exact_torch import Precision, ScanConfig, TorchScan, _rounded_down
+from mvindex.engines.exact_torch import ScanConfig, TorchScan
+from mvindex.engines.torch_blocks import Precision, has_exact_int8, rounded_down
 from mvindex.testing import assert_same, brute_force, unit
 
 SCANS = {
     "numpy": NumpyScan,
     "fp32": lambda: TorchScan(ScanConfig(precision=Precision.FP32)),
+    "int8": lambda: TorchScan(ScanConfig(precision=Precision.INT8)),
     "bf16": lambda: TorchScan(ScanConfig(precision=Precision.BF16)),
 }
 
@@ -48,7 +50,7 @@ KINDS = ["random", "one huge vector", "tiny", "equal views", "duplicates", "oppo
 
 
 @pytest.mark.parametrize("scan", SCANS)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(kind=st.sampled_from(KINDS), seed=st.integers(0, 2**32 - 1), dim=st.sampled_from([1, 2, 3, 17, 64, 384]))
 def test_a_scan_gives_the_brute_force_ranking_on_anything(scan, kind, seed, dim, tmp_path_factory):
     rng = np.random.default_rng(seed)
@@ -84,8 +86,23 @@ def test_many_blocks_with_deletions_give_the_brute_force_ranking(scan, tmp_path)
 @given(st.lists(st.floats(allow_nan=False, width=64, min_value=-1e30, max_value=1e30), min_size=1, max_size=20))
 def test_rounding_down_never_rounds_up(values):
     wide = np.array(values)
-    for precision in Precision:
-        low = _rounded_down(wide, precision)
-        assert (low.astype(np.float64) <= wide).all()
+    for precision in (Precision.FP32, Precision.BF16):
+        low = rounded_down(wide, precision).double().numpy()
+        assert (low <= wide).all()
         gap = 2.0**-7 if precision is Precision.BF16 else 2.0**-23
         assert (wide - low <= np.abs(wide) * gap + 1e-37).all()
+
+
+@given(st.lists(st.floats(allow_nan=False, width=64), min_size=1, max_size=20))
+def test_an_integer_threshold_lets_through_just_what_reaches_the_value(values):
+    wide = np.array(values)
+    thresholds = rounded_down(wide, Precision.INT8).numpy()
+    for value, threshold in zip(values, thresholds.tolist(), strict=True):
+        for score in (threshold - 1, threshold, threshold + 1):
+            if abs(score) < 2**31 - 1 and abs(value) < 2**31 - 2:
+                assert (score >= threshold) == (score >= value)
+
+
+def test_the_int8_product_is_probed_for_each_dim():
+    assert all(has_exact_int8(dim) in (True, False) for dim in (1, 3, 384, 1000))
+    assert has_exact_int8(384) == has_exact_int8(384)

@@ -1,0 +1,250 @@
+"""Blocks of views in a narrower type, the products with them, and how far those may be from the truth.
+
+A stored view v is held as v' and a query q asked as q'. |<q, v> - <q', v'>| <= |q||v - v'| + |q - q'||v'|
+(Cauchy-Schwarz); |v - v'| and |v'| are measured per block and rounded up, so any rounding may be used.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+
+from mvindex.engines.base import scaled_queries, sum_error, underflow_error
+from mvindex.records import Doubles, Floats, Ints
+from mvindex.store.snapshot import Snapshot
+from mvindex.store.views import row_norms
+
+_INT8_MAX = 127
+# A shared scale is taken for a block whose own would be at most this much finer, in the mean over dimensions.
+_SHARED_SCALE_SLACK = 2.0
+# Room in the first block's scale for the larger entries of later blocks.
+_SCALE_ROOM = 1.25
+# Norms computed in float32 are rounded up by this factor.
+_ROUND_UP = 1 + 1e-3
+
+
+class Precision(Enum):
+    """The type of the scan's copy of the views."""
+
+    FP32 = "fp32"
+    BF16 = "bf16"
+    INT8 = "int8"
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """The torch dtype of the copy."""
+        return {"fp32": torch.float32, "bf16": torch.bfloat16, "int8": torch.int8}[self.value]
+
+    @property
+    def score_dtype(self) -> torch.dtype:
+        """The torch dtype of the products; int8 products are summed exactly in int32."""
+        return torch.int32 if self is Precision.INT8 else self.dtype
+
+    @property
+    def output_error(self) -> float:
+        """The relative error of rounding a sum to score_dtype; for bf16 doubled, to cover a kernel that truncates."""
+        return 2.0**-8 if self is Precision.BF16 else 0.0
+
+
+class Block(NamedTuple):
+    """Views of a block, documents grouped by their number of views so that a max runs over a reshaped array.
+
+    views: (r, d); rows: (n,) document rows in that order; groups: (view offset, documents, views each);
+    norm, error: upper bounds of |v'| and |v - v'| in the block; scale: (d,) float32, v' is views times it (int8 only).
+    """
+
+    views: torch.Tensor
+    rows: Ints
+    groups: tuple[tuple[int, int, int], ...]
+    norm: float
+    error: float
+    scale: torch.Tensor | None = None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RoundedQueries:
+    """A tile of queries as a block is asked with. columns: (d, q); steps: (q,), what a product of 1 is worth;
+    errors: (q,), upper bounds of |q - q'|.
+    """  # noqa: D205 - the fields are one list
+
+    columns: torch.Tensor
+    steps: Doubles
+    errors: Doubles
+
+
+class QueryTile:
+    """A tile of queries, scaled by powers of two (see scaled_queries), rounded once for each scale it meets."""
+
+    def __init__(self, queries: Floats, precision: Precision, device: torch.device) -> None:
+        scaled, norms = scaled_queries(queries)
+        self.norms = norms * _ROUND_UP
+        self._exact = torch.from_numpy(scaled)
+        self._precision = precision
+        self._device = device
+        self._rounded: dict[int, tuple[torch.Tensor | None, RoundedQueries]] = {}
+
+    def __len__(self) -> int:
+        return len(self._exact)
+
+    def rounded(self, block: Block) -> RoundedQueries:
+        """The queries in the block's type and scale."""
+        key = id(block.scale)
+        if key not in self._rounded:
+            made = self._as_float() if block.scale is None else self._as_int8(block.scale)
+            self._rounded[key] = (block.scale, made)  # holding the scale keeps its id from being used again
+        return self._rounded[key][1]
+
+    def errors(self, block: Block) -> Doubles:
+        """How far a score of the block may be from the truth, before rounding to score_dtype, (q,)."""
+        queries = self.rounded(block)
+        error: Doubles = self.norms * block.error + queries.errors * block.norm
+        if self._precision is Precision.INT8:
+            # Sums are exact; steps, q' and the final product are float64.
+            return error * _ROUND_UP + self.norms * block.norm * 2.0**-45
+        dim = block.views.shape[1]
+        relative = sum_error(dim)
+        if torch.get_float32_matmul_precision() != "highest":
+            relative += 2.0**-6  # the user lets torch round the factors of float32 products, down to bf16
+        return error + (self.norms + queries.errors) * block.norm * relative + underflow_error(dim)
+
+    def _as_float(self) -> RoundedQueries:
+        rounded = self._exact.to(self._precision.dtype)
+        lost = (self._exact - rounded.float()).norm(dim=1).double().numpy() * _ROUND_UP
+        return RoundedQueries(_columns(rounded).to(self._device), np.ones(len(self)), lost)
+
+    def _as_int8(self, scale: torch.Tensor) -> RoundedQueries:
+        """The q' with <q', v'> = step * sum of integer products: q' = step * integers / scale, step per query."""
+        folded = self._exact.double() * scale.double()
+        steps = folded.abs().amax(dim=1).clamp(min=2.0**-300) / _INT8_MAX
+        integers = (folded / steps[:, None]).round()
+        # Where a scale is zero every v' is zero: no q' there can add anything, so q' = q loses nothing.
+        asked = torch.where(scale > 0, integers * steps[:, None] / scale.double(), self._exact.double())
+        lost = (self._exact.double() - asked).norm(dim=1).numpy() * (1 + 1e-9)
+        return RoundedQueries(_columns(integers.to(torch.int8)).to(self._device), steps.numpy(), lost)
+
+
+def _columns(queries: torch.Tensor) -> torch.Tensor:
+    """Queries (q, d) as columns (d, q), freshly laid out.
+
+    `.T.contiguous()` will not do: of (q, 1) it is the same memory with strides (1, 1), which the int8 product misreads.
+    """
+    return torch.empty(queries.shape[::-1], dtype=queries.dtype).copy_(queries.T)
+
+
+def best_scores(block: Block, columns: torch.Tensor, output: torch.Tensor) -> torch.Tensor:
+    """The best view's product of each document, (n, q) score_dtype; output: scratch of at least (r, q)."""
+    scratch = output[: len(block.views)]
+    if block.scale is None:
+        scores = torch.mm(block.views, columns, out=scratch)
+    else:
+        scores = torch._int_mm(block.views, columns, out=scratch)
+    best = [
+        scores[view : view + count * k].view(count, k, -1).amax(dim=1) if k > 1 else scores[view : view + count]
+        for view, count, k in block.groups
+    ]
+    return best[0] if len(best) == 1 else torch.cat(best)
+
+
+class BlockMaker:
+    """Makes blocks of a snapshot in one precision; int8 blocks share a scale where it fits them."""
+
+    def __init__(self, precision: Precision, device: torch.device) -> None:
+        self._precision = precision
+        self._device = device
+        self._shared_scale: torch.Tensor | None = None
+
+    def make(self, snapshot: Snapshot, begin: int, end: int) -> Block:
+        """The block of document rows [begin, end)."""
+        packed, starts = snapshot.views.read_block(begin, end)
+        counts = np.diff(starts)
+        order = np.argsort(counts, kind="stable")
+        stored = torch.from_numpy(packed.copy())
+        if not np.array_equal(order, np.arange(len(order))):
+            within = np.arange(len(packed)) - np.repeat(np.cumsum(counts[order]) - counts[order], counts[order])
+            stored = stored[torch.from_numpy(np.repeat(starts[:-1][order], counts[order]) + within)]
+        exact = stored.float()
+        views, scale, held = self._rounded(exact)
+        norm, error = float(row_norms(held.numpy()).max()), float(row_norms((exact - held).numpy()).max())
+        if self._precision is Precision.FP32:
+            error = 0.0
+        elif self._precision is Precision.INT8:
+            error += norm * 2.0**-23  # held is integers * scale rounded to float32
+        return Block(views.to(self._device), begin + order, _groups(counts[order]), norm, error, scale)
+
+    def _rounded(self, exact: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor | None, torch.Tensor]:
+        """The copy, its scale, and what the copy stands for in float32."""
+        if self._precision is not Precision.INT8:
+            views = exact.to(self._precision.dtype).contiguous()
+            return views, None, views.float()
+        scale = self._scale_for(exact.abs().amax(dim=0))
+        # A dimension that is zero throughout has scale zero, and stays zero.
+        integers = torch.where(scale > 0, exact / scale, torch.zeros(())).round_().clamp_(-_INT8_MAX, _INT8_MAX)
+        return integers.to(torch.int8), scale, integers * scale
+
+    def _scale_for(self, largest: torch.Tensor) -> torch.Tensor:
+        """The shared scale where no entry exceeds it and it is not much too coarse; else the block's own.
+
+        Sharing saves rounding the queries anew for each block. Sealed blocks keep their scale whatever comes later.
+        """
+        own = largest / _INT8_MAX
+        if self._shared_scale is None:
+            self._shared_scale = own * _SCALE_ROOM
+        shared = self._shared_scale
+        if bool((own <= shared).all()) and float(shared.sum()) <= _SHARED_SCALE_SLACK * float(own.sum()):
+            return shared
+        return own
+
+
+def best_precision(device: torch.device, dim: int) -> Precision:
+    """The narrowest type that the hardware multiplies fast, and that is proven here to multiply right."""
+    if device.type == "cuda":
+        return Precision.FP32  # bf16 sums on CUDA may be reduced in bf16, which the bound does not cover
+    read = getattr(torch.cpu, "get_capabilities", dict)  # absent from older torch
+    capabilities: dict[str, Any] = read()
+    if (capabilities.get("avx512_vnni") or capabilities.get("amx_int8")) and has_exact_int8(dim):
+        return Precision.INT8
+    return Precision.BF16 if capabilities.get("avx512_bf16") or capabilities.get("amx_bf16") else Precision.FP32
+
+
+def has_exact_int8(dim: int) -> bool:
+    """True when torch's private int8 product exists and is exact for this dim, largest factors included."""
+    if not hasattr(torch, "_int_mm"):
+        return False
+    generator = torch.Generator().manual_seed(0)
+    for num_queries in (1, 5, 64):
+        views = torch.randint(-_INT8_MAX, _INT8_MAX + 1, (97, dim), dtype=torch.int8, generator=generator)
+        queries = torch.randint(-_INT8_MAX, _INT8_MAX + 1, (dim, num_queries), dtype=torch.int8, generator=generator)
+        views[0], queries[:, 0] = _INT8_MAX, _INT8_MAX
+        try:
+            product = torch._int_mm(views, queries)
+        except RuntimeError:
+            return False
+        if not torch.equal(product.long(), views.long() @ queries.long()):
+            return False
+    return True
+
+
+def rounded_down(values: Doubles, precision: Precision) -> torch.Tensor:
+    """Thresholds as score_dtype: a score of that type is at least the value only if it is at least the threshold."""
+    if precision is Precision.INT8:
+        limit = 2.0**31 - 1
+        return torch.from_numpy(np.clip(np.ceil(values), -limit, limit).astype(np.int32))
+    narrow = values.astype(np.float32)
+    narrow = np.where(narrow > values, np.nextafter(narrow, np.float32(-np.inf)), narrow)
+    if precision is Precision.FP32:
+        return torch.from_numpy(narrow)
+    bits = narrow.view(np.int32)
+    # Cutting the low half rounds towards zero; below zero that is up, so step one bf16 number further.
+    cut = (bits & -0x10000) + np.where((narrow < 0) & (bits & 0xFFFF != 0) & np.isfinite(narrow), 0x10000, 0)
+    return torch.from_numpy(cut.astype(np.int32).view(np.float32)).to(torch.bfloat16)
+
+
+def _groups(counts: Ints) -> tuple[tuple[int, int, int], ...]:
+    """Runs of equal view counts as (view offset, documents, views each); counts is rising."""
+    sizes, lengths = np.unique(counts, return_counts=True)
+    offsets = np.append(0, np.cumsum(sizes * lengths))[:-1]
+    return tuple(zip(offsets.tolist(), lengths.tolist(), sizes.tolist(), strict=True))
