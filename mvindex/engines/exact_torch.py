@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 from threading import Lock
+from typing import TypeAlias
 
 import numpy as np
 import torch
@@ -28,15 +29,25 @@ from mvindex.store.snapshot import Snapshot
 
 # int8 products halve their rate above 64 queries (measured); the others gain up to 256.
 _QUERY_TILE = {Precision.INT8: 64, Precision.BF16: 256, Precision.FP32: 256}
+# Few queries wait for memory, so the narrowest copy is read; for many the tighter bound of a wider one saves more
+# rescoring than its product costs (measured: bench/search.py).
+_FEW_QUERIES = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScanConfig:
-    """Where and how to scan. cache_bytes: how much of its copy of the views may stay in memory."""
+    """Where and how to scan. precision: None chooses by hardware and batch.
+
+    cache_bytes: how much of its copies of the views may stay in memory.
+    """
 
     device: str = "cpu"
     precision: Precision | None = None
     cache_bytes: int | None = None
+
+
+# Precision, generation, first and last document row of a block.
+_Key: TypeAlias = tuple[Precision, int, int, int]
 
 
 class TorchScan:
@@ -47,38 +58,39 @@ class TorchScan:
         self._device = torch.device(self._config.device)
         given = self._config.cache_bytes
         self._free_bytes = _default_cache_bytes() if given is None else given
-        self._maker: BlockMaker | None = None
-        self._precision = self._config.precision or Precision.FP32
-        self._blocks: dict[tuple[int, int, int], Block] = {}
-        self._tail: dict[tuple[int, int, int], Block] = {}
+        self._makers: dict[Precision, BlockMaker] = {}
+        self._blocks: dict[_Key, Block] = {}
+        self._tails: dict[Precision, tuple[_Key, Block]] = {}
         self._lock = Lock()
 
     def candidates(self, snapshot: Snapshot, queries: Floats, top_k: int, allowed: Bools) -> Candidates:
         """See ScanEngine. What is left out provably scores below the top_k-th: see _Survivors."""
-        self._prepare(snapshot.views.dim)
-        tile = _QUERY_TILE[self._precision]
+        maker = self._maker(snapshot.views.dim, len(queries))
+        tile = _QUERY_TILE[maker.precision]
         with torch.inference_mode():
             parts = [
-                self._scan(snapshot, queries[begin : begin + tile], top_k, allowed)
+                self._scan(snapshot, maker, queries[begin : begin + tile], (top_k, allowed))
                 for begin in range(0, len(queries), tile)
             ]
         counts = np.concatenate([part.counts() for part in parts])
         return Candidates(np.append(0, np.cumsum(counts)), np.concatenate([part.rows for part in parts]))
 
-    def _prepare(self, dim: int) -> None:
-        """Nothing; the precision is chosen, once, for the views' dim."""
+    def _maker(self, dim: int, num_queries: int) -> BlockMaker:
+        """What makes the blocks for a batch of so many queries."""
+        precision = self._config.precision
         with self._lock:
-            if self._maker is None:
-                self._precision = self._config.precision or best_precision(self._device, dim)
-                self._maker = BlockMaker(self._precision, self._device)
+            if precision is None:
+                precision = best_precision(self._device, dim, few_queries=num_queries <= _FEW_QUERIES)
+            return self._makers.setdefault(precision, BlockMaker(precision, self._device))
 
-    def _scan(self, snapshot: Snapshot, queries: Floats, top_k: int, allowed: Bools) -> _Survivors:
-        tile = QueryTile(queries, self._precision, self._device)
-        survivors = _Survivors(len(queries), top_k, self._precision)
-        output = torch.empty(0, dtype=self._precision.score_dtype, device=self._device)
-        lowest = torch.iinfo(torch.int32).min if self._precision is Precision.INT8 else -torch.inf
+    def _scan(self, snapshot: Snapshot, maker: BlockMaker, queries: Floats, wanted: tuple[int, Bools]) -> _Survivors:
+        top_k, allowed = wanted
+        tile = QueryTile(queries, maker.precision, self._device)
+        survivors = _Survivors(len(queries), top_k, maker.precision)
+        output = torch.empty(0, dtype=maker.precision.score_dtype, device=self._device)
+        lowest = torch.iinfo(torch.int32).min if maker.precision is Precision.INT8 else -torch.inf
         for begin, end in allowed_blocks(snapshot, allowed):
-            block = self._block(snapshot, begin, end)
+            block = self._block(snapshot, maker, begin, end)
             if len(output) < len(block.views):
                 output = torch.empty(len(block.views), len(queries), dtype=output.dtype, device=self._device)
             asked = tile.rounded(block)
@@ -90,16 +102,19 @@ class TorchScan:
         survivors.compact()
         return survivors
 
-    def _block(self, snapshot: Snapshot, begin: int, end: int) -> Block:
-        key = (snapshot.generation, begin, end)
-        cached = self._blocks.get(key) or self._tail.get(key)
-        if cached is not None or self._maker is None:
-            return cached  # type: ignore[return-value]  # _prepare() has made the maker
-        block = self._maker.make(snapshot, begin, end)
+    def _block(self, snapshot: Snapshot, maker: BlockMaker, begin: int, end: int) -> Block:
+        key = (maker.precision, snapshot.generation, begin, end)
+        cached = self._blocks.get(key)
+        if cached is not None:
+            return cached
+        tail = self._tails.get(maker.precision)
+        if tail is not None and tail[0] == key:
+            return tail[1]
+        block = maker.make(snapshot, begin, end)
         size_bytes = block.views.numel() * block.views.element_size()
         with self._lock:
             if end == snapshot.num_rows:
-                self._tail = {key: block}  # grows with the next batch: only the latest is worth keeping
+                self._tails[maker.precision] = (key, block)  # grows with the next batch: only the latest is kept
             elif size_bytes <= self._free_bytes and key not in self._blocks:
                 self._blocks[key] = block
                 self._free_bytes -= size_bytes
@@ -120,6 +135,7 @@ class _Survivors:
         self._thresholds = np.full(num_queries, -np.inf)
         self._parts: list[tuple[Ints, Ints, Doubles, Doubles]] = []
         self._size = 0
+        self._limit = 2 * num_queries * top_k + 4096
         self.queries: Ints = np.empty(0, dtype=np.int64)
         self.rows: Ints = np.empty(0, dtype=np.int64)
 
@@ -144,7 +160,7 @@ class _Survivors:
         is_allowed = self._is_allowed(found)
         queries_at, at = queries_at[is_allowed], at[is_allowed]
         self._append(queries_at, rows[at], found[is_allowed] * steps[queries_at], errors)
-        if self._size > 2 * self._num_queries * self._top_k + 4096:
+        if self._size > self._limit:
             self.compact()
 
     def compact(self) -> None:
@@ -160,6 +176,7 @@ class _Survivors:
         self.queries, self.rows = queries[kept], rows[kept]
         self._parts = [(queries[kept], rows[kept], lower[kept], upper[kept])]
         self._size = len(kept)
+        self._limit = max(self._limit, 2 * len(kept))
 
     def _append(self, queries: Ints, rows: Ints, scores: Doubles, errors: Doubles) -> None:
         slack = np.abs(scores) * self._precision.output_error + errors[queries]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -153,7 +154,7 @@ class BlockMaker:
     """Makes blocks of a snapshot in one precision; int8 blocks share a scale where it fits them."""
 
     def __init__(self, precision: Precision, device: torch.device) -> None:
-        self._precision = precision
+        self.precision = precision
         self._device = device
         self._shared_scale: torch.Tensor | None = None
 
@@ -169,16 +170,16 @@ class BlockMaker:
         exact = stored.float()
         views, scale, held = self._rounded(exact)
         norm, error = float(row_norms(held.numpy()).max()), float(row_norms((exact - held).numpy()).max())
-        if self._precision is Precision.FP32:
+        if self.precision is Precision.FP32:
             error = 0.0
-        elif self._precision is Precision.INT8:
+        elif self.precision is Precision.INT8:
             error += norm * 2.0**-23  # held is integers * scale rounded to float32
         return Block(views.to(self._device), begin + order, _groups(counts[order]), norm, error, scale)
 
     def _rounded(self, exact: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor | None, torch.Tensor]:
         """The copy, its scale, and what the copy stands for in float32."""
-        if self._precision is not Precision.INT8:
-            views = exact.to(self._precision.dtype).contiguous()
+        if self.precision is not Precision.INT8:
+            views = exact.to(self.precision.dtype).contiguous()
             return views, None, views.float()
         scale = self._scale_for(exact.abs().amax(dim=0))
         # A dimension that is zero throughout has scale zero, and stays zero.
@@ -199,17 +200,20 @@ class BlockMaker:
         return own
 
 
-def best_precision(device: torch.device, dim: int) -> Precision:
-    """The narrowest type that the hardware multiplies fast, and that is proven here to multiply right."""
+def best_precision(device: torch.device, dim: int, few_queries: bool) -> Precision:
+    """The type that the hardware scans fastest in: int8 for few queries, where it is found to multiply exactly."""
     if device.type == "cuda":
         return Precision.FP32  # bf16 sums on CUDA may be reduced in bf16, which the bound does not cover
     read = getattr(torch.cpu, "get_capabilities", dict)  # absent from older torch
     capabilities: dict[str, Any] = read()
-    if (capabilities.get("avx512_vnni") or capabilities.get("amx_int8")) and has_exact_int8(dim):
+    has_bf16 = bool(capabilities.get("avx512_bf16") or capabilities.get("amx_bf16"))
+    has_int8 = bool(capabilities.get("avx512_vnni") or capabilities.get("amx_int8"))
+    if has_int8 and (few_queries or not has_bf16) and has_exact_int8(dim):
         return Precision.INT8
-    return Precision.BF16 if capabilities.get("avx512_bf16") or capabilities.get("amx_bf16") else Precision.FP32
+    return Precision.BF16 if has_bf16 else Precision.FP32
 
 
+@lru_cache
 def has_exact_int8(dim: int) -> bool:
     """True when torch's private int8 product exists and is exact for this dim, largest factors included."""
     if not hasattr(torch, "_int_mm"):
