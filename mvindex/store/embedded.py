@@ -22,8 +22,8 @@ from mvindex.records import Document, Floats, Views, dump_metadata
 from mvindex.store import catalog
 from mvindex.store.catalog import Catalog, Known
 from mvindex.store.locks import writer_lock
-from mvindex.store.segments import append, fsync_directory
-from mvindex.store.snapshot import Snapshot, SnapshotReader, pack_spans, segment_names, text_checksum
+from mvindex.store.segments import Committed, append, fsync_directory
+from mvindex.store.snapshot import Snapshot, SnapshotReader, pack_spans, text_checksum
 from mvindex.store.views import ROW_DTYPE, pack_views, view_checksums
 
 
@@ -70,6 +70,16 @@ def create_store(directory: Path, settings: Mapping[str, Any]) -> None:
         raise StoreError(f"{directory}: cannot create the index: {err.strerror or err}") from err
 
 
+@dataclass(slots=True)
+class _Progress:
+    """Where the writer stands: what it would otherwise read anew, of all documents there are, at every commit."""
+
+    settings: dict[str, Any]
+    num_rows: int
+    num_views: int
+    segments: list[Committed]
+
+
 class EmbeddedStore:
     """Documents and views in one directory. Reads go through immutable snapshots; writes take the writer lock."""
 
@@ -78,6 +88,7 @@ class EmbeddedStore:
             raise StoreError(f"{directory}: there is no mvindex index here (no {catalog.FILE_NAME} in it)")
         self.directory = directory
         self._catalog = Catalog(directory)
+        self._progress: _Progress | None = None
         self.snapshot = self._read_snapshot(None)
 
     def close(self) -> None:
@@ -101,10 +112,21 @@ class EmbeddedStore:
 
     @contextmanager
     def writing(self) -> Iterator[None]:
-        """Inside it, this store is the only writer and its snapshot the latest; IndexLocked otherwise."""
+        """Inside it, this store is the only writer and its snapshot the latest; IndexLocked otherwise.
+
+        Commits made inside show in this store's own snapshot when it ends, in other processes at once.
+        """
         with writer_lock(self.directory):
             self.refresh()
-            yield
+            snapshot = self.snapshot
+            committed = [segment.committed for segment in snapshot.segments]
+            settings = dict(snapshot.settings)
+            self._progress = _Progress(settings, snapshot.num_rows, snapshot.views.num_views, committed)
+            try:
+                yield
+            finally:
+                self._progress = None
+                self.refresh()
 
     def known(self, ids: Sequence[str]) -> dict[str, Known]:
         """The living documents among the ids, as committed now."""
@@ -116,43 +138,38 @@ class EmbeddedStore:
 
         Call inside writing(). On StoreError the store is as it was.
         """
-        snapshot, ids = self.snapshot, [document.id for document in batch.documents]
-        self._check_dim(batch.views)
-        packed = pack_views(batch.views, snapshot.view_type, ids)
+        progress, ids = self._writer(), [document.id for document in batch.documents]
+        self._check_dim(progress, batch.views)
+        packed = pack_views(batch.views, self.snapshot.view_type, ids)
         known = self.known(ids)
-        rows = self._new_rows(batch, known, packed)
-        with self._catalog.reading() as connection:
-            before = [catalog.read_committed(connection, name) for name in segment_names(snapshot.settings)]
+        rows = _new_rows(progress, batch, known, packed)
+        before = progress.segments
         after = [append(self.directory, segment, [data]) for segment, data in zip(before, (packed, rows), strict=True)]
-        with self._catalog.writing() as connection:
+        next_ordinal = progress.settings["next_ordinal"] + len(ids) - len(known)
+        with self._changing(next_ordinal=next_ordinal, dim=int(batch.views.rows.shape[1])) as connection:
             for old, new in zip(before, after, strict=True):
                 catalog.write_committed(connection, old, new)
             _retire(connection, [entry.doc_row for entry in known.values()])
-            _insert(connection, snapshot.num_rows, batch, rows)
+            _insert(connection, progress.num_rows, batch, rows)
             _set_metadata(connection, batch.metadata_updates)
-            next_ordinal = snapshot.settings["next_ordinal"] + len(ids) - len(known)
-            self._bump(connection, next_ordinal=next_ordinal, dim=int(batch.views.rows.shape[1]))
-        self.refresh()
+        progress.segments = after
+        progress.num_rows += len(rows)
+        progress.num_views += len(packed)
 
     def delete(self, doc_rows: Iterable[int]) -> None:
         """Nothing; the documents of these living rows are gone, all at once. Call inside writing()."""
-        with self._catalog.writing() as connection:
+        with self._changing() as connection:
             _retire(connection, doc_rows)
-            self._bump(connection)
-        self.refresh()
 
     def set_metadata(self, updates: Mapping[int, str]) -> None:
         """Nothing; the documents of these rows have this metadata (canonical JSON). Call inside writing()."""
-        with self._catalog.writing() as connection:
+        with self._changing() as connection:
             _set_metadata(connection, updates)
-            self._bump(connection)
-        self.refresh()
 
     def change_settings(self, **settings: Any) -> None:
         """Nothing; the settings are durable. Call inside writing()."""
-        with self._catalog.writing() as connection:
-            self._bump(connection, **settings)
-        self.refresh()
+        with self._changing(**settings):
+            pass
 
     def _read_snapshot(self, previous: Snapshot | None) -> Snapshot:
         with self._catalog.reading() as connection:
@@ -164,23 +181,38 @@ class EmbeddedStore:
                 )
             return Snapshot(self.directory, connection, settings, previous)
 
-    def _check_dim(self, views: Views) -> None:
-        dim = self.snapshot.dim
+    def _writer(self) -> _Progress:
+        if self._progress is None:
+            raise StoreError(f"{self.directory}: written to outside writing()")
+        return self._progress
+
+    @contextmanager
+    def _changing(self, **settings: Any) -> Iterator[sqlite3.Connection]:
+        """One durable transaction that also sets these settings and makes a new version of the store."""
+        progress = self._writer()
+        changed = {**settings, "version": progress.settings["version"] + 1}
+        with self._catalog.writing() as connection:
+            yield connection
+            catalog.write_settings(connection, changed)
+        progress.settings.update(changed)
+
+    def _check_dim(self, progress: _Progress, views: Views) -> None:
+        dim = progress.settings["dim"]
         if dim is not None and views.rows.shape[1] != dim:
             raise StoreError(f"{self.directory}: views of {views.rows.shape[1]} dims; this index holds {dim}")
 
-    def _new_rows(self, batch: Batch, known: Mapping[str, Known], packed: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        """The document-row records of a batch; a replaced document keeps its ordinal, a new one takes the next."""
-        rows = np.zeros(len(batch.documents), dtype=ROW_DTYPE)
-        is_new = np.array([document.id not in known for document in batch.documents], dtype=bool)
-        rows["ordinal"][is_new] = self.snapshot.settings["next_ordinal"] + np.arange(is_new.sum())
-        rows["ordinal"][~is_new] = [known[document.id].ordinal for document in batch.documents if document.id in known]
-        rows["view_start"] = self.snapshot.views.num_views + batch.views.starts[:-1]
-        rows["checksum"] = view_checksums(packed, batch.views.starts)
-        return rows
 
-    def _bump(self, connection: sqlite3.Connection, **settings: Any) -> None:
-        catalog.write_settings(connection, {**settings, "version": self.snapshot.settings["version"] + 1})
+def _new_rows(
+    progress: _Progress, batch: Batch, known: Mapping[str, Known], packed: npt.NDArray[Any]
+) -> npt.NDArray[Any]:
+    """The document-row records of a batch; a replaced document keeps its ordinal, a new one takes the next."""
+    rows = np.zeros(len(batch.documents), dtype=ROW_DTYPE)
+    is_new = np.array([document.id not in known for document in batch.documents], dtype=bool)
+    rows["ordinal"][is_new] = progress.settings["next_ordinal"] + np.arange(is_new.sum())
+    rows["ordinal"][~is_new] = [known[document.id].ordinal for document in batch.documents if document.id in known]
+    rows["view_start"] = progress.num_views + batch.views.starts[:-1]
+    rows["checksum"] = view_checksums(packed, batch.views.starts)
+    return rows
 
 
 def _retire(connection: sqlite3.Connection, doc_rows: Iterable[int]) -> None:

@@ -76,11 +76,11 @@ class MappedSegment:
 
     def __init__(self, directory: Path, committed: Committed, previous: MappedSegment | None = None) -> None:
         self._path = directory / committed.name
-        self._committed = committed
+        self.committed = committed
         self.bytes: npt.NDArray[np.uint8] = self._map()
         self._is_checked = np.zeros(len(committed.checksums), dtype=bool)
-        if previous is not None and previous._committed.name == committed.name:
-            sealed = previous._committed.size_bytes // BLOCK_BYTES
+        if previous is not None and previous.committed.name == committed.name:
+            sealed = previous.committed.size_bytes // BLOCK_BYTES
             self._is_checked[:sealed] = previous._is_checked[:sealed]
 
     def check(self, begin: int, end: int) -> None:
@@ -91,12 +91,12 @@ class MappedSegment:
 
     def damaged_blocks(self) -> Iterator[int]:
         """The numbers of the blocks that do not match their checksum, all blocks read afresh."""
-        for block in range(len(self._committed.checksums)):
-            if self._block_checksum(block) != int(self._committed.checksums[block]):
+        for block in range(len(self.committed.checksums)):
+            if self._block_checksum(block) != int(self.committed.checksums[block]):
                 yield block
 
     def _check_block(self, block: int) -> None:
-        if self._block_checksum(block) != int(self._committed.checksums[block]):
+        if self._block_checksum(block) != int(self.committed.checksums[block]):
             raise DamagedIndex(
                 f"{self._path}: the MiB from byte {block * BLOCK_BYTES} on does not match its checksum; "
                 "no answer is given from damaged data"
@@ -107,11 +107,11 @@ class MappedSegment:
         return xxhash.xxh3_64_intdigest(self.bytes[block * BLOCK_BYTES : (block + 1) * BLOCK_BYTES].data)
 
     def _map(self) -> npt.NDArray[np.uint8]:
-        size_bytes = self._committed.size_bytes
+        size_bytes = self.committed.size_bytes
         if size_bytes == 0:
             return np.empty(0, dtype=np.uint8)
         try:
-            _check_length(self._path, self._path.stat().st_size, self._committed)
+            _check_length(self._path, self._path.stat().st_size, self.committed)
             return np.memmap(self._path, dtype=np.uint8, mode="r", shape=(size_bytes,)).view(np.ndarray)
         except FileNotFoundError as err:
             raise StaleReader(f"{self._path} is gone: the index was compacted or removed; open it again") from err
