@@ -11,7 +11,7 @@ from typing import Any
 
 from mvindex import engines
 from mvindex.engines.base import Kind, RankingEngine
-from mvindex.errors import ConfigError, DamagedIndex, StaleReader, StoreError
+from mvindex.errors import ConfigError, DamagedIndex, EngineError, EngineUnavailable, StaleReader, StoreError
 from mvindex.store.embedded import EmbeddedStore
 from mvindex.store.segments import file_checksum, fsync_directory
 from mvindex.store.snapshot import Snapshot
@@ -76,13 +76,17 @@ def _build(snapshot: Snapshot, kind: Kind) -> dict[str, Any]:
 
 
 def _open(directory: Path, record: Mapping[str, Any]) -> RankingEngine:
-    for name, checksum in record["checksums"].items():
-        if not (directory / name).is_file():
-            raise StaleReader(f"{directory / name} is gone: the engine was built again; open the index again")
-        if file_checksum(directory / name) != checksum:
-            raise DamagedIndex(f"{directory / name} does not match its checksum; `mvindex build` makes it again")
     kind = Kind(record["kind"])
-    return engines.find_factory(kind).open(kind, directory, record["settings"])
+    factory = engines.find_factory(kind)
+    try:
+        for name, checksum in record["checksums"].items():
+            if file_checksum(directory / name) != checksum:
+                raise DamagedIndex(f"{directory / name} does not match its checksum; `mvindex build` makes it again")
+        return factory.open(kind, directory, record["settings"])
+    except (OSError, EngineError) as err:
+        if directory.is_dir():
+            raise EngineUnavailable(f"{directory}: cannot be read: {err}; `mvindex build` makes it again") from err
+        raise StaleReader(f"{directory} is gone: the engine was built again; open the index again") from err
 
 
 def _sealed(file: Path) -> str:

@@ -18,8 +18,8 @@ from mvindex import engines
 from mvindex.aggregate import view_scores
 from mvindex.build import EngineCache, build_engine
 from mvindex.encoder import CallableEncoder, Encoder, encoder_from_spec, load_encoder
-from mvindex.engines.base import Kind, ScanEngine
-from mvindex.errors import ConfigError, EncoderError, QueryError, Unsupported
+from mvindex.engines.base import Kind, RankingEngine, ScanEngine
+from mvindex.errors import ConfigError, EncoderError, QueryError, StaleReader, Unsupported
 from mvindex.ingest import Entry, IngestHooks, IngestReport, ingest
 from mvindex.records import Document, Floats, Hit, SearchResult, Span, dump_metadata, require_text
 from mvindex.search import Engines, Ranking, search_documents
@@ -33,6 +33,8 @@ EncoderLike: TypeAlias = "Encoder | Callable[..., Any] | str"
 
 # Queries searched at once: bounds the memory of their candidates.
 _QUERY_BATCH = 256
+# How often a search looks for the engine that has just replaced the one it was about to load.
+_STALE_RETRIES = 3
 
 
 class ViewScore(NamedTuple):
@@ -295,11 +297,11 @@ class Index:
         scoring: "max", the best view's score. exact=True demands a certified answer, whatever the active kind.
         """
         _check_search(top_k, scoring)
-        snapshot = self._store.snapshot
+        snapshot, ranking = self._current(exact)
         queries, is_single = self._query_vectors(query, snapshot)
         with self._store.reading(snapshot) as reader:
             allowed = snapshot.alive if filter is None else reader.matching(filter)
-            used = Engines(scan=self._exact_scan(), ranking=None if exact else self._engines.open(snapshot))
+            used = Engines(scan=self._exact_scan(), ranking=ranking)
             results = []
             for begin in range(0, len(queries), _QUERY_BATCH):
                 found = search_documents(snapshot, used, queries[begin : begin + _QUERY_BATCH], top_k, allowed)
@@ -328,6 +330,20 @@ class Index:
         scores = view_scores(snapshot.views.fetch(np.array([row]))[0], queries[0])
         order = np.lexsort((np.arange(len(scores)), -scores)).tolist()
         return [ViewScore(slot, float(scores[slot]), *_stands_for(stored, slot)) for slot in order]
+
+    def _current(self, exact: bool) -> tuple[Snapshot, RankingEngine | None]:
+        """The snapshot to search and its engine (None: the scan).
+
+        An engine that another process has replaced is gone from disk: then the latest snapshot names the new one.
+        """
+        for _ in range(_STALE_RETRIES):
+            snapshot = self._store.snapshot
+            try:
+                return snapshot, None if exact else self._engines.open(snapshot)
+            except StaleReader:
+                self.refresh()
+        snapshot = self._store.snapshot
+        return snapshot, None if exact else self._engines.open(snapshot)
 
     def _exact_scan(self) -> ScanEngine:
         """The exact scan, opened at the first search: it may import torch, which `get` need not wait for."""

@@ -101,23 +101,34 @@ def underflow_error(dim: int) -> float:
     return 4 * dim * 2.0**-126
 
 
+def rounding_slack(queries: Floats) -> Doubles:
+    """The step of float32's smallest numbers in the units of scaled_queries(), (q,).
+
+    Scores are rounded to float32 before they are compared: what differs by less than that may tie.
+    """
+    return np.ldexp(2.0**-149, _exponents(queries))
+
+
 def scaled_queries(queries: Floats) -> tuple[Floats, Doubles]:
     """Queries times a power of two so that their largest entry lies in [0.5, 1), and the norms of the result.
 
     A power of two changes no order and, above float32's smallest numbers, no bit; thresholds need no rescaling
     because scans compare scores of one query with each other only.
     """
-    largest = np.abs(queries).max(axis=1, initial=0.0)
-    exponents = np.where(largest > 0, -np.frexp(largest)[1], 0)
-    scaled = np.ldexp(queries.astype(np.float64), exponents[:, None])
+    scaled = np.ldexp(queries.astype(np.float64), _exponents(queries)[:, None])
     return scaled.astype(np.float32), np.sqrt(np.einsum("ij,ij->i", scaled, scaled)) * (1 + 1e-9)
+
+
+def _exponents(queries: Floats) -> Ints:
+    largest = np.abs(queries).max(axis=1, initial=0.0)
+    return np.where(largest > 0, -np.frexp(largest)[1], 0)
 
 
 def flat_error(queries: Floats, max_norm: float) -> Doubles:
     """How far a float32 inner product of each query with a view of at most max_norm may be off, (q,)."""
     dim = queries.shape[1]
     wide = queries.astype(np.float64)
-    norms = np.sqrt(np.einsum("ij,ij->i", wide, wide))
+    norms = np.sqrt(np.einsum("ij,ij->i", wide, wide)) * (1 + 1e-9)
     tiny = underflow_error(dim) * (1 + np.abs(wide).max(axis=1, initial=0.0) + max_norm)
     error: Doubles = norms * max_norm * (sum_error(dim) + 2.0**-23) + tiny
     return error

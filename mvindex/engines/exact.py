@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from mvindex.engines.base import Candidates, scaled_queries, sum_error, underflow_error
+from mvindex.engines.base import Candidates, rounding_slack, scaled_queries, sum_error, underflow_error
 from mvindex.records import Bools, Doubles, Floats, Ints
 from mvindex.store.snapshot import Snapshot
 from mvindex.store.views import decode, row_norms
@@ -29,13 +29,15 @@ class NumpyScan:
 
     def _scan(self, snapshot: Snapshot, queries: Floats, top_k: int, allowed: Bools) -> list[Ints]:
         scaled, norms = scaled_queries(queries)
+        slack = rounding_slack(queries)
         best = _Best(len(queries), top_k)
         for begin, end in allowed_blocks(snapshot, allowed):
             packed, starts = snapshot.views.read_block(begin, end)
             rows = decode(packed)
             scores = np.maximum.reduceat(scaled @ rows.T, starts[:-1], axis=1)
             dim = rows.shape[1]
-            errors = norms * row_norms(rows).max() * sum_error(dim) + underflow_error(dim)
+            # 2^-23: scores that round to the same float32 tie.
+            errors = norms * row_norms(rows).max() * (sum_error(dim) + 2.0**-23) + underflow_error(dim) + slack
             best.add(scores.astype(np.float64), errors, begin + np.arange(end - begin), allowed[begin:end])
         return best.rows()
 

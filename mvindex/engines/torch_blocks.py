@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from mvindex.engines.base import scaled_queries, sum_error, underflow_error
+from mvindex.engines.base import rounding_slack, scaled_queries, sum_error, underflow_error
 from mvindex.records import Doubles, Floats, Ints
 from mvindex.store.snapshot import Snapshot
 from mvindex.store.views import row_norms
@@ -83,6 +83,7 @@ class QueryTile:
     def __init__(self, queries: Floats, precision: Precision, device: torch.device) -> None:
         scaled, norms = scaled_queries(queries)
         self.norms = norms * _ROUND_UP
+        self._slack = rounding_slack(queries)
         self._exact = torch.from_numpy(scaled)
         self._precision = precision
         self._device = device
@@ -102,14 +103,15 @@ class QueryTile:
     def errors(self, block: Block) -> Doubles:
         """How far a score of the block may be from the truth, before rounding to score_dtype, (q,)."""
         queries = self.rounded(block)
-        error: Doubles = self.norms * block.error + queries.errors * block.norm
+        # Scores that round to the same float32 tie: 2^-23 of the largest score there can be, or the smallest step.
+        ties = self.norms * block.norm * 2.0**-23 + self._slack
+        error: Doubles = self.norms * block.error + queries.errors * block.norm + ties
         if self._precision is Precision.INT8:
-            # Sums are exact; steps, q' and the final product are float64.
-            return error * _ROUND_UP + self.norms * block.norm * 2.0**-45
+            return error * _ROUND_UP  # sums are exact; steps, q' and the final product are float64
         dim = block.views.shape[1]
         relative = sum_error(dim)
-        if torch.get_float32_matmul_precision() != "highest":
-            relative += 2.0**-6  # the user lets torch round the factors of float32 products, down to bf16
+        if not _has_plain_float32():
+            relative += 2.0**-6  # the factors of float32 products may be rounded, down to bf16
         return error + (self.norms + queries.errors) * block.norm * relative + underflow_error(dim)
 
     def _as_float(self) -> RoundedQueries:
@@ -134,6 +136,14 @@ def _columns(queries: torch.Tensor) -> torch.Tensor:
     `.T.contiguous()` will not do: of (q, 1) it is the same memory with strides (1, 1), which the int8 product misreads.
     """
     return torch.empty(queries.shape[::-1], dtype=queries.dtype).copy_(queries.T)
+
+
+def _has_plain_float32() -> bool:
+    """False when the user has let torch round the factors of float32 products."""
+    try:
+        return torch.get_float32_matmul_precision() == "highest"
+    except RuntimeError:  # torch has an older and a newer way to set it, and refuses to say when both were used
+        return False
 
 
 def best_scores(block: Block, columns: torch.Tensor, output: torch.Tensor) -> torch.Tensor:

@@ -38,7 +38,7 @@ CREATE UNIQUE INDEX documents_alive ON documents(id) WHERE alive;
 CREATE INDEX documents_dead ON documents(id) WHERE NOT alive;
 CREATE TABLE texts(doc_row INTEGER PRIMARY KEY, title TEXT NOT NULL, text TEXT NOT NULL, spans BLOB,
     checksum INTEGER NOT NULL);
-CREATE TABLE metadata(doc_row INTEGER PRIMARY KEY, json TEXT NOT NULL);
+CREATE TABLE metadata(doc_row INTEGER PRIMARY KEY, json TEXT NOT NULL, checksum INTEGER NOT NULL);
 """
 
 
@@ -58,6 +58,8 @@ class Catalog:
     def __init__(self, directory: Path) -> None:
         self.path = directory / FILE_NAME
         self._idle: queue.SimpleQueue[sqlite3.Connection] = queue.SimpleQueue()
+        self._inherited: queue.SimpleQueue[sqlite3.Connection] | None = None
+        self._pid = os.getpid()
 
     @contextmanager
     def reading(self) -> Iterator[sqlite3.Connection]:
@@ -99,6 +101,9 @@ class Catalog:
             self._idle.get().close()
 
     def _take(self) -> sqlite3.Connection:
+        if self._pid != os.getpid():
+            # SQLite's connections must not be used, nor closed, by a forked child: it makes its own.
+            self._inherited, self._idle, self._pid = self._idle, queue.SimpleQueue(), os.getpid()
         try:
             return self._idle.get_nowait()
         except queue.Empty:
@@ -119,6 +124,13 @@ def create(directory: Path, settings: dict[str, Any]) -> None:
             connection.execute("COMMIT")
         finally:
             connection.close()
+
+
+def check_application(connection: sqlite3.Connection, path: Path) -> None:
+    """Nothing; StoreError when the database is not one of mvindex's."""
+    (found,) = connection.execute("PRAGMA application_id").fetchone()
+    if found != APPLICATION_ID:
+        raise StoreError(f"{path}: a database of another program (application id {found}); not an mvindex index")
 
 
 def read_settings(connection: sqlite3.Connection) -> dict[str, Any]:

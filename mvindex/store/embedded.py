@@ -23,7 +23,7 @@ from mvindex.store import catalog
 from mvindex.store.catalog import Catalog, Known
 from mvindex.store.locks import writer_lock
 from mvindex.store.segments import Committed, append, fsync_directory
-from mvindex.store.snapshot import Snapshot, SnapshotReader, pack_spans, text_checksum
+from mvindex.store.snapshot import Snapshot, SnapshotReader, pack_spans, row_checksum
 from mvindex.store.views import ROW_DTYPE, pack_views, view_checksums
 
 
@@ -173,10 +173,11 @@ class EmbeddedStore:
 
     def _read_snapshot(self, previous: Snapshot | None) -> Snapshot:
         with self._catalog.reading() as connection:
+            catalog.check_application(connection, self._catalog.path)
             settings = catalog.read_settings(connection)
-            if settings["format_version"] != catalog.FORMAT_VERSION:
+            if settings.get("format_version") != catalog.FORMAT_VERSION:
                 raise StoreError(
-                    f"{self.directory}: format version {settings['format_version']}; "
+                    f"{self.directory}: format version {settings.get('format_version')}; "
                     f"this mvindex reads version {catalog.FORMAT_VERSION}: install the mvindex that wrote it"
                 )
             return Snapshot(self.directory, connection, settings, previous)
@@ -220,8 +221,10 @@ def _retire(connection: sqlite3.Connection, doc_rows: Iterable[int]) -> None:
 
 
 def _set_metadata(connection: sqlite3.Connection, updates: Mapping[int, str]) -> None:
-    rows = [(value, int(doc_row)) for doc_row, value in updates.items()]
-    connection.executemany("UPDATE metadata SET json = ? WHERE doc_row = ?", rows)
+    for doc_row, value in updates.items():
+        (doc_id,) = connection.execute("SELECT id FROM documents WHERE doc_row = ?", (int(doc_row),)).fetchone()
+        row = (value, row_checksum(doc_id, value), int(doc_row))
+        connection.execute("UPDATE metadata SET json = ?, checksum = ? WHERE doc_row = ?", row)
 
 
 def _insert(connection: sqlite3.Connection, first_row: int, batch: Batch, rows: npt.NDArray[Any]) -> None:
@@ -235,12 +238,14 @@ def _insert(connection: sqlite3.Connection, first_row: int, batch: Batch, rows: 
         zip(numbers, ids, ordinals, begins, counts, checksums, batch.content_hashes, strict=True),
     )
     connection.executemany("INSERT INTO texts VALUES (?, ?, ?, ?, ?)", _text_rows(first_row, batch))
-    dumped = (dump_metadata(document.metadata, document.id) for document in batch.documents)
-    connection.executemany("INSERT INTO metadata VALUES (?, ?)", zip(numbers, dumped, strict=True))
+    dumped = [dump_metadata(document.metadata, document.id) for document in batch.documents]
+    checksums = list(map(row_checksum, ids, dumped))
+    connection.executemany("INSERT INTO metadata VALUES (?, ?, ?)", zip(numbers, dumped, checksums, strict=True))
 
 
 def _text_rows(first_row: int, batch: Batch) -> Iterator[tuple[Any, ...]]:
     bounds = zip(batch.views.starts[:-1], batch.views.starts[1:], strict=True)
     for number, (document, (begin, end)) in enumerate(zip(batch.documents, bounds, strict=True), first_row):
         spans = pack_spans(batch.views.spans[begin:end])
-        yield number, document.title, document.text, spans, text_checksum(document.title, document.text, spans)
+        checksum = row_checksum(document.id, document.title, document.text, spans or b"")
+        yield number, document.title, document.text, spans, checksum

@@ -9,6 +9,7 @@ import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import BinaryIO
 
 import numpy as np
 import numpy.typing as npt
@@ -32,13 +33,15 @@ class Committed:
 def append(directory: Path, before: Committed, parts: Iterable[npt.NDArray[np.generic]]) -> Committed:
     """What is to be committed after the parts stand on disk behind the committed bytes, fsynced.
 
-    Whatever lay past the committed length is cut off first. OSError (a full disk, say) becomes StoreError.
+    Whatever lay past the committed length is cut off first. OSError (a full disk, say) becomes StoreError;
+    DamagedIndex when the last, partial block is not what was committed: its new checksum would hide that.
     """
     path = directory / before.name
     is_new = not path.exists()
     try:
-        with open(path, "wb" if is_new else "r+b") as file:
+        with open(path, "w+b" if is_new else "r+b") as file:
             _check_length(path, file.seek(0, os.SEEK_END), before)
+            _check_last_block(file, path, before)
             file.truncate(before.size_bytes)
             file.seek(before.size_bytes)
             for part in (part for part in parts if part.size):
@@ -97,10 +100,7 @@ class MappedSegment:
 
     def _check_block(self, block: int) -> None:
         if self._block_checksum(block) != int(self.committed.checksums[block]):
-            raise DamagedIndex(
-                f"{self._path}: the MiB from byte {block * BLOCK_BYTES} on does not match its checksum; "
-                "no answer is given from damaged data"
-            )
+            raise _damaged(self._path, block * BLOCK_BYTES)
         self._is_checked[block] = True
 
     def _block_checksum(self, block: int) -> int:
@@ -115,6 +115,20 @@ class MappedSegment:
             return np.memmap(self._path, dtype=np.uint8, mode="r", shape=(size_bytes,)).view(np.ndarray)
         except FileNotFoundError as err:
             raise StaleReader(f"{self._path} is gone: the index was compacted or removed; open it again") from err
+
+
+def _check_last_block(file: BinaryIO, path: Path, committed: Committed) -> None:
+    begin = committed.size_bytes // BLOCK_BYTES * BLOCK_BYTES
+    file.seek(begin)
+    part = file.read(committed.size_bytes - begin)
+    if part and xxhash.xxh3_64_intdigest(part) != int(committed.checksums[-1]):
+        raise _damaged(path, begin)
+
+
+def _damaged(path: Path, begin: int) -> DamagedIndex:
+    return DamagedIndex(
+        f"{path}: the MiB from byte {begin} on does not match its checksum; no answer is given from damaged data"
+    )
 
 
 def _check_length(path: Path, size_bytes: int, committed: Committed) -> None:

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import xxhash
 
-from mvindex.errors import DamagedIndex, StaleReader
+from mvindex.errors import DamagedIndex, QueryError, StaleReader
 from mvindex.records import Bools, Ints
 from mvindex.store import catalog
 from mvindex.store.filters import Filter, parse_filter
@@ -94,7 +94,12 @@ class SnapshotReader:
             f"WHERE m.doc_row < ? AND {sql.text}"
         )
         is_match = np.zeros(self._snapshot.num_rows, dtype=bool)
-        cursor = self._connection.execute(query, (self._snapshot.num_rows, *sql.parameters))
+        try:
+            cursor = self._connection.execute(query, (self._snapshot.num_rows, *sql.parameters))
+        except sqlite3.OperationalError as err:
+            if "overflow" not in str(err) and "too large" not in str(err):
+                raise
+            raise QueryError(f"the filter is too deep or too long for SQLite: {err}") from err
         while rows := cursor.fetchmany(_FETCH_ROWS):
             is_match[np.array(rows, dtype=np.int64)[:, 0]] = True
         return is_match & self._snapshot.alive
@@ -121,7 +126,8 @@ class SnapshotReader:
         """The documents of these rows, by row; DamagedIndex when a text does not match its checksum."""
         wanted = sorted({int(row) for row in doc_rows})
         rows = self._connection.execute(
-            "SELECT d.doc_row, d.id, t.title, t.text, m.json, t.spans, t.checksum FROM json_each(?) AS wanted "
+            "SELECT d.doc_row, d.id, t.title, t.text, m.json, t.spans, t.checksum, m.checksum "
+            "FROM json_each(?) AS wanted "
             "JOIN documents AS d ON d.doc_row = wanted.value "
             "JOIN texts AS t ON t.doc_row = d.doc_row JOIN metadata AS m ON m.doc_row = d.doc_row",
             (json.dumps(wanted),),
@@ -144,12 +150,13 @@ def segment_names(settings: Mapping[str, Any]) -> tuple[str, str]:
     return f"views-{generation:06d}.{suffix}", f"rows-{generation:06d}.bin"
 
 
-def text_checksum(title: str, text: str, spans: bytes | None) -> int:
-    """The xxh3-64 of a stored text, as the signed integer that SQLite holds."""
+def row_checksum(*parts: str | bytes) -> int:
+    """The xxh3-64 of the parts of a catalog row, as the signed integer that SQLite holds."""
     digest = xxhash.xxh3_64()
-    for part in (title.encode(), text.encode(), spans or b""):
-        digest.update(len(part).to_bytes(8, "little"))
-        digest.update(part)
+    for part in parts:
+        data = part.encode() if isinstance(part, str) else part
+        digest.update(len(data).to_bytes(8, "little"))
+        digest.update(data)
     return int.from_bytes(digest.digest(), "big", signed=True)
 
 
@@ -159,8 +166,10 @@ def pack_spans(spans: Ints) -> bytes | None:
 
 
 def _stored_document(row: tuple[Any, ...]) -> StoredDocument:
-    doc_row, doc_id, title, text, metadata, spans, checksum = row
-    if text_checksum(title, text, spans) != checksum:
-        raise DamagedIndex(f"the text of document {doc_id!r} (row {doc_row}) does not match its checksum")
+    doc_row, doc_id, title, text, metadata, spans, checksum, metadata_checksum = row
+    if row_checksum(doc_id, title, text, spans or b"") != checksum:
+        raise DamagedIndex(f"id or text of document {doc_id!r} (row {doc_row}) do not match their checksum")
+    if row_checksum(doc_id, metadata) != metadata_checksum:
+        raise DamagedIndex(f"the metadata of document {doc_id!r} (row {doc_row}) does not match its checksum")
     pairs = np.frombuffer(spans or b"", dtype="<i4").astype(np.int64).reshape(-1, 2)
     return StoredDocument(doc_id, title, text, json.loads(metadata), pairs)

@@ -119,7 +119,8 @@ class MappedViews:
         """
         stretch = min(max(_BLOCK_ELEMENTS // self.dim, 256), 8192)
         firsts = np.searchsorted(self._starts, np.arange(0, self.num_views, stretch))
-        return np.append(np.unique(firsts), self.num_rows)
+        # A stretch may begin inside the last document; then no document begins in it.
+        return np.unique(np.append(firsts, self.num_rows))
 
     def ordinals(self, doc_rows: Ints) -> Ints:
         """The ordinal of each document row."""
