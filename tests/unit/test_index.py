@@ -1,6 +1,7 @@
 """The embedded index: atomic writes, snapshots, one writer, what it refuses, and what survives a torn write."""
 
 import os
+import sqlite3
 import subprocess
 import sys
 import threading
@@ -377,3 +378,60 @@ def test_info_says_what_the_index_is(index):
     assert (info.documents, info.views, info.num_dead, info.dim, info.dtype) == (9, 18, 1, 4, "fp16")
     assert (info.kind, info.encoder, info.fresh_documents) == ("exact", None, 0)
     assert info.size_bytes > 0
+
+
+@pytest.mark.parametrize(
+    ("table", "change"),
+    [
+        ("texts", "text = 'text 3.'"),
+        ("texts", "title = 'x'"),
+        ("documents", "id = '33'"),
+        ("metadata", "json = '{\"a\":1}'"),
+        ("metadata", "json = 'no JSON'"),
+    ],
+)
+def test_a_damaged_catalog_row_is_named(index, tmp_path, table, change):
+    connection = sqlite3.connect(tmp_path / "x.mvx" / "catalog.sqlite")
+    with connection:
+        connection.execute(f"UPDATE {table} SET {change} WHERE doc_row = 3")
+    connection.close()
+    with mvindex.open(tmp_path / "x.mvx") as again, pytest.raises(DamagedIndex, match="row 3"):
+        again.search(np.ones(4), top_k=10)
+
+
+def test_a_database_of_another_program_is_refused(tmp_path):
+    (tmp_path / "y.mvx").mkdir()
+    for content in (b"x" * 5000, b""):
+        (tmp_path / "y.mvx" / "catalog.sqlite").write_bytes(content)
+        with pytest.raises(StoreError, match="catalog.sqlite"):
+            mvindex.open(tmp_path / "y.mvx")
+
+
+@pytest.mark.parametrize(("views_each", "count", "dim"), [(7, 1171, 384), (8, 683, 768), (1, 1, 3), (300, 1, 2)])
+def test_a_last_document_that_crosses_a_scan_block_is_found(tmp_path, views_each, count, dim):
+    """1,171 documents of 7 views are 8,197 views: the stretch of 8,192 ends inside the last document."""
+    vectors = np.random.default_rng(0).standard_normal((count, views_each, dim)).astype(np.float32)
+    with mvindex.create(tmp_path / "y.mvx", dim=dim) as index:
+        index.add_views([mvindex.Document(str(n), "t") for n in range(count)], vectors)
+        result = index.search(vectors[-1, -1], top_k=count)
+        assert len(result.hits) == count
+        assert result.hits[0].id == str(count - 1)
+
+
+def test_an_engine_built_anew_by_another_process_is_picked_up(index, tmp_path):
+    index.build(kind="flat")
+    with mvindex.open(tmp_path / "x.mvx") as reader:
+        index.build(kind="hnsw")
+        assert len(reader.search(np.ones(4), top_k=10).hits) == 10
+        assert reader.info().kind == "hnsw"
+
+
+def test_a_forked_child_reads_with_connections_of_its_own(index):
+    expected = index.search(np.ones(4), top_k=3)
+    child = os.fork()
+    if child == 0:
+        same = index.get("3") is not None and index.search(np.ones(4), top_k=3) == expected
+        os._exit(0 if same else 1)
+    _, status = os.waitpid(child, 0)
+    assert os.waitstatus_to_exitcode(status) == 0
+    assert index.search(np.ones(4), top_k=3) == expected

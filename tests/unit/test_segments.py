@@ -86,3 +86,11 @@ def test_a_longer_snapshot_checks_the_block_that_grew_again(tmp_path):
         file.write(b"\0\0\0")
     with pytest.raises(DamagedIndex):
         MappedSegment(tmp_path, second, old).check(0, 20)
+
+
+def test_a_damaged_last_block_is_not_given_a_new_checksum(tmp_path):
+    committed = append(tmp_path, EMPTY, [some_bytes(100)])
+    with open(tmp_path / "data.bin", "r+b") as file:
+        file.write(b"\0\1\2\3")
+    with pytest.raises(DamagedIndex, match="from byte 0 on"):
+        append(tmp_path, committed, [some_bytes(5, 1)])
