@@ -15,7 +15,7 @@ from mvindex.records import Ints
 class Batch:
     """Windows padded to one length. ids, mask: (b, t) int64; rows: (b, t) the row each state counts for, or CONTEXT.
 
-    places: (b,) which windows they are.
+    places: (w,) which windows the first w lines are; the others are padding.
     """
 
     ids: Ints
@@ -24,8 +24,33 @@ class Batch:
     places: Ints
 
 
-def batches(windows: Sequence[Window], first_rows: Ints, max_tokens: int, pad_id: int) -> Iterator[Batch]:
-    """The windows in batches of at most max_tokens tokens with padding (or one window), longest first.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchShape:
+    """How large batches may be, in tokens with padding, and the steps in which they grow.
+
+    Steps keep the number of different shapes small: the CPU's matrix library keeps compiled code and buffers for each
+    shape it has met, hundreds of MiB when every batch has its own. max_length: where the model's positions end.
+    """
+
+    max_tokens: int
+    length_step: int = 1
+    count_step: int = 1
+    max_length: int | None = None
+
+    def length(self, longest: int) -> int:
+        """The length that windows of at most this length are padded to."""
+        rounded = -(-longest // self.length_step) * self.length_step
+        return max(longest, min(rounded, self.max_length or rounded))
+
+    def count(self, num_windows: int) -> int:
+        """How many lines a batch of so many windows has; those beyond are padding. A query alone stays alone."""
+        if num_windows < self.count_step:
+            return num_windows
+        return -(-num_windows // self.count_step) * self.count_step
+
+
+def batches(windows: Sequence[Window], first_rows: Ints, shape: BatchShape, pad_id: int) -> Iterator[Batch]:
+    """The windows in batches of at most shape.max_tokens tokens with padding (or one window), longest first.
 
     first_rows: (len(windows),) the row of a window's slot 0. The same windows always give the same batches; the
     longest come first so that too little memory shows at once.
@@ -34,20 +59,23 @@ def batches(windows: Sequence[Window], first_rows: Ints, max_tokens: int, pad_id
     order = np.argsort(-lengths, kind="stable")
     begin = 0
     while begin < len(order):
-        count = max(1, max_tokens // int(lengths[order[begin]]))
-        yield _pad(windows, first_rows, order[begin : begin + count], pad_id)
+        length = shape.length(int(lengths[order[begin]]))
+        count = max(1, shape.max_tokens // length // shape.count_step * shape.count_step)
+        places = order[begin : begin + count]
+        yield _pad([windows[place] for place in places], first_rows, places, (shape.count(len(places)), length, pad_id))
         begin += count
 
 
-def _pad(windows: Sequence[Window], first_rows: Ints, places: Ints, pad_id: int) -> Batch:
-    longest = len(windows[places[0]].ids)
-    ids = np.full((len(places), longest), pad_id, dtype=np.int64)
+def _pad(windows: Sequence[Window], first_rows: Ints, places: Ints, form: tuple[int, int, int]) -> Batch:
+    """The windows as one batch; form: its lines, its length and the id that pads it."""
+    num_lines, length, pad_id = form
+    ids = np.full((num_lines, length), pad_id, dtype=np.int64)
     mask = np.zeros_like(ids)
+    mask[:, 0] = 1  # a line of padding attends to something: over nothing the softmax has no value
     rows = np.full_like(ids, CONTEXT)
-    for line, place in enumerate(places.tolist()):
-        window = windows[place]
-        length = len(window.ids)
-        ids[line, :length] = window.ids
-        mask[line, :length] = 1
-        rows[line, :length] = np.where(window.slots == CONTEXT, CONTEXT, window.slots + first_rows[place])
+    for line, (window, first_row) in enumerate(zip(windows, first_rows[places].tolist(), strict=True)):
+        size = len(window.ids)
+        ids[line, :size] = window.ids
+        mask[line, :size] = 1
+        rows[line, :size] = np.where(window.slots == CONTEXT, CONTEXT, window.slots + first_row)
     return Batch(ids, mask, rows, places)

@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from mvindex.encoder.batches import BatchShape
 from mvindex.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -50,9 +51,10 @@ def document_dtype(device: torch.device) -> torch.dtype:
     return torch.bfloat16 if _cpu_has_bf16() else torch.float32
 
 
-def batch_tokens(device: torch.device) -> int:
-    """How many tokens a batch should hold on the device."""
-    return _CPU_BATCH_TOKENS if device.type == "cpu" else _CUDA_BATCH_TOKENS
+def batch_shape(device: torch.device, window: int) -> BatchShape:
+    """The batches that suit the device, of windows of at most so many tokens."""
+    max_tokens = _CPU_BATCH_TOKENS if device.type == "cpu" else _CUDA_BATCH_TOKENS
+    return BatchShape(max_tokens=max_tokens, length_step=8, count_step=8, max_length=max(window, 8))
 
 
 def _cpu_has_bf16() -> bool:

@@ -12,7 +12,7 @@ import numpy as np
 from mvindex.checkpoint import Checkpoint, load_model, load_tokenizer
 from mvindex.encoder.base import OnProgress
 from mvindex.encoder.batches import Batch, batches
-from mvindex.encoder.device import batch_tokens, choose_device, document_dtype
+from mvindex.encoder.device import batch_shape, choose_device, document_dtype
 from mvindex.encoder.families import FAMILIES, Arrangement, Frame, arrange_single
 from mvindex.encoder.pooling import RowMeans
 from mvindex.encoder.text import TextTokenizer
@@ -40,6 +40,7 @@ class TransformerEncoder:
         self._queries = TextTokenizer(tokenizer, settings.query_prompt)
         self._document_frame = _frame(checkpoint, self._documents, settings.document_length)
         self._query_frame = _frame(checkpoint, self._queries, settings.query_length)
+        self._shape = batch_shape(self._device, max(settings.document_length, settings.query_length))
         self._query_model: Any = load_model(checkpoint).to(self._device)
 
     @property
@@ -110,7 +111,7 @@ class TransformerEncoder:
         num_windows = np.array([len(one.windows) for one in arranged], dtype=np.int64)
         owner = np.repeat(np.arange(len(arranged)), num_windows)
         means = RowMeans(int(starts[-1]), self.dim)
-        for batch in batches(windows, starts[owner], batch_tokens(self._device), self._pad_id):
+        for batch in batches(windows, starts[owner], self._shape, self._pad_id):
             means.add(batch, self._states(batch, model))
             on_progress(_count_finished(num_windows, owner[batch.places]))
         return means.means()

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from mvindex.checkpoint.settings import Pooling
-from mvindex.encoder.batches import batches
+from mvindex.encoder.batches import BatchShape, batches
 from mvindex.encoder.families import CONTEXT, Frame, Window, arrange_single, arrange_snippets, cut_windows
 from mvindex.encoder.text import NO_SPAN, TokenizedText
 
@@ -119,14 +119,14 @@ def window(length):
 def test_batches_hold_every_window_once_within_the_budget_of_padded_tokens():
     lengths = [5, 9, 2, 9, 30, 7, 1, 5]
     windows = [window(length) for length in lengths]
-    made = list(batches(windows, np.arange(8) * 10, max_tokens=18, pad_id=0))
+    made = list(batches(windows, np.arange(8) * 10, BatchShape(max_tokens=18), pad_id=0))
     assert np.concatenate([batch.places for batch in made]).tolist() == [4, 1, 3, 5, 0, 7, 2, 6]
     assert [batch.ids.shape for batch in made] == [(1, 30), (2, 9), (2, 7), (3, 5)]
     assert [batch.mask.sum(axis=1).tolist() for batch in made] == [[30], [9, 9], [7, 5], [5, 2, 1]]
 
 
 def test_a_batch_pads_with_the_pad_id_and_counts_padding_for_nothing():
-    [batch] = batches([window(2), window(3)], np.array([4, 6]), max_tokens=100, pad_id=77)
+    [batch] = batches([window(2), window(3)], np.array([4, 6]), BatchShape(max_tokens=100), pad_id=77)
     assert batch.ids.tolist() == [[3, 3, 3], [2, 2, 77]]
     assert batch.mask.tolist() == [[1, 1, 1], [1, 1, 0]]
     assert batch.rows.tolist() == [[CONTEXT, 6, 6], [CONTEXT, 4, CONTEXT]]
@@ -142,3 +142,14 @@ def test_row_means_add_up_over_batches_and_leave_context_out():
     means.add(SimpleNamespace(rows=np.array([[0, 1, 1]])), states)
     # Row 0: (1, 2). Row 1: (1, 2), (3, 4), (5, 6). Row 2: (3, 4).
     assert means.means().tolist() == [[1, 2], [3, 4], [3, 4]]
+
+
+def test_shapes_come_in_steps_and_padding_counts_for_nothing():
+    windows = [window(length) for length in (9, 7, 7, 3, 2, 2, 2)]
+    shape = BatchShape(max_tokens=64, length_step=8, count_step=2, max_length=12)
+    made = list(batches(windows, np.arange(7) * 10, shape, pad_id=5))
+    # 9 -> 12 (not 16: the model has 12 positions), 64 // 12 = 5 -> 4 lines; three windows are left, in four lines.
+    assert [batch.ids.shape for batch in made] == [(4, 12), (4, 8)]
+    assert [batch.places.tolist() for batch in made] == [[0, 1, 2, 3], [4, 5, 6]]
+    assert (made[1].rows[3] == CONTEXT).all() and made[1].mask[3].tolist() == [1] + [0] * 7
+    assert shape.count(1) == 1

@@ -12,6 +12,7 @@ tokenizers = pytest.importorskip("tokenizers")
 
 from mvindex.encoder import device as devices  # noqa: E402 - only where torch is
 from mvindex.encoder import encoder_from_spec, load_encoder, transformer  # noqa: E402 - as above
+from mvindex.encoder.batches import BatchShape  # noqa: E402 - as above
 from mvindex.errors import CheckpointError, ConfigError, EncoderError, ExtraMissing  # noqa: E402 - as above
 from mvindex.records import Document  # noqa: E402 - as above
 from mvindex.snippets import split_sentences, split_snippets  # noqa: E402 - as above
@@ -263,7 +264,7 @@ def test_the_order_and_company_of_documents_change_nothing_but_the_last_digits(f
 def test_many_small_batches_give_what_one_large_batch_gives(folder, monkeypatch):
     encoder = load_encoder(folder)
     large = encoder.encode_documents(DOCUMENTS)
-    monkeypatch.setattr(transformer, "batch_tokens", lambda device: 1)
+    monkeypatch.setattr(encoder, "_shape", BatchShape(max_tokens=1))
     small = encoder.encode_documents(DOCUMENTS)
     np.testing.assert_allclose(small.rows, large.rows, atol=FP32_ATOL)
 
@@ -288,9 +289,10 @@ def test_documents_in_the_machines_fast_type_stay_close_and_queries_in_fp32(fold
 
 
 def test_progress_adds_up_to_all_documents(folder, monkeypatch):
-    monkeypatch.setattr(transformer, "batch_tokens", lambda device: 50)
+    encoder = load_encoder(folder)
+    monkeypatch.setattr(encoder, "_shape", BatchShape(max_tokens=50))
     done = []
-    load_encoder(folder).encode_documents(DOCUMENTS, done.append)
+    encoder.encode_documents(DOCUMENTS, done.append)
     assert sum(done) == len(DOCUMENTS) and len(done) > 3
 
 
