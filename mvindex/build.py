@@ -65,6 +65,9 @@ def _build(snapshot: Snapshot, kind: Kind) -> dict[str, Any]:
     except OSError as err:
         shutil.rmtree(directory, ignore_errors=True)
         raise StoreError(f"{directory}: cannot build: {err.strerror or err}") from err
+    except BaseException:
+        shutil.rmtree(directory, ignore_errors=True)
+        raise
     covered = {"built_rows": snapshot.num_rows}
     return {
         "kind": kind.value,

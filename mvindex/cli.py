@@ -341,8 +341,8 @@ def _opened_for_ingest(path: Path, new: dict[str, Any], device: str | None) -> I
     from mvindex.index import create, open_index, remove_untouched
 
     if path.exists():
-        _refuse_new_settings(path, new)
         with open_index(path, device=device) as index:
+            _refuse_other_settings(index, new)
             yield index
         return
     chosen = {name: value for name, value in new.items() if value is not None}
@@ -355,10 +355,14 @@ def _opened_for_ingest(path: Path, new: dict[str, Any], device: str | None) -> I
             remove_untouched(index)
 
 
-def _refuse_new_settings(path: Path, new: dict[str, Any]) -> None:
-    given = [f"--{'views' if name == 'max_views' else name}" for name, value in new.items() if value is not None]
-    if given:
-        raise ConfigError(f"{path} exists: {', '.join(given)} can only be chosen for a new index (see mvindex info)")
+def _refuse_other_settings(index: Index, new: dict[str, Any]) -> None:
+    """Nothing, when what was asked of a new index is what this one has: an interrupted command may be given again."""
+    info = index.info()
+    has = {**(info.encoder or {}), "encoder": (info.encoder or {}).get("source"), "dtype": info.dtype}
+    for name, value in new.items():
+        if value is not None and value != has.get(name):
+            flag = "views" if name == "max_views" else name
+            raise ConfigError(f"{index.path} was made with {flag} {has.get(name)!r}, not {value!r}; see mvindex info")
 
 
 @contextmanager

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import logging
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -19,22 +20,23 @@ from mvindex.aggregate import view_scores
 from mvindex.build import EngineCache, build_engine
 from mvindex.encoder import CallableEncoder, Encoder, encoder_from_spec, load_encoder
 from mvindex.engines.base import Kind, RankingEngine, ScanEngine
-from mvindex.errors import ConfigError, EncoderError, QueryError, StaleReader, Unsupported
+from mvindex.errors import ConfigError, EncoderError, IndexLocked, QueryError, StaleReader, Unsupported
 from mvindex.ingest import Entry, IngestHooks, IngestReport, ingest
 from mvindex.records import Document, Floats, Hit, SearchResult, Span, dump_metadata, require_text
 from mvindex.search import Engines, Ranking, search_documents
 from mvindex.store.embedded import EmbeddedStore, create_store
 from mvindex.store.filters import Filter
+from mvindex.store.locks import writer_lock
 from mvindex.store.snapshot import Snapshot, SnapshotReader, StoredDocument
 from mvindex.store.views import MAX_NORM, ViewType
+
+logger = logging.getLogger(__name__)
 
 Vector: TypeAlias = npt.NDArray[np.floating[Any]]
 EncoderLike: TypeAlias = "Encoder | Callable[..., Any] | str"
 
 # Queries searched at once: bounds the memory of their candidates.
 _QUERY_BATCH = 256
-# How often a search looks for the engine that has just replaced the one it was about to load.
-_STALE_RETRIES = 3
 
 
 class ViewScore(NamedTuple):
@@ -112,10 +114,16 @@ def open_index(path: str | Path, *, encoder: EncoderLike | None = None, device: 
 
 
 def remove_untouched(index: Index) -> None:
-    """Nothing; an index in which nothing was ever stored is closed, and its directory gone."""
-    index.close()
-    if index.is_untouched:
-        shutil.rmtree(index.path)
+    """Nothing; the index is closed, and its directory gone if nothing was ever stored in it, by anyone."""
+    try:
+        with writer_lock(index.path):
+            index.refresh()
+            if index.is_untouched:
+                shutil.rmtree(index.path)
+    except IndexLocked:
+        logger.info("%s is being written to by another process; it stays", index.path)
+    finally:
+        index.close()
 
 
 class Index:
@@ -314,7 +322,7 @@ class Index:
             return np.empty((0, self.dim or 1), dtype=np.float32)
         for number, text in enumerate(texts, start=1):
             _check_query_text(text, number, len(texts))
-        return self.encoder.encode_queries(texts)
+        return _as_vectors(self.encoder.encode_queries(texts), self.dim)
 
     def explain(self, query: str | Vector, id: str) -> list[ViewScore]:
         """Every view of a document with its score for the query, best first. QueryError without such an id."""
@@ -334,16 +342,15 @@ class Index:
     def _current(self, exact: bool) -> tuple[Snapshot, RankingEngine | None]:
         """The snapshot to search and its engine (None: the scan).
 
-        An engine that another process has replaced is gone from disk: then the latest snapshot names the new one.
+        An engine that another process has replaced is gone from disk; this snapshot is then scanned, which gives the
+        same documents or better ones, until refresh() moves on.
         """
-        for _ in range(_STALE_RETRIES):
-            snapshot = self._store.snapshot
-            try:
-                return snapshot, None if exact else self._engines.open(snapshot)
-            except StaleReader:
-                self.refresh()
         snapshot = self._store.snapshot
-        return snapshot, None if exact else self._engines.open(snapshot)
+        try:
+            return snapshot, None if exact else self._engines.open(snapshot)
+        except StaleReader as err:
+            logger.info("%s; scanning instead", err)
+            return snapshot, None
 
     def _exact_scan(self) -> ScanEngine:
         """The exact scan, opened at the first search: it may import torch, which `get` need not wait for."""
@@ -390,6 +397,8 @@ def _checked(item: object, number: int) -> Document:
 def _checked_id(doc_id: object) -> str:
     if not isinstance(doc_id, str):
         raise QueryError(f"id is {type(doc_id).__name__} {doc_id!r:.60}; ids are strings")
+    if "\0" in doc_id:
+        raise QueryError(f"id {doc_id!r:.60} holds a NUL character; no document has such an id")
     try:
         doc_id.encode("utf-8")
     except UnicodeEncodeError as err:

@@ -20,10 +20,6 @@ from mvindex.store.snapshot import Snapshot
 from mvindex.store.views import row_norms
 
 _INT8_MAX = 127
-# A shared scale is taken for a block whose own would be at most this much finer, in the mean over dimensions.
-_SHARED_SCALE_SLACK = 2.0
-# Room in the first block's scale for the larger entries of later blocks.
-_SCALE_ROOM = 1.25
 # Norms computed in float32 are rounded up by this factor.
 _ROUND_UP = 1 + 1e-3
 
@@ -47,7 +43,7 @@ class Precision(Enum):
 
     @property
     def output_error(self) -> float:
-        """The relative error of rounding a sum to score_dtype; for bf16 doubled, to cover a kernel that truncates."""
+        """The relative error of rounding a sum to score_dtype: the unit roundoff of bf16's 8 significant bits."""
         return 2.0**-8 if self is Precision.BF16 else 0.0
 
 
@@ -78,7 +74,7 @@ class RoundedQueries:
 
 
 class QueryTile:
-    """A tile of queries, scaled by powers of two (see scaled_queries), rounded once for each scale it meets."""
+    """A tile of queries, scaled by powers of two (see scaled_queries), rounded for each scale as it comes."""
 
     def __init__(self, queries: Floats, precision: Precision, device: torch.device) -> None:
         scaled, norms = scaled_queries(queries)
@@ -87,18 +83,17 @@ class QueryTile:
         self._exact = torch.from_numpy(scaled)
         self._precision = precision
         self._device = device
-        self._rounded: dict[int, tuple[torch.Tensor | None, RoundedQueries]] = {}
+        self._latest: tuple[torch.Tensor | None, RoundedQueries] | None = None
 
     def __len__(self) -> int:
         return len(self._exact)
 
     def rounded(self, block: Block) -> RoundedQueries:
         """The queries in the block's type and scale."""
-        key = id(block.scale)
-        if key not in self._rounded:
+        if self._latest is None or self._latest[0] is not block.scale:
             made = self._as_float() if block.scale is None else self._as_int8(block.scale)
-            self._rounded[key] = (block.scale, made)  # holding the scale keeps its id from being used again
-        return self._rounded[key][1]
+            self._latest = (block.scale, made)
+        return self._latest[1]
 
     def errors(self, block: Block) -> Doubles:
         """How far a score of the block may be from the truth, before rounding to score_dtype, (q,)."""
@@ -110,7 +105,7 @@ class QueryTile:
             return error * _ROUND_UP  # sums are exact; steps, q' and the final product are float64
         dim = block.views.shape[1]
         relative = sum_error(dim)
-        if not _has_plain_float32():
+        if self._precision is Precision.FP32 and not _has_plain_float32():
             relative += 2.0**-6  # the factors of float32 products may be rounded, down to bf16
         return error + (self.norms + queries.errors) * block.norm * relative + underflow_error(dim)
 
@@ -161,12 +156,11 @@ def best_scores(block: Block, columns: torch.Tensor, output: torch.Tensor) -> to
 
 
 class BlockMaker:
-    """Makes blocks of a snapshot in one precision; int8 blocks share a scale where it fits them."""
+    """Makes blocks of a snapshot in one precision; each int8 block has its own scale, which never changes."""
 
     def __init__(self, precision: Precision, device: torch.device) -> None:
         self.precision = precision
         self._device = device
-        self._shared_scale: torch.Tensor | None = None
 
     def make(self, snapshot: Snapshot, begin: int, end: int) -> Block:
         """The block of document rows [begin, end)."""
@@ -191,23 +185,10 @@ class BlockMaker:
         if self.precision is not Precision.INT8:
             views = exact.to(self.precision.dtype).contiguous()
             return views, None, views.float()
-        scale = self._scale_for(exact.abs().amax(dim=0))
+        scale = exact.abs().amax(dim=0) / _INT8_MAX
         # A dimension that is zero throughout has scale zero, and stays zero.
         integers = torch.where(scale > 0, exact / scale, torch.zeros(())).round_().clamp_(-_INT8_MAX, _INT8_MAX)
         return integers.to(torch.int8), scale, integers * scale
-
-    def _scale_for(self, largest: torch.Tensor) -> torch.Tensor:
-        """The shared scale where no entry exceeds it and it is not much too coarse; else the block's own.
-
-        Sharing saves rounding the queries anew for each block. Sealed blocks keep their scale whatever comes later.
-        """
-        own = largest / _INT8_MAX
-        if self._shared_scale is None:
-            self._shared_scale = own * _SCALE_ROOM
-        shared = self._shared_scale
-        if bool((own <= shared).all()) and float(shared.sum()) <= _SHARED_SCALE_SLACK * float(own.sum()):
-            return shared
-        return own
 
 
 def best_precision(device: torch.device, dim: int, few_queries: bool) -> Precision:

@@ -10,6 +10,7 @@ import json
 import os
 import queue
 import sqlite3
+import weakref
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -25,6 +26,7 @@ FILE_NAME = "catalog.sqlite"
 FORMAT_VERSION = 1
 APPLICATION_ID = 0x6D766978  # "mvix", in the header of the database file
 _BUSY_TIMEOUT_MS = 30_000
+_WAL_BYTES = 64 << 20
 
 # Narrow and wide rows live apart: a pass over ids or metadata must not read 13 GB of text.
 _SCHEMA = """
@@ -58,8 +60,7 @@ class Catalog:
     def __init__(self, directory: Path) -> None:
         self.path = directory / FILE_NAME
         self._idle: queue.SimpleQueue[sqlite3.Connection] = queue.SimpleQueue()
-        self._inherited: queue.SimpleQueue[sqlite3.Connection] | None = None
-        self._pid = os.getpid()
+        _OPEN.add(self)
 
     @contextmanager
     def reading(self) -> Iterator[sqlite3.Connection]:
@@ -71,7 +72,8 @@ class Catalog:
                 try:
                     yield connection
                 finally:
-                    connection.execute("ROLLBACK")
+                    if connection.in_transaction:
+                        connection.execute("ROLLBACK")
         except BaseException:
             connection.close()
             raise
@@ -84,6 +86,7 @@ class Catalog:
             connection = _connect(self.path, "rw")
             try:
                 connection.execute("PRAGMA synchronous=FULL")
+                connection.execute(f"PRAGMA journal_size_limit={_WAL_BYTES}")
                 connection.execute("BEGIN IMMEDIATE")
                 try:
                     yield connection
@@ -95,15 +98,22 @@ class Catalog:
             finally:
                 connection.close()
 
+    def checkpoint(self) -> None:
+        """Nothing; the write-ahead log is moved into the database and emptied, unless a reader is in the way."""
+        with translated(self.path):
+            connection = _connect(self.path, "rw")
+            try:
+                connection.execute("PRAGMA busy_timeout=100")
+                connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+            finally:
+                connection.close()
+
     def close(self) -> None:
         """Nothing; idle connections are closed afterwards."""
         while not self._idle.empty():
             self._idle.get().close()
 
     def _take(self) -> sqlite3.Connection:
-        if self._pid != os.getpid():
-            # SQLite's connections must not be used, nor closed, by a forked child: it makes its own.
-            self._inherited, self._idle, self._pid = self._idle, queue.SimpleQueue(), os.getpid()
         try:
             return self._idle.get_nowait()
         except queue.Empty:
@@ -181,7 +191,7 @@ def translated(path: Path) -> Iterator[None]:
         yield
     except sqlite3.Error as err:
         # The bare class is how sqlite3 reports a malformed file; its subclasses are full disks, locks and the like.
-        if type(err) is sqlite3.DatabaseError:
+        if type(err) is sqlite3.DatabaseError or "Could not decode" in str(err):
             raise DamagedIndex(f"{path}: {err}; the catalog cannot be read") from err
         raise StoreError(f"{path}: {err}") from err
 
@@ -198,4 +208,15 @@ def _connect(path: Path, mode: str) -> sqlite3.Connection:
 
 def _is_sealed(path: Path) -> bool:
     """True on read-only media: SQLite cannot make its shared-memory file there, and nobody can write either."""
-    return not os.access(path.parent, os.W_OK) and not path.with_name(path.name + "-wal").exists()
+    is_read_only = bool(os.statvfs(path.parent).f_flag & os.ST_RDONLY)
+    return is_read_only and not path.with_name(path.name + "-wal").exists()
+
+
+def _close_idle() -> None:
+    """Nothing; no connection waits in a pool. SQLite's locks belong to a process: a forked child must inherit none."""
+    for open_catalog in list(_OPEN):
+        open_catalog.close()
+
+
+_OPEN: weakref.WeakSet[Catalog] = weakref.WeakSet()
+os.register_at_fork(before=_close_idle)

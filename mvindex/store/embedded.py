@@ -5,19 +5,23 @@ Order of every write: bytes appended, file fsynced (its directory too, when new)
 
 from __future__ import annotations
 
+import logging
+import os
+import secrets
 import shutil
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import xxhash
 
-from mvindex.errors import ConfigError, StoreError
+from mvindex.errors import ConfigError, MvindexError, StoreError
 from mvindex.records import Document, Floats, Views, dump_metadata
 from mvindex.store import catalog
 from mvindex.store.catalog import Catalog, Known
@@ -25,6 +29,8 @@ from mvindex.store.locks import writer_lock
 from mvindex.store.segments import Committed, append, fsync_directory
 from mvindex.store.snapshot import Snapshot, SnapshotReader, pack_spans, row_checksum
 from mvindex.store.views import ROW_DTYPE, pack_views, view_checksums
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,17 +62,19 @@ def create_store(directory: Path, settings: Mapping[str, Any]) -> None:
     """
     if directory.exists():
         raise ConfigError(f"{directory} exists already; open it, or remove it first")
-    building = directory.with_name(f".{directory.name}.new")
+    building = directory.with_name(f".{directory.name}.{os.getpid()}.{secrets.token_hex(4)}.new")
     base = {"format_version": catalog.FORMAT_VERSION, "generation": 1, "version": 0, "next_ordinal": 0, "engine": None}
     try:
         directory.parent.mkdir(parents=True, exist_ok=True)
-        shutil.rmtree(building, ignore_errors=True)
         building.mkdir()
         catalog.create(building, {**base, **settings})
         fsync_directory(building)
         building.rename(directory)
         fsync_directory(directory.parent)
     except OSError as err:
+        shutil.rmtree(building, ignore_errors=True)
+        if directory.exists():
+            raise ConfigError(f"{directory} exists already: another process made it just now; open it") from err
         raise StoreError(f"{directory}: cannot create the index: {err.strerror or err}") from err
 
 
@@ -86,8 +94,9 @@ class EmbeddedStore:
     def __init__(self, directory: Path) -> None:
         if not (directory / catalog.FILE_NAME).is_file():
             raise StoreError(f"{directory}: there is no mvindex index here (no {catalog.FILE_NAME} in it)")
-        self.directory = directory
-        self._catalog = Catalog(directory)
+        self.directory = directory.absolute()
+        self._catalog = Catalog(self.directory)
+        self._refresh_lock = Lock()
         self._progress: _Progress | None = None
         self.snapshot = self._read_snapshot(None)
 
@@ -97,12 +106,13 @@ class EmbeddedStore:
 
     def refresh(self) -> bool:
         """True when there was something newer; the snapshot is then the latest committed state."""
-        with self._catalog.reading() as connection:
-            version = catalog.read_settings(connection)["version"]
-        if version == self.snapshot.settings["version"]:
-            return False
-        self.snapshot = self._read_snapshot(self.snapshot)
-        return True
+        with self._refresh_lock:  # so that of two threads the later one never brings back the older state
+            with self._catalog.reading() as connection:
+                version = catalog.read_settings(connection)["version"]
+            if version == self.snapshot.settings["version"]:
+                return False
+            self.snapshot = self._read_snapshot(self.snapshot)
+            return True
 
     @contextmanager
     def reading(self, snapshot: Snapshot) -> Iterator[SnapshotReader]:
@@ -117,8 +127,8 @@ class EmbeddedStore:
         Commits made inside show in this store's own snapshot when it ends, in other processes at once.
         """
         with writer_lock(self.directory):
-            self.refresh()
-            snapshot = self.snapshot
+            with self._refresh_lock:
+                self.snapshot = snapshot = self._read_snapshot(self.snapshot)
             committed = [segment.committed for segment in snapshot.segments]
             settings = dict(snapshot.settings)
             self._progress = _Progress(settings, snapshot.num_rows, snapshot.views.num_views, committed)
@@ -126,7 +136,7 @@ class EmbeddedStore:
                 yield
             finally:
                 self._progress = None
-                self.refresh()
+                self._settle()
 
     def known(self, ids: Sequence[str]) -> dict[str, Known]:
         """The living documents among the ids, as committed now."""
@@ -182,6 +192,17 @@ class EmbeddedStore:
                 )
             return Snapshot(self.directory, connection, settings, previous)
 
+    def _settle(self) -> None:
+        """Nothing; what was committed shows in this store's snapshot, and the catalog's log is folded in if it can be.
+
+        A failure here loses nothing, so it must not make a durable write look like a failed one.
+        """
+        try:
+            self.refresh()
+            self._catalog.checkpoint()
+        except (MvindexError, OSError) as err:
+            logger.warning("%s: all is stored, but the state could not be read again yet: %s", self.directory, err)
+
     def _writer(self) -> _Progress:
         if self._progress is None:
             raise StoreError(f"{self.directory}: written to outside writing()")
@@ -193,6 +214,9 @@ class EmbeddedStore:
         progress = self._writer()
         changed = {**settings, "version": progress.settings["version"] + 1}
         with self._catalog.writing() as connection:
+            version = catalog.read_settings(connection)["version"]
+            if version != progress.settings["version"]:
+                raise StoreError(f"{self.directory}: version {version} in the catalog; the writer has made {changed}")
             yield connection
             catalog.write_settings(connection, changed)
         progress.settings.update(changed)

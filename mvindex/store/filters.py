@@ -23,7 +23,7 @@ Filter: TypeAlias = Mapping[str, Any]
 
 _ORDER = {"lt": "<", "lte": "<=", "gt": ">", "gte": ">="}
 _OPERATORS = ("eq", "ne", *_ORDER, "in", "nin", "exists")
-_MAX_DEPTH = 50
+_MAX_DEPTH = 20
 _MAX_PARAMETERS = 30_000
 _INT64 = 1 << 63
 
@@ -141,8 +141,10 @@ def _field(name: str) -> _Field:
     if name == "id":
         return _Field("d.id", "'text'", ())
     keys = name.split(".")
-    if '"' in name or "\0" in name or not all(keys):
-        raise QueryError(f"filter field {name!r}: a field is a key, or keys joined by dots, without quotes")
+    if not name.isprintable() or '"' in name or "\\" in name or not all(keys):
+        raise QueryError(
+            f"filter field {name!r}: a field is a key, or keys joined by dots; no quote or backslash in it"
+        )
     path = "$" + "".join(f'."{key}"' for key in keys)
     return _Field("json_extract(m.json, ?)", "json_type(m.json, ?)", (path,))
 
@@ -163,6 +165,8 @@ def _typed(name: str, operand: object) -> tuple[str, Any]:
 
 
 def _checked_text(name: str, operand: str) -> str:
+    if "\0" in operand:
+        raise QueryError(f"filter on {name!r}: {operand!r:.80} holds a NUL character; no stored text does")
     try:
         operand.encode("utf-8")
     except UnicodeEncodeError as err:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import logging
 import os
 import socket
 from collections.abc import Iterator
@@ -10,6 +11,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from mvindex.errors import IndexLocked, StoreError
+
+logger = logging.getLogger(__name__)
 
 FILE_NAME = "writer.lock"
 
@@ -27,12 +30,20 @@ def writer_lock(directory: Path) -> Iterator[None]:
         raise StoreError(f"{path}: cannot write: {err.strerror or err}; the index is read-only here") from err
     try:
         _acquire(handle, path)
-        os.ftruncate(handle, 0)
-        os.pwrite(handle, f"process {os.getpid()} on {socket.gethostname()}\n".encode(), 0)
+        _sign(handle)
         yield
         os.ftruncate(handle, 0)
     finally:
         os.close(handle)
+
+
+def _sign(handle: int) -> None:
+    """Nothing; the file names the holder, if the disk has room for it: the name is for messages only."""
+    try:
+        os.ftruncate(handle, 0)
+        os.pwrite(handle, f"process {os.getpid()} on {socket.gethostname()}\n".encode(), 0)
+    except OSError as err:
+        logger.warning("cannot write the holder into the lock file: %s", err)
 
 
 def _acquire(handle: int, path: Path) -> None:

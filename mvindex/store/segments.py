@@ -37,7 +37,7 @@ def append(directory: Path, before: Committed, parts: Iterable[npt.NDArray[np.ge
     DamagedIndex when the last, partial block is not what was committed: its new checksum would hide that.
     """
     path = directory / before.name
-    is_new = not path.exists()
+    is_new = before.size_bytes == 0
     try:
         with open(path, "w+b" if is_new else "r+b") as file:
             _check_length(path, file.seek(0, os.SEEK_END), before)
@@ -52,6 +52,8 @@ def append(directory: Path, before: Committed, parts: Iterable[npt.NDArray[np.ge
         if is_new:
             fsync_directory(directory)
     except OSError as err:
+        if isinstance(err, FileNotFoundError) and not is_new:
+            raise DamagedIndex(f"{path} is gone; the catalog committed {before.size_bytes} bytes of it") from err
         raise StoreError(f"{path}: cannot append: {err.strerror or err}; nothing of this batch was stored") from err
     return Committed(before.name, size_bytes, _extended_checksums(path, before, size_bytes))
 
@@ -115,6 +117,8 @@ class MappedSegment:
             return np.memmap(self._path, dtype=np.uint8, mode="r", shape=(size_bytes,)).view(np.ndarray)
         except FileNotFoundError as err:
             raise StaleReader(f"{self._path} is gone: the index was compacted or removed; open it again") from err
+        except OSError as err:
+            raise StoreError(f"{self._path}: cannot be read: {err.strerror or err}") from err
 
 
 def _check_last_block(file: BinaryIO, path: Path, committed: Committed) -> None:

@@ -43,7 +43,7 @@ class FaissEngine:
             end = min(begin + _ADD_ROWS, snapshot.views.num_views)
             rows = decode(snapshot.views.read_views(begin, end))
             max_norm = max(max_norm, float(row_norms(rows).max()))
-            index.add(rows)
+            _translated(index.add, rows)
         _translated(faiss.write_index, index, str(directory / _FILE_NAME))
         return {"max_norm": max_norm, "faiss": faiss.__version__}
 
