@@ -48,10 +48,18 @@ _QUESTION_BATCH = 256
 _is_debug = False
 
 
+def _show_version(is_asked: bool) -> None:
+    if is_asked:
+        typer.echo(f"mvindex {__version__}")
+        raise typer.Exit
+
+
 @app.callback()
 def root(
     debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks.")] = False,
-    version: Annotated[bool, typer.Option("--version", help="Show the version and exit.", is_eager=True)] = False,
+    version: Annotated[
+        bool, typer.Option("--version", help="Show the version and exit.", is_eager=True, callback=_show_version)
+    ] = False,
 ) -> None:
     """Multi-view dense retrieval: several vectors a document, k distinct documents an answer.
 
@@ -59,9 +67,6 @@ def root(
     """
     global _is_debug
     _is_debug = debug
-    if version:
-        typer.echo(f"mvindex {__version__}")
-        raise typer.Exit
 
 
 @app.command()
@@ -101,11 +106,11 @@ def ingest(  # noqa: PLR0913 - each option is a flag of the command
     path = index or _default_path(corpus.paths)
     new = {"encoder": encoder, "family": family, "max_views": views, "dtype": dtype}
     with _opened_for_ingest(path, new, device) as target:
-        run = FileIngest(target, corpus, skip_or_stop, path.with_suffix(""), lambda text: _note(text))
+        run = FileIngest(target, corpus, skip_or_stop, path.absolute().with_suffix(""), lambda text: _note(text))
         started = time.monotonic()
         with display.DocumentProgress(corpus.bytes_total) as progress, _stop_on_interrupt() as should_stop:
             report = run.run(lambda count: progress.advance(count, corpus.bytes_read), should_stop)
-        _print_ingest(report, target, time.monotonic() - started, as_json)
+        _print_ingest(report, (path, len(target)), time.monotonic() - started, as_json)
     if report.ingest.stopped:
         raise typer.Exit(1)
 
@@ -383,14 +388,14 @@ def _stop_on_interrupt() -> Iterator[Callable[[], bool]]:
         signal.signal(signal.SIGINT, before)
 
 
-def _print_ingest(report: FileReport, index: Index, seconds: float, as_json: bool) -> None:
+def _print_ingest(report: FileReport, into: tuple[Path, int], seconds: float, as_json: bool) -> None:
     from mvindex import display
 
-    done = report.ingest
+    done, (path, documents) = report.ingest, into
     files = [str(path) for path in report.rejects_files]
     row = {
-        "index": str(index.path),
-        "documents": len(index),
+        "index": str(path),
+        "documents": documents,
         "added": done.added,
         "replaced": done.replaced,
         "updated": done.updated,
@@ -403,8 +408,9 @@ def _print_ingest(report: FileReport, index: Index, seconds: float, as_json: boo
     display.print_json(row) if as_json else display.print_table("ingest", row)
     if report.rejected:
         _note(f"{report.rejected} rows rejected, reasons in {report.reasons_file}; mend them and ingest again:")
-        for path, format in report.rejects_files.items():
-            _note(f"  mvindex ingest {path} --format {format.value} --index {index.path}")
+        for file, format in report.rejects_files.items():
+            _note(f"  mvindex ingest {file} --format {format.value} --index {path}")
+        _note("(a row rejected for a duplicate id would then replace the document that has it)")
     if done.stopped:
         _note("stopped before the end; the same command goes on from here")
 

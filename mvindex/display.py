@@ -67,7 +67,7 @@ def result_json(query: str, result: SearchResult, explained: Explained | None = 
 
 def print_result(query: str, result: SearchResult, explained: Explained | None = None) -> None:
     """Nothing; the hits of a query go to stdout, each with its winning snippet in its text."""
-    console = Console(highlight=False)
+    console = Console(highlight=False, emoji=False)
     state = "exact" if result.exact else "approximate"
     console.print(Text.assemble((query, "bold"), f"  ({len(result.hits)} documents, {state})"))
     for rank, hit in enumerate(result.hits, start=1):
@@ -81,10 +81,10 @@ def print_result(query: str, result: SearchResult, explained: Explained | None =
 
 def print_table(title: str, rows: Mapping[str, Any]) -> None:
     """Nothing; names and values go to stdout as a table of two columns."""
-    table = Table(title=title, show_header=False, title_justify="left")
+    table = Table(title=escape(title), show_header=False, title_justify="left")
     for name, value in rows.items():
         table.add_row(escape(str(name)), escape(str(value)))
-    Console(highlight=False).print(table)
+    Console(highlight=False, emoji=False).print(table)
 
 
 class DocumentProgress:

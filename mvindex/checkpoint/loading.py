@@ -51,10 +51,23 @@ def load_model(checkpoint: Checkpoint) -> torch.nn.Module:
     return module
 
 
+_VOCABULARIES = (
+    "tokenizer.json",
+    "vocab.txt",
+    "vocab.json",
+    "sentencepiece.bpe.model",
+    "spiece.model",
+    "tokenizer.model",
+)
+
+
 def load_tokenizer(checkpoint: Checkpoint) -> tokenizers.Tokenizer:
     """The fast tokenizer, which neither cuts nor pads."""
     transformers = require("transformers", "encode", "encoding texts")
     folder = checkpoint.folder
+    # Without any of these transformers makes up a vocabulary of five tokens, and every word becomes [UNK].
+    if not any((folder / name).is_file() for name in _VOCABULARIES):
+        raise CheckpointError(f"{folder}: no tokenizer (none of {', '.join(_VOCABULARIES)}); copy it from the model")
     try:
         with _quiet(transformers):
             loaded = transformers.AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)

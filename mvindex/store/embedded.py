@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 import xxhash
 
-from mvindex.errors import ConfigError, MvindexError, StoreError
+from mvindex.errors import ConfigError, MvindexError, StaleReader, StoreError
 from mvindex.records import Document, Floats, Views, dump_metadata
 from mvindex.store import catalog
 from mvindex.store.catalog import Catalog, Known
@@ -63,7 +63,14 @@ def create_store(directory: Path, settings: Mapping[str, Any]) -> None:
     if directory.exists():
         raise ConfigError(f"{directory} exists already; open it, or remove it first")
     building = directory.with_name(f".{directory.name}.{os.getpid()}.{secrets.token_hex(4)}.new")
-    base = {"format_version": catalog.FORMAT_VERSION, "generation": 1, "version": 0, "next_ordinal": 0, "engine": None}
+    base: dict[str, Any] = {
+        "format_version": catalog.FORMAT_VERSION,
+        "generation": 1,
+        "version": 0,
+        "next_ordinal": 0,
+        "engine": None,
+    }
+    base["index_id"] = secrets.token_hex(16)
     try:
         directory.parent.mkdir(parents=True, exist_ok=True)
         building.mkdir()
@@ -108,8 +115,9 @@ class EmbeddedStore:
         """True when there was something newer; the snapshot is then the latest committed state."""
         with self._refresh_lock:  # so that of two threads the later one never brings back the older state
             with self._catalog.reading() as connection:
-                version = catalog.read_settings(connection)["version"]
-            if version == self.snapshot.settings["version"]:
+                settings = catalog.read_settings(connection)
+            _check_identity(self.directory, self.snapshot, settings)
+            if settings["version"] == self.snapshot.settings["version"]:
                 return False
             self.snapshot = self._read_snapshot(self.snapshot)
             return True
@@ -118,6 +126,7 @@ class EmbeddedStore:
     def reading(self, snapshot: Snapshot) -> Iterator[SnapshotReader]:
         """A reader of the snapshot's texts, metadata and filters, all inside one transaction."""
         with self._catalog.reading() as connection:
+            _check_identity(self.directory, snapshot, catalog.read_settings(connection))
             yield SnapshotReader(connection, snapshot)
 
     @contextmanager
@@ -238,6 +247,12 @@ def _new_rows(
     rows["view_start"] = progress.num_views + batch.views.starts[:-1]
     rows["checksum"] = view_checksums(packed, batch.views.starts)
     return rows
+
+
+def _check_identity(directory: Path, snapshot: Snapshot, settings: Mapping[str, Any]) -> None:
+    """Nothing; StaleReader when another index stands at the path of the one that was opened."""
+    if settings.get("index_id") != snapshot.settings["index_id"]:
+        raise StaleReader(f"{directory}: another index was made here since this one was opened; open it again")
 
 
 def _retire(connection: sqlite3.Connection, doc_rows: Iterable[int]) -> None:
