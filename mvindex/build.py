@@ -16,6 +16,8 @@ from mvindex.store.embedded import EmbeddedStore
 from mvindex.store.segments import file_checksum, fsync_directory
 from mvindex.store.snapshot import Snapshot
 
+_GONE = "gone-"
+
 
 def build_engine(store: EmbeddedStore, kind: Kind) -> None:
     """Nothing; searches of later snapshots use an engine of this kind, over all documents there are now.
@@ -100,7 +102,12 @@ def _sealed(file: Path) -> str:
 
 
 def _remove_others(path: Path, kept: str | None) -> None:
-    """Nothing; engine directories that no setting names are gone."""
+    """Nothing; engine directories that no setting names are gone.
+
+    Renamed first: a reader about to load one finds it whole or not at all.
+    """
     for directory in path.glob("engine-*"):
         if directory.name != kept:
-            shutil.rmtree(directory, ignore_errors=True)
+            directory.rename(directory.with_name(f"{_GONE}{directory.name}"))
+    for directory in path.glob(f"{_GONE}*"):
+        shutil.rmtree(directory, ignore_errors=True)

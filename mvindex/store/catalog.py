@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from mvindex.errors import DamagedIndex, StoreError
+from mvindex.errors import DamagedIndex, StaleReader, StoreError
 from mvindex.store.segments import BLOCK_BYTES, Committed
 
 FILE_NAME = "catalog.sqlite"
@@ -60,6 +60,7 @@ class Catalog:
     def __init__(self, directory: Path) -> None:
         self.path = directory / FILE_NAME
         self._idle: queue.SimpleQueue[sqlite3.Connection] = queue.SimpleQueue()
+        self._file = self._identity()
         _OPEN.add(self)
 
     @contextmanager
@@ -82,6 +83,7 @@ class Catalog:
     @contextmanager
     def writing(self) -> Iterator[sqlite3.Connection]:
         """A connection inside one write transaction, committed durably at the end, rolled back on an error."""
+        self._check_identity()
         with translated(self.path):
             connection = _connect(self.path, "rw")
             try:
@@ -113,7 +115,23 @@ class Catalog:
         while not self._idle.empty():
             self._idle.get().close()
 
+    def _identity(self) -> tuple[int, int] | None:
+        """Device and inode of the catalog; None when it is gone."""
+        try:
+            found = self.path.stat()
+        except FileNotFoundError:
+            return None
+        return found.st_dev, found.st_ino
+
+    def _check_identity(self) -> None:
+        """Nothing; StaleReader when another catalog, or none, is at the path: old connections read the old one."""
+        if self._identity() != self._file:
+            raise StaleReader(
+                f"{self.path.parent}: another index was made here since this one was opened; open it again"
+            )
+
     def _take(self) -> sqlite3.Connection:
+        self._check_identity()
         try:
             return self._idle.get_nowait()
         except queue.Empty:

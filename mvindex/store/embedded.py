@@ -69,8 +69,8 @@ def create_store(directory: Path, settings: Mapping[str, Any]) -> None:
         "version": 0,
         "next_ordinal": 0,
         "engine": None,
+        "index_id": secrets.token_hex(16),
     }
-    base["index_id"] = secrets.token_hex(16)
     try:
         directory.parent.mkdir(parents=True, exist_ok=True)
         building.mkdir()
@@ -116,8 +116,8 @@ class EmbeddedStore:
         with self._refresh_lock:  # so that of two threads the later one never brings back the older state
             with self._catalog.reading() as connection:
                 settings = catalog.read_settings(connection)
-            _check_identity(self.directory, self.snapshot, settings)
-            if settings["version"] == self.snapshot.settings["version"]:
+            is_same = settings.get("index_id") == self.snapshot.settings["index_id"]
+            if is_same and settings["version"] == self.snapshot.settings["version"]:
                 return False
             self.snapshot = self._read_snapshot(self.snapshot)
             return True
@@ -194,6 +194,8 @@ class EmbeddedStore:
         with self._catalog.reading() as connection:
             catalog.check_application(connection, self._catalog.path)
             settings = catalog.read_settings(connection)
+            if previous is not None:
+                _check_identity(self.directory, previous, settings)
             if settings.get("format_version") != catalog.FORMAT_VERSION:
                 raise StoreError(
                     f"{self.directory}: format version {settings.get('format_version')}; "

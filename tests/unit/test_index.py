@@ -1,6 +1,7 @@
 """The embedded index: atomic writes, snapshots, one writer, what it refuses, and what survives a torn write."""
 
 import os
+import shutil
 import sqlite3
 import subprocess
 import sys
@@ -17,9 +18,11 @@ from mvindex.errors import (
     EncoderError,
     IndexLocked,
     QueryError,
+    StaleReader,
     StoreError,
     Unsupported,
 )
+from mvindex.index import remove_untouched
 from mvindex.ingest import IngestHooks
 from mvindex.testing import unit
 
@@ -437,3 +440,62 @@ def test_a_forked_child_reads_with_connections_of_its_own(index):
     _, status = os.waitpid(child, 0)
     assert os.waitstatus_to_exitcode(status) == 0
     assert index.search(np.ones(4), top_k=3) == expected
+
+
+def test_an_index_made_anew_at_the_same_path_is_never_mixed_with_the_old_one(index, tmp_path):
+    shutil.rmtree(tmp_path / "x.mvx")
+    with mvindex.create(tmp_path / "x.mvx", dim=4) as new:
+        new.add_views([mvindex.Document("new", "t")], vectors(1, seed=5))
+        for use in (
+            lambda: index.search(np.ones(4)),
+            lambda: index.get("3"),
+            lambda: index.refresh(),
+            lambda: index.delete(ids="new"),
+            lambda: index.add_views([mvindex.Document("old", "t")], vectors(1)),
+        ):
+            with pytest.raises(StaleReader, match="another index was made here"):
+                use()
+        assert [document.id for document in new] == ["new"]
+
+
+def test_an_untouched_index_is_removed_only_if_nobody_stored_anything(tmp_path):
+    alone = mvindex.create(tmp_path / "a.mvx", dim=4)
+    remove_untouched(alone)
+    assert not (tmp_path / "a.mvx").exists()
+    first = mvindex.create(tmp_path / "b.mvx", dim=4)
+    with mvindex.open(tmp_path / "b.mvx") as second:
+        second.add_views(documents(2), vectors(2))
+        remove_untouched(first)
+        assert len(second.search(np.ones(4)).hits) == 2
+
+
+def test_a_refresh_in_another_thread_never_brings_an_older_state_back(index):
+    stop = threading.Event()
+
+    def refresh():
+        while not stop.is_set():
+            index.refresh()
+
+    threads = [threading.Thread(target=refresh) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    try:
+        for number in range(60):
+            index.add_views([mvindex.Document(f"n{number}", "t")], vectors(1, seed=number))
+            assert f"n{number}" in index
+    finally:
+        stop.set()
+        for thread in threads:
+            thread.join()
+    assert len(index) == 70
+
+
+def test_a_nul_in_an_id_never_reaches_another_document(index):
+    for use in (
+        lambda: index.delete(ids="1\0zzz"),
+        lambda: index.get("1\0"),
+        lambda: index.delete(filter={"id": "1\0"}),
+    ):
+        with pytest.raises(QueryError, match="NUL"):
+            use()
+    assert len(index) == 10
