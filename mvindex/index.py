@@ -16,14 +16,14 @@ import numpy as np
 import numpy.typing as npt
 
 from mvindex import engines
-from mvindex.aggregate import view_scores
+from mvindex.aggregate import Aggregate, Scoring, parse_aggregate, view_scores, view_weights
 from mvindex.build import EngineCache, build_engine
 from mvindex.encoder import CallableEncoder, Encoder, encoder_from_spec, load_encoder
 from mvindex.engines.base import Kind, RankingEngine, ScanEngine
 from mvindex.errors import ConfigError, EncoderError, IndexLocked, QueryError, StaleReader, Unsupported
 from mvindex.ingest import Entry, IngestHooks, IngestReport, ingest
 from mvindex.records import Document, Floats, Hit, SearchResult, Span, dump_metadata, require_text
-from mvindex.search import Engines, Ranking, search_documents
+from mvindex.search import Engines, Ranking, Request, search_documents
 from mvindex.store.embedded import EmbeddedStore, create_store
 from mvindex.store.filters import Filter
 from mvindex.store.locks import writer_lock
@@ -40,12 +40,16 @@ _QUERY_BATCH = 256
 
 
 class ViewScore(NamedTuple):
-    """One view's part in a document's score: its slot, score, and what it stands for."""
+    """One view's part in a document's score: its slot, score, what it stands for, and its weight in the score.
+
+    weight: DRPQ's softmax (eq. 4), the weights of a document sum to 1; for "max" 1.0 for the winning view, else 0.0.
+    """
 
     slot: int
     score: float
     span: Span | None
     snippet: str | None
+    weight: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,6 +65,7 @@ class IndexInfo:
     dtype: str
     encoder: Mapping[str, Any] | None
     kind: str
+    temperature: float
     fresh_documents: int
     size_bytes: int
 
@@ -71,12 +76,14 @@ def create(
     encoder: EncoderLike | None = None,
     dim: int | None = None,
     dtype: str = "fp16",
+    temperature: float | None = None,
 ) -> Index:
     """A new empty index at path.
 
     encoder: an Encoder, any callable (see CallableEncoder), or what load_encoder() takes ("minilm", a directory, a
     hub id). dim alone makes an index of given vectors: it takes add_views() and vector queries only. dtype: fp16 or
-    fp32, how views are stored. ConfigError when the path exists, or for neither or both of encoder and dim.
+    fp32, how views are stored. temperature: of DRPQ scoring; the encoder's by default, else 1.0. ConfigError when the
+    path exists, or for neither or both of encoder and dim.
     """
     if (encoder is None) == (dim is None):
         raise ConfigError("give create() either encoder= (texts are encoded) or dim= (vectors are given)")
@@ -87,7 +94,10 @@ def create(
     loaded = None if encoder is None else _as_encoder(encoder)
     spec = None if loaded is None else dict(loaded.spec)
     dim = dim if loaded is None else loaded.dim
-    create_store(Path(path), {"dim": dim, "dtype": dtype, "encoder": spec})
+    if temperature is None:
+        temperature = float((spec or {}).get("temperature", 1.0))
+    _check_temperature(temperature)
+    create_store(Path(path), {"dim": dim, "dtype": dtype, "encoder": spec, "temperature": temperature})
     return Index(EmbeddedStore(Path(path)), loaded)
 
 
@@ -163,6 +173,12 @@ class Index:
     def is_untouched(self) -> bool:
         """True when nothing was ever stored here."""
         return int(self._store.snapshot.settings["version"]) == 0
+
+    @property
+    def temperature(self) -> float:
+        """What DRPQ scoring divides view scores by, unless a search says otherwise."""
+        settings = self._store.snapshot.settings
+        return float(settings.get("temperature") or (settings["encoder"] or {}).get("temperature", 1.0))
 
     @property
     def path(self) -> Path:
@@ -272,13 +288,22 @@ class Index:
             dtype=settings["dtype"],
             encoder=settings["encoder"],
             kind=engine["kind"] if engine else Kind.EXACT.value,
+            temperature=self.temperature,
             fresh_documents=int(np.count_nonzero(snapshot.alive[built_rows:])),
             size_bytes=sum(file.stat().st_size for file in self.path.rglob("*") if file.is_file()),
         )
 
     @overload
     def search(
-        self, query: str, top_k: int = 10, filter: Filter | None = None, scoring: str = "max", exact: bool = False
+        self,
+        query: str,
+        top_k: int = 10,
+        filter: Filter | None = None,
+        scoring: str = "max",
+        exact: bool = False,
+        *,
+        temperature: float | None = None,
+        candidates: int | None = None,
     ) -> SearchResult: ...
 
     @overload
@@ -289,6 +314,9 @@ class Index:
         filter: Filter | None = None,
         scoring: str = "max",
         exact: bool = False,
+        *,
+        temperature: float | None = None,
+        candidates: int | None = None,
     ) -> Any: ...
 
     def search(  # noqa: PLR0913 - the one public call; each argument is a choice of the caller's
@@ -298,21 +326,29 @@ class Index:
         filter: Filter | None = None,
         scoring: str = "max",
         exact: bool = False,
+        *,
+        temperature: float | None = None,
+        candidates: int | None = None,
     ) -> SearchResult | list[SearchResult]:
         """The top_k documents of a query: min(top_k, documents that pass the filter) of them, distinct, best first.
 
         query: a text or a (d,) vector gives one SearchResult; a list of texts or a (q, d) array a list of them.
-        scoring: "max", the best view's score. exact=True demands a certified answer, whatever the active kind.
+        scoring: "max", the best view's score, or "drpq", the mean of the view scores s weighted by softmax(s / T) (DRPQ
+        eq. 4-6); temperature: T, the index's own by default. exact=True demands a certified answer, whatever the
+        active kind. candidates: for "drpq" only, look no further than that many view hits, at least top_k documents
+        (the paper's fixed depth, 1,000 k of them): the result is exact only where that is proven all the same.
         """
-        _check_search(top_k, scoring)
+        chosen = self._scoring(scoring, temperature)
+        _check_search(top_k, chosen, exact, candidates)
         snapshot, ranking = self._current(exact)
         queries, is_single = self._query_vectors(query, snapshot)
         with self._store.reading(snapshot) as reader:
             allowed = snapshot.alive if filter is None else reader.matching(filter)
+            request = Request(top_k=int(top_k), allowed=allowed, scoring=chosen, depth=candidates)
             used = Engines(scan=self._exact_scan(), ranking=ranking)
             results = []
             for begin in range(0, len(queries), _QUERY_BATCH):
-                found = search_documents(snapshot, used, queries[begin : begin + _QUERY_BATCH], top_k, allowed)
+                found = search_documents(snapshot, used, queries[begin : begin + _QUERY_BATCH], request)
                 results += _results(reader, found)
         return results[0] if is_single else results
 
@@ -324,8 +360,11 @@ class Index:
             _check_query_text(text, number, len(texts))
         return _as_vectors(self.encoder.encode_queries(texts), self.dim)
 
-    def explain(self, query: str | Vector, id: str) -> list[ViewScore]:
+    def explain(
+        self, query: str | Vector, id: str, scoring: str = "max", *, temperature: float | None = None
+    ) -> list[ViewScore]:
         """Every view of a document with its score for the query, best first. QueryError without such an id."""
+        chosen = self._scoring(scoring, temperature)
         snapshot = self._store.snapshot
         queries, is_single = self._query_vectors(query, snapshot)
         if not is_single:
@@ -337,7 +376,19 @@ class Index:
             stored = reader.documents([row])[row]
         scores = view_scores(snapshot.views.fetch(np.array([row]))[0], queries[0])
         order = np.lexsort((np.arange(len(scores)), -scores)).tolist()
-        return [ViewScore(slot, float(scores[slot]), *_stands_for(stored, slot)) for slot in order]
+        if chosen.aggregate is Aggregate.DRPQ:
+            weights = view_weights(scores, chosen.temperature)
+        else:
+            weights = (np.arange(len(scores)) == order[0]).astype(np.float64)
+        return [
+            ViewScore(slot, float(scores[slot]), *_stands_for(stored, slot), float(weights[slot])) for slot in order
+        ]
+
+    def _scoring(self, name: str, temperature: float | None) -> Scoring:
+        aggregate = parse_aggregate(name)
+        if aggregate is Aggregate.MAX and temperature is not None:
+            raise QueryError("temperature= belongs to scoring='drpq'")
+        return Scoring(aggregate, self.temperature if temperature is None else temperature)
 
     def _current(self, exact: bool) -> tuple[Snapshot, RankingEngine | None]:
         """The snapshot to search and its engine (None: the scan).
@@ -430,11 +481,27 @@ def _entry_with_views(number: int, document: Document | None, rows: Any, dim: in
         return Entry(f"document {number}", document, np.ascontiguousarray(array, dtype=np.float32))
 
 
-def _check_search(top_k: object, scoring: str) -> None:
-    if isinstance(top_k, bool) or not isinstance(top_k, int | np.integer) or top_k < 1:
-        raise QueryError(f"top_k is {top_k!r}; wanted a whole number from 1 on")
-    if scoring != "max":
-        raise QueryError(f"scoring is {scoring!r}; wanted 'max'")
+def _check_search(top_k: object, scoring: Scoring, exact: bool, candidates: object) -> None:
+    _check_count("top_k", top_k)
+    if candidates is None:
+        return
+    _check_count("candidates", candidates)
+    if scoring.aggregate is not Aggregate.DRPQ:
+        raise QueryError("candidates= belongs to scoring='drpq': by the best view no document is aggregated")
+    if exact:
+        raise QueryError("candidates= limits the search, exact=True demands a certified one; give one of them")
+
+
+def _check_count(name: str, value: object) -> None:
+    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1:
+        raise QueryError(f"{name} is {value!r}; wanted a whole number from 1 on")
+
+
+def _check_temperature(value: object) -> None:
+    try:
+        Scoring(Aggregate.DRPQ, value)  # type: ignore[arg-type]  # whatever the caller gave
+    except QueryError as err:
+        raise ConfigError(str(err)) from err
 
 
 def _check_query_text(text: str, number: int, count: int) -> None:

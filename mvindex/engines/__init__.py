@@ -7,6 +7,7 @@ from importlib.metadata import entry_points
 
 from mvindex.engines.base import EngineFactory, Kind, ScanEngine
 from mvindex.errors import ConfigError, EngineMissing
+from mvindex.kernels import has_int8_products
 
 GROUP = "mvindex.engines"
 
@@ -20,7 +21,16 @@ def parse_kind(name: str) -> Kind:
 
 
 def open_scan() -> ScanEngine:
-    """The fastest exact scan installed: torch's, else NumPy's. Both give the same results."""
+    """The fastest exact scan that is installed and that this machine can run. All of them give the same results."""
+    if not has_int8_products():
+        return _open_plain_scan()
+    from mvindex.engines.exact_native import NativeScan
+
+    return NativeScan(_open_plain_scan)
+
+
+def _open_plain_scan() -> ScanEngine:
+    """Torch's scan, else NumPy's."""
     if importlib.util.find_spec("torch") is None:
         from mvindex.engines.exact import NumpyScan
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import os
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
+from mvindex.aggregate import Scoring, sensitivity
 from mvindex.records import Bools, Doubles, Floats, Ints
 from mvindex.store.snapshot import Snapshot
 
@@ -37,17 +39,37 @@ class Capabilities:
 
 
 class Candidates(NamedTuple):
-    """Documents that may be among the best, for each query: rows[starts[i]:starts[i + 1]] for query i."""
+    """Documents that may be among the best, for each query: rows[starts[i]:starts[i + 1]] for query i.
+
+    upper: (m,) float64, what each document's score is at most, before it is rounded to float32.
+    """
 
     starts: Ints
     rows: Ints
+    upper: Doubles
+
+    @classmethod
+    def joined(cls, parts: Sequence[Candidates]) -> Candidates:
+        """The candidates of the parts' queries, one part after the other."""
+        if len(parts) == 1:
+            return parts[0]
+        counts = np.concatenate([np.diff(part.starts) for part in parts])
+        rows, upper = (np.concatenate([part[column] for part in parts]) for column in (1, 2))
+        return cls(np.append(0, np.cumsum(counts)), rows, upper)
+
+    def each(self) -> Iterator[Candidates]:
+        """The candidates of each query alone."""
+        for begin, end in zip(self.starts[:-1].tolist(), self.starts[1:].tolist(), strict=True):
+            yield Candidates(np.array([0, end - begin]), self.rows[begin:end], self.upper[begin:end])
 
 
 class ScanEngine(Protocol):
     """Looks at every allowed document: the candidates of a query provably hold its top_k."""
 
-    def candidates(self, snapshot: Snapshot, queries: Floats, top_k: int, allowed: Bools) -> Candidates:
-        """Document rows that hold each query's top_k by best view among the allowed, ties at the end included.
+    def candidates(
+        self, snapshot: Snapshot, queries: Floats, top_k: int, allowed: Bools, scoring: Scoring
+    ) -> Candidates:
+        """Document rows that hold each query's top_k among the allowed, ties at the end included.
 
         queries: (q, d) float32 of norm up to MAX_NORM; allowed: (num_rows,) bool.
         """
@@ -106,7 +128,7 @@ def rounding_slack(queries: Floats) -> Doubles:
 
     Scores are rounded to float32 before they are compared: what differs by less than that may tie.
     """
-    return np.ldexp(2.0**-149, _exponents(queries))
+    return np.ldexp(2.0**-149, query_exponents(queries))
 
 
 def scaled_queries(queries: Floats) -> tuple[Floats, Doubles]:
@@ -115,11 +137,12 @@ def scaled_queries(queries: Floats) -> tuple[Floats, Doubles]:
     A power of two changes no order and, above float32's smallest numbers, no bit; thresholds need no rescaling
     because scans compare scores of one query with each other only.
     """
-    scaled = np.ldexp(queries.astype(np.float64), _exponents(queries)[:, None])
+    scaled = np.ldexp(queries.astype(np.float64), query_exponents(queries)[:, None])
     return scaled.astype(np.float32), np.sqrt(np.einsum("ij,ij->i", scaled, scaled)) * (1 + 1e-9)
 
 
-def _exponents(queries: Floats) -> Ints:
+def query_exponents(queries: Floats) -> Ints:
+    """The powers of two that scaled_queries() multiplies by, (q,)."""
     largest = np.abs(queries).max(axis=1, initial=0.0)
     return np.where(largest > 0, -np.frexp(largest)[1], 0)
 
@@ -132,3 +155,36 @@ def flat_error(queries: Floats, max_norm: float) -> Doubles:
     tiny = underflow_error(dim) * (1 + np.abs(wide).max(axis=1, initial=0.0) + max_norm)
     error: Doubles = norms * max_norm * (sum_error(dim) + 2.0**-23) + tiny
     return error
+
+
+def sensitivities_up_to(max_views: int) -> Doubles:
+    """DRPQ's sensitivity for 0 to max_views views, (max_views + 1,); above 64 that of the next power of two."""
+    few = [sensitivity(max(views, 1)) for views in range(min(max_views, 64) + 1)]
+    if max_views <= 64:
+        return np.array(few)
+    powers = np.arange(7, int(max_views - 1).bit_length() + 1)
+    many = np.repeat([sensitivity(2 ** int(power)) for power in powers], 2 ** (powers - 1))
+    return np.concatenate([few, many])[: max_views + 1]
+
+
+def aggregate_error(num_views: int | Ints, sizes: Any) -> Any:
+    """How far DRPQ's aggregate in float32 may be from that of the same scores, for scores of at most `sizes`.
+
+    M - sum_j w_j g_j / sum_j w_j with g_j = M - s_j, w_j = exp(-g_j / T): scores and gaps are off by u of 2 sizes,
+    weights by (3 g_j / T + 16) u, sums by k u; and w_j g_j / T <= g_j / e. Together below (8 k + 64) 4 u sizes.
+    """
+    return (8 * num_views + 64) * 2.0**-22 * sizes
+
+
+def cache_bytes() -> int:
+    """A quarter of the memory that this process may use: the machine's, or its control group's if that is less."""
+    machine = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    limits = [machine]
+    for file in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
+        try:
+            text = Path(file).read_text(encoding="ascii").strip()
+        except OSError:
+            continue
+        if text.isdecimal():
+            limits.append(int(text))
+    return min(limits) // 4

@@ -5,7 +5,6 @@ Its scores are only ever used to leave documents out, and only by a proven bound
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 from threading import Lock
 from typing import TypeAlias
@@ -13,16 +12,19 @@ from typing import TypeAlias
 import numpy as np
 import torch
 
-from mvindex.engines.base import Candidates
+from mvindex.aggregate import Aggregate, Scoring
+from mvindex.engines.base import Candidates, cache_bytes, query_exponents
 from mvindex.engines.exact import allowed_blocks
 from mvindex.engines.torch_blocks import (
     Block,
     BlockMaker,
     Precision,
     QueryTile,
+    SoftMeans,
     best_precision,
-    best_scores,
+    best_products,
     rounded_down,
+    view_products,
 )
 from mvindex.records import Bools, Doubles, Floats, Ints
 from mvindex.store.snapshot import Snapshot
@@ -57,23 +59,24 @@ class TorchScan:
         self._config = config or ScanConfig()
         self._device = torch.device(self._config.device)
         given = self._config.cache_bytes
-        self._free_bytes = _default_cache_bytes() if given is None else given
+        self._free_bytes = cache_bytes() if given is None else given
         self._makers: dict[Precision, BlockMaker] = {}
         self._blocks: dict[_Key, Block] = {}
         self._tails: dict[Precision, tuple[_Key, Block]] = {}
         self._lock = Lock()
 
-    def candidates(self, snapshot: Snapshot, queries: Floats, top_k: int, allowed: Bools) -> Candidates:
+    def candidates(
+        self, snapshot: Snapshot, queries: Floats, top_k: int, allowed: Bools, scoring: Scoring
+    ) -> Candidates:
         """See ScanEngine. What is left out provably scores below the top_k-th: see _Survivors."""
         maker = self._maker(snapshot.views.dim, len(queries))
         tile = _QUERY_TILE[maker.precision]
         with torch.inference_mode():
             parts = [
-                self._scan(snapshot, maker, queries[begin : begin + tile], (top_k, allowed))
+                self._scan(snapshot, maker, queries[begin : begin + tile], (top_k, allowed, scoring))
                 for begin in range(0, len(queries), tile)
             ]
-        counts = np.concatenate([part.counts() for part in parts])
-        return Candidates(np.append(0, np.cumsum(counts)), np.concatenate([part.rows for part in parts]))
+        return Candidates.joined(parts)
 
     def _maker(self, dim: int, num_queries: int) -> BlockMaker:
         """What makes the blocks for a batch of so many queries."""
@@ -83,9 +86,15 @@ class TorchScan:
                 precision = best_precision(self._device, dim, few_queries=num_queries <= _FEW_QUERIES)
             return self._makers.setdefault(precision, BlockMaker(precision, self._device))
 
-    def _scan(self, snapshot: Snapshot, maker: BlockMaker, queries: Floats, wanted: tuple[int, Bools]) -> _Survivors:
-        top_k, allowed = wanted
+    def _scan(
+        self, snapshot: Snapshot, maker: BlockMaker, queries: Floats, wanted: tuple[int, Bools, Scoring]
+    ) -> Candidates:
+        top_k, allowed, scoring = wanted
         tile = QueryTile(queries, maker.precision, self._device)
+        exponents = query_exponents(queries)
+        soft_means = None
+        if scoring.aggregate is Aggregate.DRPQ:
+            soft_means = SoftMeans(np.ldexp(scoring.temperature, exponents), self._device)
         survivors = _Survivors(len(queries), top_k, maker.precision)
         output = torch.empty(0, dtype=maker.precision.score_dtype, device=self._device)
         lowest = torch.iinfo(torch.int32).min if maker.precision is Precision.INT8 else -torch.inf
@@ -94,13 +103,17 @@ class TorchScan:
             if len(output) < len(block.views):
                 output = torch.empty(len(block.views), len(queries), dtype=output.dtype, device=self._device)
             asked = tile.rounded(block)
-            scores = best_scores(block, asked.columns, output)
-            is_allowed = allowed[block.rows]
-            if not is_allowed.all():
-                scores[torch.from_numpy(~is_allowed).to(self._device)] = lowest
-            survivors.add(scores, asked.steps, tile.errors(block), block.rows)
-        survivors.compact()
-        return survivors
+            scores = view_products(block, asked.columns, output)
+            refused = torch.from_numpy(~allowed[block.rows]).to(self._device)
+            if soft_means is None:
+                best = best_products(block, scores)
+                best[refused] = lowest
+                survivors.add(best, asked.steps, tile.errors(block), block.rows)
+            else:
+                lower, upper = soft_means.bounds(block, scores, asked.steps, tile)
+                lower[refused], upper[refused] = -torch.inf, -torch.inf
+                survivors.add_bounds(lower, upper, block.rows)
+        return survivors.candidates(exponents)
 
     def _block(self, snapshot: Snapshot, maker: BlockMaker, begin: int, end: int) -> Block:
         key = (maker.precision, snapshot.generation, begin, end)
@@ -136,12 +149,13 @@ class _Survivors:
         self._parts: list[tuple[Ints, Ints, Doubles, Doubles]] = []
         self._size = 0
         self._limit = 2 * num_queries * top_k + 4096
-        self.queries: Ints = np.empty(0, dtype=np.int64)
-        self.rows: Ints = np.empty(0, dtype=np.int64)
 
-    def counts(self) -> Ints:
-        """How many documents are left for each query, (q,), after compact()."""
-        return np.bincount(self.queries, minlength=self._num_queries)
+    def candidates(self, exponents: Ints) -> Candidates:
+        """What is left for each query; bounds are divided by 2^exponents, (q,)."""
+        self.compact()
+        queries, rows, _, upper = self._parts[0]
+        counts = np.bincount(queries, minlength=self._num_queries)
+        return Candidates(np.append(0, np.cumsum(counts)), rows, np.ldexp(upper, -exponents[queries]))
 
     def add(self, scores: torch.Tensor, steps: Doubles, errors: Doubles, rows: Ints) -> None:
         """Nothing; the documents of a block are taken in.
@@ -150,6 +164,7 @@ class _Survivors:
         are off by at most errors (q,) and the type's own rounding.
         """
         if not self._parts:
+            self._parts.append(_no_entries())
             self._raise_thresholds(scores, steps, errors)
         lowest = rounded_down(self._lowest_scores(errors) / steps, self._precision).to(scores.device)
         documents, queries = (scores >= lowest).nonzero(as_tuple=True)
@@ -163,6 +178,21 @@ class _Survivors:
         if self._size > self._limit:
             self.compact()
 
+    def add_bounds(self, lower: torch.Tensor, upper: torch.Tensor, rows: Ints) -> None:
+        """Nothing; documents with bounds (n, q) float32 are taken in, but for those whose upper bound is -inf."""
+        if not self._parts:
+            self._parts.append(_no_entries())
+            if len(lower) >= self._top_k:
+                kth = lower.topk(self._top_k, dim=0, sorted=True).values[-1].double().cpu().numpy()
+                self._thresholds = np.maximum(self._thresholds, kth)
+        lowest = rounded_down(self._thresholds, Precision.FP32).to(upper.device)
+        documents, queries = ((upper >= lowest) & (upper > -torch.inf)).nonzero(as_tuple=True)
+        bounds = (side[documents, queries].double().cpu().numpy() for side in (lower, upper))
+        self._parts.append((queries.cpu().numpy(), rows[documents.cpu().numpy()], *bounds))
+        self._size += len(documents)
+        if self._size > self._limit:
+            self.compact()
+
     def compact(self) -> None:
         """Nothing; thresholds are as high as what was seen allows, and what lies below them is gone."""
         queries, rows, lower, upper = (np.concatenate(column) for column in zip(*self._parts, strict=True))
@@ -173,7 +203,6 @@ class _Survivors:
         kth = order[starts[is_full] + self._top_k - 1]
         self._thresholds[is_full] = np.maximum(self._thresholds[is_full], lower[kth])
         kept = order[upper[order] >= self._thresholds[queries[order]]]
-        self.queries, self.rows = queries[kept], rows[kept]
         self._parts = [(queries[kept], rows[kept], lower[kept], upper[kept])]
         self._size = len(kept)
         self._limit = max(self._limit, 2 * len(kept))
@@ -191,7 +220,6 @@ class _Survivors:
             true = np.where(is_allowed, kth, 0) * steps
             lower = true - np.abs(true) * self._precision.output_error - errors
             self._thresholds = np.where(is_allowed, lower, -np.inf)
-        self._parts = [(self.queries, self.rows, np.empty(0), np.empty(0))]
 
     def _is_allowed(self, scores: Doubles) -> Bools:
         return scores > (torch.iinfo(torch.int32).min if self._precision is Precision.INT8 else -np.inf)
@@ -206,6 +234,5 @@ class _Survivors:
         return targets / np.where(targets >= 0, 1 + relative, 1 - relative)
 
 
-def _default_cache_bytes() -> int:
-    """A quarter of the machine's memory."""
-    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 4
+def _no_entries() -> tuple[Ints, Ints, Doubles, Doubles]:
+    return np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64), np.empty(0), np.empty(0)

@@ -14,7 +14,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from mvindex.engines.base import rounding_slack, scaled_queries, sum_error, underflow_error
+from mvindex.aggregate import sensitivity
+from mvindex.engines.base import aggregate_error, rounding_slack, scaled_queries, sum_error, underflow_error
 from mvindex.records import Doubles, Floats, Ints
 from mvindex.store.snapshot import Snapshot
 from mvindex.store.views import row_norms
@@ -81,7 +82,7 @@ class QueryTile:
         self.norms = norms * _ROUND_UP
         self._slack = rounding_slack(queries)
         self._exact = torch.from_numpy(scaled)
-        self._precision = precision
+        self.precision = precision
         self._device = device
         self._latest: tuple[torch.Tensor | None, RoundedQueries] | None = None
 
@@ -95,22 +96,26 @@ class QueryTile:
             self._latest = (block.scale, made)
         return self._latest[1]
 
+    def sizes(self, block: Block) -> Doubles:
+        """What the size of a product in the block is at most, (q,)."""
+        return (self.norms + self.rounded(block).errors) * block.norm
+
     def errors(self, block: Block) -> Doubles:
         """How far a score of the block may be from the truth, before rounding to score_dtype, (q,)."""
         queries = self.rounded(block)
         # Scores that round to the same float32 tie: 2^-23 of the largest score there can be, or the smallest step.
         ties = self.norms * block.norm * 2.0**-23 + self._slack
         error: Doubles = self.norms * block.error + queries.errors * block.norm + ties
-        if self._precision is Precision.INT8:
+        if self.precision is Precision.INT8:
             return error * _ROUND_UP  # sums are exact; steps, q' and the final product are float64
         dim = block.views.shape[1]
         relative = sum_error(dim)
-        if self._precision is Precision.FP32 and not _has_plain_float32():
+        if self.precision is Precision.FP32 and not _has_plain_float32():
             relative += 2.0**-6  # the factors of float32 products may be rounded, down to bf16
         return error + (self.norms + queries.errors) * block.norm * relative + underflow_error(dim)
 
     def _as_float(self) -> RoundedQueries:
-        rounded = self._exact.to(self._precision.dtype)
+        rounded = self._exact.to(self.precision.dtype)
         lost = (self._exact - rounded.float()).norm(dim=1).double().numpy() * _ROUND_UP
         return RoundedQueries(_columns(rounded).to(self._device), np.ones(len(self)), lost)
 
@@ -141,18 +146,56 @@ def _has_plain_float32() -> bool:
         return False
 
 
-def best_scores(block: Block, columns: torch.Tensor, output: torch.Tensor) -> torch.Tensor:
-    """The best view's product of each document, (n, q) score_dtype; output: scratch of at least (r, q)."""
+def view_products(block: Block, columns: torch.Tensor, output: torch.Tensor) -> torch.Tensor:
+    """The product of each view, (r, q) score_dtype, in output: scratch of at least that size."""
     scratch = output[: len(block.views)]
     if block.scale is None:
-        scores = torch.mm(block.views, columns, out=scratch)
-    else:
-        scores = torch._int_mm(block.views, columns, out=scratch)
+        return torch.mm(block.views, columns, out=scratch)
+    return torch._int_mm(block.views, columns, out=scratch)
+
+
+def best_products(block: Block, products: torch.Tensor) -> torch.Tensor:
+    """The best view's product of each document, (n, q); products: (r, q)."""
     best = [
-        scores[view : view + count * k].view(count, k, -1).amax(dim=1) if k > 1 else scores[view : view + count]
+        products[view : view + count * k].view(count, k, -1).amax(dim=1) if k > 1 else products[view : view + count]
         for view, count, k in block.groups
     ]
     return best[0] if len(best) == 1 else torch.cat(best)
+
+
+class SoftMeans:
+    """DRPQ's aggregate (eq. 4-6) of a block's products in float32, reduced before it leaves the device.
+
+    temperatures: (q,) in the units of the scaled queries.
+    """
+
+    def __init__(self, temperatures: Doubles, device: torch.device) -> None:
+        # Beyond 1e30 a gap of any size has weight zero, below 1e-30 none matters: float32 stays finite.
+        self._rates = self._on(device, np.clip(1 / temperatures, 1e-30, 1e30))
+
+    def bounds(
+        self, block: Block, products: torch.Tensor, steps: Doubles, tile: QueryTile
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Lower and upper bounds, (n, q) float32, of each document's aggregate. products: (r, q); steps: (q,)."""
+        device = products.device
+        sizes = tile.sizes(block)
+        errors = tile.errors(block) + sizes * tile.precision.output_error
+        worth = self._on(device, steps)
+        lower, upper = [], []
+        for view, count, k in block.groups:
+            scores = products[view : view + count * k].view(count, k, -1).float() * worth
+            best = scores.amax(dim=1)
+            gaps = best[:, None] - scores
+            weights = torch.exp(-gaps * self._rates)
+            values = best - (weights * gaps).sum(dim=1) / weights.sum(dim=1)
+            slack = self._on(device, errors * sensitivity(k) + aggregate_error(k, sizes))
+            lower.append(values - slack)
+            upper.append(torch.minimum(values + slack, best + self._on(device, errors + aggregate_error(1, sizes))))
+        return torch.cat(lower), torch.cat(upper)
+
+    @staticmethod
+    def _on(device: torch.device, values: Doubles) -> torch.Tensor:
+        return torch.from_numpy(values.astype(np.float32)).to(device)
 
 
 class BlockMaker:

@@ -66,27 +66,27 @@ def pack_views(views: Views, view_type: ViewType, ids: Sequence[str]) -> npt.NDA
 
 def view_checksums(packed: npt.NDArray[Any], starts: Ints) -> npt.NDArray[np.uint64]:
     """The xxh3-64 of each document's rows, (n,); packed must be C-contiguous."""
-    if len(starts) == 1:
-        return np.empty(0, dtype=np.uint64)
-    data = packed.data.cast("B")
-    ends = (starts * (packed.shape[1] * packed.itemsize)).tolist()
-    digests = map(xxhash.xxh3_64_intdigest, map(data.__getitem__, map(slice, ends[:-1], ends[1:])))
-    return np.fromiter(digests, dtype=np.uint64, count=len(ends) - 1)
+    ends = starts * (packed.shape[1] * packed.itemsize)
+    return _checksums(packed.data.cast("B") if len(packed) else memoryview(b""), ends[:-1], ends[1:])
 
 
 class MappedViews:
-    """The committed views of a snapshot, read from memory-mapped files and checked against their checksums."""
+    """The committed views of a snapshot, read from memory-mapped files and checked against their checksums.
+
+    matrix: (num_views, d) as stored; starts: (num_rows + 1,) int64, document row i owns view rows
+    starts[i]:starts[i + 1].
+    """
 
     def __init__(self, views: MappedSegment, rows: MappedSegment, dtype: np.dtype[Any], dim: int) -> None:
         self._views = views
         self._rows = rows
         self.dim = dim
         self.row_bytes = dim * dtype.itemsize
-        self._matrix: npt.NDArray[Any] = views.bytes.view(dtype).reshape(-1, dim)
+        self.matrix: npt.NDArray[Any] = views.bytes.view(dtype).reshape(-1, dim)
         rows.check(0, len(rows.bytes))
         self._records: npt.NDArray[Any] = rows.bytes.view(ROW_DTYPE)
         # Contiguous, in memory (8 bytes a document): searchsorted would copy a strided column at every call.
-        self._starts: Ints = np.append(self._records["view_start"], np.int64(len(self._matrix)))
+        self.starts: Ints = np.append(self._records["view_start"], np.int64(len(self.matrix)))
 
     @property
     def num_rows(self) -> int:
@@ -96,20 +96,20 @@ class MappedViews:
     @property
     def num_views(self) -> int:
         """View rows, those of dead documents included."""
-        return len(self._matrix)
+        return len(self.matrix)
 
     @cached_property
     def max_views(self) -> int:
         """The most views that a document has."""
-        return int(np.diff(self._starts).max(initial=1))
+        return int(np.diff(self.starts).max(initial=1))
 
     def view_start(self, doc_row: int) -> int:
         """The first view row of a document row; num_views for the row past the last."""
-        return int(self._starts[doc_row])
+        return int(self.starts[doc_row])
 
     def counts(self, begin: int, end: int) -> Ints:
         """How many views each of the document rows [begin, end) has."""
-        return np.diff(self._starts[begin : end + 1])
+        return np.diff(self.starts[begin : end + 1])
 
     def block_bounds(self) -> Ints:
         """The document rows at which scan blocks begin, and num_rows at the end: block b is [bounds[b], bounds[b + 1]).
@@ -118,7 +118,7 @@ class MappedViews:
         last stay the same whatever is added later.
         """
         stretch = min(max(_BLOCK_ELEMENTS // self.dim, 256), 8192)
-        firsts = np.searchsorted(self._starts, np.arange(0, self.num_views, stretch))
+        firsts = np.searchsorted(self.starts, np.arange(0, self.num_views, stretch))
         # A stretch may begin inside the last document; then no document begins in it.
         return np.unique(np.append(firsts, self.num_rows))
 
@@ -128,32 +128,40 @@ class MappedViews:
 
     def document_rows(self, view_rows: Ints) -> Ints:
         """The document row that owns each view row."""
-        return np.searchsorted(self._starts, view_rows, side="right") - 1
+        return np.searchsorted(self.starts, view_rows, side="right") - 1
 
     def fetch(self, doc_rows: Ints) -> tuple[npt.NDArray[Any], Ints]:
         """All views of the given documents: rows (r, d) as stored, a copy, and starts (m + 1,).
 
         DamagedIndex when a document's bytes do not match its checksum.
         """
-        begins = self._starts[doc_rows]
-        counts = self._starts[doc_rows + 1] - begins
+        self.check_documents(doc_rows)
+        return self.gather(doc_rows)
+
+    def gather(self, doc_rows: Ints) -> tuple[npt.NDArray[Any], Ints]:
+        """What fetch() gives, of documents that were checked."""
+        begins = self.starts[doc_rows]
+        counts = self.starts[doc_rows + 1] - begins
         starts = np.concatenate([[0], np.cumsum(counts)])
-        packed = self._matrix[np.arange(starts[-1]) + np.repeat(begins - starts[:-1], counts)]
-        is_damaged = view_checksums(packed, starts) != self._records["checksum"][doc_rows]
+        return self.matrix[np.arange(starts[-1]) + np.repeat(begins - starts[:-1], counts)], starts
+
+    def check_documents(self, doc_rows: Ints) -> None:
+        """Nothing, when the views of each of the documents match their checksum; else DamagedIndex."""
+        begins, ends = self.starts[doc_rows] * self.row_bytes, self.starts[doc_rows + 1] * self.row_bytes
+        is_damaged = _checksums(self._views.bytes.data, begins, ends) != self._records["checksum"][doc_rows]
         if is_damaged.any():
             raise DamagedIndex(f"the views of document row {int(doc_rows[is_damaged][0])} do not match their checksum")
-        return packed, starts
 
     def read_block(self, begin: int, end: int) -> tuple[npt.NDArray[Any], Ints]:
         """The views of document rows [begin, end): rows as stored, not copied, and starts; checked at first touch."""
-        starts = self._starts[begin : end + 1]
+        starts = self.starts[begin : end + 1]
         self._views.check(int(starts[0]) * self.row_bytes, int(starts[-1]) * self.row_bytes)
-        return self._matrix[starts[0] : starts[-1]], starts - starts[0]
+        return self.matrix[starts[0] : starts[-1]], starts - starts[0]
 
     def read_views(self, begin: int, end: int) -> npt.NDArray[Any]:
         """View rows [begin, end) as stored, not copied; checked at first touch."""
         self._views.check(begin * self.row_bytes, end * self.row_bytes)
-        return self._matrix[begin:end]
+        return self.matrix[begin:end]
 
 
 def decode(packed: npt.NDArray[Any]) -> Floats:
@@ -179,6 +187,12 @@ def row_norms(rows: Floats) -> Doubles:
     # The float32 sum is off by at most d u; squares below float32's range vanish, each is less than 2^-126.
     norms: Doubles = np.sqrt(squares * (1 + dim * 2.0**-23) + dim * 2.0**-126)
     return norms
+
+
+def _checksums(data: memoryview, begins: Ints, ends: Ints) -> npt.NDArray[np.uint64]:
+    """The xxh3-64 of each of the stretches of bytes, (n,)."""
+    digests = map(xxhash.xxh3_64_intdigest, map(data.__getitem__, map(slice, begins.tolist(), ends.tolist())))
+    return np.fromiter(digests, dtype=np.uint64, count=len(begins))
 
 
 def _refuse(is_bad: npt.NDArray[np.bool_], views: Views, ids: Sequence[str], found: str, wanted: str) -> None:

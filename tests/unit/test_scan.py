@@ -7,12 +7,14 @@ from hypothesis import strategies as st
 
 import mvindex
 from mvindex.engines.exact import NumpyScan
+from mvindex.engines.exact_native import NativeScan
 from mvindex.engines.exact_torch import ScanConfig, TorchScan
 from mvindex.engines.torch_blocks import Precision, has_exact_int8, rounded_down
 from mvindex.testing import assert_same, brute_force, unit
 
 SCANS = {
     "numpy": NumpyScan,
+    "native": lambda: NativeScan(NumpyScan),
     "fp32": lambda: TorchScan(ScanConfig(precision=Precision.FP32)),
     "int8": lambda: TorchScan(ScanConfig(precision=Precision.INT8)),
     "bf16": lambda: TorchScan(ScanConfig(precision=Precision.BF16)),

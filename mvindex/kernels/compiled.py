@@ -1,0 +1,40 @@
+"""How functions are compiled: once per machine where a cache can be written, else once per process."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numba
+import xxhash
+
+
+def compiled(function: Callable[..., Any]) -> Any:
+    """The function, compiled at its first call without bounds checks; it runs without the interpreter's lock.
+
+    Sums may be taken in any order and products fused with them: bounds on their error hold for any order.
+    """
+    # Numba names the file it keeps the code in by this name, and looks at the function's own file for changes; what
+    # other files bring in must not stay as it was.
+    function.__qualname__ += f"-{_sources_digest()}"
+    options = {"nogil": True, "fastmath": {"reassoc", "contract"}, "error_model": "numpy"}
+    try:
+        return numba.njit(cache=True, **options)(function)
+    except RuntimeError:  # no folder to keep the compiled code in
+        return numba.njit(**options)(function)
+
+
+def compiled_inline(function: Callable[..., Any]) -> Any:
+    """The function, to be written out in each compiled function that calls it: its records are not handed over."""
+    return numba.njit(inline="always", error_model="numpy")(function)
+
+
+@lru_cache
+def _sources_digest() -> str:
+    """A short name for what all kernels' sources hold."""
+    digest = xxhash.xxh3_64()
+    for path in sorted(Path(__file__).parent.glob("*.py")):
+        digest.update(path.read_bytes())
+    return digest.hexdigest()[:12]

@@ -1,0 +1,400 @@
+"""The int8 scan: products, best view or DRPQ aggregate, bound and top-k in one pass over the copies.
+
+A document is out when its upper bound lies below a threshold that top_k documents are proven to reach. Only what may
+still matter leaves the registers' neighbourhood: the products of a few documents at a time stay in the nearest cache.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from mvindex.kernels.compiled import compiled, compiled_inline
+from mvindex.kernels.numbers import exp2_below_zero
+from mvindex.kernels.vnni import (
+    VIEW_OFFSET,
+    best_1,
+    best_16,
+    best_32,
+    best_64,
+    dots_2,
+    float_at,
+    products_6x64,
+    products_12x32,
+    products_16x16,
+    trailing_zeros,
+)
+
+# Views multiplied before their documents are looked at: 96 x 64 int32 stay in the first two caches.
+CHUNK_VIEWS = 96
+# Documents that wait for a closer look, at most: thresholds are as they were before them.
+HITS = 160
+# Rows that a product tile may touch past the last view of a chunk; the copies end with as many rows of nothing.
+SPARE_ROWS = 16
+_INT_MAX = 2**31 - 1
+_LOG2_E = 1.4426950408889634
+
+
+class Table(NamedTuple):
+    """The copies: per block first and last document row, address of views and of (norm, error) pairs, largest ones.
+
+    first, last, views_at, bounds_at: (b,) int64; scales: (b, d) float32; norms, errors: (b,) float64;
+    view_starts: (num_rows + 1,) int64; pitch: bytes of a view.
+    """
+
+    first: Any
+    last: Any
+    views_at: Any
+    bounds_at: Any
+    scales: Any
+    norms: Any
+    errors: Any
+    view_starts: Any
+    pitch: int
+
+
+class Asked(NamedTuple):
+    """The queries, (q, d) float32 with entries up to 1, their norms and rounding slacks, (q,) float64;
+    allowed: (num_rows,) bool; sensitivities: (max_views + 1,) float64 for DRPQ, empty for max; temperatures: (q,).
+    """  # noqa: D205 - the fields are one list
+
+    queries: Any
+    norms: Any
+    slack: Any
+    allowed: Any
+    sensitivities: Any
+    temperatures: Any
+
+
+class Found(NamedTuple):
+    """Documents that may matter: lower and upper bounds (q, capacity) float64, rows int64, how many of them (q,).
+
+    heaps: (q, top_k) float64, the largest lower bounds; thresholds: (q,) float64, shared by threads, which only ever
+    raise them; overflowed: (q,) bool, queries that left too many documents and are asked again in a wider type.
+    """
+
+    lower: Any
+    upper: Any
+    rows: Any
+    counts: Any
+    heaps: Any
+    thresholds: Any
+    overflowed: Any
+
+
+class Scratch(NamedTuple):
+    """Working memory of one thread, for tiles of `lanes` queries; all 64-byte aligned.
+
+    packed: (pitch * lanes,) int8; products: (rows, lanes) int32; least: (lanes,) int32; steps, lost: (lanes,) float64;
+    offsets: (lanes,) int32; aggregates: (4, lanes) float32. Documents that some query may keep: hit_rows (HITS,) int64,
+    hit_queries (HITS,) uint64, a bit a lane, and best (HITS, lanes) int32, their best products.
+    """
+
+    packed: Any
+    products: Any
+    least: Any
+    steps: Any
+    lost: Any
+    offsets: Any
+    aggregates: Any
+    hit_rows: Any
+    hit_queries: Any
+    hit_at: Any
+    best: Any
+
+
+@compiled
+def scan_blocks(blocks: Any, table: Table, asked: Asked, found: Found, scratch: Scratch) -> None:
+    """Nothing; found gets every document of the blocks that may be among a query's top_k."""
+    num_queries, lanes = len(asked.queries), len(scratch.least)
+    for block in blocks:
+        for begin in range(0, num_queries, lanes):
+            count = min(lanes, num_queries - begin)
+            _round_queries(asked.queries[begin : begin + count], table.scales[block], table.pitch, scratch)
+            for lane in range(count):
+                query = begin + lane
+                norm, lost = asked.norms[query], scratch.lost[lane]
+                error = _error(norm, asked.slack[query], lost, table.norms[block], table.errors[block])
+                least = _least(found.thresholds[query], error, scratch.steps[lane], scratch.offsets[lane])
+                scratch.least[lane] = least
+            scratch.least[count:] = _INT_MAX
+            _scan_block(block, begin, table, asked, found, scratch)
+
+
+@compiled
+def _scan_block(block: int, begin: int, table: Table, asked: Asked, found: Found, scratch: Scratch) -> None:
+    """Nothing; one block against one tile of queries.
+
+    Fields are read before the loops: each reading of an array out of a record counts its references.
+    """
+    view_starts, first, last, pitch = table.view_starts, table.first[block], table.last[block], table.pitch
+    queries_at, products_at = scratch.packed.ctypes.data, scratch.products.ctypes.data
+    least_at, best_at = scratch.least.ctypes.data, scratch.best.ctypes.data
+    hit_rows, hit_queries, hit_at, lanes = scratch.hit_rows, scratch.hit_queries, scratch.hit_at, len(scratch.least)
+    # An aggregate needs the products of all views, which the next chunk writes over.
+    enough_hits = 1 if len(asked.sensitivities) > 0 else HITS - CHUNK_VIEWS
+    views_at = table.views_at[block] - view_starts[first] * pitch
+    document, num_hits = first, 0
+    while document < last:
+        chunk_begin, stop = view_starts[document], document + 1
+        while stop < last and view_starts[stop + 1] - chunk_begin <= CHUNK_VIEWS:
+            stop += 1
+        num_views = view_starts[stop] - chunk_begin
+        _multiply(views_at + chunk_begin * pitch, num_views, pitch, lanes, queries_at, products_at)
+        for row in range(document, stop):
+            at, num_views = view_starts[row] - chunk_begin, view_starts[row + 1] - view_starts[row]
+            # Written whether anything is reached or not, and counted if so: a branch would often be foreseen wrongly.
+            best_of_hit_at = best_at + 4 * num_hits * lanes
+            reached = _best(products_at + 4 * at * lanes, num_views, lanes, least_at, best_of_hit_at)
+            hit_rows[num_hits], hit_queries[num_hits], hit_at[num_hits] = row, reached, at
+            num_hits += np.int64(reached != 0)
+        if num_hits >= enough_hits:
+            _take_hits(num_hits, block, begin, table, asked, found, scratch)
+            num_hits = 0
+        document = stop
+    _take_hits(num_hits, block, begin, table, asked, found, scratch)
+
+
+@compiled_inline
+def _multiply(views_at: int, num_views: int, pitch: int, lanes: int, queries_at: int, products_at: int) -> None:
+    """Nothing; the products of views with the packed queries, up to SPARE_ROWS - 1 rows more."""
+    if lanes == 64:
+        for row in range(0, num_views, 6):
+            products_6x64(views_at + row * pitch, pitch, queries_at, pitch // 4, products_at + row * 256)
+    elif lanes == 32:
+        for row in range(0, num_views, 12):
+            products_12x32(views_at + row * pitch, pitch, queries_at, pitch // 4, products_at + row * 128)
+    elif lanes == 16:
+        for row in range(0, num_views, 16):
+            products_16x16(views_at + row * pitch, pitch, queries_at, pitch // 4, products_at + row * 64)
+    else:
+        for row in range(0, num_views, 2):
+            dots_2(views_at + row * pitch, pitch, queries_at, pitch // 64, products_at + row * 4)
+
+
+@compiled_inline
+def _best(products_at: int, num_views: int, lanes: int, least_at: int, best_at: int) -> Any:
+    """Which queries' least product a document's best view reaches, as bits; what stands at best_at gets the best."""
+    if lanes == 64:
+        reached = best_64(products_at, num_views, least_at, best_at)
+    elif lanes == 32:
+        reached = best_32(products_at, num_views, least_at, best_at)
+    elif lanes == 16:
+        reached = best_16(products_at, num_views, least_at, best_at)
+    else:
+        reached = best_1(products_at, num_views, least_at, best_at)
+    return reached
+
+
+@compiled
+def _take_hits(
+    num_hits: int, block: int, begin: int, table: Table, asked: Asked, found: Found, scratch: Scratch
+) -> None:
+    """Nothing; each hit's document is kept for those of its queries whose threshold its own bound reaches."""
+    thresholds, heaps, counts, overflowed = found.thresholds, found.heaps, found.counts, found.overflowed
+    kept_rows, kept_upper, kept_lower = found.rows, found.upper, found.lower
+    norms, slack, allowed, sensitivities = asked.norms, asked.slack, asked.allowed, asked.sensitivities
+    temperatures, best, steps, lost = asked.temperatures, scratch.best, scratch.steps, scratch.lost
+    offsets, least, aggregates = scratch.offsets, scratch.least, scratch.aggregates
+    hit_rows, hit_queries, hit_at, view_starts = (
+        scratch.hit_rows,
+        scratch.hit_queries,
+        scratch.hit_at,
+        table.view_starts,
+    )
+    bounds_at = table.bounds_at[block] - 8 * table.first[block]
+    block_norm, block_error = table.norms[block], table.errors[block]
+    for hit in range(num_hits):
+        row, reached = hit_rows[hit], hit_queries[hit]
+        if not allowed[row]:
+            continue
+        norm = np.float64(float_at(bounds_at + 8 * row))
+        error_norm = np.float64(float_at(bounds_at + 8 * row + 4))
+        num_views = view_starts[row + 1] - view_starts[row]
+        is_aggregate = len(sensitivities) > 0 and num_views > 1
+        if is_aggregate:
+            _aggregate(hit, hit_at[hit], num_views, begin, asked, scratch)
+        while reached != 0:
+            lane = trailing_zeros(reached)
+            reached &= reached - np.uint64(1)
+            query = begin + lane
+            error = _error(norms[query], slack[query], lost[lane], norm, error_norm)
+            value = steps[lane] * (np.int64(best[hit, lane]) - offsets[lane])
+            lower, upper = value - error, value + error
+            if is_aggregate:
+                lower -= temperatures[query] * np.log(np.float64(num_views))
+                value = steps[lane] * np.float64(aggregates[3, lane])
+                # The Lipschitz constant carries the scores' errors over; the rest is float32's own in _aggregate.
+                error = sensitivities[num_views] * error
+                error += (norms[query] + lost[lane]) * norm * (8 * num_views + 64) * 2.0**-22
+                lower, upper = max(lower, value - error), min(upper, value + error)
+            threshold = thresholds[query]
+            if upper < threshold:
+                continue
+            count = counts[query]
+            kept_rows[query, count], kept_lower[query, count], kept_upper[query, count] = row, lower, upper
+            counts[query] = count + 1
+            threshold = max(threshold, _raised(heaps[query], lower))
+            if count + 1 == kept_rows.shape[1]:
+                _compact(query, threshold, found)
+                if counts[query] == kept_rows.shape[1]:
+                    overflowed[query], counts[query], threshold = True, 0, np.inf
+            if threshold > thresholds[query]:
+                thresholds[query] = threshold
+                error = _error(norms[query], slack[query], lost[lane], block_norm, block_error)
+                least[lane] = _least(threshold, error, steps[lane], offsets[lane])
+
+
+@compiled
+def _raised(heap: Any, lower: float) -> float:
+    """The lowest entry of the heap, when one more value has been offered to it.
+
+    The heap holds the top_k largest values seen, (top_k,), each at most as large as its two followers.
+    """
+    if lower > heap[0]:
+        at = 0
+        while True:
+            follower = 2 * at + 1
+            if follower >= len(heap):
+                break
+            if follower + 1 < len(heap) and heap[follower + 1] < heap[follower]:
+                follower += 1
+            if lower <= heap[follower]:
+                break
+            heap[at] = heap[follower]
+            at = follower
+        heap[at] = lower
+    return heap[0]
+
+
+@compiled
+def _aggregate(hit: int, at: int, num_views: int, begin: int, asked: Asked, scratch: Scratch) -> None:
+    """Nothing; aggregates[3] gets DRPQ's aggregate of the hit's document for every query, in units of its step.
+
+    Its views' products stand from row `at` on.
+
+    M - sum_j w_j g_j / sum_j w_j with g_j = M - s_j and w_j = exp(-g_j / T): every term is positive (DRPQ eq. 4-6).
+    """
+    lanes, count = len(scratch.least), min(len(scratch.least), len(asked.queries) - begin)
+    rates, weights, gaps, values = scratch.aggregates
+    best, offsets, all_products = scratch.best[hit], scratch.offsets, scratch.products
+    steps, temperatures = scratch.steps, asked.temperatures
+    for lane in range(count):
+        rates[lane] = np.float32(max(-_LOG2_E * steps[lane] / temperatures[begin + lane], -1e30))
+    rates[count:] = np.float32(0)
+    weights[:] = np.float32(0)
+    gaps[:] = np.float32(0)
+    for view in range(at, at + num_views):
+        products = all_products[view]
+        for lane in range(lanes):
+            gap = np.float32(best[lane] - products[lane])
+            weight = exp2_below_zero(gap * rates[lane])
+            weights[lane] += weight
+            gaps[lane] += weight * gap
+    for lane in range(lanes):
+        values[lane] = np.float32(best[lane] - offsets[lane]) - gaps[lane] / weights[lane]
+
+
+@compiled_inline
+def _error(query_norm: float, slack: float, lost: float, norm: float, error: float) -> float:
+    """How far a view's product may be from its score: |q||v - v'| + |q - q'||v'|, and what float32 scores tie by."""
+    return (query_norm * (error + norm * 2.0**-22) + lost * norm) * (1 + 1e-6) + slack
+
+
+@compiled_inline
+def _least(threshold: float, error: float, step: float, offset: int) -> int:
+    """The least product whose upper bound reaches the threshold, or less."""
+    least = np.floor((threshold - error) / step + np.float64(offset) - 0.01)
+    return np.int32(min(max(least, -np.float64(_INT_MAX)), np.float64(_INT_MAX)))
+
+
+@compiled
+def _compact(query: int, threshold: float, found: Found) -> None:
+    """Nothing; what of the query's lies below the threshold is gone."""
+    kept = 0
+    for entry in range(found.counts[query]):
+        if found.upper[query, entry] >= threshold:
+            found.rows[query, kept] = found.rows[query, entry]
+            found.upper[query, kept] = found.upper[query, entry]
+            found.lower[query, kept] = found.lower[query, entry]
+            kept += 1
+    found.counts[query] = kept
+
+
+@compiled
+def _round_queries(queries: Any, scale: Any, pitch: int, scratch: Scratch) -> None:
+    """Nothing; packed, steps, offsets and lost are those of a tile of queries, (n, d), for a block's scale.
+
+    q' with <q', v'> = step x sum of integer products is step x integers / scale: see engines.torch_blocks. Where a
+    scale is zero so is every v', and q' = q loses nothing.
+    """
+    dim, lanes = queries.shape[1], len(scratch.least)
+    integers = np.zeros(pitch, np.int8)
+    for lane in range(lanes):
+        if lane < len(queries):
+            query = queries[lane]
+            largest = 0.0
+            for i in range(dim):
+                largest = max(largest, abs(np.float64(query[i]) * np.float64(scale[i])))
+            step = max(largest, 2.0**-300) / 127
+            inverse = 1 / step
+            total, lost = np.int32(0), 0.0
+            for i in range(dim):
+                wide_scale = np.float64(scale[i])
+                rounded = np.rint(np.float64(query[i]) * wide_scale * inverse)
+                integers[i] = np.int8(rounded)
+                total += np.int32(rounded)
+                if wide_scale > 0:
+                    difference = np.float64(query[i]) - rounded * step / wide_scale
+                    lost += difference * difference
+            scratch.steps[lane] = step
+            scratch.offsets[lane] = VIEW_OFFSET * total
+            scratch.lost[lane] = np.sqrt(lost) * (1 + 1e-6)
+        else:
+            integers[:] = 0
+        if lanes == 1:
+            scratch.packed[:] = integers
+            continue
+        fours = integers.view(np.int32)
+        packed = scratch.packed.view(np.int32)
+        for four in range(pitch // 4):
+            packed[four * lanes + lane] = fours[four]
+
+
+@compiled
+def merge_found(into: Found, other: Found) -> None:
+    """Nothing; into holds the entries of both."""
+    capacity = into.rows.shape[1]
+    for query in range(len(into.counts)):
+        into.overflowed[query] |= other.overflowed[query]
+        for entry in range(other.counts[query]):
+            count, lower, upper = into.counts[query], other.lower[query, entry], other.upper[query, entry]
+            if into.overflowed[query]:
+                break
+            if upper < into.thresholds[query]:
+                continue
+            into.rows[query, count], into.upper[query, count] = other.rows[query, entry], upper
+            into.counts[query] = count + 1
+            into.thresholds[query] = max(into.thresholds[query], _raised(into.heaps[query], lower))
+            if count + 1 == capacity:
+                _compact(query, into.thresholds[query], into)
+                into.overflowed[query] = into.counts[query] == capacity
+
+
+@compiled
+def finish_found(found: Found) -> None:
+    """Nothing; the entries of each query are compacted for the last time."""
+    for query in range(len(found.counts)):
+        if found.overflowed[query]:
+            found.counts[query] = 0
+        _compact(query, found.thresholds[query], found)
+
+
+@compiled
+def gather_found(found: Found, starts: Any, rows: Any, upper: Any) -> None:
+    """Nothing; rows and upper, (starts[-1],), get the entries of query i at starts[i]:starts[i + 1]."""
+    for query in range(len(found.counts)):
+        for entry in range(starts[query + 1] - starts[query]):
+            rows[starts[query] + entry] = found.rows[query, entry]
+            upper[starts[query] + entry] = found.upper[query, entry]

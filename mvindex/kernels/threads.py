@@ -1,0 +1,41 @@
+"""Threads for compiled loops, which run without the interpreter's lock."""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
+
+T = TypeVar("T")
+
+
+def default_threads() -> int:
+    """OMP_NUM_THREADS where it is set, as for Faiss and torch; else the cores this process may run on."""
+    asked = os.environ.get("OMP_NUM_THREADS", "")
+    if asked.isdecimal() and int(asked) > 0:
+        return int(asked)
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def run_in_threads(call: Callable[[], T], num_threads: int) -> list[T]:
+    """What each of so many simultaneous calls gives; the first error is raised when all have ended.
+
+    The threads end with the call: a forked child has none of a pool's, and starting them takes some microseconds.
+    """
+    if num_threads <= 1:
+        return [call() for _ in range(num_threads)]
+    with ThreadPoolExecutor(num_threads - 1) as pool:
+        others = [pool.submit(call) for _ in range(num_threads - 1)]
+        mine = call()
+    return [mine, *(other.result() for other in others)]
+
+
+def taken_from(items: deque[T]) -> Iterator[T]:
+    """The items, each to one of the threads that iterate over the same deque."""
+    while True:
+        try:
+            yield items.popleft()
+        except IndexError:
+            return

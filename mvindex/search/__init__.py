@@ -1,0 +1,50 @@
+"""The one search loop: over-fetch, deduplicate, grow, rescore, certify. Engines only ever propose candidates.
+
+Promises kept here (docs/decisions/002): min(top_k, allowed) distinct documents whatever the engine; one score and
+one order; exact only where the candidates provably hold the top_k.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from mvindex.engines.base import RankingEngine
+from mvindex.records import Bools, Floats
+from mvindex.search.ranked import RankedSearch
+from mvindex.search.request import Engines, Ranking, Request
+from mvindex.search.scanned import scanned, scanned_to_depth
+from mvindex.store.snapshot import Snapshot
+
+__all__ = ["Engines", "Ranking", "Request", "search_documents"]
+
+# Below this many allowed documents, or this share of those an approximate engine covers, they are scanned: graphs
+# lose rows under tight filters, and a scan of few documents is the faster of the two.
+_SCAN_DOCUMENTS = 10_000
+_SCAN_SHARE = 0.05
+
+
+def search_documents(snapshot: Snapshot, engines: Engines, queries: Floats, request: Request) -> list[Ranking]:
+    """The best documents of each query, min(top_k, allowed) of them.
+
+    queries: (q, d) float32, finite, of norm up to MAX_NORM.
+    """
+    num_allowed = int(np.count_nonzero(request.allowed))
+    wanted = min(request.top_k, num_allowed)
+    if wanted == 0:
+        nothing = np.empty(0, dtype=np.int64)
+        return [Ranking(nothing, nothing.astype(np.float32), nothing, True, 0, 0, 0) for _ in queries]
+    request = replace(request, top_k=wanted)
+    if engines.ranking is not None and not _is_better_scanned(engines.ranking, request.allowed):
+        return RankedSearch(snapshot, engines, request).run(queries)
+    if request.depth is not None:
+        return list(scanned_to_depth(snapshot, engines.scan, queries, request))
+    return list(scanned(snapshot, engines.scan, queries, request))
+
+
+def _is_better_scanned(ranking: RankingEngine, allowed: Bools) -> bool:
+    """True when an approximate engine may use only a small part of what it covers."""
+    inside = int(np.count_nonzero(allowed[: ranking.num_rows]))
+    is_small = inside < _SCAN_DOCUMENTS or inside < _SCAN_SHARE * ranking.num_rows
+    return not ranking.capabilities.is_exact and inside < ranking.num_rows // 2 and is_small

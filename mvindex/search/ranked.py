@@ -1,0 +1,173 @@
+"""Search by view ranking: rounds of growing limits, the fresh tail by scan, a full scan for what stays open."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+
+from mvindex.aggregate import Aggregate
+from mvindex.records import Bools, Doubles, Floats, Ints
+from mvindex.search.request import Engines, Ranking, Request
+from mvindex.search.rescore import Best, Pairs
+from mvindex.search.scanned import candidates_of, rankings_of, scanned, settle_candidates
+from mvindex.store.snapshot import Snapshot
+
+# An approximate engine is asked for this many rows per document wanted: views of one document crowd.
+_OVER_FETCH = 4
+_GROWTH = 4
+# A ranking of more than one view in so many costs more than a scan, but where there are few.
+_RANKED_SHARE = 8
+_FEW_VIEWS = 1 << 16
+# After the wanted documents of the best views, twice as many each time are scored: an aggregate may lie far below.
+_DOUBLING, _ALL = 2, 1 << 40
+
+
+class _Hits(NamedTuple):
+    """View hits of some queries by document: which of the queries, document row, best hit's score; (m,) each.
+
+    lowest: (q,) float64, the last view hit's score; -inf where every view was seen.
+    """
+
+    which: Ints
+    rows: Ints
+    best: Doubles
+    lowest: Doubles
+
+
+class RankedSearch:
+    """A search by one ranking engine.
+
+    A document's score, its best view's or DRPQ's mean, is never above its best view. So on an exact ranking a query is
+    done when the best view not seen lies strictly below the top_k-th score (design: promise 3).
+    """
+
+    def __init__(self, snapshot: Snapshot, engines: Engines, request: Request) -> None:
+        if engines.ranking is None:
+            raise ValueError("a ranked search needs a ranking engine")
+        self._snapshot = snapshot
+        self._ranking = engines.ranking
+        self._is_exact = engines.ranking.capabilities.is_exact
+        self._engines = engines
+        self._request = request
+        inside = request.allowed[: self._ranking.num_rows]
+        self._allowed_views: Bools | None = None
+        self._num_views = snapshot.views.view_start(self._ranking.num_rows)
+        if not inside.all():
+            self._allowed_views = np.repeat(inside, snapshot.views.counts(0, len(inside)))
+            self._num_views = int(np.count_nonzero(self._allowed_views))
+        self._num_documents = int(np.count_nonzero(inside))
+
+    def run(self, queries: Floats) -> list[Ranking]:
+        """The rankings of the queries, (q, d) float32."""
+        best = Best(self._snapshot.views, queries, self._request.top_k, self._request.scoring)
+        self._add_tail(best, queries)
+        rounds, is_open, is_proven = self._rounds(best, queries)
+        left = np.flatnonzero(is_open)
+        rescued: Iterator[Ranking] = iter(())
+        if len(left):
+            rescued = scanned(self._snapshot, self._engines.scan, queries[left], replace(self._request, depth=None))
+        found = rankings_of(best, range(len(queries)), self._request.top_k, exact=True, rounds=0)
+        return [
+            next(rescued)._replace(rounds=int(rounds[query]) + 1)
+            if is_open[query]
+            else ranking._replace(rounds=int(rounds[query]), exact=bool(is_proven[query]))
+            for query, ranking in enumerate(found)
+        ]
+
+    def _add_tail(self, best: Best, queries: Floats) -> None:
+        """Nothing; best gets the documents added since the engine was built, as far as they may matter."""
+        fresh = self._request.allowed.copy()
+        fresh[: self._ranking.num_rows] = False
+        num_fresh = int(np.count_nonzero(fresh))
+        if num_fresh == 0:
+            return
+        request = replace(self._request, top_k=min(self._request.top_k, num_fresh), allowed=fresh)
+        candidates = candidates_of(self._snapshot, self._engines.scan, queries, request)
+        settle_candidates(best, candidates, 0, len(queries))
+
+    def _rounds(self, best: Best, queries: Floats) -> tuple[Ints, Bools, Bools]:
+        """Searches each query had, whether it is still open, whether its result is proven; (q,) each."""
+        rounds = np.zeros(len(queries), dtype=np.int64)
+        is_open = np.full(len(queries), self._num_documents > 0)
+        is_proven = np.full(len(queries), self._is_exact or self._num_documents == 0)
+        errors = self._ranking.error(queries)
+        seen: list[Ints] = [np.empty(0, dtype=np.int64)] * len(queries)
+        limit = self._first_limit()
+        while is_open.any():
+            asked = np.flatnonzero(is_open)
+            hits = self._hits(queries[asked], limit)
+            rounds[asked] += 1
+            self._score(best, asked, hits, seen, errors)
+            is_full = best.counts()[asked] >= self._request.top_k
+            is_settled = self._is_settled(best, asked, hits, errors)
+            is_proven[asked] = self._is_exact & is_settled
+            is_last = limit >= self._last_limit()
+            is_open[asked] = ~(is_full & (is_settled | self._takes_what_it_gets(is_last)))
+            if is_last:
+                break
+            limit = min(limit * _GROWTH, self._last_limit())
+        return rounds, is_open, is_proven
+
+    def _is_settled(self, best: Best, asked: Ints, hits: _Hits, errors: Doubles) -> Bools:
+        """Whether the best view not seen lies strictly below the top_k-th score, (len(asked),)."""
+        unseen = hits.lowest + errors[asked] if self._is_exact else hits.lowest
+        is_below: Bools = unseen.astype(np.float32) < best.thresholds[asked]
+        return is_below | (hits.lowest == -np.inf)
+
+    def _takes_what_it_gets(self, is_last: bool) -> bool:
+        """True where top_k documents are enough, settled or not: at a fixed depth, and where nothing can be proven."""
+        is_by_best_view = self._request.scoring.aggregate is Aggregate.MAX
+        return self._request.depth is not None or (not self._is_exact and (is_by_best_view or is_last))
+
+    def _score(self, best: Best, asked: Ints, hits: _Hits, seen: list[Ints], errors: Doubles) -> None:
+        """Nothing; documents not seen before are scored, those of the best views first, while they may matter."""
+        is_bound = self._is_exact and self._request.depth is None
+        starts = np.searchsorted(hits.which, np.arange(len(asked) + 1))
+        which, rows, upper = [], [], []
+        for number, query in enumerate(asked.tolist()):
+            at = slice(starts[number], starts[number + 1])
+            is_new = ~np.isin(hits.rows[at], seen[query], assume_unique=True)
+            seen[query] = np.concatenate([seen[query], hits.rows[at][is_new]])
+            rows.append(hits.rows[at][is_new])
+            which.append(np.full(len(rows[-1]), query))
+            upper.append(hits.best[at][is_new] + errors[query])
+        bounds = np.concatenate(upper)
+        # What an approximate engine, or a fixed depth, has found is scored whatever its best hit says.
+        bounds = bounds if is_bound else np.full(len(bounds), np.inf)
+        best.settle(Pairs(np.concatenate(rows), np.concatenate(which)), bounds, _DOUBLING if is_bound else _ALL)
+
+    def _hits(self, queries: Floats, limit: int) -> _Hits:
+        """The best `limit` views of each query, by document."""
+        scores, rows = self._ranking.search(queries, limit, self._allowed_views)
+        which, at = np.nonzero(rows >= 0)
+        documents = self._snapshot.views.document_rows(rows[which, at])
+        # Falling scores: the first hit of a document is its best.
+        _, first = np.unique(which * self._ranking.num_rows + documents, return_index=True)
+        found = scores[which[first], at[first]].astype(np.float64)
+        has_all = (limit >= self._num_views) & self._is_exact
+        lowest = np.where(has_all, -np.inf, scores.min(axis=1, where=rows >= 0, initial=np.inf).astype(np.float64))
+        return _Hits(which[first], documents[first], found, lowest)
+
+    def _first_limit(self) -> int:
+        """Exact: the best (wanted - 1) k + 1 views hold wanted documents, and one row more shows that they do.
+
+        Where one document has far more views than the others, less is tried first.
+        """
+        wanted = min(self._request.top_k, self._num_documents)
+        if self._request.depth is not None:
+            return min(max(self._request.depth, wanted), self._last_limit())
+        if not self._is_exact:
+            return min(wanted * _OVER_FETCH, self._last_limit())
+        mean_views = -(-self._num_views // max(self._num_documents, 1))
+        enough = (wanted - 1) * self._snapshot.views.max_views + 2
+        return min(enough, wanted * _OVER_FETCH * mean_views + 64, self._last_limit())
+
+    def _last_limit(self) -> int:
+        """As deep as a ranking goes: all views where these are few, else as many as a scan's cost allows."""
+        deepest = (
+            self._num_views if self._num_views <= _FEW_VIEWS else max(self._num_views // _RANKED_SHARE, _FEW_VIEWS)
+        )
+        return min(deepest, self._ranking.capabilities.max_limit or deepest)

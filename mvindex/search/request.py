@@ -1,0 +1,47 @@
+"""What a search is asked, of what it is asked, and what it gives."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from mvindex.aggregate import Scoring
+from mvindex.engines.base import RankingEngine, ScanEngine
+from mvindex.records import Bools, Floats, Ints
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Engines:
+    """The scan that is always there, and the ranking that is active (None: the scan answers)."""
+
+    scan: ScanEngine
+    ranking: RankingEngine | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """What every query of a batch asks for.
+
+    top_k documents of the allowed (num_rows,) bool, living ones only; depth: None, or how many view hits are looked
+    at before aggregation, as in DRPQ section 3.3.
+    """
+
+    top_k: int
+    allowed: Bools
+    scoring: Scoring = Scoring()
+    depth: int | None = None
+
+
+class Ranking(NamedTuple):
+    """The documents of one query in order: rows, scores and winning slots, (m,) each; see SearchResult for the rest.
+
+    num_scored: documents that the one scoring function looked at.
+    """
+
+    rows: Ints
+    scores: Floats
+    slots: Ints
+    exact: bool
+    short_by: int
+    rounds: int
+    num_scored: int

@@ -1,0 +1,200 @@
+"""Exact scores of candidate documents, straight from the store, for a whole batch of queries."""
+
+from __future__ import annotations
+
+from collections import deque
+from fractions import Fraction
+from typing import NamedTuple
+
+import numpy as np
+
+from mvindex.aggregate import DocumentScores, Scoring, ViewSums, document_scores, exact_sums, view_sums
+from mvindex.kernels import has_numba
+from mvindex.kernels.threads import default_threads, run_in_threads, taken_from
+from mvindex.records import Bools, Doubles, Floats, Ints
+from mvindex.store.views import MappedViews
+
+# Views scored at once: bounds what sums and their bounds take.
+_CHUNK_VIEWS = 1 << 19
+# Documents gathered at once where there is no compiled loop: bounds their float64 copies.
+_GATHERED_DOCUMENTS = 2048
+# Views from which on another thread pays.
+_VIEWS_PER_THREAD = 8192
+
+
+class Pairs(NamedTuple):
+    """Documents to be scored: document rows (m,), and for each the number of the query that asks for it, (m,)."""
+
+    doc_rows: Ints
+    which: Ints
+
+
+def score_pairs(views: MappedViews, queries: Floats, pairs: Pairs, scoring: Scoring) -> DocumentScores:
+    """The score and winning slot of each pair, (m,) each. queries: (q, d) float32.
+
+    DamagedIndex when a document's views do not match their checksum.
+    """
+    views.check_documents(np.unique(pairs.doc_rows))
+    ends = np.cumsum(views.starts[pairs.doc_rows + 1] - views.starts[pairs.doc_rows])
+    num_views = int(ends[-1]) if len(ends) else 0
+    cuts = np.searchsorted(ends, np.arange(_CHUNK_VIEWS, num_views, _CHUNK_VIEWS))
+    bounds = np.unique([0, *cuts, len(ends)])
+    parts = [DocumentScores(np.empty(0, dtype=np.float32), np.empty(0, dtype=np.int64))]
+    for begin, end in zip(bounds[:-1], bounds[1:], strict=True):
+        chunk = Pairs(pairs.doc_rows[begin:end], pairs.which[begin:end])
+        parts.append(_score_chunk(views, queries, chunk, scoring))
+    return DocumentScores(
+        np.concatenate([part.scores for part in parts]), np.concatenate([part.slots for part in parts])
+    )
+
+
+def _score_chunk(views: MappedViews, queries: Floats, pairs: Pairs, scoring: Scoring) -> DocumentScores:
+    begins = views.starts[pairs.doc_rows]
+    starts = np.append(0, np.cumsum(views.starts[pairs.doc_rows + 1] - begins))
+    found = (_compiled_sums if has_numba() else _gathered_sums)(views, queries, pairs, starts)
+
+    def exact(positions: Ints) -> list[Fraction]:
+        owners = np.searchsorted(starts, positions, side="right") - 1
+        rows, which = begins[owners] + positions - starts[owners], pairs.which[owners]
+        each = zip(rows.tolist(), which.tolist(), strict=True)
+        return [exact_sums(views.matrix[row : row + 1], queries[query])[0] for row, query in each]
+
+    return document_scores(found, starts, scoring, exact)
+
+
+def _compiled_sums(views: MappedViews, queries: Floats, pairs: Pairs, starts: Ints) -> ViewSums:
+    """The sums of all views of the pairs, (starts[-1],), read where they lie."""
+    from mvindex.kernels.sums import sums_of_documents
+
+    wide = queries.astype(np.float64)
+    stored = views.matrix.view(np.int16) if views.matrix.dtype == np.float16 else views.matrix
+    sums, squares = np.empty((2, starts[-1]))
+    num_threads = max(1, min(default_threads(), int(starts[-1]) // _VIEWS_PER_THREAD))
+    bounds = np.linspace(0, len(pairs.which), num_threads + 1).astype(np.int64).tolist()
+    parts = deque(zip(bounds[:-1], bounds[1:], strict=True))
+
+    def score() -> None:
+        for begin, end in taken_from(parts):
+            part = (views.starts[pairs.doc_rows[begin:end]], starts[begin : end + 1], wide, pairs.which[begin:end])
+            sums_of_documents(stored, *part, sums, squares)
+
+    run_in_threads(score, num_threads)
+    norms = np.sqrt(np.einsum("ij,ij->i", wide, wide))
+    # For any order of summation |fl(x . y) - x . y| <= d u / (1 - d u) |x| |y| (Higham 2002, eq. 3.5).
+    errors = np.sqrt(squares) * (norms * (2.0**-51 * views.dim))[np.repeat(pairs.which, np.diff(starts))]
+    return ViewSums(sums, errors)
+
+
+def _gathered_sums(views: MappedViews, queries: Floats, pairs: Pairs, starts: Ints) -> ViewSums:
+    """The same without compiled loops: the views of a few documents copied at a time, query by query."""
+    sums, errors = np.empty((2, starts[-1]))
+    changes = np.flatnonzero(np.diff(pairs.which)) + 1
+    bounds = np.unique([0, *changes, *range(0, len(pairs.which), _GATHERED_DOCUMENTS), len(pairs.which)])
+    for begin, end in zip(bounds[:-1], bounds[1:], strict=True):
+        packed, _ = views.gather(pairs.doc_rows[begin:end])
+        at = slice(starts[begin], starts[end])
+        sums[at], errors[at] = view_sums(packed, queries[pairs.which[begin]])
+    return ViewSums(sums, errors)
+
+
+def documents_of_best_views(
+    views: MappedViews, query: Floats, doc_rows: Ints, depth: int, wanted: int
+) -> tuple[Ints, float]:
+    """The documents that own the `depth` best views of doc_rows, at least `wanted`; and what no other view exceeds.
+
+    query: (d,) float32. Views of equal score come in the order of the store.
+    """
+    views.check_documents(doc_rows)
+    starts = np.append(0, np.cumsum(views.starts[doc_rows + 1] - views.starts[doc_rows]))
+    pairs = Pairs(doc_rows, np.zeros(len(doc_rows), dtype=np.int64))
+    found = (_compiled_sums if has_numba() else _gathered_sums)(views, query[None], pairs, starts)
+    owners = np.repeat(np.arange(len(doc_rows)), np.diff(starts))
+    order = np.argsort(-found.sums.astype(np.float32), kind="stable")
+    _, first = np.unique(owners[order], return_index=True)
+    needed = int(np.sort(first)[wanted - 1]) + 1
+    kept = order[: max(depth, needed)]
+    return doc_rows[np.unique(owners[kept])], float((found.sums + found.errors)[kept].min())
+
+
+class Best:
+    """The best documents found so far of each query of a batch, by the one scoring function and the total order.
+
+    thresholds: (q,) float32, the score of the wanted-th best, -inf where there are fewer. num_scored: (q,) int64.
+    """
+
+    def __init__(self, views: MappedViews, queries: Floats, wanted: int, scoring: Scoring) -> None:
+        self._views = views
+        self._queries = queries
+        self._wanted = wanted
+        self._scoring = scoring
+        self._found = _Scored(*(np.empty(0, dtype=kind) for kind in (np.int64, np.int64, np.float32, np.int64)))
+        self.thresholds: Floats = np.full(len(queries), -np.inf, dtype=np.float32)
+        self.num_scored: Ints = np.zeros(len(queries), dtype=np.int64)
+
+    def add(self, pairs: Pairs) -> None:
+        """Nothing; the documents are scored, and the best of each query kept. No pair may come twice."""
+        scores, slots = score_pairs(self._views, self._queries, pairs, self._scoring)
+        fresh = _Scored(pairs.which, pairs.doc_rows, scores, slots)
+        joined = _Scored(*(np.concatenate(columns) for columns in zip(self._found, fresh, strict=True)))
+        order = np.lexsort((self._views.ordinals(joined.rows), -joined.scores, joined.which))
+        ranks = _ranks(joined.which[order], len(self._queries))
+        self._found = _Scored(*(column[order[ranks < self._wanted]] for column in joined))
+        last = order[ranks == self._wanted - 1]
+        self.thresholds[joined.which[last]] = joined.scores[last]
+        self.num_scored += np.bincount(pairs.which, minlength=len(self._queries))
+
+    def settle(self, pairs: Pairs, upper: Doubles, growth: int) -> None:
+        """Nothing; of the documents (m,), those are scored whose upper bound (m,) reaches the threshold.
+
+        The wanted of the highest bounds come first, then growth times as many, and so on: the threshold rises before
+        the doubtful ones are looked at.
+        """
+        # Rounding keeps order: a score, rounded to float32, is at most its rounded bound.
+        pending = _Pending(pairs.doc_rows, pairs.which, upper.astype(np.float32))
+        step = self._wanted
+        while True:
+            pending = _Pending(*(column[pending.upper >= self.thresholds[pending.which]] for column in pending))
+            if not len(pending.which):
+                return
+            is_next = self._highest(pending, step)
+            self.add(Pairs(pending.rows[is_next], pending.which[is_next]))
+            pending = _Pending(*(column[~is_next] for column in pending))
+            step *= growth
+
+    def _highest(self, pending: _Pending, step: int) -> Bools:
+        """Which entries have, of their query, one of the `step` highest bounds, (m,)."""
+        starts = np.searchsorted(pending.which, np.arange(len(self._queries) + 1)).tolist()
+        is_high = np.ones(len(pending.which), dtype=bool)
+        for begin, end in zip(starts[:-1], starts[1:], strict=True):
+            if end - begin > step:
+                lowest = np.argpartition(pending.upper[begin:end], end - begin - step)[: end - begin - step]
+                is_high[begin + lowest] = False
+        return is_high
+
+    def of(self, query: int) -> tuple[Ints, Floats, Ints]:
+        """The rows, scores and winning slots of a query's documents, best first."""
+        begin, end = np.searchsorted(self._found.which, [query, query + 1])
+        return self._found.rows[begin:end], self._found.scores[begin:end], self._found.slots[begin:end]
+
+    def counts(self) -> Ints:
+        """How many documents each query has, (q,)."""
+        return np.bincount(self._found.which, minlength=len(self._queries))
+
+
+class _Scored(NamedTuple):
+    which: Ints
+    rows: Ints
+    scores: Floats
+    slots: Ints
+
+
+class _Pending(NamedTuple):
+    rows: Ints
+    which: Ints
+    upper: Floats
+
+
+def _ranks(which: Ints, num_queries: int) -> Ints:
+    """The position of each entry among those of its query; which is rising."""
+    starts = np.searchsorted(which, np.arange(num_queries))
+    return np.arange(len(which)) - starts[which]
