@@ -98,7 +98,7 @@ class NativeScan:
 
         def scan() -> Found:
             found = _empty_found(len(queries), top_k, room, thresholds)
-            scratch = _scratch(len(queries), copies.table.pitch, snapshot.views.max_views)
+            scratch = _scratch(asked, copies.table.pitch, snapshot.views.max_views)
             for part in taken_from(parts):
                 copies.scan(part, asked, found, scratch)
             return found
@@ -189,8 +189,8 @@ class _Copies:
         if self.table.views_at[part[0]] != 0:
             scan_blocks(part, self.table, asked, found, scratch)
             return
-        columns = (column[part].copy() for column in self.table[:-2])
-        table = Table(*columns, self.table.view_starts, self.table.pitch)
+        columns = [column[part].copy() for column in self.table[:-2]]
+        table = Table._make([*columns, self.table.view_starts, self.table.pitch])
         buffer = self.make(int(part[0]), table, 0)
         scan_blocks(np.zeros(1, dtype=np.int64), table, asked, found, scratch)
         del buffer  # the table points into it until here
@@ -272,9 +272,10 @@ def _empty_found(num_queries: int, top_k: int, room: int, thresholds: Doubles) -
     )
 
 
-def _scratch(num_queries: int, pitch: int, max_views: int) -> Scratch:
+def _scratch(asked: Asked, pitch: int, max_views: int) -> Scratch:
     """Working memory for tiles of as many queries as suit; a single one is multiplied by whole vectors."""
-    if num_queries == 1 and pitch % (4 * LANES) == 0:
+    num_queries = len(asked.queries)
+    if num_queries == 1 and pitch % (4 * LANES) == 0 and not len(asked.sensitivities):
         lanes = 1
     else:
         lanes = next(count for count in (16, 32, 64) if num_queries <= count or count == 64)
@@ -285,8 +286,11 @@ def _scratch(num_queries: int, pitch: int, max_views: int) -> Scratch:
         least=_aligned(lanes * 4).view(np.int32),
         steps=np.ones(lanes),
         lost=np.zeros(lanes),
-        offsets=np.zeros(lanes, dtype=np.int32),
-        aggregates=np.zeros((4, lanes), dtype=np.float32),
+        offsets=_aligned(lanes * 4).view(np.int32),
+        rates=_aligned(lanes * 4).view(np.float32),
+        values=_aligned(lanes * 4).view(np.float32),
+        thresholds=_aligned(lanes * 4).view(np.float32),
+        slopes=_aligned(4 * lanes * 4).view(np.float32).reshape(4, lanes),
         hit_rows=np.zeros(HITS, dtype=np.int64),
         hit_queries=np.zeros(HITS, dtype=np.uint64),
         hit_at=np.zeros(HITS, dtype=np.int64),

@@ -8,7 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import numba
+import numba.extending
 import xxhash
+
+# A decorator whose type says that the compiler's own first argument is the caller's.
+intrinsic: Callable[[Any], Any] = numba.extending.intrinsic
 
 
 def compiled(function: Callable[..., Any]) -> Any:
@@ -19,7 +23,7 @@ def compiled(function: Callable[..., Any]) -> Any:
     # Numba names the file it keeps the code in by this name, and looks at the function's own file for changes; what
     # other files bring in must not stay as it was.
     function.__qualname__ += f"-{_sources_digest()}"
-    options = {"nogil": True, "fastmath": {"reassoc", "contract"}, "error_model": "numpy"}
+    options: dict[str, Any] = {"nogil": True, "fastmath": {"reassoc", "contract"}, "error_model": "numpy"}
     try:
         return numba.njit(cache=True, **options)(function)
     except RuntimeError:  # no folder to keep the compiled code in

@@ -1,4 +1,4 @@
-"""Numbers inside compiled functions: fp16 decoded, 2^x approximated."""
+"""Inside compiled functions: fp16 decoded, memory called for in time."""
 
 from __future__ import annotations
 
@@ -8,12 +8,9 @@ from typing import Any
 import numpy as np
 from llvmlite import ir
 from numba import types
-from numba.extending import intrinsic, overload
+from numba.extending import overload
 
-# Minimax coefficients of 2^f for |f| <= 1/2, constant first (fitted by Chebyshev interpolation; float32 sees 2^-22).
-_EXP2 = tuple(
-    np.polynomial.chebyshev.Chebyshev.interpolate(np.exp2, 6, [-0.5, 0.5]).convert(kind=np.polynomial.Polynomial).coef
-)
+from mvindex.kernels.compiled import intrinsic
 
 
 @intrinsic
@@ -56,23 +53,3 @@ def prefetch(context: Any, address: Any) -> tuple[Any, Callable[..., Any]]:
         return context.get_dummy_value()
 
     return types.void(types.int64), generate
-
-
-@intrinsic
-def exp2_below_zero(context: Any, exponent: Any) -> tuple[Any, Callable[..., Any]]:
-    """2^x for a float32 x <= 0, with a relative error below 2^-21; below -126 it is 2^-126 or 0."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        single, integer = ir.FloatType(), ir.IntType(32)
-        too_low = builder.fcmp_ordered("<", arguments[0], single(-126.0))
-        clipped = builder.select(too_low, single(-126.0), arguments[0])
-        # Cut towards zero after stepping half down: to the nearest, as the exponent is never above zero.
-        whole = builder.fptosi(builder.fsub(clipped, single(0.5)), integer)
-        fraction = builder.fsub(clipped, builder.sitofp(whole, single))
-        value = single(_EXP2[-1])
-        for coefficient in _EXP2[-2::-1]:
-            value = builder.fadd(builder.fmul(value, fraction), single(coefficient))
-        power = builder.shl(whole, integer(23))
-        return builder.bitcast(builder.add(builder.bitcast(value, integer), power), single)
-
-    return types.float32(types.float32), generate

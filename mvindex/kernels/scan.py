@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from mvindex.kernels.compiled import compiled, compiled_inline
-from mvindex.kernels.numbers import exp2_below_zero
+from mvindex.kernels.softmax import soft_16, soft_32, soft_64
 from mvindex.kernels.vnni import (
     VIEW_OFFSET,
     best_1,
@@ -86,9 +86,10 @@ class Found(NamedTuple):
 class Scratch(NamedTuple):
     """Working memory of one thread, for tiles of `lanes` queries; all 64-byte aligned.
 
-    packed: (pitch * lanes,) int8; products: (rows, lanes) int32; least: (lanes,) int32; steps, lost: (lanes,) float64;
-    offsets: (lanes,) int32; aggregates: (4, lanes) float32. Documents that some query may keep: hit_rows (HITS,) int64,
-    hit_queries (HITS,) uint64, a bit a lane, and best (HITS, lanes) int32, their best products.
+    packed: (pitch * lanes,) int8; products: (rows, lanes) int32; least, offsets: (lanes,) int32; steps, lost: (lanes,)
+    float64. For DRPQ, see kernels.softmax: rates, values, thresholds (lanes,) and slopes (4, lanes) float32.
+    Documents that some query may keep: hit_rows, hit_at (HITS,) int64, their rows and first products, hit_queries
+    (HITS,) uint64, a bit a lane, and best (HITS, lanes) int32, their best products.
     """
 
     packed: Any
@@ -97,7 +98,10 @@ class Scratch(NamedTuple):
     steps: Any
     lost: Any
     offsets: Any
-    aggregates: Any
+    rates: Any
+    values: Any
+    thresholds: Any
+    slopes: Any
     hit_rows: Any
     hit_queries: Any
     hit_at: Any
@@ -113,11 +117,18 @@ def scan_blocks(blocks: Any, table: Table, asked: Asked, found: Found, scratch: 
             count = min(lanes, num_queries - begin)
             _round_queries(asked.queries[begin : begin + count], table.scales[block], table.pitch, scratch)
             for lane in range(count):
-                query = begin + lane
-                norm, lost = asked.norms[query], scratch.lost[lane]
-                error = _error(norm, asked.slack[query], lost, table.norms[block], table.errors[block])
-                least = _least(found.thresholds[query], error, scratch.steps[lane], scratch.offsets[lane])
-                scratch.least[lane] = least
+                query, step = begin + lane, scratch.steps[lane]
+                norm, slack, lost = asked.norms[query], asked.slack[query], scratch.lost[lane]
+                error = _error(norm, slack, lost, table.norms[block], table.errors[block])
+                scratch.least[lane] = _least(found.thresholds[query], error, step, scratch.offsets[lane])
+                if len(asked.sensitivities) > 0:
+                    scratch.thresholds[lane] = np.float32(found.thresholds[query] / step)
+                    scratch.rates[lane] = np.float32(max(-_LOG2_E * step / asked.temperatures[query], -1e30))
+                    scratch.slopes[0, lane] = np.float32(norm / step * (1 + 1e-5))
+                    scratch.slopes[1, lane] = np.float32((norm * 2.0**-22 + lost) / step * (1 + 1e-5))
+                    scratch.slopes[2, lane] = np.float32(slack / step * (1 + 1e-5))
+                    scratch.slopes[3, lane] = np.float32((norm + lost) / step * (1 + 1e-5))
+            scratch.thresholds[count:] = np.float32(np.inf)
             scratch.least[count:] = _INT_MAX
             _scan_block(block, begin, table, asked, found, scratch)
 
@@ -135,7 +146,7 @@ def _scan_block(block: int, begin: int, table: Table, asked: Asked, found: Found
     # An aggregate needs the products of all views, which the next chunk writes over.
     enough_hits = 1 if len(asked.sensitivities) > 0 else HITS - CHUNK_VIEWS
     views_at = table.views_at[block] - view_starts[first] * pitch
-    document, num_hits = first, 0
+    document, num_hits = first, np.int64(0)
     while document < last:
         chunk_begin, stop = view_starts[document], document + 1
         while stop < last and view_starts[stop + 1] - chunk_begin <= CHUNK_VIEWS:
@@ -151,7 +162,7 @@ def _scan_block(block: int, begin: int, table: Table, asked: Asked, found: Found
             num_hits += np.int64(reached != 0)
         if num_hits >= enough_hits:
             _take_hits(num_hits, block, begin, table, asked, found, scratch)
-            num_hits = 0
+            num_hits = np.int64(0)
         document = stop
     _take_hits(num_hits, block, begin, table, asked, found, scratch)
 
@@ -196,7 +207,7 @@ def _take_hits(
     kept_rows, kept_upper, kept_lower = found.rows, found.upper, found.lower
     norms, slack, allowed, sensitivities = asked.norms, asked.slack, asked.allowed, asked.sensitivities
     temperatures, best, steps, lost = asked.temperatures, scratch.best, scratch.steps, scratch.lost
-    offsets, least, aggregates = scratch.offsets, scratch.least, scratch.aggregates
+    offsets, least, values, soft_thresholds = scratch.offsets, scratch.least, scratch.values, scratch.thresholds
     hit_rows, hit_queries, hit_at, view_starts = (
         scratch.hit_rows,
         scratch.hit_queries,
@@ -205,6 +216,9 @@ def _take_hits(
     )
     bounds_at = table.bounds_at[block] - 8 * table.first[block]
     block_norm, block_error = table.norms[block], table.errors[block]
+    scratch_products_at, best_at, values_at = scratch.products.ctypes.data, best.ctypes.data, values.ctypes.data
+    rates_at, offsets_at, slopes_at = scratch.rates.ctypes.data, offsets.ctypes.data, scratch.slopes.ctypes.data
+    thresholds_at = soft_thresholds.ctypes.data
     for hit in range(num_hits):
         row, reached = hit_rows[hit], hit_queries[hit]
         if not allowed[row]:
@@ -213,8 +227,14 @@ def _take_hits(
         error_norm = np.float64(float_at(bounds_at + 8 * row + 4))
         num_views = view_starts[row + 1] - view_starts[row]
         is_aggregate = len(sensitivities) > 0 and num_views > 1
+        log_views = 0.0
         if is_aggregate:
-            _aggregate(hit, hit_at[hit], num_views, begin, asked, scratch)
+            log_views = np.log(np.float64(num_views))
+            products_at = scratch_products_at + 4 * hit_at[hit] * len(least)
+            best_of_hit_at = best_at + 4 * hit * len(least)
+            sensitivity, own = sensitivities[num_views] * (1 + 1e-5), np.float64(8 * num_views + 64) * 2.0**-22
+            at = (products_at, num_views, best_of_hit_at, rates_at, offsets_at, values_at, slopes_at, thresholds_at)
+            reached &= _soft(len(least), at, (norm, error_norm, sensitivity, own))
         while reached != 0:
             lane = trailing_zeros(reached)
             reached &= reached - np.uint64(1)
@@ -223,11 +243,10 @@ def _take_hits(
             value = steps[lane] * (np.int64(best[hit, lane]) - offsets[lane])
             lower, upper = value - error, value + error
             if is_aggregate:
-                lower -= temperatures[query] * np.log(np.float64(num_views))
-                value = steps[lane] * np.float64(aggregates[3, lane])
-                # The Lipschitz constant carries the scores' errors over; the rest is float32's own in _aggregate.
-                error = sensitivities[num_views] * error
-                error += (norms[query] + lost[lane]) * norm * (8 * num_views + 64) * 2.0**-22
+                lower -= temperatures[query] * log_views
+                value = steps[lane] * np.float64(values[lane])
+                # The Lipschitz constant carries the scores' errors over; the rest is float32's own.
+                error = sensitivity * error + own * (norms[query] + lost[lane]) * norm
                 lower, upper = max(lower, value - error), min(upper, value + error)
             threshold = thresholds[query]
             if upper < threshold:
@@ -244,10 +263,11 @@ def _take_hits(
                 thresholds[query] = threshold
                 error = _error(norms[query], slack[query], lost[lane], block_norm, block_error)
                 least[lane] = _least(threshold, error, steps[lane], offsets[lane])
+                soft_thresholds[lane] = np.float32(threshold / steps[lane])
 
 
 @compiled
-def _raised(heap: Any, lower: float) -> float:
+def _raised(heap: Any, lower: float) -> Any:
     """The lowest entry of the heap, when one more value has been offered to it.
 
     The heap holds the top_k largest values seen, (top_k,), each at most as large as its two followers.
@@ -268,32 +288,29 @@ def _raised(heap: Any, lower: float) -> float:
     return heap[0]
 
 
-@compiled
-def _aggregate(hit: int, at: int, num_views: int, begin: int, asked: Asked, scratch: Scratch) -> None:
-    """Nothing; aggregates[3] gets DRPQ's aggregate of the hit's document for every query, in units of its step.
-
-    Its views' products stand from row `at` on.
-
-    M - sum_j w_j g_j / sum_j w_j with g_j = M - s_j and w_j = exp(-g_j / T): every term is positive (DRPQ eq. 4-6).
-    """
-    lanes, count = len(scratch.least), min(len(scratch.least), len(asked.queries) - begin)
-    rates, weights, gaps, values = scratch.aggregates
-    best, offsets, all_products = scratch.best[hit], scratch.offsets, scratch.products
-    steps, temperatures = scratch.steps, asked.temperatures
-    for lane in range(count):
-        rates[lane] = np.float32(max(-_LOG2_E * steps[lane] / temperatures[begin + lane], -1e30))
-    rates[count:] = np.float32(0)
-    weights[:] = np.float32(0)
-    gaps[:] = np.float32(0)
-    for view in range(at, at + num_views):
-        products = all_products[view]
-        for lane in range(lanes):
-            gap = np.float32(best[lane] - products[lane])
-            weight = exp2_below_zero(gap * rates[lane])
-            weights[lane] += weight
-            gaps[lane] += weight * gap
-    for lane in range(lanes):
-        values[lane] = np.float32(best[lane] - offsets[lane]) - gaps[lane] / weights[lane]
+@compiled_inline
+def _soft(lanes: int, at: Any, numbers: Any) -> Any:
+    """Which queries' thresholds a document's aggregate reaches, as bits: see kernels.softmax."""
+    products, num_views, best, rates, offsets, values, slopes, thresholds = at
+    norm, error_norm, sensitivity, own = (
+        np.float32(numbers[0]),
+        np.float32(numbers[1]),
+        np.float32(numbers[2]),
+        np.float32(numbers[3]),
+    )
+    if lanes == 64:
+        reached = soft_64(
+            products, num_views, best, rates, offsets, values, slopes, thresholds, norm, error_norm, sensitivity, own
+        )
+    elif lanes == 32:
+        reached = soft_32(
+            products, num_views, best, rates, offsets, values, slopes, thresholds, norm, error_norm, sensitivity, own
+        )
+    else:
+        reached = soft_16(
+            products, num_views, best, rates, offsets, values, slopes, thresholds, norm, error_norm, sensitivity, own
+        )
+    return reached
 
 
 @compiled_inline
@@ -303,7 +320,7 @@ def _error(query_norm: float, slack: float, lost: float, norm: float, error: flo
 
 
 @compiled_inline
-def _least(threshold: float, error: float, step: float, offset: int) -> int:
+def _least(threshold: float, error: float, step: float, offset: int) -> Any:
     """The least product whose upper bound reaches the threshold, or less."""
     least = np.floor((threshold - error) / step + np.float64(offset) - 0.01)
     return np.int32(min(max(least, -np.float64(_INT_MAX)), np.float64(_INT_MAX)))

@@ -14,7 +14,8 @@ from typing import Any
 
 from llvmlite import ir
 from numba import types
-from numba.extending import intrinsic
+
+from mvindex.kernels.compiled import intrinsic
 
 VIEW_OFFSET = 128
 LANES = 16

@@ -114,8 +114,9 @@ class RankedSearch:
     def _is_settled(self, best: Best, asked: Ints, hits: _Hits, errors: Doubles) -> Bools:
         """Whether the best view not seen lies strictly below the top_k-th score, (len(asked),)."""
         unseen = hits.lowest + errors[asked] if self._is_exact else hits.lowest
-        is_below: Bools = unseen.astype(np.float32) < best.thresholds[asked]
-        return is_below | (hits.lowest == -np.inf)
+        is_settled: Bools = unseen.astype(np.float32) < best.thresholds[asked]
+        is_settled |= hits.lowest == -np.inf
+        return is_settled
 
     def _takes_what_it_gets(self, is_last: bool) -> bool:
         """True where top_k documents are enough, settled or not: at a fixed depth, and where nothing can be proven."""

@@ -127,7 +127,7 @@ class Best:
         self._queries = queries
         self._wanted = wanted
         self._scoring = scoring
-        self._found = _Scored(*(np.empty(0, dtype=kind) for kind in (np.int64, np.int64, np.float32, np.int64)))
+        self._found = _Scored._make(np.empty(0, dtype=kind) for kind in (np.int64, np.int64, np.float32, np.int64))
         self.thresholds: Floats = np.full(len(queries), -np.inf, dtype=np.float32)
         self.num_scored: Ints = np.zeros(len(queries), dtype=np.int64)
 
@@ -135,10 +135,10 @@ class Best:
         """Nothing; the documents are scored, and the best of each query kept. No pair may come twice."""
         scores, slots = score_pairs(self._views, self._queries, pairs, self._scoring)
         fresh = _Scored(pairs.which, pairs.doc_rows, scores, slots)
-        joined = _Scored(*(np.concatenate(columns) for columns in zip(self._found, fresh, strict=True)))
+        joined = _Scored._make(np.concatenate([old, new]) for old, new in zip(self._found, fresh, strict=True))
         order = np.lexsort((self._views.ordinals(joined.rows), -joined.scores, joined.which))
         ranks = _ranks(joined.which[order], len(self._queries))
-        self._found = _Scored(*(column[order[ranks < self._wanted]] for column in joined))
+        self._found = _Scored._make(column[order[ranks < self._wanted]] for column in joined)
         last = order[ranks == self._wanted - 1]
         self.thresholds[joined.which[last]] = joined.scores[last]
         self.num_scored += np.bincount(pairs.which, minlength=len(self._queries))
@@ -153,12 +153,12 @@ class Best:
         pending = _Pending(pairs.doc_rows, pairs.which, upper.astype(np.float32))
         step = self._wanted
         while True:
-            pending = _Pending(*(column[pending.upper >= self.thresholds[pending.which]] for column in pending))
+            pending = _Pending._make(column[pending.upper >= self.thresholds[pending.which]] for column in pending)
             if not len(pending.which):
                 return
             is_next = self._highest(pending, step)
             self.add(Pairs(pending.rows[is_next], pending.which[is_next]))
-            pending = _Pending(*(column[~is_next] for column in pending))
+            pending = _Pending._make(column[~is_next] for column in pending)
             step *= growth
 
     def _highest(self, pending: _Pending, step: int) -> Bools:

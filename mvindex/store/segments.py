@@ -80,7 +80,7 @@ class MappedSegment:
     """The committed bytes of a segment file, memory-mapped; each block is checked when first touched."""
 
     def __init__(self, directory: Path, committed: Committed, previous: MappedSegment | None = None) -> None:
-        self._path = directory / committed.name
+        self.path = directory / committed.name
         self.committed = committed
         self.bytes: npt.NDArray[np.uint8] = self._map()
         self._is_checked = np.zeros(len(committed.checksums), dtype=bool)
@@ -102,7 +102,7 @@ class MappedSegment:
 
     def _check_block(self, block: int) -> None:
         if self._block_checksum(block) != int(self.committed.checksums[block]):
-            raise _damaged(self._path, block * BLOCK_BYTES)
+            raise _damaged(self.path, block * BLOCK_BYTES)
         self._is_checked[block] = True
 
     def _block_checksum(self, block: int) -> int:
@@ -113,12 +113,12 @@ class MappedSegment:
         if size_bytes == 0:
             return np.empty(0, dtype=np.uint8)
         try:
-            _check_length(self._path, self._path.stat().st_size, self.committed)
-            return np.memmap(self._path, dtype=np.uint8, mode="r", shape=(size_bytes,)).view(np.ndarray)
+            _check_length(self.path, self.path.stat().st_size, self.committed)
+            return np.memmap(self.path, dtype=np.uint8, mode="r", shape=(size_bytes,)).view(np.ndarray)
         except FileNotFoundError as err:
-            raise StaleReader(f"{self._path} is gone: the index was compacted or removed; open it again") from err
+            raise StaleReader(f"{self.path} is gone: the index was compacted or removed; open it again") from err
         except OSError as err:
-            raise StoreError(f"{self._path}: cannot be read: {err.strerror or err}") from err
+            raise StoreError(f"{self.path}: cannot be read: {err.strerror or err}") from err
 
 
 def _check_last_block(file: BinaryIO, path: Path, committed: Committed) -> None:

@@ -150,7 +150,8 @@ class MappedViews:
         begins, ends = self.starts[doc_rows] * self.row_bytes, self.starts[doc_rows + 1] * self.row_bytes
         is_damaged = _checksums(self._views.bytes.data, begins, ends) != self._records["checksum"][doc_rows]
         if is_damaged.any():
-            raise DamagedIndex(f"the views of document row {int(doc_rows[is_damaged][0])} do not match their checksum")
+            row = int(doc_rows[is_damaged][0])
+            raise DamagedIndex(f"{self._views.path}: the views of document row {row} do not match their checksum")
 
     def read_block(self, begin: int, end: int) -> tuple[npt.NDArray[Any], Ints]:
         """The views of document rows [begin, end): rows as stored, not copied, and starts; checked at first touch."""
