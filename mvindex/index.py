@@ -104,6 +104,8 @@ def create(
 def open_index(path: str | Path, *, encoder: EncoderLike | None = None, device: str | None = None) -> Index:
     """The index at path. Its encoder is loaded when first needed, or may be given: it must be the one that made it.
 
+    device: where the encoder runs, the best there is by default; with "cuda" exact scans run there as well.
+
     StoreError when there is no index; ConfigError when the given encoder is another one.
     """
     if "://" in str(path):
@@ -407,7 +409,7 @@ class Index:
         """The exact scan, opened at the first search: it may import torch, which `get` need not wait for."""
         with self._lock:
             if self._scan is None:
-                self._scan = engines.open_scan()
+                self._scan = engines.open_scan(self._device)
             return self._scan
 
     def _query_vectors(self, query: Any, snapshot: Snapshot) -> tuple[Floats, bool]:

@@ -7,6 +7,7 @@ from importlib.metadata import entry_points
 
 from mvindex.engines.base import EngineFactory, Kind, ScanEngine
 from mvindex.errors import ConfigError, EngineMissing
+from mvindex.extras import require
 from mvindex.kernels import has_int8_products
 
 GROUP = "mvindex.engines"
@@ -20,13 +21,32 @@ def parse_kind(name: str) -> Kind:
         raise ConfigError(f"kind {name!r} is unknown; wanted one of {', '.join(kind.value for kind in Kind)}") from err
 
 
-def open_scan() -> ScanEngine:
-    """The fastest exact scan that is installed and that this machine can run. All of them give the same results."""
+def open_scan(device: str | None = None) -> ScanEngine:
+    """The fastest exact scan that is installed and that this machine can run. All of them give the same results.
+
+    device: "cuda" or "cuda:0" scans there, with torch; the CPU is used otherwise.
+    """
+    if device is not None and device.startswith("cuda"):
+        require("torch", "encode", "a scan on a GPU")
+        from mvindex.engines.exact_torch import ScanConfig, TorchScan
+
+        return TorchScan(ScanConfig(device=device))
     if not has_int8_products():
         return _open_plain_scan()
     from mvindex.engines.exact_native import NativeScan
 
     return NativeScan(_open_plain_scan)
+
+
+def scan_name() -> str:
+    """What open_scan() gives, for people: the type it multiplies in, and by what."""
+    if has_int8_products():
+        return "native int8 (AVX-512 VNNI)"
+    if importlib.util.find_spec("torch") is None:
+        return "numpy fp32"
+    from mvindex.engines.torch_blocks import usual_precision
+
+    return f"torch {usual_precision().value}"
 
 
 def _open_plain_scan() -> ScanEngine:

@@ -109,7 +109,7 @@ class _Best:
 def blocks_with(snapshot: Snapshot, allowed: Bools) -> Ints:
     """The numbers of the scan blocks in which something is allowed."""
     bounds = snapshot.views.block_bounds()
-    return np.flatnonzero(np.add.reduceat(allowed, bounds[:-1], dtype=np.int64))
+    return np.flatnonzero(np.logical_or.reduceat(allowed, bounds[:-1]))
 
 
 def allowed_blocks(snapshot: Snapshot, allowed: Bools) -> Iterator[tuple[int, int]]:

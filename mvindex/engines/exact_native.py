@@ -40,7 +40,7 @@ from mvindex.kernels.scan import (
     scan_blocks,
 )
 from mvindex.kernels.threads import default_threads, run_in_threads, taken_from
-from mvindex.kernels.vnni import LANES
+from mvindex.kernels.vnni import LANES, MAX_DIM
 from mvindex.records import Bools, Doubles, Floats, Ints
 from mvindex.store.snapshot import Snapshot
 
@@ -80,6 +80,8 @@ class NativeScan:
         self, snapshot: Snapshot, queries: Floats, top_k: int, allowed: Bools, scoring: Scoring
     ) -> Candidates:
         """See ScanEngine. What is left out provably scores below the top_k-th: see kernels.scan."""
+        if snapshot.views.dim > MAX_DIM:
+            return self._plain().candidates(snapshot, queries, top_k, allowed, scoring)
         room = min(_ROOM + _ROOM_PER_DOCUMENT * top_k, int(np.count_nonzero(allowed)) + 1)
         at_once = max(1, _MAX_ENTRIES // room)
         parts = [
@@ -122,14 +124,19 @@ class NativeScan:
         again = np.flatnonzero(overflowed)
         if not len(again):
             return narrow
-        if self._wider is None:
-            self._wider = self._open_wider()
         parts = list(narrow.each())
         for begin in range(0, len(again), _WIDER_TILE):
             tile = again[begin : begin + _WIDER_TILE]
-            for query, part in zip(tile, self._wider.candidates(snapshot, queries[tile], *wanted).each(), strict=True):
+            for query, part in zip(tile, self._plain().candidates(snapshot, queries[tile], *wanted).each(), strict=True):
                 parts[query] = part
         return Candidates.joined(parts)
+
+
+    def _plain(self) -> ScanEngine:
+        """The wider scan, opened when it is first needed."""
+        if self._wider is None:
+            self._wider = self._open_wider()
+        return self._wider
 
 
 class _Copies:
@@ -280,8 +287,11 @@ def _scratch(asked: Asked, pitch: int, max_views: int) -> Scratch:
     else:
         lanes = next(count for count in (16, 32, 64) if num_queries <= count or count == 64)
     rows = max(CHUNK_VIEWS, max_views) + SPARE_ROWS
+    integers = _aligned(pitch)
     return Scratch(
-        packed=_aligned(pitch * lanes).view(np.int8),
+        packed=_aligned(pitch * lanes).view(np.int32),
+        integers=integers.view(np.int8),
+        fours=integers.view(np.int32),
         products=_aligned(rows * lanes * 4).view(np.int32).reshape(rows, lanes),
         least=_aligned(lanes * 4).view(np.int32),
         steps=np.ones(lanes),

@@ -59,7 +59,7 @@ class TorchScan:
         self._config = config or ScanConfig()
         self._device = torch.device(self._config.device)
         given = self._config.cache_bytes
-        self._free_bytes = cache_bytes() if given is None else given
+        self._free_bytes = _room_bytes(self._device) if given is None else given
         self._makers: dict[Precision, BlockMaker] = {}
         self._blocks: dict[_Key, Block] = {}
         self._tails: dict[Precision, tuple[_Key, Block]] = {}
@@ -232,6 +232,11 @@ class _Survivors:
         targets = self._thresholds - errors
         relative = self._precision.output_error
         return targets / np.where(targets >= 0, 1 + relative, 1 - relative)
+
+
+def _room_bytes(device: torch.device) -> int:
+    """Half of a GPU's memory, a quarter of a CPU's."""
+    return torch.cuda.mem_get_info(device)[1] // 2 if device.type == "cuda" else cache_bytes()
 
 
 def _no_entries() -> tuple[Ints, Ints, Doubles, Doubles]:

@@ -247,6 +247,11 @@ def best_precision(device: torch.device, dim: int, few_queries: bool) -> Precisi
     return Precision.BF16 if has_bf16 else Precision.FP32
 
 
+def usual_precision() -> Precision:
+    """The type that batches are scanned in on the CPU."""
+    return best_precision(torch.device("cpu"), dim=384, few_queries=False)
+
+
 @lru_cache
 def has_exact_int8(dim: int) -> bool:
     """True when torch's private int8 product exists and is exact for this dim, largest factors included."""

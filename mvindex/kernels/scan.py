@@ -86,13 +86,16 @@ class Found(NamedTuple):
 class Scratch(NamedTuple):
     """Working memory of one thread, for tiles of `lanes` queries; all 64-byte aligned.
 
-    packed: (pitch * lanes,) int8; products: (rows, lanes) int32; least, offsets: (lanes,) int32; steps, lost: (lanes,)
-    float64. For DRPQ, see kernels.softmax: rates, values, thresholds (lanes,) and slopes (4, lanes) float32.
-    Documents that some query may keep: hit_rows, hit_at (HITS,) int64, their rows and first products, hit_queries
-    (HITS,) uint64, a bit a lane, and best (HITS, lanes) int32, their best products.
+    packed: (pitch / 4 * lanes,) int32, four int8 each; integers: (pitch,) int8, and fours: the same as int32; products:
+    (rows, lanes) int32; least, offsets: (lanes,) int32; steps, lost: (lanes,) float64. For DRPQ, see kernels.softmax:
+    rates, values, thresholds (lanes,) and slopes (4, lanes) float32. Documents that some query may keep: hit_rows,
+    hit_at (HITS,) int64, their rows and first products, hit_queries (HITS,) uint64, a bit a lane, and best
+    (HITS, lanes) int32, their best products.
     """
 
     packed: Any
+    integers: Any
+    fours: Any
     products: Any
     least: Any
     steps: Any
@@ -347,7 +350,8 @@ def _round_queries(queries: Any, scale: Any, pitch: int, scratch: Scratch) -> No
     scale is zero so is every v', and q' = q loses nothing.
     """
     dim, lanes = queries.shape[1], len(scratch.least)
-    integers = np.zeros(pitch, np.int8)
+    integers, fours, packed = scratch.integers, scratch.fours, scratch.packed
+    integers[:] = 0
     for lane in range(lanes):
         if lane < len(queries):
             query = queries[lane]
@@ -370,11 +374,6 @@ def _round_queries(queries: Any, scale: Any, pitch: int, scratch: Scratch) -> No
             scratch.lost[lane] = np.sqrt(lost) * (1 + 1e-6)
         else:
             integers[:] = 0
-        if lanes == 1:
-            scratch.packed[:] = integers
-            continue
-        fours = integers.view(np.int32)
-        packed = scratch.packed.view(np.int32)
         for four in range(pitch // 4):
             packed[four * lanes + lane] = fours[four]
 

@@ -1,7 +1,7 @@
 """Products of 8-bit integers by AVX-512 VNNI, as LLVM instructions that compiled functions call.
 
 One vpdpbusd multiplies 64 unsigned by 64 signed bytes and adds the products, four by four, to sixteen int32: exact,
-since 4 x 255 x 127 and every sum of 2^16 such terms fit. Views are held unsigned (value + 128), queries signed;
+since sums of up to MAX_DIM products of 255 x 127 fit. Views are held unsigned (value + 128), queries signed;
 the caller takes 128 times the sum of a query's integers off again.
 
 Addresses are int64; what stands there must outlive the call. See ProductTile for the layouts.
@@ -18,6 +18,7 @@ from numba import types
 from mvindex.kernels.compiled import intrinsic
 
 VIEW_OFFSET = 128
+MAX_DIM = 1 << 16
 LANES = 16
 
 _I8, _I32, _I64, _FLOAT = ir.IntType(8), ir.IntType(32), ir.IntType(64), ir.FloatType()
