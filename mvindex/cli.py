@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from enum import Enum
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
@@ -21,9 +22,10 @@ from mvindex.errors import ConfigError, MvindexError, QueryError
 if TYPE_CHECKING:
     from mvindex.index import Index
     from mvindex.ingest_files import FileReport
-    from mvindex.questions import Question
+    from mvindex.questions import QuestionFormat
 
 T = TypeVar("T")
+Choice = TypeVar("Choice", bound=Enum)
 
 app = typer.Typer(
     name="mvindex",
@@ -42,6 +44,16 @@ JsonOption = Annotated[bool, typer.Option("--json", help="JSON on stdout, one li
 DeviceOption = Annotated[str | None, typer.Option(help="cpu or cuda; the best there is by default.")]
 FilterOption = Annotated[
     str | None, typer.Option("--filter", help='JSON over metadata, such as \'{"year": {"gte": 1990}}\'.')
+]
+ScoringOption = Annotated[str, typer.Option(help="max, the best view, or drpq, the softmax mean of the views.")]
+TemperatureOption = Annotated[
+    float | None, typer.Option(help="Of drpq: divides view scores in the softmax; the index's own by default.")
+]
+CandidatesOption = Annotated[
+    int | None, typer.Option(help="Of drpq: look at so many view hits only, and certify only what they prove.")
+]
+QuestionFormatOption = Annotated[
+    str | None, typer.Option(help="Of the questions: jsonl, dpr, tsv or text (one a line); all but text found.")
 ]
 
 _QUESTION_BATCH = 256
@@ -84,6 +96,9 @@ def ingest(  # noqa: PLR0913 - each option is a flag of the command
     family: Annotated[str | None, typer.Option(help="Of a new index: snippets (default) or single.")] = None,
     views: Annotated[int | None, typer.Option(help="Of a new index: most views a document has (default 8).")] = None,
     dtype: Annotated[str | None, typer.Option(help="Of a new index: fp16 (default) or fp32, as stored.")] = None,
+    temperature: Annotated[
+        float | None, typer.Option(help="Of a new index: what drpq scoring divides by (default: the encoder's, or 1).")
+    ] = None,
     device: DeviceOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -95,16 +110,18 @@ def ingest(  # noqa: PLR0913 - each option is a flag of the command
     """
     from mvindex import display
     from mvindex.corpus import open_corpus
-    from mvindex.ingest_files import FileIngest
+    from mvindex.ingest_files import FileIngest, OnError
 
-    skip_or_stop = _parse_on_error(on_error)
+    skip_or_stop = _parse_choice("--on-error", on_error, OnError)
     options = _corpus_options(format, id_field, text_field, title_field)
     console = display.stderr()
     corpus = open_corpus(
-        files, options, lambda source: console.print(f"reading {source}", soft_wrap=True, markup=False)
+        files,
+        options,
+        lambda source: console.print(display.visible(f"reading {source}"), soft_wrap=True, markup=False),
     )
     path = index or _default_path(corpus.paths)
-    new = {"encoder": encoder, "family": family, "max_views": views, "dtype": dtype}
+    new = {"encoder": encoder, "family": family, "max_views": views, "dtype": dtype, "temperature": temperature}
     with _opened_for_ingest(path, new, device) as target:
         run = FileIngest(target, corpus, skip_or_stop, path.absolute().with_suffix(""), lambda text: _note(text))
         started = time.monotonic()
@@ -120,11 +137,15 @@ def query(  # noqa: PLR0913 - each option is a flag of the command
     text: Annotated[str | None, typer.Argument(help="The question.", show_default=False)] = None,
     index: IndexOption = None,
     queries: Annotated[str | None, typer.Option(help="A file of questions instead; - is stdin.")] = None,
+    format: QuestionFormatOption = None,
     top_k: Annotated[int, typer.Option("--top-k", "-k", help="Documents wanted.")] = 10,
     filter_json: FilterOption = None,
+    scoring: ScoringOption = "max",
+    temperature: TemperatureOption = None,
+    candidates: CandidatesOption = None,
     exact: Annotated[bool, typer.Option("--exact", help="Demand a certified answer, whatever the engine.")] = False,
     explain: Annotated[
-        bool, typer.Option("--explain", help="Show every view's score and the winner's margin.")
+        bool, typer.Option("--explain", help="Show every view's score, the winner's margin and drpq's weights.")
     ] = False,
     trec: Annotated[str | None, typer.Option(help="Write a TREC run file; with - to stdout.")] = None,
     force: Annotated[bool, typer.Option("--force", help="Overwrite the run file.")] = False,
@@ -143,22 +164,27 @@ def query(  # noqa: PLR0913 - each option is a flag of the command
 
     if (text is None) == (queries is None):
         raise typer.BadParameter("give either a question or --queries FILE")
-    asked: Iterable[Question] = [Question("1", text)] if text is not None else read_questions([queries or "-"])
+    if format is not None and queries is None:
+        raise typer.BadParameter(f"--format {format}: belongs to --queries FILE")
+    _check_scoring(scoring, temperature, candidates, exact)
+    read = [Question("1", text)] if text is not None else read_questions([queries or "-"], _question_format(format))
     condition = _parse_filter(filter_json)
     with _open(index, device) as target, open_run(trec, force=force) if trec else nullcontext() as run:
-        for batch in _batches(asked, _QUESTION_BATCH):
+        how = _scoring_of(target, scoring, temperature)
+        asked = how if candidates is None else how | {"candidates": candidates}
+        for batch in _batches(read, _QUESTION_BATCH):
             # Encoded once: the search and every explanation then speak of the same vector.
             vectors = target.encode_queries([question.text for question in batch])
-            results = target.search(vectors, top_k=top_k, filter=condition, exact=exact)
+            results = target.search(vectors, top_k=top_k, filter=condition, exact=exact, **asked)
             for question, vector, result in zip(batch, vectors, results, strict=True):
                 if run is not None:
                     run.add(question.id, result.hits)
-                views = {hit.id: target.explain(vector, hit.id) for hit in result.hits} if explain else None
+                views = {hit.id: target.explain(vector, hit.id, **how) for hit in result.hits} if explain else None
                 if as_json:
                     identity = {"query_id": question.id} if queries is not None else {}
-                    display.print_json(identity | display.result_json(question.text, result, views))
+                    display.print_json(identity | display.result_json(question.text, result, asked, views))
                 elif trec is None:
-                    display.print_result(question.text, result, views)
+                    display.print_result(question.text, result, asked, views)
     if trec not in (None, "-"):
         _note(f"wrote {trec}")
 
@@ -167,10 +193,14 @@ def query(  # noqa: PLR0913 - each option is a flag of the command
 def evaluate(  # noqa: PLR0913 - each option is a flag of the command
     questions: Annotated[list[str], typer.Option(help="Question files: JSONL, DPR, BEIR queries, id<TAB>text.")],
     index: IndexOption = None,
+    format: QuestionFormatOption = None,
     at: Annotated[str, typer.Option(help="Cut-offs of R@k.")] = "1,5,20,100",
     qrels: Annotated[str | None, typer.Option(help="Judgements, BEIR or TREC: adds nDCG@10, MRR@10, recall.")] = None,
     regex: Annotated[bool, typer.Option("--regex", help="Answers are patterns (CuratedTREC).")] = False,
     filter_json: FilterOption = None,
+    scoring: ScoringOption = "max",
+    temperature: TemperatureOption = None,
+    candidates: CandidatesOption = None,
     exact: Annotated[bool, typer.Option("--exact", help="Demand certified answers, whatever the engine.")] = False,
     trec: Annotated[str | None, typer.Option(help="Write a TREC run file too.")] = None,
     force: Annotated[bool, typer.Option("--force", help="Overwrite the run file.")] = False,
@@ -188,20 +218,23 @@ def evaluate(  # noqa: PLR0913 - each option is a flag of the command
     from mvindex.questions import read_qrels, read_questions
     from mvindex.trec import open_run
 
-    condition, cutoffs = _parse_filter(filter_json), _parse_cutoffs(at)
+    _check_scoring(scoring, temperature, candidates, exact)
+    condition, cutoffs, shape = _parse_filter(filter_json), _parse_cutoffs(at), _question_format(format)
     judged = read_qrels(qrels) if qrels else None
     with _open(index, device) as target, open_run(trec, force=force) if trec else nullcontext() as run:
+        asked = _scoring_of(target, scoring, temperature)
+        asked |= {} if candidates is None else {"candidates": candidates}
         evaluation = Evaluation(cutoffs, judged, regex, target)
         with display.question_progress(None) as progress:
-            for batch in _batches(read_questions(questions), _QUESTION_BATCH):
+            for batch in _batches(read_questions(questions, shape), _QUESTION_BATCH):
                 texts = [question.text for question in batch]
-                found = target.search(texts, top_k=evaluation.needed_depth, filter=condition, exact=exact)
+                found = target.search(texts, top_k=evaluation.needed_depth, filter=condition, exact=exact, **asked)
                 for question, result in zip(batch, found, strict=True):
                     evaluation.add(question, result)
                     if run is not None:
                         run.add(question.id, result.hits)
                 progress.advance(progress.task_ids[0], len(batch))
-    report = evaluation.report()
+    report = evaluation.report() | asked
     if as_json:
         display.print_json(report)
         return
@@ -262,16 +295,16 @@ def delete(
 
 @app.command()
 def info(index: IndexOption = None, as_json: JsonOption = False) -> None:
-    """Show what an index is: encoder, dims, engine, sizes.
+    """Show what an index is: encoder, dims, engine, sizes; and which exact scan this machine has for it.
 
     Example: mvindex info --index corpus.mvx --json
     """
     from dataclasses import asdict
 
-    from mvindex import display
+    from mvindex import display, engines
 
     with _open(index, None) as target:
-        row = asdict(target.info())
+        row = asdict(target.info()) | {"scan": engines.scan_name()}
     display.print_json(row) if as_json else display.print_table(row["path"], row)
 
 
@@ -305,7 +338,9 @@ def main() -> None:
     except MvindexError as err:
         if _is_debug:
             raise
-        sys.stderr.write(f"mvindex: {err}\n")
+        from mvindex.display import visible
+
+        sys.stderr.write(visible(f"mvindex: {err}\n"))
         sys.exit(1)
     except BrokenPipeError:
         # The reader of our output has gone (`| head`): nothing more to say, and nothing to flush at exit.
@@ -351,9 +386,9 @@ def _opened_for_ingest(path: Path, new: dict[str, Any], device: str | None) -> I
             yield index
         return
     chosen = {name: value for name, value in new.items() if value is not None}
-    dtype = chosen.pop("dtype", "fp16")
+    dtype, temperature = chosen.pop("dtype", "fp16"), chosen.pop("temperature", None)
     encoder = load_encoder(chosen.pop("encoder", "minilm"), device=device, **chosen)
-    with create(path, encoder=encoder, dtype=dtype) as index:
+    with create(path, encoder=encoder, dtype=dtype, temperature=temperature) as index:
         try:
             yield index
         finally:
@@ -363,7 +398,8 @@ def _opened_for_ingest(path: Path, new: dict[str, Any], device: str | None) -> I
 def _refuse_other_settings(index: Index, new: dict[str, Any]) -> None:
     """Nothing, when what was asked of a new index is what this one has: an interrupted command may be given again."""
     info = index.info()
-    has = {**(info.encoder or {}), "encoder": (info.encoder or {}).get("source"), "dtype": info.dtype}
+    encoder = info.encoder or {}
+    has = {**encoder, "encoder": encoder.get("source"), "dtype": info.dtype, "temperature": info.temperature}
     for name, value in new.items():
         if value is not None and value != has.get(name):
             flag = "views" if name == "max_views" else name
@@ -418,19 +454,43 @@ def _print_ingest(report: FileReport, into: tuple[Path, int], seconds: float, as
 def _corpus_options(format: str | None, id_field: str | None, text_field: str | None, title_field: str | None) -> Any:
     from mvindex.corpus import CorpusFormat, CorpusOptions
 
-    names = [item.value for item in CorpusFormat]
-    if format is not None and format not in names:
-        raise typer.BadParameter(f"--format {format}: wanted one of {', '.join(names)}")
-    chosen = None if format is None else CorpusFormat(format)
+    chosen = None if format is None else _parse_choice("--format", format, CorpusFormat)
     return CorpusOptions(format=chosen, id_field=id_field, text_field=text_field, title_field=title_field)
 
 
-def _parse_on_error(value: str) -> Any:
-    from mvindex.ingest_files import OnError
+def _question_format(name: str | None) -> QuestionFormat | None:
+    from mvindex.questions import QuestionFormat
 
-    if value not in [item.value for item in OnError]:
-        raise typer.BadParameter(f"--on-error {value}: wanted stop or skip")
-    return OnError(value)
+    return None if name is None else _parse_choice("--format", name, QuestionFormat)
+
+
+def _parse_choice(option: str, value: str, choices: type[Choice]) -> Choice:
+    """The member of that value."""
+    names = [item.value for item in choices]
+    if value not in names:
+        raise typer.BadParameter(f"{option} {value}: wanted {', '.join(names[:-1])} or {names[-1]}")
+    return choices(value)
+
+
+def _check_scoring(scoring: str, temperature: float | None, candidates: int | None, exact: bool) -> None:
+    """Nothing; the options go together. Whether the numbers are in range is the search's to say."""
+    from mvindex.aggregate import Aggregate
+
+    is_drpq = _parse_choice("--scoring", scoring, Aggregate) is Aggregate.DRPQ
+    for option, value in (("--temperature", temperature), ("--candidates", candidates)):
+        if value is not None and not is_drpq:
+            raise typer.BadParameter(f"{option} {value}: belongs to --scoring drpq; the scoring here is {scoring}")
+    if candidates is not None and exact:
+        raise typer.BadParameter(
+            f"--candidates {candidates} limits the search, --exact demands a certified one; give one of them"
+        )
+
+
+def _scoring_of(index: Index, scoring: str, temperature: float | None) -> dict[str, Any]:
+    """The scoring and, for drpq, its temperature, as search() and explain() take them and as results name them."""
+    if scoring == "max":
+        return {"scoring": scoring}
+    return {"scoring": scoring, "temperature": index.temperature if temperature is None else temperature}
 
 
 def _parse_filter(text: str | None) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -21,6 +22,11 @@ from mvindex.records import Hit, SearchResult
 
 _MAX_TEXT_CHARS = 600
 _LINE_EVERY_S = 30.0
+# What a terminal would obey rather than show: each becomes one sign, so that spans keep their places.
+_SIGNS = {code: 0x2400 + code for code in range(0x20) if chr(code) not in "\t\n"}
+_SIGNS |= {0x7F: 0x2421} | dict.fromkeys(range(0x80, 0xA0), 0xFFFD)
+# Controls that JSON may hold as they are, and what some readers take for the end of a line.
+_RAW_IN_JSON = re.compile("[\x7f-\x9f\u2028\u2029]")
 
 
 class ViewScored(Protocol):
@@ -38,6 +44,10 @@ class ViewScored(Protocol):
     def snippet(self) -> str | None:
         """The text it stands for."""
 
+    @property
+    def weight(self) -> float:
+        """Its share in the document's score."""
+
 
 Explained: TypeAlias = Mapping[str, Sequence[ViewScored]]
 
@@ -47,43 +57,61 @@ def stderr() -> Console:
     return Console(stderr=True, highlight=False)
 
 
+def visible(text: str) -> str:
+    """The text with every control character but tab and line feed as a sign for it: ESC as ␛, C1 controls as �."""
+    return text.translate(_SIGNS)
+
+
 def print_json(value: Any) -> None:
-    """Nothing; one line of JSON goes to stdout."""
-    sys.stdout.write(json.dumps(value, ensure_ascii=False) + "\n")
+    """Nothing; one line of JSON goes to stdout, without a control character."""
+    line = json.dumps(value, ensure_ascii=False)
+    sys.stdout.write(_RAW_IN_JSON.sub(lambda found: f"\\u{ord(found[0]):04x}", line) + "\n")
 
 
-def result_json(query: str, result: SearchResult, explained: Explained | None = None) -> dict[str, Any]:
+def result_json(
+    query: str, result: SearchResult, asked: Mapping[str, Any], explained: Explained | None = None
+) -> dict[str, Any]:
     """A result as the JSON object of `query --json` (schemas/records/query_result.schema.json).
 
-    explained adds to each hit its views, best first, and the margin of the best over the second.
+    asked: how it was scored: scoring and, for drpq, temperature and candidates. explained adds to each hit its views,
+    best first, and the margin of the best over the second.
     """
     hits = [asdict(hit) for hit in result.hits]
     for hit in hits if explained else []:
         views = explained[hit["id"]] if explained else []
         hit["margin"] = views[0].score - views[1].score if len(views) > 1 else None
-        hit["views"] = [{"slot": view.slot, "score": view.score, "snippet": view.snippet} for view in views]
-    return {"query": query, "exact": result.exact, "short_by": result.short_by, "rounds": result.rounds, "hits": hits}
+        hit["views"] = [
+            {"slot": view.slot, "score": view.score, "weight": view.weight, "snippet": view.snippet} for view in views
+        ]
+    found = {"exact": result.exact, "short_by": result.short_by, "rounds": result.rounds}
+    return {"query": query, **asked, **found, "hits": hits}
 
 
-def print_result(query: str, result: SearchResult, explained: Explained | None = None) -> None:
-    """Nothing; the hits of a query go to stdout, each with its winning snippet in its text."""
+def print_result(
+    query: str, result: SearchResult, asked: Mapping[str, Any], explained: Explained | None = None
+) -> None:
+    """Nothing; the hits of a query go to stdout, each with its winning snippet in its text (asked: see result_json)."""
     console = Console(highlight=False, emoji=False)
     state = "exact" if result.exact else "approximate"
-    console.print(Text.assemble((query, "bold"), f"  ({len(result.hits)} documents, {state})"))
+    how = ", ".join(f"{name} {value}" for name, value in asked.items())
+    console.print(Text.assemble((visible(query), "bold"), f"  ({len(result.hits)} documents, {state}; {how})"))
     for rank, hit in enumerate(result.hits, start=1):
         head = f"{rank:3d}. {hit.score:.4f}  "
-        console.print(Text.assemble(head, (hit.id, "bold cyan"), f"  {hit.title}" if hit.title else ""))
+        title = f"  {visible(hit.title)}" if hit.title else ""
+        console.print(Text.assemble(head, (visible(hit.id), "bold cyan"), title))
         console.print(_text_with_snippet(hit), soft_wrap=False)
-        for line in _view_lines(explained[hit.id] if explained else []):
+        for line in _view_lines(explained[hit.id] if explained else [], has_weights="temperature" in asked):
             console.print(line)
     console.print()
 
 
 def print_table(title: str, rows: Mapping[str, Any]) -> None:
     """Nothing; names and values go to stdout as a table of two columns."""
-    table = Table(title=escape(title), show_header=False, title_justify="left")
+    table = Table(title=escape(visible(title)), show_header=False, title_justify="left")
+    table.add_column(overflow="fold")
+    table.add_column(overflow="fold")
     for name, value in rows.items():
-        table.add_row(escape(str(name)), escape(str(value)))
+        table.add_row(escape(visible(str(name))), escape(visible(str(value))))
     Console(highlight=False, emoji=False).print(table)
 
 
@@ -145,19 +173,20 @@ def question_progress(total: int | None) -> Iterator[Progress]:
 def _text_with_snippet(hit: Hit) -> Text:
     """The text, cut to a readable length around the winning snippet, which is highlighted."""
     if hit.span is None:
-        return Text("     " + (hit.snippet or hit.text[:_MAX_TEXT_CHARS]))
+        return Text("     " + visible(hit.snippet or hit.text[:_MAX_TEXT_CHARS]))
     begin, end = hit.span
     first = max(0, begin - _MAX_TEXT_CHARS // 3)
     last = min(len(hit.text), max(end, first + _MAX_TEXT_CHARS))
     lead, tail = "..." if first else "", "..." if last < len(hit.text) else ""
-    return Text.assemble(
-        "     ", lead, hit.text[first:begin], (hit.text[begin:end], "bold green"), hit.text[end:last], tail
-    )
+    text = visible(hit.text)
+    return Text.assemble("     ", lead, text[first:begin], (text[begin:end], "bold green"), text[end:last], tail)
 
 
-def _view_lines(views: Sequence[ViewScored]) -> Iterator[Text]:
-    """One line a view, the winner first, each with its distance from the winner."""
+def _view_lines(views: Sequence[ViewScored], has_weights: bool) -> Iterator[Text]:
+    """One line a view, the winner first, each with its distance from the winner and, if it has one, its weight."""
     for view in views:
         margin = views[0].score - view.score
         mark = "won " if view is views[0] else f"-{margin:.4f}"
-        yield Text(f"       slot {view.slot}  {view.score:.4f}  {mark:>8}  {(view.snippet or '')[:90]}", style="dim")
+        weight = f"  weight {view.weight:.4f}" if has_weights else ""
+        snippet = visible((view.snippet or "")[:90])
+        yield Text(f"       slot {view.slot}  {view.score:.4f}  {mark:>8}{weight}  {snippet}", style="dim")

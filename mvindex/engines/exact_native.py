@@ -7,7 +7,7 @@ many, the query is asked again of a wider scan.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from threading import Lock
 
@@ -127,10 +127,11 @@ class NativeScan:
         parts = list(narrow.each())
         for begin in range(0, len(again), _WIDER_TILE):
             tile = again[begin : begin + _WIDER_TILE]
-            for query, part in zip(tile, self._plain().candidates(snapshot, queries[tile], *wanted).each(), strict=True):
+            for query, part in zip(
+                tile, self._plain().candidates(snapshot, queries[tile], *wanted).each(), strict=True
+            ):
                 parts[query] = part
         return Candidates.joined(parts)
-
 
     def _plain(self) -> ScanEngine:
         """The wider scan, opened when it is first needed."""
@@ -165,24 +166,24 @@ class _Copies:
         """What the block's copy takes."""
         first, last = self.table.first[block], self.table.last[block]
         num_views = int(self.table.view_starts[last] - self.table.view_starts[first])
-        return _ALIGNMENT + (num_views + SPARE_ROWS) * self.table.pitch + 8 * int(last - first)
+        size_bytes = (num_views + SPARE_ROWS) * self.table.pitch + 8 * int(last - first)
+        return -(-size_bytes // _ALIGNMENT) * _ALIGNMENT
 
-    def make(self, block: int, into: Table, at: int) -> npt.NDArray[np.uint8]:
-        """The block's copy; row `at` of the table gets where it stands, its scale and its bounds."""
+    def make(self, block: int, buffer: npt.NDArray[np.uint8], into: Table, at: int) -> None:
+        """Nothing; buffer, 64-byte aligned, gets the block's copy, row `at` of the table what is to be known of it."""
         first, last = int(self.table.first[block]), int(self.table.last[block])
         packed, starts = self.snapshot.views.read_block(first, last)
-        buffer = _aligned(self.size_bytes(block) - _ALIGNMENT)
         num_bytes = (len(packed) + SPARE_ROWS) * into.pitch
         copy = buffer[:num_bytes].reshape(-1, into.pitch)
         copy[len(packed) :] = 0
         norms, errors = np.empty((2, last - first), dtype=np.float32)
         stored = packed.view(np.int16) if packed.dtype == np.float16 else packed
         round_block(stored, starts, copy, into.scales[at], norms, errors)
-        buffer[num_bytes:].view(np.float32).reshape(-1, 2)[:] = np.stack([norms, errors], axis=1)
+        bounds = buffer[num_bytes : num_bytes + 8 * (last - first)].view(np.float32).reshape(-1, 2)
+        bounds[:] = np.stack([norms, errors], axis=1)
         into.norms[at], into.errors[at] = norms.max(), errors.max()
         into.bounds_at[at] = buffer.ctypes.data + num_bytes
         into.views_at[at] = buffer.ctypes.data  # last: other threads take it for a sign that the rest is there
-        return buffer
 
     def parts(self, blocks: Ints, num_threads: int) -> deque[Ints]:
         """The blocks in portions for threads to take: those with a copy a few at a time, the others one by one."""
@@ -198,7 +199,8 @@ class _Copies:
             return
         columns = [column[part].copy() for column in self.table[:-2]]
         table = Table._make([*columns, self.table.view_starts, self.table.pitch])
-        buffer = self.make(int(part[0]), table, 0)
+        buffer = _aligned(self.size_bytes(int(part[0])))
+        self.make(int(part[0]), buffer, table, 0)
         scan_blocks(np.zeros(1, dtype=np.int64), table, asked, found, scratch)
         del buffer  # the table points into it until here
 
@@ -228,7 +230,7 @@ class _CopyCache:
             if copies is None or copies.snapshot is not snapshot:
                 copies = _Copies(snapshot, copies)
                 self._latest = copies
-            chosen = deque[int]()
+            chosen = []
             missing = blocks[copies.table.views_at[blocks] == 0].tolist()
             used_bytes = sum(buffer.nbytes for buffer in copies.buffers if buffer is not None) if missing else 0
             for block in missing:
@@ -237,9 +239,12 @@ class _CopyCache:
                     break
                 chosen.append(block)
 
+            work = deque(zip(chosen, _buffers([copies.size_bytes(block) for block in chosen]), strict=True))
+
             def make() -> None:
-                for block in taken_from(chosen):
-                    copies.buffers[block] = copies.make(block, copies.table, block)
+                for block, buffer in taken_from(work):
+                    copies.make(block, buffer, copies.table, block)
+                    copies.buffers[block] = buffer
 
             run_in_threads(make, min(num_threads, len(chosen)))
         return copies
@@ -256,6 +261,16 @@ def _aligned(size_bytes: int) -> npt.NDArray[np.uint8]:
     buffer = np.empty(size_bytes + _ALIGNMENT, dtype=np.uint8)
     shift = -buffer.ctypes.data % _ALIGNMENT
     return buffer[shift : shift + size_bytes]
+
+
+def _buffers(sizes_bytes: list[int]) -> Iterator[npt.NDArray[np.uint8]]:
+    """Buffers of these sizes, parts of larger ones: from 4 MiB on NumPy asks for huge pages, which are read faster."""
+    for at in range(0, len(sizes_bytes), _BLOCKS_AT_ONCE):
+        sizes = sizes_bytes[at : at + _BLOCKS_AT_ONCE]
+        ends = np.cumsum(sizes).tolist()
+        whole = _aligned(ends[-1])
+        for size, end in zip(sizes, ends, strict=True):
+            yield whole[end - size : end]
 
 
 def _asked(snapshot: Snapshot, queries: Floats, wanted: tuple[int, Bools, Scoring]) -> Asked:

@@ -14,11 +14,10 @@ from mvindex.kernels.compiled import compiled, compiled_inline
 from mvindex.kernels.softmax import soft_16, soft_32, soft_64
 from mvindex.kernels.vnni import (
     VIEW_OFFSET,
-    best_1,
     best_16,
     best_32,
     best_64,
-    dots_2,
+    dot,
     float_at,
     products_6x64,
     products_12x32,
@@ -133,7 +132,30 @@ def scan_blocks(blocks: Any, table: Table, asked: Asked, found: Found, scratch: 
                     scratch.slopes[3, lane] = np.float32((norm + lost) / step * (1 + 1e-5))
             scratch.thresholds[count:] = np.float32(np.inf)
             scratch.least[count:] = _INT_MAX
-            _scan_block(block, begin, table, asked, found, scratch)
+            if lanes == 1:
+                _scan_block_for_one(block, begin, table, asked, found, scratch)
+            else:
+                _scan_block(block, begin, table, asked, found, scratch)
+
+
+@compiled
+def _scan_block_for_one(block: int, query: int, table: Table, asked: Asked, found: Found, scratch: Scratch) -> None:
+    """Nothing; one block against one query, by the best view, as fast as memory gives the views."""
+    view_starts, first, last, pitch = table.view_starts, table.first[block], table.last[block], table.pitch
+    hit_rows, hit_queries, best, least = scratch.hit_rows, scratch.hit_queries, scratch.best, scratch.least
+    views_at, query_at = table.views_at[block] - view_starts[first] * pitch, scratch.packed.ctypes.data
+    num_hits, chunks = 0, pitch // 64
+    for row in range(first, last):
+        largest = np.int32(-_INT_MAX)
+        for view in range(view_starts[row], view_starts[row + 1]):
+            largest = max(largest, dot(views_at + view * pitch, query_at, chunks))
+        if largest >= least[0]:
+            hit_rows[num_hits], hit_queries[num_hits], best[num_hits, 0] = row, 1, largest
+            num_hits += 1
+            if num_hits == HITS:
+                _take_hits(num_hits, block, query, table, asked, found, scratch)
+                num_hits = 0
+    _take_hits(num_hits, block, query, table, asked, found, scratch)
 
 
 @compiled
@@ -179,12 +201,9 @@ def _multiply(views_at: int, num_views: int, pitch: int, lanes: int, queries_at:
     elif lanes == 32:
         for row in range(0, num_views, 12):
             products_12x32(views_at + row * pitch, pitch, queries_at, pitch // 4, products_at + row * 128)
-    elif lanes == 16:
+    else:
         for row in range(0, num_views, 16):
             products_16x16(views_at + row * pitch, pitch, queries_at, pitch // 4, products_at + row * 64)
-    else:
-        for row in range(0, num_views, 2):
-            dots_2(views_at + row * pitch, pitch, queries_at, pitch // 64, products_at + row * 4)
 
 
 @compiled_inline
@@ -194,10 +213,8 @@ def _best(products_at: int, num_views: int, lanes: int, least_at: int, best_at: 
         reached = best_64(products_at, num_views, least_at, best_at)
     elif lanes == 32:
         reached = best_32(products_at, num_views, least_at, best_at)
-    elif lanes == 16:
-        reached = best_16(products_at, num_views, least_at, best_at)
     else:
-        reached = best_1(products_at, num_views, least_at, best_at)
+        reached = best_16(products_at, num_views, least_at, best_at)
     return reached
 
 

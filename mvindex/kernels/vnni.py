@@ -27,7 +27,7 @@ _MULTIPLY = ("llvm.x86.avx512.vpdpbusd.512", ir.FunctionType(_INTS, [_INTS, _BYT
 _ADD_LANES = ("llvm.vector.reduce.add.v16i32", ir.FunctionType(_I32, [_INTS]))
 _PREFETCH = ("llvm.prefetch.p0", ir.FunctionType(ir.VoidType(), [_I8.as_pointer(), _I32, _I32, _I32]))
 # Bytes ahead of the views being read: far enough to hide memory, measured on Zen 5 (bench/search.py, batch 1).
-_AHEAD_BYTES = 1536
+_AHEAD_BYTES = 4096
 _TILE_AHEAD_BYTES = 16384
 
 
@@ -68,35 +68,22 @@ def _product_tile(num_rows: int, num_vectors: int) -> Any:
     return tile
 
 
-def _dot_tile(num_rows: int) -> Any:
-    """An intrinsic: the products of num_rows views with one query, read as fast as memory gives them.
+@intrinsic
+def dot(context: Any, view: Any, query: Any, chunks: Any) -> tuple[Any, Callable[..., Any]]:
+    """The product of one view with one query, (64 chunks,) uint8 and int8 at 64-byte aligned addresses."""
 
-    tile(views, pitch, query, chunks, out): query (64 chunks,) int8, 64-byte aligned; out (num_rows,) int32.
-    """
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        view_at, query_at, chunks = arguments
+        loop = _Loop(builder, chunks, 1)
+        offset = builder.mul(loop.step, _I64(4 * LANES))
+        ahead = builder.add(offset, _I64(_AHEAD_BYTES))
+        _call(builder, _PREFETCH, _pointer(builder, view_at, ahead, _I8), _I32(0), _I32(3), _I32(1))
+        four, asked = (_load(builder, at, offset, _BYTES) for at in (view_at, query_at))
+        total = _call(builder, _MULTIPLY, loop.sums[0], four, asked)
+        loop.close([total])
+        return _call(builder, _ADD_LANES, total)
 
-    @intrinsic
-    def tile(context: Any, views: Any, pitch: Any, query: Any, chunks: Any, out: Any) -> tuple[Any, Callable[..., Any]]:
-        def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-            views_at, pitch, query_at, chunks, out_at = arguments
-            loop = _Loop(builder, chunks, num_rows)
-            offset = builder.mul(loop.step, _I64(64))
-            asked = _load(builder, query_at, offset, _BYTES)
-            sums = []
-            for row in range(num_rows):
-                at = builder.add(offset, builder.mul(pitch, _I64(row)))
-                ahead = _pointer(builder, views_at, builder.add(at, _I64(_AHEAD_BYTES)), _I8)
-                _call(builder, _PREFETCH, ahead, _I32(0), _I32(3), _I32(1))
-                sums.append(
-                    _call(builder, _MULTIPLY, loop.sums[row], _load(builder, views_at, at, _BYTES, align=1), asked)
-                )
-            loop.close(sums)
-            for row, total in enumerate(sums):
-                builder.store(_call(builder, _ADD_LANES, total), _pointer(builder, out_at, _I64(4 * row), _I32))
-            return context.get_dummy_value()
-
-        return types.void(*[types.int64] * 5), generate
-
-    return tile
+    return types.int32(*[types.int64] * 3), generate
 
 
 def _best_tile(num_vectors: int) -> Any:
@@ -132,23 +119,6 @@ def _best_tile(num_vectors: int) -> Any:
 
 
 @intrinsic
-def best_1(context: Any, products: Any, rows: Any, thresholds: Any, out: Any) -> tuple[Any, Callable[..., Any]]:
-    """The same for one query, as _best_tile's: products (num_rows,) int32, thresholds and out one int32."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        products_at, num_rows, thresholds_at, out_at = arguments
-        loop = _Loop(builder, num_rows, 1, first=-(2**31), carried=_I32)
-        value = _load(builder, products_at, builder.mul(loop.step, _I64(4)), _I32, align=4)
-        loop.close([builder.select(builder.icmp_signed(">", value, loop.sums[0]), value, loop.sums[0])])
-        largest = loop.closed[0]
-        builder.store(largest, _pointer(builder, out_at, _I64(0), _I32))
-        reaches = builder.icmp_signed(">=", largest, _load(builder, thresholds_at, _I64(0), _I32, align=4))
-        return builder.zext(reaches, _I64)
-
-    return types.uint64(*[types.int64] * 4), generate
-
-
-@intrinsic
 def trailing_zeros(context: Any, bits: Any) -> tuple[Any, Callable[..., Any]]:
     """The number of zero bits below the lowest one bit of a uint64 other than 0."""
 
@@ -171,22 +141,20 @@ def float_at(context: Any, address: Any) -> tuple[Any, Callable[..., Any]]:
 class _Loop:
     """A loop from 0 to count (at least 1) over vectors of sixteen int32 that are carried from step to step."""
 
-    def __init__(self, builder: Any, count: Any, num_carried: int, first: int = 0, carried: Any = _INTS) -> None:
+    def __init__(self, builder: Any, count: Any, num_carried: int, first: int = 0) -> None:
         self._builder, self._count = builder, count
-        self.closed: list[Any] = []
         before = builder.block
         self._body, self._done = builder.append_basic_block("loop"), builder.append_basic_block("done")
         builder.branch(self._body)
         builder.position_at_end(self._body)
         self.step = builder.phi(_I64)
         self.step.add_incoming(_I64(0), before)
-        self.sums = [builder.phi(carried) for _ in range(num_carried)]
+        self.sums = [builder.phi(_INTS) for _ in range(num_carried)]
         for phi in self.sums:
-            phi.add_incoming(carried(first if carried is _I32 else [first] * LANES), before)
+            phi.add_incoming(_INTS([first] * LANES), before)
 
     def close(self, carried: list[Any]) -> None:
         """Nothing; the builder stands behind the loop."""
-        self.closed = carried
         following = self._builder.add(self.step, _I64(1))
         self.step.add_incoming(following, self._body)
         for phi, value in zip(self.sums, carried, strict=True):
@@ -218,7 +186,6 @@ def _call(builder: Any, declared: tuple[str, Any], *arguments: Any) -> Any:
 products_6x64 = _product_tile(6, 4)
 products_12x32 = _product_tile(12, 2)
 products_16x16 = _product_tile(16, 1)
-dots_2 = _dot_tile(2)
 best_64 = _best_tile(4)
 best_32 = _best_tile(2)
 best_16 = _best_tile(1)
