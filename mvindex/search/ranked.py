@@ -18,9 +18,12 @@ from mvindex.store.snapshot import Snapshot
 # An approximate engine is asked for this many rows per document wanted: views of one document crowd.
 _OVER_FETCH = 4
 _GROWTH = 4
-# A ranking of more than one view in so many costs more than a scan, but where there are few.
-_RANKED_SHARE = 8
-_FEW_VIEWS = 1 << 16
+# A ranking of more than one view in so many costs more than a scan, but where there are few; in a graph each view that
+# is ranked costs some microseconds, in a scan some nanoseconds.
+_RANKED_SHARE, _FEW_VIEWS = 8, 1 << 16
+_RANKED_SHARE_OF_GRAPH, _FEW_VIEWS_OF_GRAPH = 64, 1 << 12
+# View hits of a batch in memory at once.
+_HITS_AT_ONCE = 1 << 23
 # After the wanted documents of the best views, twice as many each time are scored: an aggregate may lie far below.
 _DOUBLING, _ALL = 2, 1 << 40
 
@@ -56,7 +59,10 @@ class RankedSearch:
         self._allowed_views: Bools | None = None
         self._num_views = snapshot.views.view_start(self._ranking.num_rows)
         if not inside.all():
-            self._allowed_views = np.repeat(inside, snapshot.views.counts(0, len(inside)))
+            is_living = request.allowed is snapshot.alive  # the same for every search until the next write
+            self._allowed_views = (
+                snapshot.living_views(len(inside)) if is_living else snapshot.views_of(inside, len(inside))
+            )
             self._num_views = int(np.count_nonzero(self._allowed_views))
         self._num_documents = int(np.count_nonzero(inside))
 
@@ -96,16 +102,16 @@ class RankedSearch:
         errors = self._ranking.error(queries)
         seen: list[Ints] = [np.empty(0, dtype=np.int64)] * len(queries)
         limit = self._first_limit()
-        while is_open.any():
-            asked = np.flatnonzero(is_open)
-            hits = self._hits(queries[asked], limit)
-            rounds[asked] += 1
-            self._score(best, asked, hits, seen, errors)
-            is_full = best.counts()[asked] >= self._request.top_k
-            is_settled = self._is_settled(best, asked, hits, errors)
-            is_proven[asked] = self._is_exact & is_settled
-            is_last = limit >= self._last_limit()
-            is_open[asked] = ~(is_full & (is_settled | self._takes_what_it_gets(is_last)))
+        while is_open.any() and limit <= self._last_limit():
+            is_last = limit == self._last_limit()
+            for asked in _tiles(np.flatnonzero(is_open), max(1, _HITS_AT_ONCE // limit)):
+                hits = self._hits(queries[asked], limit)
+                rounds[asked] += 1
+                self._score(best, asked, hits, seen, errors)
+                is_full = best.counts()[asked] >= self._request.top_k
+                is_settled = self._is_settled(best, asked, hits, errors)
+                is_proven[asked] = self._is_exact & is_settled
+                is_open[asked] = ~(is_full & (is_settled | self._takes_what_it_gets(is_last)))
             if is_last:
                 break
             limit = min(limit * _GROWTH, self._last_limit())
@@ -161,14 +167,18 @@ class RankedSearch:
         if self._request.depth is not None:
             return min(max(self._request.depth, wanted), self._last_limit())
         if not self._is_exact:
-            return min(wanted * _OVER_FETCH, self._last_limit())
+            return min(wanted * _OVER_FETCH, self._num_views)
         mean_views = -(-self._num_views // max(self._num_documents, 1))
         enough = (wanted - 1) * self._snapshot.views.max_views + 2
-        return min(enough, wanted * _OVER_FETCH * mean_views + 64, self._last_limit())
+        return min(enough, wanted * _OVER_FETCH * mean_views + 64, self._num_views)
 
     def _last_limit(self) -> int:
-        """As deep as a ranking goes: all views where these are few, else as many as a scan's cost allows."""
-        deepest = (
-            self._num_views if self._num_views <= _FEW_VIEWS else max(self._num_views // _RANKED_SHARE, _FEW_VIEWS)
-        )
-        return min(deepest, self._ranking.capabilities.max_limit or deepest)
+        """As deep as a ranking goes: no further than a scan's cost allows, but for a fixed depth."""
+        few, share = (_FEW_VIEWS, _RANKED_SHARE) if self._is_exact else (_FEW_VIEWS_OF_GRAPH, _RANKED_SHARE_OF_GRAPH)
+        deepest = self._num_views if self._request.depth is not None else max(self._num_views // share, few)
+        return min(deepest, self._num_views, self._ranking.capabilities.max_limit or deepest)
+
+
+def _tiles(queries: Ints, size: int) -> Iterator[Ints]:
+    for begin in range(0, len(queries), size):
+        yield queries[begin : begin + size]

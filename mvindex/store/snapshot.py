@@ -56,6 +56,7 @@ class Snapshot:
         dead = connection.execute("SELECT doc_row FROM documents INDEXED BY documents_dead WHERE NOT alive").fetchall()
         self.alive[np.array(dead, dtype=np.int64).reshape(-1)] = False
         self.alive.flags.writeable = False
+        self._living_views: tuple[int, Bools] | None = None
 
     @property
     def num_rows(self) -> int:
@@ -71,6 +72,16 @@ class Snapshot:
     def num_living_views(self) -> int:
         """Views of living documents."""
         return int(self.views.counts(0, self.num_rows)[self.alive].sum())
+
+    def views_of(self, documents: Bools, num_rows: int) -> Bools:
+        """Which views belong to the documents (num_rows,) bool; (views of the first num_rows rows,)."""
+        return np.repeat(documents[:num_rows], self.views.counts(0, num_rows))
+
+    def living_views(self, num_rows: int) -> Bools:
+        """The views of living documents, as views_of() gives them, kept for the next search."""
+        if self._living_views is None or self._living_views[0] != num_rows:
+            self._living_views = (num_rows, self.views_of(self.alive, num_rows))
+        return self._living_views[1]
 
     @property
     def generation(self) -> int:
