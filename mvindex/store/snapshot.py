@@ -163,12 +163,12 @@ def segment_names(settings: Mapping[str, Any]) -> tuple[str, str]:
 
 def row_checksum(*parts: str | bytes) -> int:
     """The xxh3-64 of the parts of a catalog row, as the signed integer that SQLite holds."""
-    digest = xxhash.xxh3_64()
+    pieces = []
     for part in parts:
         data = part.encode() if isinstance(part, str) else part
-        digest.update(len(data).to_bytes(8, "little"))
-        digest.update(data)
-    return int.from_bytes(digest.digest(), "big", signed=True)
+        pieces += (len(data).to_bytes(8, "little"), data)
+    digest = xxhash.xxh3_64_intdigest(b"".join(pieces))
+    return digest - (1 << 64) if digest >> 63 else digest
 
 
 def pack_spans(spans: Ints) -> bytes | None:
@@ -183,4 +183,4 @@ def _stored_document(row: tuple[Any, ...]) -> StoredDocument:
     if row_checksum(doc_id, metadata) != metadata_checksum:
         raise DamagedIndex(f"the metadata of document {doc_id!r} (row {doc_row}) does not match its checksum")
     pairs = np.frombuffer(spans or b"", dtype="<i4").astype(np.int64).reshape(-1, 2)
-    return StoredDocument(doc_id, title, text, json.loads(metadata), pairs)
+    return StoredDocument(doc_id, title, text, json.loads(metadata) if metadata != "{}" else {}, pairs)
