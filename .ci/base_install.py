@@ -8,7 +8,7 @@ from pathlib import Path
 import mvindex
 from mvindex.errors import ExtraMissing
 
-for heavy in ("torch", "faiss", "transformers"):
+for heavy in ("torch", "faiss", "transformers", "numba"):
     try:
         __import__(heavy)
     except ModuleNotFoundError:

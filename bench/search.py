@@ -1,126 +1,259 @@
-"""Exact search of documents by best view: the torch scan against Faiss IndexFlatIP with one-pass exact over-fetch.
+"""Exact search of documents by best view: mvindex' scan against Faiss IndexFlatIP with one-pass exact over-fetch.
 
-    python bench/search.py --documents 50000 --views 8 --dim 384 --top-k 100
+    python bench/search.py --documents 200000 --views 8 --dim 384 --top-k 100 [--threads 2] [--plot FILE] [--json]
 
-One thread, one run, alternated. Times are CPU seconds of this process (one thread), because wall time on a shared
-machine is not repeatable; the median of --repeats is reported, and the ratio to each Faiss variant beside it.
+All sides run in one process and are alternated run by run; the median of --repeats runs is reported, and ratios of
+medians with the quartiles of the run-by-run ratios. With one thread, times are CPU time of the process, and ratios
+of wall time stand beside them; with more, wall time. A run of a batch below 16 asks 16 queries in such batches.
+  mvindex   all that the public search does for its answer but fetching texts: scan, proof, rescoring, order
   stock     IndexFlatIP as it comes, fetching (k - 1) m + 1 rows and keeping each document's best
   repaired  the same with faiss.cvar.distance_compute_blas_threshold = 1
-Everything that mvindex does for its answer is timed: scan, proof, rescoring from the fp16 store, order. `same` is the
-share of queries for which Faiss' document list equals ours (near ties differ by its float32 sums).
-Vectors are seeded: article centres, passages about them, views about those; queries lie near a view of a passage.
+  gemm      the limit: bare torch._int_mm over an int8 copy of the same views, 8,192 at a time, by tiles of up to 64
+            queries, into one output, in the faster of the two operand orders: no max, no top-k, no proof
+  read      batch 1 only: the same int8 copy read by the faster of NumPy's sum and a compiled xor over int64
+Where the CPU has AVX-512 the process starts with OPENBLAS_CORETYPE=SkylakeX, as Faiss' and NumPy's OpenBLAS choose a
+narrower kernel by themselves. A second process without it shows what that gives Faiss: `unset`, the time of the
+faster of stock and repaired there, over the same here.
+Documents must be Faiss' own but for near ties (float32 sums), and every answer certified; else the run fails.
 """
 
 import argparse
 import json
 import os
-import tempfile
+import subprocess
+import sys
 import time
 from pathlib import Path
 
-for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
-    os.environ.setdefault(name, "1")
+import faiss
+import numba
+import numpy as np
+import torch
+from vectors import cached_index
 
-import faiss  # noqa: E402 - the thread counts must be set first
-import numpy as np  # noqa: E402
-import torch  # noqa: E402
-
-import mvindex  # noqa: E402
-from mvindex.engines.exact_torch import TorchScan  # noqa: E402
-from mvindex.search import Engines, search_documents  # noqa: E402
-from mvindex.store.embedded import EmbeddedStore  # noqa: E402
+from mvindex.engines import open_scan
+from mvindex.kernels.threads import run_in_threads
+from mvindex.search import Engines, Request, search_documents
+from mvindex.store.embedded import EmbeddedStore
+from mvindex.store.views import decode
 
 STOCK_THRESHOLD = faiss.cvar.distance_compute_blas_threshold
+RUN_QUERIES = 16
+TILE, BLOCK_VIEWS = 64, 8192
+CLOCKS = ("cpu", "wall")
 
 
-def make_vectors(documents, views, dim, queries, seed=0):
-    rng = np.random.default_rng(seed)
-    articles = rng.standard_normal((max(documents // 40, 1), dim), dtype=np.float32)
-    passages = articles[rng.integers(0, len(articles), documents)]
-    passages += 0.8 * rng.standard_normal((documents, dim), dtype=np.float32)
-    rows = np.repeat(passages, views, axis=0) + 0.9 * rng.standard_normal((documents * views, dim), dtype=np.float32)
-    rows /= np.linalg.norm(rows, axis=1, keepdims=True)
-    near = rows[rng.integers(0, len(rows), queries)]
-    asked = near + 0.05 * rng.standard_normal((queries, dim), dtype=np.float32)
-    return rows.reshape(documents, views, dim), asked / np.linalg.norm(asked, axis=1, keepdims=True)
+class Sides:
+    """What is compared, over one index; each call takes a list of query batches."""
+
+    def __init__(self, options):
+        path, self.queries = cached_index(options.documents, options.views, options.dim)
+        self.top_k, self.views, self.threads = options.top_k, options.views, options.threads
+        self.store = EmbeddedStore(path)
+        self.snapshot = self.store.snapshot
+        self.engines = Engines(scan=open_scan())
+        self.flat = faiss.IndexFlatIP(options.dim)
+        self.copy = np.empty((self.snapshot.views.num_views, options.dim), dtype=np.int8)
+        for begin in range(0, len(self.copy), BLOCK_VIEWS):
+            rows = decode(self.snapshot.views.read_views(begin, min(begin + BLOCK_VIEWS, len(self.copy))))
+            self.flat.add(rows)
+            self.copy[begin : begin + len(rows)] = np.rint(rows * (127 / np.abs(rows).max()))
+        self.blocks = torch.from_numpy(self.copy).split(BLOCK_VIEWS)
+        self.output = torch.empty(TILE * BLOCK_VIEWS, dtype=torch.int32)
+        self.words = np.array_split(self.copy.reshape(-1).view(np.int64), self.threads)
+
+    def mvindex(self, batches):
+        request = Request(top_k=self.top_k, allowed=self.snapshot.alive)
+        return [one for batch in batches for one in search_documents(self.snapshot, self.engines, batch, request)]
+
+    def faiss(self, batches, threshold):
+        """The top_k documents of each query, (q, top_k), and their scores by one exact over-fetch."""
+        faiss.cvar.distance_compute_blas_threshold = threshold
+        found = []
+        for batch in batches:
+            scores, rows = self.flat.search(batch, (self.top_k - 1) * self.views + 1)
+            for its_scores, its_rows in zip(scores, rows // self.views, strict=True):
+                first = np.sort(np.unique(its_rows, return_index=True)[1])[: self.top_k]
+                found.append((its_rows[first], its_scores[first]))
+        return found
+
+    def gemm(self, batches, views_first):
+        """Nothing; integer products of all views and queries; batches: int8 (q, d), or (d, q) if views come first."""
+        for batch in batches:
+            tiles = batch.split(TILE, dim=1 if views_first else 0)
+            for block in self.blocks:
+                for tile in tiles:
+                    factors = (block, tile) if views_first else (tile, block.T)
+                    shape = (factors[0].shape[0], factors[1].shape[1])
+                    torch._int_mm(*factors, out=self.output[: shape[0] * shape[1]].view(shape))
+
+    def read(self, batches, call):
+        for _ in batches:
+            parts = iter(self.words)
+            run_in_threads(lambda parts=parts: call(next(parts)), self.threads)
+
+    def calls(self, batch, is_check):
+        queries = self.queries[: max(batch, RUN_QUERIES)]
+        batches = [queries[at : at + batch] for at in range(0, len(queries), batch)]
+        in_faiss = {
+            "stock": lambda: self.faiss(batches, STOCK_THRESHOLD),
+            "repaired": lambda: self.faiss(batches, 1),
+        }
+        if is_check:  # what multiplies by BLAS; a single query is faster without
+            return in_faiss if batch == 1 else {"repaired": in_faiss["repaired"]}
+        narrow = [torch.from_numpy(np.rint(one * (127 / np.abs(one).max())).astype(np.int8)) for one in batches]
+        # A fresh layout: of (q, 1) `.T.contiguous()` is the same memory with strides (1, 1).
+        columns = [torch.empty(one.shape[::-1], dtype=torch.int8).copy_(one.T) for one in narrow]
+        calls = {
+            "mvindex": lambda: self.mvindex(batches),
+            **in_faiss,
+            "gemm_vq": lambda: self.gemm(columns, views_first=True),
+            "gemm_qv": lambda: self.gemm(narrow, views_first=False),
+        }
+        reads = {"read_sum": lambda: self.read(batches, np.sum), "read_xor": lambda: self.read(batches, xor)}
+        return calls | reads if batch == 1 else calls
 
 
-def faiss_documents(index, queries, top_k, views):
-    """The top_k documents of each query by one exact over-fetch, (q, top_k)."""
-    _, rows = index.search(queries, (top_k - 1) * views + 1)
-    found = np.empty((len(queries), top_k), dtype=np.int64)
-    for query, its_rows in enumerate(rows // views):
-        _, first = np.unique(its_rows, return_index=True)
-        found[query] = its_rows[np.sort(first)[:top_k]]
-    return found
+@numba.njit(nogil=True)
+def xor(words):
+    total = np.int64(0)
+    for at in range(words.size):  # by position: `for word in words` is not vectorised
+        total ^= words[at]
+    return total
 
 
-def cpu_seconds(call):
-    begin = time.process_time()
+def timed(call):
+    begin = time.process_time(), time.perf_counter()
     value = call()
-    return time.process_time() - begin, value
+    return (time.process_time() - begin[0], time.perf_counter() - begin[1]), value
+
+
+def share_of_same(rankings, found, top_k, tolerance):
+    """The share of queries with Faiss' very list; the others differ by near ties only."""
+    for ranking, (rows, scores) in zip(rankings, found, strict=True):
+        assert ranking.exact and len(ranking.rows) == len(rows) == top_k
+        assert np.abs(ranking.scores - scores).max() <= tolerance
+        assert (ranking.scores[~np.isin(ranking.rows, rows)] <= scores[-1] + tolerance).all()
+    return np.mean([np.array_equal(one.rows, rows) for one, (rows, _) in zip(rankings, found, strict=True)])
+
+
+def measure(options):
+    """Nothing; one JSON line a batch: the times of each side, (repeats, clocks) in seconds a query."""
+    torch.set_num_threads(options.threads)
+    faiss.omp_set_num_threads(options.threads)
+    sides = Sides(options)
+    for batch in map(int, options.batches.split(",")):
+        calls = sides.calls(batch, options.measure == "check")
+        times, found = {name: [] for name in calls}, {}
+        for repeat in range(options.repeats + 1):
+            # Forth and back, so that no side always follows the same one; the first round only warms up.
+            for name in list(calls)[:: 1 if repeat % 2 else -1]:
+                seconds, found[name] = timed(calls[name])
+                if repeat:
+                    times[name].append([value / max(batch, RUN_QUERIES) for value in seconds])
+        row = {"batch": batch, "scan": type(sides.engines.scan).__name__, "times": times}
+        if "mvindex" in found:
+            tolerance = options.dim * 2.0**-23
+            pairs = [(name, found[name]) for name in ("stock", "repaired")]
+            row["same"] = {name: share_of_same(found["mvindex"], one, options.top_k, tolerance) for name, one in pairs}
+            row["copy_bytes"] = sides.copy.nbytes
+        print(json.dumps(row), flush=True)
+
+
+def summary(row, checked, clock):
+    """Medians, ratios and shares of one batch by one clock."""
+    times = {name: np.array(values)[:, CLOCKS.index(clock)] for name, values in row["times"].items()}
+    medians = {name: float(np.median(values)) for name, values in times.items()}
+    ours, medians["gemm"] = medians["mvindex"], min(medians["gemm_vq"], medians["gemm_qv"])
+    result = {"batch": row["batch"], "clock": clock, "ms": {name: value * 1e3 for name, value in medians.items()}}
+    for name in ("stock", "repaired"):
+        result[f"{name}_ratio"] = medians[name] / ours
+        result[f"{name}_quartiles"] = np.quantile(times[name] / times["mvindex"], [0.25, 0.75]).tolist()
+    result["of_gemm"] = medians["gemm"] / ours
+    if "read_sum" in medians:
+        result["read_bytes_per_s"] = row["copy_bytes"] / min(medians["read_sum"], medians["read_xor"])
+        result["of_read"] = row["copy_bytes"] / ours / result["read_bytes_per_s"]
+    if checked is not None:
+        unset = [np.median(np.array(values)[:, CLOCKS.index(clock)]) for values in checked["times"].values()]
+        result["unset"] = float(min(unset)) / min(medians["stock"], medians["repaired"])
+    return result | {"same": row["same"]}
+
+
+def run_process(options, role, core_type, repeats):
+    """The JSON lines of this script in a process of its own, where OpenBLAS reads its core type as it is loaded."""
+    names = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+    environment = {**os.environ, **dict.fromkeys(names, str(options.threads))}
+    environment.pop("OPENBLAS_CORETYPE", None)  # set to nothing, it would choose the oldest kernels there are
+    environment |= {"OPENBLAS_CORETYPE": core_type} if core_type else {}
+    given = [f"--{name}={getattr(options, name)}" for name in ("documents", "views", "dim", "batches", "threads")]
+    command = [sys.executable, __file__, *given, f"--top-k={options.top_k}", f"--repeats={repeats}"]
+    done = subprocess.run([*command, f"--measure={role}"], env=environment, check=True, stdout=subprocess.PIPE)
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def plot(rows, file):
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    _, axes = plt.subplots(figsize=(8, 4.5))
+    kinds = {"stock": "s-", "repaired": "D-", "mvindex": "o-", "gemm": "--"}
+    labels = ("Faiss IndexFlatIP, stock", "Faiss IndexFlatIP, repaired", "mvindex", "limit: bare int8 product")
+    for (name, kind), label, colour in zip(kinds.items(), labels, ("0.6", "C0", "C3", "0.3"), strict=True):
+        ms = [row["ms"][name] for row in rows]
+        axes.plot(range(len(rows)), ms, kind, color=colour, label=label)
+        for at, value in enumerate(ms if name != "gemm" else []):
+            below = (0, -15 if name == "mvindex" else 7)
+            axes.annotate(f"{value:.2f}", (at, value), below, textcoords="offset points", ha="center", color=colour)
+    axes.set(yscale="log", ylabel=f"{rows[0]['clock']} ms a query", xlabel="queries in a batch")
+    axes.yaxis.set_major_formatter("{x:g}")
+    axes.yaxis.set_minor_formatter("")
+    axes.set_xticks(range(len(rows)), [row["batch"] for row in rows])
+    axes.grid(axis="y", alpha=0.3)
+    axes.margins(y=0.15)
+    axes.legend(frameon=False, ncols=2, loc="lower center", bbox_to_anchor=(0.5, 1))
+    plt.tight_layout()
+    plt.savefig(file, dpi=150)
 
 
 def main():
     parser = argparse.ArgumentParser()
-    parser.add_argument("--documents", type=int, default=50_000)
-    parser.add_argument("--views", type=int, default=8)
-    parser.add_argument("--dim", type=int, default=384)
-    parser.add_argument("--top-k", type=int, default=100)
+    for name, value in {"documents": 50_000, "views": 8, "dim": 384, "top-k": 100, "repeats": 7, "threads": 1}.items():
+        parser.add_argument(f"--{name}", type=int, default=value)
     parser.add_argument("--batches", default="1,16,64,256")
-    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--measure", choices=["all", "check"], help=argparse.SUPPRESS)
+    parser.add_argument("--plot", type=Path)
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
-    torch.set_num_threads(1)
-    faiss.omp_set_num_threads(1)
-    with tempfile.TemporaryDirectory() as folder:
-        run(options, Path(folder) / "bench.mvx")
-
-
-def run(options, path):
-    documents, views, top_k = options.documents, options.views, options.top_k
-    rows, queries = make_vectors(documents, views, options.dim, 256)
-    with mvindex.create(path, dim=options.dim) as index:
-        index.add_views((mvindex.Document(str(n), "x") for n in range(documents)), rows)
-    flat = faiss.IndexFlatIP(options.dim)
-    flat.add(rows.reshape(-1, options.dim).astype(np.float16).astype(np.float32))
-    store = EmbeddedStore(path)
-    snapshot, engines = store.snapshot, Engines(scan=TorchScan())
-    print(f"# {documents:,} documents x {views} views x {options.dim} dims, top_k {top_k}, one thread, CPU ms a query")
-    print(f"{'batch':>5} {'mvindex':>9} {'stock':>9} {'repaired':>9} {'vs stock':>9} {'vs repaired':>11} {'same':>6}")
-    for batch in map(int, options.batches.split(",")):
-        asked = queries[:batch]
-        calls = {
-            "mvindex": lambda asked=asked: search_documents(snapshot, engines, asked, top_k, snapshot.alive),
-            "stock": lambda asked=asked: faiss_documents(flat, asked, top_k, views),
-            "repaired": lambda asked=asked: faiss_documents(flat, asked, top_k, views),
-        }
-        times = {name: [] for name in calls}
-        found = {}
-        for repeat in range(options.repeats + 1):
-            for name, call in calls.items():
-                faiss.cvar.distance_compute_blas_threshold = 1 if name == "repaired" and batch > 1 else STOCK_THRESHOLD
-                seconds, found[name] = cpu_seconds(call)
-                if repeat:
-                    times[name].append(seconds / batch * 1e3)
-        ms = {name: float(np.median(values)) for name, values in times.items()}
-        ours = [ranking.rows for ranking in found["mvindex"]]
-        same = np.mean([np.array_equal(a, b) for a, b in zip(ours, found["stock"], strict=True)])
-        assert all(ranking.exact and len(ranking.rows) == top_k for ranking in found["mvindex"])
-        row = {
-            "batch": batch,
-            **ms,
-            "vs_stock": ms["stock"] / ms["mvindex"],
-            "vs_repaired": ms["repaired"] / ms["mvindex"],
-        }
-        if options.json:
-            print(json.dumps({**row, "same": same}))
-        else:
-            print(
-                f"{batch:5d} {ms['mvindex']:9.3f} {ms['stock']:9.3f} {ms['repaired']:9.3f} "
-                f"{row['vs_stock']:8.2f}x {row['vs_repaired']:10.2f}x {same:6.3f}"
-            )
-    store.close()
+    if options.measure:
+        measure(options)
+        return
+    cached_index(options.documents, options.views, options.dim)
+    info = Path("/proc/cpuinfo")
+    core_type = "SkylakeX" if info.exists() and "avx512f" in info.read_text() else None
+    measured = run_process(options, "all", core_type, options.repeats)
+    checked = run_process(options, "check", None, 3) if core_type else [None] * len(measured)
+    clocks = CLOCKS if options.threads == 1 else ("wall",)
+    rows = [summary(*pair, clock) for clock in clocks for pair in zip(measured, checked, strict=True)]
+    if options.plot:
+        plot([row for row in rows if row["clock"] == clocks[0]], options.plot)
+    if options.json:
+        print("\n".join(json.dumps(row) for row in rows))
+        return
+    size = f"{options.documents:,} documents x {options.views} views x {options.dim}, k = {options.top_k}"
+    print(f"# {size}, {options.threads} threads, {measured[0]['scan']}, core type {core_type or 'chosen by OpenBLAS'}")
+    print("# ms a query; Faiss' time / mvindex' time [quartiles]; shares of the limits; lists that are Faiss' very own")
+    for row in rows:
+        ms = "  ".join(f"{name} {row['ms'][name]:.2f}" for name in ("mvindex", "stock", "repaired"))
+        ratios = "  ".join(
+            f"{name} {row[f'{name}_ratio']:.2f} [{row[f'{name}_quartiles'][0]:.2f} {row[f'{name}_quartiles'][1]:.2f}]"
+            for name in ("stock", "repaired")
+        )
+        limits = "  ".join(f"of {name} {row[f'of_{name}']:.2f}" for name in ("gemm", "read") if f"of_{name}" in row)
+        unset = f"  unset {row['unset']:.2f}" if "unset" in row else ""
+        same = min(row["same"].values())
+        print(f"{row['batch']:4d} {row['clock']:4s} {ms} | {ratios} | {limits} | same {same:.3f}{unset}")
 
 
 if __name__ == "__main__":

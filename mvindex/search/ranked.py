@@ -76,12 +76,15 @@ class RankedSearch:
         if len(left):
             rescued = scanned(self._snapshot, self._engines.scan, queries[left], replace(self._request, depth=None))
         found = rankings_of(best, range(len(queries)), self._request.top_k, exact=True, rounds=0)
-        return [
-            next(rescued)._replace(rounds=int(rounds[query]) + 1)
-            if is_open[query]
-            else ranking._replace(rounds=int(rounds[query]), exact=bool(is_proven[query]))
-            for query, ranking in enumerate(found)
-        ]
+        rankings = []
+        for query, ranking in enumerate(found):
+            if is_open[query]:
+                scan = next(rescued)
+                num_scored = ranking.num_scored + scan.num_scored
+                rankings.append(scan._replace(rounds=int(rounds[query]) + 1, num_scored=num_scored))
+            else:
+                rankings.append(ranking._replace(rounds=int(rounds[query]), exact=bool(is_proven[query])))
+        return rankings
 
     def _add_tail(self, best: Best, queries: Floats) -> None:
         """Nothing; best gets the documents added since the engine was built, as far as they may matter."""
@@ -170,7 +173,10 @@ class RankedSearch:
             return min(wanted * _OVER_FETCH, self._num_views)
         mean_views = -(-self._num_views // max(self._num_documents, 1))
         enough = (wanted - 1) * self._snapshot.views.max_views + 2
-        return min(enough, wanted * _OVER_FETCH * mean_views + 64, self._num_views)
+        limit = min(enough, wanted * _OVER_FETCH * mean_views + 64)
+        if self._request.scoring.aggregate is not Aggregate.MAX:
+            limit *= _GROWTH  # an aggregate lies below its best view, and a round is another pass over all views
+        return min(limit, self._num_views)
 
     def _last_limit(self) -> int:
         """As deep as a ranking goes: no further than a scan's cost allows, but for a fixed depth."""
