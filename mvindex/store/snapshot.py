@@ -163,7 +163,7 @@ def segment_names(settings: Mapping[str, Any]) -> tuple[str, str]:
 
 def row_checksum(*parts: str | bytes) -> int:
     """The xxh3-64 of the parts of a catalog row, as the signed integer that SQLite holds."""
-    pieces = []
+    pieces: list[bytes] = []
     for part in parts:
         data = part.encode() if isinstance(part, str) else part
         pieces += (len(data).to_bytes(8, "little"), data)
