@@ -47,7 +47,7 @@ from mvindex.store.snapshot import Snapshot
 # From this many dims on, views are padded to whole vectors, which a single query is multiplied by.
 _DIMS_OF_VECTORS = 192
 # Documents that one query may keep before it is asked again in a wider type: so many, and so many per document wanted.
-_ROOM = 8192
+_ROOM = 24_576
 _ROOM_PER_DOCUMENT = 16
 # Entries of all queries together: bounds what one pass may hold to 24 bytes x 2^23.
 _MAX_ENTRIES = 1 << 23
