@@ -171,7 +171,7 @@ def query(  # noqa: PLR0913 - each option is a flag of the command
     condition = _parse_filter(filter_json)
     with _open(index, device) as target, open_run(trec, force=force) if trec else nullcontext() as run:
         how = _scoring_of(target, scoring, temperature)
-        asked = how if candidates is None else how | {"candidates": candidates}
+        asked = _scoring_of(target, scoring, temperature, candidates)
         for batch in _batches(read, _QUESTION_BATCH):
             # Encoded once: the search and every explanation then speak of the same vector.
             vectors = target.encode_queries([question.text for question in batch])
@@ -222,8 +222,7 @@ def evaluate(  # noqa: PLR0913 - each option is a flag of the command
     condition, cutoffs, shape = _parse_filter(filter_json), _parse_cutoffs(at), _question_format(format)
     judged = read_qrels(qrels) if qrels else None
     with _open(index, device) as target, open_run(trec, force=force) if trec else nullcontext() as run:
-        asked = _scoring_of(target, scoring, temperature)
-        asked |= {} if candidates is None else {"candidates": candidates}
+        asked = _scoring_of(target, scoring, temperature, candidates)
         evaluation = Evaluation(cutoffs, judged, regex, target)
         with display.question_progress(None) as progress:
             for batch in _batches(read_questions(questions, shape), _QUESTION_BATCH):
@@ -473,24 +472,27 @@ def _parse_choice(option: str, value: str, choices: type[Choice]) -> Choice:
 
 
 def _check_scoring(scoring: str, temperature: float | None, candidates: int | None, exact: bool) -> None:
-    """Nothing; the options go together. Whether the numbers are in range is the search's to say."""
-    from mvindex.aggregate import Aggregate
+    """Nothing; the options go together, and a temperature is refused before an encoder is loaded."""
+    from mvindex.aggregate import Aggregate, Scoring
 
-    is_drpq = _parse_choice("--scoring", scoring, Aggregate) is Aggregate.DRPQ
+    aggregate = _parse_choice("--scoring", scoring, Aggregate)
     for option, value in (("--temperature", temperature), ("--candidates", candidates)):
-        if value is not None and not is_drpq:
+        if value is not None and aggregate is Aggregate.MAX:
             raise typer.BadParameter(f"{option} {value}: belongs to --scoring drpq; the scoring here is {scoring}")
     if candidates is not None and exact:
         raise typer.BadParameter(
             f"--candidates {candidates} limits the search, --exact demands a certified one; give one of them"
         )
+    if temperature is not None:
+        Scoring(aggregate, temperature)
 
 
-def _scoring_of(index: Index, scoring: str, temperature: float | None) -> dict[str, Any]:
-    """The scoring and, for drpq, its temperature, as search() and explain() take them and as results name them."""
+def _scoring_of(index: Index, scoring: str, temperature: float | None, candidates: int | None = None) -> dict[str, Any]:
+    """The scoring and, for drpq, its temperature and candidates, as search() takes them and as results name them."""
     if scoring == "max":
         return {"scoring": scoring}
-    return {"scoring": scoring, "temperature": index.temperature if temperature is None else temperature}
+    used = {"scoring": scoring, "temperature": index.temperature if temperature is None else temperature}
+    return used if candidates is None else used | {"candidates": candidates}
 
 
 def _parse_filter(text: str | None) -> Any:

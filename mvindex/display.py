@@ -101,18 +101,21 @@ def print_result(
         console.print(Text.assemble(head, (visible(hit.id), "bold cyan"), title))
         console.print(_text_with_snippet(hit), soft_wrap=False)
         for line in _view_lines(explained[hit.id] if explained else [], has_weights="temperature" in asked):
-            console.print(line)
+            console.print(line, no_wrap=True, overflow="ellipsis")
     console.print()
 
 
 def print_table(title: str, rows: Mapping[str, Any]) -> None:
     """Nothing; names and values go to stdout as a table of two columns."""
-    table = Table(title=escape(visible(title)), show_header=False, title_justify="left")
+    console = Console(highlight=False, emoji=False)
+    # Above the table, not as its title, which would be broken to the table's width.
+    console.print(Text(visible(title), style="table.title"))
+    table = Table(show_header=False)
     table.add_column(overflow="fold")
     table.add_column(overflow="fold")
     for name, value in rows.items():
         table.add_row(escape(visible(str(name))), escape(visible(str(value))))
-    Console(highlight=False, emoji=False).print(table)
+    console.print(table)
 
 
 class DocumentProgress:
@@ -188,5 +191,5 @@ def _view_lines(views: Sequence[ViewScored], has_weights: bool) -> Iterator[Text
         margin = views[0].score - view.score
         mark = "won " if view is views[0] else f"-{margin:.4f}"
         weight = f"  weight {view.weight:.4f}" if has_weights else ""
-        snippet = visible((view.snippet or "")[:90])
+        snippet = visible(" ".join((view.snippet or "").split())[:90])
         yield Text(f"       slot {view.slot}  {view.score:.4f}  {mark:>8}{weight}  {snippet}", style="dim")
