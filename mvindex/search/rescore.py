@@ -100,9 +100,10 @@ def _gathered_sums(views: MappedViews, queries: Floats, pairs: Pairs, starts: In
 def documents_of_best_views(
     views: MappedViews, query: Floats, doc_rows: Ints, depth: int, wanted: int
 ) -> tuple[Ints, float]:
-    """The documents that own the `depth` best views of doc_rows, at least `wanted`; and what no other view exceeds.
+    """The documents that own the `depth` best views, at least `wanted`; and what no other view, rounded, exceeds.
 
-    query: (d,) float32. Views of equal score come in the order of the store.
+    query: (d,) float32; doc_rows: the min(depth, allowed) documents of the best views at least. Views of equal score
+    come in the order of the store.
     """
     views.check_documents(doc_rows)
     starts = np.append(0, np.cumsum(views.starts[doc_rows + 1] - views.starts[doc_rows]))
@@ -113,7 +114,12 @@ def documents_of_best_views(
     _, first = np.unique(owners[order], return_index=True)
     needed = int(np.sort(first)[wanted - 1]) + 1
     kept = order[: max(depth, needed)]
-    return doc_rows[np.unique(owners[kept])], float((found.sums + found.errors)[kept].min())
+    highest = found.sums + found.errors
+    # A document that is not among doc_rows has no better view than the depth-th best of those that are.
+    best = np.sort(np.maximum.reduceat(highest, starts[:-1]))
+    elsewhere = best[-depth] if depth <= len(best) else -np.inf
+    unseen = max(elsewhere, highest[order[len(kept) :]].max(initial=-np.inf))
+    return doc_rows[np.unique(owners[kept])], float(unseen)
 
 
 class Best:
