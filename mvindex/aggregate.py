@@ -57,6 +57,7 @@ class Scoring:
         given = self.temperature
         if isinstance(given, bool) or not isinstance(given, int | float) or not 0 < given <= sys.float_info.max:
             raise QueryError(f"temperature is {given!r:.60}; wanted a finite number above 0")
+        object.__setattr__(self, "temperature", float(given))
 
 
 class ViewSums(NamedTuple):

@@ -6,30 +6,152 @@ class TestMyIndex(IndexContract):
 
 from __future__ import annotations
 
+import decimal
+import math
 from collections.abc import Iterator, Mapping, Sequence
+from decimal import Decimal
+from fractions import Fraction
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 import pytest
 
 from mvindex.engines.base import RankingEngine
 from mvindex.errors import QueryError
 from mvindex.index import Index
-from mvindex.records import Bools, Document, Floats, SearchResult
+from mvindex.records import Bools, Document, Doubles, Floats, Ints, SearchResult
+
+# As the definition of DRPQ's score has it: a view that far below the best, in temperatures, has no weight.
+_CUTOFF = 800
+_DIGITS = (60, 1000)
 
 
-def brute_force(
-    views: Mapping[str, Floats], query: Floats, top_k: int, ordinals: Mapping[str, int] | None = None
+class TrueScores(NamedTuple):
+    """What documents score for one query, by plain arithmetic: scores (n,) float32, slots (n,) of their best views.
+
+    lows: (n,) float64, what the real scores, before they are rounded to float32, surely reach.
+    """
+
+    scores: Floats
+    slots: Ints
+    lows: Doubles
+
+
+def brute_force(  # noqa: PLR0913 - what a search may be asked, and what its index holds
+    views: Mapping[str, Floats],
+    query: Floats,
+    top_k: int,
+    ordinals: Mapping[str, int] | None = None,
+    *,
+    scoring: str = "max",
+    temperature: float = 1.0,
+    dtype: str = "fp16",
 ) -> list[tuple[str, np.float32, int]]:
-    """The plain truth, (id, score, slot) of the top_k: float64 products of what fp16 holds, one document at a time."""
-    rows = []
-    for position, (doc_id, rows_of) in enumerate(views.items()):
-        stored = rows_of.astype(np.float16).astype(np.float64)
-        scores = np.array([np.sum(row * query.astype(np.float64)) for row in stored]).astype(np.float32)
-        slot = int(np.argmax(scores))
-        rows.append((-scores[slot], ordinals[doc_id] if ordinals else position, doc_id, slot))
-    return [(doc_id, -score, slot) for score, _, doc_id, slot in sorted(rows)[:top_k]]
+    """The plain truth, (id, score, slot) of the top_k, of what the store holds: fp16 or fp32 views."""
+    if not views:
+        return []
+    stored = [rows.astype(np.float16 if dtype == "fp16" else np.float32) for rows in views.values()]
+    starts = np.cumsum([0, *map(len, stored)])
+    [found] = true_scores(np.concatenate(stored), starts, query[None], temperature if scoring == "drpq" else None)
+    places = [ordinals[doc_id] if ordinals else position for position, doc_id in enumerate(views)]
+    columns = zip(-found.scores, places, views, found.slots.tolist(), strict=True)
+    return [(doc_id, -score, slot) for score, _, doc_id, slot in sorted(columns)[:top_k]]
+
+
+def true_scores(
+    stored: npt.NDArray[Any], starts: Ints, queries: Floats, temperature: float | None = None
+) -> list[TrueScores]:
+    """The scores of each query, (q, d) float32, by best view, or by DRPQ's mean at a temperature.
+
+    stored: (r, d) fp16 or fp32, document i owns rows starts[i]:starts[i + 1]. Scores are real numbers rounded once to
+    the nearest float32, ties to even: where float64 leaves that open, whole numbers and decimals decide. Zero is 0.0.
+    """
+    rows, asked = stored.astype(np.float64), queries.astype(np.float64)
+    sums = asked @ rows.T
+    # Twice what d roundings of exact products may add up to (Higham 2002, eq. 3.5).
+    errors = (np.abs(asked) @ np.abs(rows).T) * (2.0**-52 * rows.shape[1])
+    sets = [_Views(rows, starts, *each) for each in zip(asked, sums, errors, strict=True)]
+    return [_by_best_view(views) if temperature is None else _by_mean(views, temperature) for views in sets]
+
+
+class _Views(NamedTuple):
+    """All views and one query: their inner products in float64, and how far those may be off, (r,) each."""
+
+    rows: Doubles
+    starts: Ints
+    query: Doubles
+    sums: Doubles
+    errors: Doubles
+
+    def exact(self, row: int) -> Fraction:
+        """The inner product of a row: float32 numbers are whole multiples of 2^-149."""
+        view, query = ([int(math.ldexp(x, 149)) for x in vector.tolist()] for vector in (self.rows[row], self.query))
+        return Fraction(sum(x * y for x, y in zip(view, query, strict=True)), 2**298)
+
+
+def _by_best_view(views: _Views) -> TrueScores:
+    scores = views.sums.astype(np.float32)
+    is_open = (views.sums - views.errors).astype(np.float32) != (views.sums + views.errors).astype(np.float32)
+    for row in np.flatnonzero(is_open).tolist():
+        scores[row] = nearest_float32(views.exact(row))
+    ranges = list(zip(views.starts[:-1].tolist(), views.starts[1:].tolist(), strict=True))
+    slots = np.array([scores[begin:end].argmax() for begin, end in ranges])
+    lows = np.maximum.reduceat(views.sums - views.errors, views.starts[:-1])
+    return TrueScores(scores[views.starts[:-1] + slots] + np.float32(0), slots, lows)
+
+
+def _by_mean(views: _Views, temperature: float) -> TrueScores:
+    """DRPQ eq. 4-6 in float64, by decimals where its rounding to float32 is open."""
+    begins, counts = views.starts[:-1], np.diff(views.starts)
+    best = np.maximum.reduceat(views.sums, begins)
+    gaps = np.repeat(best, counts) - views.sums
+    lost = views.errors + np.repeat(np.maximum.reduceat(views.errors, begins), counts)
+    with np.errstate(over="ignore", under="ignore"):
+        is_far = gaps - lost > 2 * _CUTOFF * temperature
+        weights = np.where(is_far, 0, np.exp(-np.minimum(gaps / temperature, _CUTOFF)))
+        losses = np.add.reduceat(weights * gaps, begins) / np.add.reduceat(weights, begins)
+    # The gradient of the mean is a_j (1 + ln a_j + H): its 1-norm is at most 1 + 2 H, the entropy H at most ln k.
+    most, size = (np.maximum.reduceat(np.where(is_far, 0, each), begins) for each in (views.errors, np.abs(views.sums)))
+    errors = (1 + 2 * np.log(counts)) * most + (counts + 200) * (2.0**-50 * size + 2.0**-1000 * (1 + temperature))
+    lows = best - losses - errors
+    scores = lows.astype(np.float32)
+    for document in np.flatnonzero(scores != (best - losses + errors).astype(np.float32)).tolist():
+        rows = range(views.starts[document], views.starts[document + 1])
+        scores[document] = _exact_mean([views.exact(row) for row in rows], Fraction(temperature))
+    return TrueScores(scores + np.float32(0), _by_best_view(views).slots, lows)
+
+
+def _exact_mean(sums: Sequence[Fraction], temperature: Fraction) -> np.float32:
+    best = max(sums)
+    gaps = [best - each for each in sums if best - each <= _CUTOFF * temperature]
+    if not any(gaps):
+        return nearest_float32(best)
+    for digits in _DIGITS:
+        with decimal.localcontext(decimal.Context(digits, Emin=decimal.MIN_EMIN, Emax=decimal.MAX_EMAX)):
+            weights = [(-_in_decimals(gap / temperature)).exp() for gap in gaps]
+            losses = [weight * _in_decimals(gap) for weight, gap in zip(weights, gaps, strict=True)]
+            loss = sum(losses) / sum(weights)
+        # Each of the few thousand operations loses its last digit: what follows leaves ten digits for them.
+        low, high = (
+            nearest_float32(best - Fraction(loss) * (1 + side * Fraction(10) ** (10 - digits))) for side in (1, -1)
+        )
+        if low == high:
+            return low
+    raise ArithmeticError(f"{digits} digits leave the mean of {len(gaps)} views open at temperature {temperature}")
+
+
+def _in_decimals(number: Fraction) -> Decimal:
+    return Decimal(number.numerator) / Decimal(number.denominator)
+
+
+def nearest_float32(number: Fraction) -> np.float32:
+    """The nearest of the three float32 around; on a tie the one with an even last bit."""
+    middle = np.float32(float(number))
+    ends = np.float32(-np.inf), np.float32(np.inf)
+    around: list[np.float32] = [middle, *(np.nextafter(middle, end) for end in ends)]
+    return min(around, key=lambda each: (abs(Fraction(float(each)) - number), int(each.view(np.uint32)) & 1))
 
 
 def assert_same(result: SearchResult, expected: Sequence[tuple[str, np.float32, int]]) -> None:
@@ -75,24 +197,30 @@ class IndexContract:
         index.add_views(documents, list(views.values()))
         self.settle(index)
 
-    def check(self, index: Index, views: Mapping[str, Floats], query: Floats, top_k: int, **options: Any) -> None:
-        """Nothing; the search gives what brute force gives (approximate: as many, distinct, rightly scored)."""
-        result = index.search(query, top_k=top_k, **options)
-        if self.is_exact or options.get("exact"):
-            assert result.exact
-            assert_same(result, brute_force(views, query, top_k))
-            return
-        scores = {doc_id: score for doc_id, score, _ in brute_force(views, query, len(views))}
-        assert result.short_by == 0
-        assert len({hit.id for hit in result.hits}) == len(result.hits) == min(top_k, len(views))
-        assert [np.float32(hit.score) for hit in result.hits] == [scores[hit.id] for hit in result.hits]
+    def check(self, index: Index, views: Mapping[str, Floats], query: Floats, *top_ks: int, **options: Any) -> None:
+        """Nothing; each search gives what brute force gives (approximate: as many, distinct, rightly scored).
+
+        What says that it is exact is brute force's, whatever was asked.
+        """
+        asked = {name: options[name] for name in ("scoring", "temperature") if name in options}
+        truth = brute_force(views, query, len(views), **asked)
+        scores = {doc_id: score for doc_id, score, _ in truth}
+        for top_k in top_ks:
+            result = index.search(query, top_k=top_k, **options)
+            assert result.exact or not (self.is_exact or options.get("exact")) or "candidates" in options
+            if result.exact:
+                assert_same(result, truth[:top_k])
+                continue
+            assert result.short_by == 0
+            assert len({hit.id for hit in result.hits}) == len(result.hits) == min(top_k, len(views))
+            assert [np.float32(hit.score) for hit in result.hits] == [scores[hit.id] for hit in result.hits]
+            assert [hit.score for hit in result.hits] == sorted((hit.score for hit in result.hits), reverse=True)
 
     def test_ragged_views_give_the_brute_force_ranking(self, index: Index, rng: np.random.Generator) -> None:
         views = random_views(rng, 300, self.dim)
         self.fill(index, views)
         for query in rng.standard_normal((5, self.dim)).astype(np.float32):
-            for top_k in (1, 10, 299, 300, 500):
-                self.check(index, views, query, top_k)
+            self.check(index, views, query, 1, 10, 299, 300, 500)
 
     @pytest.mark.parametrize("crowd_views", [8, 16, 32])
     def test_crowded_documents_leave_no_query_short(
@@ -103,16 +231,14 @@ class IndexContract:
         crowd = {f"c{n}": unit(query + 0.02 * rng.standard_normal((crowd_views, self.dim))) for n in range(10)}
         views = crowd | {f"r{n}": unit(rng.standard_normal((4, self.dim))) for n in range(200)}
         self.fill(index, views)
-        for top_k in (5, 10, 20, 50, 210):
-            self.check(index, views, query, top_k)
+        self.check(index, views, query, 5, 10, 20, 50, 210)
 
     def test_exact_duplicates_are_ordered_by_ordinal(self, index: Index, rng: np.random.Generator) -> None:
         same = unit(rng.standard_normal((3, self.dim)))
         other = unit(rng.standard_normal(self.dim))
         views = {f"d{n}": other[None] if n == 250 else same for n in range(700)}
         self.fill(index, views)
-        for top_k in (1, 7, 100, 500):
-            self.check(index, views, same[1], top_k)
+        self.check(index, views, same[1], 1, 7, 100, 500)
 
     def test_a_batch_gives_what_each_query_gives_alone(self, index: Index, rng: np.random.Generator) -> None:
         views = random_views(rng, 200, self.dim)
@@ -131,8 +257,7 @@ class IndexContract:
         left = {doc_id: rows for doc_id, rows in views.items() if doc_id not in gone}
         assert len(index) == len(left)
         for query in rng.standard_normal((3, self.dim)).astype(np.float32):
-            self.check(index, left, query, 20)
-            self.check(index, left, query, 200)
+            self.check(index, left, query, 20, 200)
 
     def test_a_filter_is_never_short_of_what_it_allows(self, index: Index, rng: np.random.Generator) -> None:
         views = random_views(rng, 300, self.dim)
@@ -154,8 +279,7 @@ class IndexContract:
         fresh = {f"new{n}": unit(rng.standard_normal((2, self.dim))) for n in range(40)}
         index.add_views([Document(doc_id, doc_id) for doc_id in fresh], list(fresh.values()))
         query = fresh["new3"][1]
-        self.check(index, views | fresh, query, 1)
-        self.check(index, views | fresh, query, 60)
+        self.check(index, views | fresh, query, 1, 60)
 
     def test_a_replaced_document_keeps_its_place_and_shows_its_new_views(
         self, index: Index, rng: np.random.Generator
@@ -169,6 +293,112 @@ class IndexContract:
         self.check(index, views | {"d9": same}, same[0], 50)
         found = index.get("d9")
         assert found is not None and found.text == "also new"
+
+    @pytest.mark.parametrize("temperature", [0.01, 0.3, 10.0])
+    def test_drpq_gives_the_brute_force_ranking(
+        self, index: Index, rng: np.random.Generator, temperature: float
+    ) -> None:
+        views = random_views(rng, 200, self.dim)
+        self.fill(index, views)
+        for query in rng.standard_normal((2, self.dim)).astype(np.float32):
+            self.check(index, views, query, 1, 10, 199, 200, 500, scoring="drpq", temperature=temperature)
+            self.check(index, views, query, 10, scoring="drpq", temperature=temperature, exact=True)
+
+    def test_drpq_takes_the_temperature_of_the_index_unless_told(self, index: Index, rng: np.random.Generator) -> None:
+        views = random_views(rng, 100, self.dim)
+        self.fill(index, views)
+        query = rng.standard_normal(self.dim).astype(np.float32)
+        told = index.search(query, scoring="drpq", temperature=index.temperature)
+        assert index.search(query, scoring="drpq") == told
+        assert index.search(query, scoring="drpq", temperature=3) == index.search(
+            query, scoring="drpq", temperature=3.0
+        )
+
+    @pytest.mark.parametrize("temperature", [0.01, 1.0])
+    def test_drpq_sees_past_a_crowd_whose_mean_is_low(
+        self, index: Index, rng: np.random.Generator, temperature: float
+    ) -> None:
+        """Each document of the crowd has many views next to the query, and one far from it that pulls its mean down."""
+        query = unit(rng.standard_normal(self.dim))
+        near = unit(query + 0.02 * rng.standard_normal((10, 16, self.dim)))
+        crowd = {f"c{n}": np.concatenate([rows, -3 * rows[:8]]) for n, rows in enumerate(near)}
+        views = crowd | {f"r{n}": unit(rng.standard_normal((4, self.dim))) for n in range(150)}
+        self.fill(index, views)
+        self.check(index, views, query, 1, 5, 20, 160, scoring="drpq", temperature=temperature)
+
+    def test_drpq_orders_exact_duplicates_by_ordinal(self, index: Index, rng: np.random.Generator) -> None:
+        """The mean of the same views is the same in any order of the views."""
+        same = unit(rng.standard_normal((4, self.dim)))
+        views = {f"d{n}": same[rng.permutation(4)] for n in range(150)}
+        self.fill(index, views)
+        self.check(index, views, same[1], 1, 7, 100, scoring="drpq", temperature=0.3)
+
+    def test_drpq_obeys_filters_deletions_and_sees_fresh_documents(
+        self, index: Index, rng: np.random.Generator
+    ) -> None:
+        views = random_views(rng, 200, self.dim)
+        metadata = {doc_id: {"even": number % 2 == 0} for number, doc_id in enumerate(views)}
+        self.fill(index, views, metadata)
+        fresh = {f"new{n}": unit(rng.standard_normal((3, self.dim))) for n in range(30)}
+        index.add_views([Document(doc_id, doc_id, metadata={"even": True}) for doc_id in fresh], list(fresh.values()))
+        gone = [f"d{n}" for n in range(0, 200, 3)]
+        index.delete(ids=gone)
+        left = {doc_id: rows for doc_id, rows in (views | fresh).items() if doc_id not in gone}
+        even = {doc_id: rows for doc_id, rows in left.items() if doc_id in fresh or metadata[doc_id]["even"]}
+        for query in (fresh["new3"][1], views["d1"][0]):
+            self.check(index, left, query, 1, 20, 300, scoring="drpq", temperature=0.2)
+            self.check(index, even, query, 1, 20, 300, scoring="drpq", temperature=0.2, filter={"even": True})
+
+    def test_a_batch_by_drpq_gives_what_each_query_gives_alone(self, index: Index, rng: np.random.Generator) -> None:
+        if not self.is_exact:
+            pytest.skip("an approximate engine may answer a batch by another path through its graph")
+        views = random_views(rng, 150, self.dim)
+        self.fill(index, views)
+        queries = rng.standard_normal((24, self.dim)).astype(np.float32)
+        for candidates in (None, 30):
+            together = index.search(queries, 10, scoring="drpq", candidates=candidates)
+            alone = [index.search(query, 10, scoring="drpq", candidates=candidates) for query in queries]
+            assert together == alone
+
+    def test_a_fixed_depth_gives_as_many_documents_and_claims_only_what_is_proven(
+        self, index: Index, rng: np.random.Generator
+    ) -> None:
+        views = random_views(rng, 120, self.dim)
+        self.fill(index, views)
+        for query in rng.standard_normal((2, self.dim)).astype(np.float32):
+            for candidates in (1, 10, 100, 10**20):
+                self.check(index, views, query, 1, 15, 120, 200, scoring="drpq", candidates=candidates)
+            if self.is_exact:
+                assert index.search(query, scoring="drpq", candidates=10**20).exact
+
+    def test_an_explanation_adds_up_to_the_score(self, index: Index, rng: np.random.Generator) -> None:
+        views = random_views(rng, 30, self.dim)
+        self.fill(index, views)
+        query = rng.standard_normal(self.dim).astype(np.float32)
+        for hit in index.search(query, top_k=30, scoring="drpq", temperature=0.5).hits:
+            parts = index.explain(query, hit.id, "drpq", temperature=0.5)
+            assert sum(part.weight for part in parts) == pytest.approx(1)
+            assert parts[0].slot == hit.slot
+            mean = sum(part.weight * part.score for part in parts)
+            assert mean == pytest.approx(hit.score, abs=1e-5 * max(abs(part.score) for part in parts))
+
+    def test_wrong_words_about_drpq_are_refused(self, index: Index, rng: np.random.Generator) -> None:
+        self.fill(index, random_views(rng, 5, self.dim))
+        good = np.ones(self.dim, dtype=np.float32)
+        for temperature in (0, -1.0, np.nan, np.inf, "1", True, 10**400):
+            with pytest.raises(QueryError, match="temperature"):
+                index.search(good, scoring="drpq", temperature=temperature)  # type: ignore[arg-type]  # wrong on purpose
+            with pytest.raises(QueryError, match="temperature"):
+                index.explain(good, "d0", "drpq", temperature=temperature)  # type: ignore[arg-type]  # wrong on purpose
+        for candidates in (0, -1, 1.5, True, "5"):
+            with pytest.raises(QueryError, match="candidates"):
+                index.search(good, scoring="drpq", candidates=candidates)  # type: ignore[arg-type]  # wrong on purpose
+        wrong: list[dict[str, Any]] = [{"temperature": 1.0}, {"candidates": 5}]
+        for options in wrong:
+            with pytest.raises(QueryError, match="drpq"):
+                index.search(good, **options)
+        with pytest.raises(QueryError, match="exact"):
+            index.search(good, scoring="drpq", exact=True, candidates=5)
 
     def test_exact_search_is_certified_whatever_the_kind(self, index: Index, rng: np.random.Generator) -> None:
         views = random_views(rng, 200, self.dim)

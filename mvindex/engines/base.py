@@ -141,6 +141,15 @@ def scaled_queries(queries: Floats) -> tuple[Floats, Doubles]:
     return scaled.astype(np.float32), np.sqrt(np.einsum("ij,ij->i", scaled, scaled)) * (1 + 1e-9)
 
 
+def scaled_temperatures(scoring: Scoring, queries: Floats) -> Doubles:
+    """DRPQ's temperature in the units of scaled_queries(), (q,), kept where neither it nor its inverse overflows.
+
+    That changes nothing that can be seen: gaps of scores are 0 or far above 1e-300, and far below 1e300.
+    """
+    with np.errstate(over="ignore", under="ignore"):
+        return np.clip(np.ldexp(scoring.temperature, query_exponents(queries)), 1e-300, 1e300)
+
+
 def query_exponents(queries: Floats) -> Ints:
     """The powers of two that scaled_queries() multiplies by, (q,)."""
     largest = np.abs(queries).max(axis=1, initial=0.0)

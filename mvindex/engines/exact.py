@@ -13,6 +13,7 @@ from mvindex.engines.base import (
     query_exponents,
     rounding_slack,
     scaled_queries,
+    scaled_temperatures,
     sensitivities_up_to,
     sum_error,
     underflow_error,
@@ -40,7 +41,7 @@ class NumpyScan:
         top_k, allowed, scoring = wanted
         scaled, norms = scaled_queries(queries)
         slack, exponents = rounding_slack(queries), query_exponents(queries)
-        temperatures = np.ldexp(scoring.temperature, exponents)
+        temperatures = scaled_temperatures(scoring, queries)
         best = _Best(len(queries), top_k)
         for begin, end in allowed_blocks(snapshot, allowed):
             packed, starts = snapshot.views.read_block(begin, end)
@@ -66,7 +67,7 @@ def _drpq_bounds(
     counts = np.diff(starts)
     best = np.maximum.reduceat(scores, starts[:-1], axis=1)
     gaps = np.repeat(best, counts, axis=1) - scores
-    with np.errstate(under="ignore"):
+    with np.errstate(over="ignore", under="ignore"):
         weights = np.exp(-gaps / temperatures[:, None].astype(np.float64)).astype(np.float32)
         means = np.add.reduceat(weights * gaps, starts[:-1], axis=1) / np.add.reduceat(weights, starts[:-1], axis=1)
     highest = best.astype(np.float64)

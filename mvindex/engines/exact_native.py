@@ -22,6 +22,7 @@ from mvindex.engines.base import (
     query_exponents,
     rounding_slack,
     scaled_queries,
+    scaled_temperatures,
     sensitivities_up_to,
 )
 from mvindex.engines.exact import blocks_with
@@ -278,7 +279,7 @@ def _asked(snapshot: Snapshot, queries: Floats, wanted: tuple[int, Bools, Scorin
     scaled, norms = scaled_queries(queries)
     is_drpq = scoring.aggregate is Aggregate.DRPQ
     sensitivities = sensitivities_up_to(snapshot.views.max_views if is_drpq else -1)
-    temperatures = np.ldexp(scoring.temperature, query_exponents(queries))
+    temperatures = scaled_temperatures(scoring, queries)
     return Asked(scaled, norms, rounding_slack(queries), allowed, sensitivities, temperatures)
 
 

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from mvindex.aggregate import Aggregate, Scoring
-from mvindex.engines.base import Candidates, cache_bytes, query_exponents
+from mvindex.engines.base import Candidates, cache_bytes, query_exponents, scaled_temperatures
 from mvindex.engines.exact import allowed_blocks
 from mvindex.engines.torch_blocks import (
     Block,
@@ -94,7 +94,7 @@ class TorchScan:
         exponents = query_exponents(queries)
         soft_means = None
         if scoring.aggregate is Aggregate.DRPQ:
-            soft_means = SoftMeans(np.ldexp(scoring.temperature, exponents), self._device)
+            soft_means = SoftMeans(scaled_temperatures(scoring, queries), self._device)
         survivors = _Survivors(len(queries), top_k, maker.precision)
         output = torch.empty(0, dtype=maker.precision.score_dtype, device=self._device)
         lowest = torch.iinfo(torch.int32).min if maker.precision is Precision.INT8 else -torch.inf

@@ -15,7 +15,7 @@ import xxhash
 intrinsic: Callable[[Any], Any] = numba.extending.intrinsic
 
 
-def compiled(function: Callable[..., Any]) -> Any:
+def compiled(function: Callable[..., Any], fastmath: bool = True) -> Any:
     """The function, compiled at its first call without bounds checks; it runs without the interpreter's lock.
 
     Sums may be taken in any order and products fused with them: bounds on their error hold for any order.
@@ -23,11 +23,20 @@ def compiled(function: Callable[..., Any]) -> Any:
     # Numba names the file it keeps the code in by this name, and looks at the function's own file for changes; what
     # other files bring in must not stay as it was.
     function.__qualname__ += f"-{_sources_digest()}"
-    options: dict[str, Any] = {"nogil": True, "fastmath": {"reassoc", "contract"}, "error_model": "numpy"}
+    options: dict[str, Any] = {
+        "nogil": True,
+        "fastmath": {"reassoc", "contract"} if fastmath else False,
+        "error_model": "numpy",
+    }
     try:
         return numba.njit(cache=True, **options)(function)
     except RuntimeError:  # no folder to keep the compiled code in
         return numba.njit(**options)(function)
+
+
+def compiled_strict(function: Callable[..., Any]) -> Any:
+    """As compiled(), but float operations stay in the order in which they are written."""
+    return compiled(function, fastmath=False)
 
 
 def compiled_inline(function: Callable[..., Any]) -> Any:

@@ -11,6 +11,8 @@ from mvindex.kernels.numbers import decoded
 
 # Dimensions whose largest value is below this are held as zeros: their scale could not be inverted.
 _SMALLEST = 2.0**-90
+# No bound is lower, so that products with it are never lost below float32's range.
+_SMALLEST_BOUND = 2.0**-100
 
 
 @compiled
@@ -46,5 +48,5 @@ def round_block(matrix: Any, starts: Any, copy: Any, scale: Any, norms: Any, err
                 copy[row, i] = np.uint8(128)
             norm, error = max(norm, held_square), max(error, lost_square)
         # Float64 sums of squares, rounded to float32: far less than a millionth off.
-        norms[document] = np.float32(np.sqrt(norm) * (1 + 1e-6) + 1e-44)
-        errors[document] = np.float32(np.sqrt(error) * (1 + 1e-6) + 1e-44)
+        norms[document] = np.float32(max(np.sqrt(norm) * (1 + 1e-6), _SMALLEST_BOUND))
+        errors[document] = np.float32(max(np.sqrt(error) * (1 + 1e-6), _SMALLEST_BOUND))

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from mvindex.kernels.compiled import compiled, compiled_inline
+from mvindex.kernels.compiled import compiled, compiled_inline, compiled_strict
 from mvindex.kernels.softmax import soft_16, soft_32, soft_64
 from mvindex.kernels.vnni import (
     VIEW_OFFSET,
@@ -110,7 +110,7 @@ class Scratch(NamedTuple):
     best: Any
 
 
-@compiled
+@compiled_strict
 def scan_blocks(blocks: Any, table: Table, asked: Asked, found: Found, scratch: Scratch) -> None:
     """Nothing; found gets every document of the blocks that may be among a query's top_k."""
     num_queries, lanes = len(asked.queries), len(scratch.least)
@@ -138,7 +138,7 @@ def scan_blocks(blocks: Any, table: Table, asked: Asked, found: Found, scratch: 
                 _scan_block(block, begin, table, asked, found, scratch)
 
 
-@compiled
+@compiled_strict
 def _scan_block_for_one(block: int, query: int, table: Table, asked: Asked, found: Found, scratch: Scratch) -> None:
     """Nothing; one block against one query, by the best view, as fast as memory gives the views."""
     view_starts, first, last, pitch = table.view_starts, table.first[block], table.last[block], table.pitch
@@ -158,7 +158,7 @@ def _scan_block_for_one(block: int, query: int, table: Table, asked: Asked, foun
     _take_hits(num_hits, block, query, table, asked, found, scratch)
 
 
-@compiled
+@compiled_strict
 def _scan_block(block: int, begin: int, table: Table, asked: Asked, found: Found, scratch: Scratch) -> None:
     """Nothing; one block against one tile of queries.
 
@@ -218,7 +218,7 @@ def _best(products_at: int, num_views: int, lanes: int, least_at: int, best_at: 
     return reached
 
 
-@compiled
+@compiled_strict
 def _take_hits(
     num_hits: int, block: int, begin: int, table: Table, asked: Asked, found: Found, scratch: Scratch
 ) -> None:
@@ -286,7 +286,7 @@ def _take_hits(
                 soft_thresholds[lane] = np.float32(threshold / steps[lane])
 
 
-@compiled
+@compiled_strict
 def _raised(heap: Any, lower: float) -> Any:
     """The lowest entry of the heap, when one more value has been offered to it.
 
@@ -346,7 +346,7 @@ def _least(threshold: float, error: float, step: float, offset: int) -> Any:
     return np.int32(min(max(least, -np.float64(_INT_MAX)), np.float64(_INT_MAX)))
 
 
-@compiled
+@compiled_strict
 def _compact(query: int, threshold: float, found: Found) -> None:
     """Nothing; what of the query's lies below the threshold is gone."""
     kept = 0
@@ -395,7 +395,7 @@ def _round_queries(queries: Any, scale: Any, pitch: int, scratch: Scratch) -> No
             packed[four * lanes + lane] = fours[four]
 
 
-@compiled
+@compiled_strict
 def merge_found(into: Found, other: Found) -> None:
     """Nothing; into holds the entries of both."""
     capacity = into.rows.shape[1]
@@ -415,7 +415,7 @@ def merge_found(into: Found, other: Found) -> None:
                 into.overflowed[query] = into.counts[query] == capacity
 
 
-@compiled
+@compiled_strict
 def finish_found(found: Found) -> None:
     """Nothing; the entries of each query are compacted for the last time."""
     for query in range(len(found.counts)):
@@ -424,7 +424,7 @@ def finish_found(found: Found) -> None:
         _compact(query, found.thresholds[query], found)
 
 
-@compiled
+@compiled_strict
 def gather_found(found: Found, starts: Any, rows: Any, upper: Any) -> None:
     """Nothing; rows and upper, (starts[-1],), get the entries of query i at starts[i]:starts[i + 1]."""
     for query in range(len(found.counts)):

@@ -25,6 +25,7 @@ FP16_MAX_RELATIVE_ERROR = 1e-3
 # Scores are accumulated in float32: the product of two norms up to this stays finite.
 MAX_NORM = 1e18
 _BLOCK_ELEMENTS = 1 << 22
+_DENORMAL = np.full(1, 2.0**-140, dtype=np.float32)
 
 
 class ViewType(Enum):
@@ -171,7 +172,7 @@ def decode(packed: npt.NDArray[Any]) -> Floats:
     NumPy's own fp16 cast takes eight times as long: here the bits are moved to their place in a float32, which is
     then off by the difference of the exponents' biases, 2^112; the product with that power of two is exact.
     """
-    if packed.dtype != np.float16:
+    if packed.dtype != np.float16 or _flushes_denormals():
         return packed.astype(np.float32)
     bits = np.ascontiguousarray(packed).view(np.int16).astype(np.int32)
     bits <<= 13
@@ -179,6 +180,11 @@ def decode(packed: npt.NDArray[Any]) -> Floats:
     decoded = bits.view(np.float32)
     decoded *= np.float32(2.0**112)
     return decoded
+
+
+def _flushes_denormals() -> bool:
+    """True where this thread has been set to take float32 numbers below the normal range for zero."""
+    return bool(np.multiply(_DENORMAL, np.float32(1))[0] == 0)
 
 
 def row_norms(rows: Floats) -> Doubles:

@@ -7,6 +7,7 @@ from mvindex_connectors.engines.faiss import FaissEngine
 import mvindex
 from mvindex.engines.base import Kind
 from mvindex.engines.exact import NumpyScan
+from mvindex.engines.exact_native import NativeConfig, NativeScan
 from mvindex.engines.exact_torch import ScanConfig, TorchScan
 from mvindex.engines.torch_blocks import Precision
 from mvindex.records import Document
@@ -31,6 +32,18 @@ class EmbeddedContract(IndexContract):
 
 class TestNumpyScan(EmbeddedContract):
     pass
+
+
+@pytest.mark.needs("vnni")
+class TestNativeScan(EmbeddedContract):
+    def scan(self):
+        return NativeScan(NumpyScan)
+
+
+@pytest.mark.needs("vnni")
+class TestNativeScanWithoutCache(EmbeddedContract):
+    def scan(self):
+        return NativeScan(NumpyScan, NativeConfig(threads=2, cache_bytes=0))
 
 
 class TestTorchScanFp32(EmbeddedContract):
@@ -73,6 +86,14 @@ class TestManyDimensions(EmbeddedContract):
 
     def scan(self):
         return TorchScan(ScanConfig(precision=Precision.BF16))
+
+
+@pytest.mark.needs("vnni")
+class TestManyDimensionsNative(EmbeddedContract):
+    dim = 1000
+
+    def scan(self):
+        return NativeScan(NumpyScan)
 
 
 class TestOneDimension(EmbeddedContract):

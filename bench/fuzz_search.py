@@ -1,0 +1,65 @@
+"""The certified search against brute force, by the ten thousand: the cases of test_scan.py and test_search.py.
+
+    python bench/fuzz_search.py --cases 50000 --seed 1
+
+A case is one query asked of one scan or ranking. Each seed makes an index of vectors of some kind, dim, block size and
+batch, and asks every scan that this machine can run (NumPy, compiled with one and more threads, torch in three types)
+by best view and by DRPQ's mean; then Faiss flat on the same documents, and all of them to fixed depths. Ids, order and
+float32 scores must be those of brute force in exact arithmetic, candidates must hold the top_k, and no upper bound may
+be below a score. Prints each difference with its seed (--seed N --cases 1 makes it again), then a summary; exits 1 if
+there was any.
+"""
+
+import argparse
+import importlib.util
+import os
+import sys
+import tempfile
+import time
+from collections import Counter
+from pathlib import Path
+from types import ModuleType
+
+for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
+    os.environ.setdefault(name, "1")
+
+TESTS = Path(__file__).parent.parent / "tests" / "unit"
+
+
+def load(name: str) -> ModuleType:
+    """The tests' module of that name; tests are no package."""
+    spec = importlib.util.spec_from_file_location(name, TESTS / f"{name}.py")
+    if spec is None or spec.loader is None:
+        raise FileNotFoundError(f"{TESTS / name}.py is not there; this runs in a checkout")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--cases", type=int, default=20_000, help="stop after so many")
+    parser.add_argument("--seed", type=int, default=0, help="the first seed; each index takes the next")
+    options = parser.parse_args()
+    scans, rankings = load("test_scan"), load("test_search")
+    done, faults, kinds = 0, 0, Counter[str]()
+    begin, seed = time.monotonic(), options.seed
+    with tempfile.TemporaryDirectory() as folder:
+        while done < options.cases:
+            case = scans.random_case(seed, most_queries=300)
+            for module in (scans, rankings):
+                path = Path(folder) / f"{module.__name__}-{seed}.mvx"
+                count, found = module.check_case(seed, case, path, module.runnable())
+                done += count
+                faults += len(found)
+                for fault in found:
+                    kinds[fault.split(",")[0]] += 1
+                    print(f"seed {seed}: {' '.join(fault.split())}", flush=True)
+            seed += 1
+    seconds = time.monotonic() - begin
+    print(f"{done:,} cases of {seed - options.seed:,} indexes in {seconds:.0f} s; {faults} differences {dict(kinds)}")
+    sys.exit(1 if faults else 0)
+
+
+if __name__ == "__main__":
+    main()
