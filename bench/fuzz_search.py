@@ -13,12 +13,15 @@ there was any.
 import argparse
 import importlib.util
 import os
+import shutil
 import sys
 import tempfile
 import time
+import warnings
 from collections import Counter
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ.setdefault(name, "1")
@@ -36,11 +39,23 @@ def load(name: str) -> ModuleType:
     return module
 
 
+def ask(module: ModuleType, seed: int, case: Any, path: Path) -> tuple[int, list[str]]:
+    """How many cases there were, and what was wrong with them."""
+    try:
+        count, faults = module.check_case(seed, case, path, module.runnable())
+    except Exception as err:  # noqa: BLE001 - whatever a search raises is a fault of its seed
+        return 0, [f"{type(err).__name__}, {err}"]
+    finally:
+        shutil.rmtree(path, ignore_errors=True)
+    return count, faults
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--cases", type=int, default=20_000, help="stop after so many")
     parser.add_argument("--seed", type=int, default=0, help="the first seed; each index takes the next")
     options = parser.parse_args()
+    warnings.simplefilter("error", RuntimeWarning)
     scans, rankings = load("test_scan"), load("test_search")
     done, faults, kinds = 0, 0, Counter[str]()
     begin, seed = time.monotonic(), options.seed
@@ -49,7 +64,7 @@ def main() -> None:
             case = scans.random_case(seed, most_queries=300)
             for module in (scans, rankings):
                 path = Path(folder) / f"{module.__name__}-{seed}.mvx"
-                count, found = module.check_case(seed, case, path, module.runnable())
+                count, found = ask(module, seed, case, path)
                 done += count
                 faults += len(found)
                 for fault in found:

@@ -55,6 +55,7 @@ EACH_ARITHMETIC = each_of(["numpy", "native", "fp32", "int8", "bf16"])
 BATCHES = [1, 2, 15, 16, 17, 31, 32, 33, 48, 63, 64, 65, 130, 257, 300]
 DIMS = [1, 2, 3, 4, 5, 17, 63, 64, 65, 128, 191, 192, 193, 256, 257, 384, 768, 1000, 4096]
 TEMPERATURES = [0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0]
+# Of all views, and of all views with all queries: what float64 brute force has to multiply.
 MOST_NUMBERS, MOST_PRODUCTS = 1_000_000, 10_000_000
 
 
@@ -193,6 +194,7 @@ def make_queries(rng, rows, count):
     queries[kinds == 2] = near[kinds == 2]
     queries[kinds == 3] = rng.integers(-1, 2, (count, dim))[kinds == 3]
     queries[kinds == 4] *= rng.random((count, dim))[kinds == 4] < 0.2
+    queries[rng.random(count) < 0.03] = 0
     queries[kinds == 5] *= 10.0 ** rng.uniform(-12, 0, (count, dim))[kinds == 5]
     largest = np.abs(queries).max(axis=1, keepdims=True)
     queries = np.divide(queries, largest, out=np.zeros_like(queries), where=largest > 0)
