@@ -17,7 +17,7 @@ from mvindex.testing import unit
 pytest.importorskip("numba", reason="NOT RUN: needs numba (the extra native)")
 
 from mvindex.engines.exact_native import _aligned  # noqa: E402 - needs numba
-from mvindex.kernels.compiled import compiled  # noqa: E402 - needs numba
+from mvindex.kernels.compiled import compiled, compiled_strict  # noqa: E402 - needs numba
 from mvindex.kernels.copies import round_block  # noqa: E402 - needs numba
 from mvindex.kernels.numbers import decoded  # noqa: E402 - needs numba
 from mvindex.kernels.softmax import soft_16, soft_32, soft_64  # noqa: E402 - needs numba
@@ -180,7 +180,7 @@ def test_a_float_is_read_from_its_address():
 # --- DRPQ's aggregate ------------------------------------------------------------------------------------------------
 
 
-@compiled
+@compiled_strict
 def call_soft(lanes, products, arrays, numbers):
     best, rates, offsets, values, slopes, thresholds = arrays
     products_at, best_at, rates_at = products.ctypes.data, best.ctypes.data, rates.ctypes.data
