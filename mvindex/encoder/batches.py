@@ -7,21 +7,26 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from mvindex.encoder.families import CONTEXT, Window
-from mvindex.records import Ints
+from mvindex.encoder.families.windows import CONTEXT, Window
+from mvindex.records import Bools, Floats, Ints
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Batch:
     """Windows padded to one length. ids, mask: (b, t) int64; rows: (b, t) the row each state counts for, or CONTEXT.
 
-    places: (w,) which windows the first w lines are; the others are padding.
+    places: (w,) which windows the first w lines are; the others are padding. weights: (b, t) float32, of the states in
+    their row's mean, 0 where none; positions: (b, t) int64 from 0 on, or None where all windows are numbered through.
+    reads: (b, t, t) bool, which tokens (last axis) each token reads, or None where all read all but padding.
     """
 
     ids: Ints
     mask: Ints
     rows: Ints
     places: Ints
+    weights: Floats
+    positions: Ints | None
+    reads: Bools | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,9 +78,36 @@ def _pad(windows: Sequence[Window], first_rows: Ints, places: Ints, form: tuple[
     mask = np.zeros_like(ids)
     mask[:, 0] = 1  # a line of padding attends to something: over nothing the softmax has no value
     rows = np.full_like(ids, CONTEXT)
+    weights = np.zeros(ids.shape, dtype=np.float32)
     for line, (window, first_row) in enumerate(zip(windows, first_rows[places].tolist(), strict=True)):
         size = len(window.ids)
         ids[line, :size] = window.ids
         mask[line, :size] = 1
         rows[line, :size] = np.where(window.slots == CONTEXT, CONTEXT, window.slots + first_row)
-    return Batch(ids, mask, rows, places)
+        weights[line, :size] = np.where(window.slots == CONTEXT, 0, 1 if window.weights is None else window.weights)
+    return Batch(ids, mask, rows, places, weights, _positions(windows, ids.shape), _reads(windows, mask))
+
+
+def _positions(windows: Sequence[Window], shape: tuple[int, ...]) -> Ints | None:
+    if all(window.positions is None for window in windows):
+        return None
+    positions = np.tile(np.arange(shape[1], dtype=np.int64), (shape[0], 1))
+    for line, window in enumerate(windows):
+        if window.positions is not None:
+            positions[line, : len(window.positions)] = window.positions
+    return positions
+
+
+def _reads(windows: Sequence[Window], mask: Ints) -> Bools | None:
+    """Viewers read their own part of the text, other tokens all but the viewers; see Window."""
+    if all(window.scopes is None for window in windows):
+        return None
+    reads = np.repeat(mask.astype(bool)[:, None, :], mask.shape[1], axis=1)
+    for line, window in enumerate(windows):
+        if window.scopes is None or window.is_viewer is None:
+            continue
+        size, viewer = len(window.ids), window.is_viewer
+        own = (window.scopes[:, None] == window.scopes[None, :]) & (window.scopes != CONTEXT)[:, None]
+        np.fill_diagonal(own, True)
+        reads[line, :size, :size] = np.where(viewer[:, None], own, ~viewer[None, :])
+    return reads

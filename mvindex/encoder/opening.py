@@ -23,8 +23,9 @@ def load_encoder(
 ) -> Encoder:
     """The encoder of a checkpoint: "minilm" (the packaged default), a directory, or a hub id `org/name[@revision]`.
 
-    family: "snippets" or "single"; max_views: the most views a document gets; both default to what the checkpoint
-    says, else to snippets and 8. device: "cpu", "cuda", "cuda:N"; by default CUDA where there is one.
+    family: "snippets", "single", "first-k", "kmeans", "sentences" or "splits" fit any weights, "poly", "viewers" and
+    "context-viewers" only those trained so; max_views: the most views a document gets; both default to what the
+    checkpoint says, else to snippets and 8. device: "cpu", "cuda", "cuda:N"; by default CUDA where there is one.
     Raises ConfigError, ExtraMissing (packages to install) or CheckpointError.
     """
     check_can_load("minilm" if source == PACKAGED else "encode")

@@ -30,7 +30,7 @@ class TokenizedText:
 
     prefix: prompt and title, read before the text in every window; ids: of the text, or of the title where the text
     has none. ids[starts[i]:starts[i + 1]] is sentence i, and sentences[i] its characters (NO_SPAN for a title).
-    whole: the characters that all ids stand for.
+    whole: the characters that all ids stand for; title_chars: how many characters the title in the prefix has.
     """
 
     prefix: Ids
@@ -38,6 +38,7 @@ class TokenizedText:
     starts: Ints
     sentences: list[Span]
     whole: Span
+    title_chars: int = 0
 
 
 class TextTokenizer:
@@ -85,7 +86,7 @@ class TextTokenizer:
         self, document: Document, prefix: Ids, ids: Ids, starts: Ints, sentences: list[Span]
     ) -> TokenizedText:
         if len(ids):
-            return TokenizedText(prefix, ids, starts, sentences, (0, len(document.text)))
+            return TokenizedText(prefix, ids, starts, sentences, (0, len(document.text)), len(document.title))
         # The title speaks for a text without tokens. With neither, the special tokens will have to do.
         title = prefix[self.prompt_tokens :]
         span = (0, len(document.text)) if not len(title) and has_visible(document.text) else NO_SPAN

@@ -3,24 +3,30 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from mvindex.checkpoint import Checkpoint, load_model, load_tokenizer
+from mvindex.checkpoint import Checkpoint, Parts, load_parts, load_tokenizer
 from mvindex.encoder.base import OnProgress
 from mvindex.encoder.batches import Batch, batches
+from mvindex.encoder.clusters import pad_tokens, token_views
 from mvindex.encoder.device import batch_shape, choose_device, document_dtype
-from mvindex.encoder.families import FAMILIES, Arrangement, Frame, arrange_single
+from mvindex.encoder.families import TOKEN_FAMILIES, Arrangement
+from mvindex.encoder.forward import last_states
+from mvindex.encoder.inputs import Inputs
 from mvindex.encoder.pooling import RowMeans
-from mvindex.encoder.text import TextTokenizer
-from mvindex.errors import CheckpointError, EncoderError
+from mvindex.errors import EncoderError
 from mvindex.records import Document, Floats, Ints, Views
 
 if TYPE_CHECKING:
+    import tokenizers
     import torch
+
+# Tokens whose states are held at once while views are made of them: at 768 dimensions 100 MB.
+_TOKENS_AT_ONCE = 32768
 
 
 class TransformerEncoder:
@@ -32,16 +38,29 @@ class TransformerEncoder:
     """
 
     def __init__(self, checkpoint: Checkpoint, device: str | None = None) -> None:
-        self._device = choose_device(device)
-        self._checkpoint = checkpoint
-        settings = checkpoint.settings
+        chosen = choose_device(device)
         tokenizer = load_tokenizer(checkpoint)
-        self._documents = TextTokenizer(tokenizer, settings.document_prompt)
-        self._queries = TextTokenizer(tokenizer, settings.query_prompt)
-        self._document_frame = _frame(checkpoint, self._documents, settings.document_length)
-        self._query_frame = _frame(checkpoint, self._queries, settings.query_length)
-        self._shape = batch_shape(self._device, max(settings.document_length, settings.query_length))
-        self._query_model: Any = load_model(checkpoint).to(self._device)
+        self._set_up(checkpoint, load_parts(checkpoint, tokenizer), tokenizer, chosen)
+
+    @classmethod
+    def of_parts(
+        cls, checkpoint: Checkpoint, parts: Parts, tokenizer: tokenizers.Tokenizer, device: torch.device
+    ) -> TransformerEncoder:
+        """The encoder of models that are in memory, such as ones in training: they are used as they are."""
+        encoder = cls.__new__(cls)
+        encoder._set_up(checkpoint, parts, tokenizer, device)
+        return encoder
+
+    def _set_up(
+        self, checkpoint: Checkpoint, parts: Parts, tokenizer: tokenizers.Tokenizer, device: torch.device
+    ) -> None:
+        settings = checkpoint.settings
+        self._checkpoint, self._device = checkpoint, device
+        self._inputs = Inputs(settings, tokenizer, str(checkpoint.folder))
+        self._shape = batch_shape(device, max(settings.document_length, settings.query_length))
+        self._query_model: Any = parts.queries.to(device)
+        self._source_model: Any = self._query_model if parts.documents is parts.queries else parts.documents.to(device)
+        self._codes = None if parts.codes is None else parts.codes.to(device)
 
     @property
     def dim(self) -> int:
@@ -76,13 +95,13 @@ class TransformerEncoder:
     def encode_documents(self, documents: Sequence[Document], on_progress: OnProgress | None = None) -> Views:
         """The views of the documents; a text longer than the window takes several, cut between sentences.
 
-        A document without text is its title (span -1, -1), one without any token its special tokens: one view each.
+        A document without text is its title (span -1, -1), one without any token its special tokens: one view each
+        (k of them in the families poly and viewers).
         """
-        arrange = FAMILIES[self._checkpoint.settings.family]
-        tokenized = self._documents.tokenize_documents(documents)
-        arranged = [arrange(text, self._document_frame) for text in tokenized]
+        arranged = self._inputs.arrange_documents(documents)
         starts = np.cumsum([0, *(len(one.spans) for one in arranged)], dtype=np.int64)
-        rows = self._encode(arranged, starts, self._document_model, on_progress or _ignore)
+        encode = self._encode_tokens if self._checkpoint.settings.family in TOKEN_FAMILIES else self._encode
+        rows = encode(arranged, self._document_model, on_progress or _ignore)
         self._finish(rows, lambda row: _owner(documents, starts, row))
         spans = np.array([span for one in arranged for span in one.spans], dtype=np.int64).reshape(-1, 2)
         return Views(rows, starts, spans)
@@ -92,21 +111,22 @@ class TransformerEncoder:
 
         A query longer than the window is covered by several: its vector is the mean over all of them.
         """
-        arranged = [arrange_single(text, self._query_frame) for text in self._queries.tokenize_queries(texts)]
-        starts = np.arange(len(arranged) + 1, dtype=np.int64)
-        rows = self._encode(arranged, starts, self._query_model, _ignore)
+        rows = self._encode(self._inputs.arrange_queries(texts), self._query_model, _ignore)
         self._finish(rows, lambda row: f"query {row + 1}")
         return rows
 
     @cached_property
     def _document_model(self) -> Any:
         dtype = document_dtype(self._device)
-        if dtype == self._query_model.dtype:
-            return self._query_model
-        return copy.deepcopy(self._query_model).to(dtype)
+        if dtype == self._source_model.dtype:
+            return self._source_model
+        # The fp32 model stays where questions use it too.
+        is_shared = self._source_model is self._query_model
+        return (copy.deepcopy(self._source_model) if is_shared else self._source_model).to(dtype)
 
-    def _encode(self, arranged: Sequence[Arrangement], starts: Ints, model: Any, on_progress: OnProgress) -> Floats:
-        """The mean state of each row, (starts[-1], dim) float32."""
+    def _encode(self, arranged: Sequence[Arrangement], model: Any, on_progress: OnProgress) -> Floats:
+        """The mean state of each row of the documents or queries, one after the other, float32."""
+        starts = np.cumsum([0, *(one.num_rows for one in arranged)], dtype=np.int64)
         windows = [window for one in arranged for window in one.windows]
         num_windows = np.array([len(one.windows) for one in arranged], dtype=np.int64)
         owner = np.repeat(np.arange(len(arranged)), num_windows)
@@ -116,14 +136,38 @@ class TransformerEncoder:
             on_progress(_count_finished(num_windows, owner[batch.places]))
         return means.means()
 
-    def _states(self, batch: Batch, model: Any) -> torch.Tensor:
-        """The last hidden states, (b, t, dim)."""
+    def _encode_tokens(self, arranged: Sequence[Arrangement], model: Any, on_progress: OnProgress) -> Floats:
+        """The views made of each document's token states, in the documents' order, float32.
+
+        Few documents are worked on at a time: their tokens' states are held at once.
+        """
+        starts = np.cumsum([0, *(len(one.spans) for one in arranged)], dtype=np.int64)
+        rows = np.zeros((int(starts[-1]), self.dim), dtype=np.float32)
+        order = np.argsort([-one.num_rows for one in arranged], kind="stable")
+        for places in _groups(order, np.array([one.num_rows for one in arranged]), _TOKENS_AT_ONCE):
+            group = [arranged[place] for place in places]
+            views = self._token_views(group, model)
+            for place, one, its_views in zip(places, group, views, strict=True):
+                rows[starts[place] : starts[place + 1]] = its_views[: len(one.spans)]
+            on_progress(len(places))
+        return rows
+
+    def _token_views(self, group: Sequence[Arrangement], model: Any) -> Floats:
+        """The views of documents of a family of TOKEN_FAMILIES, (n, k, dim), from the states of their tokens."""
         import torch
 
-        ids, mask = (torch.from_numpy(array).to(self._device) for array in (batch.ids, batch.mask))
+        states, mask = pad_tokens(
+            torch.from_numpy(self._encode(group, model, _ignore)), [one.num_rows for one in group]
+        )
         with torch.inference_mode():
-            states: torch.Tensor = model(input_ids=ids, attention_mask=mask).last_hidden_state
-        return states
+            views = token_views(states.to(self._device), mask.to(self._device), self._checkpoint.settings, self._codes)
+        return np.asarray(views.cpu().numpy())
+
+    def _states(self, batch: Batch, model: Any) -> torch.Tensor:
+        import torch
+
+        with torch.inference_mode():
+            return last_states(model, batch)
 
     @property
     def _pad_id(self) -> int:
@@ -139,15 +183,13 @@ class TransformerEncoder:
             rows /= norms
 
 
-def _frame(checkpoint: Checkpoint, tokenizer: TextTokenizer, length: int) -> Frame:
-    settings = checkpoint.settings
-    room = length - len(tokenizer.head) - len(tokenizer.tail)
-    if room < 1 or tokenizer.prompt_tokens > room // 2:
-        raise CheckpointError(
-            f"{checkpoint.folder}: a window of {length} tokens is too short for its special tokens "
-            f"and a prompt of {tokenizer.prompt_tokens}; at most half of it may be prompt"
-        )
-    return Frame(tokenizer.head, tokenizer.tail, room, tokenizer.prompt_tokens, settings.pooling, settings.max_views)
+def _groups(order: Ints, num_tokens: Ints, max_tokens: int) -> Iterator[Ints]:
+    """Consecutive places whose tokens, padded to the first one's number, are at most max_tokens (or one place)."""
+    begin = 0
+    while begin < len(order):
+        count = max(1, max_tokens // max(int(num_tokens[order[begin]]), 1))
+        yield order[begin : begin + count]
+        begin += count
 
 
 def _count_finished(windows_left: Ints, owners: Ints) -> int:

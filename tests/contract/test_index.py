@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-from mvindex_connectors.engines.faiss import FaissEngine
 
 import mvindex
 from mvindex.engines.base import Kind
@@ -13,6 +12,7 @@ from mvindex.engines.torch_blocks import Precision
 from mvindex.records import Document
 from mvindex.store.embedded import EmbeddedStore
 from mvindex.testing import EngineContract, IndexContract
+from mvindex_connectors.engines.faiss import FaissEngine
 
 
 class EmbeddedContract(IndexContract):

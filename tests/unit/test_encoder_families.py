@@ -138,10 +138,10 @@ def test_row_means_add_up_over_batches_and_leave_context_out():
 
     means = RowMeans(3, 2)
     states = torch.tensor([[[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]]])
-    means.add(SimpleNamespace(rows=np.array([[1, 2, CONTEXT]])), states)
-    means.add(SimpleNamespace(rows=np.array([[0, 1, 1]])), states)
-    # Row 0: (1, 2). Row 1: (1, 2), (3, 4), (5, 6). Row 2: (3, 4).
-    assert means.means().tolist() == [[1, 2], [3, 4], [3, 4]]
+    means.add(SimpleNamespace(rows=np.array([[1, 2, CONTEXT]]), weights=np.array([[2, 1, 0]])), states)
+    means.add(SimpleNamespace(rows=np.array([[0, 1, 1]]), weights=np.array([[5, 1, 1]])), states)
+    # Row 0: (1, 2). Row 1: (1, 2) twice, (3, 4), (5, 6). Row 2: (3, 4).
+    assert means.means().tolist() == [[1, 2], [2.5, 3.5], [3, 4]]
 
 
 def test_shapes_come_in_steps_and_padding_counts_for_nothing():

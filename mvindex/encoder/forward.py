@@ -1,0 +1,40 @@
+"""A batch of windows through a transformer."""
+
+from __future__ import annotations
+
+import inspect
+from typing import TYPE_CHECKING, Any
+
+from mvindex.checkpoint.reader import POSITIONS_AFTER_PADDING
+from mvindex.encoder.batches import Batch
+from mvindex.errors import CheckpointError
+
+if TYPE_CHECKING:
+    import torch
+
+
+def last_states(model: Any, batch: Batch) -> torch.Tensor:
+    """The last hidden states, (b, t, dim), with gradients where they are enabled.
+
+    Raises CheckpointError when the windows set positions and the model takes none.
+    """
+    import torch
+
+    device = model.device
+    # A mask per token is taken as it is by transformers' attention layers, (b, heads, t, t).
+    mask = batch.mask if batch.reads is None else batch.reads[:, None]
+    inputs = {"input_ids": torch.from_numpy(batch.ids), "attention_mask": torch.from_numpy(mask)}
+    if batch.positions is not None:
+        if "position_ids" not in inspect.signature(type(model).forward).parameters:
+            raise CheckpointError(
+                f"{type(model).__name__} takes no position ids, which viewers at position 0 need (MVR eq. 3); "
+                "take the family 'context-viewers', or a BERT, RoBERTa or ModernBERT"
+            )
+        inputs["position_ids"] = torch.from_numpy(batch.positions) + first_position(model.config)
+    states: torch.Tensor = model(**{name: tensor.to(device) for name, tensor in inputs.items()}).last_hidden_state
+    return states
+
+
+def first_position(config: Any) -> int:
+    """The position id of a text's first token: 0, or padding_idx + 1 in RoBERTa and its kin."""
+    return int(config.pad_token_id or 0) + 1 if config.model_type in POSITIONS_AFTER_PADDING else 0
