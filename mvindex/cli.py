@@ -93,7 +93,9 @@ def ingest(  # noqa: PLR0913 - each option is a flag of the command
     encoder: Annotated[
         str | None, typer.Option(help="Of a new index: minilm (default), a directory, or a hub id.")
     ] = None,
-    family: Annotated[str | None, typer.Option(help="Of a new index: snippets (default) or single.")] = None,
+    family: Annotated[
+        str | None, typer.Option(help="Of a new index: snippets (default), single, or another; see docs/training.md.")
+    ] = None,
     views: Annotated[int | None, typer.Option(help="Of a new index: most views a document has (default 8).")] = None,
     dtype: Annotated[str | None, typer.Option(help="Of a new index: fp16 (default) or fp32, as stored.")] = None,
     temperature: Annotated[
@@ -332,6 +334,7 @@ app.command(name="search", hidden=True)(query)
 
 def main() -> None:
     """The program: our errors become one line on stderr and exit 1."""
+    _add_commands()
     try:
         app()
     except MvindexError as err:
@@ -345,6 +348,19 @@ def main() -> None:
         # The reader of our output has gone (`| head`): nothing more to say, and nothing to flush at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
+
+
+def _add_commands() -> None:
+    """Nothing; the commands of add-ons (entry points `mvindex.commands`, each a typer app) stand beside ours."""
+    from importlib.metadata import entry_points
+
+    for entry in entry_points(group="mvindex.commands"):
+        try:
+            addon = entry.load()
+        except ImportError as err:
+            _note(f"mvindex: the commands of {entry.value!r} are left out: {err}")
+        else:
+            app.registered_commands.extend(addon.registered_commands)
 
 
 def _note(text: str) -> None:

@@ -1,0 +1,246 @@
+"""How fast documents are encoded: every family beside `single`, and the transformer alone in other runtimes.
+
+    python bench/encoding.py [--what families|runtimes] [--documents 48] [--rounds 5] [--threads 1] [--json]
+
+Both take passages of the sample corpus, spread evenly over it. `families` goes through load_encoder(), as `mvindex
+ingest` does: the packaged MiniLM, or, for families that need weights of their own, a checkpoint of it with untrained
+ones, saved first. `runtimes` gives each runtime the batches of `snippets` and pools what it returns: the cosines are
+those of the views with torch's in fp32. What a runtime needs (`pip install onnx onnxscript onnxruntime openvino`) and
+what the processor lacks is said. Compared things alternate in one process; times are the process's CPU seconds, which
+other work disturbs less than the wall's: medians over the rounds, of ratios too, with their range.
+"""
+
+import argparse
+import importlib.util
+import json
+import statistics
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from mvindex.checkpoint import load_parts, load_tokenizer, read_checkpoint
+from mvindex.corpus import read_documents
+from mvindex.encoder import load_encoder
+from mvindex.encoder.batches import batches
+from mvindex.encoder.device import batch_shape, document_dtype
+from mvindex.encoder.forward import last_states
+from mvindex.encoder.inputs import Inputs
+from mvindex.encoder.pooling import RowMeans
+from mvindex_train.checkpoints import save_checkpoint
+from mvindex_train.config import EncoderConfig
+from mvindex_train.model import build_encoder
+
+CORPUS = Path(__file__).resolve().parent.parent / "examples/squad/passages.tsv"
+CPU = torch.device("cpu")
+# Views at most; None: the family's own number.
+ZERO_SHOT = {"single": 1, "snippets": None, "first-k": None, "kmeans": None, "sentences": None, "splits": None}
+TRAINED = {
+    "poly": {"family": "poly"},
+    "viewers": {"family": "viewers"},
+    "context-viewers": {"family": "context-viewers"},
+    "context-viewers, own_snippet": {"family": "context-viewers", "own_snippet": True},
+}
+
+
+def sample(count):
+    documents = list(read_documents(str(CORPUS)))
+    return [documents[place] for place in np.linspace(0, len(documents) - 1, count).astype(int)]
+
+
+def alternate(calls, rounds):
+    """CPU seconds (rounds,) of each call by name, after one round that is not timed; the order turns every round."""
+    found = {name: [] for name in calls}
+    for number in range(rounds + 1):
+        for name in list(calls) if number % 2 else reversed(calls):
+            begin = time.process_time()
+            calls[name]()
+            if number:
+                found[name].append(time.process_time() - begin)
+    return found
+
+
+def speeds(found, reference, count):
+    """Documents per CPU second of each, and how many times the reference's."""
+    for name, seconds in found.items():
+        ratios = sorted(base / own for own, base in zip(seconds, found[reference], strict=True))
+        speed = count / statistics.median(seconds)
+        middle, spread = statistics.median(ratios), [ratios[0], ratios[-1]]
+        yield {"name": name, "documents_s": speed, "ratio": middle, "range": spread}
+
+
+def measure_families(documents, rounds):
+    encoders = {name: load_encoder(family=name, max_views=views) for name, views in ZERO_SHOT.items()}
+    with tempfile.TemporaryDirectory() as folder:
+        for name, settings in TRAINED.items():
+            path = Path(folder) / name
+            save_checkpoint(build_encoder(EncoderConfig(**settings), seed=0), path, "untrained, to time it")
+            encoders[name] = load_encoder(path)
+        calls = {
+            name: lambda encoder=encoder: encoder.encode_documents(documents) for name, encoder in encoders.items()
+        }
+        found = alternate(calls, rounds)
+    return list(speeds(found, "single", len(documents)))
+
+
+class Work:
+    """The batches of documents as `snippets` cuts them, and the views that states of theirs make."""
+
+    def __init__(self, documents):
+        checkpoint = read_checkpoint("minilm")
+        tokenizer = load_tokenizer(checkpoint)
+        self.model = load_parts(checkpoint, tokenizer).documents.eval()
+        arranged = Inputs(checkpoint.settings, tokenizer, "minilm").arrange_documents(documents)
+        starts = np.cumsum([0, *(one.num_rows for one in arranged)], dtype=np.int64)
+        windows = [window for one in arranged for window in one.windows]
+        owner = np.repeat(np.arange(len(arranged)), [len(one.windows) for one in arranged])
+        shape = batch_shape(CPU, checkpoint.settings.document_length)
+        self.batches = list(batches(windows, starts[owner], shape, self.model.config.pad_token_id))
+        self._num_rows = int(starts[-1])
+
+    def views(self, states_of):
+        """Unit rows (r, d) of what states_of(batch) gives, (b, t, d)."""
+        means = RowMeans(self._num_rows, self.model.config.hidden_size)
+        for batch in self.batches:
+            means.add(batch, states_of(batch))
+        rows = means.means()
+        return rows / np.linalg.norm(rows, axis=1, keepdims=True)
+
+
+def measure_runtimes(documents, options):
+    work = Work(documents)
+    with tempfile.TemporaryDirectory() as folder:
+        runtimes, missing = open_runtimes(work.model, Path(folder) / "model.onnx", options.threads)
+        calls = {name: lambda run=run: [run(batch) for batch in work.batches] for name, run in runtimes.items()}
+        found = alternate(calls, options.rounds)
+        reference = work.views(runtimes["torch fp32"])
+        cosines = {name: (reference * work.views(run)).sum(axis=1) for name, run in runtimes.items()}
+    rows = list(speeds(found, "torch fp32", len(documents)))
+    for row in rows:
+        row["least_cosine"] = float(cosines[row["name"]].min())
+    return rows + [{"name": name, "missing": reason} for name, reason in missing.items()]
+
+
+def open_runtimes(model, path, threads):
+    """What gives the last states of a batch, by name, and of the others why they are not there."""
+    runtimes = {"torch fp32": torch_runtime(model)}
+    missing = {}
+    if document_dtype(CPU) == torch.bfloat16:
+        runtimes["torch bf16"] = torch_runtime(load_again(torch.bfloat16))
+    else:
+        missing["torch bf16"] = "the processor has none"
+    if not all(map(importlib.util.find_spec, ("onnx", "onnxscript"))):
+        return runtimes, missing | dict.fromkeys(("onnxruntime", "openvino"), "needs onnx and onnxscript")
+    export(model, path)
+    for name, opener in {"onnxruntime": onnxruntime_runtimes, "openvino": openvino_runtimes}.items():
+        if importlib.util.find_spec(name) is None:
+            missing[name] = "not installed"
+            continue
+        opened, lacking = opener(path, threads)
+        runtimes, missing = runtimes | opened, missing | lacking
+    return runtimes, missing
+
+
+def load_again(dtype):
+    checkpoint = read_checkpoint("minilm")
+    return load_parts(checkpoint, load_tokenizer(checkpoint)).documents.eval().to(dtype)
+
+
+def torch_runtime(model):
+    def run(batch):
+        with torch.inference_mode():
+            return last_states(model, batch)
+
+    return run
+
+
+def onnxruntime_runtimes(path, threads):
+    import onnxruntime
+
+    settings = onnxruntime.SessionOptions()
+    settings.intra_op_num_threads = threads
+    session = onnxruntime.InferenceSession(str(path), settings, providers=["CPUExecutionProvider"])
+
+    def run(batch):
+        return torch.from_numpy(session.run(None, {"input_ids": batch.ids, "attention_mask": batch.mask})[0])
+
+    return {"onnxruntime fp32": run}, {}
+
+
+def openvino_runtimes(path, threads):
+    import openvino
+
+    core = openvino.Core()
+    native = core.get_property("CPU", "OPTIMIZATION_CAPABILITIES")
+    runtimes, missing = {}, {}
+    for name, hint, needed in (("openvino fp32", "f32", "FP32"), ("openvino bf16", "bf16", "BF16")):
+        if needed not in native:
+            missing[name] = f"the processor has {', '.join(native)}"
+            continue
+        settings = {"INFERENCE_PRECISION_HINT": hint, "INFERENCE_NUM_THREADS": threads, "NUM_STREAMS": 1}
+        compiled = core.compile_model(str(path), "CPU", settings)
+        runtimes[name] = lambda batch, compiled=compiled: torch.from_numpy(compiled([batch.ids, batch.mask])[0].copy())
+    return runtimes, missing
+
+
+class LastStates(torch.nn.Module):
+    """The transformer with its last hidden states alone for an output."""
+
+    def __init__(self, model):
+        super().__init__()
+        self.model = model
+
+    def forward(self, input_ids, attention_mask):
+        return self.model(input_ids=input_ids, attention_mask=attention_mask).last_hidden_state
+
+
+def export(model, path):
+    """Nothing; the path holds the model in ONNX, for batches of any shape."""
+    # With padding in it: a mask of ones alone would be exported as no mask.
+    mask = torch.ones((2, 16), dtype=torch.int64)
+    mask[1, 12:] = 0
+    names = ("input_ids", "attention_mask")
+    shapes = {name: {0: "lines", 1: "tokens"} for name in names}
+    torch.onnx.export(
+        LastStates(model),
+        (torch.full_like(mask, 1000), mask),
+        str(path),
+        input_names=list(names),
+        output_names=["states"],
+        dynamic_shapes=shapes,
+        dynamo=True,
+        verbose=False,
+    )
+
+
+def as_line(row):
+    if "missing" in row:
+        return f"{row['name']:30s} not measured: {row['missing']}"
+    low, high = row["range"]
+    cosine = f"  least cosine {row['least_cosine']:.6f}" if "least_cosine" in row else ""
+    times = f"{row['documents_s']:6.2f} documents/s  ratio {row['ratio']:.3f} ({low:.3f}-{high:.3f})"
+    return f"{row['name']:30s} {times}{cosine}"
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--what", choices=["families", "runtimes"], default="families")
+    parser.add_argument("--documents", type=int, default=48)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--json", action="store_true")
+    options = parser.parse_args()
+    torch.set_num_threads(options.threads)
+    documents = sample(options.documents)
+    if options.what == "families":
+        rows = measure_families(documents, options.rounds)
+    else:
+        rows = measure_runtimes(documents, options)
+    for row in rows:
+        print(json.dumps(row) if options.json else as_line(row))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,141 @@
+"""Every family trained alike, and three kinds of negatives: retrieval on SQuAD's test articles over all passages.
+
+    python bench/training.py --data DIR --out DIR [--rows families|negatives] [--only ROW,...] [--steps N] [--json]
+
+DIR of --data holds the shared collections. Training goes through `mvindex_train.training`, as `mvindex train` does, on
+the training part of SQuAD (mvindex_train/data/splits.py), with the settings of the preset `snippets` but for what the
+row names. A row whose checkpoint lies in --out is only measured again. Per row: R@1/5/20/100 of the 3,420 test
+questions over all 2,067 passages, LV (MVR eq. 9, scores times 20) and the mean cosine of two views of a passage, views
+a passage, and seconds of training.
+"""
+
+import argparse
+import json
+import re
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+from mvindex.corpus import read_documents
+from mvindex.encoder import load_encoder
+from mvindex_train.config import LossConfig
+from mvindex_train.data import Part, shared_examples
+from mvindex_train.data.records import write_example
+from mvindex_train.data.splits import SharedSet
+from mvindex_train.evaluation import evaluate, make_dev_set
+from mvindex_train.presets import preset
+from mvindex_train.processes import Processes
+from mvindex_train.training import TrainJob, train
+
+# Raw tau belongs to raw products: all rows are of unit vectors, with the scale of the preset. DRPQ's T as in search.
+DRPQ = ["loss.aggregate=drpq", "loss.drpq_temperature=0.05"]
+PAPER = ["encoder.pooling=cls", "optimiser.viewer_learning_rate=0.005"]
+FAMILIES = {
+    "single": ["encoder.family=single", "encoder.max_views=1"],
+    "snippets": [],
+    "snippets, answer view": ["loss.answer_view=true"],
+    "first-k": ["encoder.family=first-k"],
+    "poly": ["encoder.family=poly", *DRPQ],
+    "kmeans": ["encoder.family=kmeans", "encoder.max_views=4", *DRPQ],
+    "viewers (MVR)": ["encoder.family=viewers", "loss.local_weight=0.01", *PAPER],
+    "viewers, own stretch + residual": [
+        "encoder.family=viewers", "encoder.own_snippet=true", "encoder.residual=true", "encoder.viewer_init=cls",
+    ],
+    "context-viewers (CAMVR)": ["encoder.family=context-viewers", "loss.answer_view=true", *PAPER],
+    "context-viewers, residual": ["encoder.family=context-viewers", "encoder.residual=true"],
+    "context-viewers, own snippet + residual": [
+        "encoder.family=context-viewers", "encoder.own_snippet=true", "encoder.residual=true",
+        "encoder.viewer_init=cls",
+    ],
+    "sentences": ["encoder.family=sentences", "encoder.max_views=32"],
+    "splits": ["encoder.family=splits", "encoder.max_views=4"],
+}  # fmt: skip
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--data", type=Path, required=True)
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--rows", choices=["families", "negatives"], default="families")
+    parser.add_argument("--only")
+    parser.add_argument("--steps", type=int)
+    parser.add_argument("--json", action="store_true")
+    options = parser.parse_args()
+    options.out.mkdir(parents=True, exist_ok=True)
+    rows = FAMILIES.items() if options.rows == "families" else negatives(options)
+    asked = test_set(options.data)
+    for name, overrides in rows:
+        if options.only and place(name) not in options.only.split(","):
+            continue
+        folder = options.out / place(name)
+        if not folder.exists():
+            run(options, folder, overrides)
+        show(options, name, folder, asked)
+
+
+def run(options, folder, overrides):
+    """Nothing; the folder holds the encoder that the settings give."""
+    config = preset("snippets").with_overrides([f"data.train={squad(options)}", *overrides])
+    if options.steps:
+        config = config.with_overrides([f"optimiser.max_steps={options.steps}"])
+    train(TrainJob(config=config, out=folder, on_note=lambda text: print(text, file=sys.stderr)))
+
+
+def squad(options):
+    """The file of SQuAD's training part."""
+    path = options.out / "squad.train.jsonl"
+    if not path.exists():
+        with path.open("wb") as file:
+            for example in shared_examples(options.data, Part.TRAIN, [SharedSet.SQUAD]):
+                write_example(example, file)
+    return path
+
+
+def test_set(data):
+    examples = list(shared_examples(data, Part.TEST, [SharedSet.SQUAD]))
+    passages = read_documents(str(data / "squad/passages.tsv"))
+    return make_dev_set(examples, (replace(document, id=f"squad/{document.id}") for document in passages))
+
+
+def show(options, name, folder, asked):
+    record = json.loads((folder / "training.json").read_text())
+    loss = LossConfig(**record["config"]["loss"])
+    figures = evaluate(load_encoder(folder), asked, loss, Processes()).as_json()
+    row = {"row": name, **figures, "steps": record["steps"], "seconds": record.get("seconds")}
+    if options.json:
+        print(json.dumps(row), flush=True)
+        return
+    recall = " / ".join(f"{100 * figures[f'R@{k}']:.1f}" for k in (1, 5, 20, 100))
+    spread = [f"{figures[key]:.3f}" if figures[key] is not None else "-" for key in ("local_variation", "view_cosine")]
+    print(f"| {name} | {recall} | {spread[0]} | {spread[1]} | {figures['views']:.1f} | {record['steps']} |", flush=True)
+
+
+def negatives(options):
+    """The rows of the negatives. Each file is mined once: BM25's, then the ones of the encoder trained on these."""
+    bm25, both = options.out / "bm25.jsonl", options.out / "bm25+mined.jsonl"
+    passages = options.data / "squad/passages.tsv"
+    given = [squad(options), "--passages", passages]
+    if not bm25.exists():
+        mvindex("mine", *given, "--bm25", "--out", bm25)
+    first = {"in-batch": [], "+ BM25": [f"data.negatives={bm25}", "data.hard_negatives=1"]}
+    yield from first.items()
+    trained = options.out / place("+ BM25")
+    if not both.exists():
+        index = options.out / "first-round.mvx"
+        mvindex("ingest", passages, "--index", index, "--encoder", trained)
+        mvindex("mine", *given, "--index", index, "--merge", bm25, "--out", both)
+    yield "+ BM25 + mined (two rounds)", [f"data.negatives={both}", "data.hard_negatives=1"]
+
+
+def mvindex(*arguments):
+    subprocess.run([sys.executable, "-m", "mvindex", *map(str, arguments)], check=True, stdout=sys.stderr)
+
+
+def place(name):
+    """The folder of a row."""
+    return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,79 @@
+"""What is saved of a trained encoder: a directory that `mvindex ingest --encoder` takes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from mvindex.checkpoint import Base, write_settings
+from mvindex.checkpoint.loading import quiet
+from mvindex.checkpoint.reader import QUERY_FOLDER, VIEW_WEIGHTS
+from mvindex.checkpoint.sources import PACKAGED, PACKAGED_HUB_ID
+from mvindex.extras import require
+from mvindex_train.durable import whole_folder
+from mvindex_train.trainable import TrainableEncoder
+
+CARD = "README.md"
+RECORD = "training.json"
+
+
+def save_checkpoint(
+    encoder: TrainableEncoder, folder: Path, card: str, *, label: str = "", record: Mapping[str, Any] | None = None
+) -> None:
+    """Nothing; the folder, which must be new, holds the encoder and its card, whole or not at all.
+
+    With LoRA it holds the adapter, in peft's format, and the viewers; else full weights, in transformers' format.
+    label: what to know of the training, shown wherever the encoder is named; record: JSON kept as training.json.
+    """
+    with whole_folder(folder) as temporary:
+        base = None
+        if encoder.adapters:
+            base = _write_adapter(encoder, temporary)
+        else:
+            _write_full(encoder, temporary)
+        write_settings(temporary, replace(encoder.settings, label=label), base)
+        (temporary / CARD).write_text(card, encoding="utf-8")
+        if record is not None:
+            text = json.dumps(record, indent=2, ensure_ascii=False) + "\n"
+            (temporary / RECORD).write_text(text, encoding="utf-8")
+
+
+def _write_full(encoder: TrainableEncoder, folder: Path) -> None:
+    parts = encoder.merged()
+    with quiet():
+        parts.documents.save_pretrained(folder)
+        if encoder.settings.separate:
+            parts.queries.save_pretrained(folder / QUERY_FOLDER)
+        encoder.tokenizer.save_pretrained(folder)
+    _write_tensors(folder, {"codes": parts.codes})
+
+
+def _write_adapter(encoder: TrainableEncoder, folder: Path) -> Base:
+    """The base that the adapter belongs on."""
+    query_viewers = None
+    _save_peft(encoder, "documents", folder)
+    if "queries" in encoder.adapters:
+        _save_peft(encoder, "queries", folder / QUERY_FOLDER)
+        query_viewers = encoder.viewers(encoder.queries)
+    viewers = encoder.viewers(encoder.documents)
+    if viewers is not None:
+        encoder.tokenizer.save_pretrained(folder)
+    _write_tensors(folder, {"codes": encoder.codes, "viewers": viewers, "query_viewers": query_viewers})
+    return Base(encoder.base.source, dict(encoder.base.weights))
+
+
+def _save_peft(encoder: TrainableEncoder, name: str, folder: Path) -> None:
+    adapter, base = encoder.adapters[name], encoder.base.source
+    # The name by which peft itself finds the base; else it would be the path on this machine.
+    adapter.peft_config["default"].base_model_name_or_path = PACKAGED_HUB_ID if base == PACKAGED else base
+    adapter.save_pretrained(folder, save_embedding_layers=False)
+    (folder / CARD).unlink()  # peft's own card, a form to fill in
+
+
+def _write_tensors(folder: Path, tensors: Mapping[str, Any]) -> None:
+    held = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items() if tensor is not None}
+    if held:
+        require("safetensors.torch", "encode", "saving weights").save_file(held, folder / VIEW_WEIGHTS)

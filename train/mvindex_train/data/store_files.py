@@ -1,0 +1,114 @@
+"""The files of an example store: rows of JSON, an index of fixed width, and a header that names both.
+
+Order of a write: rows and index under temporary names, fsynced, renamed to names that hold their fingerprint; then the
+header, fsynced and renamed. Until that last rename the folder's header names the files of before.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import BinaryIO
+
+import numpy as np
+import xxhash
+
+from mvindex.errors import CorpusError
+from mvindex.store.segments import fsync_directory
+from mvindex_train.data.records import Example, article_of, content_hash, hash_text, write_example
+
+FORMAT_VERSION = 1
+HEADER = "examples.json"
+# Where a row ends in its file, and 64-bit hashes: of the first positive, of that one's article, of the question.
+INDEX_TYPE = np.dtype([("end", "<i8"), ("passage", "<u8"), ("article", "<u8"), ("question", "<u8")])
+_UNFINISHED = ".writing"
+_INDEXED_AT_ONCE = 4096
+_BLOCK_BYTES = 1 << 20
+
+
+def write_files(folder: Path, examples: Iterable[Example]) -> None:
+    """Write the examples' files into the folder, then delete those of an earlier content.
+
+    CorpusError: there is no example. OSError: the disk is full, or the folder cannot be written.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    rows_path, index_path, header_path = (
+        folder / f"examples.{kind}{_UNFINISHED}" for kind in ("jsonl", "index", "json")
+    )
+    with rows_path.open("wb") as rows, index_path.open("wb") as index:
+        num_examples = _write_rows(rows, index, examples)
+        num_bytes = rows.tell()
+        _sync(rows)
+        _sync(index)
+    if not num_examples:
+        raise CorpusError(f"{folder}: no example was given to write; wanted one or more")
+    fingerprint = fingerprint_of(rows_path, index_path)
+    header = {
+        "format_version": FORMAT_VERSION,
+        "num_examples": num_examples,
+        "num_bytes": num_bytes,
+        "fingerprint": fingerprint,
+    }
+    rows_path.replace(folder / file_name(fingerprint, "jsonl"))
+    index_path.replace(folder / file_name(fingerprint, "index"))
+    with header_path.open("wb") as file:
+        file.write(json.dumps(header).encode())
+        _sync(file)
+    fsync_directory(folder)
+    header_path.replace(folder / HEADER)
+    fsync_directory(folder)
+    for path in folder.glob("examples-*"):
+        if fingerprint not in path.name:
+            path.unlink()
+
+
+def file_name(fingerprint: str, kind: str) -> str:
+    """The name of the file of this kind (jsonl, index) of a content."""
+    return f"examples-{fingerprint}.{kind}"
+
+
+def fingerprint_of(rows_path: Path, index_path: Path) -> str:
+    """128 bits of the content of both files, in hexadecimal."""
+    digest = xxhash.xxh3_128()
+    for path in (rows_path, index_path):
+        with path.open("rb") as file:
+            while block := file.read(_BLOCK_BYTES):
+                digest.update(block)
+    return digest.hexdigest()
+
+
+def question_hash(question_id: str, question: str) -> int:
+    """64 bits of a question's id and text."""
+    return hash_text(f"{question_id}\0{question}")
+
+
+def _write_rows(rows: BinaryIO, index: BinaryIO, examples: Iterable[Example]) -> int:
+    num_examples = 0
+    for chunk in _chunks(_index_rows(rows, examples)):
+        index.write(np.array(chunk, INDEX_TYPE).tobytes())
+        num_examples += len(chunk)
+    return num_examples
+
+
+def _index_rows(rows: BinaryIO, examples: Iterable[Example]) -> Iterator[tuple[int, int, int, int]]:
+    """Writes each example and gives its entry in the index."""
+    end = 0
+    for example in examples:
+        end += write_example(example, rows)
+        passage = content_hash(example.positives[0])
+        article = article_of(example.positives[0])
+        question = question_hash(example.question_id, example.question)
+        yield end, passage, hash_text(article) if article else passage, question
+
+
+def _chunks(entries: Iterator[tuple[int, int, int, int]]) -> Iterator[list[tuple[int, int, int, int]]]:
+    while chunk := list(itertools.islice(entries, _INDEXED_AT_ONCE)):
+        yield chunk
+
+
+def _sync(file: BinaryIO) -> None:
+    file.flush()
+    os.fsync(file.fileno())

@@ -1,0 +1,61 @@
+"""Files and folders that are there whole or not at all, whatever happens while they are written."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from mvindex.errors import StoreError
+
+_UNFINISHED = ".unfinished"
+
+
+@contextmanager
+def whole_folder(path: Path) -> Iterator[Path]:
+    """A new folder to write into; it becomes `path`, which must not exist, when the block ends without an error."""
+    temporary = path.with_name(path.name + _UNFINISHED)
+    shutil.rmtree(temporary, ignore_errors=True)
+    temporary.mkdir(parents=True)
+    yield temporary
+    for entry in sorted(temporary.rglob("*"), reverse=True):
+        flush_to_disk(entry)
+    flush_to_disk(temporary)
+    temporary.rename(path)
+    flush_to_disk(path.parent)
+
+
+@contextmanager
+def whole_file(path: Path) -> Iterator[Path]:
+    """A new file's name to write to; the file becomes `path`, in place of any there, when the block ends well."""
+    temporary = path.with_name(path.name + _UNFINISHED)
+    yield temporary
+    flush_to_disk(temporary)
+    os.replace(temporary, path)
+    flush_to_disk(path.parent)
+
+
+@contextmanager
+def refusing(path: Path) -> Iterator[None]:
+    """Inside it a failure to write, such as a full disk, becomes a StoreError that names the path."""
+    try:
+        yield
+    except OSError as err:
+        raise StoreError(f"{path}: cannot be written: {err.strerror or err}") from err
+
+
+def flush_to_disk(path: Path) -> None:
+    """Nothing; what the file or folder holds has reached the disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def remove_unfinished(folder: Path) -> None:
+    """Nothing; what writes that were cut short have left in the folder is gone."""
+    for entry in folder.glob("*" + _UNFINISHED):
+        shutil.rmtree(entry) if entry.is_dir() else entry.unlink()

@@ -1,0 +1,241 @@
+"""How well dev questions find their documents, over the whole dev corpus, and whether views have collapsed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mvindex.aggregate import parse_aggregate
+from mvindex.encoder import Encoder
+from mvindex.errors import CorpusError
+from mvindex.evaluate import DEFAULT_CUTOFFS
+from mvindex.records import Document, Floats, Ints, Views
+from mvindex_train.config import LossConfig
+from mvindex_train.data.records import Example
+
+if TYPE_CHECKING:
+    import torch
+
+    from mvindex_train.processes import Processes
+
+Number = TypeVar("Number", np.float32, np.int64)
+
+# Documents encoded at once, and view scores held at once: bounds on memory, without influence on the figures but for
+# last digits.
+_ENCODED_AT_ONCE = 1024
+_SCORES_AT_ONCE = 1 << 24
+_BLOCK_VIEWS = 8192
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class DevSet:
+    """Dev questions over a corpus; gold[i]: (g,) the rows in `documents` of question i's positives, at least one."""
+
+    documents: Sequence[Document]
+    questions: list[str]
+    gold: list[Ints]
+
+
+@dataclass(frozen=True, slots=True)
+class DevReport:
+    """What an evaluation found.
+
+    recall: share of questions with a positive among the first k documents, by k. mrr: mean reciprocal rank.
+    local_variation: LV of MVR eq. 9 over questions and their positive; view_cosine: mean cosine of two views of a
+    document; None where no document has two views. views: a document.
+    """
+
+    questions: int
+    documents: int
+    recall: dict[int, float]
+    mrr: float
+    local_variation: float | None
+    view_cosine: float | None
+    views: float
+
+    def as_json(self) -> dict[str, Any]:
+        """The figures by the names that they have in history.jsonl."""
+        recall = {f"R@{k}": round(share, 6) for k, share in self.recall.items()}
+        rest = {
+            "MRR": self.mrr,
+            "local_variation": self.local_variation,
+            "view_cosine": self.view_cosine,
+            "views": self.views,
+        }
+        rounded = {name: None if value is None else round(value, 6) for name, value in rest.items()}
+        return {"questions": self.questions, "documents": self.documents, **recall, **rounded}
+
+
+def make_dev_set(examples: Iterable[Example], passages: Iterable[Document] | None) -> DevSet:
+    """The examples' questions over the passages, or, without these, over the documents that the examples name.
+
+    CorpusError when there is no question, or when no document of the passages is a positive of some question.
+    """
+    asked = list(examples)
+    if not asked:
+        raise CorpusError("the dev files hold no question; leave --dev out to train without")
+    named = (document for one in asked for document in (*one.positives, *one.negatives))
+    documents: dict[str, Document] = {}
+    for document in named if passages is None else passages:
+        documents.setdefault(document.id, document)
+    row_of = {doc_id: row for row, doc_id in enumerate(documents)}
+    gold = [_rows_of(example, row_of) for example in asked]
+    return DevSet(list(documents.values()), [example.question for example in asked], gold)
+
+
+def evaluate(encoder: Encoder, dev: DevSet, loss: LossConfig, processes: Processes, deepest: int = 100) -> DevReport:
+    """The figures of this encoder, ranked by the document score that it is trained for; every process gets them.
+
+    deepest: R@deepest is reported beside R@1, 5, 20 and 100. Equal scores rank in the order of the corpus.
+    """
+    views = _encode_documents(encoder, dev.documents, processes)
+    queries = _encode_queries(encoder, dev.questions, processes)
+    ranks = gold_ranks(views, queries, dev.gold, loss, processes.device)
+    cutoffs = sorted({*DEFAULT_CUTOFFS, deepest})
+    return DevReport(
+        questions=len(dev.questions),
+        documents=len(dev.documents),
+        recall={k: float(np.mean(ranks <= k)) for k in cutoffs},
+        mrr=float(np.mean(1.0 / ranks)),
+        local_variation=local_variation(views, queries, [int(rows[0]) for rows in dev.gold], loss.scale),
+        view_cosine=view_cosine(views),
+        views=len(views.rows) / len(views),
+    )
+
+
+def gold_ranks(
+    views: Views, queries: Floats, gold: Sequence[Ints], loss: LossConfig, device: torch.device | str = "cpu"
+) -> Ints:
+    """The rank, from 1, of each question's best positive among all documents, (q,), by an exact scan in fp32."""
+    import torch
+
+    scan = _Scan(views, queries, loss, torch.device(device))
+    best = torch.full((len(queries),), -torch.inf)
+    rows = torch.zeros(len(queries), dtype=torch.int64)
+    asking = np.repeat(np.arange(len(gold)), [len(each) for each in gold])
+    wanted = np.concatenate(gold)
+    for questions, begin, scores in scan.blocks():
+        is_here = (asking >= questions.start) & (asking < questions.stop)
+        is_here &= (wanted >= begin) & (wanted < begin + scores.shape[1])
+        for question, row in zip(asking[is_here].tolist(), wanted[is_here].tolist(), strict=True):
+            score = scores[question - questions.start, row - begin]
+            if score > best[question]:
+                best[question], rows[question] = score, row
+    ranks = torch.ones(len(queries), dtype=torch.int64)
+    for questions, begin, scores in scan.blocks():
+        target, row = best[questions, None], rows[questions, None]
+        is_earlier = torch.arange(begin, begin + scores.shape[1]) < row
+        ranks[questions] += ((scores > target) | ((scores == target) & is_earlier)).sum(dim=1)
+    return ranks.numpy()
+
+
+def local_variation(views: Views, queries: Floats, gold: Sequence[int], scale: float) -> float | None:
+    """LV = max_i f_i - (sum_i f_i - max_i f_i) / (k - 1), averaged over questions and their document (MVR eq. 9).
+
+    f: the softmax over the document's k views of the scores times scale; the paper leaves the normaliser open.
+    Documents of one view do not count; None when no other is there.
+    """
+    found = []
+    for query, row in zip(queries, gold, strict=True):
+        scores = scale * (views.rows[views.starts[row] : views.starts[row + 1]].astype(np.float64) @ query)
+        if len(scores) > 1:
+            shares = np.exp(scores - scores.max())
+            shares /= shares.sum()
+            found.append(shares.max() - (1 - shares.max()) / (len(scores) - 1))
+    return float(np.mean(found)) if found else None
+
+
+def view_cosine(views: Views) -> float | None:
+    """The cosine of two views of one document, averaged over its pairs, then over documents; 1: all views are one.
+
+    Of unit vectors u_1..u_k the pairs' mean is (|sum u|^2 - k) / (k (k - 1)). None when no document has two views.
+    """
+    rows = views.rows.astype(np.float64)
+    units = rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-12)
+    counts = np.diff(views.starts)
+    sums = np.add.reduceat(units, views.starts[:-1])
+    several = counts > 1
+    if not several.any():
+        return None
+    k = counts[several]
+    return float(np.mean(((sums[several] ** 2).sum(axis=1) - k) / (k * (k - 1))))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Scan:
+    """All documents against all questions, in blocks that bound memory; the same blocks at every call."""
+
+    views: Views
+    queries: Floats
+    loss: LossConfig
+    device: torch.device
+
+    def blocks(self) -> Iterator[tuple[slice, int, torch.Tensor]]:
+        """Questions, first document and document scores (q, n), fp32 on the CPU, of each block."""
+        import torch
+
+        from mvindex_train.losses import document_scores
+
+        aggregate, starts = parse_aggregate(self.loss.aggregate), self.views.starts
+        queries = torch.from_numpy(self.queries).to(self.device)
+        step = max(1, _SCORES_AT_ONCE // _BLOCK_VIEWS)
+        for begin, end in _document_blocks(starts):
+            rows = torch.from_numpy(self.views.rows[starts[begin] : starts[end]]).to(self.device)
+            own_starts = torch.from_numpy(starts[begin : end + 1] - starts[begin]).to(self.device)
+            for first in range(0, len(queries), step):
+                scores = queries[first : first + step] @ rows.T
+                found = document_scores(scores, own_starts, aggregate, self.loss.drpq_temperature)
+                yield slice(first, first + len(found)), begin, found.cpu()
+
+
+def _document_blocks(starts: Ints) -> Iterator[tuple[int, int]]:
+    """Ranges of documents with at most _BLOCK_VIEWS views together, or one document."""
+    begin, last = 0, len(starts) - 1
+    while begin < last:
+        end = int(np.searchsorted(starts, starts[begin] + _BLOCK_VIEWS, side="right")) - 1
+        end = min(max(end, begin + 1), last)
+        yield begin, end
+        begin = end
+
+
+def _rows_of(example: Example, row_of: dict[str, int]) -> Ints:
+    rows = [row_of[document.id] for document in example.positives if document.id in row_of]
+    if not rows:
+        ids = ", ".join(repr(document.id) for document in example.positives[:3])
+        raise CorpusError(
+            f"dev question {example.question_id!r}: none of its passages ({ids}) is in the corpus; "
+            "wanted a corpus that holds a positive of every dev question"
+        )
+    return np.array(rows, dtype=np.int64)
+
+
+def _encode_documents(encoder: Encoder, documents: Sequence[Document], processes: Processes) -> Views:
+    """The views of all documents (without spans), each process encoding its share; all get all."""
+    own = documents[processes.share(len(documents))] if len(documents) >= processes.count else documents
+    places = range(0, len(own), _ENCODED_AT_ONCE)
+    parts = [encoder.encode_documents(own[begin : begin + _ENCODED_AT_ONCE]) for begin in places]
+    rows, counts = (
+        np.concatenate([part.rows for part in parts]),
+        np.concatenate([np.diff(part.starts) for part in parts]),
+    )
+    if own is not documents:
+        rows, counts = _joined(rows, processes), _joined(counts, processes)
+    return Views(rows, np.concatenate([[0], np.cumsum(counts)]), np.full((len(rows), 2), -1))
+
+
+def _encode_queries(encoder: Encoder, questions: list[str], processes: Processes) -> Floats:
+    if len(questions) < processes.count:
+        return encoder.encode_queries(questions)
+    return np.asarray(_joined(encoder.encode_queries(questions[processes.share(len(questions))]), processes))
+
+
+def _joined(own: NDArray[Number], processes: Processes) -> NDArray[Number]:
+    """The arrays of all processes on end."""
+    import torch
+
+    joined: NDArray[Number] = processes.join(torch.from_numpy(own).to(processes.device)).cpu().numpy()
+    return joined

@@ -1,0 +1,154 @@
+"""What the fields of a settings dataclass may hold, read from their type hints: checks, and text to value."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import sys
+import types
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import Annotated, Any, Literal, TypeAlias, TypeGuard, Union, get_args, get_origin, get_type_hints
+
+from mvindex.errors import ConfigError
+
+NONE = "none"  # how TOML, which has no null, writes the absence of a value
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """The range of a number: low and high belong to it, above does not."""
+
+    low: float = -math.inf
+    above: float = -math.inf
+    high: float = math.inf
+
+    def holds(self, value: float) -> bool:
+        """Whether the value lies in the range."""
+        return self.low <= value <= self.high and value > self.above
+
+    def __str__(self) -> str:
+        texts = ((self.low, "from {:g} on"), (self.above, "above {:g}"), (self.high, "up to {:g}"))
+        return " ".join(text.format(end) for end, text in texts if math.isfinite(end))
+
+
+Count: TypeAlias = Annotated[int, Bound(low=1)]
+CountOrZero: TypeAlias = Annotated[int, Bound(low=0)]
+Positive: TypeAlias = Annotated[float, Bound(above=0)]
+PositiveOrZero: TypeAlias = Annotated[float, Bound(low=0)]
+Share: TypeAlias = Annotated[float, Bound(low=0, high=1)]
+Names: TypeAlias = tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """What a field holds. type: str, bool, int, float, tuple (of str) or a dataclass; choices: of a str, if few."""
+
+    type: type
+    is_optional: bool = False
+    choices: tuple[str, ...] = ()
+    bound: Bound | None = None
+
+    def __str__(self) -> str:
+        if self.choices:
+            text = "one of " + ", ".join(map(repr, self.choices))
+        else:
+            noun = _WORDS.get(self.type, f"settings of {self.type.__name__}")
+            text = f"{noun} {self.bound or ''}".rstrip()
+        return f"{text}, or {NONE!r}" if self.is_optional else text
+
+    def holds(self, value: object) -> bool:
+        """Whether the value is of this kind and in its range; a bool is not a number, and a number is finite."""
+        if value is None:
+            return self.is_optional
+        if self.type in (int, float):
+            return _is_number(value, self.type) and (self.bound is None or self.bound.holds(value))
+        if self.type is tuple:
+            return isinstance(value, tuple) and all(isinstance(part, str) and part for part in value)
+        if self.type is str:
+            return isinstance(value, str) and (value in self.choices if self.choices else value not in ("", NONE))
+        return isinstance(value, self.type)
+
+
+_WORDS: Mapping[type, str] = {
+    str: "a text that is not empty",
+    bool: "true or false",
+    int: "a whole number",
+    float: "a number",
+    tuple: "a list of texts",
+}
+
+
+def kinds_of(settings: type) -> Mapping[str, Kind]:
+    """The kind of each field of a settings dataclass, by its name and in its order."""
+    hashable: Any = settings  # as every class is, which mypy does not know
+    return _kinds_of(hashable)
+
+
+def check_fields(settings: Any, table: str) -> None:
+    """Nothing; whole numbers given for a float are floats afterwards.
+
+    table: prefix of the names in messages. Raises ConfigError naming the field, the value and what was wanted.
+    """
+    for name, kind in kinds_of(type(settings)).items():
+        value = getattr(settings, name)
+        if not kind.holds(value):
+            raise ConfigError(f"{table}{name} is {value!r:.80}; wanted {kind}")
+        if kind.type is float and value is not None:
+            object.__setattr__(settings, name, float(value))
+
+
+def from_toml(value: object, kind: Kind) -> object:
+    """The value of a field that a TOML value stands for: "none" is no value, a list of texts a tuple."""
+    if value == NONE and kind.is_optional:
+        return None
+    return tuple(value) if kind.type is tuple and isinstance(value, list) else value
+
+
+def from_text(text: str, kind: Kind) -> object:
+    """The value of a field that a flag's text stands for; texts of a list stand between commas.
+
+    A text that does not fit is given back as it is: check_fields names it.
+    """
+    if text == NONE and kind.is_optional:
+        return None
+    if kind.type is tuple:
+        return tuple(text.split(",")) if text else ()
+    if kind.type is bool:
+        return {"true": True, "false": False}.get(text, text)
+    if kind.type in (int, float):
+        return _parse_number(text, kind.type)
+    return text
+
+
+def _parse_number(text: str, number: type) -> object:
+    try:
+        return number(text)
+    except ValueError:
+        return text
+
+
+def _is_number(value: object, number: type) -> TypeGuard[float]:
+    if isinstance(value, bool) or not isinstance(value, int if number is int else int | float):
+        return False
+    # Not math.isfinite: a whole number may be too large for a float.
+    return number is int or abs(value) <= sys.float_info.max
+
+
+@cache
+def _kinds_of(settings: type) -> Mapping[str, Kind]:
+    hints = get_type_hints(settings, include_extras=True)
+    return types.MappingProxyType({field.name: _kind(hints[field.name]) for field in dataclasses.fields(settings)})
+
+
+def _kind(hint: Any) -> Kind:
+    origin, parts = get_origin(hint), get_args(hint)
+    if origin in (Union, types.UnionType):
+        (part,) = (part for part in parts if part is not type(None))
+        return dataclasses.replace(_kind(part), is_optional=True)
+    if origin is Annotated:
+        return dataclasses.replace(_kind(parts[0]), bound=parts[1])
+    if origin is Literal:
+        return Kind(str, choices=parts)
+    return Kind(origin or hint)

@@ -1,0 +1,203 @@
+"""The training losses: pure functions of view scores, batched, without loops over views, documents or questions.
+
+Shapes: q questions, n documents, r views, ragged: document i owns the views starts[i] to starts[i + 1], at least one.
+Scores are higher-is-better; half precision is widened to fp32. Each loss is a mean over the questions.
+
+The best of a document's views is its maximum; views that tie for it share its gradient in equal parts.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch.nn.functional import cross_entropy, log_softmax
+
+from mvindex.aggregate import Aggregate, parse_aggregate
+from mvindex_train.config import LossConfig
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LossInputs:
+    """A batch's vectors and what is known of them, all on one device.
+
+    queries: (q, d); rows: (r, d); starts: (n + 1,) int64; positives: (q,) int64, each question's document; excluded:
+    (q, n) bool, True for a document that is never a negative of the question; answer_rows: (q,) int64, the view of the
+    positive that holds the answer, -1 where none is known; teacher: (q, n), NaN where unknown.
+    """
+
+    queries: torch.Tensor
+    rows: torch.Tensor
+    starts: torch.Tensor
+    positives: torch.Tensor
+    excluded: torch.Tensor
+    answer_rows: torch.Tensor | None = None
+    teacher: torch.Tensor | None = None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LossParts:
+    """The loss, a scalar with its graph, and its parts before their weights, without one; 0 for a part left out.
+
+    answer_share: share of the questions whose answer view is known; the others are scored by their best view.
+    """
+
+    total: torch.Tensor
+    contrastive: torch.Tensor
+    local: torch.Tensor
+    distillation: torch.Tensor
+    answer_share: torch.Tensor
+
+    def as_floats(self) -> dict[str, float]:
+        """The values by name, for logs; waits for the device once."""
+        names = ("total", "contrastive", "local", "distillation", "answer_share")
+        values = torch.stack([getattr(self, name).detach().double() for name in names])
+        return dict(zip(names, values.tolist(), strict=True))
+
+
+def total_loss(inputs: LossInputs, config: LossConfig, epoch: int) -> LossParts:
+    """The loss of a batch, contrastive + lambda * local + weight * distillation (MVR eq. 5), with the epoch's tau.
+
+    The scores are float32 products even under autocast, whose half precision would round away differences of views.
+    The DRPQ temperature acts on the products as they are, as it does in search; then all scores are scaled.
+    """
+    tau = epoch_tau(config, epoch)
+    with torch.autocast(inputs.rows.device.type, enabled=False):
+        raw = _widened(inputs.queries) @ _widened(inputs.rows).T
+        documents = document_scores(raw, inputs.starts, parse_aggregate(config.aggregate), config.drpq_temperature)
+        raw, documents = config.scale * raw, config.scale * documents
+        contrastive = _contrastive(raw, documents, inputs, config.answer_view, tau)
+        nothing = contrastive.new_zeros(())
+        local = local_uniformity(raw, inputs.starts, inputs.positives, tau) if config.local_weight else nothing
+        is_taught = config.distillation_weight and inputs.teacher is not None
+        distilled = distillation(documents, inputs.teacher, tau) if is_taught else nothing  # type: ignore[arg-type]  # is_taught says that it is there
+        total = contrastive + config.local_weight * local + config.distillation_weight * distilled
+    return LossParts(total, contrastive.detach(), local.detach(), distilled.detach(), _answer_share(inputs))
+
+
+def epoch_tau(config: LossConfig, epoch: int) -> float:
+    """The temperature of an epoch, counted from 0: annealed where the settings say so, else their tau."""
+    if config.tau_alpha is None or config.tau_floor is None:
+        return config.tau
+    return annealed_tau(epoch, config.tau_alpha, config.tau_floor, config.tau)
+
+
+def annealed_tau(epoch: int, alpha: float, floor: float, start: float = 1.0) -> float:
+    """max(floor, start * exp(-alpha * epoch)), with epochs counted from 0 (MVR eq. 8, where start is 1)."""
+    return max(floor, start * math.exp(-alpha * epoch))
+
+
+def document_scores(
+    scores: torch.Tensor, starts: torch.Tensor, aggregate: Aggregate, temperature: float = 1.0
+) -> torch.Tensor:
+    """The documents' scores (q, n), of view scores (q, r).
+
+    MAX: f = max_j s_j (MVR eq. 4). DRPQ: y = sum_j softmax_j(s_j / T) s_j (DRPQ eq. 4-6, where the temperature T is 1);
+    its gradient for s_j is DRPQ eq. 11, which may be negative.
+    """
+    scores, owners = _widened(scores), _owners(starts)
+    num_documents = len(starts) - 1
+    best = _segment_max(scores, owners, num_documents)
+    if aggregate is Aggregate.MAX:
+        return best
+    # Scores minus their best leave y the same and keep every exponential in [0, 1].
+    weights = torch.exp((scores - best.detach().index_select(-1, owners)) / temperature)
+    return _segment_sum(weights * scores, owners, num_documents) / _segment_sum(weights, owners, num_documents)
+
+
+def global_contrastive(
+    doc_scores: torch.Tensor, positives: torch.Tensor, excluded: torch.Tensor, tau: float
+) -> torch.Tensor:
+    """-log(e^{f(q,d+)/tau} / (e^{f(q,d+)/tau} + sum_l e^{f(q,d-_l)/tau})) (MVR eq. 6; DRPQ eq. 8 with DRPQ scores).
+
+    Every document but the positive is a negative, unless it is excluded: then it is left out of the sum. A
+    question's own positive counts whatever `excluded` says.
+    """
+    left_out = excluded.scatter(1, positives[:, None], False)
+    return cross_entropy((_widened(doc_scores) / tau).masked_fill(left_out, -math.inf), positives)
+
+
+def answer_view_contrastive(  # noqa: PLR0913 - the terms of the formula
+    scores: torch.Tensor,
+    doc_scores: torch.Tensor,
+    positives: torch.Tensor,
+    excluded: torch.Tensor,
+    answer_rows: torch.Tensor,
+    tau: float,
+) -> torch.Tensor:
+    """-log(e^{f_i(q,d+)/tau} / (e^{f_i(q,d+)/tau} + sum_l e^{f(q,d-_l)/tau})), i the answer's view (CAMVR eq. 13).
+
+    Both places of the positive hold its answer view's score; negatives keep their document score. A question with
+    answer row -1, of whose answer's place nothing is known, keeps the document score of its positive as well.
+    """
+    scores, doc_scores = _widened(scores), _widened(doc_scores)
+    of_answer = scores.gather(1, answer_rows.clamp(min=0)[:, None])
+    of_document = doc_scores.gather(1, positives[:, None])
+    own = torch.where(answer_rows[:, None] >= 0, of_answer, of_document)
+    return global_contrastive(doc_scores.scatter(1, positives[:, None], own), positives, excluded, tau)
+
+
+def local_uniformity(scores: torch.Tensor, starts: torch.Tensor, positives: torch.Tensor, tau: float) -> torch.Tensor:
+    """-log(e^{f(q,d+)/tau} / sum_k e^{f_k(q,d+)/tau}) over the positive's own views (MVR eq. 7); 0 for a single view.
+
+    f(q,d+) is the best view's score, whatever the aggregate is elsewhere.
+    """
+    counts = starts.diff()[positives]
+    questions = _owners(torch.cat([counts.new_zeros(1), counts.cumsum(0)]))
+    slots = torch.arange(len(questions), device=starts.device) - (counts.cumsum(0) - counts)[questions]
+    logits = _widened(scores)[questions, starts[positives][questions] + slots] / tau
+    best = _segment_max(logits, questions, len(positives))
+    sums = _segment_sum(torch.exp(logits - best.detach()[questions]), questions, len(positives))
+    # log-sum-exp minus the best score, whose value cancels, so that no digit is lost to it; its gradient does not.
+    return (torch.log(sums) - (best - best.detach())).mean()
+
+
+def distillation(doc_scores: torch.Tensor, teacher: torch.Tensor, tau: float) -> torch.Tensor:
+    """KL(softmax(teacher / tau) || softmax(f / tau)) over each question's known columns (Hinton et al. 2015).
+
+    teacher: (q, n), NaN where unknown. The mean is over questions with two known columns or more: fewer say nothing;
+    0 when there is none. The same tau on both sides: the least loss has the teacher's score differences at any tau.
+    """
+    taught = (~teacher.isnan()).sum(1) >= 2
+    if not bool(taught.any()):
+        return _widened(doc_scores).new_zeros(())
+    student, goal = _widened(doc_scores)[taught], teacher[taught]
+    known = ~goal.isnan()
+    log_student = log_softmax((student / tau).masked_fill(~known, -math.inf), 1)
+    log_goal = log_softmax((goal.to(student.dtype) / tau).masked_fill(~known, -math.inf), 1)
+    # -inf minus -inf is NaN, and 0 times NaN as well: unknown columns are cleared before the difference.
+    difference = log_goal.masked_fill(~known, 0.0) - log_student.masked_fill(~known, 0.0)
+    return (log_goal.exp() * difference).sum(1).mean()
+
+
+def _contrastive(
+    scores: torch.Tensor, doc_scores: torch.Tensor, inputs: LossInputs, by_answer: bool, tau: float
+) -> torch.Tensor:
+    if by_answer and inputs.answer_rows is not None:
+        return answer_view_contrastive(scores, doc_scores, inputs.positives, inputs.excluded, inputs.answer_rows, tau)
+    return global_contrastive(doc_scores, inputs.positives, inputs.excluded, tau)
+
+
+def _answer_share(inputs: LossInputs) -> torch.Tensor:
+    if inputs.answer_rows is None:
+        return inputs.rows.new_zeros(())
+    return (inputs.answer_rows >= 0).to(inputs.rows.dtype).mean()
+
+
+def _owners(starts: torch.Tensor) -> torch.Tensor:
+    """The segment (r,) of each element."""
+    return torch.repeat_interleave(starts.diff())
+
+
+def _segment_max(values: torch.Tensor, owners: torch.Tensor, num_segments: int) -> torch.Tensor:
+    shape = (*values.shape[:-1], num_segments)
+    return values.new_full(shape, -math.inf).scatter_reduce(-1, owners.expand_as(values), values, "amax")
+
+
+def _segment_sum(values: torch.Tensor, owners: torch.Tensor, num_segments: int) -> torch.Tensor:
+    return values.new_zeros((*values.shape[:-1], num_segments)).index_add(-1, owners, values)
+
+
+def _widened(values: torch.Tensor) -> torch.Tensor:
+    return values.float() if values.dtype in (torch.float16, torch.bfloat16) else values

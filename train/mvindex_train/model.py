@@ -1,0 +1,139 @@
+"""From a base checkpoint to the encoder that is trained: viewers, codes, LoRA adapters, separate question weights."""
+
+from __future__ import annotations
+
+import copy
+import warnings
+from typing import Any
+
+import torch
+
+from mvindex.checkpoint import (
+    Checkpoint,
+    Family,
+    Pooling,
+    Settings,
+    Similarity,
+    load_parts,
+    read_checkpoint,
+    viewer_ids,
+)
+from mvindex.checkpoint.loading import load_wrapped_tokenizer
+from mvindex.checkpoint.settings import VIEWER_FAMILIES
+from mvindex.errors import ConfigError
+from mvindex.extras import require
+from mvindex_train.config import EncoderConfig
+from mvindex_train.trainable import TrainableEncoder, ViewRows
+from mvindex_train.viewer_tokens import ViewerEmbedding, add_viewer_tokens, start_viewers
+
+__all__ = ["TrainableEncoder", "ViewRows", "build_encoder"]
+
+
+def build_encoder(config: EncoderConfig, seed: int) -> TrainableEncoder:
+    """The encoder to train: the base's weights, new ones (viewers, codes, LoRA) drawn from the seed.
+
+    Raises ConfigError or CheckpointError when base and family do not go together. The state of torch's random
+    numbers is as before afterwards.
+    """
+    base = read_checkpoint(config.base)
+    _check_base(base, config)
+    tokenizer = load_wrapped_tokenizer(base)
+    parts = load_parts(base, tokenizer.backend_tokenizer)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        models = [parts.documents]
+        if config.separate:
+            models.append(copy.deepcopy(parts.documents) if parts.queries is parts.documents else parts.queries)
+        if Family(config.family) in VIEWER_FAMILIES:
+            _add_viewers(models, tokenizer, config)
+        for model in models:
+            _prepare(model, config)
+        encoder = TrainableEncoder(base, _settings(config, base), tokenizer, (models[0], models[-1]))
+        if config.family == "poly":
+            encoder.codes = _codes(parts.codes, config.max_views, encoder.dim)
+        if config.lora_rank is not None:
+            _add_adapters(encoder, config)
+    return encoder.train()
+
+
+def _check_base(base: Checkpoint, config: EncoderConfig) -> None:
+    if base.settings.separate and not config.separate:
+        raise ConfigError(f"encoder.separate is False; the base {base.source!r} has question weights of its own")
+    if base.base is not None and config.lora_rank is not None:
+        raise ConfigError(
+            f"encoder.lora_rank is {config.lora_rank}; the base {base.source!r} is an adapter itself: "
+            f"train all weights (lora_rank none), or start from {base.base.source!r}"
+        )
+
+
+def _settings(config: EncoderConfig, base: Checkpoint) -> Settings:
+    """The settings of the trained encoder: the base's where the config leaves them open."""
+    old = base.settings
+    normalise = old.normalise if config.normalise is None else config.normalise
+    return Settings(
+        family=Family(config.family),
+        max_views=config.max_views,
+        pooling=old.pooling if config.pooling is None else Pooling(config.pooling),
+        normalise=normalise,
+        similarity=Similarity.COSINE if normalise else Similarity.DOT,
+        temperature=old.temperature if normalise == old.normalise else 1.0,
+        document_length=config.document_length or old.document_length,
+        query_length=config.query_length or old.query_length,
+        document_prompt=old.document_prompt,
+        query_prompt=old.query_prompt,
+        residual=config.residual,
+        own_snippet=config.own_snippet,
+        separate=config.separate,
+    )
+
+
+def _add_viewers(models: list[Any], tokenizer: Any, config: EncoderConfig) -> None:
+    """Nothing; tokenizer and models have viewers; those that the base has already keep their embeddings."""
+    old = viewer_ids(tokenizer.backend_tokenizer)
+    ids = add_viewer_tokens(tokenizer, max(config.max_views, len(old) - 1))
+    cls_id = int(tokenizer.backend_tokenizer.encode("a").ids[0])
+    for model in models:
+        table = model.get_input_embeddings()
+        rows = start_viewers(model, config.viewer_init, cls_id, len(ids))
+        rows[: len(old)] = table.weight.detach()[old].float()
+        model.set_input_embeddings(ViewerEmbedding(table, ids[0], rows))
+
+
+def _prepare(model: Any, config: EncoderConfig) -> None:
+    """Nothing; the model has the dropout of the config, and its words are frozen if it says so."""
+    if config.dropout is not None:
+        for module in model.modules():
+            if isinstance(module, torch.nn.Dropout):
+                module.p = config.dropout
+    model.requires_grad_(True)
+    if config.freeze_word_embeddings:
+        model.get_input_embeddings().weight.requires_grad_(False)
+
+
+def _codes(old: torch.Tensor | None, count: int, dim: int) -> torch.nn.Parameter:
+    """The codes of the Poly-encoder, (k, d); new ones start from N(0, 1/d), of unit length on average."""
+    codes = torch.randn(count, dim) * dim**-0.5
+    if old is not None:
+        codes[: len(old)] = old[:count]
+    return torch.nn.Parameter(codes)
+
+
+def _add_adapters(encoder: TrainableEncoder, config: EncoderConfig) -> None:
+    """Nothing; only LoRA matrices on all linear layers, the viewers and the codes are trained afterwards."""
+    peft = require("peft", "train", "training a LoRA adapter")
+    models = {"documents": encoder.documents} | ({"queries": encoder.queries} if config.separate else {})
+    for name, model in models.items():
+        lora = peft.LoraConfig(
+            r=config.lora_rank,
+            lora_alpha=config.lora_alpha or config.lora_rank,
+            target_modules="all-linear",
+            lora_dropout=0.0,
+            bias="none",
+        )
+        with warnings.catch_warnings():
+            # peft asks transformers for an attribute under its former name.
+            warnings.filterwarnings("ignore", "`is_gradient_checkpointing`", FutureWarning)
+            encoder.adapters[name] = peft.get_peft_model(model, lora)
+        table = model.get_input_embeddings()
+        if isinstance(table, ViewerEmbedding):
+            table.viewers.requires_grad_(True)

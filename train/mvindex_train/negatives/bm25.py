@@ -1,0 +1,147 @@
+"""BM25 negatives: a bm25s index on disk, memory-mapped, beside the documents that it ranks."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from mvindex.encoder.base import joined_text
+from mvindex.errors import ConfigError
+from mvindex.extras import require
+from mvindex.kernels.threads import default_threads
+from mvindex.records import Document, Floats, Ints
+from mvindex_train.durable import whole_folder
+from mvindex_train.negatives.candidates import Candidate
+from mvindex_train.negatives.documents import StoredDocuments, write_documents
+
+SOURCE_NAME = "bm25"
+# As in Pyserini's passage runs, which the papers' BM25 figures come from.
+K1, B = 0.9, 0.4
+
+_PURPOSE = "mining BM25 negatives"
+_TOKENS = "tokens.i32"
+
+
+def build_bm25(documents: Iterable[Document], folder: Path) -> None:
+    """Nothing; a BM25 index of title and text stands at folder, complete or not at all.
+
+    Documents, token ids and the finished index lie on disk, but bm25s sorts all postings in memory: some 50 bytes for
+    each distinct word of each document.
+    ConfigError: the folder exists, or there is no document.
+    """
+    if folder.exists():
+        raise ConfigError(f"{folder}: exists; a BM25 index needs a new folder")
+    with whole_folder(folder) as unfinished:
+        _build(documents, unfinished)
+
+
+class Bm25Source:
+    """The documents of an index of build_bm25(), ranked for questions; close it after use.
+
+    Equal scores stand in the order of the documents, so that the same questions give the same candidates on any number
+    of threads.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        bm25s = require("bm25s", "train", _PURPOSE)
+        self._ranker = bm25s.BM25.load(folder, mmap=True, load_vocab=False)
+        self._tokenizer = _tokenizer()
+        self._tokenizer.load_vocab(folder)
+        self._documents = StoredDocuments(folder)
+
+    def close(self) -> None:
+        """Nothing; the files are closed afterwards."""
+        self._documents.close()
+
+    def search(self, questions: Sequence[str], depth: int) -> list[list[Candidate]]:
+        """For each question the documents that share a word with it, at most depth of them, best first."""
+        tokens = self._tokenizer.streaming_tokenize(questions, update_vocab=False, allow_empty=False)
+        with ThreadPoolExecutor(default_threads()) as pool:
+            ranked = list(pool.map(lambda row: self._rank(row, depth), tokens))
+        rows = np.unique(np.concatenate([found for found, _ in ranked])) if ranked else np.zeros(0, np.int64)
+        documents = {row: self._documents[row] for row in rows.tolist()}
+        return [_candidates(found, scores, documents) for found, scores in ranked]
+
+    def _rank(self, tokens: list[int], depth: int) -> tuple[Ints, Floats]:
+        """Rows and scores of the best documents; none for a question without a known word."""
+        if not tokens:
+            return np.zeros(0, np.int64), np.zeros(0, np.float32)
+        scores: Floats = self._ranker.get_scores_from_ids(tokens)
+        rows = best_rows(scores, depth)
+        return rows, scores[rows]
+
+
+def best_rows(scores: Floats, depth: int) -> Ints:
+    """The rows of the highest scores above 0, (m,) with m <= depth, best first; of equal ones the earlier row."""
+    rows = np.flatnonzero(scores > 0)
+    if len(rows) > depth:
+        values = scores[rows]
+        edge = np.partition(values, len(rows) - depth)[len(rows) - depth]
+        above = rows[values > edge]
+        rows = np.concatenate([above, rows[values == edge][: depth - len(above)]])
+    return rows[np.lexsort((rows, -scores[rows]))]
+
+
+@dataclass(frozen=True, slots=True)
+class _Tokens:
+    """The token ids of documents on disk, read anew at each pass: what bm25s takes for a tokenized corpus.
+
+    ids: this object itself, a sequence of lists; vocab: stem -> id.
+    """
+
+    path: Path
+    starts: Ints
+    vocab: dict[str, int]
+
+    @property
+    def ids(self) -> _Tokens:
+        return self
+
+    def __len__(self) -> int:
+        return len(self.starts) - 1
+
+    def __iter__(self) -> Iterator[list[int]]:
+        with self.path.open("rb") as file:
+            for length in np.diff(self.starts):
+                yield np.frombuffer(file.read(4 * int(length)), dtype=np.int32).tolist()
+
+
+def _build(documents: Iterable[Document], folder: Path) -> None:
+    bm25s = require("bm25s", "train", _PURPOSE)
+    tokenizer = _tokenizer()
+    tokens = _tokenize(tokenizer, write_documents(documents, folder), folder / _TOKENS)
+    if not len(tokens):
+        raise ConfigError("there is no document to mine negatives from")
+    ranker = bm25s.BM25(k1=K1, b=B, method="lucene")
+    ranker.index(tokens, show_progress=False)
+    ranker.save(folder)
+    tokenizer.save_vocab(folder)
+    (folder / _TOKENS).unlink()
+
+
+def _tokenize(tokenizer: Any, documents: Iterable[Document], path: Path) -> _Tokens:
+    texts = (joined_text(document) for document in documents)
+    starts = array("q", [0])
+    with path.open("wb") as file:
+        for ids in tokenizer.streaming_tokenize(texts, update_vocab=True):
+            file.write(np.array(ids, dtype=np.int32).tobytes())
+            starts.append(starts[-1] + len(ids))
+    return _Tokens(path, np.frombuffer(starts, dtype=np.int64), tokenizer.get_vocab_dict())
+
+
+def _tokenizer() -> Any:
+    """Lower case, words of two characters and more, English stop words left out, Snowball's English stems."""
+    bm25s = require("bm25s", "train", _PURPOSE)
+    stemmer = require("Stemmer", "train", _PURPOSE)
+    return bm25s.tokenization.Tokenizer(stopwords="english", stemmer=stemmer.Stemmer("english"))
+
+
+def _candidates(rows: Ints, scores: Floats, documents: dict[int, Document]) -> list[Candidate]:
+    pairs = zip(rows.tolist(), scores.tolist(), strict=True)
+    return [Candidate(documents[row], score, rank, SOURCE_NAME) for rank, (row, score) in enumerate(pairs, start=1)]

@@ -1,0 +1,122 @@
+"""One run of `mvindex mine`: opens what the job names, mines batch by batch, writes as it goes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing
+from dataclasses import dataclass, field
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from mvindex.checkpoint import read_checkpoint
+from mvindex.corpus import read_documents
+from mvindex.encoder import Encoder, load_encoder
+from mvindex.index import Index, create, open_index
+from mvindex.records import Document
+from mvindex_train.data.options import ReadOptions
+from mvindex_train.data.reading import read_training
+from mvindex_train.data.records import Example, dump_example
+from mvindex_train.negatives.bm25 import Bm25Source, build_bm25
+from mvindex_train.negatives.candidates import CandidateSource
+from mvindex_train.negatives.config import MiningJob, SourceKind
+from mvindex_train.negatives.cross_encoder import CrossEncoder
+from mvindex_train.negatives.dense import DenseSource
+from mvindex_train.negatives.fingerprints import job_settings
+from mvindex_train.negatives.merging import EarlierFile
+from mvindex_train.negatives.mining import Miner
+from mvindex_train.negatives.output import ResumableOutput
+
+# The counts of a report, in its order; the miner fills them.
+_REPORTED = (
+    "questions", "without_answers", "negatives", "merged", "removed_positive", "removed_answer",
+    "removed_cross_encoder", "too_few",
+)  # fmt: skip
+
+
+@dataclass(slots=True)
+class MiningRun:
+    """A job at work. note is told in words what begins, on_progress how many more questions are done."""
+
+    job: MiningJob
+    note: Callable[[str], None]
+    on_progress: Callable[[int], None]
+    _stack: ExitStack = field(default_factory=ExitStack, init=False)
+
+    def run(self) -> dict[str, Any]:
+        """The report: the output's path and the counts, of earlier parts of an interrupted run as well."""
+        with ResumableOutput(self.job.out, job_settings(self.job), self.job.force) as output:
+            # The sources are closed before finish() removes the folder that they may lie in.
+            with self._stack:
+                self._mine(output)
+            output.finish()
+        return {"out": str(self.job.out)} | {name: output.counts[name] for name in _REPORTED}
+
+    def _mine(self, output: ResumableOutput) -> None:
+        if output.finished:
+            self.note(f"going on after {output.finished:,} questions of an interrupted run")
+            self.on_progress(output.finished)
+        miner = self._miner(output)
+        examples = islice(self._examples(), output.finished, None)
+        while batch := list(islice(examples, self.job.config.batch_questions)):
+            output.add(map(dump_example, miner.mine_batch(batch)), len(batch), miner.counts)
+            self.on_progress(len(batch))
+
+    def _miner(self, output: ResumableOutput) -> Miner:
+        job = self.job
+        judge = None if job.cross_encoder is None else CrossEncoder(job.cross_encoder, job.device)
+        earlier = None if job.merge is None else self._stack.enter_context(closing(EarlierFile(job.merge)))
+        return Miner(self._sources(output.work_folder), job.config, judge, earlier, output.counts)
+
+    def _examples(self) -> Iterator[Example]:
+        return read_training(self.job.questions, ReadOptions(format=self.job.format, passages=self.job.passages))
+
+    def _documents(self) -> Iterator[Document]:
+        """The documents to mine, streamed."""
+        if self.job.index is None:
+            yield from read_documents(self.job.passages or "")
+            return
+        with open_index(self.job.index) as index:
+            yield from index
+
+    def _sources(self, work_folder: Path) -> list[CandidateSource]:
+        sources: list[CandidateSource] = []
+        if self.job.source is not SourceKind.DENSE:
+            sources.append(self._bm25(work_folder / "bm25"))
+        if self.job.source is not SourceKind.BM25:
+            index = self._stack.enter_context(self._dense_index(work_folder / "dense.mvx"))
+            sources.append(DenseSource(index, self.job.config.exact))
+        return sources
+
+    def _bm25(self, folder: Path) -> Bm25Source:
+        if not folder.exists():
+            self.note("indexing the documents for BM25")
+            build_bm25(self._documents(), folder)
+        return self._stack.enter_context(closing(Bm25Source(folder)))
+
+    def _dense_index(self, path: Path) -> Index:
+        """The job's index where its encoder is the one asked for, else one of the same documents by that encoder."""
+        if self.job.index is not None and _has_encoder(self.job.index, self.job.encoder):
+            return open_index(self.job.index, device=self.job.device)
+        encoder = load_encoder(self.job.encoder or "", device=self.job.device)
+        self.note(f"encoding the documents with {self.job.encoder}")
+        return self._encoded(path, encoder)
+
+    def _encoded(self, path: Path, encoder: Encoder) -> Index:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        index = (
+            open_index(path, encoder=encoder, device=self.job.device)
+            if path.exists()
+            else create(path, encoder=encoder)
+        )
+        # What an interrupted run had added is found unchanged, and not encoded again.
+        index.add(self._documents())
+        return index
+
+
+def _has_encoder(index: Path, encoder: str | None) -> bool:
+    if encoder is None:
+        return True
+    with open_index(index) as opened:
+        spec = opened.info().encoder
+    return spec is not None and spec["fingerprint"] == read_checkpoint(encoder).fingerprint

@@ -1,0 +1,264 @@
+"""The state of a run on disk, from which it goes on exactly: safetensors for tensors, JSON for the rest.
+
+OUT.run/ lies beside the checkpoint OUT and holds run.json (what the run was begun with), history.jsonl, one state-N/
+(N steps done in all stages), the best weights, mined negatives and TensorBoard's files. A state is a folder that
+appears whole, so a process killed at any instant leaves the last one. The random numbers of a step follow from the
+seed and the step (randomness.py): a state holds no generator.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from mvindex.checkpoint.settings import read_json_object
+from mvindex.errors import CheckpointError, ConfigError, StoreError
+from mvindex.store.locks import FILE_NAME as LOCK_NAME
+from mvindex_train.durable import refusing, remove_unfinished, whole_file, whole_folder
+
+if TYPE_CHECKING:
+    import torch
+
+FORMAT_VERSION = 1
+# Named in settings, without influence on what is computed.
+_NAMES_ONLY = ("config.preset", "config.budget")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Position:
+    """Where a run stands. step: steps done of this epoch; stage_step: of this stage; total_step: of all stages.
+
+    history_bytes: how much of history.jsonl belongs to it. before, dev, best_dev: the figures of the evaluation before
+    training, the last one and the best one, whose weights are kept; worse_evaluations: since the best. negatives: the
+    store with the negatives mined last. is_stopped: patience has ended the training.
+    """
+
+    stage: int = 0
+    epoch: int = 0
+    step: int = 0
+    stage_step: int = 0
+    total_step: int = 0
+    history_bytes: int = 0
+    before: Mapping[str, Any] | None = None
+    dev: Mapping[str, Any] | None = None
+    best_score: float | None = None
+    best_epoch: int | None = None
+    best_dev: Mapping[str, Any] | None = None
+    worse_evaluations: int = 0
+    negatives: str | None = None
+    is_stopped: bool = False
+
+    def after_step(self) -> Position:
+        """The position one step further."""
+        return replace(self, step=self.step + 1, stage_step=self.stage_step + 1, total_step=self.total_step + 1)
+
+
+class RunFolder:
+    """The folder of one run, made if need be.
+
+    record: what the run depends on, as JSON values (settings, inputs). Raises ConfigError, with the first key that
+    differs, when the folder holds a run begun with another record; one that never took a step is thrown away.
+    """
+
+    def __init__(self, path: Path, record: Mapping[str, Any]) -> None:
+        self.path = path
+        path.mkdir(parents=True, exist_ok=True)
+        remove_unfinished(path)
+        wanted = _wanted(record)
+        if not _has_begun(path):
+            discard_other(path, record)
+        if (path / "run.json").exists():
+            _check_same(path, read_json_object(path / "run.json"), wanted)
+            return
+        with whole_file(path / "run.json") as file:
+            file.write_text(json.dumps(wanted, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+
+    @property
+    def history(self) -> Path:
+        """The file of what was logged, one JSON object a line."""
+        return self.path / "history.jsonl"
+
+    def save(self, position: Position, encoder: torch.nn.Module, optimiser: torch.optim.Optimizer) -> None:
+        """Nothing; the run goes on from here after whatever happens; older states are gone."""
+        folder = self.path / f"state-{position.total_step:09d}"
+        # The same step again, when nothing but an evaluation came in between: the new one needs a name of its own.
+        while folder.exists():
+            folder = folder.with_name(folder.name + "a")
+        with refusing(folder), whole_folder(folder) as unfinished:
+            _write_tensors(trained_weights(encoder), unfinished / "weights.safetensors")
+            _write_tensors(_optimiser_tensors(encoder, optimiser), unfinished / "optimiser.safetensors")
+            content = json.dumps(asdict(position), indent=2) + "\n"
+            (unfinished / "state.json").write_text(content, encoding="utf-8")
+        self._remove_all_but(folder, position)
+
+    def load(self, encoder: torch.nn.Module) -> Position:
+        """The position of the last state, with its weights in the encoder; the beginning when there is none."""
+        folder = self._latest()
+        if folder is None:
+            return Position()
+        position = _read_position(folder / "state.json")
+        load_weights(encoder, folder / "weights.safetensors")
+        return position
+
+    def load_optimiser(self, encoder: torch.nn.Module, optimiser: torch.optim.Optimizer) -> None:
+        """Nothing; the optimiser is as the last state has it, or as it was when there is none."""
+        folder = self._latest()
+        if folder is not None:
+            _load_optimiser(encoder, optimiser, folder / "optimiser.safetensors")
+
+    def save_best(self, encoder: torch.nn.Module, epoch: int) -> None:
+        """Nothing; the weights are kept as those of the best epoch, beside older ones until the next save()."""
+        with refusing(self._best(epoch)), whole_file(self._best(epoch)) as file:
+            _write_tensors(trained_weights(encoder), file)
+
+    def load_best(self, encoder: torch.nn.Module, epoch: int) -> None:
+        """Nothing; the encoder has the weights of that epoch."""
+        load_weights(encoder, self._best(epoch))
+
+    def remove_states(self) -> None:
+        """Nothing; what only a resumed run needs is gone: the run is over and its checkpoint written."""
+        for pattern in ("state-*", "best-*", "examples*", "mined"):
+            for entry in self.path.glob(pattern):
+                shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
+
+    def _latest(self) -> Path | None:
+        return max(self.path.glob("state-*"), default=None)
+
+    def _best(self, epoch: int) -> Path:
+        return self.path / f"best-{epoch:04d}.safetensors"
+
+    def _remove_all_but(self, folder: Path, position: Position) -> None:
+        for other in self.path.glob("state-*"):
+            if other != folder:
+                shutil.rmtree(other)
+        for file in self.path.glob("best-*.safetensors"):
+            if position.best_epoch is None or file != self._best(position.best_epoch):
+                file.unlink()
+        for store in self.path.glob("examples-*"):
+            if store.name != position.negatives:
+                shutil.rmtree(store)
+
+
+def discard_other(path: Path, record: Mapping[str, Any]) -> None:
+    """Nothing; a run begun with another record is gone from the folder."""
+    if not (path / "run.json").exists():
+        return
+    try:
+        _check_same(path, read_json_object(path / "run.json"), _wanted(record))
+    except (ConfigError, CheckpointError):
+        for entry in path.iterdir():
+            if entry.name != LOCK_NAME:
+                shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
+
+
+def _has_begun(path: Path) -> bool:
+    """True when the folder holds something that was trained or logged."""
+    history = path / "history.jsonl"
+    return any(path.glob("state-*")) or (history.exists() and history.stat().st_size > 0)
+
+
+def trained_weights(encoder: torch.nn.Module) -> dict[str, torch.Tensor]:
+    """Copies of the weights that training changes, by name, on the CPU."""
+    named = encoder.named_parameters()
+    return {name: _copy(parameter) for name, parameter in named if parameter.requires_grad}
+
+
+def load_weights(encoder: torch.nn.Module, path: Path) -> None:
+    """Nothing; the trained weights are those of the file. CheckpointError when they are not the same weights."""
+    import torch
+
+    saved = _read_tensors(path)
+    trained = {name: parameter for name, parameter in encoder.named_parameters() if parameter.requires_grad}
+    if saved.keys() != trained.keys():
+        name = min(saved.keys() ^ trained.keys())
+        raise CheckpointError(f"{path}: {name!r} is in the file or the encoder, not in both; delete the run's folder")
+    with torch.no_grad():
+        for name, parameter in trained.items():
+            if parameter.shape != saved[name].shape:
+                raise CheckpointError(
+                    f"{path}: {name!r} has shape {tuple(saved[name].shape)}; wanted {tuple(parameter.shape)}"
+                )
+            parameter.copy_(saved[name])
+
+
+def _optimiser_tensors(encoder: torch.nn.Module, optimiser: torch.optim.Optimizer) -> dict[str, torch.Tensor]:
+    """The optimiser's state by kind and name of the weight: "exp_avg/bert.pooler.weight"."""
+    names: dict[torch.Tensor, str] = {parameter: name for name, parameter in encoder.named_parameters()}
+    return {
+        f"{kind}/{names[parameter]}": _copy(value)
+        for parameter, values in optimiser.state.items()
+        for kind, value in values.items()
+    }
+
+
+def _load_optimiser(encoder: torch.nn.Module, optimiser: torch.optim.Optimizer, path: Path) -> None:
+    names = {parameter: name for name, parameter in encoder.named_parameters()}
+    numbers: dict[str, int] = {}
+    for group in optimiser.param_groups:
+        numbers |= {names[parameter]: number for number, parameter in enumerate(group["params"], len(numbers))}
+    state: dict[int, dict[str, torch.Tensor]] = {}
+    for key, tensor in _read_tensors(path).items():
+        kind, _, name = key.partition("/")
+        if name not in numbers:
+            raise CheckpointError(f"{path}: holds a state of {name!r}, which is not trained; delete the run's folder")
+        state.setdefault(numbers[name], {})[kind] = tensor
+    optimiser.load_state_dict({"state": state, "param_groups": optimiser.state_dict()["param_groups"]})
+
+
+def _wanted(record: Mapping[str, Any]) -> dict[str, Any]:
+    """The record as JSON gives it back."""
+    return {"format_version": FORMAT_VERSION, **json.loads(json.dumps(record))}
+
+
+def _copy(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.detach().to("cpu", copy=True).contiguous()
+
+
+def _write_tensors(tensors: dict[str, torch.Tensor], path: Path) -> None:
+    from safetensors import SafetensorError
+    from safetensors.torch import save_file
+
+    try:
+        save_file(tensors, path)
+    except SafetensorError as err:
+        raise StoreError(f"{path}: cannot be written: {err}") from err
+
+
+def _read_tensors(path: Path) -> dict[str, torch.Tensor]:
+    from safetensors import SafetensorError
+    from safetensors.torch import load_file
+
+    try:
+        tensors: dict[str, torch.Tensor] = load_file(path)
+    except (OSError, SafetensorError) as err:
+        raise CheckpointError(f"{path}: cannot be read: {err}; delete the run's folder to start anew") from err
+    return tensors
+
+
+def _read_position(path: Path) -> Position:
+    content = read_json_object(path)
+    try:
+        return Position(**content)
+    except TypeError as err:
+        raise CheckpointError(f"{path}: is of another version: {err}; delete the run's folder to start anew") from err
+
+
+def _check_same(path: Path, old: Mapping[str, Any], new: Mapping[str, Any]) -> None:
+    had, has = _flat(old), _flat(new)
+    for key in sorted(had.keys() | has.keys()):
+        if key not in _NAMES_ONLY and had.get(key) != has.get(key):
+            raise ConfigError(
+                f"{path}: holds a run begun with {key} = {json.dumps(had.get(key))}, not {json.dumps(has.get(key))}; "
+                "give the same settings to go on with it, another --out, or --force to throw it away"
+            )
+
+
+def _flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for name, value in values.items():
+        flat |= _flat(value, f"{prefix}{name}.") if isinstance(value, dict) else {prefix + name: value}
+    return flat

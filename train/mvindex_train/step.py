@@ -1,0 +1,155 @@
+"""One training step: a batch's vectors from all processes, the loss over all of them, the weights one step further."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from mvindex.encoder.device import document_dtype
+from mvindex.errors import EncoderError
+from mvindex_train.answer_views import find_answer_rows
+from mvindex_train.cached import Chunks, Encoded
+from mvindex_train.config import LossConfig, OptimiserConfig
+from mvindex_train.randomness import Purpose, seed_everything
+
+if TYPE_CHECKING:
+    import torch
+
+    from mvindex_train.batches import TrainBatch
+    from mvindex_train.losses import LossInputs, LossParts
+    from mvindex_train.processes import Processes
+    from mvindex_train.trainable import TrainableEncoder
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Moment:
+    """When a step is taken. number: of the run, from 0; epoch: of the stage, from 0, which sets tau.
+
+    rate: what the learning rates are multiplied by.
+    """
+
+    number: int
+    epoch: int
+    rate: float
+
+
+class Stepper:
+    """An encoder in training with its optimiser (AdamW). Every process takes the same batch and encodes its share."""
+
+    def __init__(self, encoder: TrainableEncoder, config: OptimiserConfig, processes: Processes) -> None:
+        import torch
+
+        self.encoder = encoder
+        self._config = config
+        self._processes = processes
+        groups = encoder.parameter_groups(config)
+        self.optimiser = torch.optim.AdamW(groups, lr=config.learning_rate, weight_decay=config.weight_decay)
+        self._rates = [group["lr"] for group in self.optimiser.param_groups]
+        self._trained = [parameter for group in self.optimiser.param_groups for parameter in group["params"]]
+        if config.gradient_checkpointing:
+            enable_gradient_checkpointing(encoder)
+
+    def step(self, batch: TrainBatch, loss: LossConfig, moment: Moment) -> dict[str, Any]:
+        """The figures of the step, for the log. EncoderError, and no weight changed, when a figure is not finite."""
+        import torch
+
+        from mvindex_train.losses import epoch_tau
+
+        for group, rate in zip(self.optimiser.param_groups, self._rates, strict=True):
+            group["lr"] = rate * moment.rate
+        self.encoder.train()
+        self.optimiser.zero_grad(set_to_none=True)
+        parts = self.add_gradients(batch, loss, moment)
+        norm = float(torch.nn.utils.clip_grad_norm_(self._trained, self._config.max_gradient_norm))
+        figures = parts.as_floats()
+        if not (math.isfinite(figures["total"]) and math.isfinite(norm)):
+            raise EncoderError(
+                f"step {moment.number + 1}: the loss is {figures['total']} and its gradient's norm {norm}, in the "
+                f"batch that begins with {batch.questions[0]!r:.200}; wanted finite ones: a lower learning rate, "
+                'a higher tau or precision "fp32" may help. The last saved state is from before this step'
+            )
+        self.optimiser.step()
+        figures["loss"] = figures.pop("total")
+        rates = {"tau": epoch_tau(loss, moment.epoch), "learning_rate": self._rates[0] * moment.rate}
+        return figures | rates | {"gradient_norm": norm}
+
+    def add_gradients(self, batch: TrainBatch, loss: LossConfig, moment: Moment) -> LossParts:
+        """The loss of the batch; the gradients of the weights grow by its gradient, in every process alike."""
+        from mvindex_train.losses import total_loss
+
+        chunks = self._chunks(batch, moment)
+        is_cached = self._config.chunk_documents is not None
+        own = chunks.encode_cached() if is_cached else chunks.encode()
+        parts = total_loss(self._inputs(batch, own), loss, moment.epoch)
+        if parts.total.requires_grad:
+            parts.total.backward()  # type: ignore[no-untyped-call]  # torch leaves it untyped
+        if is_cached:
+            chunks.backward(own)
+        self._processes.sum_gradients(self._trained)
+        return replace(parts, total=parts.total.detach())
+
+    def _chunks(self, batch: TrainBatch, moment: Moment) -> Chunks:
+        questions = batch.questions[self._processes.share(len(batch.questions))]
+        documents = batch.documents[self._processes.share(len(batch.documents))]
+        return Chunks(
+            self.encoder,
+            questions,
+            documents,
+            self._config.chunk_documents,
+            lambda number: self._around(moment, number),
+        )
+
+    @contextmanager
+    def _around(self, moment: Moment, chunk: int) -> Iterator[None]:
+        """The context of a chunk: its own random numbers, and bf16 where the settings say so."""
+        import torch
+
+        seed_everything(self._config.seed, Purpose.STEP, moment.number, self._processes.rank, chunk)
+        is_bf16 = computes_in_bf16(self._config.precision, self._processes.device)
+        with torch.autocast(self._processes.device.type, torch.bfloat16, enabled=is_bf16):
+            yield
+
+    def _inputs(self, batch: TrainBatch, own: Encoded) -> LossInputs:
+        """The vectors of all processes, with what the batch knows of them."""
+        import torch
+
+        from mvindex_train.losses import LossInputs
+
+        device, join = self._processes.device, self._processes.join
+        counts = join(own.starts.diff().to(device))
+        starts = torch.cat([counts.new_zeros(1), counts.cumsum(0)])
+        spans = join(torch.from_numpy(own.spans).to(device)).cpu().numpy()
+        answers = find_answer_rows(spans, starts.cpu().numpy(), batch.positives, batch.answer_spans)
+        teacher = None if batch.teacher is None else torch.from_numpy(batch.teacher).to(device)
+        return LossInputs(
+            queries=join(own.queries.to(device)),
+            rows=join(own.rows.to(device)),
+            starts=starts,
+            positives=torch.from_numpy(batch.positives).to(device),
+            excluded=torch.from_numpy(batch.excluded).to(device),
+            answer_rows=torch.from_numpy(answers).to(device),
+            teacher=teacher,
+        )
+
+
+def enable_gradient_checkpointing(encoder: TrainableEncoder) -> None:
+    """Nothing; the transformers inside keep no activations of their layers and compute them again when needed."""
+    how = {"use_reentrant": False}
+    for module in encoder.modules():
+        # The name since transformers 5; the older one, which all have, warns there.
+        enable = getattr(module, "activation_checkpointing_enable", None)
+        older = getattr(module, "gradient_checkpointing_enable", None)
+        if enable is not None:
+            enable(activation_checkpointing_kwargs=how)
+        elif older is not None:
+            older(gradient_checkpointing_kwargs=how)
+
+
+def computes_in_bf16(precision: str, device: torch.device) -> bool:
+    """True for "bf16", and for "auto" on a device that has it: on another CPU it is ten times slower than fp32."""
+    import torch
+
+    return precision == "bf16" or (precision == "auto" and document_dtype(device) == torch.bfloat16)
