@@ -5,6 +5,8 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 DEMO := build/demo
 FULL ?=
+# Test processes, each of one thread but where a test asks for more.
+JOBS ?= 2
 
 .PHONY: demo test check format install clean
 
@@ -14,7 +16,7 @@ demo: $(READY)
 	$(BIN)/mvindex query --queries examples/squad/one_passage_three_views.tsv --index $(DEMO)/squad.mvx --top-k 1 --explain
 
 test: $(READY)
-	FULL=$(FULL) $(BIN)/python -m pytest
+	FULL=$(FULL) OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) --dist worksteal
 
 check: $(READY)
 	$(BIN)/ruff format --check .

@@ -1,13 +1,13 @@
 """The encoder that ships: trained from several seeds on the shared collections, measured beside the one it starts from.
 
     python bench/shipped.py train --data DIR --out DIR --seed N
-    python bench/shipped.py measure --data DIR --encoder minilm|DIR [--part dev|test] [--sets NAME,...] [--family NAME]
+    python bench/shipped.py measure --data DIR --encoder minilm|DIR [--parts dev,test] [--sets NAME,...] [--family NAME]
 
 DIR of --data holds the shared collections. `train` takes the preset `snippets` as it is, on the training part of
 squad, and chooses the epoch by the questions of its dev part over their own passages (mvindex_train/data/splits.py);
 both are left in --out, so that `mvindex train --preset snippets --train OUT/train.jsonl --dev OUT/dev.jsonl` is the
 same run. `measure` goes through
-the product, `Index.add` and `Index.search`: R@1/5/20/100 with a 95 % bootstrap interval of the part's questions over
+the product, `Index.add` and `Index.search`: R@1/5/20/100 with a 95 % bootstrap interval of each part's questions over
 all passages of their collection; nDCG@10 of the collections with judgements (all of which are test).
 """
 
@@ -19,6 +19,7 @@ from itertools import islice
 from pathlib import Path
 
 import numpy as np
+import torch
 
 import mvindex
 from mvindex.corpus import CorpusOptions, read_documents
@@ -51,16 +52,19 @@ def main():
     parser.add_argument("--set", action="append", default=[])
     parser.add_argument("--encoder", default="minilm")
     parser.add_argument("--family")
-    parser.add_argument("--part", choices=["dev", "test"], default="test")
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--parts", default="dev,test")
     parser.add_argument("--sets", default=",".join([*PASSAGES, *JUDGED]))
     options = parser.parse_args()
     if options.action == "train":
         run(options)
         return
+    torch.set_num_threads(options.threads)
     encoder = load_encoder(options.encoder, family=options.family)
     for name in options.sets.split(","):
-        row = gold(options, name, encoder) if name in PASSAGES else judged(options.data / name, encoder)
-        print(json.dumps({"set": name, "encoder": options.encoder, "part": options.part, **row}), flush=True)
+        rows = gold(options, name, encoder) if name in PASSAGES else [judged(options.data / name, encoder)]
+        for row in rows:
+            print(json.dumps({"set": name, "encoder": options.encoder, **row}), flush=True)
 
 
 def run(options):
@@ -86,21 +90,21 @@ def note(text):
 
 
 def gold(options, name, encoder):
-    """Recall of the part's questions over all passages of the collection."""
+    """Recall of each part's questions over all passages of the collection."""
     file, corpus_options = PASSAGES[name]
-    part = {"dev": Part.DEV, "test": Part.TEST}[options.part]
-    asked = [
-        (example.question, example.positives[0].id.removeprefix(f"{name}/"))
-        for example in shared_examples(options.data, part, [SharedSet(name)])
-    ]
-    ranks = []
     with indexed(options.data / name / file, corpus_options, encoder) as index:
-        for batch in batches(asked):
-            results = index.search([question for question, _ in batch], top_k=100)
-            for (_, gold_id), result in zip(batch, results, strict=True):
-                ids = [hit.id for hit in result.hits]
-                ranks.append(ids.index(gold_id) + 1 if gold_id in ids else 10**6)
-    return {"questions": len(asked), **recall(np.array(ranks))}
+        for part in options.parts.split(","):
+            examples = shared_examples(options.data, Part(part), [SharedSet(name)])
+            ranks = [rank for batch in batches(examples) for rank in gold_ranks(index, batch, f"{name}/")]
+            yield {"part": part, "questions": len(ranks), **recall(np.array(ranks))}
+
+
+def gold_ranks(index, examples, prefix):
+    results = index.search([example.question for example in examples], top_k=100)
+    for example, result in zip(examples, results, strict=True):
+        gold_id = example.positives[0].id.removeprefix(prefix)
+        ids = [hit.id for hit in result.hits]
+        yield ids.index(gold_id) + 1 if gold_id in ids else 10**6
 
 
 def recall(ranks):

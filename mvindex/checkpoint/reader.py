@@ -185,12 +185,8 @@ def _resolve(
     """The settings: mvindex.json over sentence-transformers' files, the caller's family and max_views over both."""
     family, max_views, base = asked
     folder = found.folder
-    layout = read_layout(folder if base is None else find_source(base.source).folder)
-    # The length that the model was trained at, where it is known: here a longer text takes several windows of it.
-    trained_length = layout.pop("max_seq_length", limit or _DEFAULT_LENGTH)
-    length = min(trained_length, limit or trained_length)
-    settings = {"document_length": length, "query_length": length} | layout | own
-    settings.setdefault("temperature", found.temperature)
+    settings = _layout(found, limit) if base is None else _settings_of_base(base.settings)
+    settings |= own
     own_family = settings.setdefault("family", Family.SNIPPETS)
     if family is not None and family is not own_family:
         _check_untrained(folder, family)
@@ -202,6 +198,22 @@ def _resolve(
     settings.setdefault("max_views", DEFAULT_MAX_VIEWS[settings["family"]])
     _check_lengths(folder, settings, limit)
     return _as_settings(folder, settings, is_overridden=family is not None or max_views is not None)
+
+
+def _layout(found: Source, limit: int | None) -> dict[str, Any]:
+    """What sentence-transformers' files and the model itself set."""
+    layout = read_layout(found.folder)
+    # The length that the model was trained at, where it is known: here a longer text takes several windows of it.
+    trained_length = layout.pop("max_seq_length", limit or _DEFAULT_LENGTH)
+    length = min(trained_length, limit or trained_length)
+    return {"document_length": length, "query_length": length, "temperature": found.temperature} | layout
+
+
+def _settings_of_base(base: Settings) -> dict[str, Any]:
+    """What an adapter takes over from its base where its own mvindex.json is silent: all but the family."""
+    names = ("document_length", "query_length", "temperature", "pooling", "normalise", "similarity",
+             "document_prompt", "query_prompt")  # fmt: skip
+    return {name: getattr(base, name) for name in names}
 
 
 def _check_untrained(folder: Path, family: Family) -> None:

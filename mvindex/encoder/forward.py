@@ -16,14 +16,12 @@ if TYPE_CHECKING:
 def last_states(model: Any, batch: Batch) -> torch.Tensor:
     """The last hidden states, (b, t, dim), with gradients where they are enabled.
 
-    Raises CheckpointError when the windows set positions and the model takes none.
+    Raises CheckpointError when the windows set positions, or what each token reads, and the model cannot follow.
     """
     import torch
 
     device = model.device
-    # A mask per token is taken as it is by transformers' attention layers, (b, heads, t, t).
-    mask = batch.mask if batch.reads is None else batch.reads[:, None]
-    inputs = {"input_ids": torch.from_numpy(batch.ids), "attention_mask": torch.from_numpy(mask)}
+    inputs = {"input_ids": torch.from_numpy(batch.ids), "attention_mask": _mask(model, batch)}
     if batch.positions is not None:
         if "position_ids" not in inspect.signature(type(model).forward).parameters:
             raise CheckpointError(
@@ -33,6 +31,22 @@ def last_states(model: Any, batch: Batch) -> torch.Tensor:
         inputs["position_ids"] = torch.from_numpy(batch.positions) + first_position(model.config)
     states: torch.Tensor = model(**{name: tensor.to(device) for name, tensor in inputs.items()}).last_hidden_state
     return states
+
+
+def _mask(model: Any, batch: Batch) -> torch.Tensor:
+    """(b, t) of 1 and 0, or (b, 1, t, t) bool where tokens differ in what they read."""
+    import torch
+
+    if batch.reads is None:
+        return torch.from_numpy(batch.mask)
+    config = model.config
+    # Such a mask stands in place of a model's own: a sliding window would be lost, and eager attention adds it.
+    if getattr(config, "local_attention", None) or config._attn_implementation == "eager":
+        raise CheckpointError(
+            f"{type(model).__name__} ({config._attn_implementation} attention) cannot restrict what viewers read "
+            "(own_snippet); take a BERT or RoBERTa, which attend to all tokens, with sdpa attention"
+        )
+    return torch.from_numpy(batch.reads[:, None])
 
 
 def first_position(config: Any) -> int:

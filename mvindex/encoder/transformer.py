@@ -81,6 +81,7 @@ class TransformerEncoder:
     def spec(self) -> dict[str, Any]:
         """What an index keeps to open the encoder again."""
         settings = self._checkpoint.settings
+        label = {"label": settings.label} if settings.label else {}
         return {
             "kind": "checkpoint",
             "source": self._checkpoint.source,
@@ -90,6 +91,7 @@ class TransformerEncoder:
             "dim": self.dim,
             "similarity": settings.similarity.value,
             "temperature": settings.temperature,
+            **label,
         }
 
     def encode_documents(self, documents: Sequence[Document], on_progress: OnProgress | None = None) -> Views:

@@ -112,10 +112,10 @@ def test_a_question_stands_between_its_viewer_and_the_separator(models, kind, fa
     close(found, unit(states[:1]))
 
 
-def test_a_question_pooled_by_mean_has_its_viewer_in_the_mean(models, tmp_path):
+def test_a_question_pooled_by_mean_is_read_as_without_viewers(models, tmp_path):
     folder = copied(models("bert", "viewers"), tmp_path, family="viewers", max_views=VIEWS, pooling="mean")
     reference = reference_of(folder)
-    states = reference.states([reference.token("[VIE]"), *reference.tokens("the cat"), reference.sep])
+    states = reference.states([reference.token("[CLS]"), *reference.tokens("the cat"), reference.sep])
     close(load_encoder(folder).encode_queries(["the cat"])[0], unit(mean(states)))
 
 
@@ -177,9 +177,10 @@ def test_with_own_snippet_a_viewer_reads_its_snippet_only_and_no_token_reads_a_v
     reference = reference_of(folder)
     first, second, third = viewers_of(reference)
     one, two = reference.tokens("The cat sat on the mat."), reference.tokens(" It ran.")
-    ids = [first, *one, second, *two, third, reference.sep]
-    owner = [0] * (1 + len(one)) + [1] * (1 + len(two)) + [2, None]
-    viewer_places = {0, 1 + len(one), len(ids) - 2}
+    # [CLS] stays before the text, which is read as without viewers.
+    ids = [reference.cls, first, *one, second, *two, third, reference.sep]
+    owner = [None] + [0] * (1 + len(one)) + [1] * (1 + len(two)) + [2, None]
+    viewer_places = {1, 2 + len(one), len(ids) - 2}
     reads = [
         [
             reading == read
@@ -193,7 +194,7 @@ def test_with_own_snippet_a_viewer_reads_its_snippet_only_and_no_token_reads_a_v
         mask[0, 0][~torch.tensor(reads)] = -torch.inf
         states = reference.model(input_ids=torch.tensor([ids]), attention_mask=mask).last_hidden_state[0].numpy()
     views = load_encoder(folder).encode_documents([Document("1", TEXT), Document("2", TEXT * 2)])
-    close(views.rows[:2], unit(states[[0, 1 + len(one)]]))
+    close(views.rows[:2], unit(states[[1, 2 + len(one)]]))
 
 
 @pytest.mark.parametrize("family", ["viewers", "context-viewers"])
@@ -288,13 +289,13 @@ def frame_of(room, prompt, num_views, head, **options):
 shapes = st.tuples(st.integers(8, 24), st.integers(1, 6), st.sampled_from([[], [CLS], [CLS, 103]]))
 
 
-def check_windows(arranged, text, shape):
+def check_windows(arranged, text, shape, own_snippet=False):
     """Every text token is in one window, none is too long, slots are rows, each row has some weight."""
     room, num_views, head = shape
     read = np.concatenate([window.ids for window in arranged.windows])
     assert sorted(read[np.isin(read, text.ids)].tolist()) == sorted(text.ids.tolist())
-    # The first viewer stands in the head's place.
-    longest = room + max(len(head), 1) + 1 + num_views - 1
+    # The first viewer stands in [CLS]'s place, unless viewers read their own part only.
+    longest = room + num_views + (len(head) if own_snippet else len(head[1:])) + 1
     weights = np.zeros(arranged.num_rows)
     for window in arranged.windows:
         assert len(window.ids) == len(window.slots) <= longest
@@ -308,12 +309,19 @@ def check_windows(arranged, text, shape):
 def test_viewers_lose_no_token_and_stand_in_every_window(drawn, shape, own_snippet):
     text, prompt = drawn
     arranged = arrange_viewers(text, frame_of(shape[0], prompt, *shape[1:], own_snippet=own_snippet))
-    check_windows(arranged, text, shape)
+    check_windows(arranged, text, shape, own_snippet)
+    _, num_views, head = shape
+    lead = len(head[:1]) if own_snippet else 0
+    stretches = {row * num_views // len(text.ids) for row in range(len(text.ids))}
     for window in arranged.windows:
-        assert window.ids[: shape[1]].tolist() == list(range(VIEWERS, VIEWERS + shape[1]))
-        assert window.slots.tolist() == [*range(shape[1]), *[CONTEXT] * (len(window.ids) - shape[1])]
-        rest = len(window.ids) - shape[1]
-        assert window.positions.tolist() == [0] * shape[1] + list(range(1, rest + 1))
+        rest = len(window.ids) - lead - num_views
+        assert window.ids[:lead].tolist() == head[:lead]
+        assert window.ids[lead : lead + num_views].tolist() == list(range(VIEWERS, VIEWERS + num_views))
+        # A viewer whose stretch is in other windows alone would read nothing here, and counts for nothing.
+        here = set(window.scopes[lead + num_views :].tolist()) if own_snippet else set(range(num_views))
+        counted = [slot if slot in here or slot not in stretches else CONTEXT for slot in range(num_views)]
+        assert window.slots.tolist() == [*[CONTEXT] * lead, *counted, *[CONTEXT] * rest]
+        assert window.positions.tolist() == [0] * (lead + num_views) + list(range(1, rest + 1))
 
 
 @settings(max_examples=20, deadline=None)

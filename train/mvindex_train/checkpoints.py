@@ -39,6 +39,14 @@ def save_checkpoint(
         if record is not None:
             text = json.dumps(record, indent=2, ensure_ascii=False) + "\n"
             (temporary / RECORD).write_text(text, encoding="utf-8")
+        _share(temporary)
+
+
+def _share(folder: Path) -> None:
+    """Nothing; every file is as readable as a plain new one: safetensors makes its own for their owner alone."""
+    mode = (folder / CARD).stat().st_mode
+    for path in folder.rglob("*.safetensors"):
+        path.chmod(mode)
 
 
 def _write_full(encoder: TrainableEncoder, folder: Path) -> None:

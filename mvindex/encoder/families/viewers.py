@@ -11,6 +11,8 @@ backbones on which such viewers stay alike in short training (docs/training.md, 
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from mvindex.encoder.families.parts import token_slots
@@ -39,6 +41,8 @@ def arrange_viewers(text: TokenizedText, frame: Frame) -> Arrangement:
         from_text = np.arange(len(ids), dtype=np.int32) - len(first) - num_views
         is_viewer = (from_text < 0) & (from_text >= -num_views)
         windows.append(_window(ids, scopes, is_viewer, frame, np.maximum(from_text + 1, 0)))
+    if frame.own_snippet:
+        windows = [_without_strangers(window, stretches) for window in windows]
     return Arrangement(windows, [text.whole] * num_views, num_views)
 
 
@@ -74,12 +78,22 @@ def _titled_snippets(text: TokenizedText, frame: Frame) -> tuple[Ids, Ints, Slot
     ids, starts = np.concatenate([title, text.ids]), np.concatenate([[0], text.starts + len(title)])
     joined = TokenizedText(text.prefix[:0], ids, starts, sentences, text.whole)
     slots, spans = token_slots(joined, merge_sentences(sentences, len(frame.viewers)))
-    return ids, starts, slots, [_unshifted(span, shift) for span in spans]
+    return ids, starts, slots, [_unshifted(span, shift, text.sentences[0][0]) for span in spans]
 
 
-def _unshifted(span: Span, shift: int) -> Span:
+def _unshifted(span: Span, shift: int, first: int) -> Span:
+    """The span in the text; one that begins in the title begins at the first sentence, the title alone has none."""
     begin, end = span[0] - shift, span[1] - shift
-    return NO_SPAN if end <= 0 else (max(begin, 0), end)
+    return NO_SPAN if end <= 0 else (max(begin, first), end)
+
+
+def _without_strangers(window: Window, stretches: Slots) -> Window:
+    """The window without the viewers whose stretch is in other windows: they would read nothing but themselves."""
+    if window.scopes is None or window.is_viewer is None:
+        return window
+    is_here = np.isin(window.scopes, window.scopes[~window.is_viewer])
+    is_stranger = window.is_viewer & ~is_here & np.isin(window.scopes, stretches)
+    return replace(window, slots=np.where(is_stranger, CONTEXT, window.slots).astype(np.int32))
 
 
 def _interleave(ids: Ids, slots: Slots, around: tuple[Ids, Ids], frame: Frame) -> Window:
