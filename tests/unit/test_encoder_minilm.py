@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from mvindex.checkpoint import read_checkpoint
 from mvindex.encoder import encoder_from_spec, load_encoder
 from mvindex.records import Document
 from mvindex.snippets import split_snippets
@@ -19,7 +20,7 @@ BF16_COSINE = 0.999
 
 @pytest.fixture(scope="module")
 def encoder():
-    return load_encoder()
+    return load_encoder("minilm")
 
 
 @pytest.fixture(scope="module")
@@ -27,8 +28,6 @@ def states_of(encoder):
     """Last hidden states of a whole text and the character offsets of its tokens, straight from transformers."""
     torch = pytest.importorskip("torch")
     transformers = pytest.importorskip("transformers")
-    from mvindex.checkpoint import read_checkpoint
-
     folder = read_checkpoint("minilm").folder
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
     model = transformers.AutoModel.from_pretrained(folder).eval()
@@ -58,6 +57,24 @@ def test_what_it_is(encoder):
     spec = encoder.spec
     assert (spec["source"], spec["family"], spec["similarity"]) == ("minilm", "snippets", "cosine")
     assert encoder_from_spec(spec).fingerprint == encoder.fingerprint
+
+
+def test_the_default_is_the_adapter_trained_for_snippets_and_plain_weights_for_other_families():
+    trained = load_encoder()
+    assert (trained.spec["source"], trained.spec["family"], trained.max_views) == ("minilm-snippets", "snippets", 8)
+    assert load_encoder(family="snippets").fingerprint == trained.fingerprint
+    assert load_encoder(family="single").spec["source"] == "minilm"
+    assert encoder_from_spec(trained.spec).fingerprint == trained.fingerprint
+
+
+def test_the_adapter_is_the_one_that_its_card_speaks_of(encoder):
+    checkpoint = read_checkpoint("minilm-snippets")
+    card = (checkpoint.folder / "README.md").read_text(encoding="utf-8")
+    assert checkpoint.weights["adapter_model.safetensors"] in card
+    assert checkpoint.base.fingerprint == encoder.fingerprint
+    rows = load_encoder("minilm-snippets").encode_documents([Document("1", TEXT)]).rows
+    cosines = np.sum(rows * encoder.encode_documents([Document("1", TEXT)]).rows, axis=1)
+    assert np.all(cosines > 0.5) and np.all(cosines < 0.99)
 
 
 def test_snippets_equal_a_direct_computation(encoder, states_of):

@@ -55,7 +55,11 @@ def test_the_families_are_those_of_checkpoints():
             {"residual": 0.5},
             "encoder.residual is 0.5; it belongs to viewers, and the family is 'snippets'",
         ),
-        (EncoderConfig, {"family": "viewers", "residual": 0.5}, "encoder.residual is 0.5; in the family 'viewers' it needs"),
+        (
+            EncoderConfig,
+            {"family": "viewers", "residual": 0.5},
+            "encoder.residual is 0.5; in the family 'viewers' it needs",
+        ),
         (EncoderConfig, {"own_snippet": True}, "encoder.own_snippet is True; it belongs to viewers"),
         (EncoderConfig, {"lora_alpha": 16}, "encoder.lora_alpha is 16.0; wanted none, or a lora_rank beside it"),
         (EncoderConfig, {"pooling": "max"}, "encoder.pooling is 'max'; wanted one of 'mean', 'cls', or 'none'"),

@@ -30,7 +30,7 @@ class EncoderConfig:
     residual: the mean of a viewer's snippet is added to its state so many times. own_snippet: a viewer reads its own
     snippet only (of `viewers`, its own of k equal stretches). viewer_init: where the viewers' embeddings start.
     separate: questions have an encoder of their own.
-    lora_rank: None trains all weights; lora_alpha: None takes the rank, an update of scale 1. dropout: None keeps
+    lora_rank: None trains all weights; lora_alpha: None takes twice the rank. dropout: None keeps
     the base's own.
     """
 

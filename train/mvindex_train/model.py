@@ -125,7 +125,7 @@ def _add_adapters(encoder: TrainableEncoder, config: EncoderConfig) -> None:
     for name, model in models.items():
         lora = peft.LoraConfig(
             r=config.lora_rank,
-            lora_alpha=config.lora_alpha or config.lora_rank,
+            lora_alpha=config.lora_alpha or 2 * (config.lora_rank or 0),
             target_modules="all-linear",
             lora_dropout=0.0,
             bias="none",

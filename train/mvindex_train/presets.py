@@ -140,7 +140,6 @@ _SNIPPETS: Values = {
     "encoder.max_views": (8, "ours: CAMVR's n"),
     "encoder.normalise": (None, "ours: as the base, whose vectors have length 1"),
     "encoder.lora_rank": (16, "ours: as good as all weights, 2.6 MB"),
-    "encoder.lora_alpha": (32.0, "ours"),
     "encoder.freeze_word_embeddings": (True, "ours"),
     "data.batch_passages": (32, "ours"),
     "data.questions_per_passage": (8, "ours: nearly all of a passage's, which are short"),
