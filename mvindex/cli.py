@@ -91,7 +91,7 @@ def ingest(  # noqa: PLR0913 - each option is a flag of the command
     title_field: Annotated[str | None, typer.Option(help="Column or field of the title; '' for none.")] = None,
     on_error: Annotated[str, typer.Option(help="stop at a bad row, or skip it into a rejects file.")] = "stop",
     encoder: Annotated[
-        str | None, typer.Option(help="Of a new index: minilm-snippets (default), minilm, a directory, or a hub id.")
+        str | None, typer.Option(help="Of a new index: minilm (default), minilm-snippets, a directory, a hub id.")
     ] = None,
     family: Annotated[
         str | None, typer.Option(help="Of a new index: snippets (default), single, or another; see docs/training.md.")
@@ -402,7 +402,7 @@ def _opened_for_ingest(path: Path, new: dict[str, Any], device: str | None) -> I
         return
     chosen = {name: value for name, value in new.items() if value is not None}
     dtype, temperature = chosen.pop("dtype", "fp16"), chosen.pop("temperature", None)
-    encoder = load_encoder(chosen.pop("encoder", None), device=device, **chosen)
+    encoder = load_encoder(chosen.pop("encoder", "minilm"), device=device, **chosen)
     with create(path, encoder=encoder, dtype=dtype, temperature=temperature) as index:
         try:
             yield index

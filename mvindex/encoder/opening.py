@@ -8,33 +8,29 @@ from typing import Any
 
 from mvindex.checkpoint import read_checkpoint
 from mvindex.checkpoint.loading import check_can_load
-from mvindex.checkpoint.settings import Family, parse_family
+from mvindex.checkpoint.settings import parse_family
 from mvindex.checkpoint.sources import PACKAGED, PACKAGED_ADAPTER
 from mvindex.encoder.base import Encoder
 from mvindex.errors import CheckpointError, ConfigError
 
 
 def load_encoder(
-    source: str | os.PathLike[str] | None = None,
+    source: str | os.PathLike[str] = PACKAGED,
     *,
     family: str | None = None,
     max_views: int | None = None,
     device: str | None = None,
 ) -> Encoder:
-    """The encoder of a checkpoint: "minilm-snippets" or "minilm" (packaged), a directory, or a hub id.
+    """The encoder of a checkpoint: "minilm" or "minilm-snippets" (packaged), a directory, or a hub id.
 
-    source: None takes minilm-snippets, which is trained for the family snippets, and minilm for any other family. A hub
-    id is `org/name` or `org/name@revision`.
+    A hub id is `org/name` or `org/name@revision`.
     family: "snippets", "single", "first-k", "kmeans", "sentences" or "splits" fit any weights, "poly", "viewers" and
     "context-viewers" only those trained so; max_views: the most views a document gets; both default to what the
     checkpoint says, else to snippets and 8. device: "cpu", "cuda", "cuda:N"; by default CUDA where there is one.
     Raises ConfigError, ExtraMissing (packages to install) or CheckpointError.
     """
-    chosen = None if family is None else parse_family(family)
-    if source is None:
-        source = PACKAGED_ADAPTER if chosen in (None, Family.SNIPPETS) else PACKAGED
     check_can_load("minilm" if source in (PACKAGED, PACKAGED_ADAPTER) else "encode")
-    checkpoint = read_checkpoint(source, chosen, max_views)
+    checkpoint = read_checkpoint(source, None if family is None else parse_family(family), max_views)
     # Imported late: the encoder needs torch only from here on.
     from mvindex.encoder.transformer import TransformerEncoder
 

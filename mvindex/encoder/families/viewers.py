@@ -5,8 +5,8 @@ backbones on which such viewers stay alike in short training (docs/training.md, 
 
 - own_snippet: a viewer reads its own snippet (of `viewers`, the i-th of k equal stretches of tokens) and itself only,
   and no token reads a viewer. [CLS] stays before the text, which is then read as without viewers;
-- residual: the mean of that snippet's own states, so many times, is added to the viewer's state. The larger it is, the
-  closer training starts to the family `snippets`.
+- residual: a view is the weighted mean of the viewer's state, once, and of the mean of that snippet's own states, so
+  many times. The larger it is, the closer training starts to the family `snippets`.
 """
 
 from __future__ import annotations
