@@ -15,6 +15,7 @@ import argparse
 import json
 import sys
 import tempfile
+from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
 
@@ -129,11 +130,14 @@ def judged(folder, encoder):
     return {"questions": report["counts"]["qrels"], **{k: round(100 * v, 2) for k, v in report["qrels"].items()}}
 
 
+@contextmanager
 def indexed(corpus, options, encoder):
-    folder = tempfile.mkdtemp()
-    index = mvindex.create(Path(folder) / "bench.mvx", encoder=encoder)
-    index.add(read_documents(str(corpus), options))
-    return index
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        mvindex.create(Path(folder) / "bench.mvx", encoder=encoder) as index,
+    ):
+        index.add(read_documents(str(corpus), options))
+        yield index
 
 
 def batches(items):

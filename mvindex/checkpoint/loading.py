@@ -141,7 +141,8 @@ def _view_weights(checkpoint: Checkpoint) -> dict[str, Any]:
     return read_tensors(path) if path.exists() else {}
 
 
-_VOCABULARIES = (
+# One of these holds the words of a tokenizer.
+VOCABULARIES = (
     "tokenizer.json",
     "vocab.txt",
     "vocab.json",
@@ -162,8 +163,8 @@ def load_wrapped_tokenizer(checkpoint: Checkpoint) -> Any:
     transformers = require("transformers", "encode", "encoding texts")
     folder = checkpoint.tokenizer_folder
     # Without any of these transformers makes up a vocabulary of five tokens, and every word becomes [UNK].
-    if not any((folder / name).is_file() for name in _VOCABULARIES):
-        raise CheckpointError(f"{folder}: no tokenizer (none of {', '.join(_VOCABULARIES)}); copy it from the model")
+    if not any((folder / name).is_file() for name in VOCABULARIES):
+        raise CheckpointError(f"{folder}: no tokenizer (none of {', '.join(VOCABULARIES)}); copy it from the model")
     try:
         with quiet():
             loaded = transformers.AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)

@@ -159,7 +159,11 @@ class TestCompression:
 
 
 class TestEmpty:
-    @pytest.mark.parametrize("content", [b"", b"\n\r\n", b"\xef\xbb\xbf", gzip.compress(b""), zstd(b"")])
+    @pytest.mark.parametrize(
+        "content",
+        [b"", b"\n\r\n", b"\xef\xbb\xbf", gzip.compress(b""), zstd(b"")],
+        ids=["no bytes", "line ends", "byte order mark", "gzip", "zstd"],  # a gzip header holds the time
+    )
     def test_an_empty_file_is_an_error(self, tmp_path, content):
         with pytest.raises(CorpusError, match="is empty: no documents"):
             ids(write(tmp_path / "a", content))

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from mvindex.checkpoint.loading import VOCABULARIES, quiet
 from mvindex.checkpoint.sources import find_source
 from mvindex.encoder.base import joined_text
 from mvindex.encoder.device import choose_device
@@ -23,7 +23,6 @@ _MAX_TOKENS = 512
 _BATCH_PAIRS = 32
 # Digits after the point: the rest is rounding, which changes with the batch that a pair is in.
 _SCORE_DIGITS = 5
-_TOKENIZERS = ("tokenizer.json", "vocab.txt", "spiece.model", "sentencepiece.bpe.model")
 
 
 class CrossEncoder:
@@ -87,11 +86,11 @@ def _load(folder: Path) -> tuple[Any, Any]:
     transformers = require("transformers", "train", _PURPOSE)
     safetensors = require("safetensors", "train", _PURPOSE)
     # Without any of these transformers makes up a vocabulary, and every word becomes unknown.
-    if not any((folder / name).is_file() for name in _TOKENIZERS):
-        raise CheckpointError(f"{folder}: no tokenizer (none of {', '.join(_TOKENIZERS)}); copy it from the model")
+    if not any((folder / name).is_file() for name in VOCABULARIES):
+        raise CheckpointError(f"{folder}: no tokenizer (none of {', '.join(VOCABULARIES)}); copy it from the model")
     local: dict[str, Any] = {"local_files_only": True, "trust_remote_code": False}
     try:
-        with _quiet(transformers):
+        with quiet():
             tokenizer = transformers.AutoTokenizer.from_pretrained(folder, **local)
             model, report = transformers.AutoModelForSequenceClassification.from_pretrained(
                 folder, use_safetensors=True, output_loading_info=True, **local
@@ -111,18 +110,3 @@ def _check_model(folder: Path, model: Any, report: dict[str, Any]) -> None:
             f"{folder}: classifies into {model.config.num_labels} labels; wanted one score, or two labels of which the "
             "second says relevant"
         )
-
-
-@contextmanager
-def _quiet(transformers: Any) -> Iterator[None]:
-    """No progress bars or warnings of transformers on stderr; its settings are as before afterwards."""
-    settings = transformers.utils.logging
-    verbosity, had_progress_bar = settings.get_verbosity(), settings.is_progress_bar_enabled()
-    settings.set_verbosity_error()
-    settings.disable_progress_bar()
-    try:
-        yield
-    finally:
-        settings.set_verbosity(verbosity)
-        if had_progress_bar:
-            settings.enable_progress_bar()
