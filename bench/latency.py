@@ -25,7 +25,8 @@ import numpy as np
 from vectors import cached_squad
 
 import mvindex
-from mvindex import cli, display
+from mvindex import display
+from mvindex.cli import asking
 from mvindex.engines import open_scan
 from mvindex.index import Index
 from mvindex.search.rescore import Best
@@ -76,7 +77,7 @@ def ask(path, questions, top_k):
         file.write_text("".join(lines), encoding="utf-8")
     begin = time.perf_counter()
     with contextlib.redirect_stdout(io.StringIO()):
-        cli.query(text=text, index=path, queries=file and str(file), top_k=top_k)
+        asking.query(text=text, index=path, queries=file and str(file), top_k=top_k)
     return time.perf_counter() - begin
 
 
@@ -85,7 +86,7 @@ def measure(clock, path, questions, batch, options):
     with tempfile.TemporaryDirectory() as folder, mvindex.open(path) as index:
         if index.info().kind != "exact":
             index.build("exact")
-        cli._open = lambda *_: contextlib.nullcontext(index)
+        asking.open_chosen = lambda *_: contextlib.nullcontext(index)
         rows = []
         for repeat in range(options.questions + 1):
             first = repeat * batch % (len(questions) - batch)

@@ -6,68 +6,46 @@ import itertools
 import logging
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from threading import Lock
 from types import TracebackType
-from typing import Any, NamedTuple, TypeAlias, cast, overload
+from typing import Any, TypeAlias, cast, overload
 
 import numpy as np
-import numpy.typing as npt
 
 from mvindex import engines
 from mvindex.aggregate import Aggregate, Scoring, parse_aggregate, view_scores, view_weights
+from mvindex.arguments import (
+    Vector,
+    as_vectors,
+    check_query_text,
+    check_search,
+    check_temperature,
+    checked_document,
+    checked_id,
+    each_view_array,
+    entry_with_views,
+)
 from mvindex.build import EngineCache, build_engine
 from mvindex.encoder import CallableEncoder, Encoder, encoder_from_spec, load_encoder
 from mvindex.engines.base import Kind, RankingEngine, ScanEngine
 from mvindex.errors import ConfigError, EncoderError, IndexLocked, QueryError, StaleReader, Unsupported
 from mvindex.ingest import Entry, IngestHooks, IngestReport, ingest
-from mvindex.records import Document, Floats, Hit, SearchResult, Span, dump_metadata, require_text
-from mvindex.search import Engines, Ranking, Request, search_documents
+from mvindex.records import Document, Floats, SearchResult, dump_metadata, require_text
+from mvindex.results import IndexInfo, ViewScore, document_of, search_results, stands_for
+from mvindex.search import Engines, Request, search_documents
 from mvindex.store.embedded import EmbeddedStore, create_store
 from mvindex.store.filters import Filter
 from mvindex.store.locks import writer_lock
-from mvindex.store.snapshot import Snapshot, SnapshotReader, StoredDocument
-from mvindex.store.views import MAX_NORM, ViewType
+from mvindex.store.snapshot import Snapshot
+from mvindex.store.views import ViewType
 
 logger = logging.getLogger(__name__)
 
-Vector: TypeAlias = npt.NDArray[np.floating[Any]]
 EncoderLike: TypeAlias = "Encoder | Callable[..., Any] | str"
 
 # Queries searched at once: bounds the memory of their candidates.
 _QUERY_BATCH = 256
-
-
-class ViewScore(NamedTuple):
-    """One view's part in a document's score: its slot, score, what it stands for, and its weight in the score.
-
-    weight: DRPQ's softmax (eq. 4), the weights of a document sum to 1; for "max" 1.0 for the winning view, else 0.0.
-    """
-
-    slot: int
-    score: float
-    span: Span | None
-    snippet: str | None
-    weight: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class IndexInfo:
-    """What an index is. sizes in bytes; num_dead: retired document rows still on disk."""
-
-    path: str
-    format_version: int
-    documents: int
-    views: int
-    num_dead: int
-    dim: int | None
-    dtype: str
-    encoder: Mapping[str, Any] | None
-    kind: str
-    temperature: float
-    fresh_documents: int
-    size_bytes: int
 
 
 def create(
@@ -96,7 +74,7 @@ def create(
     dim = dim if loaded is None else loaded.dim
     if temperature is None:
         temperature = float((spec or {}).get("temperature", 1.0))
-    _check_temperature(temperature)
+    check_temperature(temperature)
     create_store(Path(path), {"dim": dim, "dtype": dtype, "encoder": spec, "temperature": temperature})
     return Index(EmbeddedStore(Path(path)), loaded)
 
@@ -165,7 +143,7 @@ class Index:
     def __iter__(self) -> Iterator[Document]:
         with self._store.reading(self._store.snapshot) as reader:
             for stored in reader.all_documents():
-                yield _document(stored)
+                yield document_of(stored)
 
     def __contains__(self, doc_id: object) -> bool:
         with self._store.reading(self._store.snapshot) as reader:
@@ -218,7 +196,8 @@ class Index:
         error leaves those before it. DocumentError when an id comes twice or there is no text.
         """
         numbered = enumerate(documents, start=1)
-        entries = (Entry(f"document {number}", require_text(_checked(item, number))) for number, item in numbered)
+        named = ((f"document {number}", checked_document(item, number)) for number, item in numbered)
+        entries = (Entry(place, require_text(document)) for place, document in named)
         return self.add_entries(entries, hooks)
 
     def add_entries(self, entries: Iterable[Entry], hooks: IngestHooks | None = None) -> IngestReport:
@@ -237,17 +216,17 @@ class Index:
         dim = self.dim
         if isinstance(documents, Sequence) and len(documents) != len(views):
             raise EncoderError(f"{len(documents)} documents and {len(views)} views; wanted one for one")
-        pairs = itertools.zip_longest(documents, _each_view_array(views))
+        pairs = itertools.zip_longest(documents, each_view_array(views))
         numbered = enumerate(pairs, start=1)
-        entries = (_entry_with_views(number, document, rows, dim) for number, (document, rows) in numbered)
+        entries = (entry_with_views(number, document, rows, dim) for number, (document, rows) in numbered)
         return ingest(self._store, entries, None, hooks)
 
     def get(self, id: str) -> Document | None:
         """The document of this id, or None."""
         snapshot = self._store.snapshot
         with self._store.reading(snapshot) as reader:
-            row = reader.find(_checked_id(id))
-            return None if row is None else _document(reader.documents([row])[row])
+            row = reader.find(checked_id(id))
+            return None if row is None else document_of(reader.documents([row])[row])
 
     def delete(self, *, ids: str | Iterable[str] | None = None, filter: Filter | None = None) -> int:
         """How many documents were deleted, in one step: those of the ids that exist, or those the filter matches."""
@@ -263,7 +242,7 @@ class Index:
         """Nothing; the document has this metadata instead of its old. QueryError when there is no such id."""
         dumped = dump_metadata(metadata, id)
         with self._store.writing():
-            known = self._store.known([_checked_id(id)])
+            known = self._store.known([checked_id(id)])
             if id not in known:
                 raise QueryError(f"{self.path}: there is no document {id!r}")
             self._store.set_metadata({known[id].doc_row: dumped})
@@ -341,7 +320,7 @@ class Index:
         (the paper's fixed depth, 1,000 k of them): the result is exact only where that is proven all the same.
         """
         chosen = self._scoring(scoring, temperature)
-        _check_search(top_k, chosen, exact, candidates)
+        check_search(top_k, chosen, exact, candidates)
         snapshot, ranking = self._current(exact)
         queries, is_single = self._query_vectors(query, snapshot)
         with self._store.reading(snapshot) as reader:
@@ -351,7 +330,7 @@ class Index:
             results = []
             for begin in range(0, len(queries), _QUERY_BATCH):
                 found = search_documents(snapshot, used, queries[begin : begin + _QUERY_BATCH], request)
-                results += _results(reader, found)
+                results += search_results(reader, found)
         return results[0] if is_single else results
 
     def encode_queries(self, texts: Sequence[str]) -> Floats:
@@ -359,8 +338,8 @@ class Index:
         if not texts:
             return np.empty((0, self.dim or 1), dtype=np.float32)
         for number, text in enumerate(texts, start=1):
-            _check_query_text(text, number, len(texts))
-        return _as_vectors(self.encoder.encode_queries(texts), self.dim)
+            check_query_text(text, number, len(texts))
+        return as_vectors(self.encoder.encode_queries(texts), self.dim)
 
     def explain(
         self, query: str | Vector, id: str, scoring: str = "max", *, temperature: float | None = None
@@ -372,7 +351,7 @@ class Index:
         if not is_single:
             raise QueryError("explain() takes one query: a text or a (d,) vector")
         with self._store.reading(snapshot) as reader:
-            row = reader.find(_checked_id(id))
+            row = reader.find(checked_id(id))
             if row is None:
                 raise QueryError(f"{self.path}: there is no document {id!r}")
             stored = reader.documents([row])[row]
@@ -382,9 +361,7 @@ class Index:
             weights = view_weights(scores, chosen.temperature)
         else:
             weights = (np.arange(len(scores)) == order[0]).astype(np.float64)
-        return [
-            ViewScore(slot, float(scores[slot]), *_stands_for(stored, slot), float(weights[slot])) for slot in order
-        ]
+        return [ViewScore(slot, float(scores[slot]), *stands_for(stored, slot), float(weights[slot])) for slot in order]
 
     def _scoring(self, name: str, temperature: float | None) -> Scoring:
         aggregate = parse_aggregate(name)
@@ -418,7 +395,7 @@ class Index:
             return self.encode_queries([query]), True
         if isinstance(query, Sequence) and all(isinstance(text, str) for text in query):
             return self.encode_queries(list(query)), False
-        vectors = _as_vectors(query, snapshot.dim)
+        vectors = as_vectors(query, snapshot.dim)
         return (vectors[None], True) if vectors.ndim == 1 else (vectors, False)
 
     def _rows_to_delete(self, ids: str | Iterable[str] | None, condition: Filter | None) -> list[int]:
@@ -427,7 +404,7 @@ class Index:
             with self._store.reading(snapshot) as reader:
                 return np.flatnonzero(reader.matching(condition)).tolist()
         wanted = [ids] if isinstance(ids, str) else list(ids or [])
-        known = self._store.known([_checked_id(doc_id) for doc_id in wanted])
+        known = self._store.known([checked_id(doc_id) for doc_id in wanted])
         return sorted(entry.doc_row for entry in known.values())
 
 
@@ -439,124 +416,3 @@ def _as_encoder(encoder: EncoderLike) -> Encoder:
     if callable(encoder):
         return CallableEncoder(encoder)
     raise ConfigError(f"encoder is {type(encoder).__name__}; wanted a name, a path, a callable or an Encoder")
-
-
-def _checked(item: object, number: int) -> Document:
-    if isinstance(item, Document):
-        return item
-    raise EncoderError(f"document {number}: {type(item).__name__} {item!r:.60}; wanted mvindex.Document")
-
-
-def _checked_id(doc_id: object) -> str:
-    if not isinstance(doc_id, str):
-        raise QueryError(f"id is {type(doc_id).__name__} {doc_id!r:.60}; ids are strings")
-    if "\0" in doc_id:
-        raise QueryError(f"id {doc_id!r:.60} holds a NUL character; no document has such an id")
-    try:
-        doc_id.encode("utf-8")
-    except UnicodeEncodeError as err:
-        raise QueryError(f"id {doc_id!r:.60} is not valid Unicode") from err
-    return doc_id
-
-
-def _each_view_array(views: Vector | Sequence[Vector]) -> Iterable[Any]:
-    if isinstance(views, np.ndarray) and views.ndim not in (2, 3) and views.dtype != object:
-        raise EncoderError(f"views of shape {views.shape}; wanted (n, k, d), (n, d) or a list of (k_i, d)")
-    return views
-
-
-def _entry_with_views(number: int, document: Document | None, rows: Any, dim: int | None) -> Entry:
-    """The document with its views as (k, d) float32."""
-    if document is None or rows is None:
-        missing, extra = ("documents", "views") if document is None else ("views", "documents")
-        raise EncoderError(f"there are fewer {missing} than {extra}: item {number} has none; wanted one for one")
-    _checked(document, number)
-    array = np.asarray(rows)
-    array = array[None] if array.ndim == 1 else array
-    if array.ndim != 2 or not len(array) or array.dtype.kind not in "fiu":
-        raise EncoderError(
-            f"document {document.id!r}: views of shape {array.shape}, {array.dtype}; wanted (k, d) numbers"
-        )
-    if dim is not None and array.shape[1] != dim:
-        raise EncoderError(f"document {document.id!r}: views of {array.shape[1]} dims; this index holds {dim}")
-    with np.errstate(over="ignore"):
-        return Entry(f"document {number}", document, np.ascontiguousarray(array, dtype=np.float32))
-
-
-def _check_search(top_k: object, scoring: Scoring, exact: bool, candidates: object) -> None:
-    _check_count("top_k", top_k)
-    if candidates is None:
-        return
-    _check_count("candidates", candidates)
-    if scoring.aggregate is not Aggregate.DRPQ:
-        raise QueryError("candidates= belongs to scoring='drpq': by the best view no document is aggregated")
-    if exact:
-        raise QueryError("candidates= limits the search, exact=True demands a certified one; give one of them")
-
-
-def _check_count(name: str, value: object) -> None:
-    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1:
-        raise QueryError(f"{name} is {value!r}; wanted a whole number from 1 on")
-
-
-def _check_temperature(value: object) -> None:
-    try:
-        Scoring(Aggregate.DRPQ, value)  # type: ignore[arg-type]  # whatever the caller gave
-    except QueryError as err:
-        raise ConfigError(str(err)) from err
-
-
-def _check_query_text(text: str, number: int, count: int) -> None:
-    which = "the query" if count == 1 else f"query {number}"
-    if not text.strip():
-        raise QueryError(f"{which} is empty; wanted a text")
-    try:
-        text.encode("utf-8")
-    except UnicodeEncodeError as err:
-        raise QueryError(f"{which} is not valid Unicode at position {err.start}") from err
-
-
-def _as_vectors(query: Any, dim: int | None) -> Floats:
-    """A (d,) or (q, d) array as float32, checked."""
-    try:
-        wide = np.asarray(query, dtype=np.float64)
-    except (TypeError, ValueError) as err:
-        raise QueryError(f"query is {type(query).__name__}; wanted a text, texts, or a (d,) or (q, d) array") from err
-    if wide.ndim not in (1, 2) or (dim is not None and wide.shape[-1] != dim):
-        raise QueryError(f"query vectors of shape {wide.shape}; wanted (d,) or (q, d) with d = {dim}")
-    norms = np.linalg.norm(np.atleast_2d(wide), axis=1)
-    if not (norms <= MAX_NORM).all():
-        raise QueryError(
-            f"query vector {int(np.argmax(~(norms <= MAX_NORM)))} holds NaN, infinity or a norm above 1e18"
-        )
-    narrow: Floats = wide.astype(np.float32)
-    return narrow
-
-
-def _results(reader: SnapshotReader, found: Sequence[Ranking]) -> list[SearchResult]:
-    rows = {row for ranking in found for row in ranking.rows.tolist()}
-    stored = reader.documents(sorted(rows))
-    return [_result(ranking, stored) for ranking in found]
-
-
-def _result(ranking: Ranking, stored: Mapping[int, StoredDocument]) -> SearchResult:
-    columns = zip(ranking.rows.tolist(), ranking.scores.tolist(), ranking.slots.tolist(), strict=True)
-    hits = tuple(_hit(stored[row], score, slot) for row, score, slot in columns)
-    return SearchResult(hits, ranking.exact, ranking.short_by, ranking.rounds)
-
-
-def _hit(stored: StoredDocument, score: float, slot: int) -> Hit:
-    span, snippet = _stands_for(stored, slot)
-    return Hit(stored.id, score, slot, span, snippet, stored.text, stored.title, stored.metadata)
-
-
-def _stands_for(stored: StoredDocument, slot: int) -> tuple[Span | None, str | None]:
-    """The span and snippet of a view; a document encoded by its title has no span, and its title as snippet."""
-    if slot >= len(stored.spans) or stored.spans[slot][0] < 0:
-        return None, None if stored.text.strip() else stored.title
-    begin, end = stored.spans[slot].tolist()
-    return (begin, end), stored.text[begin:end]
-
-
-def _document(stored: StoredDocument) -> Document:
-    return Document(stored.id, stored.text, stored.title, stored.metadata)

@@ -1,0 +1,116 @@
+"""What callers of an Index give: checked, and as the arrays and entries that the rest works with."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from mvindex.aggregate import Aggregate, Scoring
+from mvindex.errors import ConfigError, EncoderError, QueryError
+from mvindex.ingest import Entry
+from mvindex.records import Document, Floats
+from mvindex.store.views import MAX_NORM
+
+Vector: TypeAlias = npt.NDArray[np.floating[Any]]
+
+
+def checked_document(item: object, number: int) -> Document:
+    """The item, which is a Document; EncoderError with its number when it is something else."""
+    if isinstance(item, Document):
+        return item
+    raise EncoderError(f"document {number}: {type(item).__name__} {item!r:.60}; wanted mvindex.Document")
+
+
+def checked_id(doc_id: object) -> str:
+    """The id; QueryError when it is no string that a document may have for an id."""
+    if not isinstance(doc_id, str):
+        raise QueryError(f"id is {type(doc_id).__name__} {doc_id!r:.60}; ids are strings")
+    if "\0" in doc_id:
+        raise QueryError(f"id {doc_id!r:.60} holds a NUL character; no document has such an id")
+    try:
+        doc_id.encode("utf-8")
+    except UnicodeEncodeError as err:
+        raise QueryError(f"id {doc_id!r:.60} is not valid Unicode") from err
+    return doc_id
+
+
+def each_view_array(views: Vector | Sequence[Vector]) -> Iterable[Any]:
+    """The views of one document after the other; EncoderError for an array of another shape."""
+    if isinstance(views, np.ndarray) and views.ndim not in (2, 3) and views.dtype != object:
+        raise EncoderError(f"views of shape {views.shape}; wanted (n, k, d), (n, d) or a list of (k_i, d)")
+    return views
+
+
+def entry_with_views(number: int, document: Document | None, rows: Any, dim: int | None) -> Entry:
+    """The document with its views as (k, d) float32."""
+    if document is None or rows is None:
+        missing, extra = ("documents", "views") if document is None else ("views", "documents")
+        raise EncoderError(f"there are fewer {missing} than {extra}: item {number} has none; wanted one for one")
+    checked_document(document, number)
+    array = np.asarray(rows)
+    array = array[None] if array.ndim == 1 else array
+    if array.ndim != 2 or not len(array) or array.dtype.kind not in "fiu":
+        raise EncoderError(
+            f"document {document.id!r}: views of shape {array.shape}, {array.dtype}; wanted (k, d) numbers"
+        )
+    if dim is not None and array.shape[1] != dim:
+        raise EncoderError(f"document {document.id!r}: views of {array.shape[1]} dims; this index holds {dim}")
+    with np.errstate(over="ignore"):
+        return Entry(f"document {number}", document, np.ascontiguousarray(array, dtype=np.float32))
+
+
+def check_search(top_k: object, scoring: Scoring, exact: bool, candidates: object) -> None:
+    """Nothing; QueryError when the arguments of a search do not go together."""
+    check_count("top_k", top_k)
+    if candidates is None:
+        return
+    check_count("candidates", candidates)
+    if scoring.aggregate is not Aggregate.DRPQ:
+        raise QueryError("candidates= belongs to scoring='drpq': by the best view no document is aggregated")
+    if exact:
+        raise QueryError("candidates= limits the search, exact=True demands a certified one; give one of them")
+
+
+def check_count(name: str, value: object) -> None:
+    """Nothing; QueryError when the value is no whole number from 1 on."""
+    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1:
+        raise QueryError(f"{name} is {value!r}; wanted a whole number from 1 on")
+
+
+def check_temperature(value: object) -> None:
+    """Nothing; ConfigError when DRPQ cannot divide by this."""
+    try:
+        Scoring(Aggregate.DRPQ, value)  # type: ignore[arg-type]  # whatever the caller gave
+    except QueryError as err:
+        raise ConfigError(str(err)) from err
+
+
+def check_query_text(text: str, number: int, count: int) -> None:
+    """Nothing; QueryError, with the number among count queries, for an empty text or broken Unicode."""
+    which = "the query" if count == 1 else f"query {number}"
+    if not text.strip():
+        raise QueryError(f"{which} is empty; wanted a text")
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError as err:
+        raise QueryError(f"{which} is not valid Unicode at position {err.start}") from err
+
+
+def as_vectors(query: Any, dim: int | None) -> Floats:
+    """A (d,) or (q, d) array as float32, checked."""
+    try:
+        wide = np.asarray(query, dtype=np.float64)
+    except (TypeError, ValueError) as err:
+        raise QueryError(f"query is {type(query).__name__}; wanted a text, texts, or a (d,) or (q, d) array") from err
+    if wide.ndim not in (1, 2) or (dim is not None and wide.shape[-1] != dim):
+        raise QueryError(f"query vectors of shape {wide.shape}; wanted (d,) or (q, d) with d = {dim}")
+    norms = np.linalg.norm(np.atleast_2d(wide), axis=1)
+    if not (norms <= MAX_NORM).all():
+        raise QueryError(
+            f"query vector {int(np.argmax(~(norms <= MAX_NORM)))} holds NaN, infinity or a norm above 1e18"
+        )
+    narrow: Floats = wide.astype(np.float32)
+    return narrow

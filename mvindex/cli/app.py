@@ -1,0 +1,90 @@
+"""The program: its commands, those of add-ons, and how it ends. Exit 0 done, 1 error, 2 wrong usage."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Annotated
+
+import typer
+
+from mvindex import __version__
+from mvindex.cli.asking import evaluate, query
+from mvindex.cli.ingesting import ingest
+from mvindex.cli.managing import build, delete, get, info
+from mvindex.cli.options import note
+from mvindex.errors import MvindexError
+
+app = typer.Typer(
+    name="mvindex",
+    help="Multi-view dense retrieval: several vectors a document, k distinct documents an answer.",
+    no_args_is_help=True,
+    add_completion=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+
+_is_debug = False
+
+
+def _show_version(is_asked: bool) -> None:
+    if is_asked:
+        typer.echo(f"mvindex {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def root(
+    debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks.")] = False,
+    version: Annotated[
+        bool, typer.Option("--version", help="Show the version and exit.", is_eager=True, callback=_show_version)
+    ] = False,
+) -> None:
+    """Multi-view dense retrieval: several vectors a document, k distinct documents an answer.
+
+    Example: mvindex ingest corpus.tsv && mvindex query "when did the oil crisis begin?"
+    """
+    global _is_debug
+    _is_debug = debug
+
+
+app.command()(ingest)
+app.command()(query)
+app.command(name="eval")(evaluate)
+app.command()(get)
+app.command()(delete)
+app.command()(info)
+app.command()(build)
+app.command(name="add", hidden=True)(ingest)
+app.command(name="search", hidden=True)(query)
+
+
+def main() -> None:
+    """The program: our errors become one line on stderr and exit 1."""
+    _add_commands()
+    try:
+        app()
+    except MvindexError as err:
+        if _is_debug:
+            raise
+        from mvindex.display import visible
+
+        sys.stderr.write(visible(f"mvindex: {err}\n"))
+        sys.exit(1)
+    except BrokenPipeError:
+        # The reader of our output has gone (`| head`): nothing more to say, and nothing to flush at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(1)
+
+
+def _add_commands() -> None:
+    """Nothing; the commands of add-ons (entry points `mvindex.commands`, each a typer app) stand beside ours."""
+    from importlib.metadata import entry_points
+
+    for entry in entry_points(group="mvindex.commands"):
+        try:
+            addon = entry.load()
+        except ImportError as err:
+            note(f"mvindex: the commands of {entry.value!r} are left out: {err}")
+        else:
+            app.registered_commands.extend(addon.registered_commands)

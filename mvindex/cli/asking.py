@@ -1,0 +1,134 @@
+"""The commands `mvindex query` and `mvindex eval`."""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+from typing import Annotated
+
+import typer
+
+from mvindex.cli.options import (
+    QUESTION_BATCH,
+    CandidatesOption,
+    DeviceOption,
+    FilterOption,
+    IndexOption,
+    JsonOption,
+    QuestionFormatOption,
+    ScoringOption,
+    TemperatureOption,
+    batches,
+    check_scoring,
+    note,
+    open_chosen,
+    parse_cutoffs,
+    parse_filter,
+    question_format,
+    scoring_of,
+)
+
+
+def query(  # noqa: PLR0913 - each option is a flag of the command
+    text: Annotated[str | None, typer.Argument(help="The question.", show_default=False)] = None,
+    index: IndexOption = None,
+    queries: Annotated[str | None, typer.Option(help="A file of questions instead; - is stdin.")] = None,
+    format: QuestionFormatOption = None,
+    top_k: Annotated[int, typer.Option("--top-k", "-k", help="Documents wanted.")] = 10,
+    filter_json: FilterOption = None,
+    scoring: ScoringOption = "max",
+    temperature: TemperatureOption = None,
+    candidates: CandidatesOption = None,
+    exact: Annotated[bool, typer.Option("--exact", help="Demand a certified answer, whatever the engine.")] = False,
+    explain: Annotated[
+        bool, typer.Option("--explain", help="Show every view's score, the winner's margin and drpq's weights.")
+    ] = False,
+    trec: Annotated[str | None, typer.Option(help="Write a TREC run file; with - to stdout.")] = None,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite the run file.")] = False,
+    device: DeviceOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Answer a question, or a file of them: top-k distinct documents, each with the snippet that won.
+
+    Example: mvindex query "when did the oil crisis begin?" --top-k 5 --json
+    """
+    from mvindex import display
+    from mvindex.questions import Question, read_questions
+    from mvindex.trec import open_run
+
+    if (text is None) == (queries is None):
+        raise typer.BadParameter("give either a question or --queries FILE")
+    if format is not None and queries is None:
+        raise typer.BadParameter(f"--format {format}: belongs to --queries FILE")
+    check_scoring(scoring, temperature, candidates, exact)
+    read = [Question("1", text)] if text is not None else read_questions([queries or "-"], question_format(format))
+    condition = parse_filter(filter_json)
+    with open_chosen(index, device) as target, open_run(trec, force=force) if trec else nullcontext() as run:
+        how = scoring_of(target, scoring, temperature)
+        asked = scoring_of(target, scoring, temperature, candidates)
+        for batch in batches(read, QUESTION_BATCH):
+            # Encoded once: the search and every explanation then speak of the same vector.
+            vectors = target.encode_queries([question.text for question in batch])
+            results = target.search(vectors, top_k=top_k, filter=condition, exact=exact, **asked)
+            for question, vector, result in zip(batch, vectors, results, strict=True):
+                if run is not None:
+                    run.add(question.id, result.hits)
+                views = {hit.id: target.explain(vector, hit.id, **how) for hit in result.hits} if explain else None
+                if as_json:
+                    identity = {"query_id": question.id} if queries is not None else {}
+                    display.print_json(identity | display.result_json(question.text, result, asked, views))
+                elif trec is None:
+                    display.print_result(question.text, result, asked, views)
+    if trec not in (None, "-"):
+        note(f"wrote {trec}")
+
+
+def evaluate(  # noqa: PLR0913 - each option is a flag of the command
+    questions: Annotated[list[str], typer.Option(help="Question files: JSONL, DPR, BEIR queries, id<TAB>text.")],
+    index: IndexOption = None,
+    format: QuestionFormatOption = None,
+    at: Annotated[str, typer.Option(help="Cut-offs of R@k.")] = "1,5,20,100",
+    qrels: Annotated[str | None, typer.Option(help="Judgements, BEIR or TREC: adds nDCG@10, MRR@10, recall.")] = None,
+    regex: Annotated[bool, typer.Option("--regex", help="Answers are patterns (CuratedTREC).")] = False,
+    filter_json: FilterOption = None,
+    scoring: ScoringOption = "max",
+    temperature: TemperatureOption = None,
+    candidates: CandidatesOption = None,
+    exact: Annotated[bool, typer.Option("--exact", help="Demand certified answers, whatever the engine.")] = False,
+    trec: Annotated[str | None, typer.Option(help="Write a TREC run file too.")] = None,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite the run file.")] = False,
+    device: DeviceOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Measure retrieval: recall of gold passages, DPR's answer accuracy, metrics over judgements.
+
+    Example: mvindex eval --index corpus.mvx --questions questions.jsonl --at 1,5,20,100 --json
+    """
+    from mvindex import display
+    from mvindex.evaluate import Evaluation
+    from mvindex.questions import read_qrels, read_questions
+    from mvindex.trec import open_run
+
+    check_scoring(scoring, temperature, candidates, exact)
+    condition, cutoffs, shape = parse_filter(filter_json), parse_cutoffs(at), question_format(format)
+    judged = read_qrels(qrels) if qrels else None
+    with open_chosen(index, device) as target, open_run(trec, force=force) if trec else nullcontext() as run:
+        asked = scoring_of(target, scoring, temperature, candidates)
+        evaluation = Evaluation(cutoffs, judged, regex, target)
+        with display.question_progress(None) as progress:
+            for batch in batches(read_questions(questions, shape), QUESTION_BATCH):
+                texts = [question.text for question in batch]
+                found = target.search(texts, top_k=evaluation.needed_depth, filter=condition, exact=exact, **asked)
+                for question, result in zip(batch, found, strict=True):
+                    evaluation.add(question, result)
+                    if run is not None:
+                        run.add(question.id, result.hits)
+                progress.advance(progress.task_ids[0], len(batch))
+    report = evaluation.report() | asked
+    if as_json:
+        display.print_json(report)
+        return
+    for section in ("gold", "answer", "qrels"):
+        if section in report:
+            shares = {name: f"{100 * value:.2f} %" for name, value in report[section].items()}
+            display.print_table(f"{section} ({report['counts'][section]:,} questions)", shares)
+    display.print_table("evaluation", {name: value for name, value in report.items() if not isinstance(value, dict)})

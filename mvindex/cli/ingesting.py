@@ -1,0 +1,162 @@
+"""The command `mvindex ingest`."""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from mvindex.cli.options import DeviceOption, IndexOption, JsonOption, note, parse_choice
+from mvindex.errors import ConfigError
+
+if TYPE_CHECKING:
+    from mvindex.index import Index
+    from mvindex.ingest_files import FileReport
+
+
+def ingest(  # noqa: PLR0913 - each option is a flag of the command
+    files: Annotated[list[str], typer.Argument(help="Files or patterns; - is stdin. .gz and .zst are read.")],
+    index: IndexOption = None,
+    format: Annotated[str | None, typer.Option(help="dpr, msmarco, beir, jsonl or parquet; found by itself.")] = None,
+    id_field: Annotated[str | None, typer.Option(help="Column or field of the id.")] = None,
+    text_field: Annotated[str | None, typer.Option(help="Column or field of the text.")] = None,
+    title_field: Annotated[str | None, typer.Option(help="Column or field of the title; '' for none.")] = None,
+    on_error: Annotated[str, typer.Option(help="stop at a bad row, or skip it into a rejects file.")] = "stop",
+    encoder: Annotated[
+        str | None, typer.Option(help="Of a new index: minilm (default), minilm-snippets, a directory, a hub id.")
+    ] = None,
+    family: Annotated[
+        str | None, typer.Option(help="Of a new index: snippets (default), single, or another; see docs/training.md.")
+    ] = None,
+    views: Annotated[int | None, typer.Option(help="Of a new index: most views a document has (default 8).")] = None,
+    dtype: Annotated[str | None, typer.Option(help="Of a new index: fp16 (default) or fp32, as stored.")] = None,
+    temperature: Annotated[
+        float | None, typer.Option(help="Of a new index: what drpq scoring divides by (default: the encoder's, or 1).")
+    ] = None,
+    device: DeviceOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Read corpus files, encode their documents, and add them to an index (made if there is none).
+
+    Known ids are replaced, unchanged documents skipped; interrupted, give the same command again to go on.
+
+    Example: mvindex ingest corpus.tsv --index corpus.mvx
+    """
+    from mvindex import display
+    from mvindex.corpus import open_corpus
+    from mvindex.ingest_files import FileIngest, OnError
+
+    skip_or_stop = parse_choice("--on-error", on_error, OnError)
+    options = _corpus_options(format, id_field, text_field, title_field)
+    console = display.stderr()
+    corpus = open_corpus(
+        files,
+        options,
+        lambda source: console.print(display.visible(f"reading {source}"), soft_wrap=True, markup=False),
+    )
+    path = index or _default_path(corpus.paths)
+    new = {"encoder": encoder, "family": family, "max_views": views, "dtype": dtype, "temperature": temperature}
+    with _opened_for_ingest(path, new, device) as target:
+        run = FileIngest(target, corpus, skip_or_stop, path.absolute().with_suffix(""), lambda text: note(text))
+        started = time.monotonic()
+        with display.DocumentProgress(corpus.bytes_total) as progress, _stop_on_interrupt() as should_stop:
+            report = run.run(lambda count: progress.advance(count, corpus.bytes_read), should_stop)
+        _print_ingest(report, (path, len(target)), time.monotonic() - started, as_json)
+    if report.ingest.stopped:
+        raise typer.Exit(1)
+
+
+def _default_path(paths: Sequence[str]) -> Path:
+    """NAME.mvx in the current directory, after the first input file."""
+    if paths[0] == "-":
+        raise ConfigError("say where the index goes: --index DIR (stdin has no name to take it from)")
+    return Path(Path(paths[0]).name.split(".")[0] + ".mvx")
+
+
+@contextmanager
+def _opened_for_ingest(path: Path, new: dict[str, Any], device: str | None) -> Iterator[Index]:
+    """The index at path, made when there is none; one that was made and stayed empty is removed again."""
+    from mvindex.encoder import load_encoder
+    from mvindex.index import create, open_index, remove_untouched
+
+    if path.exists():
+        with open_index(path, device=device) as index:
+            _refuse_other_settings(index, new)
+            yield index
+        return
+    chosen = {name: value for name, value in new.items() if value is not None}
+    dtype, temperature = chosen.pop("dtype", "fp16"), chosen.pop("temperature", None)
+    encoder = load_encoder(chosen.pop("encoder", "minilm"), device=device, **chosen)
+    with create(path, encoder=encoder, dtype=dtype, temperature=temperature) as index:
+        try:
+            yield index
+        finally:
+            remove_untouched(index)
+
+
+def _refuse_other_settings(index: Index, new: dict[str, Any]) -> None:
+    """Nothing, when what was asked of a new index is what this one has: an interrupted command may be given again."""
+    info = index.info()
+    encoder = info.encoder or {}
+    has = {**encoder, "encoder": encoder.get("source"), "dtype": info.dtype, "temperature": info.temperature}
+    for name, value in new.items():
+        if value is not None and value != has.get(name):
+            flag = "views" if name == "max_views" else name
+            raise ConfigError(f"{index.path} was made with {flag} {has.get(name)!r}, not {value!r}; see mvindex info")
+
+
+@contextmanager
+def _stop_on_interrupt() -> Iterator[Callable[[], bool]]:
+    """Inside it, the first Ctrl-C only asks to stop; a second one interrupts at once."""
+    asked = False
+
+    def ask(number: int, frame: Any) -> None:
+        nonlocal asked
+        asked = True
+        signal.signal(signal.SIGINT, before)
+        note("stopping after this chunk; Ctrl-C again to stop at once (nothing stored is lost)")
+
+    before = signal.signal(signal.SIGINT, ask)
+    try:
+        yield lambda: asked
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def _print_ingest(report: FileReport, into: tuple[Path, int], seconds: float, as_json: bool) -> None:
+    from mvindex import display
+
+    done, (path, documents) = report.ingest, into
+    files = [str(path) for path in report.rejects_files]
+    row = {
+        "index": str(path),
+        "documents": documents,
+        "added": done.added,
+        "replaced": done.replaced,
+        "updated": done.updated,
+        "unchanged": done.unchanged,
+        "rejected": report.rejected,
+        "rejects_files": files,
+        "stopped": done.stopped,
+        "seconds": round(seconds, 2),
+    }
+    display.print_json(row) if as_json else display.print_table("ingest", row)
+    if report.rejected:
+        note(f"{report.rejected} rows rejected, reasons in {report.reasons_file}; mend them and ingest again:")
+        for file, format in report.rejects_files.items():
+            note(f"  mvindex ingest {file} --format {format.value} --index {path}")
+        note("(a row rejected for a duplicate id would then replace the document that has it)")
+    if done.stopped:
+        note("stopped before the end; the same command goes on from here")
+
+
+def _corpus_options(format: str | None, id_field: str | None, text_field: str | None, title_field: str | None) -> Any:
+    from mvindex.corpus import CorpusFormat, CorpusOptions
+
+    chosen = None if format is None else parse_choice("--format", format, CorpusFormat)
+    return CorpusOptions(format=chosen, id_field=id_field, text_field=text_field, title_field=title_field)

@@ -1,0 +1,129 @@
+"""What several commands share: their options, how these are parsed, and the index that is meant."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterable, Iterator
+from enum import Enum
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+
+import typer
+
+from mvindex.errors import ConfigError, QueryError
+
+if TYPE_CHECKING:
+    from mvindex.index import Index
+    from mvindex.questions import QuestionFormat
+
+T = TypeVar("T")
+Choice = TypeVar("Choice", bound=Enum)
+
+IndexOption = Annotated[
+    Path | None,
+    typer.Option("--index", "-i", help="Index directory; may be left out with one *.mvx here.", envvar="MVINDEX_INDEX"),
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="JSON on stdout, one line a result.")]
+DeviceOption = Annotated[str | None, typer.Option(help="cpu or cuda; the best there is by default.")]
+FilterOption = Annotated[
+    str | None, typer.Option("--filter", help='JSON over metadata, such as \'{"year": {"gte": 1990}}\'.')
+]
+ScoringOption = Annotated[str, typer.Option(help="max, the best view, or drpq, the softmax mean of the views.")]
+TemperatureOption = Annotated[
+    float | None, typer.Option(help="Of drpq: divides view scores in the softmax; the index's own by default.")
+]
+CandidatesOption = Annotated[
+    int | None, typer.Option(help="Of drpq: look at so many view hits only, and certify only what they prove.")
+]
+QuestionFormatOption = Annotated[
+    str | None, typer.Option(help="Of the questions: jsonl, dpr, tsv or text (one a line); all but text found.")
+]
+
+QUESTION_BATCH = 256
+
+
+def note(text: str) -> None:
+    """Nothing; the text stands on stderr."""
+    sys.stderr.write(text + "\n")
+
+
+def open_chosen(path: Path | None, device: str | None) -> Index:
+    """The index at path, or the only one in this folder."""
+    from mvindex.index import open_index
+
+    return open_index(path or _only_index(), device=device)
+
+
+def _only_index() -> Path:
+    """The one index in the current directory."""
+    found = sorted(entry for entry in Path.cwd().glob("*.mvx") if entry.is_dir())
+    if len(found) == 1:
+        return Path(found[0].name)
+    names = ", ".join(entry.name for entry in found) or "none"
+    raise ConfigError(f"say which index: --index DIR (*.mvx in this folder: {names})")
+
+
+def question_format(name: str | None) -> QuestionFormat | None:
+    """The format of that name; None for the one that the file shows."""
+    from mvindex.questions import QuestionFormat
+
+    return None if name is None else parse_choice("--format", name, QuestionFormat)
+
+
+def parse_choice(option: str, value: str, choices: type[Choice]) -> Choice:
+    """The member of that value."""
+    names = [item.value for item in choices]
+    if value not in names:
+        raise typer.BadParameter(f"{option} {value}: wanted {', '.join(names[:-1])} or {names[-1]}")
+    return choices(value)
+
+
+def check_scoring(scoring: str, temperature: float | None, candidates: int | None, exact: bool) -> None:
+    """Nothing; the options go together, and a temperature is refused before an encoder is loaded."""
+    from mvindex.aggregate import Aggregate, Scoring
+
+    aggregate = parse_choice("--scoring", scoring, Aggregate)
+    for option, value in (("--temperature", temperature), ("--candidates", candidates)):
+        if value is not None and aggregate is Aggregate.MAX:
+            raise typer.BadParameter(f"{option} {value}: belongs to --scoring drpq; the scoring here is {scoring}")
+    if candidates is not None and exact:
+        raise typer.BadParameter(
+            f"--candidates {candidates} limits the search, --exact demands a certified one; give one of them"
+        )
+    if temperature is not None:
+        Scoring(aggregate, temperature)
+
+
+def scoring_of(index: Index, scoring: str, temperature: float | None, candidates: int | None = None) -> dict[str, Any]:
+    """The scoring and, for drpq, its temperature and candidates, as search() takes them and as results name them."""
+    if scoring == "max":
+        return {"scoring": scoring}
+    used = {"scoring": scoring, "temperature": index.temperature if temperature is None else temperature}
+    return used if candidates is None else used | {"candidates": candidates}
+
+
+def parse_filter(text: str | None) -> Any:
+    """The filter that --filter gives; QueryError when it is not JSON."""
+    if text is None:
+        return None
+    try:
+        return json.loads(text)
+    except ValueError as err:
+        raise QueryError(f'--filter is not JSON: {err}; wanted an object such as {{"year": {{"gte": 1990}}}}') from err
+
+
+def parse_cutoffs(text: str) -> tuple[int, ...]:
+    """The numbers that --at gives."""
+    try:
+        return tuple(int(part) for part in text.split(","))
+    except ValueError as err:
+        raise typer.BadParameter(f"--at {text}: wanted whole numbers such as 1,5,20,100") from err
+
+
+def batches(items: Iterable[T], size: int) -> Iterator[list[T]]:
+    """The items in lists of up to size."""
+    iterator = iter(items)
+    while batch := list(islice(iterator, size)):
+        yield batch

@@ -1,0 +1,73 @@
+"""What an Index gives back: hits made of rankings and stored documents, a view's part in a score, what an index is."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from mvindex.records import Document, Hit, SearchResult, Span
+from mvindex.search import Ranking
+from mvindex.store.snapshot import SnapshotReader, StoredDocument
+
+
+class ViewScore(NamedTuple):
+    """One view's part in a document's score: its slot, score, what it stands for, and its weight in the score.
+
+    weight: DRPQ's softmax (eq. 4), the weights of a document sum to 1; for "max" 1.0 for the winning view, else 0.0.
+    """
+
+    slot: int
+    score: float
+    span: Span | None
+    snippet: str | None
+    weight: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IndexInfo:
+    """What an index is. sizes in bytes; num_dead: retired document rows still on disk."""
+
+    path: str
+    format_version: int
+    documents: int
+    views: int
+    num_dead: int
+    dim: int | None
+    dtype: str
+    encoder: Mapping[str, Any] | None
+    kind: str
+    temperature: float
+    fresh_documents: int
+    size_bytes: int
+
+
+def search_results(reader: SnapshotReader, found: Sequence[Ranking]) -> list[SearchResult]:
+    """The rankings with the documents that they name."""
+    rows = {row for ranking in found for row in ranking.rows.tolist()}
+    stored = reader.documents(sorted(rows))
+    return [_result(ranking, stored) for ranking in found]
+
+
+def _result(ranking: Ranking, stored: Mapping[int, StoredDocument]) -> SearchResult:
+    columns = zip(ranking.rows.tolist(), ranking.scores.tolist(), ranking.slots.tolist(), strict=True)
+    hits = tuple(_hit(stored[row], score, slot) for row, score, slot in columns)
+    return SearchResult(hits, ranking.exact, ranking.short_by, ranking.rounds)
+
+
+def _hit(stored: StoredDocument, score: float, slot: int) -> Hit:
+    span, snippet = stands_for(stored, slot)
+    return Hit(stored.id, score, slot, span, snippet, stored.text, stored.title, stored.metadata)
+
+
+def stands_for(stored: StoredDocument, slot: int) -> tuple[Span | None, str | None]:
+    """The span and snippet of a view; a document encoded by its title has no span, and its title as snippet."""
+    if slot >= len(stored.spans) or stored.spans[slot][0] < 0:
+        return None, None if stored.text.strip() else stored.title
+    begin, end = stored.spans[slot].tolist()
+    return (begin, end), stored.text[begin:end]
+
+
+def document_of(stored: StoredDocument) -> Document:
+    """The document as it was given."""
+    return Document(stored.id, stored.text, stored.title, stored.metadata)
