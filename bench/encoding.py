@@ -12,14 +12,13 @@ other work disturbs less than the wall's: medians over the rounds, of ratios too
 
 import argparse
 import importlib.util
-import json
 import statistics
 import tempfile
-import time
 from pathlib import Path
 
 import numpy as np
 import torch
+from rounds import add_options, alternate, ratio_text, ratios, show
 
 from mvindex.checkpoint import load_parts, load_tokenizer, read_checkpoint
 from mvindex.corpus import read_documents
@@ -50,25 +49,11 @@ def sample(count):
     return [documents[place] for place in np.linspace(0, len(documents) - 1, count).astype(int)]
 
 
-def alternate(calls, rounds):
-    """CPU seconds (rounds,) of each call by name, after one round that is not timed; the order turns every round."""
-    found = {name: [] for name in calls}
-    for number in range(rounds + 1):
-        for name in list(calls) if number % 2 else reversed(calls):
-            begin = time.process_time()
-            calls[name]()
-            if number:
-                found[name].append(time.process_time() - begin)
-    return found
-
-
 def speeds(found, reference, count):
     """Documents per CPU second of each, and how many times the reference's."""
     for name, seconds in found.items():
-        ratios = sorted(base / own for own, base in zip(seconds, found[reference], strict=True))
         speed = count / statistics.median(seconds)
-        middle, spread = statistics.median(ratios), [ratios[0], ratios[-1]]
-        yield {"name": name, "documents_s": speed, "ratio": middle, "range": spread}
+        yield {"name": name, "documents_s": speed, **ratios(found[reference], seconds)}
 
 
 def measure_families(documents, rounds):
@@ -218,19 +203,15 @@ def export(model, path):
 def as_line(row):
     if "missing" in row:
         return f"{row['name']:30s} not measured: {row['missing']}"
-    low, high = row["range"]
     cosine = f"  least cosine {row['least_cosine']:.6f}" if "least_cosine" in row else ""
-    times = f"{row['documents_s']:6.2f} documents/s  ratio {row['ratio']:.3f} ({low:.3f}-{high:.3f})"
-    return f"{row['name']:30s} {times}{cosine}"
+    return f"{row['name']:30s} {row['documents_s']:6.2f} documents/s  {ratio_text(row)}{cosine}"
 
 
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--what", choices=["families", "runtimes"], default="families")
     parser.add_argument("--documents", type=int, default=48)
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--json", action="store_true")
+    add_options(parser)
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
     documents = sample(options.documents)
@@ -239,7 +220,7 @@ def main():
     else:
         rows = measure_runtimes(documents, options)
     for row in rows:
-        print(json.dumps(row) if options.json else as_line(row))
+        show(row, as_line, options.json)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The certified search against brute force, by the ten thousand: the cases of test_scan.py and test_search.py.
+"""The certified search against brute force, by the ten thousand: the cases of scan_cases.py and test_search.py.
 
     python bench/fuzz_search.py --cases 50000 --seed 1
 
@@ -11,7 +11,7 @@ there was any.
 """
 
 import argparse
-import importlib.util
+import importlib
 import os
 import shutil
 import sys
@@ -27,16 +27,8 @@ for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ.setdefault(name, "1")
 
 TESTS = Path(__file__).parent.parent / "tests" / "unit"
-
-
-def load(name: str) -> ModuleType:
-    """The tests' module of that name; tests are no package."""
-    spec = importlib.util.spec_from_file_location(name, TESTS / f"{name}.py")
-    if spec is None or spec.loader is None:
-        raise FileNotFoundError(f"{TESTS / name}.py is not there; this runs in a checkout")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+# The tests are no package; what they share are modules beside them.
+sys.path.insert(0, str(TESTS))
 
 
 def ask(module: ModuleType, seed: int, case: Any, path: Path) -> tuple[int, list[str]]:
@@ -56,13 +48,13 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0, help="the first seed; each index takes the next")
     options = parser.parse_args()
     warnings.simplefilter("error", RuntimeWarning)
-    scans, rankings = load("test_scan"), load("test_search")
+    vectors, *checked = map(importlib.import_module, ("scan_vectors", "scan_cases", "test_search"))
     done, faults, kinds = 0, 0, Counter[str]()
     begin, seed = time.monotonic(), options.seed
     with tempfile.TemporaryDirectory() as folder:
         while done < options.cases:
-            case = scans.random_case(seed, most_queries=300)
-            for module in (scans, rankings):
+            case = vectors.random_case(seed, most_queries=300)
+            for module in checked:
                 path = Path(folder) / f"{module.__name__}-{seed}.mvx"
                 count, found = ask(module, seed, case, path)
                 done += count

@@ -13,7 +13,6 @@ GradCache in chunks of 8 passages, which by design runs each forward pass twice.
 """
 
 import argparse
-import json
 import statistics
 import sys
 import tempfile
@@ -22,6 +21,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import torch
+from rounds import add_options, alternate, ratio_text, ratios, show
 
 from mvindex.encoder.inputs import Inputs
 from mvindex_train import losses, trainable
@@ -65,7 +65,7 @@ class Clock:
 
     def close(self):
         self._turn()
-        return sum(self.seconds.values())
+        return dict(self.seconds)
 
     @contextmanager
     def part(self, name):
@@ -133,24 +133,26 @@ class Subject:
 
 
 def measure(subject, clock, rounds):
-    """CPU seconds of both and of the step's parts, a round each; the order turns from round to round."""
-    found = {"step": [], "bare": [], "parts": []}
-    for number in range(rounds):
-        for name in ("step", "bare") if number % 2 else ("bare", "step"):
-            subject.forget()
-            clock.reset()
-            getattr(subject, name)()
-            found[name].append(clock.close())
-            if name == "step":
-                found["parts"].append(dict(clock.seconds))
-    return found
+    """CPU seconds of both and of the step's parts, a round each."""
+    parts = []
+
+    def step():
+        subject.forget()
+        clock.reset()
+        subject.step()
+        parts.append(clock.close())
+
+    def bare():
+        subject.forget()
+        subject.bare()
+
+    return {**alternate({"step": step, "bare": bare}, rounds), "parts": parts[1:]}
 
 
 def summary(found):
-    ratios = sorted(step / bare for step, bare in zip(found["step"], found["bare"], strict=True))
     shares = {part: statistics.median(parts[part] / sum(parts.values()) for parts in found["parts"]) for part in PARTS}
     medians = {name: statistics.median(found[name]) for name in ("step", "bare")}
-    return {**medians, "ratio": statistics.median(ratios), "range": [ratios[0], ratios[-1]], "shares": shares}
+    return {**medians, **ratios(found["step"], found["bare"]), "shares": shares}
 
 
 def fixed_batch(data, passages, folder):
@@ -167,9 +169,7 @@ def main():
     parser.add_argument("--only", help="families, comma-separated; by default all")
     parser.add_argument("--weights", choices=list(WEIGHTS), default="lora")
     parser.add_argument("--passages", type=int, default=16)
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--json", action="store_true")
+    add_options(parser)
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
     with tempfile.TemporaryDirectory() as folder:
@@ -182,13 +182,12 @@ def main():
         with own_random_state():
             subject = Subject(preset("snippets").with_overrides(overrides), batch)
             row = {"family": name, "weights": options.weights, **summary(measure(subject, clock, options.rounds))}
-        print(json.dumps(row) if options.json else as_line(row), flush=True)
+        show(row, as_line, options.json)
 
 
 def as_line(row):
-    low, high = row["range"]
     shares = " ".join(f"{part} {100 * share:.1f}" for part, share in row["shares"].items())
-    times = f"step {row['step']:.2f} s  bare {row['bare']:.2f} s  ratio {row['ratio']:.3f} ({low:.3f}-{high:.3f})"
+    times = f"step {row['step']:.2f} s  bare {row['bare']:.2f} s  {ratio_text(row)}"
     return f"{row['family']:22s} {row['weights']}  {times}  % of step: {shares}"
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from threading import Lock
 from typing import Any
@@ -12,22 +13,45 @@ from typing import Any
 from mvindex import engines
 from mvindex.engines.base import Kind, RankingEngine
 from mvindex.errors import ConfigError, DamagedIndex, EngineError, EngineUnavailable, StaleReader, StoreError
+from mvindex.pruning import checked_eps
 from mvindex.store.embedded import EmbeddedStore
-from mvindex.store.segments import file_checksum, fsync_directory
+from mvindex.store.segments import file_checksum, flush_to_disk
 from mvindex.store.snapshot import Snapshot
 
 _GONE = "gone-"
 
 
-def build_engine(store: EmbeddedStore, kind: Kind) -> None:
-    """Nothing; searches of later snapshots use an engine of this kind, over all documents there are now.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BuildReport:
+    """What a build made: documents (living), views that the engine holds and that it leaves out, bytes of its files.
 
-    Readers go on with what they have. Takes the writer lock.
+    Views and stored_bytes, those of all views in the store, include retired documents that are still on disk. Kind
+    exact holds nothing of its own: it ranks the store's views.
     """
+
+    kind: str
+    prune_views: float | None
+    documents: int
+    views: int
+    views_left_out: int
+    engine_bytes: int
+    stored_bytes: int
+
+
+def build_engine(store: EmbeddedStore, kind: Kind, prune_views: float | None = None) -> BuildReport:
+    """What was built: searches of later snapshots use an engine of this kind, over all documents there are now.
+
+    prune_views: the engine leaves out views within that distance of one it holds (see kept_views). Readers go on with
+    what they have. Takes the writer lock. ConfigError when prune_views is no distance, or the kind is exact.
+    """
+    if prune_views is not None:
+        prune_views = checked_eps(prune_views)
+        _refuse_exact(kind)
     with store.writing():
-        record = None if kind is Kind.EXACT else _build(store.snapshot, kind)
+        record = None if kind is Kind.EXACT else _build(store.snapshot, kind, prune_views)
         store.change_settings(engine=record)
         _remove_others(store.directory, record["directory"] if record else None)
+        return _report(store.snapshot, kind, record)
 
 
 class EngineCache:
@@ -51,7 +75,32 @@ class EngineCache:
             return self._loaded[1]
 
 
-def _build(snapshot: Snapshot, kind: Kind) -> dict[str, Any]:
+def _refuse_exact(kind: Kind) -> None:
+    """Nothing; ConfigError for the kind that reads the store itself."""
+    if kind is Kind.EXACT:
+        raise ConfigError(
+            "kind 'exact' reads every view in the store, so prune_views cannot leave any out of it; "
+            "build flat or hnsw, or prune at ingest: create(prune_views=...), mvindex ingest --prune-views"
+        )
+
+
+def _report(snapshot: Snapshot, kind: Kind, record: Mapping[str, Any] | None) -> BuildReport:
+    stored = snapshot.views.num_views
+    settings = record["settings"] if record else {}
+    files = (snapshot.directory / record["directory"]).iterdir() if record else ()
+    held = settings.get("num_views", stored)
+    return BuildReport(
+        kind=kind.value,
+        prune_views=settings.get("prune_views"),
+        documents=snapshot.num_documents,
+        views=held,
+        views_left_out=stored - held,
+        engine_bytes=sum(file.stat().st_size for file in files),
+        stored_bytes=stored * snapshot.views.row_bytes,
+    )
+
+
+def _build(snapshot: Snapshot, kind: Kind, prune_views: float | None) -> dict[str, Any]:
     """The setting that names a newly built engine, whose files are on disk for good."""
     if snapshot.num_documents == 0:
         raise ConfigError(f"{snapshot.directory}: the index is empty; ingest documents before building {kind.value!r}")
@@ -60,10 +109,10 @@ def _build(snapshot: Snapshot, kind: Kind) -> dict[str, Any]:
     try:
         shutil.rmtree(directory, ignore_errors=True)
         directory.mkdir()
-        settings = engines.find_factory(kind).build(kind, snapshot, directory)
+        settings = engines.find_factory(kind).build(kind, snapshot, directory, prune_views)
         checksums = {file.name: _sealed(file) for file in sorted(directory.iterdir())}
-        fsync_directory(directory)
-        fsync_directory(snapshot.directory)
+        flush_to_disk(directory)
+        flush_to_disk(snapshot.directory)
     except OSError as err:
         shutil.rmtree(directory, ignore_errors=True)
         raise StoreError(f"{directory}: cannot build: {err.strerror or err}") from err

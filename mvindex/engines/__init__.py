@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 from importlib.metadata import entry_points
+from typing import TypeGuard
 
 from mvindex.engines.base import EngineFactory, Kind, ScanEngine
 from mvindex.errors import ConfigError, EngineMissing
@@ -26,7 +27,7 @@ def open_scan(device: str | None = None) -> ScanEngine:
 
     device: "cuda" or "cuda:0" scans there, with torch; the CPU is used otherwise.
     """
-    if device is not None and device.startswith("cuda"):
+    if _is_cuda(device):
         require("torch", "encode", "a scan on a GPU")
         from mvindex.engines.exact_torch import ScanConfig, TorchScan
 
@@ -38,15 +39,26 @@ def open_scan(device: str | None = None) -> ScanEngine:
     return NativeScan(_open_plain_scan)
 
 
-def scan_name() -> str:
-    """What open_scan() gives, for people: the type it multiplies in, and by what."""
+def scan_name(device: str | None = None) -> str:
+    """What open_scan(device) gives, for people: the type it multiplies in, by what, and where if not on the CPU."""
+    if _is_cuda(device):
+        require("torch", "encode", "a scan on a GPU")
+        return f"{_torch_name(device)} on {device}"
     if has_int8_products():
         return "native int8 (AVX-512 VNNI)"
     if importlib.util.find_spec("torch") is None:
         return "numpy fp32"
+    return _torch_name("cpu")
+
+
+def _torch_name(device: str) -> str:
     from mvindex.engines.torch_blocks import usual_precision
 
-    return f"torch {usual_precision().value}"
+    return f"torch {usual_precision(device).value}"
+
+
+def _is_cuda(device: str | None) -> TypeGuard[str]:
+    return device is not None and device.startswith("cuda")
 
 
 def _open_plain_scan() -> ScanEngine:

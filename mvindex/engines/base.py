@@ -28,7 +28,7 @@ class Kind(Enum):
 class Capabilities:
     """What an engine can do, known before it is called.
 
-    is_exact: its ranking is that of all views it covers, within error(); max_limit: rows a search may ask for.
+    is_exact: its ranking is that of all views it holds, within error(); max_limit: rows a search may ask for.
     can_filter: it takes an allowed mask; can_delete: it can drop rows without being built again.
     """
 
@@ -77,7 +77,10 @@ class ScanEngine(Protocol):
 
 
 class RankingEngine(Protocol):
-    """Ranks views of document rows [0, num_rows) by score; the search loop makes documents of them."""
+    """Ranks views of document rows [0, num_rows) by score; the search loop makes documents of them.
+
+    It holds all of a document's views, or at least one and none but near-duplicates are left out: see error().
+    """
 
     capabilities: Capabilities
     num_rows: int
@@ -85,12 +88,17 @@ class RankingEngine(Protocol):
     def search(self, queries: Floats, limit: int, allowed_views: Bools | None) -> tuple[Floats, Ints]:
         """The best views of each query: scores (q, m) float32 falling, rows (q, m) int64; -inf and -1 where missing.
 
-        m <= limit. allowed_views: (views covered,) bool, or None for all.
+        m <= limit. allowed_views: (views of those documents,) bool, or None for all. An exact ranking gives fewer than
+        limit rows only where it holds no more that are allowed.
         """
         ...
 
     def error(self, queries: Floats) -> Doubles:
-        """How far a score of search() may lie from the true one, (q,); infinite where nothing is known."""
+        """How far a document's best view may score above the best that search() has for it, (q,).
+
+        That is how far a score may be off, plus what views left out may score above the held one that stands for them.
+        Infinite where nothing is known.
+        """
         ...
 
 
@@ -99,8 +107,13 @@ class EngineFactory(Protocol):
 
     kinds: frozenset[Kind]
 
-    def build(self, kind: Kind, snapshot: Snapshot, directory: Path) -> Mapping[str, Any]:
-        """What open() needs (JSON); the engine's files stand in the directory, not yet fsynced."""
+    def build(
+        self, kind: Kind, snapshot: Snapshot, directory: Path, prune_views: float | None = None
+    ) -> Mapping[str, Any]:
+        """What open() needs (JSON); the engine's files stand in the directory, not yet fsynced.
+
+        prune_views: leave out what kept_views() does at that distance; "num_views" then says how many are held.
+        """
         ...
 
     def open(self, kind: Kind, directory: Path, settings: Mapping[str, Any]) -> RankingEngine:
@@ -156,13 +169,17 @@ def query_exponents(queries: Floats) -> Ints:
     return np.where(largest > 0, -np.frexp(largest)[1], 0)
 
 
-def flat_error(queries: Floats, max_norm: float) -> Doubles:
-    """How far a float32 inner product of each query with a view of at most max_norm may be off, (q,)."""
+def flat_error(queries: Floats, max_norm: float, radius: float = 0.0) -> Doubles:
+    """How far a float32 inner product of each query with a view of at most max_norm may be off, (q,).
+
+    radius: how far a view left out may lie from the one that stands for it; by Cauchy-Schwarz it scores at most
+    radius |q| more.
+    """
     dim = queries.shape[1]
     wide = queries.astype(np.float64)
     norms = np.sqrt(np.einsum("ij,ij->i", wide, wide)) * (1 + 1e-9)
     tiny = underflow_error(dim) * (1 + np.abs(wide).max(axis=1, initial=0.0) + max_norm)
-    error: Doubles = norms * max_norm * (sum_error(dim) + 2.0**-23) + tiny
+    error: Doubles = norms * (max_norm * (sum_error(dim) + 2.0**-23) + radius) + tiny
     return error
 
 

@@ -27,6 +27,7 @@ from mvindex.engines.base import (
 )
 from mvindex.engines.exact import blocks_with
 from mvindex.kernels.copies import round_block
+from mvindex.kernels.llvm import LANES
 from mvindex.kernels.scan import (
     CHUNK_VIEWS,
     HITS,
@@ -41,7 +42,7 @@ from mvindex.kernels.scan import (
     scan_blocks,
 )
 from mvindex.kernels.threads import default_threads, run_in_threads, taken_from
-from mvindex.kernels.vnni import LANES, MAX_DIM
+from mvindex.kernels.vnni import MAX_DIM
 from mvindex.records import Bools, Doubles, Floats, Ints
 from mvindex.store.snapshot import Snapshot
 

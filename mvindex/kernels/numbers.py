@@ -12,6 +12,7 @@ from numba import types
 from numba.extending import overload
 
 from mvindex.kernels.compiled import intrinsic
+from mvindex.kernels.llvm import I64, prefetch_line
 
 
 @intrinsic
@@ -71,11 +72,7 @@ def prefetch(context: Any, address: Any) -> tuple[Any, Callable[..., Any]]:
     """Nothing; the cache line at an address, which need not exist, is on its way."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        pointer, number = ir.IntType(8).as_pointer(), ir.IntType(32)
-        kind = ir.FunctionType(ir.VoidType(), [pointer, number, number, number])
-        name = "llvm.prefetch.p0"
-        function = builder.module.globals.get(name) or ir.Function(builder.module, kind, name)
-        builder.call(function, [builder.inttoptr(arguments[0], pointer), number(0), number(3), number(1)])
+        prefetch_line(builder, arguments[0], I64(0))
         return context.get_dummy_value()
 
     return types.void(types.int64), generate

@@ -31,7 +31,7 @@ _DOUBLING, _ALL = 2, 1 << 40
 class _Hits(NamedTuple):
     """View hits of some queries by document: which of the queries, document row, best hit's score; (m,) each.
 
-    lowest: (q,) float64, the last view hit's score; -inf where every view was seen.
+    lowest: (q,) float64, the last view hit's score; -inf where every view of the engine was seen.
     """
 
     which: Ints
@@ -45,6 +45,10 @@ class RankedSearch:
 
     A document's score, its best view's or DRPQ's mean, is never above its best view. So on an exact ranking a query is
     done when the best view not seen lies strictly below the top_k-th score (design: promise 3).
+
+    An engine may leave near-duplicate views out. Its error() then covers them: no view of a document, seen or not, held
+    or not, scores more than that above the best that the engine has for the document. Each document has a view in the
+    engine, so that all documents were seen where all the engine's views were.
     """
 
     def __init__(self, snapshot: Snapshot, engines: Engines, request: Request) -> None:
@@ -121,7 +125,7 @@ class RankedSearch:
         return rounds, is_open, is_proven
 
     def _is_settled(self, best: Best, asked: Ints, hits: _Hits, errors: Doubles) -> Bools:
-        """Whether the best view not seen lies strictly below the top_k-th score, (len(asked),)."""
+        """Whether no document not seen reaches the top_k-th score, (len(asked),)."""
         unseen = hits.lowest + errors[asked] if self._is_exact else hits.lowest
         is_settled: Bools = unseen.astype(np.float32) < best.thresholds[asked]
         is_settled |= hits.lowest == -np.inf
@@ -157,7 +161,8 @@ class RankedSearch:
         # Falling scores: the first hit of a document is its best.
         _, first = np.unique(which * self._ranking.num_rows + documents, return_index=True)
         found = scores[which[first], at[first]].astype(np.float64)
-        has_all = (limit >= self._num_views) & self._is_exact
+        # _num_views counts the store's: an engine that leaves views out runs dry before.
+        has_all = self._is_exact & ((limit >= self._num_views) | (np.count_nonzero(rows >= 0, axis=1) < limit))
         lowest = np.where(has_all, -np.inf, scores.min(axis=1, where=rows >= 0, initial=np.inf).astype(np.float64))
         return _Hits(which[first], documents[first], found, lowest)
 

@@ -16,6 +16,8 @@ from mvindex.store.snapshot import Snapshot
 
 # Where fewer than one document in so many is allowed, these are scored at once: no scan leaves out more than it costs.
 _SCORED_AT_ONCE = 64
+# And where the batch has no more of these pairs than so many: all of them are written down.
+_MOST_PAIRS = 1 << 22
 # Candidates of a batch that are scored together: bounds memory when thousands of documents tie.
 _CANDIDATES_AT_ONCE = 1 << 18
 # A scan's bounds are tight: after the wanted of the highest, all that may matter is scored.
@@ -41,7 +43,8 @@ def settle_candidates(best: Best, candidates: Candidates, begin: int, end: int) 
 def candidates_of(snapshot: Snapshot, scan: ScanEngine, queries: Floats, request: Request) -> Candidates:
     """Documents that hold each query's top_k: by a scan, or without one where there is nothing to leave out."""
     num_allowed = int(np.count_nonzero(request.allowed))
-    if num_allowed == request.top_k or num_allowed * _SCORED_AT_ONCE <= snapshot.num_rows:
+    leaves_out_little = num_allowed == request.top_k or num_allowed * _SCORED_AT_ONCE <= snapshot.num_rows
+    if leaves_out_little and num_allowed * len(queries) <= _MOST_PAIRS:
         return _same_for_all(len(queries), np.flatnonzero(request.allowed))
     is_zero = ~queries.any(axis=1)
     if not is_zero.any():

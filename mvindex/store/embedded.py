@@ -5,6 +5,7 @@ Order of every write: bytes appended, file fsynced (its directory too, when new)
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import secrets
@@ -26,7 +27,7 @@ from mvindex.records import Document, Floats, Views, dump_metadata
 from mvindex.store import catalog
 from mvindex.store.catalog import Catalog, Known
 from mvindex.store.locks import writer_lock
-from mvindex.store.segments import Committed, append, fsync_directory
+from mvindex.store.segments import Committed, append, flush_to_disk
 from mvindex.store.snapshot import Snapshot, SnapshotReader, pack_spans, row_checksum
 from mvindex.store.views import ROW_DTYPE, pack_views, view_checksums
 
@@ -75,9 +76,9 @@ def create_store(directory: Path, settings: Mapping[str, Any]) -> None:
         directory.parent.mkdir(parents=True, exist_ok=True)
         building.mkdir()
         catalog.create(building, {**base, **settings})
-        fsync_directory(building)
+        flush_to_disk(building)
         building.rename(directory)
-        fsync_directory(directory.parent)
+        flush_to_disk(directory.parent)
     except OSError as err:
         shutil.rmtree(building, ignore_errors=True)
         if directory.exists():
@@ -262,10 +263,17 @@ def _retire(connection: sqlite3.Connection, doc_rows: Iterable[int]) -> None:
 
 
 def _set_metadata(connection: sqlite3.Connection, updates: Mapping[int, str]) -> None:
-    for doc_row, value in updates.items():
-        (doc_id,) = connection.execute("SELECT id FROM documents WHERE doc_row = ?", (int(doc_row),)).fetchone()
-        row = (value, row_checksum(doc_id, value), int(doc_row))
-        connection.execute("UPDATE metadata SET json = ?, checksum = ? WHERE doc_row = ?", row)
+    rows = list(map(int, updates))
+    found = connection.execute(
+        "SELECT d.id FROM json_each(?) AS wanted JOIN documents AS d ON d.doc_row = wanted.value ORDER BY wanted.key",
+        (json.dumps(rows),),
+    )
+    ids = [doc_id for (doc_id,) in found]
+    checksums = map(row_checksum, ids, updates.values())
+    connection.executemany(
+        "UPDATE metadata SET json = ?, checksum = ? WHERE doc_row = ?",
+        zip(updates.values(), checksums, rows, strict=True),
+    )
 
 
 def _insert(connection: sqlite3.Connection, first_row: int, batch: Batch, rows: npt.NDArray[Any]) -> None:

@@ -50,7 +50,7 @@ def append(directory: Path, before: Committed, parts: Iterable[npt.NDArray[np.ge
             os.fsync(file.fileno())
             size_bytes = file.tell()
         if is_new:
-            fsync_directory(directory)
+            flush_to_disk(directory)
     except OSError as err:
         if isinstance(err, FileNotFoundError) and not is_new:
             raise DamagedIndex(f"{path} is gone; the catalog committed {before.size_bytes} bytes of it") from err
@@ -58,13 +58,16 @@ def append(directory: Path, before: Committed, parts: Iterable[npt.NDArray[np.ge
     return Committed(before.name, size_bytes, _extended_checksums(path, before, size_bytes))
 
 
-def fsync_directory(directory: Path) -> None:
-    """Nothing; the directory's entries are on disk afterwards."""
-    handle = os.open(directory, os.O_RDONLY)
+def flush_to_disk(path: Path) -> None:
+    """Nothing; what the file holds, or the directory's entries, are on disk afterwards."""
+    handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)
     finally:
         os.close(handle)
+
+
+# The name that engines' builds call it by.
 
 
 def file_checksum(path: Path) -> str:

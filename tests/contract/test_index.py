@@ -81,6 +81,25 @@ class TestFaissHnsw(EmbeddedContract):
     is_exact = False
 
 
+class TestFaissFlatPruned(EmbeddedContract):
+    """Views left out of the engine change no answer; documents of short views lose some in every test."""
+
+    kind = Kind.FLAT
+    prune_views = 0.5
+
+    def settle(self, index):
+        index.build(kind=self.kind.value, prune_views=self.prune_views)
+
+
+class TestFaissFlatAlmostOneViewEach(TestFaissFlatPruned):
+    prune_views = 2.0
+
+
+class TestFaissHnswPruned(TestFaissFlatPruned):
+    kind = Kind.HNSW
+    is_exact = False
+
+
 class TestManyDimensions(EmbeddedContract):
     dim = 1024
 

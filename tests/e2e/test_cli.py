@@ -7,39 +7,14 @@ import signal
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import jsonschema
 import pytest
+from running import COMMAND, ROOT, lines, mvindex, ok, read_passages, schema, write_tsv
 
 import mvindex as package
 
-ROOT = Path(__file__).parents[2]
-PASSAGES = ROOT / "examples" / "squad" / "passages.tsv"
-SCHEMAS = ROOT / "schemas" / "records"
 pytestmark = pytest.mark.needs("minilm")
-
-
-def mvindex(*args, cwd, **options):
-    command = [sys.executable, "-c", "from mvindex.cli import main; main()", *map(str, args)]
-    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=False, timeout=300, **options)
-
-
-def ok(done):
-    assert done.returncode == 0, done.stderr
-    return done
-
-
-def read_passages(count, first=0):
-    with open(PASSAGES, encoding="utf-8", newline="") as file:
-        rows = list(csv.reader(file, delimiter="\t"))
-    return rows[first + 1 : first + count + 1]
-
-
-def write_tsv(path, rows, header=("id", "text", "title")):
-    with open(path, "w", encoding="utf-8", newline="") as file:
-        csv.writer(file, delimiter="\t", lineterminator="\n").writerows([header, *rows])
-    return path
 
 
 @pytest.fixture(scope="module")
@@ -76,11 +51,9 @@ def test_every_command_has_help_and_an_example(tmp_path):
 
 def test_three_questions_find_three_views_of_one_passage(folder):
     questions = ROOT / "examples" / "squad" / "one_passage_three_views.tsv"
-    done = ok(mvindex("query", "--queries", questions, "--top-k", "1", "--json", cwd=folder))
-    results = [json.loads(line) for line in done.stdout.splitlines()]
-    schema = json.loads((SCHEMAS / "query_result.schema.json").read_text())
+    results = lines(mvindex("query", "--queries", questions, "--top-k", "1", "--json", cwd=folder))
     for result in results:
-        jsonschema.validate(result, schema)
+        jsonschema.validate(result, schema("query_result"))
         (hit,) = result["hits"]
         assert hit["id"] == "201" and result["exact"] and result["short_by"] == 0
         begin, end = hit["span"]
@@ -118,7 +91,7 @@ def test_eval_reports_gold_answers_and_a_run(folder):
         )
     )
     report = json.loads(done.stdout)
-    jsonschema.validate(report, json.loads((SCHEMAS / "eval.schema.json").read_text()))
+    jsonschema.validate(report, schema("eval"))
     assert report["gold"]["R@1"] == report["answer"]["R@1"] == 0.5
     assert report["qrels"]["nDCG@10"] == 1.0
     assert (report["questions"], report["documents"], report["gold_missing"]) == (2, 60, 1)
@@ -192,22 +165,11 @@ def test_bad_rows_stop_the_run_or_go_to_a_rejects_file(tmp_path):
 def test_stdin_and_compressed_input(tmp_path):
     import gzip
 
-    lines = "".join(json.dumps({"_id": str(n), "title": "", "text": f"Text {n}."}) + "\n" for n in range(3))
-    packed = gzip.compress(lines.encode())
-    command = [
-        sys.executable,
-        "-c",
-        "from mvindex.cli import main; main()",
-        "ingest",
-        "-",
-        "--index",
-        "s.mvx",
-        "--json",
-    ]
-    done = subprocess.run(command, cwd=tmp_path, input=packed, capture_output=True, check=False, timeout=300)
-    assert done.returncode == 0, done.stderr
+    rows = "".join(json.dumps({"_id": str(n), "title": "", "text": f"Text {n}."}) + "\n" for n in range(3))
+    packed = gzip.compress(rows.encode())
+    done = ok(mvindex("ingest", "-", "--index", "s.mvx", "--json", cwd=tmp_path, input=packed, text=False))
     assert json.loads(done.stdout)["added"] == 3
-    nameless = mvindex("ingest", "-", cwd=tmp_path, input=lines)
+    nameless = mvindex("ingest", "-", cwd=tmp_path, input=rows)
     assert nameless.returncode == 1 and "--index" in nameless.stderr
 
 
@@ -222,7 +184,7 @@ def count_documents(path):
 def test_an_interrupted_ingest_goes_on_where_it_was(tmp_path, number):
     """Ctrl-C ends at a chunk boundary with a summary; after either, the same command completes the index."""
     write_tsv(tmp_path / "corpus.tsv", [[str(n), f"Passage number {n} says little.", ""] for n in range(2600)])
-    command = [sys.executable, "-c", "from mvindex.cli import main; main()", "ingest", "corpus.tsv", "--json"]
+    command = [*COMMAND, "ingest", "corpus.tsv", "--json"]
     running = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     deadline = time.monotonic() + 240
     while not count_documents(tmp_path / "corpus.mvx") and time.monotonic() < deadline:

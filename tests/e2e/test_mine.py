@@ -4,13 +4,13 @@ import csv
 import json
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
 pytest.importorskip("bm25s")
 pytest.importorskip("Stemmer")
 
+from running import read_passages, write_tsv  # noqa: E402 - as below
 from typer.testing import CliRunner  # noqa: E402 - only where the extra is
 
 import mvindex  # noqa: E402 - as above
@@ -19,7 +19,6 @@ from mvindex.errors import ConfigError  # noqa: E402 - as above
 from mvindex_train.data.records import read_examples  # noqa: E402 - as above
 from mvindex_train.mine_cli import app  # noqa: E402 - as above
 
-PASSAGES = Path(__file__).parents[2] / "examples" / "squad" / "passages.tsv"
 NUM_PASSAGES, NUM_ENCODED = 300, 24
 
 
@@ -28,12 +27,6 @@ def mine(*args):
     result = CliRunner().invoke(app, [*map(str, args), "--json"], catch_exceptions=False)
     assert result.exit_code == 0, result.output
     return json.loads(result.stdout) | {"notes": result.stderr}
-
-
-def write_tsv(path, rows):
-    with open(path, "w", encoding="utf-8", newline="") as file:
-        csv.writer(file, delimiter="\t", lineterminator="\n").writerows([("id", "text", "title"), *rows])
-    return path
 
 
 def write_questions(path, rows, has_answers=True):
@@ -52,8 +45,7 @@ def write_questions(path, rows, has_answers=True):
 def folder(tmp_path_factory):
     """passages.tsv and questions.jsonl of 300 passages, few.tsv and few.jsonl of the first 24 of them."""
     folder = tmp_path_factory.mktemp("mine")
-    with open(PASSAGES, encoding="utf-8", newline="") as file:
-        rows = list(csv.reader(file, delimiter="\t"))[1 : NUM_PASSAGES + 1]
+    rows = read_passages(NUM_PASSAGES)
     write_tsv(folder / "passages.tsv", rows)
     write_questions(folder / "questions.jsonl", rows)
     write_tsv(folder / "few.tsv", rows[:NUM_ENCODED])

@@ -1,22 +1,16 @@
 """DRPQ scoring from the command line, question formats, and texts that would command a terminal: real processes."""
 
-import csv
 import json
 import math
 import os
-import subprocess
-import sys
-from pathlib import Path
 
 import jsonschema
 import pytest
+from running import lines, mvindex, ok, read_passages, schema, write_tsv
 
 import mvindex as package
 from mvindex import engines
 
-ROOT = Path(__file__).parents[2]
-PASSAGES = ROOT / "examples" / "squad" / "passages.tsv"
-SCHEMAS = ROOT / "schemas" / "records"
 QUESTIONS = {
     "origin": "Where did the black death originate?",
     "toll": "How much of the European population did the black death kill?",
@@ -29,32 +23,11 @@ SCORE_ATOL = 1e-6
 pytestmark = pytest.mark.needs("minilm")
 
 
-def mvindex(*args, cwd, **options):
-    command = [sys.executable, "-m", "mvindex", *map(str, args)]
-    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=False, timeout=300, **options)
-
-
-def ok(done):
-    assert done.returncode == 0, done.stderr
-    return done
-
-
-def lines(done):
-    return [json.loads(line) for line in ok(done).stdout.splitlines()]
-
-
-def schema(name):
-    return json.loads((SCHEMAS / f"{name}.schema.json").read_text())
-
-
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     """A folder with an index of 40 passages whose temperature is 0.1, and questions about them."""
     folder = tmp_path_factory.mktemp("scoring")
-    with open(PASSAGES, encoding="utf-8", newline="") as file:
-        header, *rows = csv.reader(file, delimiter="\t")
-    with open(folder / "corpus.tsv", "w", encoding="utf-8", newline="") as file:
-        csv.writer(file, delimiter="\t", lineterminator="\n").writerows([header, *rows[190:230]])
+    write_tsv(folder / "corpus.tsv", read_passages(40, first=190))
     asked = [{"id": name, "question": text, "passage_id": "201"} for name, text in QUESTIONS.items()]
     (folder / "questions.jsonl").write_text("".join(json.dumps(question) + "\n" for question in asked))
     (folder / "questions.txt").write_text("".join(f"{text}\n" for text in QUESTIONS.values()))

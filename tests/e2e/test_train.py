@@ -16,7 +16,6 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 pytest.importorskip("accelerate")
-sys.path.insert(0, str(Path(__file__).parents[1] / "unit"))
 
 from tiny_training import NUM_WORDS, make_base  # noqa: E402 - as above
 from typer.testing import CliRunner  # noqa: E402 - as above

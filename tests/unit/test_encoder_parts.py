@@ -1,48 +1,24 @@
 """Every family but those of viewers: what is read together, written out by hand, and which states make which view."""
 
-import sys
-from pathlib import Path
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tiny_models import KINDS, close, copied, lloyd, make_kind, mean, reference_of, torch, unit
 
-torch = pytest.importorskip("torch")
-pytest.importorskip("transformers")
-pytest.importorskip("tokenizers")
-sys.path.insert(0, str(Path(__file__).parent))
+from mvindex.checkpoint.settings import Family, Pooling
+from mvindex.encoder import load_encoder
+from mvindex.encoder.families import CONTEXT, FAMILIES, Frame
+from mvindex.encoder.text import NO_SPAN, TokenizedText
+from mvindex.errors import CheckpointError, ConfigError
+from mvindex.records import Document
 
-from tiny_models import (  # noqa: E402 - only where torch is
-    ATOL,
-    lloyd,
-    make_model,
-    mean,
-    plain_arithmetic,
-    reference_of,
-    unit,
-    write_settings,
-)
-
-from mvindex.checkpoint.settings import Family, Pooling  # noqa: E402 - as above
-from mvindex.encoder import load_encoder  # noqa: E402 - as above
-from mvindex.encoder.families import CONTEXT, FAMILIES, Frame  # noqa: E402 - as above
-from mvindex.encoder.text import NO_SPAN, TokenizedText  # noqa: E402 - as above
-from mvindex.errors import CheckpointError, ConfigError  # noqa: E402 - as above
-from mvindex.records import Document  # noqa: E402 - as above
-
+pytestmark = pytest.mark.usefixtures("plain_arithmetic")
 # What depends on positions and attention is checked on every kind of model, pooling alone on the two that differ.
-KINDS = ["bert", "roberta", "minilm", "modernbert-sdpa", "modernbert-eager"]
 TWO_KINDS = ["bert", "roberta"]
 SENTENCES = ["The cat sat on the mat.", " It ran.", " Was he red or blue?"]
 TEXT = "".join(SENTENCES)
 SPANS = [[0, 23], [24, 31], [32, 51]]
-
-
-@pytest.fixture(autouse=True)
-def arithmetic(monkeypatch):
-    with plain_arithmetic(monkeypatch):
-        yield
 
 
 @pytest.fixture(scope="module")
@@ -52,25 +28,10 @@ def models(tmp_path_factory):
 
     def model(kind):
         if kind not in made:
-            name, _, attention = kind.partition("-")
-            made[kind] = make_model(tmp_path_factory.mktemp(kind), name, attention or "sdpa")
+            made[kind] = make_kind(tmp_path_factory.mktemp(kind), kind)
         return made[kind]
 
     return model
-
-
-def copied(folder, tmp_path, **content):
-    """A copy by links with settings of its own."""
-    copy = tmp_path / "copy"
-    copy.mkdir()
-    for path in folder.iterdir():
-        (copy / path.name).symlink_to(path)
-    write_settings(copy, **content)
-    return copy
-
-
-def close(found, expected, atol=ATOL):
-    np.testing.assert_allclose(found, expected, atol=atol, rtol=0)
 
 
 def inputs(reference, *parts):

@@ -1,46 +1,34 @@
 """Viewer tokens: the inputs they stand in, written out by hand, and the states that become views."""
 
-import sys
-from pathlib import Path
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
-torch = pytest.importorskip("torch")
-pytest.importorskip("transformers")
-pytest.importorskip("tokenizers")
-sys.path.insert(0, str(Path(__file__).parent))
-
-from tiny_models import (  # noqa: E402 - only where torch is
-    ATOL,
+from tiny_models import (
+    KINDS,
     add_viewers,
+    close,
+    copied,
+    make_kind,
     make_model,
     mean,
-    plain_arithmetic,
     reference_of,
+    torch,
     unit,
     write_settings,
 )
 
-from mvindex.checkpoint.settings import Pooling  # noqa: E402 - as above
-from mvindex.encoder import load_encoder  # noqa: E402 - as above
-from mvindex.encoder.families.viewers import arrange_context_viewers, arrange_viewers  # noqa: E402 - as above
-from mvindex.encoder.families.windows import CONTEXT, Frame  # noqa: E402 - as above
-from mvindex.encoder.text import NO_SPAN, TokenizedText  # noqa: E402 - as above
-from mvindex.errors import CheckpointError  # noqa: E402 - as above
-from mvindex.records import Document  # noqa: E402 - as above
+from mvindex.checkpoint.settings import Pooling
+from mvindex.encoder import load_encoder
+from mvindex.encoder.families.viewers import arrange_context_viewers, arrange_viewers
+from mvindex.encoder.families.windows import CONTEXT, Frame
+from mvindex.encoder.text import NO_SPAN, TokenizedText
+from mvindex.errors import CheckpointError
+from mvindex.records import Document
 
+pytestmark = pytest.mark.usefixtures("plain_arithmetic")
 VIEWS = 3
 TEXT = "The cat sat on the mat. It ran."
-KINDS = ["bert", "roberta", "minilm", "modernbert-sdpa", "modernbert-eager"]
-
-
-@pytest.fixture(autouse=True)
-def arithmetic(monkeypatch):
-    with plain_arithmetic(monkeypatch):
-        yield
 
 
 @pytest.fixture(scope="module")
@@ -50,27 +38,11 @@ def models(tmp_path_factory):
 
     def model(kind, family):
         if (kind, family) not in made:
-            name, _, attention = kind.partition("-")
-            folder = make_model(tmp_path_factory.mktemp(f"{kind}-{family}"), name, attention or "sdpa")
+            folder = make_kind(tmp_path_factory.mktemp(f"{kind}-{family}"), kind)
             made[kind, family] = add_viewers(folder, VIEWS, family, pooling="cls")
         return made[kind, family]
 
     return model
-
-
-def copied(folder, tmp_path, **content):
-    """A copy by links with other settings."""
-    copy = tmp_path / "copy"
-    copy.mkdir()
-    for path in folder.iterdir():
-        if path.name != "mvindex.json":
-            (copy / path.name).symlink_to(path)
-    write_settings(copy, **content)
-    return copy
-
-
-def close(found, expected):
-    np.testing.assert_allclose(found, expected, atol=ATOL, rtol=0)
 
 
 def viewers_of(reference):

@@ -20,13 +20,10 @@ from mvindex.engines.exact_native import _aligned  # noqa: E402 - needs numba
 from mvindex.kernels.compiled import compiled, compiled_strict  # noqa: E402 - needs numba
 from mvindex.kernels.copies import round_block  # noqa: E402 - needs numba
 from mvindex.kernels.numbers import decoded  # noqa: E402 - needs numba
-from mvindex.kernels.softmax import soft_16, soft_32, soft_64  # noqa: E402 - needs numba
+from mvindex.kernels.scan import _best, _soft  # noqa: E402 - needs numba
 from mvindex.kernels.sums import sums_of_documents  # noqa: E402 - needs numba
 from mvindex.kernels.vnni import (  # noqa: E402 - needs numba
     MAX_DIM,
-    best_16,
-    best_32,
-    best_64,
     dot,
     float_at,
     products_6x64,
@@ -68,14 +65,7 @@ def call_dot(view, query):
 
 @compiled
 def call_best(lanes, products, thresholds, out):
-    products_at, thresholds_at, out_at = products.ctypes.data, thresholds.ctypes.data, out.ctypes.data
-    if lanes == 64:
-        reached = best_64(products_at, len(products), thresholds_at, out_at)
-    elif lanes == 32:
-        reached = best_32(products_at, len(products), thresholds_at, out_at)
-    else:
-        reached = best_16(products_at, len(products), thresholds_at, out_at)
-    return reached
+    return _best(products.ctypes.data, len(products), lanes, thresholds.ctypes.data, out.ctypes.data)
 
 
 def multiplied(views, queries, shift=0):
@@ -181,25 +171,12 @@ def test_a_float_is_read_from_its_address():
 
 
 @compiled_strict
-def call_soft(lanes, products, arrays, numbers):
+def call_soft(products, arrays, numbers):
     best, rates, offsets, values, slopes, thresholds = arrays
     products_at, best_at, rates_at = products.ctypes.data, best.ctypes.data, rates.ctypes.data
     offsets_at, values_at, slopes_at = offsets.ctypes.data, values.ctypes.data, slopes.ctypes.data
-    thresholds_at, count = thresholds.ctypes.data, len(products)
-    a, b, c, d = numbers
-    if lanes == 64:
-        reached = soft_64(
-            products_at, count, best_at, rates_at, offsets_at, values_at, slopes_at, thresholds_at, a, b, c, d
-        )
-    elif lanes == 32:
-        reached = soft_32(
-            products_at, count, best_at, rates_at, offsets_at, values_at, slopes_at, thresholds_at, a, b, c, d
-        )
-    else:
-        reached = soft_16(
-            products_at, count, best_at, rates_at, offsets_at, values_at, slopes_at, thresholds_at, a, b, c, d
-        )
-    return reached
+    at = (products_at, len(products), best_at, rates_at, offsets_at, values_at, slopes_at, thresholds.ctypes.data)
+    return _soft(len(best), at, numbers)
 
 
 class SoftTile:
@@ -216,7 +193,7 @@ class SoftTile:
 
     def reached(self, *numbers):
         arrays = (self.best, self.rates, self.offsets, self.values, self.slopes, self.thresholds)
-        bits = int(call_soft(len(self.best), self.products, arrays, tuple(map(np.float32, numbers or (0, 0, 0, 0)))))
+        bits = int(call_soft(self.products, arrays, tuple(map(float, numbers or (0, 0, 0, 0)))))
         return np.array([bool(bits >> lane & 1) for lane in range(len(self.best))])
 
     def true_values(self):
@@ -292,6 +269,16 @@ def test_a_bound_without_end_reaches_any_finite_threshold(lanes, norm, threshold
     tile.slopes[:] = np.inf
     tile.thresholds[:] = threshold
     assert tile.reached(norm, norm, 1.2, 1e-5).all()
+
+
+@pytest.mark.parametrize("lanes", [64, 32, 16])
+@pytest.mark.parametrize("what", ["slopes", "thresholds"])
+def test_a_bound_that_is_no_number_keeps_the_document(lanes, what):
+    tile = SoftTile(np.zeros((2, lanes), dtype=np.int32))
+    tile.thresholds[:] = 1
+    assert not tile.reached(1.0, 1.0, 1.2, 1e-5).any()
+    getattr(tile, what)[..., ::2] = np.nan
+    assert tile.reached(1.0, 1.0, 1.2, 1e-5).tolist() == [True, False] * (lanes // 2)
 
 
 # --- float64 sums ----------------------------------------------------------------------------------------------------

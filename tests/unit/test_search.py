@@ -7,9 +7,9 @@ import sys
 
 import numpy as np
 import pytest
-import torch
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
+from scan_vectors import random_case
 
 import mvindex
 from mvindex.aggregate import Aggregate, Scoring
@@ -29,6 +29,7 @@ SCANS = {
     "bf16": lambda: TorchScan(ScanConfig(precision=Precision.BF16)),
 }
 TEMPERATURES = [0.01, 0.1, 1.0, 10.0]
+pytestmark = pytest.mark.usefixtures("one_torch_thread")
 
 
 # --- the oracle of a fixed depth -------------------------------------------------------------------------------------
@@ -145,31 +146,10 @@ def assert_deep(result, asked, truth, request, name):
         assert result.exact, "proven, but does not say so"
 
 
-@pytest.fixture(autouse=True, scope="module")
-def one_torch_thread():
-    """Blocks of a few hundred views are not worth the wait for another thread; tests/contract has torch's own."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-
-
-@pytest.fixture(scope="module")
-def cases():
-    """The vectors of the scans' tests; tests are no package."""
-    import importlib.util
-    from pathlib import Path
-
-    spec = importlib.util.spec_from_file_location("scan_cases", Path(__file__).with_name("test_scan.py"))
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
 @settings(max_examples=15, deadline=None, phases=[Phase.reuse, Phase.generate])
 @given(st.integers(0, 2**32 - 1))
-def test_rankings_and_fixed_depths_give_what_brute_force_gives(cases, tmp_path_factory, seed):
-    case = cases.random_case(seed)
+def test_rankings_and_fixed_depths_give_what_brute_force_gives(tmp_path_factory, seed):
+    case = random_case(seed)
     _, faults = check_case(seed, case, tmp_path_factory.mktemp("search") / "x.mvx", runnable())
     assert not faults
 

@@ -16,8 +16,8 @@ from mvindex_train.batches import PlanConfig, plan
 from mvindex_train.data.records import Example, article_of, content_of
 from mvindex_train.data.store import ExampleStore
 
-texts = st.sampled_from([f"Text {number}" for number in range(9)])
-documents = st.builds(lambda text, name: Document(name, text, f"Title {text[-1:] > '4'}"), texts, st.sampled_from("ab"))
+DOCUMENTS = [Document(name, f"Text {number}", f"Title {number > 4}") for number in range(9) for name in "ab"]
+documents = st.sampled_from(DOCUMENTS)
 
 
 @st.composite
@@ -56,18 +56,29 @@ configs = st.builds(
 )
 
 
-def with_store(examples, check):
-    with tempfile.TemporaryDirectory() as folder:
-        check(ExampleStore.write(Path(folder), examples))
-
-
 def law(test):
-    return settings(max_examples=40, deadline=None)(given(stores(), configs, st.integers(0, 3))(test))
+    """The test of store, config and epoch, over random ones."""
+
+    @settings(max_examples=40, deadline=None)
+    @given(stores(), configs, st.integers(0, 3))
+    def hold(examples, config, epoch):
+        with tempfile.TemporaryDirectory() as folder:
+            test(ExampleStore.write(Path(folder), examples), config, epoch)
+
+    hold.__name__, hold.__qualname__ = test.__name__, test.__qualname__
+    return hold
 
 
-def batches(store, config, epoch, seed=7):
-    epoch_plan = plan(store, config, seed, epoch)
-    return [epoch_plan.collate(epoch_plan.batch(step)) for step in range(epoch_plan.num_steps)]
+def rows_and_batches(store, config, epoch):
+    """The rows of each batch of an epoch, and the batch."""
+    epoch_plan = plan(store, config, 7, epoch)
+    for step in range(epoch_plan.num_steps):
+        rows = epoch_plan.batch(step)
+        yield rows, epoch_plan.collate(rows)
+
+
+def batches(store, config, epoch):
+    return [batch for _, batch in rows_and_batches(store, config, epoch)]
 
 
 def passages_of(store, rows):
@@ -75,188 +86,139 @@ def passages_of(store, rows):
 
 
 @law
-def test_a_questions_column_holds_its_positive(examples, config, epoch):
-    def check(store):
-        epoch_plan = plan(store, config, 7, epoch)
+def test_a_questions_column_holds_its_positive(store, config, epoch):
+    for rows, batch in rows_and_batches(store, config, epoch):
+        assert batch.questions == [store[int(row)].question for row in rows]
+        found = [content_of(batch.documents[column]) for column in batch.positives]
+        assert found == passages_of(store, rows)
+
+
+@law
+def test_no_document_stands_twice_and_positives_come_first(store, config, epoch):
+    for batch in batches(store, config, epoch):
+        contents = [content_of(document) for document in batch.documents]
+        assert len(set(contents)) == len(contents)
+        assert sorted(set(batch.positives.tolist())) == list(range(len(set(batch.positives.tolist()))))
+
+
+@law
+def test_exactly_the_other_positives_of_a_question_are_excluded(store, config, epoch):
+    for rows, batch in rows_and_batches(store, config, epoch):
+        members = [store[int(row)] for row in rows]
+        for place, example in enumerate(members):
+            known = {content_of(d) for other in members if other.question == example.question for d in other.positives}
+            own = batch.positives[place]
+            wanted = [c != own and content_of(d) in known for c, d in enumerate(batch.documents)]
+            assert batch.excluded[place].tolist() == wanted
+
+
+@law
+def test_an_epoch_takes_every_passage_once_with_as_many_questions_as_asked_for(store, config, epoch):
+    epoch_plan = plan(store, config, 7, epoch)
+    rows = [row for step in range(epoch_plan.num_steps) for row in epoch_plan.batch(step).tolist()]
+    assert len(set(rows)) == len(rows)
+    all_counts = Counter(passages_of(store, range(len(store))))
+    wanted = {content: min(count, config.questions_per_passage) for content, count in all_counts.items()}
+    assert Counter(passages_of(store, rows)) == wanted
+
+
+@law
+def test_questions_of_a_passage_come_equally_often_over_epochs(store, config, epoch):
+    counts = Counter(passages_of(store, range(len(store))))
+    rounds = int(np.lcm.reduce(list(counts.values())))
+    seen = Counter()
+    for later in range(epoch, epoch + min(rounds, 60)):
+        epoch_plan = plan(store, config, 7, later)
         for step in range(epoch_plan.num_steps):
-            rows = epoch_plan.batch(step)
-            batch = epoch_plan.collate(rows)
-            assert batch.questions == [store[int(row)].question for row in rows]
-            found = [content_of(batch.documents[column]) for column in batch.positives]
-            assert found == passages_of(store, rows)
-
-    with_store(examples, check)
-
-
-@law
-def test_no_document_stands_twice_and_positives_come_first(examples, config, epoch):
-    def check(store):
-        for batch in batches(store, config, epoch):
-            contents = [content_of(document) for document in batch.documents]
-            assert len(set(contents)) == len(contents)
-            assert sorted(set(batch.positives.tolist())) == list(range(len(set(batch.positives.tolist()))))
-
-    with_store(examples, check)
+            seen.update(epoch_plan.batch(step).tolist())
+    by_passage = {}
+    for row, content in enumerate(passages_of(store, range(len(store)))):
+        by_passage.setdefault(content, []).append(seen[row])
+    spread = 0 if rounds <= 60 else 1
+    assert all(max(times) - min(times) <= spread for times in by_passage.values())
 
 
 @law
-def test_exactly_the_other_positives_of_a_question_are_excluded(examples, config, epoch):
-    def check(store):
-        epoch_plan = plan(store, config, 7, epoch)
-        for step in range(epoch_plan.num_steps):
-            rows = epoch_plan.batch(step)
-            batch = epoch_plan.collate(rows)
-            members = [store[int(row)] for row in rows]
-            for place, example in enumerate(members):
-                known = {
-                    content_of(d) for other in members if other.question == example.question for d in other.positives
-                }
-                own = batch.positives[place]
-                wanted = [c != own and content_of(d) in known for c, d in enumerate(batch.documents)]
-                assert batch.excluded[place].tolist() == wanted
-
-    with_store(examples, check)
+def test_batches_have_the_size_asked_for_but_the_last(store, config, epoch):
+    epoch_plan = plan(store, config, 7, epoch)
+    sizes = sorted(len(set(passages_of(store, epoch_plan.batch(step)))) for step in range(epoch_plan.num_steps))
+    num_passages = len(set(passages_of(store, range(len(store)))))
+    full, rest = divmod(num_passages, config.batch_passages)
+    merged = rest == 1 and full > 0
+    last = [config.batch_passages + 1] if merged else [rest] * (rest > 0)
+    assert sizes == sorted([config.batch_passages] * (full - merged) + last)
+    assert epoch_plan.num_merged == int(merged)
 
 
 @law
-def test_an_epoch_takes_every_passage_once_with_as_many_questions_as_asked_for(examples, config, epoch):
-    def check(store):
-        epoch_plan = plan(store, config, 7, epoch)
-        rows = [row for step in range(epoch_plan.num_steps) for row in epoch_plan.batch(step).tolist()]
-        assert len(set(rows)) == len(rows)
-        all_counts = Counter(passages_of(store, range(len(store))))
-        wanted = {content: min(count, config.questions_per_passage) for content, count in all_counts.items()}
-        assert Counter(passages_of(store, rows)) == wanted
-
-    with_store(examples, check)
+def test_the_same_seed_and_epoch_give_the_same_batches_at_any_step(store, config, epoch):
+    first = [(b.questions, b.documents) for b in batches(store, config, epoch)]
+    again = plan(ExampleStore.open(store.folder), config, 7, epoch)
+    for step in reversed(range(again.num_steps)):
+        batch = again.collate(again.batch(step))
+        assert (batch.questions, batch.documents) == first[step]
 
 
 @law
-def test_questions_of_a_passage_come_equally_often_over_epochs(examples, config, epoch):
-    def check(store):
-        counts = Counter(passages_of(store, range(len(store))))
-        rounds = int(np.lcm.reduce(list(counts.values())))
-        seen = Counter()
-        for later in range(epoch, epoch + min(rounds, 60)):
-            epoch_plan = plan(store, config, 7, later)
-            for step in range(epoch_plan.num_steps):
-                seen.update(epoch_plan.batch(step).tolist())
-        by_passage = {}
-        for row, content in enumerate(passages_of(store, range(len(store)))):
-            by_passage.setdefault(content, []).append(seen[row])
-        spread = 0 if rounds <= 60 else 1
-        assert all(max(times) - min(times) <= spread for times in by_passage.values())
-
-    with_store(examples, check)
+def test_hard_negatives_are_given_ones_and_no_positive_of_their_question(store, config, epoch):
+    for rows, batch in rows_and_batches(store, config, epoch):
+        num_positives = len(set(batch.positives.tolist()))
+        allowed = set()
+        for row in rows:
+            example = store[int(row)]
+            allowed |= {content_of(d) for d in example.negatives} - {content_of(d) for d in example.positives}
+        extra = [content_of(document) for document in batch.documents[num_positives:]]
+        assert set(extra) <= allowed
+        assert len(extra) <= config.hard_negatives * len(rows)
+        if config.hard_negatives == 3:  # every question draws all but one of at most four
+            assert bool(extra) == bool(
+                any({content_of(d) for d in store[int(row)].negatives} & set(extra) for row in rows)
+            )
 
 
 @law
-def test_batches_have_the_size_asked_for_but_the_last(examples, config, epoch):
-    def check(store):
-        epoch_plan = plan(store, config, 7, epoch)
-        sizes = sorted(len(set(passages_of(store, epoch_plan.batch(step)))) for step in range(epoch_plan.num_steps))
-        num_passages = len(set(passages_of(store, range(len(store)))))
-        full, rest = divmod(num_passages, config.batch_passages)
-        merged = rest == 1 and full > 0
-        last = [config.batch_passages + 1] if merged else [rest] * (rest > 0)
-        assert sizes == sorted([config.batch_passages] * (full - merged) + last)
-        assert epoch_plan.num_merged == int(merged)
-
-    with_store(examples, check)
-
-
-@law
-def test_the_same_seed_and_epoch_give_the_same_batches_at_any_step(examples, config, epoch):
-    def check(store):
-        first = [(b.questions, b.documents) for b in batches(store, config, epoch)]
-        again = plan(ExampleStore.open(store.folder), config, 7, epoch)
-        for step in reversed(range(again.num_steps)):
-            batch = again.collate(again.batch(step))
-            assert (batch.questions, batch.documents) == first[step]
-
-    with_store(examples, check)
+def test_teacher_scores_stand_in_the_columns_of_their_documents(store, config, epoch):
+    for rows, batch in rows_and_batches(store, config, epoch):
+        members = [store[int(row)] for row in rows]
+        if batch.teacher is None:
+            assert all(example.teacher is None for example in members)
+            continue
+        for place, example in enumerate(members):
+            known = {}
+            for document, score in zip(example.documents, example.teacher or (), strict=False):
+                known.setdefault(content_of(document), score)
+            wanted = [known.get(content_of(document), np.nan) for document in batch.documents]
+            assert np.array_equal(batch.teacher[place], np.array(wanted, np.float32), equal_nan=True)
 
 
 @law
-def test_hard_negatives_are_given_ones_and_no_positive_of_their_question(examples, config, epoch):
-    def check(store):
-        epoch_plan = plan(store, config, 7, epoch)
-        for step in range(epoch_plan.num_steps):
-            rows = epoch_plan.batch(step)
-            batch = epoch_plan.collate(rows)
-            num_positives = len(set(batch.positives.tolist()))
-            allowed = set()
-            for row in rows:
-                example = store[int(row)]
-                allowed |= {content_of(d) for d in example.negatives} - {content_of(d) for d in example.positives}
-            extra = [content_of(document) for document in batch.documents[num_positives:]]
-            assert set(extra) <= allowed
-            assert len(extra) <= config.hard_negatives * len(rows)
-            if config.hard_negatives == 3:  # every question draws all but one of at most four
-                assert bool(extra) == bool(
-                    any({content_of(d) for d in store[int(row)].negatives} & set(extra) for row in rows)
-                )
-
-    with_store(examples, check)
+def test_the_parts_of_processes_are_disjoint_and_together_the_batch(store, config, epoch):
+    epoch_plan = plan(store, config, 7, epoch)
+    for step in range(epoch_plan.num_steps):
+        parts = [epoch_plan.batch(step, rank, 2).tolist() for rank in range(2)]
+        assert all(parts)
+        assert parts[0] + parts[1] == epoch_plan.batch(step).tolist()
+        assert not set(passages_of(store, parts[0])) & set(passages_of(store, parts[1]))
 
 
 @law
-def test_teacher_scores_stand_in_the_columns_of_their_documents(examples, config, epoch):
-    def check(store):
-        epoch_plan = plan(store, config, 7, epoch)
-        for step in range(epoch_plan.num_steps):
-            rows = epoch_plan.batch(step)
-            batch = epoch_plan.collate(rows)
-            members = [store[int(row)] for row in rows]
-            if batch.teacher is None:
-                assert all(example.teacher is None for example in members)
-                continue
-            for place, example in enumerate(members):
-                known = {}
-                for document, score in zip(example.documents, example.teacher or (), strict=False):
-                    known.setdefault(content_of(document), score)
-                wanted = [known.get(content_of(document), np.nan) for document in batch.documents]
-                assert np.array_equal(batch.teacher[place], np.array(wanted, np.float32), equal_nan=True)
-
-    with_store(examples, check)
-
-
-@law
-def test_the_parts_of_processes_are_disjoint_and_together_the_batch(examples, config, epoch):
-    def check(store):
-        epoch_plan = plan(store, config, 7, epoch)
-        for step in range(epoch_plan.num_steps):
-            parts = [epoch_plan.batch(step, rank, 2).tolist() for rank in range(2)]
-            assert all(parts)
-            assert parts[0] + parts[1] == epoch_plan.batch(step).tolist()
-            assert not set(passages_of(store, parts[0])) & set(passages_of(store, parts[1]))
-
-    with_store(examples, check)
-
-
-@law
-def test_article_runs_keep_an_articles_passages_next_to_each_other(examples, config, epoch):
-    def check(store):
-        runs = PlanConfig(batch_passages=config.batch_passages, article_runs=True)
-        epoch_plan = plan(store, runs, 7, epoch)
-        by_cut = np.argsort(epoch_plan.order)
-        rows = [row for step in by_cut for row in epoch_plan.batch(int(step)).tolist()]
-        articles = [article_of(store[row].positives[0]) for row in rows]
-        changes = sum(first != second for first, second in pairwise(articles))
-        assert changes == len(set(articles)) - 1
-        # Within an article the passages stand in the order of the store.
-        first_row = {}
-        for row, content in enumerate(passages_of(store, range(len(store)))):
-            first_row.setdefault(content, row)
-        for article in set(articles):
-            order = [
-                first_row[content_of(store[r].positives[0])]
-                for r, a in zip(rows, articles, strict=True)
-                if a == article
-            ]
-            assert order == sorted(order)
-
-    with_store(examples, check)
+def test_article_runs_keep_an_articles_passages_next_to_each_other(store, config, epoch):
+    runs = PlanConfig(batch_passages=config.batch_passages, article_runs=True)
+    epoch_plan = plan(store, runs, 7, epoch)
+    by_cut = np.argsort(epoch_plan.order)
+    rows = [row for step in by_cut for row in epoch_plan.batch(int(step)).tolist()]
+    articles = [article_of(store[row].positives[0]) for row in rows]
+    changes = sum(first != second for first, second in pairwise(articles))
+    assert changes == len(set(articles)) - 1
+    # Within an article the passages stand in the order of the store.
+    first_row = {}
+    for row, content in enumerate(passages_of(store, range(len(store)))):
+        first_row.setdefault(content, row)
+    for article in set(articles):
+        order = [
+            first_row[content_of(store[r].positives[0])] for r, a in zip(rows, articles, strict=True) if a == article
+        ]
+        assert order == sorted(order)
 
 
 def example(number, passage, *negatives, **fields):

@@ -2,45 +2,23 @@
 
 import json
 import shutil
-import sys
 import warnings
 from pathlib import Path
 
 import numpy as np
 import pytest
+from tiny_encoders import DOCUMENTS, FAMILIES, build, shaken
+from tiny_models import ATOL, make_model, torch, transformers, write_settings
 
-torch = pytest.importorskip("torch")
-transformers = pytest.importorskip("transformers")
-pytest.importorskip("tokenizers")
-pytest.importorskip("peft")
+from mvindex.checkpoint import load_model, read_checkpoint
+from mvindex.encoder import load_encoder
+from mvindex.errors import CheckpointError
+from mvindex_train.checkpoints import save_checkpoint
+
 load_file = pytest.importorskip("safetensors.torch").load_file
-sys.path.insert(0, str(Path(__file__).parent))
 
-from tiny_models import ATOL, make_model, plain_arithmetic, write_settings  # noqa: E402 - only where torch is
-
-from mvindex.checkpoint import load_model, read_checkpoint  # noqa: E402 - as above
-from mvindex.encoder import load_encoder  # noqa: E402 - as above
-from mvindex.errors import CheckpointError  # noqa: E402 - as above
-from mvindex.records import Document  # noqa: E402 - as above
-from mvindex_train.checkpoints import save_checkpoint  # noqa: E402 - as above
-from mvindex_train.config import EncoderConfig  # noqa: E402 - as above
-from mvindex_train.model import build_encoder  # noqa: E402 - as above
-
-FAMILIES = ["snippets", "single", "first-k", "poly", "kmeans", "viewers", "context-viewers", "sentences", "splits"]
-DOCUMENTS = [
-    Document("1", "The cat sat on the mat. It ran. He was red. Was she new?", "Dog"),
-    Document("2", "a new house"),
-    Document("3", "", "the river"),
-    Document("4", "\u0301"),
-    Document("5", "The cat sat on the old mat under the rug. " * 6, "the old red house"),
-]
+pytestmark = pytest.mark.usefixtures("plain_arithmetic")
 QUESTIONS = ["was it the cat?", "", "the cat sat on the mat " * 8]
-
-
-@pytest.fixture(autouse=True)
-def arithmetic(monkeypatch):
-    with plain_arithmetic(monkeypatch):
-        yield
 
 
 @pytest.fixture(scope="module")
@@ -55,14 +33,7 @@ def untrained_questions(base):
 
 def trained(base, family="snippets", seed=0, **options):
     """An encoder whose trained weights have all moved."""
-    options = {"max_views": {"single": 1}.get(family, 3)} | options
-    encoder = build_encoder(EncoderConfig(base=str(base), family=family, **options), seed)
-    generator = torch.Generator().manual_seed(seed + 1)
-    with torch.no_grad():
-        for parameter in encoder.parameters():
-            if parameter.requires_grad:
-                parameter.add_(torch.randn(parameter.shape, generator=generator) * 0.05)
-    return encoder.eval()
+    return shaken(build(base, family, seed, **options), seed + 1).eval()
 
 
 def saved(encoder, folder, **options):

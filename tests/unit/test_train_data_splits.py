@@ -128,6 +128,7 @@ def parts():
         return {part: list(read_shared(str(SHARED), reading)) for part, reading in readings.items()}
 
 
+@pytest.mark.full
 def test_the_counts_of_the_shared_collections(parts):
     names = [shared_set.value for shared_set in SharedSet]
     counts = {
@@ -142,11 +143,13 @@ def test_the_counts_of_the_shared_collections(parts):
     assert 5772 + 2058 + 1973 == 9803
 
 
+@pytest.mark.full
 def test_the_four_dev_articles(parts):
     titles = {e.positives[0].title for e in parts[Part.DEV] if e.question_id.startswith("squad/")}
     assert titles == {"Normans", "Black Death", "Genghis Khan", "Civil disobedience"}
 
 
+@pytest.mark.full
 def test_no_passage_of_one_part_is_in_another_even_normalised(parts):
     exact = {part: {doc.text for example in examples for doc in example.positives} for part, examples in parts.items()}
     texts = {part: {tokenize(text) for text in texts} for part, texts in exact.items()}

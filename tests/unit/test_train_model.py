@@ -1,58 +1,26 @@
 """The encoder that is trained: what of it learns, where new weights come from, and how the optimiser sees them."""
 
-import sys
-from pathlib import Path
-
 import numpy as np
 import pytest
+from tiny_encoders import DOCUMENTS, FAMILIES, VIEWS, build, shaken
+from tiny_models import ATOL, make_model, torch
 
-torch = pytest.importorskip("torch")
-pytest.importorskip("transformers")
-pytest.importorskip("tokenizers")
-pytest.importorskip("peft")
-sys.path.insert(0, str(Path(__file__).parent))
+from mvindex.checkpoint import load_model
+from mvindex.errors import CheckpointError, ConfigError
+from mvindex.records import Document
+from mvindex_train.checkpoints import save_checkpoint
+from mvindex_train.config import EncoderConfig, OptimiserConfig
+from mvindex_train.model import build_encoder
 
-from tiny_models import ATOL, make_model, plain_arithmetic  # noqa: E402 - only where torch is
-
-from mvindex.checkpoint import load_model  # noqa: E402 - as above
-from mvindex.errors import CheckpointError, ConfigError  # noqa: E402 - as above
-from mvindex.records import Document  # noqa: E402 - as above
-from mvindex_train.checkpoints import save_checkpoint  # noqa: E402 - as above
-from mvindex_train.config import EncoderConfig, OptimiserConfig  # noqa: E402 - as above
-from mvindex_train.model import build_encoder  # noqa: E402 - as above
-
-VIEWS = {"single": 1, "sentences": 8}
-FAMILIES = ["snippets", "single", "first-k", "poly", "kmeans", "viewers", "context-viewers", "sentences", "splits"]
+pytestmark = pytest.mark.usefixtures("plain_arithmetic")
 VIEWER_FAMILIES = ("viewers", "context-viewers")
-DOCUMENTS = [Document("1", "The cat sat on the mat. It ran. He was red.", "Dog"), Document("2", "a new house")]
 QUESTIONS = ["was it the cat?", "she ran"]
 WORDS = "embeddings.word_embeddings"
-
-
-@pytest.fixture(autouse=True)
-def arithmetic(monkeypatch):
-    with plain_arithmetic(monkeypatch):
-        yield
 
 
 @pytest.fixture(scope="module")
 def base(tmp_path_factory):
     return make_model(tmp_path_factory.mktemp("base"))
-
-
-def build(base, family="snippets", seed=0, **options):
-    options = {"max_views": VIEWS.get(family, 3)} | options
-    return build_encoder(EncoderConfig(base=str(base), family=family, **options), seed)
-
-
-def shaken(encoder, seed=1):
-    """The encoder with every trained weight moved, as training would."""
-    generator = torch.Generator().manual_seed(seed)
-    with torch.no_grad():
-        for parameter in encoder.parameters():
-            if parameter.requires_grad:
-                parameter.add_(torch.randn(parameter.shape, generator=generator) * 0.05)
-    return encoder
 
 
 def gradients(encoder):

@@ -1,13 +1,18 @@
-"""Tiny random models with tokenizers of their own, and a slow reference that runs one written-out input at a time."""
+"""Tiny random models with tokenizers of their own, and a slow reference that runs one written-out input at a time.
+
+A test file that imports this is skipped where torch or what goes with it is missing.
+"""
 
 import json
 from contextlib import contextmanager
 from functools import cache
 
 import numpy as np
-import tokenizers
-import torch
-import transformers
+import pytest
+
+torch = pytest.importorskip("torch")
+tokenizers = pytest.importorskip("tokenizers")
+transformers = pytest.importorskip("transformers")
 
 WORDS = "the a cat dog sat ran on under mat rug it was he she red blue old new house river".split()
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
@@ -16,6 +21,14 @@ SHAPE = dict(
     hidden_size=32, num_hidden_layers=2, num_attention_heads=2, intermediate_size=48, initializer_range=0.2
 )  # fmt: skip
 ATOL = 1e-6
+# The kinds of model that differ in positions, pooling or attention.
+KINDS = ["bert", "roberta", "minilm", "modernbert-sdpa", "modernbert-eager"]
+
+
+def make_kind(folder, kind):
+    """The folder with a model of one of KINDS."""
+    name, _, attention = kind.partition("-")
+    return make_model(folder, name, attention or "sdpa")
 
 
 def make_model(folder, kind="bert", attention="sdpa", seed=0):
@@ -110,6 +123,21 @@ def add_viewers(folder, num_views, family, **settings):
 
 def write_settings(folder, **content):
     (folder / "mvindex.json").write_text(json.dumps({"format_version": 1, **content}), encoding="utf-8")
+
+
+def copied(folder, tmp_path, **content):
+    """A copy by links with settings of its own."""
+    copy = tmp_path / "copy"
+    copy.mkdir()
+    for path in folder.iterdir():
+        if path.name != "mvindex.json":
+            (copy / path.name).symlink_to(path)
+    write_settings(copy, **content)
+    return copy
+
+
+def close(found, expected, atol=ATOL):
+    np.testing.assert_allclose(found, expected, atol=atol, rtol=0)
 
 
 @cache

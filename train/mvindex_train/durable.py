@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from mvindex.errors import StoreError
+from mvindex.store.segments import flush_to_disk
 
 _UNFINISHED = ".unfinished"
 
@@ -44,15 +45,6 @@ def refusing(path: Path) -> Iterator[None]:
         yield
     except OSError as err:
         raise StoreError(f"{path}: cannot be written: {err.strerror or err}") from err
-
-
-def flush_to_disk(path: Path) -> None:
-    """Nothing; what the file or folder holds has reached the disk."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def remove_unfinished(folder: Path) -> None:

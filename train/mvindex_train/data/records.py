@@ -137,10 +137,15 @@ def dump_example(example: Example) -> bytes:
 
 def read_examples(path: str) -> Iterator[Example]:
     """The examples of a file of rows, plain or compressed; CorpusError, with file and line, for a row that is none."""
+    return (example for _, example in numbered_examples(path))
+
+
+def numbered_examples(path: str) -> Iterator[tuple[int, Example]]:
+    """As read_examples(), each with the number of its line."""
     name = stream_name(path)
     for number, line in read_lines(path, MAX_ROW_BYTES):
         if line.strip():
-            yield load_example(line, f"{name}:{number}")
+            yield number, load_example(line, f"{name}:{number}")
 
 
 def load_example(line: str, place: str) -> Example:

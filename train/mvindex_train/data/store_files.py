@@ -17,7 +17,7 @@ import numpy as np
 import xxhash
 
 from mvindex.errors import CorpusError
-from mvindex.store.segments import fsync_directory
+from mvindex.store.segments import flush_to_disk
 from mvindex_train.data.records import Example, article_of, content_hash, hash_text, write_example
 
 FORMAT_VERSION = 1
@@ -57,9 +57,9 @@ def write_files(folder: Path, examples: Iterable[Example]) -> None:
     with header_path.open("wb") as file:
         file.write(json.dumps(header).encode())
         _sync(file)
-    fsync_directory(folder)
+    flush_to_disk(folder)
     header_path.replace(folder / HEADER)
-    fsync_directory(folder)
+    flush_to_disk(folder)
     for path in folder.glob("examples-*"):
         if fingerprint not in path.name:
             path.unlink()

@@ -2,62 +2,57 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Sequence
-from pathlib import Path
 
 from mvindex.errors import CorpusError
-from mvindex_train.data.records import Example, load_example
+from mvindex_train.data.records import Example, load_example, numbered_examples, write_example
 from mvindex_train.negatives.candidates import Candidate, candidate_of
 
 
 class EarlierFile:
     """A file of `mvindex mine`, read by question id; memory holds one offset for each question. Close it after use.
 
-    CorpusError, with file and line: a row that is no example, or has the id of another question.
+    Its rows are copied to a temporary file, since a compressed one cannot be read from the middle. CorpusError, with
+    file and line: a row that is no example, or has the id of another question.
     """
 
     def __init__(self, path: str) -> None:
         self._path = path
-        try:
-            self._file = Path(path).open("rb")
-        except OSError as err:
-            raise CorpusError(f"{path}: cannot be read: {err.strerror or err}; wanted a file of mvindex mine") from err
-        # question id -> line number and offset of each of its rows
+        # question id -> line number, and offset in the copy, of each of its rows
         self._places: dict[str, list[tuple[int, int]]] = {}
+        self._copy = tempfile.TemporaryFile(prefix="mvindex-earlier-")
         try:
-            self._find_questions()
-        except CorpusError:
+            self._write()
+        except BaseException:
             self.close()
             raise
 
     def close(self) -> None:
-        """Nothing; the file is closed afterwards."""
-        self._file.close()
+        """Nothing; the copy is deleted."""
+        self._copy.close()
 
     def negatives_of(self, example: Example) -> Sequence[Candidate]:
         """The question's earlier negatives, in their order; none where the file has not this question."""
         found: list[Candidate] = []
         for number, begin in self._places.get(example.question_id, []):
-            self._file.seek(begin)
-            earlier = self._parse(self._file.readline(), number)
+            place = f"{self._path}:{number}"
+            self._copy.seek(begin)
+            earlier = load_example(self._copy.readline().decode(), place)
             if earlier.question != example.question:
                 raise CorpusError(
-                    f"{self._path}:{number}: question {example.question_id!r} is {earlier.question[:60]!r} here, but "
+                    f"{place}: question {example.question_id!r} is {earlier.question[:60]!r} here, but "
                     f"{example.question[:60]!r} in the questions; wanted negatives of the same questions"
                 )
             found += map(candidate_of, earlier.negatives)
         return found
 
-    def _find_questions(self) -> None:
-        begin = 0
-        for number, line in enumerate(self._file, start=1):
-            if line.strip():
-                self._places.setdefault(self._parse(line, number).question_id, []).append((number, begin))
-            begin += len(line)
-
-    def _parse(self, line: bytes, number: int) -> Example:
-        place = f"{self._path}:{number}"
+    def _write(self) -> None:
+        end = 0
         try:
-            return load_example(line.decode("utf-8"), place)
-        except UnicodeDecodeError as err:
-            raise CorpusError(f"{place}: byte {err.start + 1} of the line is not valid UTF-8") from err
+            for number, example in numbered_examples(self._path):
+                self._places.setdefault(example.question_id, []).append((number, end))
+                end += write_example(example, self._copy)
+            self._copy.flush()
+        except OSError as err:
+            raise CorpusError(f"{self._path}: cannot be copied to {tempfile.gettempdir()}: {err.strerror}") from err

@@ -13,7 +13,8 @@ from types import TracebackType
 from typing import Any
 
 from mvindex.errors import ConfigError
-from mvindex_train.durable import flush_to_disk, whole_file
+from mvindex.store.segments import flush_to_disk
+from mvindex_train.durable import whole_file
 
 
 class ResumableOutput:

@@ -1,0 +1,85 @@
+"""Near-duplicate views: which views of a document say nothing that another one kept does not say already."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from mvindex.errors import ConfigError
+from mvindex.records import Bools, Doubles, Floats, Ints, Views
+from mvindex.store.views import decode
+
+# Differences of views in memory at once, in float64: 8 MiB, whatever the number of views of a document.
+_BLOCK_ELEMENTS = 1 << 20
+# A distance in float64 is off by less than this share, for up to a million dims.
+ROUNDING = 1e-9
+
+
+def kept_views(rows: npt.NDArray[Any], starts: Ints, eps: float) -> Bools:
+    """Which views are kept, (r,) bool: in slot order all but those that lie within eps of one kept before.
+
+    rows: (r, d) finite float32, or fp16 or fp32 as stored; starts: (n + 1,) int64, document i owns
+    rows[starts[i]:starts[i + 1]]. The distance is Euclidean, in float64 (relative error below ROUNDING); for unit
+    vectors 1 - cosine = distance^2 / 2. eps 0 leaves out exact duplicates only. ConfigError when eps is no finite
+    number from 0 on.
+
+    The first view of a document always stays, and each view v that is left out has a kept view u of its document with
+    |v - u| <= eps. So no document loses more than eps |q| of its score by best view (scoring "max"): by Cauchy-Schwarz
+    q.u = q.v - q.(v - u) >= q.v - |q| |v - u| >= q.v - eps |q|, also where v was the best view; and the best of fewer
+    views is never above the best of all.
+    """
+    eps = checked_eps(eps)
+    is_kept = np.ones(len(rows), dtype=bool)
+    counts = np.diff(starts)
+    for num_views in np.unique(counts[counts > 1]).tolist():
+        begins = starts[:-1][counts == num_views]
+        step = max(1, _BLOCK_ELEMENTS // (num_views * rows.shape[1]))
+        for begin in range(0, len(begins), step):
+            block = begins[begin : begin + step, None] + np.arange(num_views)
+            is_kept[block] = _kept_slots(decode(rows[block]), eps)
+    return is_kept
+
+
+def without_near_duplicates(views: Views, stored: npt.NDArray[Any], eps: float) -> Views:
+    """The views without those that kept_views() leaves out of `stored`, the same rows as the index will hold them."""
+    is_kept = kept_views(stored, views.starts, eps)
+    seen = np.append(0, np.cumsum(is_kept))
+    return Views(views.rows[is_kept], seen[views.starts], views.spans[is_kept])
+
+
+def checked_eps(value: object) -> float:
+    """The value as a float; ConfigError when it is no distance: a finite number from 0 on."""
+    if isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool):
+        try:
+            eps = float(value)
+        except OverflowError:
+            eps = math.inf
+        if 0 <= eps < math.inf:
+            return eps
+    raise ConfigError(f"prune_views is {value!r:.40}; wanted a distance: a finite number from 0 on")
+
+
+def _kept_slots(views: Floats, eps: float) -> Bools:
+    """Which slots of documents with equally many views are kept, (n, k); views: (n, k, d)."""
+    num_documents, num_views, dim = views.shape
+    is_kept = np.ones((num_documents, num_views), dtype=bool)
+    step = max(1, _BLOCK_ELEMENTS // (num_documents * dim))
+    for slot in range(num_views - 1):
+        if not is_kept[:, slot].any():
+            continue
+        for begin in range(slot + 1, num_views, step):
+            later = slice(begin, begin + step)
+            is_near = _distances(views[:, later], views[:, slot, None]) <= eps
+            is_kept[:, later] &= ~(is_near & is_kept[:, slot, None])
+    return is_kept
+
+
+def _distances(some: Floats, other: Floats) -> Doubles:
+    """The distance of each of (n, m, d) to its document's one of (n, 1, d), (n, m)."""
+    # By differences: from inner products, the distance of close views would be mostly rounding.
+    gaps = np.subtract(some, other, dtype=np.float64)
+    distances: Doubles = np.sqrt(np.einsum("nmd,nmd->nm", gaps, gaps))
+    return distances

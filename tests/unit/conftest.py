@@ -1,0 +1,51 @@
+"""What many unit tests share: the folder of their helpers on the path, and the process as a test wants it."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+# The tests are no package; scan_cases, tiny_models and the like are modules beside them.
+sys.path.insert(0, str(Path(__file__).parent))
+pytest.register_assert_rewrite("scan_cases", "aggregate_cases")
+
+
+@pytest.fixture(scope="module")
+def one_torch_thread():
+    """Blocks of a few hundred views are not worth the wait for another thread; tests/contract has torch's own."""
+    import torch
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture
+def plain_arithmetic(monkeypatch):
+    """Documents in fp32 and one torch thread, see tiny_models."""
+    import tiny_models
+
+    with tiny_models.plain_arithmetic(monkeypatch):
+        yield
+
+
+@pytest.fixture
+def own_random_state():
+    """The random numbers that a test draws leave other tests' alone."""
+    from mvindex_train.randomness import own_random_state
+
+    with own_random_state():
+        yield
+
+
+@pytest.fixture
+def index(tmp_path):
+    """An index of given vectors, ten documents of two views, at tmp_path / "x.mvx"."""
+    from index_examples import documents, vectors
+
+    import mvindex
+
+    with mvindex.create(tmp_path / "x.mvx", dim=4) as index:
+        index.add_views(documents(10), vectors(10))
+        yield index
