@@ -6,7 +6,7 @@ import json
 import re
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from types import TracebackType
@@ -14,7 +14,15 @@ from typing import Any, Protocol, TypeAlias
 
 from rich.console import Console
 from rich.markup import escape
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TaskID,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
 from rich.table import Table
 from rich.text import Text
 
@@ -118,6 +126,18 @@ def print_table(title: str, rows: Mapping[str, Any]) -> None:
     console.print(table)
 
 
+def print_grid(title: str, header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """Nothing; a table with a header goes to stdout, its first column to the left and figures to the right."""
+    console = Console(highlight=False, emoji=False)
+    console.print(Text(visible(title), style="table.title"))
+    table = Table()
+    for number, name in enumerate(header):
+        table.add_column(escape(visible(name)), overflow="fold", justify="right" if number else "left")
+    for row in rows:
+        table.add_row(*(escape(visible(cell)) for cell in row))
+    console.print(table)
+
+
 class DocumentProgress:
     """Documents done, their rate and the time left, on stderr: a bar on a terminal, else a line every half minute.
 
@@ -171,6 +191,21 @@ def question_progress(total: int | None) -> Iterator[Progress]:
     with Progress(*columns, console=stderr(), disable=not sys.stderr.isatty()) as progress:
         progress.add_task("questions", total=total)
         yield progress
+
+
+@contextmanager
+def step_progress() -> Iterator[Callable[[str, int, int], None]]:
+    """A function to call with a step's name, how much of it is done, and of how much; shown on stderr."""
+    columns = [TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()]
+    with Progress(*columns, console=stderr(), disable=not sys.stderr.isatty()) as progress:
+        tasks: dict[str, TaskID] = {}
+
+        def tell(step: str, done: int, total: int) -> None:
+            if step not in tasks:
+                tasks[step] = progress.add_task(step, total=total)
+            progress.update(tasks[step], completed=done)
+
+        yield tell
 
 
 def _text_with_snippet(hit: Hit) -> Text:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import sys
+from functools import cache
 from typing import Annotated
 
 import typer
 
 from mvindex import __version__
+from mvindex.cli.analyzing import analyze
 from mvindex.cli.asking import evaluate, query
 from mvindex.cli.ingesting import ingest
 from mvindex.cli.managing import build, delete, get, info
@@ -51,6 +53,7 @@ def root(
 app.command()(ingest)
 app.command()(query)
 app.command(name="eval")(evaluate)
+app.command()(analyze)
 app.command()(get)
 app.command()(delete)
 app.command()(info)
@@ -77,6 +80,7 @@ def main() -> None:
         sys.exit(1)
 
 
+@cache
 def _add_commands() -> None:
     """Nothing; the commands of add-ons (entry points `mvindex.commands`, each a typer app) stand beside ours."""
     from importlib.metadata import entry_points

@@ -18,7 +18,7 @@ from mvindex.encoder.families import TOKEN_FAMILIES, Arrangement
 from mvindex.encoder.forward import last_states
 from mvindex.encoder.inputs import Inputs
 from mvindex.encoder.pooling import RowMeans
-from mvindex.errors import EncoderError
+from mvindex.errors import EncoderError, Unsupported
 from mvindex.records import Document, Floats, Ints, Views
 
 if TYPE_CHECKING:
@@ -117,6 +117,20 @@ class TransformerEncoder:
         self._finish(rows, lambda row: f"query {row + 1}")
         return rows
 
+    def view_attentions(self, documents: Sequence[Document]) -> list[Floats | None]:
+        """What each document's views attend to (see attention.view_attentions), in fp32.
+
+        Unsupported for the families whose views are made of all tokens' states: none of them attends by itself.
+        """
+        from mvindex.encoder.attention import view_attentions
+
+        family = self._checkpoint.settings.family
+        if family in TOKEN_FAMILIES:
+            raise Unsupported(
+                f"views of the family {family.value!r} are made after the last layer and attend to nothing"
+            )
+        return view_attentions(self._source_model, self._inputs.arrange_documents(documents), self._shape, self._pad_id)
+
     @cached_property
     def _document_model(self) -> Any:
         dtype = document_dtype(self._device)
@@ -158,11 +172,10 @@ class TransformerEncoder:
         """The views of documents of a family of TOKEN_FAMILIES, (n, k, dim), from the states of their tokens."""
         import torch
 
-        states, mask = pad_tokens(
-            torch.from_numpy(self._encode(group, model, _ignore)), [one.num_rows for one in group]
-        )
+        rows = torch.from_numpy(self._encode(group, model, _ignore))
+        states, _ = pad_tokens(rows, [one.num_rows for one in group])
         with torch.inference_mode():
-            views = token_views(states.to(self._device), mask.to(self._device), self._checkpoint.settings, self._codes)
+            views = token_views(states.to(self._device), group, self._checkpoint.settings, self._codes)
         return np.asarray(views.cpu().numpy())
 
     def _states(self, batch: Batch, model: Any) -> torch.Tensor:

@@ -1,0 +1,74 @@
+"""How alike the views of one document are: mean cosines by slot, and how they are spread."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from mvindex.analysis.pool import Block, Pool
+from mvindex.records import Doubles, Floats
+
+# Slots beyond these are left out of the heat map, which nobody could read; they count in everything else.
+MOST_SLOTS = 32
+_EDGES = np.linspace(-1, 1, 41)
+# Cosines of a block's pairs at once: 64 MB.
+_PAIRS_AT_ONCE = 1 << 23
+
+
+class Likeness:
+    """Cosines of pairs of views of one document, counted as blocks come."""
+
+    def __init__(self) -> None:
+        self._sums, self._counts = np.zeros((2, MOST_SLOTS, MOST_SLOTS))
+        self._histogram = np.zeros(len(_EDGES) - 1, dtype=np.int64)
+        self._means, self._documents = 0.0, 0
+
+    def add(self, block: Block) -> None:
+        """Nothing; the block's documents of two views or more are counted. A view of norm 0 has cosine 0 to all."""
+        counts = np.diff(block.starts)
+        norms = np.linalg.norm(block.rows, axis=1, keepdims=True)
+        units = block.rows / np.where(norms > 0, norms, np.float32(1))
+        for number in np.unique(counts[counts > 1]).tolist():
+            first = block.starts[:-1][counts == number]
+            step = max(1, _PAIRS_AT_ONCE // number**2)
+            for begin in range(0, len(first), step):
+                self._add(units[first[begin : begin + step, None] + np.arange(number)])
+
+    def _add(self, views: Floats) -> None:
+        """Nothing; views: (m, k, d) of unit length, of documents that have k >= 2 each."""
+        cosines = np.einsum("mid,mjd->mij", views, views, optimize=True).astype(np.float64)
+        above = np.triu_indices(views.shape[1], 1)
+        pairs: Doubles = np.clip(cosines[:, above[0], above[1]], -1, 1)
+        self._histogram += np.histogram(pairs, _EDGES)[0]
+        self._means += float(pairs.mean(axis=1).sum())
+        self._documents += len(views)
+        shown = min(views.shape[1], MOST_SLOTS)
+        self._sums[:shown, :shown] += cosines[:, :shown, :shown].sum(axis=0)
+        self._counts[:shown, :shown] += len(views)
+
+    def report(self) -> dict[str, Any] | None:
+        """The section `similarity`; None when no document had two views.
+
+        mean_cosine: the mean over a document's pairs, then over documents. heat: by slots, None where no document has
+        both.
+        """
+        if not self._documents:
+            return None
+        used = int(np.count_nonzero(self._counts[0]))
+        sums, counts = self._sums[:used, :used], self._counts[:used, :used]
+        heat = np.divide(sums, counts, out=np.full_like(sums, np.nan), where=counts > 0)
+        return {
+            "mean_cosine": self._means / self._documents,
+            "heat": [[None if np.isnan(value) else float(value) for value in row] for row in heat],
+            "histogram": {"edges": _EDGES.tolist(), "counts": self._histogram.tolist()},
+            "documents": self._documents,
+        }
+
+
+def measure_likeness(pool: Pool) -> dict[str, Any] | None:
+    """The section `similarity` of the pool's documents."""
+    likeness = Likeness()
+    for block in pool.blocks():
+        likeness.add(block)
+    return likeness.report()

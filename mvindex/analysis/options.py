@@ -1,0 +1,42 @@
+"""What an analysis is asked to do."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from mvindex.errors import ConfigError
+from mvindex.evaluate import DEFAULT_CUTOFFS
+
+# Distances of unit vectors: of cosines from .99875 to .5.
+DEFAULT_EPS = (0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 1.0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AnalysisOptions:
+    """How much is looked at, and how documents are scored.
+
+    max_questions, max_documents: a sample is taken of more, with the seed; attention_documents: encoded again for their
+    attention (CAMVR takes 1,000), 0 for none. scale: what scores are multiplied by before the softmax of LV; None: 20
+    for unit vectors, else 1. eps: of pruning. regex: answers are patterns. ConfigError for numbers out of range.
+    """
+
+    cutoffs: tuple[int, ...] = DEFAULT_CUTOFFS
+    scoring: str = "max"
+    temperature: float | None = None
+    max_questions: int = 2000
+    max_documents: int = 20_000
+    attention_documents: int = 100
+    scale: float | None = None
+    eps: tuple[float, ...] = DEFAULT_EPS
+    regex: bool = False
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        for name, least in (("max_questions", 1), ("max_documents", 1), ("attention_documents", 0), ("seed", 0)):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int) or value < least:
+                raise ConfigError(f"{name} is {value!r}; wanted a whole number from {least} on")
+        if self.scale is not None and not 0 < self.scale < float("inf"):
+            raise ConfigError(f"scale is {self.scale!r}; wanted a finite number above 0")
+        if not self.cutoffs or any(type(k) is not int or k < 1 for k in self.cutoffs):
+            raise ConfigError(f"cutoffs are {list(self.cutoffs)}; wanted whole numbers from 1, such as 1,5,20,100")

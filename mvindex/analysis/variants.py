@@ -1,0 +1,140 @@
+"""What a document may be searched by in place of all its views, and the document scores that this gives."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from mvindex.aggregate import Aggregate, Scoring
+from mvindex.analysis.pool import Block
+from mvindex.pruning import kept_views
+from mvindex.records import Bools, Floats, Ints
+
+
+@dataclass(frozen=True, slots=True)
+class Subset:
+    """A document is some of its views. choose: a block to which of its views are there, (r,) bool."""
+
+    name: str
+    choose: Callable[[Block], Bools]
+
+
+@dataclass(frozen=True, slots=True)
+class MeanView:
+    """A document is one vector, the mean of its views; is_unit: brought to unit length, as the views are."""
+
+    name: str
+    is_unit: bool
+
+
+Variant = Subset | MeanView
+
+
+def whole() -> Subset:
+    """Every view."""
+    return Subset("whole", lambda block: np.ones(len(block.rows), dtype=bool))
+
+
+def alone(slot: int) -> Subset:
+    """The view in that slot, as the document's only vector (CAMVR tables 2 and 7)."""
+    return Subset(f"view {slot}", lambda block: block.slots == slot)
+
+
+def most_different(num_views: int) -> Subset:
+    """The first view and those furthest from the ones already taken, num_views of each document (see ranks_apart)."""
+    return Subset(f"{num_views} kept", lambda block: ranks_apart(block, num_views) < num_views)
+
+
+def pruned(eps: float) -> Subset:
+    """All but those within eps of a view that stays (mvindex.pruning)."""
+    return Subset(f"pruned {eps}", lambda block: kept_views(block.rows, block.starts, eps))
+
+
+class Reduced:
+    """The documents of a block as a variant has them: scores for questions, and how many vectors they take."""
+
+    def __init__(self, block: Block, variant: Variant) -> None:
+        self._block, self._variant = block, variant
+        self._means: Floats | None = None
+        self._kept: Bools | None = None
+        if isinstance(variant, MeanView):
+            self._means = _means(block, variant.is_unit)
+            self.num_vectors = len(self._means)
+        else:
+            self._kept = variant.choose(block)
+            self.num_vectors = int(np.count_nonzero(self._kept))
+
+    def scores(self, queries: Floats, view_scores: Floats, scoring: Scoring) -> Floats:
+        """(q, m) float32: each document's score, -inf where none of its views is there.
+
+        queries: (q, d); view_scores: (q, r), those of all views of the block.
+        """
+        if self._means is not None:
+            return queries @ self._means.T
+        if self._kept is None or self._kept.all():
+            return document_scores(view_scores, self._block.starts, scoring)
+        counts = np.add.reduceat(self._kept.astype(np.int64), self._block.starts[:-1])
+        has_views = counts > 0
+        found = np.full((len(view_scores), len(counts)), -np.inf, dtype=np.float32)
+        if has_views.any():
+            starts = np.append(0, np.cumsum(counts[has_views]))
+            found[:, has_views] = document_scores(view_scores[:, self._kept], starts, scoring)
+        return found
+
+
+def document_scores(view_scores: Floats, starts: Ints, scoring: Scoring) -> Floats:
+    """(q, m) float32 of (q, r) view scores: the best view's, or DRPQ's softmax mean (eq. 4-6) at its temperature."""
+    best: Floats = np.maximum.reduceat(view_scores, starts[:-1], axis=1)
+    if scoring.aggregate is Aggregate.MAX:
+        return best
+    gaps = view_scores - np.repeat(best, np.diff(starts), axis=1)
+    weights = np.exp(gaps / np.float32(scoring.temperature))
+    total = np.add.reduceat(weights, starts[:-1], axis=1)
+    return np.asarray(best + np.add.reduceat(weights * gaps, starts[:-1], axis=1) / total, dtype=np.float32)
+
+
+def ranks_apart(block: Block, most: int) -> Ints:
+    """The rank (r,) of each view in its document's order of differences; `most` and beyond are not told apart.
+
+    The first view comes first, then again and again the one whose nearest view among those taken is furthest away
+    (Gonzalez 1985: within a factor of two of the best choice of as many centres); on a tie the lower slot.
+    """
+    ranks = np.full(len(block.rows), most, dtype=np.int64)
+    counts = np.diff(block.starts)
+    for number in np.unique(counts).tolist():
+        first = block.starts[:-1][counts == number]
+        rows = first[:, None] + np.arange(number)
+        views = block.rows[rows]
+        ranks[rows] = _ranks_of(views, min(most, number), most)
+    return ranks
+
+
+def _ranks_of(views: Floats, steps: int, rest: int) -> Ints:
+    """The ranks (m, k) of the views (m, k, d) of documents that have k each."""
+    documents = np.arange(len(views))
+    ranks = np.full(views.shape[:2], rest, dtype=np.int64)
+    nearest = np.full(views.shape[:2], np.inf)
+    taken = np.zeros(len(views), dtype=np.int64)
+    for step in range(steps):
+        ranks[documents, taken] = step
+        gaps = views - views[documents, taken][:, None]
+        nearest = np.minimum(nearest, np.einsum("mkd,mkd->mk", gaps, gaps))
+        nearest[documents, taken] = -1.0
+        taken = nearest.argmax(axis=1)
+    return ranks
+
+
+def _means(block: Block, is_unit: bool) -> Floats:
+    counts = np.diff(block.starts)[:, None]
+    means = np.add.reduceat(block.rows, block.starts[:-1], axis=0) / counts
+    if is_unit:
+        norms = np.linalg.norm(means, axis=1, keepdims=True)
+        means = means / np.where(norms > 0, norms, 1)
+    return means.astype(np.float32)
+
+
+def names(variants: Sequence[Variant]) -> list[str]:
+    """Their names."""
+    return [variant.name for variant in variants]

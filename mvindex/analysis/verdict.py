@@ -1,0 +1,156 @@
+"""What the figures say about whether several views pay, in words with reasons."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+# Views this alike are one view for a search; MVR's collapsed models lie at 1.000, working ones at .6 to .8.
+COLLAPSED_COSINE = 0.98
+COLLAPSED_VARIATION = 0.01
+# Differences of less than a point of recall are no reason to store several times as much, or to drop anything.
+_A_POINT = 0.01
+_HALF_A_POINT = 0.005
+_SLEEPING = 0.02
+
+
+class Level(Enum):
+    """Whether the views do their work."""
+
+    PAYS = "pays"
+    MIXED = "mixed"
+    DOES_NOT_PAY = "does not pay"
+    COLLAPSED = "collapsed"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class Gain:
+    """R@k of all views above the best single vector's, with its 95 % interval."""
+
+    k: int
+    value: float
+    low: float
+    high: float
+
+
+def judge(report: Mapping[str, Any], gains: Sequence[Gain]) -> dict[str, Any]:
+    """The section `verdict` of a report that has all others: level, headline, reasons and advice.
+
+    - unknown: no document has two views, or nothing was asked.
+    - collapsed: the views of a document are nearly one vector (mean cosine above .98, or LV below .01).
+    - pays: for some k, all views find at least a point more than the best single vector, the interval above zero, and
+      for none is it the other way round.
+    - does not pay: no interval reaches a point.
+    - mixed: the rest, where more questions would tell.
+    """
+    level = _level(report, gains)
+    return {
+        "level": level.value,
+        "headline": _headline(level, report, gains),
+        "reasons": _reasons(report, gains),
+        "advice": _advice(level, report),
+    }
+
+
+def _level(report: Mapping[str, Any], gains: Sequence[Gain]) -> Level:
+    if report["similarity"] is None or not gains:
+        return Level.UNKNOWN
+    local = report["local"]
+    if report["similarity"]["mean_cosine"] > COLLAPSED_COSINE or (local and local["lv"] < COLLAPSED_VARIATION):
+        return Level.COLLAPSED
+    if any(one.low > 0 and one.value >= _A_POINT for one in gains) and not any(one.high < 0 for one in gains):
+        return Level.PAYS
+    return Level.DOES_NOT_PAY if all(one.high < _A_POINT for one in gains) else Level.MIXED
+
+
+def _headline(level: Level, report: Mapping[str, Any], gains: Sequence[Gain]) -> str:
+    if level is Level.UNKNOWN:
+        if report["similarity"] is None:
+            return "Every document has one view: there is nothing to compare."
+        return "No question could be asked: whether the views pay is not known."
+    factor = report["subject"]["views_per_document"]
+    best = max(gains, key=lambda one: one.value)
+    change = f"{100 * best.value:+.1f} points of R@{best.k} over the best single vector"
+    if level is Level.COLLAPSED:
+        return f"The views of a document are nearly the same vector: {factor:.1f} times the storage buys {change}."
+    if level is Level.PAYS:
+        return f"The views pay: {change}, for {factor:.1f} times the storage."
+    if level is Level.DOES_NOT_PAY:
+        return f"The views do not pay on these questions: {change} at most, for {factor:.1f} times the storage."
+    return f"Not settled by these questions: {change}, for {factor:.1f} times the storage."
+
+
+def _reasons(report: Mapping[str, Any], gains: Sequence[Gain]) -> list[str]:
+    reasons = [
+        f"R@{one.k}: {100 * report['recall']['whole'][f'R@{one.k}']:.1f} % with all views, "
+        f"{100 * report['one_vector'][f'R@{one.k}']:.1f} % with {report['one_vector']['name']} "
+        f"({100 * one.value:+.1f} points, 95 % interval {100 * one.low:+.1f} to {100 * one.high:+.1f})"
+        for one in gains
+    ]
+    if report["similarity"]:
+        reasons.append(
+            f"Two views of a document have a cosine of {report['similarity']['mean_cosine']:.3f} on average."
+        )
+    if report["local"]:
+        local = report["local"]
+        reasons.append(
+            f"LV {local['lv']:.3f} (MVR eq. 9) says how far the winning view stands out; in the median its score lies "
+            f"{local['margin']['p50']:.3f} above the second's."
+        )
+        reasons.append(
+            f"A document's questions use {local['ppl']:.2f} of its views (PPL, MVR eq. 10), at "
+            f"{report['questions']['per_document']:.1f} questions a document."
+        )
+    return reasons
+
+
+def _advice(level: Level, report: Mapping[str, Any]) -> list[str]:
+    advice = []
+    if level is Level.COLLAPSED:
+        advice.append("Train longer, or with own_snippet and residual (docs/training.md, viewers), or take `snippets`.")
+    if level in (Level.COLLAPSED, Level.DOES_NOT_PAY):
+        advice.append(f"One vector a document ({report['one_vector']['name']}) finds as much here.")
+    if level is Level.MIXED:
+        advice.append("Ask more questions: the intervals are too wide to say.")
+    if level in (Level.PAYS, Level.MIXED):
+        advice += _savings(report)
+    sleeping = [one["slot"] for one in report["usage"] or [] if one["wins"] < _SLEEPING * one["available"]]
+    if sleeping and level is not Level.COLLAPSED:
+        named = ", ".join(str(slot) for slot in sleeping)
+        advice.append(
+            f"Slots {named} win fewer than {100 * _SLEEPING:.0f} in 100 of the questions of documents that have them."
+        )
+    target = report["questions"]["target"] if report["questions"] else None
+    if target == "best":
+        advice.append(
+            "Give questions with gold passages or answers: here the index's own best document stands for them."
+        )
+    return advice
+
+
+def _savings(report: Mapping[str, Any]) -> list[str]:
+    """Fewer views, and pruning, that cost at most half a point of any recall, where they save a tenth or more."""
+    whole = report["recall"]["whole"]
+
+    def costs_little(row: Mapping[str, Any]) -> bool:
+        return row["share"] <= 0.9 and all(row[name] >= value - _HALF_A_POINT for name, value in whole.items())
+
+    found = []
+    pruned = [row for row in report["pruned"] or [] if costs_little(row)]
+    if pruned:
+        row = pruned[-1]
+        found.append(
+            f"`mvindex ingest --prune-views {row['eps']:g}` saves {100 * (1 - row['share']):.0f} % of the bytes "
+            "for half a point of recall or less."
+        )
+    kept = [row for row in report["kept"] or [] if costs_little(row)]
+    if kept:
+        row = kept[0]
+        found.append(
+            f"{row['views']} views a document, the most different ones, would do: "
+            f"{100 * (1 - row['share']):.0f} % fewer bytes for half a point of recall or less."
+        )
+    return found

@@ -1,0 +1,79 @@
+"""What the views of a document attend to in the last layer."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from mvindex.encoder.batches import Batch, BatchShape, batches
+from mvindex.encoder.families import Arrangement
+from mvindex.encoder.forward import first_position
+from mvindex.errors import Unsupported
+from mvindex.records import Floats
+
+if TYPE_CHECKING:
+    import torch
+
+
+def view_attentions(model: Any, arranged: Sequence[Arrangement], shape: BatchShape, pad_id: int) -> list[Floats | None]:
+    """For each document the attention (k, t) of its k views over its t tokens, rows of sum 1, last layer.
+
+    None for a document of several windows, whose tokens no view sees together, or with a view of no token. The mean
+    over the heads, which CAMVR eq. 14 leaves open; a view that is a mean of states attends to the same mean of what
+    these attend to, so that a viewer's row is its own. Unsupported when the model gives no attention.
+    """
+    whole = [place for place, one in enumerate(arranged) if len(one.windows) == 1]
+    windows = [arranged[place].windows[0] for place in whole]
+    found: list[Floats | None] = [None] * len(arranged)
+    attending = _attending(model)
+    for batch in batches(windows, np.zeros(len(windows), dtype=np.int64), shape, pad_id):
+        attention = _last_attention(attending, batch)
+        for line, place in enumerate(batch.places.tolist()):
+            num_tokens = len(windows[place].ids)
+            rows = batch.rows[line, :num_tokens]
+            weights = np.zeros((arranged[whole[place]].num_rows, num_tokens))
+            is_read = rows >= 0
+            weights[rows[is_read], np.flatnonzero(is_read)] = batch.weights[line, :num_tokens][is_read]
+            mixed = weights @ attention[line, :num_tokens, :num_tokens]
+            total = mixed.sum(axis=1, keepdims=True)
+            if (total > 0).all():
+                found[whole[place]] = (mixed / total).astype(np.float32)
+    return found
+
+
+def _attending(model: Any) -> Any:
+    """The model with attention that can be read: fused attention gives none."""
+    if not hasattr(model, "set_attn_implementation"):
+        raise Unsupported(f"{type(model).__name__} of this transformers gives no attention; transformers 4.56 does")
+    attending = copy.deepcopy(model)
+    attending.set_attn_implementation("eager")
+    return attending
+
+
+def _last_attention(model: Any, batch: Batch) -> Floats:
+    """(b, t, t): what each token attends to, mean over heads."""
+    import torch
+
+    inputs = {"input_ids": torch.from_numpy(batch.ids), "attention_mask": _mask(batch)}
+    if batch.positions is not None:
+        inputs["position_ids"] = torch.from_numpy(batch.positions) + first_position(model.config)
+    with torch.inference_mode():
+        given = {name: tensor.to(model.device) for name, tensor in inputs.items()}
+        attentions = model(**given, output_attentions=True).attentions
+    if not attentions:
+        raise Unsupported(f"{type(model).__name__} gives no attention")
+    found: Floats = attentions[-1].float().mean(dim=1).cpu().numpy()
+    return found
+
+
+def _mask(batch: Batch) -> torch.Tensor:
+    """(b, t) of 1 and 0; (b, 1, t, t) of 0 and what is added to forbid, where tokens differ in what they read."""
+    import torch
+
+    if batch.reads is None:
+        return torch.from_numpy(batch.mask)
+    reads = torch.from_numpy(batch.reads[:, None])
+    return torch.zeros(reads.shape).masked_fill(~reads, torch.finfo(torch.float32).min)
