@@ -67,9 +67,6 @@ def flush_to_disk(path: Path) -> None:
         os.close(handle)
 
 
-# The name that engines' builds call it by.
-
-
 def file_checksum(path: Path) -> str:
     """The xxh3-128 of a whole file, as hex."""
     digest = xxhash.xxh3_128()
