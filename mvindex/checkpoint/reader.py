@@ -15,6 +15,7 @@ from mvindex.checkpoint.settings import (
     DEFAULT_MAX_VIEWS,
     FILE_NAME,
     TRAINED_FAMILIES,
+    ClusterInit,
     Family,
     Settings,
     read_base,
@@ -190,7 +191,7 @@ def _resolve(
     own_family = settings.setdefault("family", Family.SNIPPETS)
     if family is not None and family is not own_family:
         _check_untrained(folder, family)
-        for name in ("max_views", "residual", "own_snippet"):
+        for name in ("max_views", "residual", "own_snippet", "cluster_init"):
             settings.pop(name, None)  # belong to the family that the checkpoint names
         settings["family"] = family
     if max_views is not None:
@@ -264,6 +265,8 @@ def _fingerprint(checkpoint: Checkpoint, config: Mapping[str, Any]) -> str:
         "prompts": [settings.document_prompt, settings.query_prompt],
     }
     ingredients |= {name: getattr(settings, name) for name in ("residual", "own_snippet") if getattr(settings, name)}
+    if settings.cluster_init is not ClusterInit.INTERVAL:
+        ingredients["cluster_init"] = settings.cluster_init.value
     if base is not None:
         sides = [checkpoint.folder, *([checkpoint.folder / QUERY_FOLDER] if settings.separate else [])]
         ingredients["adapters"] = [_adapter_scale(side) for side in sides]

@@ -37,6 +37,13 @@ class Pooling(Enum):
     CLS = "cls"
 
 
+class ClusterInit(Enum):
+    """Which tokens the k-means of the family `kmeans` starts at."""
+
+    INTERVAL = "interval"
+    RANDOM = "random"
+
+
 class Similarity(Enum):
     """What the vectors were trained for."""
 
@@ -66,9 +73,9 @@ class Settings:
     """What an encoder makes of its weights. Lengths are tokens of one window, special tokens included.
 
     pooling: of whole texts, hence of questions in every family. temperature: of DRPQ scoring; it changes scores, not
-    vectors. residual, own_snippet: of viewers, see mvindex.encoder.families.viewers. separate: questions have weights
-    of their own. label: what to know of the training, such as a small budget. Raises ConfigError when a value is out
-    of range.
+    vectors. residual, own_snippet: of viewers, see mvindex.encoder.families.viewers. cluster_init: of `kmeans`.
+    separate: questions have weights of their own. label: what to know of the training, such as a small budget. Raises
+    ConfigError when a value is out of range.
     """
 
     family: Family = Family.SNIPPETS
@@ -83,6 +90,7 @@ class Settings:
     query_prompt: str = ""
     residual: float = 0.0
     own_snippet: bool = False
+    cluster_init: ClusterInit = ClusterInit.INTERVAL
     separate: bool = False
     label: str = ""
 
@@ -92,6 +100,11 @@ class Settings:
         if self.family is Family.SINGLE and self.max_views != 1:
             raise ConfigError(f"max_views is {self.max_views}; the family 'single' makes exactly 1")
         self._check_viewers()
+        if self.cluster_init is not ClusterInit.INTERVAL and self.family is not Family.KMEANS:
+            raise ConfigError(
+                f"cluster_init is {self.cluster_init.value!r}; it belongs to 'kmeans', and the family is "
+                f"{self.family.value!r}"
+            )
         if self.similarity is Similarity.COSINE and not self.normalise:
             raise ConfigError("similarity 'cosine' needs normalise true; without it the similarity is 'dot'")
         if not (math.isfinite(self.temperature) and self.temperature > 0):
@@ -173,6 +186,8 @@ def write_settings(folder: Path, settings: Settings, base: Base | None = None) -
         for name in ("residual", "own_snippet", "separate", "label")
         if getattr(settings, name)
     }
+    if settings.cluster_init is not ClusterInit.INTERVAL:
+        content["cluster_init"] = settings.cluster_init.value
     if base is not None:
         content["base"] = {"source": base.source, "weights": dict(base.weights)}
     (folder / FILE_NAME).write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
@@ -208,6 +223,7 @@ _KEYS: Mapping[str, Any] = {
     "prompts": {"document": ("document_prompt", str), "query": ("query_prompt", str)},
     "residual": ("residual", float),
     "own_snippet": ("own_snippet", bool),
+    "cluster_init": ("cluster_init", ClusterInit),
     "separate": ("separate", bool),
     "label": ("label", str),
 }

@@ -5,7 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from mvindex.checkpoint.settings import Settings
+import numpy as np
+import numpy.typing as npt
+import xxhash
+
+from mvindex.checkpoint.settings import ClusterInit, Settings
+from mvindex.encoder.families.windows import Arrangement
+from mvindex.records import Ints
 
 if TYPE_CHECKING:
     import torch
@@ -15,10 +21,22 @@ MAX_ROUNDS = 50
 
 
 def token_views(
-    states: torch.Tensor, mask: torch.Tensor, settings: Settings, codes: torch.Tensor | None
+    states: torch.Tensor, arranged: Sequence[Arrangement], settings: Settings, codes: torch.Tensor | None
 ) -> torch.Tensor:
-    """The views of documents by their token states, (n, k, d), by k-means or, where there are codes, by them."""
-    return cluster_tokens(states, mask, settings.max_views) if codes is None else attend_codes(states, mask, codes)
+    """The views of documents by their token states, (n, k, d), by k-means or, where there are codes, by them.
+
+    states: (n, t, d), those of each arranged document's tokens at the left of its line, as pad_tokens gives them.
+    """
+    import torch
+
+    counts = torch.tensor([one.num_rows for one in arranged], device=states.device)
+    mask = torch.arange(states.shape[1], device=states.device) < counts[:, None]
+    if codes is not None:
+        return attend_codes(states, mask, codes)
+    starts = None
+    if settings.cluster_init is ClusterInit.RANDOM:
+        starts = torch.from_numpy(random_starts(arranged, settings.max_views)).to(states.device)
+    return cluster_tokens(states, mask, settings.max_views, starts)
 
 
 def pad_tokens(rows: torch.Tensor, counts: Sequence[int]) -> tuple[torch.Tensor, torch.Tensor]:
@@ -30,18 +48,33 @@ def pad_tokens(rows: torch.Tensor, counts: Sequence[int]) -> tuple[torch.Tensor,
     return states, mask.to(rows.device)
 
 
-def cluster_tokens(states: torch.Tensor, mask: torch.Tensor, num_views: int) -> torch.Tensor:
+def random_starts(arranged: Sequence[Arrangement], num_views: int) -> Ints:
+    """Distinct tokens (n, k) drawn at random for each document, in rising order; 0 beyond its number of tokens.
+
+    The seed is a hash of the document's tokens: a document always starts alike, whatever it is encoded with, and
+    nobody's random numbers are touched.
+    """
+    starts = np.zeros((len(arranged), num_views), dtype=np.int64)
+    for line, one in zip(starts, arranged, strict=True):
+        count = min(num_views, one.num_rows)
+        line[:count] = np.sort(np.argsort(_own_draws(one), kind="stable")[:count])
+    return starts
+
+
+def cluster_tokens(
+    states: torch.Tensor, mask: torch.Tensor, num_views: int, starts: torch.Tensor | None = None
+) -> torch.Tensor:
     """The k-means centroids of each document's token states, (n, k, d) in the states' type (DRPQ eq. 1-2).
 
-    states: (n, t, d); mask: (n, t) bool, True where a token counts, at the left of each line. It starts at equal
-    intervals: with m tokens, centroid j at token j * m // k. A cluster that loses all tokens keeps its last ones. A
-    document of m < k tokens has m centroids, its tokens; the rows beyond are zero. Gradients flow through the means
-    into the states; the assignments are constants (DRPQ eq. 10).
+    states: (n, t, d); mask: (n, t) bool, True where a token counts, at the left of each line. It starts at the tokens
+    `starts`, (n, k) int64, or at equal intervals: with m tokens, centroid j at token j * m // k. A cluster that loses
+    all tokens keeps its last ones. A document of m < k tokens has m centroids, its tokens; the rows beyond are zero.
+    Gradients flow through the means into the states; the assignments are constants (DRPQ eq. 10).
     """
     import torch
 
     with torch.no_grad():
-        members = _members(states.float(), mask, num_views)
+        members = _members(states.float(), mask, _interval_starts(mask, num_views) if starts is None else starts)
     return torch.bmm(members.to(states.dtype), states)
 
 
@@ -55,15 +88,29 @@ def attend_codes(states: torch.Tensor, mask: torch.Tensor, codes: torch.Tensor) 
     return weights.to(states.dtype) @ states
 
 
-def _members(states: torch.Tensor, mask: torch.Tensor, num_views: int) -> torch.Tensor:
+def _own_draws(one: Arrangement) -> npt.NDArray[np.uint64]:
+    """A random number for each token, of a seed that depends on the document's tokens alone.
+
+    Raw draws of PCG64, which stay the same from one NumPy to the next; those of a Generator need not.
+    """
+    ids = np.concatenate([window.ids for window in one.windows]).astype("<i8")
+    return np.random.PCG64(xxhash.xxh3_64_intdigest(ids.tobytes())).random_raw(one.num_rows)
+
+
+def _interval_starts(mask: torch.Tensor, num_views: int) -> torch.Tensor:
+    """The tokens at the cuts of each document into k equal stretches, (n, k) int64 (DRPQ section 3.1)."""
+    import torch
+
+    counts = mask.sum(dim=1)[:, None]
+    # A document of fewer tokens than k has as many clusters as tokens, each starting (and staying) at one of them.
+    return torch.arange(num_views, device=mask.device) * counts // counts.clamp(min=1, max=num_views)
+
+
+def _members(states: torch.Tensor, mask: torch.Tensor, starts: torch.Tensor) -> torch.Tensor:
     """The weight of each token in each centroid's mean, (n, k, t) fp32."""
     import torch
 
-    counts = mask.sum(dim=1)
-    is_view = torch.arange(num_views, device=states.device) < counts[:, None].clamp(max=num_views)
-    # A document of fewer tokens than k has as many clusters as tokens, each starting (and staying) at one of them.
-    size = counts.clamp(max=num_views)
-    starts = torch.arange(num_views, device=states.device) * counts[:, None] // size[:, None].clamp(min=1)
+    is_view = torch.arange(starts.shape[1], device=states.device) < mask.sum(dim=1)[:, None]
     members = torch.nn.functional.one_hot(starts.clamp(max=states.shape[1] - 1), states.shape[1]).float()
     members = members * is_view[:, :, None]
     for _ in range(MAX_ROUNDS):

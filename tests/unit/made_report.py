@@ -93,8 +93,8 @@ def histogram():
 def kept(num_views):
     return [
         {
-            "views": number, "views_per_document": number * 0.95, "bytes": 118_000_000 * number,
-            "share": number / num_views, **recalls(0.75 - 0.16 / number),
+            "views": number, "views_per_document": number * 0.95, "vectors": 19_486 * number,
+            "bytes": 118_000_000 * number, "share": number / num_views, **recalls(0.75 - 0.16 / number),
         }
         for number in range(1, num_views + 1)
     ]  # fmt: skip

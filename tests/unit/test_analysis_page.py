@@ -8,6 +8,7 @@ import sys
 from html.parser import HTMLParser
 from pathlib import Path
 
+import jsonschema
 import pytest
 
 from mvindex.analysis import page
@@ -21,6 +22,9 @@ HOSTILE = [
     "</script><img src=x onerror=alert(1)>", "<!--", "]]>", "&lt;&amp;", "<!--data-->", "<!--script-->",
     "\u2028\u2029", "\x00\x01\x1b\x7f\x85", "\ud800 alone", "\u202eright to left", "\U0001f600", "a\\u003cb",
 ]  # fmt: skip
+
+
+SCHEMA = Path(__file__).parents[2] / "schemas" / "records" / "analysis.schema.json"
 
 
 class Parts(HTMLParser):
@@ -44,6 +48,11 @@ class Parts(HTMLParser):
     def handle_data(self, data):
         if self._open:
             self.contents[self._open] += data
+
+
+@pytest.mark.parametrize("num_views", [1, 8, 32])
+def test_the_report_of_these_tests_is_one_that_analyze_could_print(num_views):
+    jsonschema.validate(made_report(num_views), json.loads(SCHEMA.read_text(encoding="utf-8")))
 
 
 def test_the_page_holds_the_report_to_the_last_character():

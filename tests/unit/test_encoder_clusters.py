@@ -1,6 +1,8 @@
 """k-means and learnt codes over token states, against plain loops."""
 
+import json
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -13,9 +15,22 @@ pytest.importorskip("transformers")
 pytest.importorskip("tokenizers")
 sys.path.insert(0, str(Path(__file__).parent))
 
-from tiny_models import ATOL, lloyd, plain_arithmetic  # noqa: E402 - only where torch is
+from tiny_models import ATOL, LENGTH, lloyd, make_model, plain_arithmetic  # noqa: E402 - only where torch is
 
-from mvindex.encoder.clusters import attend_codes, cluster_tokens, pad_tokens  # noqa: E402 - as above
+from mvindex.checkpoint import Family, Settings, read_checkpoint, write_settings  # noqa: E402 - as above
+from mvindex.checkpoint.settings import ClusterInit  # noqa: E402 - as above
+from mvindex.encoder import load_encoder  # noqa: E402 - as above
+from mvindex.encoder.clusters import (  # noqa: E402 - as above
+    attend_codes,
+    cluster_tokens,
+    pad_tokens,
+    random_starts,
+    token_views,
+)
+from mvindex.encoder.families.windows import Arrangement, Window  # noqa: E402 - as above
+from mvindex.errors import ConfigError  # noqa: E402 - as above
+from mvindex.records import Document  # noqa: E402 - as above
+from mvindex_train.config import EncoderConfig  # noqa: E402 - as above
 
 DIM = 6
 
@@ -149,3 +164,89 @@ def test_ragged_rows_are_padded_with_zeros_and_gradients_flow_back():
     assert mask.tolist() == [[True, False], [True, True]]
     (states * torch.tensor([1.0, 2.0])).sum().backward()
     assert rows.grad.tolist() == [[1, 2]] * 3
+
+
+def arranged(*ids):
+    """Documents of these tokens, each token a row."""
+    windows = [Window(np.array(own, dtype=np.int32), np.arange(len(own), dtype=np.int32)) for own in ids]
+    return [Arrangement([window], [(0, 1)], len(window.ids)) for window in windows]
+
+
+def test_random_starts_are_distinct_tokens_of_each_document_in_rising_order():
+    starts = random_starts(arranged(range(40), range(3), [7]), 5)
+    assert starts.shape == (3, 5)
+    assert (np.diff(starts[0]) > 0).all() and 0 <= starts[0, 0] and starts[0, -1] < 40
+    assert starts[1].tolist() == [0, 1, 2, 0, 0]  # of three tokens all, and nothing beyond
+    assert starts[2].tolist() == [0, 0, 0, 0, 0]
+
+
+def test_random_starts_depend_on_the_documents_tokens_alone():
+    first, second = arranged(range(40)), arranged(range(1, 41))
+    state = np.random.get_state()[1].tolist()  # noqa: NPY002 - nobody's global numbers may be drawn
+    together = random_starts(first + second, 6)
+    assert np.random.get_state()[1].tolist() == state  # noqa: NPY002 - as above
+    np.testing.assert_array_equal(random_starts(second, 6)[0], together[1])
+    np.testing.assert_array_equal(random_starts(first, 6)[0], together[0])
+    # 6 of 40 tokens are the same for both with a chance of 1 in 3,838,380.
+    assert together[0].tolist() != together[1].tolist()
+
+
+def test_random_starts_reach_every_token():
+    # Of 400 documents of 10 tokens each token is a start of 1 in 5: 80 times, with a standard deviation of 8.
+    starts = random_starts(arranged(*(range(number, number + 10) for number in range(400))), 2)
+    assert (np.abs(np.bincount(starts.ravel(), minlength=10) - 80) < 40).all()
+
+
+def test_centroids_start_at_the_given_tokens():
+    # Starts at 0, 50 and 51: {0, 10, 20}, {30, 40, 50} and {51}, with means 10, 40 and 51. Then 50 is nearer to 51, and
+    # with means 10, 35 and 50.5 it stays so. At equal intervals the same tokens end elsewhere: see above.
+    states = torch.tensor([[[0.0], [10], [20], [30], [40], [50], [51]]])
+    mask = torch.ones((1, 7), dtype=torch.bool)
+    found = cluster_tokens(states, mask, 3, torch.tensor([[0, 5, 6]]))
+    assert found.flatten().tolist() == [10, 35, 50.5]
+
+
+@pytest.mark.parametrize("init", list(ClusterInit))
+def test_the_settings_say_where_clusters_start(init):
+    states = torch.from_numpy(random_states(5, 30))[None]
+    mask = torch.ones((1, 30), dtype=torch.bool)
+    documents = arranged(range(30))
+    made = Settings(family=Family.KMEANS, max_views=4, document_length=64, query_length=64, cluster_init=init)
+    starts = None if init is ClusterInit.INTERVAL else torch.from_numpy(random_starts(documents, 4))
+    torch.testing.assert_close(
+        token_views(states, documents, made, None), cluster_tokens(states, mask, 4, starts), rtol=0, atol=0
+    )
+
+
+def test_random_starts_belong_to_kmeans():
+    with pytest.raises(ConfigError, match="cluster_init is 'random'; it belongs to 'kmeans'"):
+        Settings(document_length=64, query_length=64, cluster_init=ClusterInit.RANDOM)
+    with pytest.raises(ConfigError, match="encoder.cluster_init is 'random'; it belongs to 'kmeans'"):
+        EncoderConfig(cluster_init="random")
+
+
+def test_random_starts_survive_mvindex_json_and_change_the_fingerprint(tmp_path):
+    folder = make_model(tmp_path / "model")
+    plain = Settings(family=Family.KMEANS, max_views=3, document_length=LENGTH, query_length=LENGTH)
+    write_settings(folder, plain)
+    before, path = read_checkpoint(folder).fingerprint, folder / "mvindex.json"
+    assert "cluster_init" not in path.read_text(encoding="utf-8")
+    path.write_text(json.dumps(json.loads(path.read_text(encoding="utf-8")) | {"cluster_init": "interval"}))
+    assert read_checkpoint(folder).fingerprint == before
+    write_settings(folder, replace(plain, cluster_init=ClusterInit.RANDOM))
+    after = read_checkpoint(folder)
+    assert after.settings.cluster_init is ClusterInit.RANDOM and after.fingerprint != before
+    assert read_checkpoint(folder, Family.SNIPPETS).settings.cluster_init is ClusterInit.INTERVAL
+
+
+def test_a_document_with_random_starts_has_the_same_views_in_any_company(tmp_path):
+    folder = make_model(tmp_path / "model")
+    plain = Settings(family=Family.KMEANS, max_views=4, document_length=LENGTH, query_length=LENGTH)
+    document, other = Document("1", "the old cat sat on a red mat under the blue house"), Document("2", "a new dog ran")
+    write_settings(folder, replace(plain, cluster_init=ClusterInit.RANDOM))
+    encoder = load_encoder(folder)
+    alone, together = encoder.encode_documents([document]), encoder.encode_documents([other, document])
+    np.testing.assert_allclose(together.rows[4:], alone.rows, atol=ATOL)
+    write_settings(folder, plain)
+    at_intervals = load_encoder(folder).encode_documents([document])
+    assert not np.allclose(alone.rows, at_intervals.rows, atol=0.01)

@@ -29,6 +29,7 @@ class EncoderConfig:
     base: "minilm", a folder or a hub id. family, max_views, pooling, normalise: as in a checkpoint's settings.
     residual: the mean of a viewer's snippet is added to its state so many times. own_snippet: a viewer reads its own
     snippet only (of `viewers`, its own of k equal stretches). viewer_init: where the viewers' embeddings start.
+    cluster_init: which tokens k-means starts at, those at equal intervals or random ones.
     separate: questions have an encoder of their own.
     lora_rank: None trains all weights; lora_alpha: None takes twice the rank. dropout: None keeps
     the base's own.
@@ -41,6 +42,7 @@ class EncoderConfig:
     residual: PositiveOrZero = 0.0
     own_snippet: bool = False
     viewer_init: Literal["random", "cls", "pooled"] = "random"
+    cluster_init: Literal["interval", "random"] = "interval"
     separate: bool = False
     normalise: bool | None = None
     lora_rank: Count | None = None
@@ -61,6 +63,11 @@ class EncoderConfig:
                 )
         if self.residual and self.family == "viewers" and not self.own_snippet:
             raise ConfigError(f"encoder.residual is {self.residual}; in the family 'viewers' it needs own_snippet")
+        if self.cluster_init != "interval" and self.family != "kmeans":
+            raise ConfigError(
+                f"encoder.cluster_init is {self.cluster_init!r}; it belongs to 'kmeans', and the family is "
+                f"{self.family!r}"
+            )
         if self.lora_alpha is not None and self.lora_rank is None:
             raise ConfigError(f"encoder.lora_alpha is {self.lora_alpha}; wanted none, or a lora_rank beside it")
 

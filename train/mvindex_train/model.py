@@ -19,7 +19,7 @@ from mvindex.checkpoint import (
     viewer_ids,
 )
 from mvindex.checkpoint.loading import load_wrapped_tokenizer
-from mvindex.checkpoint.settings import VIEWER_FAMILIES
+from mvindex.checkpoint.settings import VIEWER_FAMILIES, ClusterInit
 from mvindex.errors import ConfigError
 from mvindex.extras import require
 from mvindex_train.config import EncoderConfig
@@ -83,6 +83,7 @@ def _settings(config: EncoderConfig, base: Checkpoint) -> Settings:
         query_prompt=old.query_prompt,
         residual=config.residual,
         own_snippet=config.own_snippet,
+        cluster_init=ClusterInit(config.cluster_init),
         separate=config.separate,
     )
 

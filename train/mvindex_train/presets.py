@@ -85,6 +85,7 @@ _POLY: Values = {
 _KMEANS: Values = {
     "encoder.family": ("kmeans", "DRPQ eq. 1-2"),
     "encoder.max_views": (4, "DRPQ, passages; 8 for MS MARCO documents"),
+    "encoder.cluster_init": ("interval", "DRPQ: better than random"),
     "encoder.document_length": (512, "DRPQ"),
     "encoder.separate": (False, "our choice: left open"),
     "encoder.dropout": (0.1, "our choice: left open; BERT's own"),

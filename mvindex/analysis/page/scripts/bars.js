@@ -43,15 +43,14 @@ function barRange(spec) {
 function oneBar({ spec, series, order, scale, band, frame, place }) {
   const value = series.values[place];
   if (!isNumber(value)) return null;
-  const number = spec.series.length;
-  const room = spec.touching ? band : Math.min(band * 0.76, 44 * number);
-  const width = Math.max(1, room / number - (spec.touching ? 1 : number > 1 ? 2 : 0));
-  const x =
-    frame.left + place * band + (band - room) / 2 + order * (room / number) + (number > 1 && !spec.touching ? 1 : 0);
+  const { x, width } = barPlace(spec, order, frame.left + place * band, band);
   const [top, bottom] = [Math.min(scale(value), scale(0)), Math.max(scale(value), scale(0))];
+  // A small number is still seen; only 0 is nothing.
+  const height = value === 0 ? 0 : Math.max(bottom - top, 1);
   const interval = series.intervals?.[place];
-  const label = spec.kind.show(value);
   const peak = interval ? Math.min(top, scale(interval[1])) : top;
+  const middle = x + width / 2;
+  const label = spec.kind.show(value);
   const isRoomy = !spec.touching && width >= label.length * 6.2;
   const node = svg(
     "g",
@@ -61,23 +60,32 @@ function oneBar({ spec, series, order, scale, band, frame, place }) {
     svg("rect", {
       class: `bar ${series.mark}`,
       x,
-      y: top,
+      y: value < 0 ? top : bottom - height,
       width,
-      height: Math.max(bottom - top, 1),
+      height,
       rx: Math.min(3, width / 4),
     }),
-    interval && whisker(x + width / 2, scale(interval[0]), scale(interval[1])),
+    interval && whisker(middle, scale(interval[0]), scale(interval[1])),
   );
   const words = [`${series.name}: ${label}`];
   if (interval) words.push(`95% interval ${spec.kind.show(interval[0])} to ${spec.kind.show(interval[1])}`);
   return {
     node,
-    label: isRoomy && svg("text", { class: "value", x: x + width / 2, y: peak - 5, "text-anchor": "middle" }, label),
+    label: isRoomy && svg("text", { class: "value", x: middle, y: peak - 5, "text-anchor": "middle" }, label),
     title: spec.titles?.[place] ?? spec.labels[place],
     lines: [...words, ...(spec.lines?.(place) ?? [])],
-    x: x + width / 2,
+    x: middle,
     y: peak,
   };
+}
+
+/** Where a bar stands in its group's band: side by side in the middle, or filling it in a histogram. */
+function barPlace(spec, order, left, band) {
+  if (spec.touching) return { x: left, width: Math.max(1, band - 1) };
+  const number = spec.series.length;
+  const room = Math.min(band * 0.76, 44 * number);
+  const gap = number > 1 ? 2 : 0;
+  return { x: left + (band - room + gap) / 2 + order * (room / number), width: Math.max(1, room / number - gap) };
 }
 
 function whisker(x, low, high) {

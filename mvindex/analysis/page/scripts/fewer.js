@@ -17,6 +17,7 @@ const keptSection = {
         report,
         xName: "views kept per document (at most)",
         step: { name: "views kept", show: ({ views }) => String(views) },
+        extra: [{ name: "views / doc.", show: (row) => grouped(row.views_per_document, 2) }],
         title: ({ views }) => `${counted(views, "view")} kept`,
       },
     );
@@ -55,7 +56,7 @@ const prunedSection = {
 const MOST_OPEN_ROWS = 12;
 
 /** A card with recall over steps, and the bytes of each step below. */
-function fewer(words, { rows, report, xName, step, extra = [], title }) {
+function fewer(words, { rows, report, xName, step, extra, title }) {
   const names = cutoffNames(report);
   const labels = rows.map(step.show);
   const said = (place) => [
@@ -65,13 +66,10 @@ function fewer(words, { rows, report, xName, step, extra = [], title }) {
   const columns = [
     step,
     ...extra,
-    rows[0].views_per_document === undefined
-      ? null
-      : { name: "views / doc.", show: (row) => grouped(row.views_per_document, 2) },
     { name: "bytes", show: (row) => bytes(row.bytes) },
     { name: "share", show: (row) => percent(row.share) },
     ...recallColumns(report),
-  ].filter(Boolean);
+  ];
   const margin = { right: 56 };
   const kind = bytesUpTo(Math.max(...rows.map((row) => row.bytes)));
   const plots = (id) => [

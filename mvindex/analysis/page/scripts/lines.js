@@ -52,7 +52,7 @@ function endNames(frame, series, scale) {
   const ends = series
     .map(({ name, values }, order) => ({ name, order, value: values.filter(isNumber).at(-1) }))
     .filter(({ value }) => isNumber(value))
-    .sort((one, other) => other.value - one.value);
+    .sort((one, other) => other.value - one.value || other.order - one.order);
   let lowest = 0;
   return ends.map(({ name, order, value }) => {
     const y = Math.max(scale(value) + 4, lowest + 14);

@@ -15,7 +15,8 @@ function caveats({ questions, sample }) {
     );
   if (questions?.gold_missing)
     notes.push(
-      `${counted(questions.gold_missing, "question")} left out: the index does not hold the document that is wanted.`,
+      `The index does not hold the document that ${counted(questions.gold_missing, "question")} asked for: ` +
+        "not found, in all figures.",
     );
   return notes.length
     ? html(

@@ -1,7 +1,5 @@
 // Key figures, each with what it is to be compared with.
 
-const ITEM_BYTES = { fp16: 2, fp32: 4 };
-
 /** The tiles of all figures that the report holds. */
 function tiles(report) {
   const found = [recallTile, gainTile, usedTile, variationTile, cosineTile, duplicateTile, bytesTile, questionTile]
@@ -74,14 +72,13 @@ function duplicateTile({ similarity }) {
 }
 
 function bytesTile({ subject }) {
-  if (!subject || !(subject.dtype in ITEM_BYTES)) return null;
-  const size = subject.views * subject.dim * ITEM_BYTES[subject.dtype];
+  if (!isNumber(subject?.view_bytes)) return null;
   return {
     name: "Size of the vectors",
-    value: bytes(size),
+    value: bytes(subject.view_bytes),
     note:
       `${grouped(subject.views_per_document, 2)} views per document (at most ${count(subject.most_views)}), ` +
-      `${bytes(size / Math.max(subject.documents, 1))} each document`,
+      `${bytes(subject.view_bytes / Math.max(subject.documents, 1))} each document`,
   };
 }
 

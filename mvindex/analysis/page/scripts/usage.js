@@ -56,10 +56,10 @@ const localSection = {
   card(local, report) {
     const { margin } = local;
     const steps = [
-      ["10th percentile", margin.p10],
-      ["median", margin.p50],
-      ["mean", margin.mean],
-      ["90th percentile", margin.p90],
+      ["p10", "10th percentile", margin.p10],
+      ["p50", "median", margin.p50],
+      ["mean", "mean", margin.mean],
+      ["p90", "90th percentile", margin.p90],
     ];
     return figure(
       {
@@ -81,19 +81,20 @@ const localSection = {
         plot(
           "Best minus second-best view score",
           bars({
-            labels: steps.map(([name]) => name),
-            xName: "over pairs",
+            labels: steps.map(([label]) => label),
+            titles: steps.map(([, name]) => name),
+            xName: "percentile of the pairs",
             yName: "best minus second-best score",
             kind: DECIMAL,
-            series: [{ name: "margin", mark: "series-0", values: steps.map(([, value]) => value) }],
+            series: [{ name: "margin", mark: "series-0", values: steps.map(([, , value]) => value) }],
           }),
           id,
         ),
         folded(
           "margin of the best view",
           [
-            { name: "over pairs", show: ([name]) => name },
-            { name: "margin", show: ([, value]) => decimal(value) },
+            { name: "over pairs", show: ([, name]) => name },
+            { name: "margin", show: ([, , value]) => decimal(value) },
           ],
           steps,
         ),
