@@ -252,8 +252,15 @@ class _Analysis:
             {"eps": eps, "cosine": 1 - eps**2 / 2, "views": rows[f"pruned {eps}"]["vectors"], **rows[f"pruned {eps}"]}
             for eps in self._options.eps
         ]
+        report["similarity"]["near_duplicates"] = [
+            {"eps": row["eps"], "share": 1 - row["share"]} for row in report["pruned"]
+        ]
         whole, other = table.ranks[:, 0], table.ranks[:, found[single]]
-        return [Gain(k, *gain(whole, other, k, self._options.seed)) for k in cutoffs]
+        gains = [Gain(k, *gain(whole, other, k, self._options.seed)) for k in cutoffs]
+        report["one_vector"]["gain"] = {
+            f"R@{one.k}": {"value": one.value, "low": one.low, "high": one.high} for one in gains
+        }
+        return gains
 
     def _measure(self, report: dict[str, Any], pool: Pool, asking: Asking, table: RankTable) -> None:
         """Nothing; the report has the sections about each question's wanted document."""

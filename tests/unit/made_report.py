@@ -148,7 +148,10 @@ def made_report(num_views=8, num_questions=6, num_maps=3, num_hard=4):
             {"slot": slot, "documents": 1 - 0.03 * (slot % 8), **recalls(0.57 + 0.02 * (slot * 3 % 5))}
             for slot in range(num_views)
         ],
-        "one_vector": {"name": "mean of the views", **recalls(0.68)},
+        "one_vector": {
+            "name": "mean of the views", **recalls(0.68),
+            "gain": {f"R@{k}": {"value": 0.06, "low": 0.031, "high": 0.089} for k in CUTOFFS},
+        },
         "kept": kept(num_views),
         "pruned": pruned(),
         "local": {

@@ -9,7 +9,9 @@ function isNumber(value) {
 
 function grouped(value, digits = 0) {
   if (!isNumber(value)) return NONE;
-  const text = Math.abs(value).toLocaleString("en", { minimumFractionDigits: digits, maximumFractionDigits: digits });
+  // Halves go to the even digit, as in the sentences of the verdict.
+  const shown = { minimumFractionDigits: digits, maximumFractionDigits: digits, roundingMode: "halfEven" };
+  const text = Math.abs(value).toLocaleString("en", shown);
   return value < 0 && /[1-9]/.test(text) ? MINUS + text : text;
 }
 

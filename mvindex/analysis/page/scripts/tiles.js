@@ -30,11 +30,11 @@ function recallTile(report) {
 function gainTile(report) {
   const name = mainCutoff(report);
   if (!report.recall || !report.one_vector) return null;
-  const alone = report.one_vector[name];
+  const gain = report.one_vector.gain[name];
   return {
     name: `${name}, gain over one vector`,
-    value: points(report.recall.whole[name] - alone),
-    note: `points; ${report.one_vector.name}: ${percent(alone)}`,
+    value: points(gain.value),
+    note: `points (95% interval ${points(gain.low)} to ${points(gain.high)}); ${report.one_vector.name}`,
   };
 }
 
