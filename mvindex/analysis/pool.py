@@ -71,7 +71,7 @@ def choose_pool(snapshot: Snapshot, wanted: Ints, most: int, seed: int) -> Pool:
     if len(living) <= most:
         return Pool(snapshot.views, living, len(living))
     wanted = np.unique(wanted)
-    others = np.setdiff1d(living, wanted, assume_unique=True)
-    number = min(max(most - len(wanted), 0), len(others))
-    drawn = np.random.default_rng(seed).choice(others, size=number, replace=False)
-    return Pool(snapshot.views, np.sort(np.concatenate([wanted, drawn])), len(living))
+    # As many as are asked for, so that enough are left without the wanted ones; no array of all the others is made.
+    drawn = living[np.random.default_rng(seed).choice(len(living), size=most, replace=False)]
+    others = drawn[~np.isin(drawn, wanted)][: max(most - len(wanted), 0)]
+    return Pool(snapshot.views, np.sort(np.concatenate([wanted, others])), len(living))
