@@ -91,8 +91,10 @@ def _default_path(paths: Sequence[str]) -> Path:
 @contextmanager
 def _opened_for_ingest(path: Path, new: dict[str, Any], device: str | None) -> Iterator[Index]:
     """The index at path, made when there is none; one that was made and stayed empty is removed again."""
+    from mvindex.arguments import check_temperature
     from mvindex.encoder import load_encoder
     from mvindex.index import create, open_index, remove_untouched
+    from mvindex.pruning import checked_eps
 
     if path.exists():
         with open_index(path, device=device) as index:
@@ -101,6 +103,11 @@ def _opened_for_ingest(path: Path, new: dict[str, Any], device: str | None) -> I
         return
     chosen = {name: value for name, value in new.items() if value is not None}
     kept = {name: chosen.pop(name) for name in ("dtype", "temperature", "prune_views") if name in chosen}
+    # Before the seconds that an encoder takes to load.
+    if "temperature" in kept:
+        check_temperature(kept["temperature"])
+    if "prune_views" in kept:
+        checked_eps(kept["prune_views"])
     encoder = load_encoder(chosen.pop("encoder", "minilm"), device=device, **chosen)
     with create(path, encoder=encoder, **kept) as index:
         try:
