@@ -101,7 +101,7 @@ _KMEANS: Values = {
 _VIEWERS: Values = {
     "encoder.family": ("viewers", "MVR eq. 3"),
     "encoder.max_views": (8, "MVR: best k"),
-    "encoder.pooling": (None, "MVR: a question is the state of its own [VIE]"),
+    "encoder.pooling": ("cls", "MVR: a question is the state of its own [VIE], in [CLS]'s place"),
     "encoder.viewer_init": ("random", "MVR"),
     "loss.aggregate": ("max", "MVR eq. 4"),
     "loss.tau": (1.0, "MVR eq. 8 at epoch 0"),

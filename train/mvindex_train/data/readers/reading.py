@@ -38,7 +38,10 @@ class Reading:
     def passages(self, path: str) -> DocumentFile:
         """The corpus that the ids of a file name; ConfigError when no passages are given."""
         if self.options.passages is None:
-            raise ConfigError(f"{path}: holds the ids of passages, not their texts; name the corpus with --passages (passages= in Python)")
+            raise ConfigError(
+                f"{path}: holds the ids of passages, not their texts; name the corpus with --passages "
+                "(passages= in Python)"
+            )
         return self.corpus(self.options.passages)
 
     def question_id(self, given: str | None) -> str:

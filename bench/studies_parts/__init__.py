@@ -1,0 +1,1 @@
+"""The papers' studies: rows and claims as data, running, measuring, judging, writing."""
