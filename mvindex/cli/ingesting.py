@@ -94,7 +94,6 @@ def _opened_for_ingest(path: Path, new: dict[str, Any], device: str | None) -> I
     from mvindex.arguments import check_temperature
     from mvindex.encoder import load_encoder
     from mvindex.index import create, open_index, remove_untouched
-    from mvindex.pruning import checked_eps
 
     if path.exists():
         with open_index(path, device=device) as index:
@@ -106,8 +105,6 @@ def _opened_for_ingest(path: Path, new: dict[str, Any], device: str | None) -> I
     # Before the seconds that an encoder takes to load.
     if "temperature" in kept:
         check_temperature(kept["temperature"])
-    if "prune_views" in kept:
-        checked_eps(kept["prune_views"])
     encoder = load_encoder(chosen.pop("encoder", "minilm"), device=device, **chosen)
     with create(path, encoder=encoder, **kept) as index:
         try:

@@ -55,7 +55,7 @@ def questions(answers=None):
     return [Question(f"q{row}", text, answers, gold) for row, (text, gold) in enumerate(GOLD)]
 
 
-def test_every_section_is_there_and_the_recall_is_that_of_eval(index):
+def test_every_section_is_there_with_the_recall_that_an_evaluation_finds(index):
     report = analyze(index, questions(("lamp",)))
     jsonschema.validate(json.loads(json.dumps(report)), SCHEMA)
     evaluation = Evaluation((1, 5, 20, 100))
