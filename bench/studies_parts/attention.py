@@ -5,18 +5,17 @@ import copy
 import numpy as np
 import torch
 
+from mvindex.analysis.divergence import divergences
 from mvindex.checkpoint import load_parts, load_tokenizer, read_checkpoint, viewer_ids
 from mvindex.encoder.batches import BatchShape, batches
 from mvindex.encoder.inputs import Inputs
-
-# An attention that underflows to 0 would make the logarithm infinite.
-SMALLEST = 1e-12
 
 
 def attention_kl(folder, documents):
     """Least, mean and greatest KL(i, j) over pairs of viewers, each averaged over the documents of one window.
 
-    The heads are averaged first, which CAMVR leaves open. None where viewers read different tokens by design
+    All viewers count, those of empty snippets too, which give no view and which `mvindex analyze` leaves out. The heads
+    are averaged first, which CAMVR leaves open. None where viewers read different tokens by design
     (own_snippet): the KL is infinite there; and where there is one viewer.
     """
     checkpoint = read_checkpoint(folder)
@@ -34,16 +33,10 @@ def attention_kl(folder, documents):
         for line, own in enumerate(attention):
             size = int(batch.mask[line].sum())
             places = [int(np.flatnonzero(batch.ids[line] == viewer)[0]) for viewer in viewers]
-            found.append(pairwise_kl(own[places][:, :size]))
+            found.append(divergences(own[places][:, :size]))
     mean = np.mean(found, axis=0)[~np.eye(len(viewers), dtype=bool)]
     figures = {"least": mean.min(), "mean": mean.mean(), "greatest": mean.max()}
     return {name: round(float(value), 4) for name, value in figures.items()}
-
-
-def pairwise_kl(attention):
-    """(k, k): KL(i, j) = sum_l a_jl log(a_jl / a_il) of the rows of attention, (k, t) (CAMVR eq. 14)."""
-    logs = np.log(np.maximum(attention, SMALLEST))
-    return (attention[None, :] * (logs[None, :] - logs[:, None])).sum(axis=2)
 
 
 def _last_attention(model, batch):

@@ -2,9 +2,10 @@
 
 import numpy as np
 
+from mvindex.analysis.measures import local_variations, pair_scores, perplexities
 from mvindex.answers import AnswerMatcher
 from mvindex.records import Views
-from mvindex_train.evaluation import gold_ranks, local_variation, view_cosine
+from mvindex_train.evaluation import gold_ranks, view_cosine
 
 # Answers are looked for in so many documents of each question.
 ANSWER_DEPTH = 20
@@ -20,10 +21,10 @@ def measure(encoder, asked, loss):
     gold = np.array([rows[0] for rows in dev.gold])
     best = winning_slots(views, queries)
     ranks = gold_ranks(views, queries, dev.gold, loss)
-    pairs = zip(queries, gold, strict=True)
+    pairs = pair_scores(views, queries, gold)
     return {
         "ranks": ranks.tolist(),
-        "lv": [_rounded(local_variation(views, query[None], [row], loss.scale)) for query, row in pairs],
+        "lv": [_rounded(value) for value in variations(pairs, loss.scale)],
         "ppl": [_rounded(value) for value in perplexities(gold, best[np.arange(len(gold)), gold])],
         "view_cosine": _rounded(view_cosine(views)),
         "views": round(len(views.rows) / len(views), 3),
@@ -46,16 +47,11 @@ def winning_slots(views, queries):
     return np.concatenate(found)
 
 
-def perplexities(documents, slots):
-    """exp(-sum_i p_i log p_i) of each document that is asked for, in their order; p_i: the share of its questions
-    that slot i wins (MVR eq. 10). documents, slots: (q,) each question's document and the slot that wins it.
-    """
-    found = []
-    for document in np.unique(documents):
-        _, wins = np.unique(slots[documents == document], return_counts=True)
-        shares = wins / wins.sum()
-        found.append(float(np.exp(-(shares * np.log(shares)).sum())))
-    return found
+def variations(pairs, scale):
+    """LV of each pair; None for a document of one view."""
+    several = pairs.counts > 1
+    found = iter(local_variations(pairs.where(several), scale) if several.any() else ())
+    return [next(found) if has_two else None for has_two in several]
 
 
 def single_views(views, queries, gold, loss):

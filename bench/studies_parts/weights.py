@@ -4,6 +4,7 @@ import shutil
 
 import numpy as np
 
+from mvindex.analysis.measures import gradient_weights, pair_scores, variances
 from mvindex.encoder import load_encoder
 from mvindex.records import Views
 from mvindex_train.checkpoints import save_checkpoint
@@ -20,23 +21,12 @@ ALL_TOKENS = 512
 MEASURED = (0.0, 0.5, 1.0)
 
 
-def gradient_weights(scores, temperature):
-    """r(c_j) = [1 + sum_j' a_j' (s_j - s_j') / T] a_j of a document's view scores s, with a = softmax(s / T).
-
-    DRPQ eq. 11, where T is 1. scores: (k,). They sum to 1; one may be negative.
-    """
-    shares = np.exp((scores - scores.max()) / temperature)
-    shares /= shares.sum()
-    return (1 + (scores - shares @ scores) / temperature) * shares
-
-
 def weight_figures(views, queries, gold, temperature):
     """The mean over questions of the greatest weight of their document's views, and of the weights' variance."""
-    found = [
-        gradient_weights(views.rows[views.starts[row] : views.starts[row + 1]].astype(np.float64) @ query, temperature)
-        for query, row in zip(queries.astype(np.float64), gold, strict=True)
-    ]
-    greatest, variance = (np.mean([of(weights) for weights in found]) for of in (np.max, np.var))
+    pairs = pair_scores(views, queries, np.asarray(gold))
+    weights = gradient_weights(pairs, temperature)
+    greatest = np.mean(np.maximum.reduceat(weights, pairs.starts[:-1]))
+    variance = np.mean(variances(weights, pairs.starts))
     return {"greatest": round(float(greatest), 4), "variance": round(float(variance), 4)}
 
 

@@ -329,7 +329,7 @@ def _local(
     return {
         "pairs": len(pairs),
         "lv": float(np.mean(measures.local_variations(pairs, scale))),
-        "ppl": measures.perplexity(places[several], winners[several]),
+        "ppl": float(np.mean(measures.perplexities(places[several], winners[several]))),
         "margin": {"mean": float(np.mean(gaps)), **spread},
     }
 

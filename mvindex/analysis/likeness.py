@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from mvindex.analysis.pool import Block, Pool
-from mvindex.records import Doubles, Floats
+from mvindex.records import Doubles, Floats, Ints
 
 # Slots beyond these are left out of the heat map, which nobody could read; they count in everything else.
 MOST_SLOTS = 32
@@ -29,6 +29,9 @@ class Likeness:
         counts = np.diff(block.starts)
         norms = np.linalg.norm(block.rows, axis=1, keepdims=True)
         units = block.rows / np.where(norms > 0, norms, np.float32(1))
+        means = mean_cosines(block.rows, block.starts)[counts > 1]
+        self._means += float(means.sum())
+        self._documents += len(means)
         for number in np.unique(counts[counts > 1]).tolist():
             first = block.starts[:-1][counts == number]
             step = max(1, _PAIRS_AT_ONCE // number**2)
@@ -41,8 +44,6 @@ class Likeness:
         above = np.triu_indices(views.shape[1], 1)
         pairs: Doubles = np.clip(cosines[:, above[0], above[1]], -1, 1)
         self._histogram += np.histogram(pairs, _EDGES)[0]
-        self._means += float(pairs.mean(axis=1).sum())
-        self._documents += len(views)
         shown = min(views.shape[1], MOST_SLOTS)
         self._sums[:shown, :shown] += cosines[:, :shown, :shown].sum(axis=0)
         self._counts[:shown, :shown] += len(views)
@@ -64,6 +65,21 @@ class Likeness:
             "histogram": {"edges": _EDGES.tolist(), "counts": self._histogram.tolist()},
             "documents": self._documents,
         }
+
+
+def mean_cosines(rows: Floats, starts: Ints) -> Doubles:
+    """The mean cosine of a document's pairs of views, (m,); NaN for one of one view. 1: all its views are one.
+
+    Of unit vectors u_1..u_k it is (|sum u|^2 - k) / (k (k - 1)). A view of norm 0 has cosine 0 to all.
+    """
+    wide = rows.astype(np.float64)
+    norms = np.linalg.norm(wide, axis=1, keepdims=True)
+    units = wide / np.where(norms > 0, norms, 1)
+    squares = np.add.reduceat(np.einsum("rd,rd->r", units, units), starts[:-1])
+    sums, counts = np.add.reduceat(units, starts[:-1]), np.diff(starts)
+    pairs = np.where(counts > 1, counts * (counts - 1), np.nan)
+    found: Doubles = (np.einsum("md,md->m", sums, sums) - squares) / pairs
+    return found
 
 
 def measure_likeness(pool: Pool) -> dict[str, Any] | None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from mvindex.records import Doubles, Ints
+from mvindex.records import Doubles, Floats, Ints, Views
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -51,6 +51,14 @@ class PairScores:
         return found
 
 
+def pair_scores(views: Views, queries: Floats, documents: Ints) -> PairScores:
+    """The view scores of each question and its document. queries: (m, d); documents: (m,) rows of the views."""
+    begins, counts = views.starts[documents], np.diff(views.starts)[documents]
+    starts = np.append(0, np.cumsum(counts))
+    rows = views.rows[np.arange(starts[-1]) + np.repeat(begins - starts[:-1], counts)].astype(np.float64)
+    return PairScores(np.einsum("rd,rd->r", rows, np.repeat(queries.astype(np.float64), counts, axis=0)), starts)
+
+
 def local_variations(pairs: PairScores, scale: float) -> Doubles:
     """LV of each pair, (m,): max_i f_i - (sum_i f_i - max_i f_i) / (k - 1), f the softmax of scale times scores.
 
@@ -70,16 +78,18 @@ def margins(pairs: PairScores) -> Doubles:
     return found
 
 
-def perplexity(documents: Ints, winners: Ints) -> float:
-    """PPL = exp(-sum_i p_i log p_i), p_i the share of a document's questions that view i won, mean over documents.
+def perplexities(documents: Ints, winners: Ints) -> Doubles:
+    """PPL = exp(-sum_i p_i log p_i) of each document asked for, in rising order; p_i: the share of its questions that
+    view i won (MVR eq. 10; the paper's figure is the mean).
 
-    MVR eq. 10. documents: (m,) which document each question asks for; winners: (m,) the slot that won.
-    """
+    documents: (m,) which document each question asks for; winners: (m,) the slot that won.
+    """  # noqa: D205 - the formula needs the room
     wins, counts = np.unique(np.stack([documents, winners]), axis=1, return_counts=True)
     _, which = np.unique(wins[0], return_inverse=True)
     total = np.bincount(which, weights=counts)
     shares = counts / total[which]
-    return float(np.mean(np.exp(np.bincount(which, weights=-shares * np.log(shares)))))
+    found: Doubles = np.exp(np.bincount(which, weights=-shares * np.log(shares)))
+    return found
 
 
 def gradient_weights(pairs: PairScores, temperature: float) -> Doubles:

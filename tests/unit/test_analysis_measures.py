@@ -13,6 +13,7 @@ from mvindex.analysis.measures import PairScores
 from mvindex.analysis.pool import Block
 from mvindex.analysis.ranks import NOT_FOUND
 from mvindex.analysis.recall import gain, intervals, ranks_of, recalls
+from mvindex.records import Views
 
 
 def pairs_of(*documents):
@@ -52,15 +53,15 @@ def test_the_first_of_equal_views_wins():
 
 
 def test_perplexity_counts_the_views_that_a_documents_questions_use():
-    # Document 7: views 0 and 1 twice each, 2; document 9: one view, 1; their mean.
+    # Document 7: views 0 and 1 twice each, 2; document 9: one view, 1.
     documents, winners = np.array([7, 7, 9, 7, 7]), np.array([0, 1, 3, 1, 0])
-    assert measures.perplexity(documents, winners) == pytest.approx(1.5)
+    assert measures.perplexities(documents, winners) == pytest.approx([2, 1])
 
 
 def test_unequal_use_counts_less():
     # Shares 3/4 and 1/4: exp(-(3/4 ln 3/4 + 1/4 ln 1/4)) = 4 / 3^(3/4).
-    found = measures.perplexity(np.zeros(4, dtype=int), np.array([2, 2, 2, 5]))
-    assert found == pytest.approx(4 / 3**0.75)
+    found = measures.perplexities(np.zeros(4, dtype=int), np.array([2, 2, 2, 5]))
+    assert found == pytest.approx([4 / 3**0.75])
 
 
 def test_gradient_weights_by_hand():
@@ -80,6 +81,25 @@ def test_gradient_weights_are_drpqs_equation_11_and_sum_to_one(documents, temper
             inside = sum(weights[other] * (score - scores[other]) for other in range(len(scores)) if other != j)
             assert found[begin + j] == pytest.approx((1 + inside / temperature) * weights[j], abs=1e-9)
         assert found[begin:end].sum() == pytest.approx(1)
+
+
+@pytest.mark.parametrize("temperature", [1.0, 0.05])
+def test_gradient_weights_are_the_gradient_of_the_document_score(temperature):
+    torch = pytest.importorskip("torch")
+    scores = torch.tensor([0.3, 0.5, -0.2, 0.45], dtype=torch.float64, requires_grad=True)
+    aggregate = (torch.softmax(scores / temperature, 0) * scores).sum()
+    [expected] = torch.autograd.grad(aggregate, scores)
+    found = measures.gradient_weights(pairs_of(scores.detach().numpy()), temperature)
+    np.testing.assert_allclose(found, expected, atol=1e-12)
+    assert found.sum() == pytest.approx(1)
+
+
+def test_the_scores_of_a_pair_are_those_of_its_documents_views():
+    views = Views(
+        np.array([[1, 0], [0, 1], [2, 2]], dtype=np.float32), np.array([0, 2, 3]), np.full((3, 2), -1, dtype=np.int64)
+    )
+    found = measures.pair_scores(views, np.array([[3, 1], [1, 5], [0, 1]], dtype=np.float32), np.array([1, 0, 0]))
+    assert (found.scores.tolist(), found.starts.tolist()) == ([8, 1, 5, 0, 1], [0, 1, 3, 5])
 
 
 @given(RAGGED)

@@ -1,7 +1,6 @@
 """The pure parts of the papers' studies: what is shared, what is measured, and what may be said of it."""
 
 import json
-import math
 import subprocess
 import sys
 from dataclasses import replace
@@ -25,12 +24,10 @@ from studies_parts.agreement import (  # noqa: E402 - only where torch and the f
     judge,
     values,
 )
-from studies_parts.attention import pairwise_kl  # noqa: E402 - as above
 from studies_parts.claims import CLAIMS, Above, Claim, Within, falling  # noqa: E402 - as above
 from studies_parts.data import Asked  # noqa: E402 - as above
 from studies_parts.measures import (  # noqa: E402 - as above
     answer_view_ranks,
-    perplexities,
     single_views,
     winning_slots,
 )
@@ -38,7 +35,7 @@ from studies_parts.report import MARKED, write_report  # noqa: E402 - as above
 from studies_parts.results import is_done, read_results  # noqa: E402 - as above
 from studies_parts.rows import ORDER, TABLES, all_rows  # noqa: E402 - as above
 from studies_parts.settings import Plan, Size, config_of, settings_hash  # noqa: E402 - as above
-from studies_parts.weights import gradient_weights, weight_figures  # noqa: E402 - as above
+from studies_parts.weights import weight_figures  # noqa: E402 - as above
 
 from mvindex.records import Document, Views  # noqa: E402 - as above
 from mvindex_train.config import LossConfig  # noqa: E402 - as above
@@ -144,14 +141,6 @@ def test_claims_are_of_rows_that_there_are():
 # What is measured
 
 
-def test_perplexity_is_that_of_the_slots_that_win():
-    # Document 4: slots 0, 0, 1, 2, hence shares 1/2, 1/4, 1/4 and an entropy of 1.5 log 2. Document 7: one slot alone.
-    found = perplexities(np.array([4, 7, 4, 4, 7, 4]), np.array([0, 3, 0, 1, 3, 2]))
-    assert found == pytest.approx([2**1.5, 1.0])
-    # Four slots that win once each: exp(log 4).
-    assert perplexities(np.zeros(4, int), np.arange(4)) == pytest.approx([4.0])
-
-
 def test_the_winning_slot_is_the_first_of_the_best_views():
     random = np.random.default_rng(0)
     views = views_of(*(random.normal(size=(count, 5)) for count in (1, 4, 2, 7)), [[1.0] * 5] * 3)
@@ -185,26 +174,6 @@ def test_an_answer_view_is_a_winning_view_whose_text_has_the_answer():
     assert answer_view_ranks(views, queries, asked, LossConfig()) == [1, 2, 0]
     whole = replace(views, spans=np.repeat([(0, 20), (0, 17)], 2, axis=0))
     assert answer_view_ranks(whole, queries, asked, LossConfig()) is None
-
-
-def test_attention_divergence_is_that_of_the_formula():
-    attention = np.array([[0.5, 0.5], [0.9, 0.1]])
-    # KL(0, 1) = .9 log(.9 / .5) + .1 log(.1 / .5); KL(1, 0) = .5 log(.5 / .9) + .5 log(.5 / .1).
-    expected = [
-        [0, 0.9 * math.log(1.8) + 0.1 * math.log(0.2)],
-        [0.5 * math.log(5 / 9) + 0.5 * math.log(5), 0],
-    ]
-    np.testing.assert_allclose(pairwise_kl(attention), expected, atol=1e-12)
-
-
-@pytest.mark.parametrize("temperature", [1.0, 0.05])
-def test_gradient_weights_are_the_gradient_of_the_document_score(temperature):
-    scores = torch.tensor([0.3, 0.5, -0.2, 0.45], dtype=torch.float64, requires_grad=True)
-    aggregate = (torch.softmax(scores / temperature, 0) * scores).sum()
-    [expected] = torch.autograd.grad(aggregate, scores)
-    found = gradient_weights(scores.detach().numpy(), temperature)
-    np.testing.assert_allclose(found, expected, atol=1e-12)
-    assert found.sum() == pytest.approx(1)
 
 
 def test_weight_figures_are_means_over_questions():

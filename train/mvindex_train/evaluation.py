@@ -10,6 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mvindex.aggregate import parse_aggregate
+from mvindex.analysis.likeness import mean_cosines
+from mvindex.analysis.measures import local_variations, pair_scores
 from mvindex.encoder import Encoder
 from mvindex.errors import CorpusError
 from mvindex.evaluate import DEFAULT_CUTOFFS
@@ -134,35 +136,22 @@ def gold_ranks(
 
 
 def local_variation(views: Views, queries: Floats, gold: Sequence[int], scale: float) -> float | None:
-    """LV = max_i f_i - (sum_i f_i - max_i f_i) / (k - 1), averaged over questions and their document (MVR eq. 9).
+    """LV averaged over questions and their document (MVR eq. 9), of scores times scale.
 
-    f: the softmax over the document's k views of the scores times scale; the paper leaves the normaliser open.
     Documents of one view do not count; None when no other is there.
     """
-    found = []
-    for query, row in zip(queries, gold, strict=True):
-        scores = scale * (views.rows[views.starts[row] : views.starts[row + 1]].astype(np.float64) @ query)
-        if len(scores) > 1:
-            shares = np.exp(scores - scores.max())
-            shares /= shares.sum()
-            found.append(shares.max() - (1 - shares.max()) / (len(scores) - 1))
-    return float(np.mean(found)) if found else None
+    pairs = pair_scores(views, queries, np.asarray(gold, dtype=np.int64))
+    several = pairs.where(pairs.counts > 1)
+    return float(np.mean(local_variations(several, scale))) if len(several) else None
 
 
 def view_cosine(views: Views) -> float | None:
     """The cosine of two views of one document, averaged over its pairs, then over documents; 1: all views are one.
 
-    Of unit vectors u_1..u_k the pairs' mean is (|sum u|^2 - k) / (k (k - 1)). None when no document has two views.
+    None when no document has two views.
     """
-    rows = views.rows.astype(np.float64)
-    units = rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-12)
-    counts = np.diff(views.starts)
-    sums = np.add.reduceat(units, views.starts[:-1])
-    several = counts > 1
-    if not several.any():
-        return None
-    k = counts[several]
-    return float(np.mean(((sums[several] ** 2).sum(axis=1) - k) / (k * (k - 1))))
+    means = mean_cosines(views.rows, views.starts)
+    return None if np.isnan(means).all() else float(np.nanmean(means))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
