@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -14,8 +13,9 @@ from mvindex import engines
 from mvindex.engines.base import Kind, RankingEngine
 from mvindex.errors import ConfigError, DamagedIndex, EngineError, EngineUnavailable, StaleReader, StoreError
 from mvindex.pruning import checked_eps
+from mvindex.store.durable import announced, flush_to_disk
 from mvindex.store.embedded import EmbeddedStore
-from mvindex.store.segments import file_checksum, flush_to_disk
+from mvindex.store.segments import file_checksum
 from mvindex.store.snapshot import Snapshot
 
 _GONE = "gone-"
@@ -109,7 +109,8 @@ def _build(snapshot: Snapshot, kind: Kind, prune_views: float | None) -> dict[st
     try:
         shutil.rmtree(directory, ignore_errors=True)
         directory.mkdir()
-        settings = engines.find_factory(kind).build(kind, snapshot, directory, prune_views)
+        with announced("write", directory):
+            settings = engines.find_factory(kind).build(kind, snapshot, directory, prune_views)
         checksums = {file.name: _sealed(file) for file in sorted(directory.iterdir())}
         flush_to_disk(directory)
         flush_to_disk(snapshot.directory)
@@ -145,8 +146,7 @@ def _open(directory: Path, record: Mapping[str, Any]) -> RankingEngine:
 
 def _sealed(file: Path) -> str:
     """The checksum of a file that is on disk for good."""
-    with open(file, "rb+") as handle:
-        os.fsync(handle.fileno())
+    flush_to_disk(file)
     return file_checksum(file)
 
 
@@ -157,6 +157,8 @@ def _remove_others(path: Path, kept: str | None) -> None:
     """
     for directory in path.glob("engine-*"):
         if directory.name != kept:
-            directory.rename(directory.with_name(f"{_GONE}{directory.name}"))
+            with announced("rename", directory):
+                directory.rename(directory.with_name(f"{_GONE}{directory.name}"))
     for directory in path.glob(f"{_GONE}*"):
-        shutil.rmtree(directory, ignore_errors=True)
+        with announced("remove", directory):
+            shutil.rmtree(directory, ignore_errors=True)

@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 
 from mvindex.errors import DamagedIndex, StaleReader, StoreError
+from mvindex.store.durable import announced
 from mvindex.store.segments import BLOCK_BYTES, Committed
 
 FILE_NAME = "catalog.sqlite"
@@ -92,7 +93,8 @@ class Catalog:
                 connection.execute("BEGIN IMMEDIATE")
                 try:
                     yield connection
-                    connection.execute("COMMIT")
+                    with announced("commit", self.path):
+                        connection.execute("COMMIT")
                 except BaseException:
                     if connection.in_transaction:
                         connection.execute("ROLLBACK")

@@ -26,8 +26,9 @@ from mvindex.errors import ConfigError, MvindexError, StaleReader, StoreError
 from mvindex.records import Document, Floats, Views, dump_metadata
 from mvindex.store import catalog
 from mvindex.store.catalog import Catalog, Known
+from mvindex.store.durable import flush_to_disk, rename
 from mvindex.store.locks import writer_lock
-from mvindex.store.segments import Committed, append, flush_to_disk
+from mvindex.store.segments import Committed, append
 from mvindex.store.snapshot import Snapshot, SnapshotReader, pack_spans, row_checksum
 from mvindex.store.views import ROW_DTYPE, pack_views, view_checksums
 
@@ -77,8 +78,7 @@ def create_store(directory: Path, settings: Mapping[str, Any]) -> None:
         building.mkdir()
         catalog.create(building, {**base, **settings})
         flush_to_disk(building)
-        building.rename(directory)
-        flush_to_disk(directory.parent)
+        rename(building, directory)
     except OSError as err:
         shutil.rmtree(building, ignore_errors=True)
         if directory.exists():

@@ -16,6 +16,7 @@ import numpy.typing as npt
 import xxhash
 
 from mvindex.errors import DamagedIndex, StaleReader, StoreError
+from mvindex.store.durable import announced, flush_to_disk
 
 BLOCK_BYTES = 1 << 20
 _COPY_BYTES = 1 << 24
@@ -44,10 +45,12 @@ def append(directory: Path, before: Committed, parts: Iterable[npt.NDArray[np.ge
             _check_last_block(file, path, before)
             file.truncate(before.size_bytes)
             file.seek(before.size_bytes)
-            for part in (part for part in parts if part.size):
-                file.write(np.ascontiguousarray(part).data.cast("B"))
-            file.flush()
-            os.fsync(file.fileno())
+            with announced("write", path):
+                for part in (part for part in parts if part.size):
+                    file.write(np.ascontiguousarray(part).data.cast("B"))
+                file.flush()
+            with announced("fsync", path):
+                os.fsync(file.fileno())
             size_bytes = file.tell()
         if is_new:
             flush_to_disk(directory)
@@ -56,15 +59,6 @@ def append(directory: Path, before: Committed, parts: Iterable[npt.NDArray[np.ge
             raise DamagedIndex(f"{path} is gone; the catalog committed {before.size_bytes} bytes of it") from err
         raise StoreError(f"{path}: cannot append: {err.strerror or err}; nothing of this batch was stored") from err
     return Committed(before.name, size_bytes, _extended_checksums(path, before, size_bytes))
-
-
-def flush_to_disk(path: Path) -> None:
-    """Nothing; what the file holds, or the directory's entries, are on disk afterwards."""
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 def file_checksum(path: Path) -> str:

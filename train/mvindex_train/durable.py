@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from mvindex.errors import StoreError
-from mvindex.store.segments import flush_to_disk
+from mvindex.store.durable import flush_to_disk
 
 _UNFINISHED = ".unfinished"
 

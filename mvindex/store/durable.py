@@ -1,0 +1,41 @@
+"""The calls that make bytes last, each announced to Python's audit hooks (PEP 578) before and after it is made.
+
+Event "mvindex.durable", arguments (moment, step, path): moment "before" or "after"; step "write", "fsync", "commit",
+"rename" or "remove". Without a hook an announcement costs next to nothing; with one, a test stops the process at any
+of them, or records their order.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+EVENT = "mvindex.durable"
+
+
+@contextmanager
+def announced(step: str, path: Path) -> Iterator[None]:
+    """Inside it, the step is taken on the path."""
+    sys.audit(EVENT, "before", step, str(path))
+    yield
+    sys.audit(EVENT, "after", step, str(path))
+
+
+def flush_to_disk(path: Path) -> None:
+    """Nothing; what the file holds, or the directory's entries, are on disk afterwards."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        with announced("fsync", path):
+            os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def rename(path: Path, target: Path) -> None:
+    """Nothing; the entry has the other name, whose directory is on disk."""
+    with announced("rename", target):
+        os.rename(path, target)
+    flush_to_disk(target.parent)
