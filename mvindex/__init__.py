@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from mvindex.encoder import CallableEncoder, load_encoder
     from mvindex.index import Index, create
     from mvindex.index import open_index as open
+    from mvindex.upkeep import repair, salvage, upgrade, verify
 
 __version__ = "0.1.0"
 __all__ = [
@@ -31,6 +32,10 @@ __all__ = [
     "create",
     "load_encoder",
     "open",
+    "repair",
+    "salvage",
+    "upgrade",
+    "verify",
 ]
 
 # Loaded on first use, so that `import mvindex` costs little.
@@ -40,6 +45,10 @@ _LATE = {
     "create": ("mvindex.index", "create"),
     "load_encoder": ("mvindex.encoder", "load_encoder"),
     "open": ("mvindex.index", "open_index"),
+    "repair": ("mvindex.upkeep", "repair"),
+    "salvage": ("mvindex.upkeep", "salvage"),
+    "upgrade": ("mvindex.upkeep", "upgrade"),
+    "verify": ("mvindex.upkeep", "verify"),
 }
 
 

@@ -11,10 +11,19 @@ from typing import Any
 
 from mvindex import engines
 from mvindex.engines.base import Kind, RankingEngine
-from mvindex.errors import ConfigError, DamagedIndex, EngineError, EngineUnavailable, StaleReader, StoreError
+from mvindex.errors import (
+    ConfigError,
+    DamagedIndex,
+    EngineError,
+    EngineMissing,
+    EngineUnavailable,
+    StaleReader,
+    StoreError,
+)
 from mvindex.pruning import checked_eps
 from mvindex.store.durable import announced, flush_to_disk
 from mvindex.store.embedded import EmbeddedStore
+from mvindex.store.files import check_regular
 from mvindex.store.segments import file_checksum
 from mvindex.store.snapshot import Snapshot
 
@@ -48,9 +57,9 @@ def build_engine(store: EmbeddedStore, kind: Kind, prune_views: float | None = N
         prune_views = checked_eps(prune_views)
         _refuse_exact(kind)
     with store.writing():
-        record = None if kind is Kind.EXACT else _build(store.snapshot, kind, prune_views)
+        record = None if kind is Kind.EXACT else build_files(store.snapshot, kind, prune_views)
         store.change_settings(engine=record)
-        _remove_others(store.directory, record["directory"] if record else None)
+        _remove_others(store.snapshot.directory, record["directory"] if record else None)
         return _report(store.snapshot, kind, record)
 
 
@@ -59,7 +68,7 @@ class EngineCache:
 
     def __init__(self) -> None:
         self._lock = Lock()
-        self._loaded: tuple[str, RankingEngine] | None = None
+        self._loaded: tuple[Path, RankingEngine] | None = None
 
     def open(self, snapshot: Snapshot) -> RankingEngine | None:
         """The active engine of the snapshot; None for kind exact.
@@ -70,8 +79,9 @@ class EngineCache:
         if record is None:
             return None
         with self._lock:
-            if self._loaded is None or self._loaded[0] != record["directory"]:
-                self._loaded = (record["directory"], _open(snapshot.directory / record["directory"], record))
+            directory = snapshot.directory / record["directory"]
+            if self._loaded is None or self._loaded[0] != directory:
+                self._loaded = (directory, _open(directory, record))
             return self._loaded[1]
 
 
@@ -100,7 +110,7 @@ def _report(snapshot: Snapshot, kind: Kind, record: Mapping[str, Any] | None) ->
     )
 
 
-def _build(snapshot: Snapshot, kind: Kind, prune_views: float | None) -> dict[str, Any]:
+def build_files(snapshot: Snapshot, kind: Kind, prune_views: float | None) -> dict[str, Any]:
     """The setting that names a newly built engine, whose files are on disk for good."""
     if snapshot.num_documents == 0:
         raise ConfigError(f"{snapshot.directory}: the index is empty; ingest documents before building {kind.value!r}")
@@ -131,17 +141,29 @@ def _build(snapshot: Snapshot, kind: Kind, prune_views: float | None) -> dict[st
 
 
 def _open(directory: Path, record: Mapping[str, Any]) -> RankingEngine:
-    kind = Kind(record["kind"])
+    kind = _known_kind(directory, record["kind"])
     factory = engines.find_factory(kind)
     try:
         for name, checksum in record["checksums"].items():
+            check_regular(directory / name)
             if file_checksum(directory / name) != checksum:
                 raise DamagedIndex(f"{directory / name} does not match its checksum; `mvindex build` makes it again")
         return factory.open(kind, directory, record["settings"])
+    except (KeyError, TypeError, ValueError) as err:
+        raise DamagedIndex(
+            f"{directory}: its record in the catalog lacks {err}; `mvindex build` makes it again"
+        ) from err
     except (OSError, EngineError) as err:
         if directory.is_dir():
             raise EngineUnavailable(f"{directory}: cannot be read: {err}; `mvindex build` makes it again") from err
         raise StaleReader(f"{directory} is gone: the engine was built again; open the index again") from err
+
+
+def _known_kind(directory: Path, name: str) -> Kind:
+    try:
+        return Kind(name)
+    except ValueError as err:
+        raise EngineMissing(f"{directory}: no engine here knows kind {name!r}; `mvindex build` makes another") from err
 
 
 def _sealed(file: Path) -> str:

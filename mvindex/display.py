@@ -138,6 +138,16 @@ def print_grid(title: str, header: Sequence[str], rows: Sequence[Sequence[str]])
     console.print(table)
 
 
+def print_lines(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """Nothing; a table of texts goes to stdout, each broken where it is too long."""
+    table = Table()
+    for name in header:
+        table.add_column(escape(visible(name)), overflow="fold")
+    for row in rows:
+        table.add_row(*(escape(visible(cell)) for cell in row))
+    Console(highlight=False, emoji=False).print(table)
+
+
 class DocumentProgress:
     """Documents done, their rate and the time left, on stderr: a bar on a terminal, else a line every half minute.
 
@@ -194,13 +204,13 @@ def question_progress(total: int | None) -> Iterator[Progress]:
 
 
 @contextmanager
-def step_progress() -> Iterator[Callable[[str, int, int], None]]:
-    """A function to call with a step's name, how much of it is done, and of how much; shown on stderr."""
+def step_progress() -> Iterator[Callable[[str, int, int | None], None]]:
+    """A function to call with a step's name, how much of it is done, and of how much, if known; shown on stderr."""
     columns = [TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()]
     with Progress(*columns, console=stderr(), disable=not sys.stderr.isatty()) as progress:
         tasks: dict[str, TaskID] = {}
 
-        def tell(step: str, done: int, total: int) -> None:
+        def tell(step: str, done: int, total: int | None) -> None:
             if step not in tasks:
                 tasks[step] = progress.add_task(step, total=total)
             progress.update(tasks[step], completed=done)

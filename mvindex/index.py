@@ -39,8 +39,10 @@ from mvindex.search import Engines, Request, search_documents
 from mvindex.store.embedded import EmbeddedStore, create_store
 from mvindex.store.filters import Filter
 from mvindex.store.locks import writer_lock
+from mvindex.store.settings import MAX_DIM
 from mvindex.store.snapshot import Snapshot
 from mvindex.store.views import ViewType
+from mvindex.upkeep import CompactReport, SnapshotReport, compact_store, snapshot_store
 
 logger = logging.getLogger(__name__)
 
@@ -70,8 +72,8 @@ def create(  # noqa: PLR0913 - each argument is a setting of the index
     """
     if (encoder is None) == (dim is None):
         raise ConfigError("give create() either encoder= (texts are encoded) or dim= (vectors are given)")
-    if dim is not None and (isinstance(dim, bool) or not isinstance(dim, int) or dim < 1):
-        raise ConfigError(f"dim is {dim!r}; wanted a whole number from 1 on")
+    if dim is not None and (isinstance(dim, bool) or not isinstance(dim, int) or not 1 <= dim <= MAX_DIM):
+        raise ConfigError(f"dim is {dim!r}; wanted a whole number from 1 to {MAX_DIM}")
     if dtype not in [view_type.value for view_type in ViewType]:
         raise ConfigError(f"dtype is {dtype!r}; wanted fp16 or fp32")
     eps = None if prune_views is None else checked_eps(prune_views)
@@ -268,6 +270,24 @@ class Index:
         finite number from 0 on, and for kind exact, which reads the store.
         """
         return build_engine(self._store, engines.parse_kind(kind), prune_views)
+
+    def compact(self, on_progress: Callable[[int], None] = lambda count: None) -> CompactReport:
+        """What was done: the rows of retired documents (deleted or replaced) are dropped, and their bytes given back.
+
+        Ids, ordinals, views and texts stay; the active engine is built again. Other readers go on undisturbed with the
+        files they have, which are removed once nobody holds them; writers are refused meanwhile. on_progress is told
+        of documents copied. Takes room for a second copy while it runs; DamagedIndex or StoreError (a full disk) leaves
+        everything as it was.
+        """
+        return compact_store(self._store, on_progress)
+
+    def snapshot(self, path: str | Path, on_progress: Callable[[int], None] = lambda count: None) -> SnapshotReport:
+        """What was copied: the index at path is the latest committed state, complete or not there at all.
+
+        Neither readers nor a writer wait. on_progress is told of bytes copied. ConfigError when path exists;
+        DamagedIndex when something does not match its checksum: a copy never hides damage.
+        """
+        return snapshot_store(self._store, Path(path), on_progress)
 
     def info(self) -> IndexInfo:
         """What the index is: encoder, dims, engine, sizes."""

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from mvindex.records import Document, Hit, SearchResult, Span
 from mvindex.search import Ranking
-from mvindex.store.snapshot import SnapshotReader, StoredDocument
+from mvindex.store.reader import SnapshotReader, StoredDocument
 
 
 class ViewScore(NamedTuple):

@@ -13,7 +13,7 @@ from mvindex.analysis.questions import Answered
 from mvindex.analysis.ranks import NOT_FOUND
 from mvindex.records import Floats, Ints
 from mvindex.results import stands_for
-from mvindex.store.snapshot import StoredDocument
+from mvindex.store.reader import StoredDocument
 from mvindex.store.views import decode
 
 if TYPE_CHECKING:

@@ -13,6 +13,7 @@ from mvindex import __version__
 from mvindex.cli.analyzing import analyze
 from mvindex.cli.asking import evaluate, query
 from mvindex.cli.ingesting import ingest
+from mvindex.cli.keeping import compact, snapshot, upgrade, verify
 from mvindex.cli.managing import build, delete, get, info
 from mvindex.cli.options import note
 from mvindex.errors import MvindexError
@@ -58,6 +59,10 @@ app.command()(get)
 app.command()(delete)
 app.command()(info)
 app.command()(build)
+app.command()(compact)
+app.command()(snapshot)
+app.command()(verify)
+app.command()(upgrade)
 app.command(name="add", hidden=True)(ingest)
 app.command(name="search", hidden=True)(query)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -15,6 +16,7 @@ from mvindex.cli.options import (
     JsonOption,
     QuestionFormatOption,
     batches,
+    chosen_path,
     note,
     open_chosen,
     parse_cutoffs,
@@ -104,6 +106,8 @@ def build(  # noqa: PLR0913 - each option is a flag of the command
 ) -> None:
     """Build a search engine over all documents and make it the active one; exact needs none and undoes a build.
 
+    Files that are derived and damaged (see mvindex verify) are made again first.
+
     Example: mvindex build --kind hnsw --prune-views 0.3 --questions questions.jsonl
     """
     from dataclasses import asdict
@@ -116,7 +120,7 @@ def build(  # noqa: PLR0913 - each option is a flag of the command
     asked = _read_questions(questions, format) if questions is not None else None
     cutoffs = parse_cutoffs(at)
     started = time.monotonic()
-    with open_chosen(index, None) as target:
+    with _opened_for_build(index) as target:
         row: dict[str, Any] = asdict(target.build(kind=kind, prune_views=prune_views))
         row["seconds"] = round(time.monotonic() - started, 2)
         measured = None if asked is None else _measured(target, asked, cutoffs)
@@ -126,6 +130,23 @@ def build(  # noqa: PLR0913 - each option is a flag of the command
     display.print_table("build", row)
     if measured is not None:
         _print_measured(row, measured)
+
+
+def _opened_for_build(path: Path | None) -> Index:
+    """The index, once what is derived and damaged was made again."""
+    from mvindex.errors import DamagedIndex
+    from mvindex.upkeep import repair
+
+    try:
+        return open_chosen(path, None)
+    except DamagedIndex as err:
+        made_again = repair(chosen_path(path)).made_again
+        if not made_again:
+            raise
+        note(f"{err}")
+        for file in made_again:
+            note(f"made again from the catalog: {file}")
+        return open_chosen(path, None)
 
 
 def _read_questions(file: str, format: str | None) -> list[Question]:

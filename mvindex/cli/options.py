@@ -53,7 +53,12 @@ def open_chosen(path: Path | None, device: str | None) -> Index:
     """The index at path, or the only one in this folder."""
     from mvindex.index import open_index
 
-    return open_index(path or _only_index(), device=device)
+    return open_index(chosen_path(path), device=device)
+
+
+def chosen_path(path: Path | None) -> Path:
+    """The path, or that of the only index in this folder."""
+    return path or _only_index()
 
 
 def _only_index() -> Path:

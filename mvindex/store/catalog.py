@@ -11,23 +11,26 @@ import os
 import queue
 import sqlite3
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import xxhash
 
 from mvindex.errors import DamagedIndex, StaleReader, StoreError
 from mvindex.store.durable import announced
+from mvindex.store.files import check_regular
+from mvindex.store.rows import StoreFormat, document_checksum
 from mvindex.store.segments import BLOCK_BYTES, Committed
 
 FILE_NAME = "catalog.sqlite"
-FORMAT_VERSION = 1
 APPLICATION_ID = 0x6D766978  # "mvix", in the header of the database file
 _BUSY_TIMEOUT_MS = 30_000
 _WAL_BYTES = 64 << 20
+CHECKSUM_KEY = "checksum"
 
 # Narrow and wide rows live apart: a pass over ids or metadata must not read 13 GB of text.
 _SCHEMA = """
@@ -36,13 +39,17 @@ CREATE TABLE files(name TEXT PRIMARY KEY, size_bytes INTEGER NOT NULL) WITHOUT R
 CREATE TABLE blocks(name TEXT, block INTEGER, checksum INTEGER NOT NULL, PRIMARY KEY(name, block)) WITHOUT ROWID;
 CREATE TABLE documents(doc_row INTEGER PRIMARY KEY, id TEXT NOT NULL, ordinal INTEGER NOT NULL,
     view_start INTEGER NOT NULL, num_views INTEGER NOT NULL, views_checksum INTEGER NOT NULL,
-    content_hash BLOB NOT NULL, alive INTEGER NOT NULL DEFAULT 1);
+    content_hash BLOB NOT NULL, checksum INTEGER NOT NULL, alive INTEGER NOT NULL DEFAULT 1);
 CREATE UNIQUE INDEX documents_alive ON documents(id) WHERE alive;
 CREATE INDEX documents_dead ON documents(id) WHERE NOT alive;
 CREATE TABLE texts(doc_row INTEGER PRIMARY KEY, title TEXT NOT NULL, text TEXT NOT NULL, spans BLOB,
     checksum INTEGER NOT NULL);
 CREATE TABLE metadata(doc_row INTEGER PRIMARY KEY, json TEXT NOT NULL, checksum INTEGER NOT NULL);
 """
+
+
+# What a row's checksum covers, in this order.
+DOCUMENT_COLUMNS = "d.doc_row, d.id, d.ordinal, d.view_start, d.num_views, d.views_checksum, d.content_hash"
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,12 +69,14 @@ class Catalog:
         self.path = directory / FILE_NAME
         self._idle: queue.SimpleQueue[sqlite3.Connection] = queue.SimpleQueue()
         self._file = self._identity()
+        self._close = weakref.finalize(self, _drain, self._idle)
         _OPEN.add(self)
 
     @contextmanager
     def reading(self) -> Iterator[sqlite3.Connection]:
         """A connection inside one read transaction: all its queries see the same state."""
-        connection = self._take()
+        state = self._unguarded_state()
+        connection = self._take(state)
         try:
             with translated(self.path):
                 connection.execute("BEGIN")
@@ -76,10 +85,14 @@ class Catalog:
                 finally:
                     if connection.in_transaction:
                         connection.execute("ROLLBACK")
+            self._check_unchanged(state)
         except BaseException:
             connection.close()
             raise
-        self._idle.put(connection)
+        if state is None:
+            self._idle.put(connection)
+        else:
+            connection.close()
 
     @contextmanager
     def writing(self) -> Iterator[sqlite3.Connection]:
@@ -114,8 +127,7 @@ class Catalog:
 
     def close(self) -> None:
         """Nothing; idle connections are closed afterwards."""
-        while not self._idle.empty():
-            self._idle.get().close()
+        _drain(self._idle)
 
     def _identity(self) -> tuple[int, int] | None:
         """Device and inode of the catalog; None when it is gone."""
@@ -132,16 +144,46 @@ class Catalog:
                 f"{self.path.parent}: another index was made here since this one was opened; open it again"
             )
 
-    def _take(self) -> sqlite3.Connection:
+    def _take(self, state: _Unguarded | None) -> sqlite3.Connection:
         self._check_identity()
+        if state is not None:
+            with translated(self.path):
+                return _connect(self.path, "ro", is_fixed=True)
         try:
             return self._idle.get_nowait()
         except queue.Empty:
             with translated(self.path):
                 return _connect(self.path, "ro")
 
+    def _unguarded_state(self) -> _Unguarded | None:
+        """What is to stay the same while it is read, where SQLite cannot make its lock file beside the catalog.
 
-def create(directory: Path, settings: dict[str, Any]) -> None:
+        None where it can, or where the log shows that somebody who can has done so.
+        """
+        if os.access(self.path.parent, os.W_OK) or _log_of(self.path).exists():
+            return None
+        try:
+            found = self.path.stat()
+        except FileNotFoundError:
+            return None
+        return _Unguarded(found.st_mtime_ns, found.st_size)
+
+    def _check_unchanged(self, state: _Unguarded | None) -> None:
+        if state is not None and self._unguarded_state() != state:
+            raise StaleReader(
+                f"{self.path.parent}: changed while it was read, without permission to lock it; try again"
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class _Unguarded:
+    """A catalog that is read without locks."""
+
+    mtime_ns: int
+    size_bytes: int
+
+
+def create(directory: Path, settings: Mapping[str, Any]) -> None:
     """Nothing; the directory then holds an empty catalog with these settings."""
     path = directory / FILE_NAME
     with translated(path):
@@ -164,14 +206,31 @@ def check_application(connection: sqlite3.Connection, path: Path) -> None:
 
 
 def read_settings(connection: sqlite3.Connection) -> dict[str, Any]:
-    """All settings, decoded from JSON."""
-    return {key: json.loads(value) for key, value in connection.execute("SELECT key, value FROM settings")}
+    """All settings, decoded from JSON; DamagedIndex when they do not match their checksum (formats from 2 on)."""
+    stored = dict(connection.execute("SELECT key, value FROM settings"))
+    checksum = stored.pop(CHECKSUM_KEY, None)
+    try:
+        settings = {key: json.loads(value) for key, value in stored.items()}
+    except (ValueError, TypeError, RecursionError) as err:
+        raise DamagedIndex(f"{_path_of(connection)}: the settings are no JSON: {err}") from err
+    is_covered = settings.get("format_version") != StoreFormat.FLAT
+    if is_covered and checksum != settings_checksum(stored):
+        raise DamagedIndex(f"{_path_of(connection)}: the settings do not match their checksum")
+    return settings
 
 
-def write_settings(connection: sqlite3.Connection, settings: dict[str, Any]) -> None:
-    """Nothing; the settings are set inside the caller's transaction."""
+def write_settings(connection: sqlite3.Connection, settings: Mapping[str, Any]) -> None:
+    """Nothing; the settings are set inside the caller's transaction, and the checksum of all of them."""
     rows = [(key, json.dumps(value, ensure_ascii=False)) for key, value in settings.items()]
     connection.executemany("INSERT OR REPLACE INTO settings(key, value) VALUES (?, ?)", rows)
+    stored = dict(connection.execute("SELECT key, value FROM settings WHERE key != ?", (CHECKSUM_KEY,)))
+    checksum = (CHECKSUM_KEY, settings_checksum(stored))
+    connection.execute("INSERT OR REPLACE INTO settings(key, value) VALUES (?, ?)", checksum)
+
+
+def settings_checksum(stored: Mapping[str, str]) -> str:
+    """Of all settings, JSON by key, but the checksum itself."""
+    return str(xxhash.xxh3_64_hexdigest(json.dumps(sorted(stored.items())).encode()))
 
 
 def read_committed(connection: sqlite3.Connection, name: str) -> Committed:
@@ -195,13 +254,24 @@ def write_committed(connection: sqlite3.Connection, before: Committed, after: Co
 
 
 def find_known(connection: sqlite3.Connection, ids: Sequence[str]) -> dict[str, Known]:
-    """The living documents among the ids."""
+    """The living documents among the ids; DamagedIndex when a row does not match its checksum."""
     rows = connection.execute(
-        "SELECT d.id, d.doc_row, d.ordinal, d.content_hash, m.json FROM json_each(?) AS wanted "
+        f"SELECT {DOCUMENT_COLUMNS}, d.checksum, m.json FROM json_each(?) AS wanted "  # noqa: S608 - fixed text
         "JOIN documents AS d ON d.id = wanted.value AND d.alive JOIN metadata AS m ON m.doc_row = d.doc_row",
         (json.dumps(list(ids), ensure_ascii=False),),
     )
-    return {doc_id: Known(row, ordinal, content_hash, meta) for doc_id, row, ordinal, content_hash, meta in rows}
+    return {row[1]: _known(row) for row in rows}
+
+
+def _known(row: tuple[Any, ...]) -> Known:
+    check_document(row[:8])
+    return Known(doc_row=row[0], ordinal=row[2], content_hash=row[6], metadata=row[8])
+
+
+def check_document(row: tuple[Any, ...]) -> None:
+    """Nothing; DamagedIndex when the row, DOCUMENT_COLUMNS and its checksum, is not what was written."""
+    if document_checksum(row[:7]) != row[7]:
+        raise DamagedIndex(f"{FILE_NAME}: row {row[0]}, of document {row[1]!r}, does not match its checksum")
 
 
 @contextmanager
@@ -216,20 +286,28 @@ def translated(path: Path) -> Iterator[None]:
         raise StoreError(f"{path}: {err}") from err
 
 
-def _connect(path: Path, mode: str) -> sqlite3.Connection:
-    uri = f"{path.absolute().as_uri()}?mode={mode}"
-    if mode == "ro" and _is_sealed(path):
-        uri += "&immutable=1"
+def _connect(path: Path, mode: str, is_fixed: bool = False) -> sqlite3.Connection:
+    """is_fixed: the file does not change while it is read, as on read-only media: SQLite then needs no lock file."""
+    for file in (path, _log_of(path), path.with_name(path.name + "-shm")):
+        check_regular(file)
+    uri = f"{path.absolute().as_uri()}?mode={mode}{'&immutable=1' if is_fixed else ''}"
     # Connections go from thread to thread through the pool, one user at a time.
     connection = sqlite3.connect(uri, uri=True, isolation_level=None, check_same_thread=False)
     connection.execute(f"PRAGMA busy_timeout={_BUSY_TIMEOUT_MS}")
     return connection
 
 
-def _is_sealed(path: Path) -> bool:
-    """True on read-only media: SQLite cannot make its shared-memory file there, and nobody can write either."""
-    is_read_only = bool(os.statvfs(path.parent).f_flag & os.ST_RDONLY)
-    return is_read_only and not path.with_name(path.name + "-wal").exists()
+def _path_of(connection: sqlite3.Connection) -> str:
+    return str(connection.execute("PRAGMA database_list").fetchone()[2])
+
+
+def _log_of(path: Path) -> Path:
+    return path.with_name(path.name + "-wal")
+
+
+def _drain(idle: queue.SimpleQueue[sqlite3.Connection]) -> None:
+    while not idle.empty():
+        idle.get().close()
 
 
 def _close_idle() -> None:

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from mvindex.errors import IndexLocked, StoreError
+from mvindex.store.files import check_regular
 
 logger = logging.getLogger(__name__)
 
@@ -24,6 +25,7 @@ def writer_lock(directory: Path) -> Iterator[None]:
     flock, not lockf: it belongs to the open file, so that two indexes open in one process exclude each other too.
     """
     path = directory / FILE_NAME
+    check_regular(path)
     try:
         handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
     except OSError as err:

@@ -15,8 +15,9 @@ import numpy as np
 import numpy.typing as npt
 import xxhash
 
-from mvindex.errors import DamagedIndex, StaleReader, StoreError
+from mvindex.errors import DamagedIndex, StoreError
 from mvindex.store.durable import announced, flush_to_disk
+from mvindex.store.files import check_regular
 
 BLOCK_BYTES = 1 << 20
 _COPY_BYTES = 1 << 24
@@ -39,6 +40,7 @@ def append(directory: Path, before: Committed, parts: Iterable[npt.NDArray[np.ge
     """
     path = directory / before.name
     is_new = before.size_bytes == 0
+    check_regular(path)
     try:
         with open(path, "w+b" if is_new else "r+b") as file:
             _check_length(path, file.seek(0, os.SEEK_END), before)
@@ -68,6 +70,11 @@ def file_checksum(path: Path) -> str:
         while chunk := file.read(_COPY_BYTES):
             digest.update(chunk)
     return digest.hexdigest()
+
+
+def block_checksum(block: npt.NDArray[np.uint8]) -> int:
+    """The xxh3-64 of a block's bytes."""
+    return int(xxhash.xxh3_64_intdigest(block.data))
 
 
 class MappedSegment:
@@ -100,17 +107,18 @@ class MappedSegment:
         self._is_checked[block] = True
 
     def _block_checksum(self, block: int) -> int:
-        return xxhash.xxh3_64_intdigest(self.bytes[block * BLOCK_BYTES : (block + 1) * BLOCK_BYTES].data)
+        return block_checksum(self.bytes[block * BLOCK_BYTES : (block + 1) * BLOCK_BYTES])
 
     def _map(self) -> npt.NDArray[np.uint8]:
         size_bytes = self.committed.size_bytes
         if size_bytes == 0:
             return np.empty(0, dtype=np.uint8)
+        check_regular(self.path)
         try:
             _check_length(self.path, self.path.stat().st_size, self.committed)
             return np.memmap(self.path, dtype=np.uint8, mode="r", shape=(size_bytes,)).view(np.ndarray)
         except FileNotFoundError as err:
-            raise StaleReader(f"{self.path} is gone: the index was compacted or removed; open it again") from err
+            raise DamagedIndex(f"{self.path} is gone, though {size_bytes} bytes of it were committed") from err
         except OSError as err:
             raise StoreError(f"{self.path}: cannot be read: {err.strerror or err}") from err
 

@@ -2,60 +2,44 @@
 
 from __future__ import annotations
 
-import json
 import sqlite3
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
-from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
-import xxhash
 
-from mvindex.errors import DamagedIndex, QueryError, StaleReader
-from mvindex.records import Bools, Ints
+from mvindex.errors import DamagedIndex
+from mvindex.records import Bools
 from mvindex.store import catalog
-from mvindex.store.filters import Filter, parse_filter
+from mvindex.store.files import read_acknowledged
+from mvindex.store.generation import Generation
+from mvindex.store.rows import StoreFormat, dead_checksum
 from mvindex.store.segments import MappedSegment
-from mvindex.store.views import MappedViews, ViewType
-
-_FETCH_ROWS = 65_536
-
-
-class StoredDocument(NamedTuple):
-    """A document as the store holds it; spans: (k, 2) int64, -1 where a view stands for no span."""
-
-    id: str
-    title: str
-    text: str
-    metadata: Mapping[str, Any]
-    spans: Ints
+from mvindex.store.settings import read_checked
+from mvindex.store.views import ROW_DTYPE, MappedViews, ViewType
 
 
 class Snapshot:
-    """One committed state: settings, views, and which document rows are alive, (num_rows,) bool."""
+    """One committed state: settings, views, and which document rows are alive, (num_rows,) bool.
 
-    def __init__(
-        self,
-        directory: Path,
-        connection: sqlite3.Connection,
-        settings: Mapping[str, Any],
-        previous: Snapshot | None = None,
-    ) -> None:
-        self.directory = directory
-        self.settings = settings
-        self.dim: int | None = settings["dim"]
-        self.view_type = ViewType(settings["dtype"])
-        names = segment_names(settings)
-        segments = [catalog.read_committed(connection, name) for name in names]
+    filtered_rows: how many rows, from the first, had ids and metadata checked for filters (see SnapshotReader).
+    """
+
+    def __init__(self, source: Generation, connection: sqlite3.Connection, previous: Snapshot | None = None) -> None:
+        """previous: of the same generation; what was checked of it is not checked again."""
+        self.source = source
+        self.directory = source.directory
+        self.settings: Mapping[str, Any] = read_checked(source, connection)
+        self.dim: int | None = self.settings["dim"]
+        self.view_type = ViewType(self.settings["dtype"])
+        segments = [catalog.read_committed(connection, name) for name in segment_names(self.settings)]
         olds: Sequence[MappedSegment | None] = previous.segments if previous else [None] * len(segments)
         pairs = zip(segments, olds, strict=True)
-        self.segments: list[MappedSegment] = [MappedSegment(directory, segment, old) for segment, old in pairs]
-        self.views = MappedViews(self.segments[0], self.segments[1], self.view_type.dtype, self.dim or 1)
-        self.alive: Bools = np.ones(self.views.num_rows, dtype=bool)
-        dead = connection.execute("SELECT doc_row FROM documents INDEXED BY documents_dead WHERE NOT alive").fetchall()
-        self.alive[np.array(dead, dtype=np.int64).reshape(-1)] = False
-        self.alive.flags.writeable = False
+        self.segments: list[MappedSegment] = [MappedSegment(self.directory, segment, old) for segment, old in pairs]
+        self.views = _mapped(self.segments, self.view_type, self.dim)
+        self.alive = _living(source, connection, self.settings, self.views.num_rows)
+        self.filtered_rows: int = previous.filtered_rows if previous else 0
         self._living_views: tuple[int, Bools] | None = None
 
     @property
@@ -86,73 +70,32 @@ class Snapshot:
     @property
     def generation(self) -> int:
         """Changes when document rows are renumbered (by a compaction): what was derived from rows is void then."""
-        return int(self.settings["generation"])
+        return self.source.number
+
+    @property
+    def state(self) -> tuple[int, int]:
+        """Generation and version: grows with every commit."""
+        return self.source.number, int(self.settings["version"])
 
 
-class SnapshotReader:
-    """Text, metadata and filters of one snapshot, read inside one transaction of the catalog."""
+def read_snapshot(source: Generation, previous: Snapshot | None = None) -> Snapshot:
+    """The latest committed state of the generation; previous: an older one, of any generation.
 
-    def __init__(self, connection: sqlite3.Connection, snapshot: Snapshot) -> None:
-        self._connection = connection
-        self._snapshot = snapshot
-
-    def matching(self, condition: Filter) -> Bools:
-        """Which document rows are alive and satisfy the filter, (num_rows,)."""
-        sql = parse_filter(condition)
-        # The grammar emits fixed text only; every value of the user is a parameter.
-        query = (
-            "SELECT m.doc_row FROM metadata AS m JOIN documents AS d ON d.doc_row = m.doc_row "
-            f"WHERE m.doc_row < ? AND {sql.text}"
+    DamagedIndex when the catalog lacks what was acknowledged: its log was damaged, or an older copy put in its place.
+    """
+    # Read first: what is acknowledged later is not missed.
+    is_flat = source.format is StoreFormat.FLAT
+    acknowledged = 0 if is_flat else read_acknowledged(source.directory)
+    with source.catalog.reading() as connection:
+        catalog.check_application(connection, source.catalog.path)
+        same = previous if previous is not None and previous.source is source else None
+        snapshot = Snapshot(source, connection, same)
+    if snapshot.settings["version"] < acknowledged:
+        raise DamagedIndex(
+            f"{source.catalog.path}: holds version {snapshot.settings['version']}, but version {acknowledged} was "
+            "acknowledged; the catalog or its log is damaged, or an older copy stands in its place"
         )
-        is_match = np.zeros(self._snapshot.num_rows, dtype=bool)
-        try:
-            cursor = self._connection.execute(query, (self._snapshot.num_rows, *sql.parameters))
-        except sqlite3.OperationalError as err:
-            if "overflow" not in str(err) and "too large" not in str(err):
-                raise
-            raise QueryError(f"the filter is too deep or too long for SQLite: {err}") from err
-        while rows := cursor.fetchmany(_FETCH_ROWS):
-            is_match[np.array(rows, dtype=np.int64)[:, 0]] = True
-        return is_match & self._snapshot.alive
-
-    def find(self, doc_id: str) -> int | None:
-        """The row of the document that has this id in the snapshot, or None."""
-        # Two queries, each on its own partial index: a document retired since the snapshot counts as alive here.
-        for state in ("alive", "NOT alive"):
-            rows = self._connection.execute(f"SELECT doc_row FROM documents WHERE {state} AND id = ?", (doc_id,))
-            for (doc_row,) in rows:
-                if doc_row < self._snapshot.num_rows and self._snapshot.alive[doc_row]:
-                    return int(doc_row)
-        return None
-
-    def ids(self, doc_rows: Sequence[int]) -> dict[int, str]:
-        """The id of each document row."""
-        rows = self._connection.execute(
-            "SELECT d.doc_row, d.id FROM json_each(?) AS wanted JOIN documents AS d ON d.doc_row = wanted.value",
-            (json.dumps([int(row) for row in doc_rows]),),
-        )
-        return dict(rows.fetchall())
-
-    def documents(self, doc_rows: Sequence[int]) -> dict[int, StoredDocument]:
-        """The documents of these rows, by row; DamagedIndex when a text does not match its checksum."""
-        wanted = sorted({int(row) for row in doc_rows})
-        rows = self._connection.execute(
-            "SELECT d.doc_row, d.id, t.title, t.text, m.json, t.spans, t.checksum, m.checksum "
-            "FROM json_each(?) AS wanted "
-            "JOIN documents AS d ON d.doc_row = wanted.value "
-            "JOIN texts AS t ON t.doc_row = d.doc_row JOIN metadata AS m ON m.doc_row = d.doc_row",
-            (json.dumps(wanted),),
-        )
-        found = {row[0]: _stored_document(row) for row in rows}
-        if len(found) != len(wanted):
-            raise StaleReader(f"{self._snapshot.directory}: documents of this snapshot are gone; open the index again")
-        return found
-
-    def all_documents(self) -> Iterator[StoredDocument]:
-        """Every living document of the snapshot, by row, a few thousand in memory at a time."""
-        rows = np.flatnonzero(self._snapshot.alive)
-        for begin in range(0, len(rows), 1024):
-            yield from self.documents(rows[begin : begin + 1024].tolist()).values()
+    return snapshot
 
 
 def segment_names(settings: Mapping[str, Any]) -> tuple[str, str]:
@@ -161,26 +104,30 @@ def segment_names(settings: Mapping[str, Any]) -> tuple[str, str]:
     return f"views-{generation:06d}.{suffix}", f"rows-{generation:06d}.bin"
 
 
-def row_checksum(*parts: str | bytes) -> int:
-    """The xxh3-64 of the parts of a catalog row, as the signed integer that SQLite holds."""
-    pieces: list[bytes] = []
-    for part in parts:
-        data = part.encode() if isinstance(part, str) else part
-        pieces += (len(data).to_bytes(8, "little"), data)
-    digest = xxhash.xxh3_64_intdigest(b"".join(pieces))
-    return digest - (1 << 64) if digest >> 63 else digest
+def _mapped(segments: Sequence[MappedSegment], view_type: ViewType, dim: int | None) -> MappedViews:
+    """The views; DamagedIndex when the committed sizes are not those of whole rows, or views stand in no order."""
+    views, rows = segments
+    sizes = (views, (dim or 1) * view_type.dtype.itemsize), (rows, ROW_DTYPE.itemsize)
+    for segment, row_bytes in sizes:
+        if segment.committed.size_bytes % row_bytes or (dim is None and segment.committed.size_bytes):
+            raise DamagedIndex(f"{segment.path}: {segment.committed.size_bytes} bytes; wanted rows of {row_bytes}")
+    mapped = MappedViews(views, rows, view_type.dtype, dim or 1)
+    if mapped.starts[0] != 0 or np.any(np.diff(mapped.starts) < 1):
+        raise DamagedIndex(f"{rows.path}: the documents' views do not follow each other")
+    return mapped
 
 
-def pack_spans(spans: Ints) -> bytes | None:
-    """Spans as little-endian int32 pairs, or None where no view stands for a span."""
-    return None if (spans < 0).all() else spans.astype("<i4").tobytes()
-
-
-def _stored_document(row: tuple[Any, ...]) -> StoredDocument:
-    doc_row, doc_id, title, text, metadata, spans, checksum, metadata_checksum = row
-    if row_checksum(doc_id, title, text, spans or b"") != checksum:
-        raise DamagedIndex(f"id or text of document {doc_id!r} (row {doc_row}) do not match their checksum")
-    if row_checksum(doc_id, metadata) != metadata_checksum:
-        raise DamagedIndex(f"the metadata of document {doc_id!r} (row {doc_row}) does not match its checksum")
-    pairs = np.frombuffer(spans or b"", dtype="<i4").astype(np.int64).reshape(-1, 2)
-    return StoredDocument(doc_id, title, text, json.loads(metadata) if metadata != "{}" else {}, pairs)
+def _living(source: Generation, connection: sqlite3.Connection, settings: Mapping[str, Any], num_rows: int) -> Bools:
+    """Which document rows are alive, (num_rows,), not to be written; DamagedIndex when that is not as committed."""
+    (last,) = connection.execute("SELECT max(doc_row) FROM documents").fetchone()
+    found = connection.execute("SELECT doc_row FROM documents INDEXED BY documents_dead WHERE NOT alive").fetchall()
+    dead = np.array(found, dtype=np.int64).reshape(-1)
+    is_sound = (-1 if last is None else last) == num_rows - 1 and np.all((0 <= dead) & (dead < num_rows))
+    if source.format is not StoreFormat.FLAT:
+        is_sound &= settings["dead"] == {"count": len(dead), "checksum": dead_checksum(dead)}
+    if not is_sound:
+        raise DamagedIndex(f"{source.catalog.path}: which documents are alive does not match its checksum")
+    alive: Bools = np.ones(num_rows, dtype=bool)
+    alive[dead] = False
+    alive.flags.writeable = False
+    return alive

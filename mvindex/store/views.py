@@ -68,7 +68,7 @@ def pack_views(views: Views, view_type: ViewType, ids: Sequence[str]) -> npt.NDA
 def view_checksums(packed: npt.NDArray[Any], starts: Ints) -> npt.NDArray[np.uint64]:
     """The xxh3-64 of each document's rows, (n,); packed must be C-contiguous."""
     ends = starts * (packed.shape[1] * packed.itemsize)
-    return _checksums(packed.data.cast("B") if len(packed) else memoryview(b""), ends[:-1], ends[1:])
+    return stretch_checksums(packed.data.cast("B") if len(packed) else memoryview(b""), ends[:-1], ends[1:])
 
 
 class MappedViews:
@@ -149,7 +149,7 @@ class MappedViews:
     def check_documents(self, doc_rows: Ints) -> None:
         """Nothing, when the views of each of the documents match their checksum; else DamagedIndex."""
         begins, ends = self.starts[doc_rows] * self.row_bytes, self.starts[doc_rows + 1] * self.row_bytes
-        is_damaged = _checksums(self._views.bytes.data, begins, ends) != self._records["checksum"][doc_rows]
+        is_damaged = stretch_checksums(self._views.bytes.data, begins, ends) != self._records["checksum"][doc_rows]
         if is_damaged.any():
             row = int(doc_rows[is_damaged][0])
             raise DamagedIndex(f"{self._views.path}: the views of document row {row} do not match their checksum")
@@ -196,7 +196,7 @@ def row_norms(rows: Floats) -> Doubles:
     return norms
 
 
-def _checksums(data: memoryview, begins: Ints, ends: Ints) -> npt.NDArray[np.uint64]:
+def stretch_checksums(data: memoryview, begins: Ints, ends: Ints) -> npt.NDArray[np.uint64]:
     """The xxh3-64 of each of the stretches of bytes, (n,)."""
     digests = map(xxhash.xxh3_64_intdigest, map(data.__getitem__, map(slice, begins.tolist(), ends.tolist())))
     return np.fromiter(digests, dtype=np.uint64, count=len(begins))

@@ -44,7 +44,10 @@ def test_help_is_quick_to_import():
 
 
 def test_every_command_has_help_and_an_example(tmp_path):
-    for command in ("ingest", "query", "eval", "get", "delete", "info", "build"):
+    for command in (
+        *("ingest", "query", "eval", "analyze", "get", "delete", "info", "build"),
+        *("compact", "snapshot", "verify", "upgrade"),
+    ):
         done = ok(mvindex(command, "--help", cwd=tmp_path))
         assert f"Example: mvindex {command}" in done.stdout
 
@@ -174,7 +177,7 @@ def test_stdin_and_compressed_input(tmp_path):
 
 
 def count_documents(path):
-    if not (path / "catalog.sqlite").exists():
+    if not (path / "current.json").exists():
         return 0
     with package.open(path) as index:
         return len(index)

@@ -69,7 +69,9 @@ def test_an_interrupted_run_resumed_equals_an_uninterrupted_one(tmp_path, monkey
         broken.add(documents(30))
         assert calls == first_run
     for name in ("views-000001.f16", "rows-000001.bin"):
-        assert (tmp_path / "a.mvx" / name).read_bytes() == (tmp_path / "b.mvx" / name).read_bytes()
+        assert (tmp_path / "a.mvx" / "generation-000001" / name).read_bytes() == (
+            tmp_path / "b.mvx" / "generation-000001" / name
+        ).read_bytes()
 
 
 def test_an_id_given_twice_in_one_call_names_both_places(index):

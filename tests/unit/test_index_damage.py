@@ -16,7 +16,7 @@ from mvindex.errors import (
 
 def test_bytes_of_a_torn_append_are_cut_at_the_next_write(index, tmp_path):
     for name in ("views-000001.f16", "rows-000001.bin"):
-        with open(tmp_path / "x.mvx" / name, "ab") as file:
+        with open(tmp_path / "x.mvx" / "generation-000001" / name, "ab") as file:
             file.write(b"\xff" * 777)
     with mvindex.open(tmp_path / "x.mvx") as again:
         again.add_views([mvindex.Document("new", "t")], vectors(1, seed=3))
@@ -26,7 +26,7 @@ def test_bytes_of_a_torn_append_are_cut_at_the_next_write(index, tmp_path):
 
 
 def test_damaged_views_are_named_never_answered_from(index, tmp_path):
-    with open(tmp_path / "x.mvx" / "views-000001.f16", "r+b") as file:
+    with open(tmp_path / "x.mvx" / "generation-000001" / "views-000001.f16", "r+b") as file:
         file.write(b"\x00\x3c\x00\x3c")
     with mvindex.open(tmp_path / "x.mvx") as again, pytest.raises(DamagedIndex, match="views-000001.f16"):
         again.search(np.ones(4))
@@ -35,7 +35,7 @@ def test_damaged_views_are_named_never_answered_from(index, tmp_path):
 def test_building_is_swapped_in_and_damage_of_an_engine_is_named(index, tmp_path):
     index.build(kind="flat")
     assert index.info().kind == "flat"
-    (engine,) = (tmp_path / "x.mvx").glob("engine-*")
+    (engine,) = (tmp_path / "x.mvx" / "generation-000001").glob("engine-*")
     with open(engine / "index.faiss", "r+b") as file:
         file.seek(60)
         file.write(b"\xff\xff")
@@ -45,7 +45,7 @@ def test_building_is_swapped_in_and_damage_of_an_engine_is_named(index, tmp_path
         assert again.search(np.ones(4), exact=True).exact
         again.build(kind="hnsw")
         assert len(again.search(np.ones(4)).hits) == 10
-    assert [path.name[:11] for path in (tmp_path / "x.mvx").glob("engine-*")] == ["engine-hnsw"]
+    assert [path.name[:11] for path in (tmp_path / "x.mvx" / "generation-000001").glob("engine-*")] == ["engine-hnsw"]
     with pytest.raises(ConfigError, match="kind 'ivf'"):
         index.build(kind="ivf")
 
@@ -61,7 +61,7 @@ def test_building_is_swapped_in_and_damage_of_an_engine_is_named(index, tmp_path
     ],
 )
 def test_a_damaged_catalog_row_is_named(index, tmp_path, table, change):
-    connection = sqlite3.connect(tmp_path / "x.mvx" / "catalog.sqlite")
+    connection = sqlite3.connect(tmp_path / "x.mvx" / "generation-000001" / "catalog.sqlite")
     with connection:
         connection.execute(f"UPDATE {table} SET {change} WHERE doc_row = 3")
     connection.close()

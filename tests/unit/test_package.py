@@ -23,6 +23,10 @@ def test_the_public_names_are_these():
         "create",
         "load_encoder",
         "open",
+        "repair",
+        "salvage",
+        "upgrade",
+        "verify",
     ]
     assert all(getattr(mvindex, name) is not None for name in mvindex.__all__)
     with pytest.raises(AttributeError):

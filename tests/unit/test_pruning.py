@@ -280,7 +280,7 @@ def test_a_build_leaves_near_duplicates_out_and_says_how_many(crowded):
     held = int(kept_plainly(stored, np.arange(0, 1201, 6), 0.4).sum())
     assert 200 < held < 1000
     assert (report.views, report.views_left_out, report.documents) == (held, 1200 - held, 200)
-    files = {file.name: file.stat().st_size for file in index.path.glob("engine-*/*")}
+    files = {file.name: file.stat().st_size for file in index.path.glob("generation-000001/engine-*/*")}
     assert report.engine_bytes == sum(files.values()) and files["rows.bin"] == 4 * held
     assert report.stored_bytes == 1200 * 8 * 2
     info = index.info()
@@ -294,7 +294,7 @@ def test_a_build_without_it_undoes_it(crowded, kind):
     whole = index.build(kind)
     assert (whole.views, whole.views_left_out, whole.prune_views) == (1200, 0, None)
     assert whole.engine_bytes > pruned.engine_bytes
-    assert not list(index.path.glob("engine-*/rows.bin"))
+    assert not list(index.path.glob("generation-000001/engine-*/rows.bin"))
     assert index.info().engine_prune_views is None
     assert index.build("exact").engine_bytes == 0
 
@@ -371,7 +371,7 @@ def test_a_pruned_engine_survives_opening_again_and_its_damage_is_named(crowded)
     query = views["d7"][2]
     with mvindex.open(index.path) as again:
         assert_same(again.search(query, 5), brute_force(views, query, 5))
-    (rows_file,) = index.path.glob("engine-*/rows.bin")
+    (rows_file,) = index.path.glob("generation-000001/engine-*/rows.bin")
     damaged = bytearray(rows_file.read_bytes())
     damaged[40] ^= 1
     rows_file.write_bytes(damaged)

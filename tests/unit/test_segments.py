@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import xxhash
 
-from mvindex.errors import DamagedIndex, StaleReader, StoreError
+from mvindex.errors import DamagedIndex, StoreError
 from mvindex.store.segments import BLOCK_BYTES, Committed, MappedSegment, append
 
 EMPTY = Committed("data.bin", 0, np.empty(0, dtype=np.uint64))
@@ -67,7 +67,7 @@ def test_a_file_that_is_too_short_or_gone_is_an_error(tmp_path):
     with pytest.raises(DamagedIndex):
         append(tmp_path, committed, [some_bytes(1)])
     (tmp_path / "data.bin").unlink()
-    with pytest.raises(StaleReader):
+    with pytest.raises(DamagedIndex, match="is gone"):
         MappedSegment(tmp_path, committed)
 
 

@@ -1,0 +1,138 @@
+"""Files of an index that are read and written whole: current.json, the acknowledged version; and what may be opened.
+
+Both are tiny, checksummed, and derived from the catalog: `mvindex build` makes them again.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import stat
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import xxhash
+
+from mvindex.errors import DamagedIndex, StoreError
+from mvindex.store.durable import announced, flush_to_disk, rename
+
+CURRENT = "current.json"
+ACKNOWLEDGED = "acknowledged"
+_MAX_BYTES = 4096
+_INDEX_ID = re.compile(r"[0-9a-f]{32}")
+# A reader may meet the one write of a few bytes half done.
+_TRIES = 5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Current:
+    """What counts of an index: its format, the number of its generation, and the id it was made with."""
+
+    format_version: int
+    generation: int
+    index_id: str
+
+
+def check_regular(path: Path) -> None:
+    """Nothing, for a regular file, or none at all; StoreError for a link, a directory, a pipe or a device."""
+    try:
+        mode = os.lstat(path).st_mode
+    except FileNotFoundError:
+        return
+    except OSError as err:
+        raise StoreError(f"{path}: cannot be read: {err.strerror or err}") from err
+    if stat.S_ISLNK(mode):
+        raise StoreError(f"{path} is a symbolic link; an index holds none: it could lead anywhere")
+    if not stat.S_ISREG(mode):
+        raise StoreError(f"{path} is no regular file; wanted one of the index's own files")
+
+
+def read_current(directory: Path) -> Current | None:
+    """What current.json says; None when there is none. DamagedIndex when it is not what was written."""
+    path = directory / CURRENT
+    content = _read_small(path)
+    if content is None:
+        return None
+    try:
+        record = json.loads(content)
+        found = Current(**{name: record[name] for name in Current.__slots__})
+        is_sound = record["mvindex"] == "index" and record["checksum"] == _record_checksum(found)
+    except (ValueError, TypeError, KeyError, RecursionError) as err:
+        raise _damaged_current(path, f"it does not hold what mvindex writes ({type(err).__name__}: {err})") from err
+    if not is_sound or not _is_valid(found):
+        raise _damaged_current(path, "its values do not match its checksum")
+    return found
+
+
+def write_current(directory: Path, current: Current) -> None:
+    """Nothing; current.json says this, durably, or what it said before."""
+    record: dict[str, Any] = {"mvindex": "index", **{name: getattr(current, name) for name in Current.__slots__}}
+    record["checksum"] = _record_checksum(current)
+    fresh = directory / f"{CURRENT}.new"
+    check_regular(fresh)
+    with announced("write", fresh):
+        fresh.write_text(json.dumps(record) + "\n")
+    flush_to_disk(fresh)
+    rename(fresh, directory / CURRENT)
+
+
+def read_acknowledged(directory: Path) -> int:
+    """The newest version that was acknowledged, when this was last written; DamagedIndex when that cannot be told."""
+    path = directory / ACKNOWLEDGED
+    for _ in range(_TRIES):
+        content = _read_small(path)
+        if content is None:
+            raise DamagedIndex(f"{path} is gone; `mvindex build` makes it again")
+        number, _, checksum = content.rstrip(b"\n").partition(b" ")
+        if content == _acknowledgement(number) and checksum and number.isdigit():
+            return int(number)
+    raise DamagedIndex(f"{path} does not match its checksum; `mvindex build` makes it again")
+
+
+def write_acknowledged(directory: Path, version: int) -> None:
+    """Nothing; the version is named as acknowledged.
+
+    Called after the commit and not fsynced: after a power cut it may name an older version than the catalog holds,
+    never a newer one.
+    """
+    path = directory / ACKNOWLEDGED
+    check_regular(path)
+    with announced("write", path):
+        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
+        try:
+            os.pwrite(handle, _acknowledgement(f"{version:020d}".encode()), 0)
+        finally:
+            os.close(handle)
+
+
+def _acknowledgement(number: bytes) -> bytes:
+    return b"%s %s\n" % (number, xxhash.xxh3_64_hexdigest(number).encode())
+
+
+def _read_small(path: Path) -> bytes | None:
+    """The content, up to a size that no sound file has; None when there is no file."""
+    check_regular(path)
+    try:
+        with open(path, "rb") as file:
+            return file.read(_MAX_BYTES)
+    except FileNotFoundError:
+        return None
+    except OSError as err:
+        raise StoreError(f"{path}: cannot be read: {err.strerror or err}") from err
+
+
+def _record_checksum(current: Current) -> str:
+    text = json.dumps([getattr(current, name) for name in Current.__slots__])
+    return str(xxhash.xxh3_64_hexdigest(text.encode()))
+
+
+def _is_valid(found: Current) -> bool:
+    numbers = (found.format_version, found.generation)
+    are_numbers = all(isinstance(number, int) and not isinstance(number, bool) for number in numbers)
+    return are_numbers and 0 < found.generation < 10**6 and bool(_INDEX_ID.fullmatch(str(found.index_id)))
+
+
+def _damaged_current(path: Path, what: str) -> DamagedIndex:
+    return DamagedIndex(f"{path}: {what}; `mvindex build` makes it again from the catalog")

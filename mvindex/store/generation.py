@@ -1,0 +1,208 @@
+"""Generations: an index holds one that counts, named by current.json; `compact` and `upgrade` write a new one.
+
+A generation is a directory with a catalog, views, document rows and engines. Readers hold a shared lock on it, so
+that a generation that was superseded stays whole until its last reader has gone; then the next writer removes it.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import logging
+import os
+import re
+import secrets
+import shutil
+import weakref
+from collections.abc import Iterator
+from pathlib import Path
+
+from mvindex.errors import DamagedIndex, StaleReader, StoreError
+from mvindex.store import catalog
+from mvindex.store.catalog import Catalog
+from mvindex.store.durable import announced, flush_to_disk, rename
+from mvindex.store.files import Current, read_current, write_current
+from mvindex.store.rows import LATEST, StoreFormat
+
+logger = logging.getLogger(__name__)
+
+_NAME = re.compile(r"generation-([0-9]{6})")
+# Directories with these beginnings count for nothing: one is being written, the other removed.
+_UNFINISHED, _GONE = "unfinished-", "gone-"
+_TRIES = 1000
+
+
+def generation_name(number: int) -> str:
+    """The directory of a generation inside an index."""
+    return f"generation-{number:06d}"
+
+
+class Generation:
+    """One generation, open: its files stay while this object lives and is not closed. directory: where they are."""
+
+    def __init__(self, number: int, version: StoreFormat, directory: Path, lock: int) -> None:
+        """lock: the descriptor that holds the shared lock; it is closed with this object."""
+        self.number = number
+        self.format = version
+        self.directory = directory
+        self.catalog = Catalog(directory)
+        self._release = weakref.finalize(self, os.close, lock)
+
+    def close(self) -> None:
+        """Nothing; connections are closed, and the files may be removed once they are superseded."""
+        self.catalog.close()
+        self._release()
+
+
+def open_generation(index: Path) -> Generation:
+    """The generation that counts now, locked against removal.
+
+    StoreError when there is no index, or one of a newer format; DamagedIndex when current.json names none.
+    """
+    for _ in range(_TRIES):
+        current = read_current(index)
+        if current is None:
+            return _open_flat(index)
+        found = _try_open(index, current)
+        if found is not None:
+            return found
+    raise StoreError(f"{index}: its generations are replaced faster than one can be opened")
+
+
+def hold(number: int, version: StoreFormat, directory: Path) -> Generation | None:
+    """The generation in this directory, locked against removal; None when it is being removed or gone."""
+    flags = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW
+    try:
+        handle = os.open(directory, flags)
+    except FileNotFoundError:
+        return None
+    except OSError as err:
+        raise StoreError(f"{directory}: cannot be opened: {err.strerror or err}") from err
+    try:
+        fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(handle)
+        return None
+    except OSError as err:
+        logger.warning("%s: cannot be locked: %s; a compaction may remove it while it is read", directory, err)
+    return Generation(number, version, directory, handle)
+
+
+def held(number: int, version: StoreFormat, directory: Path) -> Generation:
+    """The generation in this directory, which nobody else may remove."""
+    found = hold(number, version, directory)
+    if found is None:
+        raise StoreError(f"{directory} was removed by another process")
+    return found
+
+
+def unfinished(index: Path, number: int) -> Path:
+    """A new directory in which a generation may be written; it counts for nothing until publish()."""
+    directory = index / f"{_UNFINISHED}{generation_name(number)}-{secrets.token_hex(4)}"
+    directory.mkdir()
+    return directory
+
+
+def publish(index: Path, directory: Path, current: Current) -> None:
+    """Nothing; the generation written in the directory is the one that counts, durably, or nothing has changed."""
+    flush_to_disk(directory)
+    rename(directory, index / generation_name(current.generation))
+    write_current(index, current)
+
+
+def remove_superseded(index: Path, current: Generation) -> list[Path]:
+    """The superseded generations that a reader still holds; all others, and what was left unfinished, are gone.
+
+    Call as the one writer.
+    """
+    kept = []
+    for directory in _superseded(index, current):
+        if not _remove_unless_held(directory):
+            kept.append(directory)
+    if current.format is not StoreFormat.FLAT and (index / catalog.FILE_NAME).exists() and not _remove_flat(index):
+        kept.append(index)
+    return kept
+
+
+def _superseded(index: Path, current: Generation) -> Iterator[Path]:
+    for entry in sorted(index.iterdir()):
+        is_other = bool(_NAME.fullmatch(entry.name)) and entry != current.directory
+        if (is_other or entry.name.startswith((_UNFINISHED, f"{_GONE}generation-"))) and entry.is_dir():
+            yield entry
+
+
+def _try_open(index: Path, current: Current) -> Generation | None:
+    """The generation that current.json names; None when another one took its place meanwhile."""
+    if current.format_version != LATEST:
+        raise StoreError(
+            f"{index}: format version {current.format_version}; this mvindex reads up to version {LATEST.value}: "
+            "install the mvindex that wrote it, or a later one"
+        )
+    directory = index / generation_name(current.generation)
+    found = hold(current.generation, LATEST, directory)
+    is_still_current = read_current(index) == current
+    if found is not None and is_still_current:
+        return found
+    if is_still_current and not directory.exists():
+        raise DamagedIndex(f"{index}: current.json names {directory.name}, which is not there")
+    return None
+
+
+def _open_flat(index: Path) -> Generation:
+    """An index of format 1, whose one generation is the index directory itself."""
+    if not (index / catalog.FILE_NAME).is_file():
+        if any(_NAME.fullmatch(entry.name) for entry in _entries(index)):
+            raise DamagedIndex(f"{index}: current.json is gone; `mvindex build` makes it again from the catalog")
+        raise StoreError(f"{index}: there is no mvindex index here (no current.json in it)")
+    found = hold(1, StoreFormat.FLAT, index.resolve())
+    if found is None:
+        raise StaleReader(f"{index}: is being upgraded; open it again")
+    return found
+
+
+def _entries(index: Path) -> list[Path]:
+    try:
+        return list(index.iterdir())
+    except OSError:
+        return []
+
+
+def _remove_unless_held(directory: Path) -> bool:
+    """True when the directory is gone: nobody held it."""
+    handle = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if not directory.name.startswith(_GONE):
+            # Renamed first: who opens it finds it whole or not at all.
+            gone = directory.with_name(f"{_GONE}generation-{secrets.token_hex(4)}")
+            with announced("rename", directory):
+                directory = directory.rename(gone)
+        with announced("remove", directory):
+            shutil.rmtree(directory, ignore_errors=True)
+    except BlockingIOError:
+        return False
+    finally:
+        os.close(handle)
+    return True
+
+
+def _remove_flat(index: Path) -> bool:
+    """True when the files of format 1, which an upgrade has superseded, are gone: nobody held them."""
+    handle = os.open(index, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        # The catalog last: it is what tells, after a crash, that there is more to remove.
+        for pattern in ("engine-*", "gone-engine-*", "views-*", "rows-*", f"{catalog.FILE_NAME}*"):
+            for entry in sorted(index.glob(pattern), reverse=True):
+                with announced("remove", entry):
+                    shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
+    except BlockingIOError:
+        return False
+    finally:
+        os.close(handle)
+    return True
+
+
+def generations_in(index: Path) -> list[tuple[int, Path]]:
+    """The generations whose directories are in the index, with their numbers, whether they count or not."""
+    matches = ((_NAME.fullmatch(entry.name), entry) for entry in _entries(index))
+    return sorted((int(match[1]), entry) for match, entry in matches if match is not None)

@@ -1,0 +1,50 @@
+"""Network file systems: SQLite's log in shared memory and flock do not hold between the hosts that share one."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+
+from mvindex.errors import StoreError
+
+_MOUNTS = Path("/proc/self/mountinfo")
+_NETWORKS = frozenset({"nfs", "nfs4", "cifs", "smb3", "smbfs", "afs", "ncpfs"})
+_ESCAPE = re.compile(r"\\([0-7]{3})")
+
+
+def refuse_network(directory: Path) -> None:
+    """Nothing; StoreError for a directory on a file system that is shared over a network: two hosts could write."""
+    found = network_of(directory, _read_mounts())
+    if found is not None:
+        raise StoreError(
+            f"{directory} is on {found}: locks of several hosts do not exclude each other there, so nothing is "
+            "written; keep the index on a local disk, and copy it with `mvindex snapshot` (reading works)"
+        )
+
+
+def network_of(directory: Path, mounts: str) -> str | None:
+    """The type of the network file system that holds the directory, "nfs4" say; None for a local one.
+
+    mounts: lines as of /proc/self/mountinfo (proc(5)): the mount point is field 5, the type follows the hyphen.
+    """
+    found: tuple[int, str] = (-1, "")
+    path = os.path.realpath(directory)
+    for line in mounts.splitlines():
+        left, hyphen, right = line.partition(" - ")
+        fields = left.split()
+        if not hyphen or len(fields) < 5:
+            continue
+        point = _ESCAPE.sub(lambda match: chr(int(match[1], 8)), fields[4])
+        # Of mounts at the same point the later one hides the earlier.
+        if os.path.commonpath([path, point]) == point and len(point) >= found[0]:
+            found = (len(point), right.split()[0])
+    return found[1] if found[1] in _NETWORKS else None
+
+
+def _read_mounts() -> str:
+    """The mounts that this process sees; nothing where the system does not tell."""
+    try:
+        return _MOUNTS.read_text(encoding="utf-8", errors="surrogateescape")
+    except OSError:
+        return ""

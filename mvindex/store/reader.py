@@ -1,0 +1,165 @@
+"""Texts, metadata and filters of one snapshot, each row checked against its checksum before it is used."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from mvindex.errors import DamagedIndex, QueryError
+from mvindex.records import Bools, Ints
+from mvindex.store.catalog import DOCUMENT_COLUMNS, FILE_NAME, check_document
+from mvindex.store.filters import Filter, Sql, parse_filter
+from mvindex.store.rows import StoreFormat, metadata_checksum, text_checksum, unpack_spans
+from mvindex.store.snapshot import Snapshot
+
+_FETCH_ROWS = 65_536
+
+
+class StoredDocument(NamedTuple):
+    """A document as the store holds it; spans: (k, 2) int64, -1 where a view stands for no span."""
+
+    id: str
+    title: str
+    text: str
+    metadata: Mapping[str, Any]
+    spans: Ints
+
+
+class StoredRow(NamedTuple):
+    """A document's catalog rows as they are written: metadata as JSON, spans packed."""
+
+    id: str
+    title: str
+    text: str
+    metadata: str
+    spans: bytes | None
+    content_hash: bytes
+
+
+class SnapshotReader:
+    """What the catalog holds of one snapshot, read inside one transaction."""
+
+    def __init__(self, connection: sqlite3.Connection, snapshot: Snapshot) -> None:
+        self._connection = connection
+        self._snapshot = snapshot
+        self._version = snapshot.source.format
+        # Format 1 has no checksum for rows of documents: what stands in for it is taken as it is.
+        self._columns = f"{DOCUMENT_COLUMNS}, {'NULL' if self._version is StoreFormat.FLAT else 'd.checksum'}"
+
+    def matching(self, condition: Filter) -> Bools:
+        """Which document rows are alive and satisfy the filter, (num_rows,).
+
+        The first filter of a snapshot checks all ids and metadata: a row that is damaged might be left out unseen.
+        """
+        sql = parse_filter(condition)
+        self._check_filtered()
+        # The grammar emits fixed text only; every value of the user is a parameter.
+        query = (
+            "SELECT m.doc_row FROM metadata AS m JOIN documents AS d ON d.doc_row = m.doc_row "
+            f"WHERE m.doc_row < ? AND {sql.text}"
+        )
+        is_match = np.zeros(self._snapshot.num_rows, dtype=bool)
+        cursor = self._execute_filter(query, sql)
+        while rows := cursor.fetchmany(_FETCH_ROWS):
+            is_match[np.array(rows, dtype=np.int64)[:, 0]] = True
+        return is_match & self._snapshot.alive
+
+    def find(self, doc_id: str) -> int | None:
+        """The row of the document that has this id in the snapshot, or None."""
+        # Two queries, each on its own partial index: a document retired since the snapshot counts as alive here.
+        for state in ("alive", "NOT alive"):
+            query = f"SELECT {self._columns} FROM documents AS d WHERE {state} AND id = ?"  # noqa: S608 - fixed text
+            for row in self._connection.execute(query, (doc_id,)):
+                self._check_document(row)
+                if row[0] < self._snapshot.num_rows and self._snapshot.alive[row[0]]:
+                    return int(row[0])
+        return None
+
+    def ids(self, doc_rows: Sequence[int]) -> dict[int, str]:
+        """The id of each document row."""
+        return {row: stored.id for row, stored in self.stored(doc_rows).items()}
+
+    def documents(self, doc_rows: Sequence[int]) -> dict[int, StoredDocument]:
+        """The documents of these rows, by row; DamagedIndex when one does not match its checksum."""
+        return {row: _document(stored) for row, stored in self.stored(doc_rows).items()}
+
+    def stored(self, doc_rows: Sequence[int]) -> dict[int, StoredRow]:
+        """The documents of these rows as they are written, by row, each checked."""
+        wanted = sorted({int(row) for row in doc_rows})
+        rows = self._connection.execute(
+            f"SELECT {self._columns}, t.title, t.text, t.spans, t.checksum, m.json, m.checksum "  # noqa: S608 - fixed text
+            "FROM json_each(?) AS wanted "
+            "JOIN documents AS d ON d.doc_row = wanted.value "
+            "JOIN texts AS t ON t.doc_row = d.doc_row JOIN metadata AS m ON m.doc_row = d.doc_row",
+            (json.dumps(wanted),),
+        )
+        found = {row[0]: self._stored(row) for row in rows}
+        if len(found) != len(wanted):
+            missing = next(row for row in wanted if row not in found)
+            raise DamagedIndex(f"{FILE_NAME}: document row {missing} is not there, though it was committed")
+        return found
+
+    def all_documents(self) -> Iterator[StoredDocument]:
+        """Every living document of the snapshot, by row, a few thousand in memory at a time."""
+        rows = np.flatnonzero(self._snapshot.alive)
+        for begin in range(0, len(rows), 1024):
+            yield from self.documents(rows[begin : begin + 1024].tolist()).values()
+
+    def _stored(self, row: tuple[Any, ...]) -> StoredRow:
+        self._check_document(row)
+        doc_row, doc_id, num_views, content_hash = row[0], row[1], row[4], row[6]
+        title, text, spans, checksum, metadata, metadata_sum = row[8:]
+        if text_checksum(self._version, doc_row, doc_id, (title, text, spans)) != checksum:
+            raise DamagedIndex(
+                f"{FILE_NAME}: id or text of document {doc_id!r} (row {doc_row}) do not match their checksum"
+            )
+        if metadata_checksum(self._version, doc_row, doc_id, metadata) != metadata_sum:
+            raise DamagedIndex(
+                f"{FILE_NAME}: the metadata of document {doc_id!r} (row {doc_row}) does not match its checksum"
+            )
+        if spans is not None and len(spans) != 8 * num_views:
+            raise DamagedIndex(
+                f"{FILE_NAME}: document {doc_id!r} (row {doc_row}) has {num_views} views, spans for others"
+            )
+        return StoredRow(doc_id, title, text, metadata, spans, content_hash)
+
+    def _check_document(self, row: tuple[Any, ...]) -> None:
+        if self._version is not StoreFormat.FLAT:
+            check_document(row)
+
+    def _check_filtered(self) -> None:
+        """Nothing, when ids and metadata of all rows of the snapshot match their checksums."""
+        snapshot = self._snapshot
+        rows = self._connection.execute(
+            f"SELECT {self._columns}, m.json, m.checksum FROM documents AS d "  # noqa: S608 - fixed text
+            "LEFT JOIN metadata AS m ON m.doc_row = d.doc_row WHERE d.doc_row >= ? AND d.doc_row < ?",
+            (snapshot.filtered_rows, snapshot.num_rows),
+        )
+        count = 0
+        for row in rows:
+            self._check_document(row)
+            if metadata_checksum(self._version, row[0], row[1], row[8]) != row[9]:
+                raise DamagedIndex(
+                    f"{FILE_NAME}: the metadata of document {row[1]!r} (row {row[0]}) does not match its checksum"
+                )
+            count += 1
+        if count != snapshot.num_rows - snapshot.filtered_rows:
+            raise DamagedIndex(f"{FILE_NAME}: {snapshot.num_rows} document rows were committed; some are not there")
+        snapshot.filtered_rows = snapshot.num_rows
+
+    def _execute_filter(self, query: str, sql: Sql) -> sqlite3.Cursor:
+        try:
+            return self._connection.execute(query, (self._snapshot.num_rows, *sql.parameters))
+        except sqlite3.OperationalError as err:
+            if "overflow" not in str(err) and "too large" not in str(err):
+                raise
+            raise QueryError(f"the filter is too deep or too long for SQLite: {err}") from err
+
+
+def _document(stored: StoredRow) -> StoredDocument:
+    metadata = json.loads(stored.metadata) if stored.metadata != "{}" else {}
+    return StoredDocument(stored.id, stored.title, stored.text, metadata, unpack_spans(stored.spans))

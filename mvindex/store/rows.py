@@ -1,0 +1,89 @@
+"""Rows of the catalog: what their checksums cover in each format, and how spans are packed."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import xxhash
+
+from mvindex.records import Ints
+
+
+class StoreFormat(IntEnum):
+    """The formats of an index that this version reads; it writes the last one.
+
+    FLAT: all files at the top of the index. Settings and rows of documents have no checksum, those of texts and
+    metadata do not cover the row's number.
+    GENERATIONS: current.json names the directory of the generation that counts; every row is covered whole.
+    """
+
+    FLAT = 1
+    GENERATIONS = 2
+
+
+LATEST = StoreFormat.GENERATIONS
+
+
+def row_checksum(*parts: str | bytes | int | float | None) -> int:
+    """The xxh3-64 of the parts of a catalog row, as the signed integer that SQLite holds.
+
+    Of any value that SQLite may give: in a damaged row a text can turn up as a number.
+    """
+    return as_signed(xxhash.xxh3_64_intdigest(b"".join(map(_packed, parts))))
+
+
+def _packed(part: str | bytes | int | float | None) -> bytes:
+    if isinstance(part, int):
+        return part.to_bytes(8, "little", signed=True)
+    if isinstance(part, str):
+        part = part.encode()
+    if isinstance(part, bytes):
+        return len(part).to_bytes(8, "little") + part
+    return repr(part).encode()
+
+
+def as_signed(digest: int) -> int:
+    """An unsigned 64-bit number as the signed one of the same bits."""
+    return digest - (1 << 64) if digest >> 63 else digest
+
+
+def text_checksum(version: int, doc_row: int, doc_id: str, parts: tuple[str, str, bytes | None]) -> int:
+    """Of a row of texts; parts: title, text and packed spans."""
+    title, text, spans = parts
+    number = () if version == StoreFormat.FLAT else (doc_row,)
+    return row_checksum(*number, doc_id, title, text, spans or b"")
+
+
+def metadata_checksum(version: int, doc_row: int, doc_id: str, dumped: str) -> int:
+    """Of a row of metadata."""
+    return row_checksum(doc_id if version == StoreFormat.FLAT else doc_row, dumped)
+
+
+def document_checksum(row: tuple[Any, ...]) -> int:
+    """Of a row of documents: doc_row, id, ordinal, view_start, num_views, views_checksum, content_hash."""
+    return row_checksum(*row)
+
+
+def dead_checksum(doc_rows: Ints) -> int:
+    """Of a set of retired rows: the sum, modulo 2^64, of a hash of each, so that rows are added to it one by one.
+
+    The hash is the finaliser of SplitMix64 (Steele, Lea, Flood 2014, fig. 15).
+    """
+    mixed = doc_rows.astype(np.uint64) + np.uint64(0x9E3779B97F4A7C15)
+    mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    total: npt.NDArray[np.uint64] = np.add.reduce(mixed ^ (mixed >> np.uint64(31)), dtype=np.uint64)
+    return int(total)
+
+
+def pack_spans(spans: Ints) -> bytes | None:
+    """Spans as little-endian int32 pairs, or None where no view stands for a span."""
+    return None if (spans < 0).all() else spans.astype("<i4").tobytes()
+
+
+def unpack_spans(packed: bytes | None) -> Ints:
+    """(k, 2) int64; of None no rows."""
+    return np.frombuffer(packed or b"", dtype="<i4").astype(np.int64).reshape(-1, 2)

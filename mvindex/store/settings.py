@@ -1,0 +1,65 @@
+"""The settings of a generation, checked for what no sound index holds: paths that lead out, sizes that cannot be."""
+
+from __future__ import annotations
+
+import re
+import sqlite3
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from mvindex.errors import DamagedIndex
+from mvindex.store import catalog
+from mvindex.store.generation import Generation
+from mvindex.store.rows import StoreFormat
+
+MAX_DIM = 65_536
+_ENGINE_NAME = re.compile(r"engine-[a-z0-9-]{1,40}-[0-9]{6,18}")
+_FILE_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,80}")
+_INDEX_ID = re.compile(r"[0-9a-f]{32}")
+
+
+def read_checked(source: Generation, connection: sqlite3.Connection) -> dict[str, Any]:
+    """The settings; DamagedIndex names the first that is not what this generation must hold."""
+    settings = catalog.read_settings(connection)
+    wanted: dict[str, tuple[str, Callable[[Any], bool]]] = {
+        "format_version": (str(source.format.value), lambda value: value == source.format),
+        "generation": (str(source.number), lambda value: value == source.number),
+        "index_id": ("32 hex digits", lambda value: isinstance(value, str) and bool(_INDEX_ID.fullmatch(value))),
+        "version": ("a whole number from 0 on", _is_count),
+        "next_ordinal": ("a whole number from 0 on", _is_count),
+        "dtype": ("fp16 or fp32", lambda value: value in ("fp16", "fp32")),
+        "dim": (
+            f"1 to {MAX_DIM}, or null",
+            lambda value: value is None or (_is_count(value) and 1 <= value <= MAX_DIM),
+        ),
+        "encoder": ("an object, or null", lambda value: value is None or isinstance(value, dict)),
+        "engine": ("an engine's record, or null", lambda value: value is None or _is_engine(value)),
+    }
+    if source.format is not StoreFormat.FLAT:
+        wanted["dead"] = ("count and checksum", _is_dead)
+    for name, (what, is_right) in wanted.items():
+        if name not in settings or not is_right(settings[name]):
+            found = f"{settings.get(name)!r:.80}"
+            raise DamagedIndex(f"{source.catalog.path}: setting {name!r} is {found}; wanted {what}")
+    return settings
+
+
+def _is_count(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 1 << 62
+
+
+def _is_engine(value: object) -> bool:
+    if not isinstance(value, dict) or not isinstance(value.get("settings"), dict):
+        return False
+    checksums = value.get("checksums")
+    has_names = isinstance(value.get("kind"), str) and bool(_ENGINE_NAME.fullmatch(str(value.get("directory"))))
+    return has_names and _is_count(value.get("built_rows")) and isinstance(checksums, dict) and _are_plain(checksums)
+
+
+def _are_plain(checksums: Mapping[Any, Any]) -> bool:
+    """True when all names are those of files in the engine's own directory."""
+    return all(_FILE_NAME.fullmatch(str(name)) and isinstance(digest, str) for name, digest in checksums.items())
+
+
+def _is_dead(value: object) -> bool:
+    return isinstance(value, dict) and _is_count(value.get("count")) and isinstance(value.get("checksum"), int)

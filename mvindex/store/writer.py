@@ -1,0 +1,159 @@
+"""Writes to one generation: bytes appended and fsynced first, then ONE durable transaction that makes them visible."""
+
+from __future__ import annotations
+
+import json
+import logging
+import sqlite3
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from mvindex.errors import MvindexError, StoreError
+from mvindex.records import Ints
+from mvindex.store import catalog
+from mvindex.store.files import write_acknowledged
+from mvindex.store.generation import Generation
+from mvindex.store.reader import StoredRow
+from mvindex.store.rows import LATEST, dead_checksum, document_checksum, metadata_checksum, text_checksum
+from mvindex.store.segments import append
+from mvindex.store.snapshot import Snapshot
+from mvindex.store.views import ROW_DTYPE, view_checksums
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rows:
+    """Documents to be appended, n of them; document i owns the rows starts[i]:starts[i + 1] of packed.
+
+    packed: (r, d) views as stored; ordinals: (n,) int64; starts: (n + 1,) int64.
+    """
+
+    documents: Sequence[StoredRow]
+    ordinals: Ints
+    packed: npt.NDArray[Any]
+    starts: Ints
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """What one transaction does: rows retired, metadata (JSON) set by row, settings set, rows appended."""
+
+    retired: Sequence[int] = ()
+    metadata: Mapping[int, str] = field(default_factory=dict)
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    rows: Rows | None = None
+
+
+class GenerationWriter:
+    """Where the writer stands in a generation: what it would otherwise read anew, of all documents, at every commit."""
+
+    def __init__(self, generation: Generation, snapshot: Snapshot) -> None:
+        self._generation = generation
+        self.settings: dict[str, Any] = dict(snapshot.settings)
+        self.num_rows = snapshot.num_rows
+        self.num_views = snapshot.views.num_views
+        self._segments = [segment.committed for segment in snapshot.segments]
+
+    def commit(self, change: Change) -> None:
+        """Nothing; the change is durable and visible as a whole. On an error nothing of it is."""
+        before, after = self._segments, self._segments
+        records = np.zeros(0, dtype=ROW_DTYPE)
+        if change.rows is not None:
+            records = self._records(change.rows)
+            parts = zip(before, (change.rows.packed, records), strict=True)
+            after = [append(self._generation.directory, segment, [data]) for segment, data in parts]
+        settings = {**change.settings, "version": self.settings["version"] + 1, "dead": self._dead(change.retired)}
+        with self._transaction() as connection:
+            for old, new in zip(before, after, strict=True):
+                catalog.write_committed(connection, old, new)
+            _retire(connection, change.retired)
+            if change.rows is not None:
+                _insert(connection, self.num_rows, change.rows, records)
+            _set_metadata(connection, change.metadata)
+            catalog.write_settings(connection, settings)
+        self.settings.update(settings)
+        self._segments = after
+        if change.rows is not None:
+            self.num_rows += len(records)
+            self.num_views += len(change.rows.packed)
+        self._acknowledge()
+
+    def _acknowledge(self) -> None:
+        """Nothing; a failure here loses nothing, so it must not make a durable write look like a failed one."""
+        try:
+            write_acknowledged(self._generation.directory, self.settings["version"])
+        except (OSError, MvindexError) as err:
+            logger.warning("%s: all is stored, but not noted as acknowledged: %s", self._generation.directory, err)
+
+    @contextmanager
+    def _transaction(self) -> Iterator[sqlite3.Connection]:
+        """A write transaction on the state that this writer left."""
+        with self._generation.catalog.writing() as connection:
+            version = catalog.read_settings(connection)["version"]
+            if version != self.settings["version"]:
+                path = self._generation.catalog.path
+                raise StoreError(
+                    f"{path}: version {version} in the catalog; this writer made {self.settings['version']}"
+                )
+            yield connection
+
+    def _dead(self, retired: Sequence[int]) -> dict[str, int]:
+        before = self.settings["dead"]
+        added = dead_checksum(np.array(retired, dtype=np.int64))
+        return {"count": before["count"] + len(retired), "checksum": (before["checksum"] + added) % (1 << 64)}
+
+    def _records(self, rows: Rows) -> npt.NDArray[Any]:
+        records = np.zeros(len(rows.documents), dtype=ROW_DTYPE)
+        records["ordinal"] = rows.ordinals
+        records["view_start"] = self.num_views + rows.starts[:-1]
+        records["checksum"] = view_checksums(rows.packed, rows.starts)
+        return records
+
+
+def _retire(connection: sqlite3.Connection, doc_rows: Iterable[int]) -> None:
+    connection.executemany("UPDATE documents SET alive = 0 WHERE doc_row = ?", [(int(row),) for row in doc_rows])
+
+
+def _set_metadata(connection: sqlite3.Connection, updates: Mapping[int, str]) -> None:
+    rows = list(map(int, updates))
+    found = connection.execute(
+        "SELECT d.id FROM json_each(?) AS wanted JOIN documents AS d ON d.doc_row = wanted.value ORDER BY wanted.key",
+        (json.dumps(rows),),
+    )
+    columns = zip(rows, [doc_id for (doc_id,) in found], updates.values(), strict=True)
+    values = [(dumped, metadata_checksum(LATEST, row, doc_id, dumped), row) for row, doc_id, dumped in columns]
+    connection.executemany("UPDATE metadata SET json = ?, checksum = ? WHERE doc_row = ?", values)
+
+
+def _insert(connection: sqlite3.Connection, first_row: int, rows: Rows, records: npt.NDArray[Any]) -> None:
+    documents = rows.documents
+    numbers = range(first_row, first_row + len(documents))
+    columns = (
+        numbers,
+        [document.id for document in documents],
+        records["ordinal"].tolist(),
+        records["view_start"].tolist(),
+        np.diff(rows.starts).tolist(),
+        records["checksum"].view(np.int64).tolist(),
+        [document.content_hash for document in documents],
+    )
+    narrow = [(*row, document_checksum(row)) for row in zip(*columns, strict=True)]
+    connection.executemany("INSERT INTO documents VALUES (?, ?, ?, ?, ?, ?, ?, ?, 1)", narrow)
+    pairs = list(zip(numbers, documents, strict=True))
+    connection.executemany("INSERT INTO texts VALUES (?, ?, ?, ?, ?)", (_text_row(*pair) for pair in pairs))
+    connection.executemany("INSERT INTO metadata VALUES (?, ?, ?)", (_metadata_row(*pair) for pair in pairs))
+
+
+def _text_row(doc_row: int, document: StoredRow) -> tuple[Any, ...]:
+    parts = (document.title, document.text, document.spans)
+    return (doc_row, *parts, text_checksum(LATEST, doc_row, document.id, parts))
+
+
+def _metadata_row(doc_row: int, document: StoredRow) -> tuple[Any, ...]:
+    return doc_row, document.metadata, metadata_checksum(LATEST, doc_row, document.id, document.metadata)

@@ -1,0 +1,131 @@
+"""A new generation of an index, without what was retired: `compact`, and in the latest format: `upgrade`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from mvindex.build import build_files
+from mvindex.engines.base import Kind
+from mvindex.store.embedded import EmbeddedStore
+from mvindex.store.generation import Generation
+from mvindex.store.reader import SnapshotReader
+from mvindex.store.rows import LATEST
+from mvindex.store.snapshot import Snapshot, read_snapshot
+from mvindex.store.writer import Change, GenerationWriter, Rows
+
+_COPIED_DOCUMENTS = 1024
+
+Progress = Callable[[int], None]
+
+
+def _ignore(count: int) -> None:
+    """Nothing: nobody watches the progress."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompactReport:
+    """What a compaction did: documents kept, rows of retired documents dropped, bytes of the index before and after.
+
+    is_old_held: a reader still uses the old generation; its files go when a writer next finds it released.
+    """
+
+    generation: int
+    documents: int
+    dropped: int
+    bytes_before: int
+    bytes_after: int
+    is_old_held: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UpgradeReport:
+    """What an upgrade did: the format versions before and after, equal where there was nothing to do."""
+
+    before: int
+    after: int
+    documents: int
+
+
+def compact_store(store: EmbeddedStore, on_progress: Progress = _ignore) -> CompactReport:
+    """What was done: the store's rows are those of its living documents alone, in the order of their ordinals.
+
+    Ordinals, views and settings stay as they are; the active engine is built again. Readers go on with the files they
+    have; writers wait. Takes the writer lock. With nothing retired nothing is written.
+    """
+    bytes_before = stored_bytes(store.directory)
+    with store.writing():
+        before = store.snapshot
+        dropped = before.num_rows - before.num_documents
+        if dropped:
+            _rewrite(store, on_progress)
+    kept = [entry for entry in store.directory.glob("generation-*") if entry != store.snapshot.directory]
+    return CompactReport(
+        generation=store.snapshot.generation,
+        documents=store.snapshot.num_documents,
+        dropped=dropped,
+        bytes_before=bytes_before,
+        bytes_after=stored_bytes(store.snapshot.directory),
+        is_old_held=bool(kept),
+    )
+
+
+def upgrade(path: str | Path, on_progress: Progress = _ignore) -> UpgradeReport:
+    """What was done: the index at path is of the latest format; nothing is written where it was before.
+
+    Every document keeps its ordinal, views and texts, all checked as they are read: DamagedIndex leaves the old index
+    as it is. Readers of the old format go on until they open the index again.
+    """
+    store = EmbeddedStore(Path(path))
+    try:
+        before = store.snapshot.source.format
+        if before is not LATEST:
+            with store.writing(takes_old=True):
+                if store.snapshot.source.format is not LATEST:
+                    _rewrite(store, on_progress)
+        documents = store.snapshot.num_documents
+        return UpgradeReport(before=before.value, after=store.snapshot.source.format.value, documents=documents)
+    finally:
+        store.close()
+
+
+def copy_documents(snapshot: Snapshot, reader: SnapshotReader, writer: GenerationWriter, on_progress: Progress) -> None:
+    """Nothing; the living documents of the snapshot are committed by the writer, in the order of their ordinals.
+
+    DamagedIndex when one does not match its checksums.
+    """
+    living = np.flatnonzero(snapshot.alive)
+    living = living[np.argsort(snapshot.views.ordinals(living), kind="stable")]
+    for begin in range(0, len(living), _COPIED_DOCUMENTS):
+        doc_rows = living[begin : begin + _COPIED_DOCUMENTS]
+        stored = reader.stored(doc_rows.tolist())
+        packed, starts = snapshot.views.fetch(doc_rows)
+        documents = [stored[row] for row in doc_rows.tolist()]
+        rows = Rows(documents=documents, ordinals=snapshot.views.ordinals(doc_rows), packed=packed, starts=starts)
+        writer.commit(Change(rows=rows))
+        on_progress(len(doc_rows))
+
+
+def stored_bytes(directory: Path) -> int:
+    """What the files in the directory take."""
+    return sum(file.stat().st_size for file in directory.rglob("*") if file.is_file())
+
+
+def _rewrite(store: EmbeddedStore, on_progress: Progress) -> None:
+    """Nothing; the store's documents and engine stand in a new generation, which counts from now on."""
+    before = store.snapshot
+    engine = before.settings["engine"]
+    kind = None if engine is None or before.num_documents == 0 else Kind(engine["kind"])
+    with store.new_generation() as (fresh, writer), store.reading(before) as reader:
+        copy_documents(before, reader, writer, on_progress)
+        if kind is not None:
+            _build(fresh, writer, (kind, engine["settings"].get("prune_views")))
+
+
+def _build(fresh: Generation, writer: GenerationWriter, chosen: tuple[Kind, float | None]) -> None:
+    """Nothing; the generation has an engine of the chosen kind, that leaves out views within the chosen distance."""
+    record = build_files(read_snapshot(fresh), *chosen)
+    writer.commit(Change(settings={"engine": record}))

@@ -1,0 +1,166 @@
+"""What can still be read of an index that may be damaged: generation, catalog rows, views; none of it is trusted."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from mvindex.errors import MvindexError, StoreError
+from mvindex.records import Bools, Ints
+from mvindex.store import catalog
+from mvindex.store.catalog import DOCUMENT_COLUMNS
+from mvindex.store.files import check_regular
+from mvindex.store.generation import Generation, generations_in, held, open_generation
+from mvindex.store.reader import StoredRow
+from mvindex.store.rows import LATEST, StoreFormat, document_checksum, metadata_checksum, text_checksum
+from mvindex.store.views import stretch_checksums
+
+_CHUNK_ROWS = 1024
+# Views and ordinals of no index reach that.
+_MOST = 1 << 44
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One damage: the file, the document where it is one's (its id; "row N" where that is unknown), and what is wrong.
+
+    is_derived: `mvindex build` makes it again; else `mvindex verify --salvage` saves what is sound.
+    """
+
+    file: str
+    document: str | None
+    what: str
+    is_derived: bool = False
+
+
+class CatalogRow(NamedTuple):
+    """One document's rows as the catalog has them, unchecked: any value may be damaged."""
+
+    document: tuple[Any, ...]
+    checksum: Any
+    alive: Any
+    text: tuple[Any, ...]
+    metadata: tuple[Any, ...]
+
+    def faults(self, version: StoreFormat) -> list[str]:
+        """What of the rows does not match its checksum; nothing for sound rows."""
+        doc_row, doc_id, num_views = self.document[0], self.document[1], self.document[4]
+        (title, text, spans, checksum), (dumped, metadata_sum) = self.text, self.metadata
+        if version is StoreFormat.FLAT:
+            is_sound = all(isinstance(number, int) and abs(number) < _MOST for number in (doc_row, *self.document[2:5]))
+            is_sound &= isinstance(self.document[5], int)
+        else:
+            is_sound = document_checksum(self.document) == self.checksum
+        found = [] if is_sound else ["its row of documents does not match its checksum"]
+        if text_checksum(version, doc_row, doc_id, (title, text, spans)) != checksum:
+            found.append("its id or text does not match its checksum")
+        if metadata_checksum(version, doc_row, doc_id, dumped) != metadata_sum:
+            found.append("its metadata does not match its checksum")
+        if not found and spans is not None and len(spans) != 8 * num_views:
+            found.append(f"it has {num_views} views and spans for others")
+        return found
+
+    @property
+    def stored(self) -> StoredRow:
+        """The rows, which have no faults, as they are written."""
+        title, text, spans, _ = self.text
+        return StoredRow(self.document[1], title, text, self.metadata[0], spans, self.document[6])
+
+
+def find_generation(index: Path) -> Generation:
+    """The generation that counts; where current.json does not say, the one with the latest version.
+
+    StoreError when there is none whose catalog can be read.
+    """
+    try:
+        return open_generation(index)
+    except MvindexError:
+        found = [(_version_of(number, path), number, path) for number, path in generations_in(index)]
+        readable = [entry for entry in found if entry[0] is not None] or found
+        if not readable:
+            raise
+        _, number, path = max(readable, key=lambda entry: (entry[0] or -1, entry[1]))
+        return held(number, LATEST, path)
+
+
+def _version_of(number: int, directory: Path) -> int | None:
+    generation = held(number, LATEST, directory)
+    try:
+        with generation.catalog.reading() as connection:
+            return int(catalog.read_settings(connection)["version"])
+    except (MvindexError, KeyError, TypeError, ValueError):
+        return None
+    finally:
+        generation.close()
+
+
+def each_row(connection: sqlite3.Connection, version: StoreFormat, doc_rows: range) -> Iterator[list[CatalogRow | int]]:
+    """The documents of these rows, in chunks; a number stands for a document row that cannot be read."""
+    for begin in doc_rows[::_CHUNK_ROWS]:
+        yield list(_read_range(connection, version, begin, min(begin + _CHUNK_ROWS, doc_rows.stop)))
+
+
+def _read_range(
+    connection: sqlite3.Connection, version: StoreFormat, begin: int, end: int
+) -> Iterator[CatalogRow | int]:
+    """Rows [begin, end): where a page is damaged, halves are read until it is known which rows are lost."""
+    columns = f"{DOCUMENT_COLUMNS}, {'NULL' if version is StoreFormat.FLAT else 'd.checksum'}, d.alive"
+    query = (
+        f"SELECT {columns}, t.title, t.text, t.spans, t.checksum, m.json, m.checksum FROM documents AS d "  # noqa: S608
+        "JOIN texts AS t ON t.doc_row = d.doc_row JOIN metadata AS m ON m.doc_row = d.doc_row "
+        "WHERE d.doc_row >= ? AND d.doc_row < ? ORDER BY d.doc_row"
+    )
+    try:
+        found = {row[0]: _catalog_row(row) for row in connection.execute(query, (begin, end))}
+    except sqlite3.Error:
+        if end - begin == 1:
+            yield begin
+            return
+        middle = (begin + end) // 2
+        yield from _read_range(connection, version, begin, middle)
+        yield from _read_range(connection, version, middle, end)
+        return
+    yield from (found.get(doc_row, doc_row) for doc_row in range(begin, end))
+
+
+def _catalog_row(row: tuple[Any, ...]) -> CatalogRow:
+    return CatalogRow(row[:7], row[7], row[8], row[9:13], row[13:15])
+
+
+class StoredViews:
+    """The bytes of a views file, however many there are, for documents that say where theirs stand."""
+
+    def __init__(self, path: Path, row_bytes: int) -> None:
+        self.path = path
+        self._row_bytes = row_bytes
+        self.bytes: npt.NDArray[np.uint8] = np.empty(0, dtype=np.uint8)
+        check_regular(path)
+        try:
+            if path.stat().st_size:
+                self.bytes = np.memmap(path, dtype=np.uint8, mode="r").view(np.ndarray)
+        except FileNotFoundError:
+            return
+        except OSError as err:
+            raise StoreError(f"{path}: cannot be read: {err.strerror or err}") from err
+
+    def are_sound(self, documents: Sequence[tuple[Any, ...]]) -> Bools:
+        """Whether the views of each document, a row of DOCUMENT_COLUMNS, match its checksum, (n,)."""
+        places = np.array([(row[3], row[3] + row[4], row[5]) for row in documents], dtype=np.int64).reshape(-1, 3)
+        begins, ends = places[:, 0] * self._row_bytes, places[:, 1] * self._row_bytes
+        is_there: Bools = (0 <= begins) & (begins < ends) & (ends <= len(self.bytes))
+        digests = stretch_checksums(self.bytes.data, begins[is_there], ends[is_there])
+        is_sound = np.zeros(len(documents), dtype=bool)
+        is_sound[is_there] = digests == places[is_there, 2].view(np.uint64)
+        return is_sound
+
+    def rows_of(self, documents: Sequence[tuple[Any, ...]], dtype: np.dtype[Any]) -> tuple[npt.NDArray[Any], Ints]:
+        """The views of sound documents, (r, d) as stored, and starts (n + 1,)."""
+        parts = [self.bytes[row[3] * self._row_bytes : (row[3] + row[4]) * self._row_bytes] for row in documents]
+        starts = np.append(0, np.cumsum([row[4] for row in documents])).astype(np.int64)
+        return np.concatenate(parts).view(dtype).reshape(-1, self._row_bytes // dtype.itemsize), starts
