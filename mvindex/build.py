@@ -23,7 +23,7 @@ from mvindex.errors import (
 from mvindex.pruning import checked_eps
 from mvindex.store.durable import announced, flush_to_disk
 from mvindex.store.embedded import EmbeddedStore
-from mvindex.store.files import check_regular
+from mvindex.store.files import check_directory, check_regular
 from mvindex.store.segments import file_checksum
 from mvindex.store.snapshot import Snapshot
 
@@ -143,6 +143,7 @@ def build_files(snapshot: Snapshot, kind: Kind, prune_views: float | None) -> di
 def _open(directory: Path, record: Mapping[str, Any]) -> RankingEngine:
     kind = _known_kind(directory, record["kind"])
     factory = engines.find_factory(kind)
+    check_directory(directory)
     try:
         for name, checksum in record["checksums"].items():
             check_regular(directory / name)

@@ -279,6 +279,7 @@ class Index:
         of documents copied. Takes room for a second copy while it runs; DamagedIndex or StoreError (a full disk) leaves
         everything as it was.
         """
+        self._scan = None  # its copies are of the old rows, and would hold their files
         return compact_store(self._store, on_progress)
 
     def snapshot(self, path: str | Path, on_progress: Callable[[int], None] = lambda count: None) -> SnapshotReport:

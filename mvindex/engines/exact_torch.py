@@ -63,6 +63,7 @@ class TorchScan:
         self._makers: dict[Precision, BlockMaker] = {}
         self._blocks: dict[_Key, Block] = {}
         self._tails: dict[Precision, tuple[_Key, Block]] = {}
+        self._generation = 0
         self._lock = Lock()
 
     def candidates(
@@ -126,12 +127,22 @@ class TorchScan:
         block = maker.make(snapshot, begin, end)
         size_bytes = block.views.numel() * block.views.element_size()
         with self._lock:
+            self._forget_before(snapshot.generation)
             if end == snapshot.num_rows:
                 self._tails[maker.precision] = (key, block)  # grows with the next batch: only the latest is kept
             elif size_bytes <= self._free_bytes and key not in self._blocks:
                 self._blocks[key] = block
                 self._free_bytes -= size_bytes
         return block
+
+    def _forget_before(self, generation: int) -> None:
+        """Nothing; blocks of an older generation make room: a compaction has given their rows other numbers."""
+        if generation <= self._generation:
+            return
+        self._free_bytes += sum(block.views.numel() * block.views.element_size() for block in self._blocks.values())
+        self._blocks.clear()
+        self._tails.clear()
+        self._generation = generation
 
 
 class _Survivors:

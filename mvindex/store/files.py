@@ -49,6 +49,16 @@ def check_regular(path: Path) -> None:
         raise StoreError(f"{path} is no regular file; wanted one of the index's own files")
 
 
+def check_directory(path: Path) -> None:
+    """Nothing, for a directory, or nothing at all; StoreError for a link to one, or anything else."""
+    try:
+        mode = os.lstat(path).st_mode
+    except FileNotFoundError:
+        return
+    if not stat.S_ISDIR(mode):
+        raise StoreError(f"{path} is a link, or no directory; wanted one of the index's own directories")
+
+
 def read_current(directory: Path) -> Current | None:
     """What current.json says; None when there is none. DamagedIndex when it is not what was written."""
     path = directory / CURRENT

@@ -58,8 +58,8 @@ def compact_store(store: EmbeddedStore, on_progress: Progress = _ignore) -> Comp
     """
     bytes_before = stored_bytes(store.directory)
     with store.writing():
-        before = store.snapshot
-        dropped = before.num_rows - before.num_documents
+        # No name for the snapshot itself: it would hold the old files.
+        dropped = store.snapshot.num_rows - store.snapshot.num_documents
         if dropped:
             _rewrite(store, on_progress)
     kept = [entry for entry in store.directory.glob("generation-*") if entry != store.snapshot.directory]
@@ -68,7 +68,7 @@ def compact_store(store: EmbeddedStore, on_progress: Progress = _ignore) -> Comp
         documents=store.snapshot.num_documents,
         dropped=dropped,
         bytes_before=bytes_before,
-        bytes_after=stored_bytes(store.snapshot.directory),
+        bytes_after=stored_bytes(store.directory) - sum(map(stored_bytes, kept)),
         is_old_held=bool(kept),
     )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import sqlite3
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -20,6 +21,8 @@ from mvindex.store.generation import Generation, generations_in, held, open_gene
 from mvindex.store.reader import StoredRow
 from mvindex.store.rows import LATEST, StoreFormat, document_checksum, metadata_checksum, text_checksum
 from mvindex.store.views import stretch_checksums
+
+logger = logging.getLogger(__name__)
 
 _CHUNK_ROWS = 1024
 # Views and ordinals of no index reach that.
@@ -134,20 +137,18 @@ def _catalog_row(row: tuple[Any, ...]) -> CatalogRow:
 
 
 class StoredViews:
-    """The bytes of a views file, however many there are, for documents that say where theirs stand."""
+    """The bytes of a views file, as many as there are and can be read, for documents that say where theirs stand."""
 
     def __init__(self, path: Path, row_bytes: int) -> None:
         self.path = path
         self._row_bytes = row_bytes
         self.bytes: npt.NDArray[np.uint8] = np.empty(0, dtype=np.uint8)
-        check_regular(path)
         try:
+            check_regular(path)
             if path.stat().st_size:
                 self.bytes = np.memmap(path, dtype=np.uint8, mode="r").view(np.ndarray)
-        except FileNotFoundError:
-            return
-        except OSError as err:
-            raise StoreError(f"{path}: cannot be read: {err.strerror or err}") from err
+        except (OSError, StoreError) as err:
+            logger.info("%s: %s", path, err)
 
     def are_sound(self, documents: Sequence[tuple[Any, ...]]) -> Bools:
         """Whether the views of each document, a row of DOCUMENT_COLUMNS, match its checksum, (n,)."""

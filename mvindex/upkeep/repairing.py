@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from mvindex.errors import DamagedIndex, MvindexError, StoreError
+from mvindex.errors import DamagedIndex, MvindexError
 from mvindex.store import catalog
 from mvindex.store.durable import announced, flush_to_disk, rename
 from mvindex.store.files import (
@@ -94,11 +94,9 @@ def _repair_rows(source: Generation, connection: sqlite3.Connection) -> list[str
     settings = read_checked(source, connection)
     committed = catalog.read_committed(connection, segment_names(settings)[1])
     path = source.directory / committed.name
-    try:
-        if _is_sound(StoredViews(path, ROW_DTYPE.itemsize).bytes, committed):
-            return []
-    except StoreError:
-        _remove_foreign(path)
+    if not path.is_symlink() and _is_sound(StoredViews(path, ROW_DTYPE.itemsize).bytes, committed):
+        return []
+    _remove_foreign(path)
     records = _records(source, connection, committed.size_bytes // ROW_DTYPE.itemsize)
     if not _is_sound(records.view(np.uint8).reshape(-1), committed):
         raise DamagedIndex(f"{source.catalog.path}: its rows of documents do not give {path.name}; it is damaged")
@@ -134,6 +132,6 @@ def _records(source: Generation, connection: sqlite3.Connection, num_rows: int) 
 
 
 def _remove_foreign(path: Path) -> None:
-    """Nothing; what is no regular file (a link, say) does not stand in the place of one any more."""
-    if path.is_symlink():
+    """Nothing; a link or a pipe does not stand in the place of a file any more."""
+    if path.is_symlink() or path.is_fifo():
         os.unlink(path)

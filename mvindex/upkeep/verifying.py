@@ -95,8 +95,11 @@ class _Check:
             except MvindexError as err:
                 self.add(index / CURRENT, str(err), is_derived=True)
         for entry in sorted({*index.iterdir(), *self._source.directory.iterdir()}):
+            is_derived = entry.name in (CURRENT, ACKNOWLEDGED) or entry.name.startswith("rows-")
             if entry.is_symlink():
-                self.add(entry, "is a symbolic link; an index holds none")
+                self.add(entry, "is a symbolic link; an index holds none", is_derived=is_derived)
+            elif not entry.is_file() and not entry.is_dir():
+                self.add(entry, "is no regular file", is_derived=is_derived)
 
     def catalog(self, connection: sqlite3.Connection) -> None:
         """The database as SQLite sees it, and its version against the one that was acknowledged."""

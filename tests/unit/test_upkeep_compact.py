@@ -1,0 +1,206 @@
+"""compact, snapshot and upgrade: the same index in fewer bytes, elsewhere, in the latest format."""
+
+import base64
+import json
+import os
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+from index_examples import documents, vectors
+
+import mvindex
+from mvindex.engines.exact_torch import ScanConfig, TorchScan
+from mvindex.errors import ConfigError, DamagedIndex, IndexLocked, Unsupported
+from mvindex.store.networks import network_of
+
+FORMAT_1 = Path(__file__).parents[1] / "fixtures" / "format-1"
+
+
+def held(index):
+    """Every document: title, text, metadata, ordinal, spans and views as stored, by id."""
+    snapshot = index.store.snapshot
+    rows = np.flatnonzero(snapshot.alive)
+    with index.store.reading(snapshot) as reader:
+        stored = reader.documents(rows.tolist())
+    found = {}
+    for row, document in stored.items():
+        at = np.array([row])
+        views = base64.b64encode(snapshot.views.fetch(at)[0].tobytes()).decode()
+        place = {"ordinal": int(snapshot.views.ordinals(at)[0]), "spans": document.spans.tolist(), "views": views}
+        found[document.id] = {"title": document.title, "text": document.text, "metadata": document.metadata, **place}
+    return found
+
+
+@pytest.fixture
+def worn(index):
+    """An index with replaced, deleted and updated documents."""
+    index.add_views([mvindex.Document("3", "new 3"), mvindex.Document("10", "ten")], vectors(2, seed=5))
+    index.delete(ids=["0", "7"])
+    index.update("5", metadata={"lang": "de"})
+    return index
+
+
+@pytest.mark.parametrize("kind", ["exact", "flat", "hnsw"])
+def test_a_compacted_index_holds_and_answers_the_same_in_fewer_rows(worn, kind):
+    worn.build(kind=kind)
+    before, answers = held(worn), worn.search(vectors(1)[0], top_k=20, exact=True)
+    report = worn.compact()
+    assert (report.documents, report.dropped, report.generation) == (9, 3, 2)
+    assert held(worn) == before
+    assert worn.search(vectors(1)[0], top_k=20, exact=True) == answers
+    assert worn.info().num_dead == 0 and worn.info().kind == kind
+    assert worn.store.snapshot.views.ordinals(np.arange(9)).tolist() == [1, 2, 3, 4, 5, 6, 8, 9, 10]
+    assert sorted(os.listdir(worn.path)) == ["current.json", "generation-000002", "writer.lock"]
+    worn.add_views([mvindex.Document("new", "t")], vectors(1, seed=8))
+    assert held(worn)["new"]["ordinal"] == 11
+
+
+def test_nothing_is_written_where_nothing_was_retired(index):
+    report = index.compact()
+    assert (report.dropped, report.generation) == (0, 1)
+    assert index.info().size_bytes == report.bytes_after
+
+
+def test_an_old_reader_keeps_its_generation_until_it_refreshes(worn):
+    worn.delete(ids="9")
+    with mvindex.open(worn.path) as reader:
+        worn.add_views([mvindex.Document("4", "newer 4")], vectors(1, seed=9))
+        before = held(reader)
+        assert worn.compact().is_old_held
+        assert held(reader) == before and reader.get("4").text == "text 4"
+        assert len(reader.search(vectors(1)[0, 0], top_k=50).hits) == 8
+        assert sorted(entry.name for entry in worn.path.glob("generation-*")) == [
+            "generation-000001",
+            "generation-000002",
+        ]
+        assert reader.refresh() and held(reader) == held(worn)
+        worn.delete(ids="1")
+        assert [entry.name for entry in worn.path.glob("generation-*")] == ["generation-000002"]
+
+
+def test_a_closed_reader_gives_its_generation_up(worn):
+    with mvindex.open(worn.path):
+        assert worn.compact().is_old_held
+    worn.delete(ids="1")
+    assert [entry.name for entry in worn.path.glob("generation-*")] == ["generation-000002"]
+
+
+def test_a_torch_scan_gives_the_room_of_an_old_generation_back(worn):
+    scan = TorchScan(ScanConfig(cache_bytes=1 << 20))
+    worn._scan = scan
+    worn.search(vectors(1)[0], top_k=3)
+    worn.compact()
+    worn._scan = scan
+    worn.search(vectors(1)[0], top_k=3)
+    assert {key[1] for key, _ in scan._tails.values()} | {key[1] for key in scan._blocks} == {2}
+
+
+def test_compacting_refuses_beside_another_writer(worn):
+    with mvindex.open(worn.path) as other, worn.store.writing():
+        with pytest.raises(IndexLocked):
+            other.compact()
+
+
+def test_damage_stops_a_compaction_and_leaves_all_as_it_was(worn):
+    views = next(worn.path.glob("generation-000001/views-*"))
+    content = bytearray(views.read_bytes())
+    content[2 * 2 * 4 * 5] ^= 1  # a view of document 5, two views of 4 dims in fp16 each
+    views.write_bytes(content)
+    with pytest.raises(DamagedIndex, match="document row 5"):
+        worn.compact()
+    assert sorted(os.listdir(worn.path)) == ["current.json", "generation-000001", "writer.lock"]
+    assert worn.get("4").text == "text 4"
+
+
+@pytest.mark.parametrize("kind", ["exact", "flat"])
+def test_a_snapshot_is_the_index_as_it_was(worn, tmp_path, kind):
+    worn.build(kind=kind)
+    report = worn.snapshot(tmp_path / "s.mvx")
+    before, answers = held(worn), worn.search(vectors(1)[0], top_k=20)
+    worn.delete(ids="10")
+    with mvindex.open(tmp_path / "s.mvx") as copy:
+        assert held(copy) == before and len(before) == report.documents
+        assert copy.search(vectors(1)[0], top_k=20) == answers and copy.info().kind == kind
+        copy.add_views([mvindex.Document("only here", "t")], vectors(1, seed=4))
+        assert "only here" not in worn
+    assert mvindex.verify(tmp_path / "s.mvx").is_sound
+
+
+def test_a_snapshot_is_refused_where_something_is_or_inside_the_index(worn, tmp_path):
+    (tmp_path / "there").mkdir()
+    for target in (tmp_path / "there", worn.path / "inside"):
+        with pytest.raises(ConfigError, match=str(target)):
+            worn.snapshot(target)
+    assert not (worn.path / "inside").exists()
+
+
+def test_a_snapshot_never_copies_damage(worn, tmp_path):
+    worn.build(kind="flat")
+    for pattern in ("views-*", "engine-*/index.faiss"):
+        file = next(worn.path.glob(f"generation-000001/{pattern}"))
+        content = bytearray(file.read_bytes())
+        content[-1] ^= 1
+        file.write_bytes(content)
+        with mvindex.open(worn.path) as damaged, pytest.raises(DamagedIndex, match=file.name):
+            damaged.snapshot(tmp_path / "s.mvx")
+        assert not (tmp_path / "s.mvx").exists() and not list(tmp_path.glob(".*"))
+        content[-1] ^= 1
+        file.write_bytes(content)
+
+
+@pytest.mark.parametrize("name", ["texts.mvx", "vectors.mvx"])
+def test_an_index_of_format_1_is_read_as_it_is_and_upgraded(tmp_path, name):
+    path = shutil.copytree(FORMAT_1 / name, tmp_path / name)
+    rows = json.loads((FORMAT_1 / "expected.json").read_text(encoding="utf-8"))[name]
+    expected = {row.pop("id"): row for row in rows}
+    query = np.ones(8)
+    with mvindex.open(path) as old:
+        assert held(old) == expected
+        answers = old.search(query, top_k=50, exact=True)
+        assert len(answers.hits) == len(expected)
+        for write in (lambda: old.delete(ids="plain"), old.compact, lambda: old.snapshot(tmp_path / "s.mvx")):
+            with pytest.raises(Unsupported, match="mvindex upgrade"):
+                write()
+        assert mvindex.verify(path).is_sound
+        report = mvindex.upgrade(path)
+        assert (report.before, report.after, report.documents) == (1, 2, len(expected))
+        assert held(old) == expected, "a reader of the old files goes on"
+    with mvindex.open(path) as new:
+        assert held(new) == expected and new.search(query, top_k=50, exact=True) == answers
+        assert new.info().kind == ("flat" if name == "texts.mvx" else "exact")
+        new.delete(ids="plain")
+    assert sorted(os.listdir(path)) == ["current.json", "generation-000002", "writer.lock"]
+    assert mvindex.upgrade(path).before == 2
+    assert mvindex.verify(path).is_sound
+
+
+def test_a_format_from_the_future_is_refused_by_name(index):
+    current = json.loads((index.path / "current.json").read_text())
+    from mvindex.store.files import Current, write_current
+
+    write_current(index.path, Current(format_version=3, generation=1, index_id=current["index_id"]))
+    with pytest.raises(mvindex.errors.StoreError, match="format version 3"):
+        mvindex.open(index.path)
+
+
+def test_half_made_indexes_of_dead_processes_are_removed_by_the_next(tmp_path):
+    (tmp_path / ".a.mvx.99999.abcd.new").mkdir()
+    with mvindex.create(tmp_path / "a.mvx", dim=4) as made:
+        made.add_views(documents(1), vectors(1))
+    assert [entry.name for entry in tmp_path.iterdir()] == ["a.mvx"]
+
+
+@pytest.mark.parametrize(
+    ("path", "found"),
+    [("/data/x.mvx", "nfs4"), ("/data/local/x.mvx", None), ("/home/x.mvx", None), ("/mnt/a b/x.mvx", "cifs")],
+)
+def test_the_mount_that_holds_an_index_tells_whether_hosts_share_it(path, found):
+    mounts = (
+        "1 0 8:1 / / rw - ext4 /dev/sda1 rw\n"
+        "2 1 0:40 / /data rw,relatime shared:3 - nfs4 host:/export rw,vers=4.2\n"
+        "3 2 8:2 / /data/local rw - xfs /dev/sdb1 rw\n"
+        "4 1 0:41 / /mnt/a\\040b rw - cifs //host/share rw\n"
+    )
+    assert network_of(Path(path), mounts) == found
