@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -101,7 +102,7 @@ def _print_verified(report: VerifyReport, saved: SalvageReport | None) -> None:
     from mvindex import display
 
     row: dict[str, Any] = {
-        "sound": "yes" if report.is_sound else "NO",
+        "sound": _yes(report.is_sound),
         "documents": report.documents,
         "damaged documents": report.damaged_documents,
         "bytes read": report.size_bytes,
@@ -111,7 +112,7 @@ def _print_verified(report: VerifyReport, saved: SalvageReport | None) -> None:
     if report.problems:
         shown = report.problems[:_SHOWN_PROBLEMS]
         lines = [
-            (problem.file, problem.document or "", problem.what, "yes" if problem.is_derived else "no")
+            (_inside(report.path, problem.file), problem.document or "", problem.what, _yes(problem.is_derived))
             for problem in shown
         ]
         display.print_lines(("file", "document", "what", "build makes it again"), lines)
@@ -121,6 +122,15 @@ def _print_verified(report: VerifyReport, saved: SalvageReport | None) -> None:
     if saved is not None:
         lost = f"{len(saved.lost):,} documents are lost" if saved.lost else "none is lost"
         note(f"{saved.documents:,} sound documents were written to {saved.target}; {lost}")
+
+
+def _inside(index: str, file: str) -> str:
+    """The file as it is called inside the index."""
+    return os.path.relpath(file, index)
+
+
+def _yes(is_so: bool) -> str:
+    return "yes" if is_so else "no"
 
 
 def _way_out(report: VerifyReport, saved: SalvageReport | None) -> str:

@@ -34,6 +34,14 @@ def flush_to_disk(path: Path) -> None:
         os.close(handle)
 
 
+def make_directories(path: Path) -> None:
+    """Nothing; the directory and those above it are there, durably."""
+    missing = [entry for entry in (path, *path.parents) if not entry.exists()]
+    for directory in reversed(missing):
+        directory.mkdir(exist_ok=True)
+        flush_to_disk(directory.parent)
+
+
 def rename(path: Path, target: Path) -> None:
     """Nothing; the entry has the other name, whose directory is on disk."""
     with announced("rename", target):

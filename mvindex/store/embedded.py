@@ -6,6 +6,7 @@ Order of every write: bytes appended, file fsynced (its directory too, when new)
 from __future__ import annotations
 
 import fcntl
+import glob
 import logging
 import os
 import secrets
@@ -24,7 +25,7 @@ from mvindex.errors import ConfigError, MvindexError, StaleReader, StoreError, U
 from mvindex.records import Document, Floats, Ints, Views, dump_metadata
 from mvindex.store import catalog
 from mvindex.store.catalog import Known
-from mvindex.store.durable import flush_to_disk, rename
+from mvindex.store.durable import flush_to_disk, make_directories, rename
 from mvindex.store.files import Current, read_current, write_acknowledged, write_current
 from mvindex.store.generation import (
     Generation,
@@ -75,19 +76,18 @@ def create_store(directory: Path, settings: Mapping[str, Any]) -> None:
     """
     if directory.exists() or directory.is_symlink():
         raise ConfigError(f"{directory} exists already; open it, or remove it first")
+    refuse_network(directory)
     index_id = secrets.token_hex(16)
     try:
-        directory.parent.mkdir(parents=True, exist_ok=True)
-        refuse_network(directory.parent)
         with built_aside(directory) as building:
             generation = building / generation_name(1)
             generation.mkdir()
             start_generation(generation, {"next_ordinal": 0, "version": 0, **settings}, (1, index_id))
             write_current(building, Current(format_version=LATEST, generation=1, index_id=index_id))
-    except OSError as err:
+    except StoreError as err:
         if directory.exists():
             raise ConfigError(f"{directory} exists already: another process made it just now; open it") from err
-        raise StoreError(f"{directory}: cannot create the index: {err.strerror or err}") from err
+        raise
 
 
 def start_generation(directory: Path, settings: Mapping[str, Any], identity: tuple[int, str]) -> None:
@@ -105,10 +105,24 @@ def start_generation(directory: Path, settings: Mapping[str, Any], identity: tup
 def built_aside(directory: Path) -> Iterator[Path]:
     """Inside it, a directory to be filled, which then takes its place, durably; on an error nothing is left.
 
-    What processes that died here have left beside the place is removed: nobody holds its lock.
+    What processes that died here have left beside the place is removed: nobody holds its lock. StoreError when it
+    cannot be written.
     """
-    for left in directory.parent.glob(f".{directory.name}.*.new"):
-        _remove_abandoned(left)
+    try:
+        make_directories(directory.parent)
+        for left in directory.parent.glob(f".{glob.escape(directory.name)}.*.new"):
+            _remove_abandoned(left)
+        with _locked_aside(directory) as building:
+            yield building
+            flush_to_disk(building)
+            rename(building, directory)
+    except OSError as err:
+        raise StoreError(f"{directory}: cannot be written: {err.strerror or err}; nothing of it was left") from err
+
+
+@contextmanager
+def _locked_aside(directory: Path) -> Iterator[Path]:
+    """A new directory beside this one, that tells others by its lock that it is being filled; gone after an error."""
     building = directory.with_name(f".{directory.name}.{os.getpid()}.{secrets.token_hex(4)}.new")
     building.mkdir()
     handle = os.open(building, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -116,8 +130,6 @@ def built_aside(directory: Path) -> Iterator[Path]:
         with suppress(OSError):  # where there is no flock, what is left behind stays
             fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
         yield building
-        flush_to_disk(building)
-        rename(building, directory)
     except BaseException:
         shutil.rmtree(building, ignore_errors=True)
         raise

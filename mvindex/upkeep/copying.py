@@ -63,21 +63,17 @@ def _copy(store: EmbeddedStore, target: Path, on_progress: Callable[[int], None]
     with source.catalog.reading() as connection:
         state = Snapshot(source, connection, store.snapshot)
         index_id, version = str(state.settings["index_id"]), int(state.settings["version"])
-        try:
-            with built_aside(target) as building:
-                directory = building / generation_name(source.number)
-                directory.mkdir()
-                _copy_engine(state, directory, on_progress)
-                for segment in state.segments:
-                    _copy_segment(segment, directory, on_progress)
-                _copy_catalog(connection, directory, on_progress)
-                write_acknowledged(directory, version)
-                for entry in (*sorted(directory.iterdir()), directory):
-                    flush_to_disk(entry)
-                current = Current(format_version=LATEST, generation=source.number, index_id=index_id)
-                write_current(building, current)
-        except OSError as err:
-            raise StoreError(f"{target}: cannot write the snapshot: {err.strerror or err}") from err
+        with built_aside(target) as building:
+            directory = building / generation_name(source.number)
+            directory.mkdir()
+            _copy_engine(state, directory, on_progress)
+            for segment in state.segments:
+                _copy_segment(segment, directory, on_progress)
+            _copy_catalog(connection, directory, on_progress)
+            write_acknowledged(directory, version)
+            for entry in (*sorted(directory.iterdir()), directory):
+                flush_to_disk(entry)
+            write_current(building, Current(format_version=LATEST, generation=source.number, index_id=index_id))
     size_bytes = sum(file.stat().st_size for file in target.rglob("*") if file.is_file())
     return SnapshotReport(path=str(target), documents=state.num_documents, version=version, size_bytes=size_bytes)
 
