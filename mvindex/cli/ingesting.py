@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -95,7 +96,7 @@ def _opened_for_ingest(path: Path, new: dict[str, Any], device: str | None) -> I
     from mvindex.encoder import load_encoder
     from mvindex.index import create, open_index, remove_untouched
 
-    if path.exists():
+    if os.path.lexists(path):
         with open_index(path, device=device) as index:
             _refuse_other_settings(index, new)
             yield index

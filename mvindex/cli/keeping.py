@@ -81,7 +81,7 @@ def verify(
     from mvindex.errors import ConfigError
 
     path = chosen_path(index)
-    if salvage is not None and (salvage.exists() or salvage.is_symlink()):
+    if salvage is not None and os.path.lexists(salvage):
         raise ConfigError(f"{salvage} exists already; what is saved is written to a new directory")
     with _progress("bytes", _size_of(path)) as advance:
         report = upkeep.verify(path, advance)

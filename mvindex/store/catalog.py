@@ -135,6 +135,8 @@ class Catalog:
             found = self.path.stat()
         except FileNotFoundError:
             return None
+        except OSError as err:
+            raise StoreError(f"{self.path}: cannot be read: {err.strerror or err}") from err
         return found.st_dev, found.st_ino
 
     def _check_identity(self) -> None:
@@ -290,6 +292,10 @@ def _connect(path: Path, mode: str, is_fixed: bool = False) -> sqlite3.Connectio
     """is_fixed: the file does not change while it is read, as on read-only media: SQLite then needs no lock file."""
     for file in (path, _log_of(path), path.with_name(path.name + "-shm")):
         check_regular(file)
+    journal = path.with_name(path.name + "-journal")
+    if os.path.lexists(journal):
+        # SQLite would roll it into the database; a catalog keeps a log instead.
+        raise StoreError(f"{journal}: a catalog has no such file; it was put here, and must be removed")
     uri = f"{path.absolute().as_uri()}?mode={mode}{'&immutable=1' if is_fixed else ''}"
     # Connections go from thread to thread through the pool, one user at a time.
     connection = sqlite3.connect(uri, uri=True, isolation_level=None, check_same_thread=False)

@@ -38,7 +38,7 @@ from mvindex.store.generation import (
 )
 from mvindex.store.locks import writer_lock
 from mvindex.store.networks import refuse_network
-from mvindex.store.reader import SnapshotReader, StoredRow
+from mvindex.store.reader import SnapshotReader, StoredRow, check_ids
 from mvindex.store.rows import LATEST, StoreFormat, pack_spans
 from mvindex.store.snapshot import Snapshot, read_snapshot
 from mvindex.store.views import pack_views
@@ -74,7 +74,7 @@ def create_store(directory: Path, settings: Mapping[str, Any]) -> None:
     settings: dtype (a ViewType value), dim (int, or None until the first batch) and whatever the caller keeps with
     the index. ConfigError when the path exists; StoreError when it cannot be made.
     """
-    if directory.exists() or directory.is_symlink():
+    if os.path.lexists(directory):
         raise ConfigError(f"{directory} exists already; open it, or remove it first")
     refuse_network(directory)
     index_id = secrets.token_hex(16)
@@ -85,7 +85,7 @@ def create_store(directory: Path, settings: Mapping[str, Any]) -> None:
             start_generation(generation, {"next_ordinal": 0, "version": 0, **settings}, (1, index_id))
             write_current(building, Current(format_version=LATEST, generation=1, index_id=index_id))
     except StoreError as err:
-        if directory.exists():
+        if os.path.lexists(directory):
             raise ConfigError(f"{directory} exists already: another process made it just now; open it") from err
         raise
 
@@ -94,7 +94,9 @@ def start_generation(directory: Path, settings: Mapping[str, Any], identity: tup
     """Nothing; the directory holds an empty generation of the latest format. identity: its number and index_id."""
     number, index_id = identity
     base = {"format_version": LATEST.value, "generation": number, "index_id": index_id, "engine": None}
-    catalog.create(directory, {**settings, **base, "dead": {"count": 0, "checksum": 0}})
+    catalog.create(
+        directory, {**settings, **base, "dead": {"count": 0, "checksum": 0}, "ids": {"alive": [0, 0], "dead": [0, 0]}}
+    )
     write_acknowledged(directory, int(settings["version"]))
     for entry in sorted(directory.iterdir()):
         flush_to_disk(entry)
@@ -206,8 +208,12 @@ class EmbeddedStore:
 
     def known(self, ids: Sequence[str]) -> dict[str, Known]:
         """The living documents among the ids, as committed now."""
-        with self.snapshot.source.catalog.reading() as connection:
-            return catalog.find_known(connection, ids)
+        source = self.snapshot.source
+        with source.catalog.reading() as connection:
+            known = catalog.find_known(connection, ids)
+            if len(known) < len(set(ids)):
+                check_ids(source, connection)
+            return known
 
     def commit(self, batch: Batch) -> None:
         """Nothing; the whole batch is durable and visible: new documents added, known ids replaced.

@@ -40,12 +40,16 @@ class Generation:
     """One generation, open: its files stay while this object lives and is not closed. directory: where they are."""
 
     def __init__(self, number: int, version: StoreFormat, directory: Path, lock: int) -> None:
-        """lock: the descriptor that holds the shared lock; it is closed with this object."""
+        """lock: the descriptor that holds the shared lock; it is closed with this object, or when this fails."""
+        self._release = weakref.finalize(self, os.close, lock)
         self.number = number
+        # Of the index that current.json belongs to; None where it is not to be had.
+        self.index_id: str | None = None
         self.format = version
         self.directory = directory
         self.catalog = Catalog(directory)
-        self._release = weakref.finalize(self, os.close, lock)
+        # Whether the ids were checked once, for an id that is not found: see reader.check_ids().
+        self.are_ids_checked = False
 
     def close(self) -> None:
         """Nothing; connections are closed, and the files may be removed once they are superseded."""
@@ -141,6 +145,7 @@ def _try_open(index: Path, current: Current) -> Generation | None:
     found = hold(current.generation, LATEST, directory)
     is_still_current = read_current(index) == current
     if found is not None and is_still_current:
+        found.index_id = current.index_id
         return found
     if is_still_current and not directory.exists():
         raise DamagedIndex(f"{index}: current.json names {directory.name}, which is not there")
@@ -149,7 +154,7 @@ def _try_open(index: Path, current: Current) -> Generation | None:
 
 def _open_flat(index: Path) -> Generation:
     """An index of format 1, whose one generation is the index directory itself."""
-    if not (index / catalog.FILE_NAME).is_file():
+    if not os.path.isfile(index / catalog.FILE_NAME):
         if any(_NAME.fullmatch(entry.name) for entry in _entries(index)):
             raise DamagedIndex(f"{index}: current.json is gone; `mvindex build` makes it again from the catalog")
         raise StoreError(f"{index}: there is no mvindex index here (no current.json in it)")

@@ -5,15 +5,17 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
+from operator import le
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from mvindex.errors import DamagedIndex, QueryError
 from mvindex.records import Bools, Ints
-from mvindex.store.catalog import DOCUMENT_COLUMNS, FILE_NAME, check_document
+from mvindex.store.catalog import DOCUMENT_COLUMNS, FILE_NAME, check_document, read_settings
 from mvindex.store.filters import Filter, Sql, parse_filter
-from mvindex.store.rows import StoreFormat, metadata_checksum, text_checksum, unpack_spans
+from mvindex.store.generation import Generation
+from mvindex.store.rows import StoreFormat, ids_checksum, metadata_checksum, text_checksum, unpack_spans
 from mvindex.store.snapshot import Snapshot
 
 _FETCH_ROWS = 65_536
@@ -69,7 +71,7 @@ class SnapshotReader:
         return is_match & self._snapshot.alive
 
     def find(self, doc_id: str) -> int | None:
-        """The row of the document that has this id in the snapshot, or None."""
+        """The row of the document that has this id in the snapshot, or None; see check_ids()."""
         # Two queries, each on its own partial index: a document retired since the snapshot counts as alive here.
         for state in ("alive", "NOT alive"):
             query = f"SELECT {self._columns} FROM documents AS d WHERE {state} AND id = ?"  # noqa: S608 - fixed text
@@ -77,6 +79,7 @@ class SnapshotReader:
                 self._check_document(row)
                 if row[0] < self._snapshot.num_rows and self._snapshot.alive[row[0]]:
                     return int(row[0])
+        check_ids(self._snapshot.source, self._connection)
         return None
 
     def ids(self, doc_rows: Sequence[int]) -> dict[int, str]:
@@ -158,6 +161,34 @@ class SnapshotReader:
             if "overflow" not in str(err) and "too large" not in str(err):
                 raise
             raise QueryError(f"the filter is too deep or too long for SQLite: {err}") from err
+
+
+def check_ids(source: Generation, connection: sqlite3.Connection) -> None:
+    """Nothing, when all ids stand in their indexes, in order; DamagedIndex otherwise. Reads them once a process.
+
+    For an id that is not found: in a damaged index it might only be in the wrong place. An index in order, whose
+    entries have the right checksum, leads to each of them.
+    """
+    if source.are_ids_checked or source.format is StoreFormat.FLAT:
+        return
+    settings = read_settings(connection)
+    for state, condition in (("alive", "alive"), ("dead", "NOT alive")):
+        # Each index holds all that is asked for.
+        query = f"SELECT doc_row, id FROM documents INDEXED BY documents_{state} WHERE {condition} ORDER BY id"  # noqa: S608
+        if [*_ids_in_order(connection.execute(query))] != settings["ids"][state]:
+            raise DamagedIndex(f"{source.catalog.path}: the ids of its documents do not match their checksum")
+    source.are_ids_checked = True
+
+
+def _ids_in_order(cursor: sqlite3.Cursor) -> tuple[int, int]:
+    """How many rows there are, and the checksum of their ids; no checksum (-1) when they are not in order."""
+    count, total, last = 0, 0, ""
+    while rows := cursor.fetchmany(_FETCH_ROWS):
+        ids = [last, *(str(row[1]) for row in rows)]
+        if not all(map(le, ids, ids[1:])):
+            return count, -1
+        count, total, last = count + len(rows), (total + ids_checksum(rows)) % (1 << 64), ids[-1]
+    return count, total
 
 
 def _document(stored: StoredRow) -> StoredDocument:

@@ -24,7 +24,7 @@ def read_checked(source: Generation, connection: sqlite3.Connection) -> dict[str
     wanted: dict[str, tuple[str, Callable[[Any], bool]]] = {
         "format_version": (str(source.format.value), lambda value: value == source.format),
         "generation": (str(source.number), lambda value: value == source.number),
-        "index_id": ("32 hex digits", lambda value: isinstance(value, str) and bool(_INDEX_ID.fullmatch(value))),
+        "index_id": (source.index_id or "32 hex digits", lambda value: _is_index_id(value, source.index_id)),
         "version": ("a whole number from 0 on", _is_count),
         "next_ordinal": ("a whole number from 0 on", _is_count),
         "dtype": ("fp16 or fp32", lambda value: value in ("fp16", "fp32")),
@@ -37,11 +37,16 @@ def read_checked(source: Generation, connection: sqlite3.Connection) -> dict[str
     }
     if source.format is not StoreFormat.FLAT:
         wanted["dead"] = ("count and checksum", _is_dead)
+        wanted["ids"] = ("counts and checksums", _are_ids)
     for name, (what, is_right) in wanted.items():
         if name not in settings or not is_right(settings[name]):
             found = f"{settings.get(name)!r:.80}"
             raise DamagedIndex(f"{source.catalog.path}: setting {name!r} is {found}; wanted {what}")
     return settings
+
+
+def _is_index_id(value: object, wanted: str | None) -> bool:
+    return isinstance(value, str) and bool(_INDEX_ID.fullmatch(value)) and wanted in (None, value)
 
 
 def _is_count(value: object) -> bool:
@@ -59,6 +64,11 @@ def _is_engine(value: object) -> bool:
 def _are_plain(checksums: Mapping[Any, Any]) -> bool:
     """True when all names are those of files in the engine's own directory."""
     return all(_FILE_NAME.fullmatch(str(name)) and isinstance(digest, str) for name, digest in checksums.items())
+
+
+def _are_ids(value: object) -> bool:
+    pairs = [value.get(state) for state in ("alive", "dead")] if isinstance(value, dict) else []
+    return bool(pairs) and all(isinstance(pair, list) and len(pair) == 2 and _is_count(pair[0]) for pair in pairs)
 
 
 def _is_dead(value: object) -> bool:

@@ -19,7 +19,7 @@ from mvindex.store import catalog
 from mvindex.store.files import write_acknowledged
 from mvindex.store.generation import Generation
 from mvindex.store.reader import StoredRow
-from mvindex.store.rows import LATEST, dead_checksum, document_checksum, metadata_checksum, text_checksum
+from mvindex.store.rows import LATEST, dead_checksum, document_checksum, ids_checksum, metadata_checksum, text_checksum
 from mvindex.store.segments import append
 from mvindex.store.snapshot import Snapshot
 from mvindex.store.views import ROW_DTYPE, view_checksums
@@ -70,6 +70,7 @@ class GenerationWriter:
             after = [append(self._generation.directory, segment, [data]) for segment, data in parts]
         settings = {**change.settings, "version": self.settings["version"] + 1, "dead": self._dead(change.retired)}
         with self._transaction() as connection:
+            settings["ids"] = self._ids(connection, change)
             for old, new in zip(before, after, strict=True):
                 catalog.write_committed(connection, old, new)
             _retire(connection, change.retired)
@@ -108,12 +109,32 @@ class GenerationWriter:
         added = dead_checksum(np.array(retired, dtype=np.int64))
         return {"count": before["count"] + len(retired), "checksum": (before["checksum"] + added) % (1 << 64)}
 
+    def _ids(self, connection: sqlite3.Connection, change: Change) -> dict[str, list[int]]:
+        """Count and checksum of the ids of living and of retired rows, after the change."""
+        retired = list(_ids_of(connection, change.retired))
+        added = [] if change.rows is None else [document.id for document in change.rows.documents]
+        gone, new = ids_checksum(retired), ids_checksum(enumerate(added, self.num_rows))
+        (living, living_sum), (dead, dead_sum) = self.settings["ids"]["alive"], self.settings["ids"]["dead"]
+        return {
+            "alive": [living + len(added) - len(retired), (living_sum + new - gone) % (1 << 64)],
+            "dead": [dead + len(retired), (dead_sum + gone) % (1 << 64)],
+        }
+
     def _records(self, rows: Rows) -> npt.NDArray[Any]:
         records = np.zeros(len(rows.documents), dtype=ROW_DTYPE)
         records["ordinal"] = rows.ordinals
         records["view_start"] = self.num_views + rows.starts[:-1]
         records["checksum"] = view_checksums(rows.packed, rows.starts)
         return records
+
+
+def _ids_of(connection: sqlite3.Connection, doc_rows: Sequence[int]) -> Iterator[tuple[int, str]]:
+    """The rows with their ids; DamagedIndex when one does not match its checksum."""
+    query = f"SELECT {catalog.DOCUMENT_COLUMNS}, d.checksum FROM documents AS d WHERE d.doc_row = ?"  # noqa: S608
+    for doc_row in doc_rows:
+        row = connection.execute(query, (int(doc_row),)).fetchone()
+        catalog.check_document(row)
+        yield row[0], row[1]
 
 
 def _retire(connection: sqlite3.Connection, doc_rows: Iterable[int]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import sqlite3
 from collections.abc import Callable
@@ -42,7 +43,7 @@ def snapshot_store(
     checksum. on_progress is told of bytes copied. ConfigError when the target exists; Unsupported for an index of an
     older format.
     """
-    if target.exists() or target.is_symlink():
+    if os.path.lexists(target):
         raise ConfigError(f"{target} exists already; a snapshot is written to a new directory")
     if store.directory == target.absolute() or store.directory in target.absolute().parents:
         raise ConfigError(f"{target} lies inside the index; write the snapshot elsewhere")

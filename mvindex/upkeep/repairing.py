@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from mvindex.errors import DamagedIndex, MvindexError
+from mvindex.errors import DamagedIndex, MvindexError, StoreError
 from mvindex.store import catalog
 from mvindex.store.durable import announced, flush_to_disk, rename
 from mvindex.store.files import (
@@ -26,6 +26,7 @@ from mvindex.store.files import (
 )
 from mvindex.store.generation import Generation
 from mvindex.store.locks import writer_lock
+from mvindex.store.networks import refuse_network
 from mvindex.store.rows import LATEST
 from mvindex.store.segments import Committed
 from mvindex.store.settings import read_checked
@@ -49,16 +50,38 @@ def repair(path: str | Path) -> RepairReport:
     sound. An index of an older format is left as it is.
     """
     index = Path(path).absolute()
-    made = []
+    refuse_network(index)
     with closing(find_generation(index)) as source:
         if source.format is not LATEST:
             return RepairReport(made_again=())
-        with writer_lock(index), source.catalog.reading() as connection:
-            settings = read_checked(source, connection)
-            made += _repair_acknowledged(source, int(settings["version"]))
-            made += _repair_rows(source, connection)
-            made += _repair_current(index, source, str(settings["index_id"]))
-    return RepairReport(made_again=tuple(made))
+        try:
+            with writer_lock(index), source.catalog.reading() as connection:
+                return RepairReport(made_again=tuple(_repair(index, source, connection)))
+        except OSError as err:
+            raise StoreError(f"{index}: cannot be repaired: {err}") from err
+
+
+def _repair(index: Path, source: Generation, connection: sqlite3.Connection) -> list[str]:
+    """The files that were made again."""
+    index_id = str(catalog.read_settings(connection).get("index_id"))
+    if source.index_id not in (None, index_id):
+        _check_files_belong(source, connection)
+        source.index_id = index_id
+    settings = read_checked(source, connection)
+    made = _repair_acknowledged(source, int(settings["version"]))
+    made += _repair_rows(source, connection)
+    return made + _repair_current(index, source, index_id)
+
+
+def _check_files_belong(source: Generation, connection: sqlite3.Connection) -> None:
+    """Nothing, when views and rows are those of this catalog: then it is current.json that is another index's."""
+    names = segment_names(catalog.read_settings(connection))
+    segments = [catalog.read_committed(connection, name) for name in names]
+    are_sound = [_is_sound(StoredViews(source.directory / each.name, 1).bytes, each) for each in segments]
+    if not all(are_sound) or not all(each.size_bytes for each in segments):
+        raise DamagedIndex(
+            f"{source.catalog.path}: and current.json are of two indexes; which of them is in its place cannot be told"
+        )
 
 
 def _repair_current(index: Path, source: Generation, index_id: str) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import secrets
 import sqlite3
 from collections.abc import Callable, Iterator, Mapping
@@ -57,7 +58,7 @@ def salvage(
     documents looked at. ConfigError when the target exists; StoreError when there is nothing to be read.
     """
     index, new = Path(path).absolute(), Path(target)
-    if new.exists() or new.is_symlink():
+    if os.path.lexists(new):
         raise ConfigError(f"{new} exists already; what is saved is written to a new directory")
     with closing(find_generation(index)) as source, closing(_Source(source)) as damaged:
         chosen = damaged.choose(on_progress)

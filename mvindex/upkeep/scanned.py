@@ -10,6 +10,7 @@ from typing import Any
 
 from mvindex.errors import DamagedIndex
 from mvindex.store.catalog import CHECKSUM_KEY, settings_checksum
+from mvindex.store.files import check_regular
 from mvindex.store.recovery import Kind, Record, scan_records
 from mvindex.store.rows import StoreFormat, document_checksum
 from mvindex.upkeep.reading import CatalogRow
@@ -34,6 +35,8 @@ class ScannedCatalog:
 
     def __init__(self, path: Path, version: StoreFormat) -> None:
         self._version = version
+        for file in (path, path.with_name(f"{path.name}-wal")):
+            check_regular(file)
         # The empty name is SQLite's private temporary database: on disk where it does not fit in memory.
         self._found = sqlite3.connect("", isolation_level=None)
         self._found.executescript(f"PRAGMA journal_mode=OFF; PRAGMA synchronous=OFF; {_SCHEMA} BEGIN")

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from mvindex.errors import MvindexError
+from mvindex.errors import MvindexError, StoreError
 from mvindex.records import Ints
 from mvindex.store import catalog
 from mvindex.store.files import ACKNOWLEDGED, CURRENT, check_regular, read_acknowledged, read_current
@@ -94,7 +94,7 @@ class _Check:
                     self.add(index / CURRENT, f"does not name {self._source.directory.name}", is_derived=True)
             except MvindexError as err:
                 self.add(index / CURRENT, str(err), is_derived=True)
-        for entry in sorted({*index.iterdir(), *self._source.directory.iterdir()}):
+        for entry in sorted({*_entries(index), *_entries(self._source.directory)}):
             is_derived = entry.name in (CURRENT, ACKNOWLEDGED) or entry.name.startswith("rows-")
             if entry.is_symlink():
                 self.add(entry, "is a symbolic link; an index holds none", is_derived=is_derived)
@@ -210,6 +210,13 @@ class _Check:
     def _read(self, size_bytes: int) -> None:
         self.size_bytes += size_bytes
         self._on_progress(size_bytes)
+
+
+def _entries(directory: Path) -> list[Path]:
+    try:
+        return list(directory.iterdir())
+    except OSError as err:
+        raise StoreError(f"{directory}: cannot be listed: {err.strerror or err}") from err
 
 
 class BlockCheck:

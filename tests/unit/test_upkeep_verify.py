@@ -271,3 +271,60 @@ def test_documents_are_checked_that_the_log_alone_holds(tmp_path):
     (generation(tmp_path / "z.mvx") / "catalog.sqlite-wal").unlink()
     with pytest.raises(DamagedIndex, match="was acknowledged"):
         mvindex.open(tmp_path / "z.mvx")
+
+
+@pytest.mark.parametrize("occurrence", [0, 1])
+def test_an_id_in_the_wrong_place_of_its_index_is_not_taken_for_absent(tmp_path, occurrence):
+    """The id stands in the table of documents and in the index of living ids: changed in either, it is found out."""
+    with mvindex.create(tmp_path / "x.mvx", dim=4) as index:
+        index.add_views([mvindex.Document(f"passage-{n:04d}", "t") for n in range(900)], vectors(900))
+    file = generation(tmp_path / "x.mvx") / "catalog.sqlite"
+    content = file.read_bytes()
+    places = [at for at in range(len(content)) if content.startswith(b"passage-0444", at)]
+    assert len(places) == 2
+    change(file, places[occurrence])  # p becomes q
+    with mvindex.open(tmp_path / "x.mvx") as damaged:
+        for use in (
+            lambda: damaged.get("passage-0444"),
+            lambda: damaged.add_views([mvindex.Document("passage-0444", "new")], vectors(1)),
+            lambda: damaged.delete(ids="passage-0444"),
+        ):
+            with pytest.raises(DamagedIndex, match="catalog.sqlite"):
+                use()
+    assert not mvindex.verify(tmp_path / "x.mvx").is_sound
+
+
+def test_a_catalog_of_another_index_is_never_answered_from(tmp_path):
+    with mvindex.create(tmp_path / "x.mvx", dim=4) as index, mvindex.create(tmp_path / "y.mvx", dim=4) as other:
+        index.add_views(documents(3), vectors(3))
+        for _ in range(3):
+            other.build("exact")
+    shutil.copytree(tmp_path / "x.mvx", tmp_path / "z.mvx")
+    foreign = generation(tmp_path / "y.mvx") / "catalog.sqlite"
+    shutil.copy(foreign, generation(tmp_path / "x.mvx") / "catalog.sqlite")
+    for call in (mvindex.open, mvindex.repair):
+        with pytest.raises(DamagedIndex, match="catalog.sqlite"):
+            call(tmp_path / "x.mvx")
+    assert not mvindex.verify(tmp_path / "x.mvx").is_sound
+    # The other way round, views and rows tell which of the two is in its place.
+    shutil.copy(tmp_path / "y.mvx" / "current.json", tmp_path / "z.mvx" / "current.json")
+    with pytest.raises(DamagedIndex, match="index_id"):
+        mvindex.open(tmp_path / "z.mvx")
+    assert mvindex.repair(tmp_path / "z.mvx").made_again == (str(tmp_path / "z.mvx" / "current.json"),)
+    assert len(held(tmp_path / "z.mvx")) == 3
+
+
+def test_a_journal_beside_the_catalog_is_refused(sound):
+    (generation(sound) / "catalog.sqlite-journal").write_bytes(b"")
+    with pytest.raises(StoreError, match="catalog.sqlite-journal"):
+        mvindex.open(sound)
+
+
+def test_ids_are_checked_again_after_every_kind_of_change(index):
+    """What adding, replacing and deleting make of the checksum is what reading all ids gives."""
+    index.add_views([mvindex.Document("3", "new"), mvindex.Document("ü", "t")], vectors(2, seed=5))
+    index.delete(ids=["5", "3"])
+    for look in (lambda reader: reader.get("nowhere"), lambda reader: reader.compact()):
+        with mvindex.open(index.path) as reader:
+            look(reader)
+            assert reader.get("nowhere") is None and reader.get("ü").text == "t"
