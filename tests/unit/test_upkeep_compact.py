@@ -204,3 +204,26 @@ def test_the_mount_that_holds_an_index_tells_whether_hosts_share_it(path, found)
         "4 1 0:41 / /mnt/a\\040b rw - cifs //host/share rw\n"
     )
     assert network_of(Path(path), mounts) == found
+
+
+def test_a_snapshot_is_one_state_whatever_is_written_meanwhile(worn, tmp_path, monkeypatch):
+    """A writer replaces, deletes, adds and compacts between the steps of the copy, a page of the catalog each."""
+    monkeypatch.setattr("mvindex.upkeep.copying._PAGES", 1)
+    before, steps = held(worn), []
+    with mvindex.open(worn.path) as writer:
+
+        def write(size_bytes):
+            number = len(steps)
+            steps.append(size_bytes)
+            new = [mvindex.Document(doc_id, f"of step {number}") for doc_id in ("3", f"n{number}")]
+            writer.add_views(new, vectors(2, seed=number))
+            if number % 5 == 4:
+                writer.compact()
+
+        report = worn.snapshot(tmp_path / "s.mvx", write)
+    assert len(steps) > 8 and report.documents == len(before)
+    with mvindex.open(tmp_path / "s.mvx") as copy:
+        assert held(copy) == before
+    assert mvindex.verify(tmp_path / "s.mvx").is_sound
+    assert worn.refresh() and worn.get("3").text == f"of step {len(steps) - 1}"
+    assert mvindex.verify(worn.path).is_sound
