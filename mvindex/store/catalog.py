@@ -12,7 +12,7 @@ import queue
 import sqlite3
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -30,6 +30,10 @@ FILE_NAME = "catalog.sqlite"
 APPLICATION_ID = 0x6D766978  # "mvix", in the header of the database file
 _BUSY_TIMEOUT_MS = 30_000
 _WAL_BYTES = 64 << 20
+# Less than SQLite's lock file and a page or two take.
+_LITTLE_ROOM_BYTES = 128 << 10
+# Of SQLite's header and the first page; a database file without them is none.
+_LEAST_BYTES = 512
 CHECKSUM_KEY = "checksum"
 
 # Narrow and wide rows live apart: a pass over ids or metadata must not read 13 GB of text.
@@ -75,8 +79,7 @@ class Catalog:
     @contextmanager
     def reading(self) -> Iterator[sqlite3.Connection]:
         """A connection inside one read transaction: all its queries see the same state."""
-        state = self._unguarded_state()
-        connection = self._take(state)
+        connection, state = self._take()
         try:
             with translated(self.path):
                 connection.execute("BEGIN")
@@ -146,29 +149,34 @@ class Catalog:
                 f"{self.path.parent}: another index was made here since this one was opened; open it again"
             )
 
-    def _take(self, state: _Unguarded | None) -> sqlite3.Connection:
+    def _take(self) -> tuple[sqlite3.Connection, _Unguarded | None]:
+        """A connection; and, where SQLite cannot make its lock file beside the catalog, what must stay the same."""
         self._check_identity()
-        if state is not None:
-            with translated(self.path):
-                return _connect(self.path, "ro", is_fixed=True)
-        try:
+        with translated(self.path):
+            if os.access(self.path.parent, os.W_OK) or _log_of(self.path).exists():
+                try:
+                    return self._take_guarded(), None
+                except sqlite3.OperationalError:
+                    # A full disk has no room for the lock file. Only with an empty log is the database all there is.
+                    if _size_of(_log_of(self.path)):
+                        raise
+            state = self._unguarded_state()
+            return _connect(self.path, "ro", is_fixed=True), state
+
+    def _take_guarded(self) -> sqlite3.Connection:
+        with suppress(queue.Empty):
             return self._idle.get_nowait()
-        except queue.Empty:
-            with translated(self.path):
-                return _connect(self.path, "ro")
-
-    def _unguarded_state(self) -> _Unguarded | None:
-        """What is to stay the same while it is read, where SQLite cannot make its lock file beside the catalog.
-
-        None where it can, or where the log shows that somebody who can has done so.
-        """
-        if os.access(self.path.parent, os.W_OK) or _log_of(self.path).exists():
-            return None
+        connection = _connect(self.path, "ro")
         try:
-            found = self.path.stat()
-        except FileNotFoundError:
-            return None
-        return _Unguarded(found.st_mtime_ns, found.st_size)
+            connection.execute("SELECT 1 FROM sqlite_master").fetchone()  # makes the lock file
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    def _unguarded_state(self) -> _Unguarded:
+        found = self.path.stat()
+        return _Unguarded(found.st_mtime_ns, found.st_size, _size_of(_log_of(self.path)))
 
     def _check_unchanged(self, state: _Unguarded | None) -> None:
         if state is not None and self._unguarded_state() != state:
@@ -183,6 +191,7 @@ class _Unguarded:
 
     mtime_ns: int
     size_bytes: int
+    log_bytes: int
 
 
 def create(directory: Path, settings: Mapping[str, Any]) -> None:
@@ -285,13 +294,17 @@ def translated(path: Path) -> Iterator[None]:
         # The bare class is how sqlite3 reports a malformed file; its subclasses are full disks, locks and the like.
         if type(err) is sqlite3.DatabaseError or "Could not decode" in str(err):
             raise DamagedIndex(f"{path}: {err}; the catalog cannot be read") from err
-        raise StoreError(f"{path}: {err}") from err
+        raise StoreError(f"{path}: {err}{_room_hint(path)}") from err
 
 
 def _connect(path: Path, mode: str, is_fixed: bool = False) -> sqlite3.Connection:
     """is_fixed: the file does not change while it is read, as on read-only media: SQLite then needs no lock file."""
     for file in (path, _log_of(path), path.with_name(path.name + "-shm")):
         check_regular(file)
+    if _size_of(path) < _LEAST_BYTES:
+        # Told by its size alone: to open and close the file would drop the locks that SQLite has in this process. And
+        # SQLite would take it for a new database, and remove the log beside it.
+        raise DamagedIndex(f"{path}: gone, or cut to {_size_of(path)} bytes; the catalog cannot be read")
     journal = path.with_name(path.name + "-journal")
     if os.path.lexists(journal):
         # SQLite would roll it into the database; a catalog keeps a log instead.
@@ -305,6 +318,24 @@ def _connect(path: Path, mode: str, is_fixed: bool = False) -> sqlite3.Connectio
 
 def _path_of(connection: sqlite3.Connection) -> str:
     return str(connection.execute("PRAGMA database_list").fetchone()[2])
+
+
+def _room_hint(path: Path) -> str:
+    """What SQLite's message may leave out: that the disk is full."""
+    try:
+        found = os.statvfs(path.parent)
+    except OSError:
+        return ""
+    free_bytes = found.f_bavail * found.f_frsize
+    return f"; the disk is full ({free_bytes:,} bytes are free)" if free_bytes < _LITTLE_ROOM_BYTES else ""
+
+
+def _size_of(path: Path) -> int:
+    """Its bytes; none when it is not there."""
+    try:
+        return path.stat().st_size
+    except FileNotFoundError:
+        return 0
 
 
 def _log_of(path: Path) -> Path:

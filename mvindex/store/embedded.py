@@ -200,11 +200,13 @@ class EmbeddedStore:
             if not takes_old:
                 self.refuse_old_format()
                 self._writer = GenerationWriter(self.snapshot.source, self.snapshot)
+            has_failed = True
             try:
                 yield
+                has_failed = False
             finally:
                 self._writer = None
-                self._settle()
+                self._settle(has_failed)
 
     def known(self, ids: Sequence[str]) -> dict[str, Known]:
         """The living documents among the ids, as committed now."""
@@ -286,18 +288,25 @@ class EmbeddedStore:
                 f"`mvindex upgrade` rewrites it as version {LATEST.value}"
             )
 
-    def _settle(self) -> None:
+    def _settle(self, has_failed: bool) -> None:
         """Nothing; what was committed shows in this store's snapshot, and the catalog's log is folded in if it can be.
 
-        A failure here loses nothing, so it must not make a durable write look like a failed one.
+        A failure here loses nothing, so it must not make a durable write look like a failed one; nor does one step
+        depend on the others. has_failed: the write itself did, and its error says why.
         """
-        try:
-            self.refresh()
-            if self.snapshot.source.format is LATEST:
-                self.snapshot.source.catalog.checkpoint()
-            remove_superseded(self.directory, self.snapshot.source)
-        except (MvindexError, OSError) as err:
-            logger.warning("%s: all is stored, but the state could not be read again yet: %s", self.directory, err)
+        for step in (self._remove_superseded, self.refresh, self._checkpoint):
+            try:
+                step()
+            except (MvindexError, OSError) as err:
+                level = logging.INFO if has_failed else logging.WARNING
+                logger.log(level, "%s: what was written stands; tidying up after it failed: %s", self.directory, err)
+
+    def _remove_superseded(self) -> None:
+        remove_superseded(self.directory, self.snapshot.source)
+
+    def _checkpoint(self) -> None:
+        if self.snapshot.source.format is LATEST:
+            self.snapshot.source.catalog.checkpoint()
 
     def _current_writer(self) -> GenerationWriter:
         if self._writer is None:

@@ -112,7 +112,10 @@ def write_acknowledged(directory: Path, version: int) -> None:
     with announced("write", path):
         handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
         try:
-            os.pwrite(handle, _acknowledgement(f"{version:020d}".encode()), 0)
+            content = _acknowledgement(f"{version:020d}".encode())
+            os.pwrite(handle, content, 0)
+            if os.fstat(handle).st_size != len(content):
+                os.ftruncate(handle, len(content))
         finally:
             os.close(handle)
 

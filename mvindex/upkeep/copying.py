@@ -10,15 +10,19 @@ from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
+import xxhash
+
 from mvindex.errors import ConfigError, DamagedIndex, StaleReader, StoreError
 from mvindex.store import catalog
 from mvindex.store.durable import announced, flush_to_disk
 from mvindex.store.embedded import EmbeddedStore, built_aside
 from mvindex.store.files import Current, check_regular, write_acknowledged, write_current
 from mvindex.store.generation import generation_name
+from mvindex.store.reader import check_ids
 from mvindex.store.rows import LATEST
 from mvindex.store.segments import BLOCK_BYTES, MappedSegment, file_checksum
 from mvindex.store.snapshot import Snapshot
+from mvindex.upkeep.reading import CatalogRow, each_row
 
 _PAGES = 4096
 _TRIES = 5
@@ -71,6 +75,7 @@ def _copy(store: EmbeddedStore, target: Path, on_progress: Callable[[int], None]
             for segment in state.segments:
                 _copy_segment(segment, directory, on_progress)
             _copy_catalog(connection, directory, on_progress)
+            _check_catalog(connection, state)
             write_acknowledged(directory, version)
             for entry in (*sorted(directory.iterdir()), directory):
                 flush_to_disk(entry)
@@ -108,9 +113,10 @@ def _copy_segment(segment: MappedSegment, directory: Path, on_progress: Callable
     copied = directory / segment.committed.name
     with announced("write", copied), open(copied, "xb") as file:
         for begin in range(0, size_bytes, BLOCK_BYTES):
-            end = min(begin + BLOCK_BYTES, size_bytes)
-            segment.check(begin, end)
-            on_progress(file.write(segment.bytes[begin:end].data))
+            block = segment.bytes[begin : begin + BLOCK_BYTES].tobytes()
+            if xxhash.xxh3_64_intdigest(block) != int(segment.committed.checksums[begin // BLOCK_BYTES]):
+                raise DamagedIndex(f"{segment.path}: the MiB from byte {begin} on does not match its checksum")
+            on_progress(file.write(block))
 
 
 def _copy_catalog(connection: sqlite3.Connection, directory: Path, on_progress: Callable[[int], None]) -> None:
@@ -127,3 +133,15 @@ def _copy_catalog(connection: sqlite3.Connection, directory: Path, on_progress: 
     with announced("write", path), catalog.translated(path):
         with closing(sqlite3.connect(path)) as copy:
             connection.backup(copy, pages=_PAGES, progress=tell)
+
+
+def _check_catalog(connection: sqlite3.Connection, state: Snapshot) -> None:
+    """Nothing; DamagedIndex when a row of the state that was copied does not match its checksum."""
+    source = state.source
+    for chunk in each_row(connection, source.format, range(state.num_rows)):
+        for row in chunk:
+            if not isinstance(row, CatalogRow):
+                raise DamagedIndex(f"{source.catalog.path}: document row {row} cannot be read")
+            if faults := row.faults(source.format):
+                raise DamagedIndex(f"{source.catalog.path}: document {row.document[1]!r} is damaged: {faults[0]}")
+    check_ids(source, connection)

@@ -155,6 +155,8 @@ def _records(source: Generation, connection: sqlite3.Connection, num_rows: int) 
 
 
 def _remove_foreign(path: Path) -> None:
-    """Nothing; a link or a pipe does not stand in the place of a file any more."""
+    """Nothing; a link or a pipe does not stand in the place of a file any more. StoreError for a directory."""
     if path.is_symlink() or path.is_fifo():
         os.unlink(path)
+    elif path.is_dir():
+        raise StoreError(f"{path} is a directory; wanted one of the index's own files: move it away")

@@ -18,9 +18,9 @@ from mvindex.errors import ConfigError, MvindexError
 from mvindex.records import Ints
 from mvindex.store import catalog
 from mvindex.store.embedded import built_aside, start_generation
-from mvindex.store.files import Current, write_current
+from mvindex.store.files import Current, read_acknowledged, write_current
 from mvindex.store.generation import Generation, generation_name, held
-from mvindex.store.rows import LATEST
+from mvindex.store.rows import LATEST, StoreFormat
 from mvindex.store.settings import read_checked
 from mvindex.store.snapshot import read_snapshot, segment_names
 from mvindex.store.views import ROW_DTYPE, ViewType
@@ -102,6 +102,7 @@ class _Source:
         self._scan: ScannedCatalog | None = None
         self._stack = ExitStack()
         self.lost: list[Problem] = []
+        self._is_log_cut = False
         self._connection = self._connected()
         self.settings, self.num_rows = self._described()
         self.dtype = ViewType(self.settings["dtype"]).dtype
@@ -178,16 +179,29 @@ class _Source:
     @property
     def _scanned(self) -> ScannedCatalog:
         if self._scan is None:
-            self._scan = ScannedCatalog(self._source.catalog.path, self._source.format)
+            path, version = self._source.catalog.path, self._source.format
+            self._scan = ScannedCatalog(path, version, is_log_cut=self._is_log_cut)
         return self._scan
 
     def _connected(self) -> sqlite3.Connection | None:
         try:
             connection = self._stack.enter_context(self._source.catalog.reading())
             catalog.check_application(connection, self._source.catalog.path)
-        except (MvindexError, sqlite3.Error):
+            self._is_log_cut = self._lacks_acknowledged(int(catalog.read_settings(connection)["version"]))
+        except (MvindexError, sqlite3.Error, KeyError, TypeError, ValueError):
             return None
-        return connection
+        # Where the log was cut SQLite sees an older state; rows of the newer one may still be in the log.
+        return None if self._is_log_cut else connection
+
+    def _lacks_acknowledged(self, version: int) -> bool:
+        """True when commits are missing that were acknowledged; or when that cannot be told and there is a log."""
+        if self._source.format is StoreFormat.FLAT:
+            return False
+        try:
+            return version < read_acknowledged(self._source.directory)
+        except MvindexError:
+            log = self._source.catalog.path.with_name(f"{catalog.FILE_NAME}-wal")
+            return log.is_file() and log.stat().st_size > 0
 
     def _described(self) -> tuple[Mapping[str, Any], int]:
         """The settings, and how many document rows there are."""

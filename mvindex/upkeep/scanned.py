@@ -10,22 +10,23 @@ from typing import Any
 
 from mvindex.errors import DamagedIndex
 from mvindex.store.catalog import CHECKSUM_KEY, settings_checksum
-from mvindex.store.files import check_regular
-from mvindex.store.recovery import Kind, Record, scan_records
+from mvindex.store.recovery import Kind, Record, Source, scan_records
 from mvindex.store.rows import StoreFormat, document_checksum
 from mvindex.upkeep.reading import CatalogRow
 
 # Columns after the row number, by table and format.
 _TEXT_COLUMNS, _METADATA_COLUMNS = 5, 3
 _DOCUMENT_COLUMNS = {StoreFormat.FLAT: 8, StoreFormat.GENERATIONS: 9}
+# Of copies of a row the first is taken; what was perhaps never committed comes behind what was.
+_RANKS = {Source.COMMITTED: 1, Source.UNVOUCHED: 2, Source.OUTDATED: 3, Source.CARVED: 4}
 _KEPT = ("dtype", "dim", "encoder", "temperature", "prune_views")
 _SCHEMA = """
-CREATE TABLE documents(place INTEGER PRIMARY KEY, doc_row, id, ordinal, view_start, num_views, views_checksum,
+CREATE TABLE documents(place INTEGER PRIMARY KEY, rank, doc_row, id, ordinal, view_start, num_views, views_checksum,
     content_hash, checksum, alive);
 CREATE INDEX documents_row ON documents(doc_row);
-CREATE TABLE texts(place INTEGER PRIMARY KEY, doc_row, title, text, spans, checksum);
+CREATE TABLE texts(place INTEGER PRIMARY KEY, rank, doc_row, title, text, spans, checksum);
 CREATE INDEX texts_row ON texts(doc_row);
-CREATE TABLE metadata(place INTEGER PRIMARY KEY, doc_row, json, checksum);
+CREATE TABLE metadata(place INTEGER PRIMARY KEY, rank, doc_row, json, checksum);
 CREATE INDEX metadata_row ON metadata(doc_row);
 """
 
@@ -33,10 +34,10 @@ CREATE INDEX metadata_row ON metadata(doc_row);
 class ScannedCatalog:
     """All that looks like a row of the catalog, in a temporary database; of copies the most trustworthy comes first."""
 
-    def __init__(self, path: Path, version: StoreFormat) -> None:
+    def __init__(self, path: Path, version: StoreFormat, *, is_log_cut: bool = False) -> None:
+        """is_log_cut: commits were acknowledged that the log no longer vouches for; what stands behind is newest."""
         self._version = version
-        for file in (path, path.with_name(f"{path.name}-wal")):
-            check_regular(file)
+        self._ranks = {**_RANKS, Source.UNVOUCHED: 0} if is_log_cut else _RANKS
         # The empty name is SQLite's private temporary database: on disk where it does not fit in memory.
         self._found = sqlite3.connect("", isolation_level=None)
         self._found.executescript(f"PRAGMA journal_mode=OFF; PRAGMA synchronous=OFF; {_SCHEMA} BEGIN")
@@ -70,10 +71,10 @@ class ScannedCatalog:
         """The first copies of a document's rows that match their checksums; None when there are none."""
         for document, checksum, alive in self._documents(doc_row):
             for text in self._found.execute(
-                "SELECT title, text, spans, checksum FROM texts WHERE doc_row = ? ORDER BY place", (doc_row,)
+                "SELECT title, text, spans, checksum FROM texts WHERE doc_row = ? ORDER BY rank, place", (doc_row,)
             ):
                 for metadata in self._found.execute(
-                    "SELECT json, checksum FROM metadata WHERE doc_row = ? ORDER BY place", (doc_row,)
+                    "SELECT json, checksum FROM metadata WHERE doc_row = ? ORDER BY rank, place", (doc_row,)
                 ):
                     row = CatalogRow(document, checksum, alive, text, metadata)
                     if not row.faults(self._version):
@@ -82,8 +83,8 @@ class ScannedCatalog:
 
     def _documents(self, doc_row: int) -> Iterator[tuple[tuple[Any, ...], Any, bool]]:
         """Copies of a row of documents; retired when any sound one says so: no row comes back to life."""
-        query = "SELECT * FROM documents WHERE doc_row = ? ORDER BY place"
-        copies = [row[1:] for row in self._found.execute(query, (doc_row,))]
+        query = "SELECT * FROM documents WHERE doc_row = ? ORDER BY rank, place"
+        copies = [row[2:] for row in self._found.execute(query, (doc_row,))]
         sound = [row for row in copies if self._version is StoreFormat.FLAT or document_checksum(row[:7]) == row[7]]
         is_alive = all(row[8] == 1 for row in sound)
         return ((row[:7], row[7], is_alive) for row in sound)
@@ -96,15 +97,15 @@ class ScannedCatalog:
             return
         if record.rowid is None or record.rowid < 0:
             return
-        row = (record.rowid, *values[1:])
+        rank, row = self._ranks[record.source], (record.rowid, *values[1:])
         if len(values) == _DOCUMENT_COLUMNS[self._version]:
             if self._version is StoreFormat.FLAT:
                 row = (*row[:7], None, *row[7:])
-            self._insert("documents", row)
+            self._insert("documents", (rank, *row))
         elif len(values) == _TEXT_COLUMNS:
-            self._insert("texts", row)
+            self._insert("texts", (rank, *row))
         elif len(values) == _METADATA_COLUMNS:
-            self._insert("metadata", row)
+            self._insert("metadata", (rank, *row))
 
     def _insert(self, table: str, row: tuple[Any, ...]) -> None:
         marks = ", ".join("?" * len(row))

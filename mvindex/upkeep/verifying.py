@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sqlite3
 from collections.abc import Callable, Mapping
 from contextlib import closing
@@ -25,6 +26,7 @@ from mvindex.store.views import ROW_DTYPE, ViewType
 from mvindex.upkeep.reading import CatalogRow, Problem, StoredViews, each_row, find_generation
 
 _MAX_MESSAGES = 100
+_FILES = re.compile(r"current\.json|writer\.lock|catalog\.sqlite|acknowledged|views-|rows-")
 
 Progress = Callable[[int], None]
 
@@ -98,7 +100,7 @@ class _Check:
             is_derived = entry.name in (CURRENT, ACKNOWLEDGED) or entry.name.startswith("rows-")
             if entry.is_symlink():
                 self.add(entry, "is a symbolic link; an index holds none", is_derived=is_derived)
-            elif not entry.is_file() and not entry.is_dir():
+            elif not entry.is_file() and (not entry.is_dir() or _FILES.match(entry.name)):
                 self.add(entry, "is no regular file", is_derived=is_derived)
 
     def catalog(self, connection: sqlite3.Connection) -> None:

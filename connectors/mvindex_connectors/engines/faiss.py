@@ -55,7 +55,9 @@ class FaissEngine:
                 _translated(index.add, views)
                 if rows_file is not None:
                     rows_file.write(rows.astype(row_type).tobytes())
-        _translated(faiss.write_index, index, str(directory / _FILE_NAME))
+        # By a file of ours: Faiss' own writer only prints that the disk did not take the last bytes.
+        with open(directory / _FILE_NAME, "xb") as file:
+            _translated(faiss.write_index, index, faiss.PyCallbackIOWriter(file.write))
         settings = {"max_norm": max_norm, "faiss": faiss.__version__, "num_views": int(index.ntotal)}
         return settings if prune_views is None else settings | {"prune_views": prune_views, "row_type": row_type.str}
 

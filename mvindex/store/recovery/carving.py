@@ -33,7 +33,8 @@ def _fitting(data: Ints, payload_sizes: Ints, headers: Ints, sizes_before: Ints)
     headers, bodies = headers[begins], bodies[begins]
     values = sizes_before[bodies] - sizes_before[headers + 1]
     fits = (bodies - headers + values == payload_sizes[begins]) & (data[bodies - 1] < 0x80)
-    return begins[fits]
+    found: Ints = begins[fits]
+    return found
 
 
 def _at(values: Ints, places: Ints, missing: int) -> Ints:

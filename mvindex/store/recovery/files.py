@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from itertools import chain
@@ -19,11 +20,15 @@ _MAX_USES = 64
 
 
 class DataFile:
-    """A file read at offsets; one that is missing is empty, and bytes that the disk will not give are missing."""
+    """A file read at offsets; one that is missing is empty, and bytes that the disk will not give are missing.
+
+    What is no regular file counts as missing: a pipe would be waited for, a link may lead anywhere.
+    """
 
     def __init__(self, path: Path) -> None:
         try:
-            self._file = open(path, "rb", buffering=0) if path.exists() else None
+            is_regular = os.path.lexists(path) and stat.S_ISREG(os.lstat(path).st_mode)
+            self._file = open(path, "rb", buffering=0) if is_regular else None
         except OSError as err:
             raise StoreError(f"{path}: cannot be read: {err.strerror or err}") from err
         self.size_bytes = os.fstat(self._file.fileno()).st_size if self._file else 0

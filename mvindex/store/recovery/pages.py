@@ -13,6 +13,7 @@ _KINDS = {0x02: Kind.INDEX, _TABLE_INTERIOR: None, 0x0A: Kind.INDEX, _TABLE_LEAF
 _INTERIOR = frozenset((0x02, _TABLE_INTERIOR))
 PAGE_TYPES = frozenset(_KINDS)
 _FILE_HEADER_BYTES = 100
+_HEADER_BYTES = 12  # of an interior page; a leaf's has no right-most child and is 4 bytes shorter
 _MIN_CELL_BYTES = 4
 
 
@@ -42,11 +43,11 @@ class BtreePage(NamedTuple):
 def read_page(page: bytes, number: int, page_bytes: int) -> BtreePage | None:
     """What a b-tree page holds; None when it says it is something else. A page cut short is padded by no one."""
     header = _FILE_HEADER_BYTES if number == 1 else 0
-    if len(page) < header + 8 or page[header] not in PAGE_TYPES:
+    if len(page) < header + _HEADER_BYTES or page[header] not in PAGE_TYPES:
         return None
     kind, is_interior = _KINDS[page[header]], page[header] in _INTERIOR
     free, num_cells, content, fragments = struct.unpack_from(">HHHB", page, header + 1)
-    array = header + (12 if is_interior else 8)
+    array = header + (_HEADER_BYTES if is_interior else _HEADER_BYTES - 4)
     num_listed = min(num_cells, (len(page) - array) // 2)
     floor = array + 2 * num_listed
     cells = []
