@@ -7,7 +7,6 @@ skips the committed chunks by their content and goes on with the first one that 
 from __future__ import annotations
 
 import json
-import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
@@ -21,6 +20,7 @@ from mvindex.pruning import without_near_duplicates
 from mvindex.records import Document, Floats, Views, dump_metadata
 from mvindex.store.catalog import Known
 from mvindex.store.embedded import Batch, EmbeddedStore, content_hash
+from mvindex.store.temporary import temporary_database, temporary_errors
 from mvindex.store.views import pack_views
 
 CHUNK_DOCUMENTS = 1024
@@ -179,10 +179,7 @@ class _SeenIds:
     """The ids of a run with their places, in a temporary SQLite file: 21 million of them do not fit in memory."""
 
     def __init__(self) -> None:
-        # The empty name is SQLite's private temporary database: in memory while small, on disk after, never kept.
-        self._connection = sqlite3.connect("", isolation_level=None)
-        self._connection.execute("PRAGMA journal_mode=OFF")
-        self._connection.execute("PRAGMA synchronous=OFF")
+        self._connection = temporary_database()
         self._connection.execute("CREATE TABLE seen(id TEXT PRIMARY KEY, place TEXT NOT NULL) WITHOUT ROWID")
 
     def __enter__(self) -> _SeenIds:
@@ -193,7 +190,8 @@ class _SeenIds:
 
     def first_of(self, chunk: Sequence[Entry], on_duplicate: Callable[[Entry, str], None]) -> list[Entry]:
         """The entries whose id was not seen before in this run; on_duplicate is called for the others."""
-        places = self._places([entry.document.id for entry in chunk])
+        with temporary_errors():
+            places = self._places([entry.document.id for entry in chunk])
         firsts = []
         for entry in chunk:
             earlier = places.get(entry.document.id)
@@ -203,9 +201,10 @@ class _SeenIds:
             places[entry.document.id] = entry.place
             firsts.append(entry)
         rows = [(entry.document.id, entry.place) for entry in firsts]
-        self._connection.execute("BEGIN")
-        self._connection.executemany("INSERT INTO seen VALUES (?, ?)", rows)
-        self._connection.execute("COMMIT")
+        with temporary_errors():
+            self._connection.execute("BEGIN")
+            self._connection.executemany("INSERT INTO seen VALUES (?, ?)", rows)
+            self._connection.execute("COMMIT")
         return firsts
 
     def _places(self, ids: Sequence[str]) -> dict[str, str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from contextlib import suppress
 from functools import cache
 from typing import Annotated
 
@@ -71,18 +72,34 @@ def main() -> None:
     """The program: our errors become one line on stderr and exit 1."""
     _add_commands()
     try:
-        app()
+        try:
+            app()
+        finally:
+            sys.stdout.flush()
     except MvindexError as err:
-        if _is_debug:
-            raise
-        from mvindex.display import visible
-
-        sys.stderr.write(visible(f"mvindex: {err}\n"))
-        sys.exit(1)
+        _fail(err, str(err))
     except BrokenPipeError:
-        # The reader of our output has gone (`| head`): nothing more to say, and nothing to flush at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _forget_output()
         sys.exit(1)
+    except OSError as err:
+        _forget_output()
+        _fail(err, f"{err.filename or 'cannot write the output'}: {err.strerror or err}")
+
+
+def _fail(err: BaseException, message: str) -> None:
+    """Nothing: the program ends with one line, or in debug mode with the traceback."""
+    if _is_debug:
+        raise err
+    from mvindex.display import visible
+
+    sys.stderr.write(visible(f"mvindex: {message}\n"))
+    sys.exit(1)
+
+
+def _forget_output() -> None:
+    """Nothing; what could not be written (to `| head`, or a full disk) is not tried again when Python exits."""
+    with suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 @cache

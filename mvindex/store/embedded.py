@@ -119,7 +119,7 @@ def built_aside(directory: Path) -> Iterator[Path]:
             flush_to_disk(building)
             rename(building, directory)
     except OSError as err:
-        raise StoreError(f"{directory}: cannot be written: {err.strerror or err}; nothing of it was left") from err
+        raise StoreError(f"{directory}: cannot be written: {err.strerror or err}") from err
 
 
 @contextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import logging
 import os
@@ -29,7 +30,9 @@ def writer_lock(directory: Path) -> Iterator[None]:
     try:
         handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
     except OSError as err:
-        raise StoreError(f"{path}: cannot write: {err.strerror or err}; the index is read-only here") from err
+        is_forbidden = err.errno in (errno.EACCES, errno.EPERM, errno.EROFS)
+        why = "; the index is read-only here" if is_forbidden else ""
+        raise StoreError(f"{path}: cannot write: {err.strerror or err}{why}") from err
     try:
         _acquire(handle, path)
         _sign(handle)

@@ -23,6 +23,7 @@ from mvindex.store.generation import Generation, generation_name, held
 from mvindex.store.rows import LATEST, StoreFormat
 from mvindex.store.settings import read_checked
 from mvindex.store.snapshot import read_snapshot, segment_names
+from mvindex.store.temporary import temporary_database, temporary_errors
 from mvindex.store.views import ROW_DTYPE, ViewType
 from mvindex.store.writer import Change, GenerationWriter, Rows
 from mvindex.upkeep.reading import CatalogRow, Problem, StoredViews, each_row, find_generation
@@ -132,7 +133,7 @@ class _Source:
 
     def choose(self, on_progress: Callable[[int], None]) -> Ints:
         """The rows of the documents that are living and wholly sound, one an id, in the order of their ordinals."""
-        with closing(sqlite3.connect("", isolation_level=None)) as chosen:
+        with temporary_errors(), closing(temporary_database()) as chosen:
             chosen.execute("CREATE TABLE chosen(id TEXT PRIMARY KEY, ordinal INTEGER, doc_row INTEGER)")
             for begin in range(0, self.num_rows, _CHUNK_ROWS):
                 end = min(begin + _CHUNK_ROWS, self.num_rows)

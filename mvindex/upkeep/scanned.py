@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sqlite3
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,7 @@ from mvindex.errors import DamagedIndex
 from mvindex.store.catalog import CHECKSUM_KEY, settings_checksum
 from mvindex.store.recovery import Kind, Record, Source, scan_records
 from mvindex.store.rows import StoreFormat, document_checksum
+from mvindex.store.temporary import temporary_database, temporary_errors
 from mvindex.upkeep.reading import CatalogRow
 
 # Columns after the row number, by table and format.
@@ -38,13 +38,13 @@ class ScannedCatalog:
         """is_log_cut: commits were acknowledged that the log no longer vouches for; what stands behind is newest."""
         self._version = version
         self._ranks = {**_RANKS, Source.UNVOUCHED: 0} if is_log_cut else _RANKS
-        # The empty name is SQLite's private temporary database: on disk where it does not fit in memory.
-        self._found = sqlite3.connect("", isolation_level=None)
-        self._found.executescript(f"PRAGMA journal_mode=OFF; PRAGMA synchronous=OFF; {_SCHEMA} BEGIN")
+        self._found = temporary_database()
         self._settings: dict[int, dict[str, str]] = {}
-        for record in scan_records(path):
-            self._take(record)
-        self._found.execute("COMMIT")
+        with temporary_errors():
+            self._found.executescript(f"{_SCHEMA} BEGIN")
+            for record in scan_records(path):
+                self._take(record)
+            self._found.execute("COMMIT")
 
     def close(self) -> None:
         """Nothing; the temporary database is gone."""

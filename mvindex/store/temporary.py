@@ -1,0 +1,31 @@
+"""Private temporary databases of SQLite: in memory while small, in the temporary folder after, never kept."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from mvindex.errors import StoreError
+
+
+def temporary_database() -> sqlite3.Connection:
+    """A new one; the caller closes it."""
+    connection = sqlite3.connect("", isolation_level=None)
+    connection.execute("PRAGMA journal_mode=OFF")
+    connection.execute("PRAGMA synchronous=OFF")
+    return connection
+
+
+@contextmanager
+def temporary_errors() -> Iterator[None]:
+    """Inside it, what goes wrong with a temporary database becomes a StoreError that names its folder."""
+    try:
+        yield
+    except sqlite3.Error as err:
+        # Where SQLite looks, in this order.
+        folder = os.environ.get("SQLITE_TMPDIR") or os.environ.get("TMPDIR") or "/var/tmp"  # noqa: S108
+        raise StoreError(
+            f"a temporary database in {folder}: {err}; make room there, or name another folder in SQLITE_TMPDIR"
+        ) from err
