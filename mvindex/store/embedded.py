@@ -11,7 +11,7 @@ import logging
 import os
 import secrets
 import shutil
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -30,6 +30,7 @@ from mvindex.store.files import Current, read_current, write_acknowledged, write
 from mvindex.store.generation import (
     Generation,
     generation_name,
+    generations_in,
     held,
     open_generation,
     publish,
@@ -197,6 +198,7 @@ class EmbeddedStore:
             self.refuse_old_format()
         with writer_lock(self.directory):
             self.refresh()
+            self._tidy_up(logging.INFO, self._remove_superseded)
             if not takes_old:
                 self.refuse_old_format()
                 self._writer = GenerationWriter(self.snapshot.source, self.snapshot)
@@ -256,7 +258,9 @@ class EmbeddedStore:
         Call inside writing(). Readers stay on theirs until they refresh. On an error nothing has changed.
         """
         source, settings = self.snapshot.source, dict(self.snapshot.settings)
-        number, index_id = source.number + 1, str(settings["index_id"])
+        # Beyond one that a compaction published whose end then never came, should somebody hold it.
+        number = 1 + max([source.number, *(number for number, _ in generations_in(self.directory))])
+        index_id = str(settings["index_id"])
         try:
             directory = unfinished(self.directory, number)
             start_generation(directory, {**settings, "version": settings["version"] + 1}, (number, index_id))
@@ -294,12 +298,15 @@ class EmbeddedStore:
         A failure here loses nothing, so it must not make a durable write look like a failed one; nor does one step
         depend on the others. has_failed: the write itself did, and its error says why.
         """
+        level = logging.INFO if has_failed else logging.WARNING
         for step in (self._remove_superseded, self.refresh, self._checkpoint):
-            try:
-                step()
-            except (MvindexError, OSError) as err:
-                level = logging.INFO if has_failed else logging.WARNING
-                logger.log(level, "%s: what was written stands; tidying up after it failed: %s", self.directory, err)
+            self._tidy_up(level, step)
+
+    def _tidy_up(self, level: int, step: Callable[[], object]) -> None:
+        try:
+            step()
+        except (MvindexError, OSError) as err:
+            logger.log(level, "%s: what was written stands; tidying up failed: %s", self.directory, err)
 
     def _remove_superseded(self) -> None:
         remove_superseded(self.directory, self.snapshot.source)

@@ -122,9 +122,15 @@ def remove_superseded(index: Path, current: Generation) -> list[Path]:
     for directory in _superseded(index, current):
         if not _remove_unless_held(directory):
             kept.append(directory)
-    if current.format is not StoreFormat.FLAT and (index / catalog.FILE_NAME).exists() and not _remove_flat(index):
+    if current.format is not StoreFormat.FLAT and list(_flat_files(index)) and not _remove_flat(index):
         kept.append(index)
     return kept
+
+
+def is_littered(index: Path, current: Generation) -> bool:
+    """True when there are files of another generation: superseded, or left unfinished."""
+    has_flat = current.format is not StoreFormat.FLAT and bool(list(_flat_files(index)))
+    return has_flat or any(True for _ in _superseded(index, current))
 
 
 def _superseded(index: Path, current: Generation) -> Iterator[Path]:
@@ -195,16 +201,20 @@ def _remove_flat(index: Path) -> bool:
     handle = os.open(index, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        # The catalog last: it is what tells, after a crash, that there is more to remove.
-        for pattern in ("engine-*", "gone-engine-*", "views-*", "rows-*", f"{catalog.FILE_NAME}*"):
-            for entry in sorted(index.glob(pattern), reverse=True):
-                with announced("remove", entry):
-                    shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
+        for entry in _flat_files(index):
+            with announced("remove", entry):
+                shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
     except BlockingIOError:
         return False
     finally:
         os.close(handle)
     return True
+
+
+def _flat_files(index: Path) -> Iterator[Path]:
+    """The files of format 1."""
+    for pattern in ("engine-*", "gone-engine-*", "views-*", "rows-*", f"{catalog.FILE_NAME}*"):
+        yield from sorted(index.glob(pattern), reverse=True)
 
 
 def generations_in(index: Path) -> list[tuple[int, Path]]:

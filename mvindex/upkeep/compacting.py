@@ -11,7 +11,7 @@ import numpy as np
 from mvindex.build import build_files
 from mvindex.engines.base import Kind
 from mvindex.store.embedded import EmbeddedStore
-from mvindex.store.generation import Generation
+from mvindex.store.generation import Generation, is_littered
 from mvindex.store.reader import SnapshotReader
 from mvindex.store.rows import LATEST
 from mvindex.store.snapshot import Snapshot, read_snapshot
@@ -82,7 +82,7 @@ def upgrade(path: str | Path, on_progress: Progress = _ignore) -> UpgradeReport:
     store = EmbeddedStore(Path(path))
     try:
         before = store.snapshot.source.format
-        if before is not LATEST:
+        if before is not LATEST or is_littered(store.directory, store.snapshot.source):
             with store.writing(takes_old=True):
                 if store.snapshot.source.format is not LATEST:
                     _rewrite(store, on_progress)
