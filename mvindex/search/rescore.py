@@ -34,7 +34,6 @@ def score_pairs(views: MappedViews, queries: Floats, pairs: Pairs, scoring: Scor
 
     DamagedIndex when a document's views do not match their checksum.
     """
-    views.check_documents(np.unique(pairs.doc_rows))
     ends = np.cumsum(views.starts[pairs.doc_rows + 1] - views.starts[pairs.doc_rows])
     num_views = int(ends[-1]) if len(ends) else 0
     cuts = np.searchsorted(ends, np.arange(_CHUNK_VIEWS, num_views, _CHUNK_VIEWS))
@@ -63,30 +62,45 @@ def _score_chunk(views: MappedViews, queries: Floats, pairs: Pairs, scoring: Sco
 
 
 def _compiled_sums(views: MappedViews, queries: Floats, pairs: Pairs, starts: Ints) -> ViewSums:
-    """The sums of all views of the pairs, (starts[-1],), read where they lie."""
+    """The sums of all views of the pairs, (starts[-1],), read where they lie; DamagedIndex as for score_pairs."""
+    from mvindex.kernels.checksums import SHORT_BYTES
     from mvindex.kernels.sums import sums_of_documents
 
     wide = queries.astype(np.float64)
     stored = views.matrix.view(np.int16) if views.matrix.dtype == np.float16 else views.matrix
     sums, squares = np.empty((2, starts[-1]))
+    is_checked = _first_of_documents(pairs.doc_rows)
+    is_hashed = is_checked & (np.diff(starts) * views.row_bytes > SHORT_BYTES)
+    digests = np.empty(len(is_hashed), dtype=np.uint64)
     num_threads = max(1, min(default_threads(), int(starts[-1]) // _VIEWS_PER_THREAD))
     bounds = np.linspace(0, len(pairs.which), num_threads + 1).astype(np.int64).tolist()
     parts = deque(zip(bounds[:-1], bounds[1:], strict=True))
 
     def score() -> None:
         for begin, end in taken_from(parts):
-            part = (views.starts[pairs.doc_rows[begin:end]], starts[begin : end + 1], wide, pairs.which[begin:end])
-            sums_of_documents(stored, *part, sums, squares)
+            at = slice(begin, end)
+            part = (views.starts[pairs.doc_rows[at]], starts[begin : end + 1], wide, pairs.which[at])
+            sums_of_documents(stored, *part, sums, squares, is_hashed[at], digests[at])
 
     run_in_threads(score, num_threads)
+    views.check_digests(pairs.doc_rows[is_hashed], digests[is_hashed])
+    views.check_documents(pairs.doc_rows[is_checked & ~is_hashed])
     norms = np.sqrt(np.einsum("ij,ij->i", wide, wide))
     # For any order of summation |fl(x . y) - x . y| <= d u / (1 - d u) |x| |y| (Higham 2002, eq. 3.5).
     errors = np.sqrt(squares) * (norms * (2.0**-51 * views.dim))[np.repeat(pairs.which, np.diff(starts))]
     return ViewSums(sums, errors)
 
 
+def _first_of_documents(doc_rows: Ints) -> Bools:
+    """Which pairs are the first of their document, (m,): there its views are checked."""
+    is_first = np.zeros(len(doc_rows), dtype=bool)
+    is_first[np.unique(doc_rows, return_index=True)[1]] = True
+    return is_first
+
+
 def _gathered_sums(views: MappedViews, queries: Floats, pairs: Pairs, starts: Ints) -> ViewSums:
     """The same without compiled loops: the views of a few documents copied at a time, query by query."""
+    views.check_documents(np.unique(pairs.doc_rows))
     sums, errors = np.empty((2, starts[-1]))
     changes = np.flatnonzero(np.diff(pairs.which)) + 1
     bounds = np.unique([0, *changes, *range(0, len(pairs.which), _GATHERED_DOCUMENTS), len(pairs.which)])
@@ -105,7 +119,6 @@ def documents_of_best_views(
     query: (d,) float32; doc_rows: the min(depth, allowed) documents of the best views at least. Views of equal score
     come in the order of the store.
     """
-    views.check_documents(doc_rows)
     starts = np.append(0, np.cumsum(views.starts[doc_rows + 1] - views.starts[doc_rows]))
     pairs = Pairs(doc_rows, np.zeros(len(doc_rows), dtype=np.int64))
     found = (_compiled_sums if has_numba() else _gathered_sums)(views, query[None], pairs, starts)

@@ -149,7 +149,11 @@ class MappedViews:
     def check_documents(self, doc_rows: Ints) -> None:
         """Nothing, when the views of each of the documents match their checksum; else DamagedIndex."""
         begins, ends = self.starts[doc_rows] * self.row_bytes, self.starts[doc_rows + 1] * self.row_bytes
-        is_damaged = stretch_checksums(self._views.bytes.data, begins, ends) != self._records["checksum"][doc_rows]
+        self.check_digests(doc_rows, stretch_checksums(self._views.bytes.data, begins, ends))
+
+    def check_digests(self, doc_rows: Ints, digests: npt.NDArray[np.uint64]) -> None:
+        """Nothing, when the xxh3-64 of the views of each of the documents is their checksum; else DamagedIndex."""
+        is_damaged = digests != self._records["checksum"][doc_rows]
         if is_damaged.any():
             row = int(doc_rows[is_damaged][0])
             raise DamagedIndex(f"{self._views.path}: the views of document row {row} do not match their checksum")
