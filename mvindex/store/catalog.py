@@ -12,8 +12,9 @@ import queue
 import sqlite3
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -52,6 +53,7 @@ CREATE TABLE metadata(doc_row INTEGER PRIMARY KEY, json TEXT NOT NULL, checksum 
 """
 
 
+_TABLES = "SELECT type, name, sql FROM sqlite_master ORDER BY type, name"
 # What a row's checksum covers, in this order.
 DOCUMENT_COLUMNS = "d.doc_row, d.id, d.ordinal, d.view_start, d.num_views, d.views_checksum, d.content_hash"
 
@@ -216,6 +218,19 @@ def check_application(connection: sqlite3.Connection, path: Path) -> None:
         raise StoreError(f"{path}: a database of another program (application id {found}); not an mvindex index")
 
 
+def check_schema(connection: sqlite3.Connection) -> None:
+    """Nothing; DamagedIndex when the tables are not those that create() makes."""
+    if connection.execute(_TABLES).fetchall() != _wanted_tables():
+        raise DamagedIndex(f"{_path_of(connection)}: its tables are not those of an index")
+
+
+@cache
+def _wanted_tables() -> list[tuple[str, str, str]]:
+    with closing(sqlite3.connect(":memory:")) as empty:
+        empty.executescript(_SCHEMA)
+        return empty.execute(_TABLES).fetchall()
+
+
 def read_settings(connection: sqlite3.Connection) -> dict[str, Any]:
     """All settings, decoded from JSON; DamagedIndex when they do not match their checksum (formats from 2 on)."""
     stored = dict(connection.execute("SELECT key, value FROM settings"))
@@ -267,7 +282,7 @@ def write_committed(connection: sqlite3.Connection, before: Committed, after: Co
 def find_known(connection: sqlite3.Connection, ids: Sequence[str]) -> dict[str, Known]:
     """The living documents among the ids; DamagedIndex when a row does not match its checksum."""
     rows = connection.execute(
-        f"SELECT {DOCUMENT_COLUMNS}, d.checksum, m.json FROM json_each(?) AS wanted "  # noqa: S608 - fixed text
+        f"SELECT {DOCUMENT_COLUMNS}, d.checksum, m.json, wanted.value FROM json_each(?) AS wanted "  # noqa: S608
         "JOIN documents AS d ON d.id = wanted.value AND d.alive JOIN metadata AS m ON m.doc_row = d.doc_row",
         (json.dumps(list(ids), ensure_ascii=False),),
     )
@@ -276,6 +291,8 @@ def find_known(connection: sqlite3.Connection, ids: Sequence[str]) -> dict[str, 
 
 def _known(row: tuple[Any, ...]) -> Known:
     check_document(row[:8])
+    if row[1] != row[9]:
+        raise DamagedIndex(f"{FILE_NAME}: the index of ids leads from {row[9]!r} to document {row[1]!r}")
     return Known(doc_row=row[0], ordinal=row[2], content_hash=row[6], metadata=row[8])
 
 

@@ -48,7 +48,7 @@ def _sign(handle: int) -> None:
         os.ftruncate(handle, 0)
         os.pwrite(handle, f"process {os.getpid()} on {socket.gethostname()}\n".encode(), 0)
     except OSError as err:
-        logger.warning("cannot write the holder into the lock file: %s", err)
+        logger.info("cannot write the holder into the lock file: %s", err)
 
 
 def _acquire(handle: int, path: Path) -> None:

@@ -77,6 +77,8 @@ class SnapshotReader:
             query = f"SELECT {self._columns} FROM documents AS d WHERE {state} AND id = ?"  # noqa: S608 - fixed text
             for row in self._connection.execute(query, (doc_id,)):
                 self._check_document(row)
+                if row[1] != doc_id:
+                    raise DamagedIndex(f"{FILE_NAME}: the index of ids leads from {doc_id!r} to document {row[1]!r}")
                 if row[0] < self._snapshot.num_rows and self._snapshot.alive[row[0]]:
                     return int(row[0])
         check_ids(self._snapshot.source, self._connection)

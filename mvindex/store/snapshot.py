@@ -88,6 +88,8 @@ def read_snapshot(source: Generation, previous: Snapshot | None = None) -> Snaps
     acknowledged = 0 if is_flat else read_acknowledged(source.directory)
     with source.catalog.reading() as connection:
         catalog.check_application(connection, source.catalog.path)
+        if not is_flat:
+            catalog.check_schema(connection)
         same = previous if previous is not None and previous.source is source else None
         snapshot = Snapshot(source, connection, same)
     if snapshot.settings["version"] < acknowledged:

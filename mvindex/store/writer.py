@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from mvindex.errors import MvindexError, StoreError
+from mvindex.errors import DamagedIndex, MvindexError, StoreError
 from mvindex.records import Ints
 from mvindex.store import catalog
 from mvindex.store.files import write_acknowledged
@@ -102,7 +102,16 @@ class GenerationWriter:
                 raise StoreError(
                     f"{path}: version {version} in the catalog; this writer made {self.settings['version']}"
                 )
+            self._check_ends(connection)
             yield connection
+
+    def _check_ends(self, connection: sqlite3.Connection) -> None:
+        """Nothing, when the tables end where this writer left them: rows put behind a lost end would hide the loss."""
+        for table in ("documents", "texts", "metadata"):
+            (last,) = connection.execute(f"SELECT max(doc_row) FROM {table}").fetchone()  # noqa: S608 - fixed names
+            if (-1 if last is None else last) != self.num_rows - 1:
+                path = self._generation.catalog.path
+                raise DamagedIndex(f"{path}: table {table} ends at row {last}; {self.num_rows} rows were committed")
 
     def _dead(self, retired: Sequence[int]) -> dict[str, int]:
         before = self.settings["dead"]

@@ -133,6 +133,10 @@ def _copy_catalog(connection: sqlite3.Connection, directory: Path, on_progress: 
     with announced("write", path), catalog.translated(path):
         with closing(sqlite3.connect(path)) as copy:
             connection.backup(copy, pages=_PAGES, progress=tell)
+            (found,) = copy.execute("PRAGMA integrity_check(1)").fetchone()
+    if found != "ok":
+        source = connection.execute("PRAGMA database_list").fetchone()[2]
+        raise DamagedIndex(f"{source}: {found}; `mvindex verify` tells more")
 
 
 def _check_catalog(connection: sqlite3.Connection, state: Snapshot) -> None:

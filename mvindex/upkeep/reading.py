@@ -143,12 +143,16 @@ class StoredViews:
         self.path = path
         self._row_bytes = row_bytes
         self.bytes: npt.NDArray[np.uint8] = np.empty(0, dtype=np.uint8)
+        # Why there are none, where that is no damage: permission, say.
+        self.refused: str | None = None
         try:
             check_regular(path)
             if path.stat().st_size:
                 self.bytes = np.memmap(path, dtype=np.uint8, mode="r").view(np.ndarray)
-        except (OSError, StoreError) as err:
+        except (FileNotFoundError, StoreError) as err:
             logger.info("%s: %s", path, err)
+        except OSError as err:
+            self.refused = f"cannot be read: {err.strerror or err}"
 
     def are_sound(self, documents: Sequence[tuple[Any, ...]]) -> Bools:
         """Whether the views of each document, a row of DOCUMENT_COLUMNS, match its checksum, (n,)."""

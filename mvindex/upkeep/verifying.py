@@ -59,6 +59,7 @@ def verify(path: str | Path, on_progress: Progress = lambda size_bytes: None) ->
         check = _Check(source, on_progress)
         check.entries(index)
         try:
+            check.acknowledged()
             with source.catalog.reading() as connection:
                 check.catalog(connection)
                 check.contents(connection)
@@ -80,6 +81,7 @@ class _Check:
     def __init__(self, source: Generation, on_progress: Progress) -> None:
         self._source = source
         self._on_progress = on_progress
+        self._acknowledged = 0
         self.problems: list[Problem] = []
         self.documents = self.damaged = self.size_bytes = 0
 
@@ -92,7 +94,8 @@ class _Check:
         if self._source.format is not StoreFormat.FLAT:
             try:
                 current = read_current(index)
-                if current is None or current.generation != self._source.number:
+                # A compaction may have published a later one since.
+                if current is None or current.generation < self._source.number:
                     self.add(index / CURRENT, f"does not name {self._source.directory.name}", is_derived=True)
             except MvindexError as err:
                 self.add(index / CURRENT, str(err), is_derived=True)
@@ -103,27 +106,32 @@ class _Check:
             elif not entry.is_file() and (not entry.is_dir() or _FILES.match(entry.name)):
                 self.add(entry, "is no regular file", is_derived=is_derived)
 
+    def acknowledged(self) -> None:
+        """The note of the last acknowledged version; read before the catalog, in which there may be later ones."""
+        if self._source.format is StoreFormat.FLAT:
+            return
+        try:
+            self._acknowledged = read_acknowledged(self._source.directory)
+        except MvindexError as err:
+            self.add(self._source.directory / ACKNOWLEDGED, str(err), is_derived=True)
+
     def catalog(self, connection: sqlite3.Connection) -> None:
         """The database as SQLite sees it, and its version against the one that was acknowledged."""
         path = self._source.catalog.path
         try:
             catalog.check_application(connection, path)
+            if self._source.format is not StoreFormat.FLAT:
+                catalog.check_schema(connection)
             for (message,) in connection.execute(f"PRAGMA integrity_check({_MAX_MESSAGES})"):
                 if message != "ok":
                     self.add(path, message)
         except sqlite3.Error as err:
             self.add(path, f"SQLite cannot read it whole: {err}")
         self._read(path.stat().st_size)
-        if self._source.format is StoreFormat.FLAT:
-            return
-        try:
-            acknowledged = read_acknowledged(self._source.directory)
-        except MvindexError as err:
-            self.add(self._source.directory / ACKNOWLEDGED, str(err), is_derived=True)
-            return
         version = catalog.read_settings(connection)["version"]
-        if version < acknowledged:
-            self.add(path, f"holds version {version}; version {acknowledged} was acknowledged: later commits are lost")
+        if version < self._acknowledged:
+            what = f"holds version {version}; version {self._acknowledged} was acknowledged: later commits are lost"
+            self.add(path, what)
 
     def contents(self, connection: sqlite3.Connection) -> None:
         """All documents, views, document rows and engine files."""
@@ -131,6 +139,9 @@ class _Check:
         view_file, row_file = (catalog.read_committed(connection, name) for name in segment_names(settings))
         row_bytes = (settings["dim"] or 1) * ViewType(settings["dtype"]).dtype.itemsize
         views = StoredViews(self._source.directory / view_file.name, row_bytes)
+        if views.refused is not None:
+            self.add(views.path, views.refused)
+            return
         blocks = BlockCheck(views.bytes, view_file)
         dead: list[int] = []
         damaged_views: list[tuple[int, int]] = []
@@ -183,6 +194,9 @@ class _Check:
     def _row_file(self, committed: Committed) -> None:
         """The file of document rows, which the catalog holds as well."""
         rows = StoredViews(self._source.directory / committed.name, ROW_DTYPE.itemsize)
+        if rows.refused is not None:
+            self.add(rows.path, rows.refused)
+            return
         blocks = BlockCheck(rows.bytes, committed)
         self._read(blocks.check_until(committed.size_bytes))
         if blocks.is_short or blocks.damaged:
@@ -207,7 +221,14 @@ class _Check:
                     self.add(path, "does not match its checksum", is_derived=True)
                 self._read(path.stat().st_size)
             except (OSError, MvindexError) as err:
+                if self._is_replaced(record):
+                    return
                 self.add(path, f"cannot be read: {err}", is_derived=True)
+
+    def _is_replaced(self, record: Mapping[str, Any]) -> bool:
+        """True when another engine was built since: the files of this one are gone, as they should be."""
+        with self._source.catalog.reading() as connection:
+            return catalog.read_settings(connection)["engine"] != record
 
     def _read(self, size_bytes: int) -> None:
         self.size_bytes += size_bytes

@@ -31,6 +31,7 @@ class DataFile:
             self._file = open(path, "rb", buffering=0) if is_regular else None
         except OSError as err:
             raise StoreError(f"{path}: cannot be read: {err.strerror or err}") from err
+        self.is_missing = self._file is None
         self.size_bytes = os.fstat(self._file.fileno()).st_size if self._file else 0
 
     def read(self, at: int, size_bytes: int) -> bytes:

@@ -37,9 +37,9 @@ class RecordScan(Iterator[Record]):
 
     def _scan(self, path: Path) -> Iterator[Record]:
         log_path = path.with_name(path.name + "-wal")
-        if not path.exists() and not log_path.exists():
-            raise StoreError(f"{path}: no such file, nor a log beside it; nothing to recover from")
         with DataFile(path) as main, DataFile(log_path) as log:
+            if main.is_missing and log.is_missing:
+                raise StoreError(f"{path}: no such file, nor a log beside it; nothing to recover from")
             for part in _parts(main, log):
                 yield from self._scan_part(part)
 
