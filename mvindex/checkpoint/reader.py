@@ -18,6 +18,7 @@ from mvindex.checkpoint.settings import (
     ClusterInit,
     Family,
     Settings,
+    open_file,
     read_base,
     read_json_object,
     read_settings,
@@ -83,7 +84,13 @@ def read_checkpoint(
     Raises CheckpointError for a directory that is incomplete, damaged or would need code, pickles or parts that are
     not supported; ConfigError for a wrong override.
     """
-    found = find_source(source)
+    try:
+        return _read_found(find_source(source), family, max_views)
+    except OSError as err:  # of looking for a file: a name that is too long, a folder that may not be entered
+        raise CheckpointError(f"{os.fspath(source)}: cannot be read: {err}") from err
+
+
+def _read_found(found: Source, family: Family | None, max_views: int | None) -> Checkpoint:
     folder = find_transformer(found.folder)
     base = _read_base(folder) if (folder / ADAPTER_CONFIG).exists() else None
     model_folder = folder if base is None else base.folder
@@ -150,7 +157,7 @@ def _weight_files(folder: Path) -> list[Path]:
     shards = read_json_object(index).get("weight_map")
     if not isinstance(shards, dict) or not shards:
         raise CheckpointError(f"{index}: names no weights; wanted an object weight_map")
-    return [_existing_weights(folder, str(name)) for name in sorted(set(shards.values()))]
+    return [_existing_weights(folder, name) for name in sorted({str(name) for name in shards.values()})]
 
 
 def _existing_weights(folder: Path, name: str) -> Path:
@@ -172,8 +179,9 @@ def _position_limit(config: Mapping[str, Any]) -> int | None:
     positions = config.get("max_position_embeddings")
     if not isinstance(positions, int) or positions < 1:
         return None
-    if config.get("model_type") in POSITIONS_AFTER_PADDING:
-        return positions - int(config.get("pad_token_id") or 0) - 1
+    padding = config.get("pad_token_id") or 0
+    if str(config.get("model_type")) in POSITIONS_AFTER_PADDING and isinstance(padding, int):
+        return positions - padding - 1
     return positions
 
 
@@ -290,10 +298,7 @@ def _adapter_scale(folder: Path) -> dict[str, Any]:
 
 def _sha256(path: Path) -> str:
     digest = hashlib.sha256()
-    try:
-        with path.open("rb") as file:
-            while block := file.read(1 << 20):
-                digest.update(block)
-    except OSError as err:
-        raise CheckpointError(f"{path}: cannot be read: {err.strerror or err}") from err
+    with open_file(path) as file:
+        while block := file.read(1 << 20):
+            digest.update(block)
     return digest.hexdigest()

@@ -4,16 +4,23 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+import os
+import re
+import stat
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from mvindex.errors import CheckpointError, ConfigError
 
 FORMAT_VERSION = 1
 FILE_NAME = "mvindex.json"
+# Far more than settings take; the files of words and weights, which are large, are read elsewhere.
+_MAX_JSON_BYTES = 16 << 20
+_HALF = re.compile("[\ud800-\udfff]")
 
 
 class Family(Enum):
@@ -193,12 +200,39 @@ def write_settings(folder: Path, settings: Settings, base: Base | None = None) -
     (folder / FILE_NAME).write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
-def read_json(path: Path) -> Any:
-    """The JSON value that the file holds; CheckpointError names the file otherwise."""
+@contextmanager
+def open_file(path: Path) -> Iterator[BinaryIO]:
+    """The file, open, or the one that a link leads to: a hub's cache consists of links.
+
+    CheckpointError when it cannot be read, or is a pipe or device, which may never end.
+    """
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
+        with open(path, "rb", opener=_open_at_once) as file:
+            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                raise CheckpointError(f"{path}: is no plain file")
+            yield file
     except OSError as err:
         raise CheckpointError(f"{path}: cannot be read: {err.strerror or err}") from err
+
+
+def _open_at_once(path: str, flags: int) -> int:
+    """A descriptor of the file, without a wait for somebody to write into a pipe."""
+    return os.open(path, flags | os.O_NONBLOCK)
+
+
+def first_line(err: BaseException) -> str:
+    """What an error of another library says, without the pages that some say after it."""
+    return (str(err).strip().splitlines() or [type(err).__name__])[0][:300]
+
+
+def read_json(path: Path) -> Any:
+    """The JSON value that the file holds; CheckpointError names the file otherwise."""
+    with open_file(path) as file:
+        content = file.read(_MAX_JSON_BYTES + 1)
+    if len(content) > _MAX_JSON_BYTES:
+        raise CheckpointError(f"{path}: is over {_MAX_JSON_BYTES:,} bytes, which is no file of settings")
+    try:
+        return json.loads(content.decode("utf-8"))
     except (ValueError, RecursionError) as err:
         raise CheckpointError(f"{path}: is not JSON: {err}") from err
 
@@ -250,10 +284,24 @@ def _parse_value(value: object, kind: type, place: str) -> Any:
             raise CheckpointError(f"{place} is {value!r}; wanted one of {_names(kind)}")
         return kind(value)
     if kind is float and isinstance(value, int) and not isinstance(value, bool):
-        return float(value)
+        return _as_float(value, place)
     if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
-        raise CheckpointError(f"{place} is {value!r}; wanted {kind.__name__}")
+        raise CheckpointError(f"{place} is {value!r:.80}; wanted {kind.__name__}")
+    if kind is str and not is_text(value):
+        raise CheckpointError(f"{place} is {value!r:.80}, which is not valid Unicode")
     return value
+
+
+def _as_float(value: int, place: str) -> float:
+    try:
+        return float(value)
+    except OverflowError as err:
+        raise CheckpointError(f"{place} is {value!r:.80}, which no float can hold") from err
+
+
+def is_text(value: object) -> bool:
+    """True for a string that a tokenizer can take: JSON's escapes can make half a character, as no file of text can."""
+    return isinstance(value, str) and not _HALF.search(value)
 
 
 def _names(kind: type[Enum]) -> str:

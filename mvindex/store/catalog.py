@@ -93,6 +93,8 @@ class Catalog:
             self._check_unchanged(state)
         except BaseException:
             connection.close()
+            # What changed under the reader explains whatever it has met, and is no damage.
+            self._check_unchanged(state)
             raise
         if state is None:
             self._idle.put(connection)

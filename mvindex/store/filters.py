@@ -6,8 +6,8 @@ A filter is an object. Each of its members must hold:
     {"and": [F, G]}, {"or": [F, G]}, {"not": F}
 "id" means the document's id, any other name a key of its metadata; "author.name" is a key inside an object.
 Numbers compare with numbers, strings with strings (by code point), booleans with booleans; other pairs are not
-equal and in no order. A missing key and a JSON null are the same: only ne, nin, {"eq": null} and
-{"exists": false} hold for it.
+equal and in no order. A whole number of the metadata beyond 64 bits counts as the nearest double. A missing key
+and a JSON null are the same: only ne, nin, {"eq": null} and {"exists": false} hold for it.
 """
 
 from __future__ import annotations
@@ -24,15 +24,21 @@ Filter: TypeAlias = Mapping[str, Any]
 _ORDER = {"lt": "<", "lte": "<=", "gt": ">", "gte": ">="}
 _OPERATORS = ("eq", "ne", *_ORDER, "in", "nin", "exists")
 _MAX_DEPTH = 20
-_MAX_PARAMETERS = 30_000
+# SQLite takes a second to prepare so many, and the time grows with their square.
+_MAX_CONDITIONS = 5_000
 _INT64 = 1 << 63
+_NO_LISTS = (str, bytes, bytearray, memoryview)
 
 
 class Sql(NamedTuple):
-    """A condition over the tables d (documents) and m (metadata), with its parameters in order."""
+    """A condition over the tables d (documents) and m (metadata), with its parameters in order.
+
+    size: how many conditions it is made of that are no and, or, not.
+    """
 
     text: str
     parameters: tuple[Any, ...]
+    size: int = 1
 
 
 class _Field(NamedTuple):
@@ -46,14 +52,14 @@ class _Field(NamedTuple):
 def parse_filter(condition: Filter) -> Sql:
     """The SQL of a filter; QueryError names what it does not understand."""
     sql = _parse(condition, 0)
-    if len(sql.parameters) > _MAX_PARAMETERS:
-        raise QueryError(f"filter has {len(sql.parameters)} operands; at most {_MAX_PARAMETERS}: use in with a list")
+    if sql.size > _MAX_CONDITIONS:
+        raise QueryError(f"filter has {sql.size:,} conditions; at most {_MAX_CONDITIONS:,}: use in with a list")
     return sql
 
 
 def _parse(condition: object, depth: int) -> Sql:
     if not isinstance(condition, Mapping):
-        raise QueryError(f"filter {condition!r:.80}: wanted an object such as {{'year': {{'gte': 1990}}}}")
+        raise QueryError(f"filter {_shown(condition)}: wanted an object such as {{'year': {{'gte': 1990}}}}")
     if depth > _MAX_DEPTH:
         raise QueryError(f"filter is nested more than {_MAX_DEPTH} deep")
     return _join(" AND ", [_parse_member(name, value, depth) for name, value in condition.items()], empty="1")
@@ -61,15 +67,15 @@ def _parse(condition: object, depth: int) -> Sql:
 
 def _parse_member(name: object, value: object, depth: int) -> Sql:
     if not isinstance(name, str) or not name:
-        raise QueryError(f"filter field {name!r}: wanted a non-empty string")
+        raise QueryError(f"filter field {_shown(name)}: wanted a non-empty string")
     if name in ("and", "or"):
-        if not isinstance(value, Sequence) or isinstance(value, str):
-            raise QueryError(f"filter {name!r} wants a list of filters; found {value!r:.80}")
+        if not isinstance(value, Sequence) or isinstance(value, _NO_LISTS):
+            raise QueryError(f"filter {name!r} wants a list of filters; found {_shown(value)}")
         parts = [_parse(part, depth + 1) for part in value]
         return _join(f" {name.upper()} ", parts, empty="1" if name == "and" else "0")
     if name == "not":
         inner = _parse(value, depth + 1)
-        return Sql(f"NOT ({inner.text})", inner.parameters)
+        return _negated(inner)
     return _parse_field(_field(name), name, value)
 
 
@@ -83,7 +89,9 @@ def _parse_field(field: _Field, name: str, value: object) -> Sql:
 
 def _parse_operator(field: _Field, name: str, operator: object, operand: object) -> Sql:
     if operator not in _OPERATORS:
-        raise QueryError(f"filter on {name!r}: unknown operator {operator!r}; wanted one of {', '.join(_OPERATORS)}")
+        raise QueryError(
+            f"filter on {name!r}: unknown operator {_shown(operator)}; wanted one of {', '.join(_OPERATORS)}"
+        )
     if operator in _ORDER:
         return _ordered(field, name, str(operator), operand)
     build: dict[str, Callable[[], Sql]] = {
@@ -106,15 +114,15 @@ def _equals(field: _Field, name: str, operand: object) -> Sql:
 
 def _ordered(field: _Field, name: str, operator: str, operand: object) -> Sql:
     if operand is None or isinstance(operand, bool):
-        raise QueryError(f"filter on {name!r}: {operator} wants a number or a string; found {operand!r}")
+        raise QueryError(f"filter on {name!r}: {operator} wants a number or a string; found {operand}")
     types, value = _typed(name, operand)
     condition = f"(coalesce({field.type}, 'null') IN {types} AND {field.value} {_ORDER[operator]} ?)"
     return Sql(condition, (*field.parameters, *field.parameters, value))
 
 
 def _any_of(field: _Field, name: str, operand: object) -> Sql:
-    if not isinstance(operand, Sequence) or isinstance(operand, str):
-        raise QueryError(f"filter on {name!r}: in and nin want a list; found {operand!r:.80}")
+    if not isinstance(operand, Sequence) or isinstance(operand, _NO_LISTS):
+        raise QueryError(f"filter on {name!r}: in and nin want a list; found {_shown(operand)}")
     by_type: dict[str, list[object]] = {}
     for item in operand:
         types, value = ("null", None) if item is None else _typed(name, item)
@@ -133,7 +141,7 @@ def _one_of(field: _Field, types: str, values: list[object]) -> Sql:
 
 def _exists(field: _Field, name: str, operand: object) -> Sql:
     if not isinstance(operand, bool):
-        raise QueryError(f"filter on {name!r}: exists wants true or false; found {operand!r}")
+        raise QueryError(f"filter on {name!r}: exists wants true or false; found {_shown(operand)}")
     return Sql(f"(coalesce({field.type}, 'null') {'!=' if operand else '='} 'null')", field.parameters)
 
 
@@ -143,7 +151,7 @@ def _field(name: str) -> _Field:
     keys = name.split(".")
     if not name.isprintable() or '"' in name or "\\" in name or not all(keys):
         raise QueryError(
-            f"filter field {name!r}: a field is a key, or keys joined by dots; no quote or backslash in it"
+            f"filter field {_shown(name)}: a field is a key, or keys joined by dots; no quote or backslash in it"
         )
     path = "$" + "".join(f'."{key}"' for key in keys)
     return _Field("json_extract(m.json, ?)", "json_type(m.json, ?)", (path,))
@@ -154,35 +162,43 @@ def _typed(name: str, operand: object) -> tuple[str, Any]:
     if isinstance(operand, bool):
         return "('true', 'false')", int(operand)
     if isinstance(operand, int) and not -_INT64 <= operand < _INT64:
-        raise QueryError(f"filter on {name!r}: {operand} does not fit 64 bits")
+        raise QueryError(f"filter on {name!r}: {_shown(operand)} does not fit 64 bits")
     if isinstance(operand, float) and not math.isfinite(operand):
         raise QueryError(f"filter on {name!r}: {operand} is not a finite number")
     if isinstance(operand, int | float):
         return "('integer', 'real')", operand
     if isinstance(operand, str):
         return "('text')", _checked_text(name, operand)
-    raise QueryError(f"filter on {name!r}: {operand!r:.80} is no number, string, boolean or null")
+    raise QueryError(f"filter on {name!r}: {_shown(operand)} is no number, string, boolean or null")
 
 
 def _checked_text(name: str, operand: str) -> str:
     if "\0" in operand:
-        raise QueryError(f"filter on {name!r}: {operand!r:.80} holds a NUL character; no stored text does")
+        raise QueryError(f"filter on {name!r}: {_shown(operand)} holds a NUL character; no stored text does")
     try:
         operand.encode("utf-8")
     except UnicodeEncodeError as err:
-        raise QueryError(f"filter on {name!r}: {operand!r:.80} is not valid Unicode") from err
+        raise QueryError(f"filter on {name!r}: {_shown(operand)} is not valid Unicode") from err
     return operand
 
 
+def _shown(value: object) -> str:
+    """The beginning of a value for a message; its kind where it is nested too deep, or has too many digits."""
+    try:
+        return f"{value!r:.80}"
+    except (RecursionError, ValueError):
+        return f"a {type(value).__name__} too large to show"
+
+
 def _negated(condition: Sql) -> Sql:
-    return Sql(f"NOT {condition.text}", condition.parameters)
+    return Sql(f"NOT ({condition.text})", condition.parameters, condition.size)
 
 
 def _join(word: str, parts: Sequence[Sql], *, empty: str) -> Sql:
     if not parts:
         return Sql(empty, ())
     parameters = tuple(parameter for part in parts for parameter in part.parameters)
-    return Sql(_balanced(word, [part.text for part in parts]), parameters)
+    return Sql(_balanced(word, [part.text for part in parts]), parameters, sum(part.size for part in parts))
 
 
 def _balanced(word: str, texts: Sequence[str]) -> str:
