@@ -1,0 +1,76 @@
+"""Random sequences of all public operations against a plain in-memory model: tests/contract/test_model.py, for long.
+
+    python bench/model.py --examples 500 --seed 1
+
+Makes so many sequences of up to --steps operations, half of them on an index of given vectors, half on one with an
+encoder, in rounds of 20; each round has a seed of its own, counted up from --seed. Every answer, and after each
+operation every open handle, must be what the model says. A round that finds a difference prints the smallest sequence
+that shows it, and counts as one failure (making it small repeats operations, which are counted too). Prints sequences,
+steps by operation and failures; exits 1 if there was any.
+"""
+
+import argparse
+import os
+import sys
+import time
+import traceback
+import warnings
+from pathlib import Path
+
+from hypothesis import HealthCheck, seed, settings
+from hypothesis.stateful import run_state_machine_as_test
+
+for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
+    os.environ.setdefault(name, "1")
+
+# The tests are no package; what they share are modules beside them.
+sys.path.insert(0, str(Path(__file__).parent.parent / "tests" / "contract"))
+ROUND = 20
+
+
+def run_round(machine, number, wanted):
+    """Whether a round of sequences agreed with the model; what did not is printed."""
+    try:
+        run_state_machine_as_test(seed(number)(machine), settings=wanted)
+    except BaseException as err:
+        if isinstance(err, KeyboardInterrupt):
+            raise
+        print(f"seed {number}, {machine.__name__}:")
+        traceback.print_exception(err)
+        return False
+    return True
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--examples", type=int, default=200, help="sequences")
+    parser.add_argument("--steps", type=int, default=40, help="operations of a sequence, at most")
+    parser.add_argument("--seed", type=int, default=0, help="of the first round")
+    options = parser.parse_args()
+    warnings.simplefilter("error", RuntimeWarning)
+    from model_machine import EncodingMachine, IndexMachine
+
+    begin, failures, done = time.monotonic(), 0, 0
+    while done < options.examples:
+        count = min(ROUND, options.examples - done)
+        wanted = settings(
+            max_examples=count,
+            stateful_step_count=options.steps,
+            deadline=None,
+            database=None,
+            suppress_health_check=list(HealthCheck),
+        )
+        number = options.seed + done // ROUND
+        failures += not run_round((IndexMachine, EncodingMachine)[number % 2], number, wanted)
+        done += count
+        print(f"{done} sequences, {IndexMachine.steps.total():,} steps", file=sys.stderr, flush=True)
+    seconds, steps = time.monotonic() - begin, IndexMachine.steps
+    print(f"{sum(IndexMachine.sequences.values()):,} sequences, {steps.total():,} steps in {seconds:.0f} s")
+    for name, count in steps.most_common():
+        print(f"{count:8,}  {name.replace('_', ' ')}")
+    print(f"failures: {failures}")
+    sys.exit(1 if failures else 0)
+
+
+if __name__ == "__main__":
+    main()
