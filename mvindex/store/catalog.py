@@ -160,9 +160,9 @@ class Catalog:
             if os.access(self.path.parent, os.W_OK) or _log_of(self.path).exists():
                 try:
                     return self._take_guarded(), None
-                except sqlite3.OperationalError:
+                except sqlite3.OperationalError as err:
                     # A full disk has no room for the lock file. Only with an empty log is the database all there is.
-                    if _size_of(_log_of(self.path)):
+                    if "locked" in str(err) or _size_of(_log_of(self.path)):
                         raise
             state = self._unguarded_state()
             return _connect(self.path, "ro", is_fixed=True), state

@@ -28,7 +28,7 @@ def network_of(directory: Path, mounts: str) -> str | None:
 
     mounts: lines as of /proc/self/mountinfo (proc(5)): the mount point is field 5, the type follows the hyphen.
     """
-    found: tuple[int, str] = (-1, "")
+    found = ""
     path = os.path.realpath(directory)
     for line in mounts.splitlines():
         left, hyphen, right = line.partition(" - ")
@@ -36,10 +36,10 @@ def network_of(directory: Path, mounts: str) -> str | None:
         if not hyphen or len(fields) < 5:
             continue
         point = _ESCAPE.sub(lambda match: chr(int(match[1], 8)), fields[4])
-        # Of mounts at the same point the later one hides the earlier.
-        if os.path.commonpath([path, point]) == point and len(point) >= found[0]:
-            found = (len(point), right.split()[0])
-    return found[1] if found[1] in _NETWORKS else None
+        # A mount stands behind the one that it is mounted in; a later one above hides those below it.
+        if os.path.commonpath([path, point]) == point:
+            found = right.split()[0]
+    return found if found in _NETWORKS else None
 
 
 def _read_mounts() -> str:

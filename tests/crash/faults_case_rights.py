@@ -1,0 +1,314 @@
+"""Cases of rights: an index that this user may read and not write, or not read in part."""
+
+import os
+import shutil
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from kill_documents import DIM, SentenceViews, doc_id
+from kill_operations import INDEX, documents, of_texts
+from kill_processes import Child, Parent, asked
+from kill_table import FORMAT_1
+
+import mvindex
+import mvindex.ingest
+from mvindex.errors import MvindexError, StaleReader
+
+NOBODY = 65534
+_QUERY = np.linspace(-1, 1, DIM, dtype=np.float32)
+_LOOKS, _WITHOUT_LOG, _MOST_LOOKS = 100, 3, 1000
+
+
+def reading_and_writing(folder: Path) -> dict:
+    """What a user who may only read gets from each call, by the files of SQLite's that are beside the catalog."""
+    path, own, old = _made(folder), _own(folder), folder / "old" / INDEX
+    truth = asked(lambda: _look(path))
+    copies = {}
+    for gone in ((), ("-shm",), ("-wal",), ("-wal", "-shm")):
+        copies[" ".join(gone)] = copy = _copied(path, folder / f"without{''.join(gone)}")
+        for end in gone:
+            _catalog(copy, end).unlink()
+    copies["killed writer"] = _with_a_log(_copied(path, folder / "killed"))
+    copies["format 1"] = Path(shutil.copytree(FORMAT_1 / "texts.mvx", old))
+    found: dict[str, Any] = {"truth": truth}
+    found["reads"] = {name: _all_reads(copy, own) for name, copy in copies.items()}
+    found["writes"] = {name: as_reader(folder, call) for name, call in _writes(path, old, folder).items()}
+    found["truth afterwards"] = asked(lambda: _look(path))
+    return found
+
+
+def unreadable_parts(folder: Path) -> dict:
+    """What looking and verifying say when one file or directory may not be read, or not in part, by its name."""
+    path = _made(folder)
+    calls = {"look": lambda: _look(path), "verify": lambda: _bad(path)}
+    modes = [(part, 0) for part in sorted([path, *path.rglob("*")])]
+    modes += [(part, mode) for part in (path, path / "generation-000001") for mode in (0o444, 0o111)]
+    found = {}
+    for part, mode in modes:
+        before = part.stat().st_mode
+        part.chmod(mode)
+        name = f"{part.relative_to(folder)}{f' {mode:o}' if mode else ''}"
+        found[name] = {call: _as_it_is(work) for call, work in calls.items()}
+        part.chmod(before)
+    return found
+
+
+def beside_a_writer(folder: Path) -> dict:
+    """What a user who may only read sees of a writer that opens, replaces all documents, and closes, again and again.
+
+    Each document names its version; now and then another program closes the catalog last, which takes its log away.
+    """
+    path = _made(folder)
+    with Child(lambda parent: _replace_for_ever(parent, path)) as writer:
+        writer.wait_for("ready")
+        _open_up(folder)
+        with Child(lambda parent: _look_often(parent, path)) as reader:
+            seen = next(line for line in reader.lines() if "seen" in line or "error" in line)
+            reader.end()
+        return seen | {"is_writing": not writer.has_ended()}
+
+
+def written_while_read(folder: Path) -> dict:
+    """What a user who may only read gets who is in the middle of an index without a log while all of it is replaced."""
+    path = folder / INDEX
+    folder.chmod(0o755)
+    asked(lambda: _make_large(path))
+    _close_last(path)
+    with Child(lambda parent: _read_slowly(parent, path)) as reader:
+        reader.wait_for("half")
+        asked(lambda: _make_large(path, version=2))
+        _close_last(path)
+        reader.tell()
+        return reader.wait_for("outcome")["outcome"]
+
+
+def as_reader(folder: Path, work: Callable[[], Any]) -> dict:
+    """What the work gives to a user who may only read what is in the folder, or the error: its class and message."""
+    _open_up(folder)
+    return _as_it_is(work)
+
+
+def _as_it_is(work: Callable[[], Any]) -> dict:
+    with Child(lambda parent: parent.say(outcome=_outcome(work))) as child:
+        return child.wait_for("outcome")["outcome"]
+
+
+def _outcome(work: Callable[[], Any]) -> dict:
+    _become_reader()
+    try:
+        return {"gave": work()}
+    except MvindexError as err:
+        return {"error": type(err).__name__, "message": str(err)}
+    except Exception as err:  # noqa: BLE001 - the test is told of what is none of ours
+        return {"error": f"raw {type(err).__name__}", "message": repr(err)}
+
+
+def _become_reader() -> None:
+    if os.geteuid() == 0:
+        os.setgroups([])
+        os.setgid(NOBODY)
+        os.setuid(NOBODY)
+
+
+def _open_up(folder: Path) -> None:
+    """Nothing; others may read what is in the folder. Who is not root is that other, and may not write it himself."""
+    if os.geteuid() == 0:
+        return
+    for entry in folder.rglob("*"):
+        if entry.name != "own" and entry.stat().st_mode & 0o222:
+            entry.chmod(entry.stat().st_mode & ~0o222)
+
+
+def _made(folder: Path) -> Path:
+    """An index with an engine, replaced documents and a fresh tail."""
+    folder.chmod(0o755)
+    (folder / "made").mkdir()
+    asked(lambda: of_texts(documents(0, 24), documents(4, 12, version=2), kind="flat")(folder / "made"))
+    return folder / "made" / INDEX
+
+
+def _own(folder: Path) -> Path:
+    """A folder that everybody may write to."""
+    own = folder / "own"
+    own.mkdir()
+    own.chmod(0o777)
+    return own
+
+
+def _copied(path: Path, target: Path) -> Path:
+    return Path(shutil.copytree(path, target / INDEX))
+
+
+def _catalog(path: Path, end: str = "") -> Path:
+    return path / "generation-000001" / f"catalog.sqlite{end}"
+
+
+def _with_a_log(path: Path) -> Path:
+    """The index, with a commit of a writer that was killed in its log."""
+
+    def write() -> None:
+        store = mvindex.open(path).store
+        with store.writing():
+            store.set_metadata({0: '{"late": 1}'})
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    with Child(lambda parent: write()) as child:
+        child.end()
+    return path
+
+
+def _look(path: Path) -> list:
+    """Documents, the three best, one document's metadata, a filter."""
+    with mvindex.open(path) as index:
+        hits = [[hit.id, hit.score] for hit in index.search(_QUERY, top_k=3).hits]
+        filtered = [hit.id for hit in index.search(_QUERY, top_k=30, filter={"late": {"exists": True}}).hits]
+        index.refresh()
+        return [len(index), hits, filtered, index.info().kind]
+
+
+def _bad(path: Path) -> list:
+    return [[problem.file, problem.what] for problem in mvindex.verify(path).problems]
+
+
+def _all_reads(path: Path, own: Path) -> dict:
+    calls: dict[str, Callable[[], Any]] = {"look": lambda: _look(path), "verify": lambda: _bad(path)}
+    if path.parent.name != "old":
+        calls["snapshot"] = lambda: _look(_snapshot(path, own / f"{path.parent.name}-snapshot.mvx"))
+    calls["salvage"] = lambda: _look(Path(mvindex.salvage(path, own / f"{path.parent.name}-saved.mvx").target))
+    return {name: as_reader(path.parent.parent, call) for name, call in calls.items()}
+
+
+def _snapshot(path: Path, target: Path) -> Path:
+    with mvindex.open(path) as index:
+        return Path(index.snapshot(target).path)
+
+
+def _writes(path: Path, old: Path, folder: Path) -> dict[str, Callable[[], Any]]:
+    """Every call that would write where this user may not."""
+
+    def on_index(call: Callable[[mvindex.Index], Any]) -> Callable[[], Any]:
+        return lambda: _closing(mvindex.open(path, encoder=SentenceViews()), call)
+
+    closed = folder / "closed"
+    closed.mkdir()
+    closed.chmod(0o700 if os.geteuid() == 0 else 0)
+    unlisted = folder / "made"
+    return {
+        "add": on_index(lambda index: index.add(documents(24, 26))),
+        "replace": on_index(lambda index: index.add(documents(0, 2, version=3))),
+        "delete": on_index(lambda index: index.delete(ids=doc_id(1))),
+        "update": on_index(lambda index: index.update(doc_id(1), metadata={})),
+        "build": on_index(lambda index: index.build("hnsw")),
+        "compact": on_index(lambda index: index.compact()),
+        "upgrade": lambda: mvindex.upgrade(old),
+        "repair": lambda: _repaired(path, folder),
+        "create": lambda: mvindex.create(unlisted / "new.mvx", dim=3),
+        "create deep": lambda: mvindex.create(unlisted / "a" / "new.mvx", dim=3),
+        "create in a closed folder": lambda: mvindex.create(closed / "new.mvx", dim=3),
+        "open in a closed folder": lambda: mvindex.open(closed / "new.mvx"),
+        "snapshot": on_index(lambda index: index.snapshot(unlisted / "s.mvx")),
+        "snapshot to a closed folder": on_index(lambda index: index.snapshot(closed / "s.mvx")),
+        "salvage": lambda: mvindex.salvage(path, unlisted / "s.mvx"),
+        "salvage to a closed folder": lambda: mvindex.salvage(path, closed / "s.mvx"),
+        "create with a name too long": lambda: mvindex.create(folder / ("x" * 300), dim=3),
+    }
+
+
+def _repaired(path: Path, folder: Path) -> Any:
+    return mvindex.upkeep.repair(path)
+
+
+def _make_large(path: Path, version: int = 1) -> None:
+    """Nothing; the index holds more text than SQLite keeps in memory."""
+    mvindex.ingest.CHUNK_DOCUMENTS = 1024
+    texts = [mvindex.Document(str(number), f"version {version} " * 200, "", {"v": version}) for number in range(3000)]
+    with mvindex.open(path) if path.exists() else mvindex.create(path, dim=1) as index:
+        index.add_views(texts, np.ones((len(texts), 1, 1), dtype=np.float32))
+
+
+def _read_slowly(parent: Parent, path: Path) -> None:
+    def read() -> int:
+        with mvindex.open(path) as index, index.store.reading(index.store.snapshot) as reader:
+            first = {item.text for item in reader.documents(range(10)).values()}
+            parent.say(half=True)
+            while not parent.is_waiting():
+                time.sleep(0.01)
+            rest = {item.text for item in reader.documents(range(10, 3000)).values()}
+            return len(first | rest)
+
+    parent.say(outcome=_outcome(read))
+
+
+def _closing(index: mvindex.Index, call: Callable[[mvindex.Index], Any]) -> Any:
+    with index:
+        return call(index)
+
+
+def _replace_for_ever(parent: Parent, path: Path) -> None:
+    """Nothing; every document has one version more in each round, all in one commit."""
+    mvindex.ingest.CHUNK_DOCUMENTS = 1024
+    version = 2
+    while True:
+        version += 1
+        with mvindex.open(path, encoder=SentenceViews()) as index:
+            index.add(documents(0, 24, version=version))
+            if version % 20 == 0:
+                index.compact()
+        _close_last(path)
+        if version == 4:
+            parent.say(ready=True)
+        time.sleep(0.02 * (version % 4))
+
+
+def _close_last(path: Path) -> None:
+    """Nothing; another program has opened the catalog and closed it; the log is gone if nobody else has it open."""
+    import sqlite3
+
+    connection = sqlite3.connect(max(path.glob("generation-*/catalog.sqlite")))
+    connection.execute("SELECT count(*) FROM documents").fetchone()
+    connection.close()
+
+
+def _look_often(parent: Parent, path: Path) -> None:
+    """Nothing; the parent is told what was seen, by indexes opened for one look and by one that is refreshed."""
+    _become_reader()
+    seen: dict[str, Any] = {"answers": 0, "stale": 0, "without a log": 0, "versions": set(), "wrong": []}
+    newest, kept = 0, None
+    for number in range(_MOST_LOOKS):
+        if number >= _LOOKS and seen["without a log"] >= _WITHOUT_LOG:
+            break
+        time.sleep(0.002 * (number % 16))  # without a reader, the log goes when the writer does
+        seen["without a log"] += not any(path.glob("generation-*/catalog.sqlite-wal"))
+        try:
+            if number % 50 == 49:
+                kept = mvindex.open(path)
+            elif number % 50 == 25 and kept is not None:
+                kept = kept.close()
+            if kept is None:
+                with mvindex.open(path) as index:
+                    found = _versions(index)
+            else:
+                kept.refresh()
+                found = _versions(kept)
+        except StaleReader:
+            seen["stale"] += 1
+            continue
+        except Exception as err:  # noqa: BLE001 - whatever it is, it is wrong
+            seen["wrong"].append(f"{type(err).__name__}: {err}")
+            continue
+        seen["answers"] += 1
+        seen["versions"] |= found
+        if len(found) != 1 or min(found) < newest:
+            seen["wrong"].append(f"versions {found}, {newest} was seen before")
+        newest = max([newest, *found])
+    parent.say(seen={**seen, "versions": len(seen["versions"])})
+
+
+def _versions(index: mvindex.Index) -> set[int]:
+    """The versions that metadata and texts of all documents name."""
+    hits = index.search(_QUERY, top_k=24).hits
+    return {hit.metadata["version"] for hit in hits} | {int(hit.text.split("version ")[1].split()[0]) for hit in hits}

@@ -1,0 +1,42 @@
+"""Cases that need a process of their own: mounts, another user, limits, nothing else open. Prints what was found.
+
+    python tests/crash/faults_cases.py rights read_by_another_user /tmp/folder
+
+Runs a function of faults_case_NAME on the folder and prints what it gives, as JSON. Its process has all modules loaded
+that an index needs, so that its children may be of users who cannot read them.
+"""
+
+import importlib
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+import pytest  # noqa: E402 - the folder of helpers first
+from faults_disk import own_mounts  # noqa: E402 - as above
+
+
+def found_by(module: str, name: str, folder: str | Path, is_mounting: bool = False) -> dict:
+    """What the case finds, in a process of its own; skips the test where that may not mount and must."""
+    before = own_mounts() if is_mounting else []
+    if before is None:
+        pytest.skip("NOT RUN: needs a user who may mount a tmpfs (root, or user namespaces) and unshare (util-linux)")
+    command = [*before, sys.executable, __file__, module, name, str(folder)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def main() -> None:
+    from kill_runner import prepare
+
+    module, name, folder = sys.argv[1:]
+    case = getattr(importlib.import_module(f"faults_case_{module}"), name)
+    prepare()
+    print(json.dumps(case(Path(folder)), ensure_ascii=False))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,99 @@
+"""Commands of the program, run in the process that is there: a forked one, with all that they import loaded."""
+
+import io
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from contextlib import redirect_stderr, redirect_stdout
+from dataclasses import replace
+from pathlib import Path
+
+from faults_trials import CommandFailed
+from kill_checks import held_by
+from kill_documents import State, doc_id
+from kill_operations import CHUNK, INDEX, Acknowledge, Operation
+from kill_table import COPY, OPERATIONS
+
+import mvindex
+from mvindex.cli import main
+
+UNIT_TESTS = Path(__file__).parent.parent / "unit"
+_MAKE_MODEL = "import sys; from pathlib import Path; from tiny_models import make_model; make_model(Path(sys.argv[1]))"
+_NUM_DOCUMENTS = 20
+# Rows that are none: their id is missing, or stands twice.
+_BAD_ROWS = ["\tno id\t\n", f"{doc_id(3)}\ttwice\t\n", "\tnone here either\tt\n"]
+
+
+def command(arguments: tuple[str, ...], folder: Path) -> None:
+    """Nothing; the command was run in the folder. CommandFailed when its status is not 0."""
+    said = io.StringIO()
+    os.chdir(folder)
+    sys.argv = ["mvindex", *arguments]
+    try:
+        with redirect_stdout(io.StringIO()), redirect_stderr(said):
+            main()
+    except SystemExit as end:
+        if end.code:
+            raise CommandFailed(int(end.code), said.getvalue()) from end
+
+
+def command_operations() -> dict[str, Operation]:
+    """The commands that change an index, each in one step from its first state to its last; ingest needs more."""
+    gone = [doc_id(number) for part in (range(0, 3), [7, 11, 23], range(18, 28)) for number in part]
+    return {
+        "mvindex delete": _commanded("delete by id", "delete", *gone),
+        "mvindex build": _commanded("build hnsw over flat", "build", "--kind", "hnsw"),
+        "mvindex compact": _commanded("compact with flat, beside a reader", "compact"),
+        "mvindex snapshot": _commanded("snapshot", "snapshot", COPY),
+        "mvindex verify --salvage": _commanded("salvage", "verify", "--salvage", COPY),
+        "mvindex upgrade": _commanded("upgrade", "upgrade"),
+    }
+
+
+def _commanded(like: str, *arguments: str) -> Operation:
+    operation, given = OPERATIONS[like], (*arguments, "--index", INDEX)
+
+    def run(folder: Path, acknowledge: Acknowledge) -> None:
+        if not operation.is_made(folder):
+            command(given, folder)
+
+    return replace(operation, run=run, states=[operation.states[0], operation.states[-1]], has_reader=False)
+
+
+def ingest_operation(folder: Path) -> Operation:
+    """An ingest of a corpus with bad rows, which go to a rejects file; its states are those of a whole run.
+
+    Its checkpoint and corpus are made in the folder. Needs torch.
+    """
+    checkpoint, corpus = folder / "checkpoint", folder / "corpus.tsv"
+    subprocess.run([sys.executable, "-c", _MAKE_MODEL, checkpoint], cwd=UNIT_TESTS, check=True)
+    corpus.write_text(_corpus(), encoding="utf-8")
+    run = _ingesting(("ingest", str(corpus), "--encoder", str(checkpoint), "--index", INDEX, "--on-error", "skip"))
+    (folder / "whole").mkdir()
+    run(folder / "whole", lambda state: None)
+    with mvindex.open(folder / "whole" / INDEX) as index:
+        held = held_by(index)
+    # A chunk is so many rows with ids; the one that stands twice is in the second, and left out of it.
+    bounds = [0, CHUNK, 2 * CHUNK - 1, _NUM_DOCUMENTS]
+    states = [State(end, {key: item for key, item in held.items() if item.ordinal < end}) for end in bounds]
+    return Operation(start=None, run=run, states=[None, *states])
+
+
+def _ingesting(arguments: tuple[str, ...]) -> Callable[[Path, Acknowledge], None]:
+    def run(folder: Path, acknowledge: Acknowledge) -> None:
+        """A run that has ended well has written all rejects; those of an earlier one are not in its way."""
+        for old in folder.glob("*.rejects*"):
+            old.unlink()
+        command(arguments, folder)
+        (kept,) = folder.glob("*.rejects.tsv")
+        rows = kept.read_text(encoding="utf-8").splitlines(keepends=True)[1:]
+        if sorted(rows) != sorted(_BAD_ROWS):
+            raise ValueError(f"the rejects are {rows}")
+
+    return run
+
+
+def _corpus() -> str:
+    rows = [f"{doc_id(number)}\tthe cat sat on the {number} mat. it ran\tthe dog\n" for number in range(_NUM_DOCUMENTS)]
+    return "id\ttext\ttitle\n" + "".join([*rows[:5], _BAD_ROWS[0], *rows[5:12], *_BAD_ROWS[1:], *rows[12:]])
