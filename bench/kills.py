@@ -58,6 +58,37 @@ def at_random(benches, count, generator):
         turn += 1
 
 
+def kill_all(benches, folder, options):
+    """Nothing; as many processes were killed as asked for. benches: filled with what became of each operation."""
+    generator, started = random.Random(options.seed), time.monotonic()
+
+    def note(text):
+        print(f"{time.monotonic() - started:6.0f} s: {text}", file=sys.stderr, flush=True)
+
+    chosen = options.only or list(OPERATIONS)
+    for name in chosen:
+        benches[name] = trials.Bench(OPERATIONS[name], folder / "api" / name)
+    at_steps(benches, lambda name, bench: note(f"{name}: {bench.tally.at_steps} steps"))
+    if options.commands and not options.only:
+        kill_commands(benches, folder, (options.commands, generator))
+        note(f"{options.commands} commands")
+    done = sum(bench.tally.kills for bench in benches.values())
+    at_random({name: benches[name] for name in chosen}, options.kills - done, generator)
+    note("random moments")
+
+
+def kill_commands(benches, folder, chosen):
+    """Nothing; so many processes of the command line were killed, and benches hold theirs. chosen: count, generator."""
+    count, generator = chosen
+    (folder / "made").mkdir()
+    of_commands = commands.command_operations(folder / "made")
+    named = {name: trials.Bench(each, folder / "cli" / name) for name, each in of_commands.items()}
+    benches |= named
+    # An ingest takes its seconds: it loads a model. The others share the rest.
+    at_random({"mvindex ingest": named.pop("mvindex ingest")}, count // 10, generator)
+    at_random(named, count - count // 10, generator)
+
+
 def row(name, tally):
     return {
         "operation": name,
@@ -96,26 +127,12 @@ def main():
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     runner.prepare()
-    generator, started = random.Random(options.seed), time.monotonic()
-    note = lambda text: print(f"{time.monotonic() - started:6.0f} s: {text}", file=sys.stderr, flush=True)  # noqa: E731
+    benches = {}
     with tempfile.TemporaryDirectory(dir=options.folder) as folder:
-        chosen = {name: OPERATIONS[name] for name in options.only or OPERATIONS}
-        benches = {name: trials.Bench(each, Path(folder, "api", name)) for name, each in chosen.items()}
-        at_steps(benches, lambda name, bench: note(f"{name}: {bench.tally.at_steps} steps"))
-        if options.commands and not options.only:
-            Path(folder, "made").mkdir()
-            of_commands = commands.command_operations(Path(folder, "made"))
-            real = {name: trials.Bench(each, Path(folder, "cli", name)) for name, each in of_commands.items()}
-            # Seconds each: loading a model, and its work.
-            num_ingests = options.commands // 10
-            at_random({"mvindex ingest": real["mvindex ingest"]}, num_ingests, generator)
-            quick = {name: bench for name, bench in real.items() if name != "mvindex ingest"}
-            at_random(quick, options.commands - num_ingests, generator)
-            note(f"{options.commands} commands")
-            benches |= real
-        done = sum(bench.tally.kills for bench in benches.values())
-        at_random({name: benches[name] for name in chosen}, options.kills - done, generator)
-        note("random moments")
+        try:
+            kill_all(benches, Path(folder), options)
+        except KeyboardInterrupt:
+            print("interrupted; this is what was done", file=sys.stderr)
     rows = [row(name, bench.tally) for name, bench in benches.items()]
     faults = [(name, *fault) for name, bench in benches.items() for fault in runner.row_of(bench.tally)["faults"]]
     if options.json:

@@ -46,18 +46,17 @@ def without(*names):
 
 
 class Steps:
-    """Inside it, steps are taken with and without their checksums; seconds of both, (2, clocks), by name."""
+    """Inside it, steps are taken with and without their checksums, in this order; seconds, (2, clocks) a step, grow."""
 
-    def __init__(self, order):
-        self.seconds = {name: np.zeros((2, 2)) for name in STEPS}
-        self._order = order
+    def __init__(self, order, seconds):
+        self._order, self._seconds = order, seconds
 
     def twice(self, name, step, *args):
         for is_without in self._order:
             with without(name) if is_without else contextlib.nullcontext():
                 begin = now()
                 result = step(*args)
-                self.seconds[name][int(is_without)] += now() - begin
+                self._seconds[name][int(is_without)] += now() - begin
         return result
 
     def __enter__(self):
@@ -78,15 +77,16 @@ def stage_times(calls, options):
     And the share that each kind of checksum adds to the time without any, (rounds, kinds, clocks).
     """
     times, shares = [], []
-    for number in range(options.rounds + 2):
-        # What is done second finds all in the cache: each side is second in half of the rounds.
-        with Steps((False, True) if number % 2 else (True, False)) as steps:
-            whole = timed(calls[number % len(calls)])
-        both = sum(steps.seconds.values())
-        rest = whole - both.sum(axis=0)
-        times.append(rest + both)
-        shares.append([(seconds[0] - seconds[1]) / times[-1][1] for seconds in steps.seconds.values()])
-    return np.array(times[2:]), np.array(shares[2:])
+    for number in range(options.rounds + 1):
+        whole, seconds = np.zeros(2), {name: np.zeros((2, 2)) for name in STEPS}
+        # What is done second finds all in the cache: each side is second once a round.
+        for order in ((False, True), (True, False)):
+            with Steps(order, seconds):
+                whole += timed(calls[number % len(calls)])
+        both = sum(seconds.values())
+        times.append(whole - both.sum(axis=0) + both)
+        shares.append([(one[0] - one[1]) / times[-1][1] for one in seconds.values()])
+    return np.array(times[1:]) / 2, np.array(shares[1:])
 
 
 def measure_search(options):

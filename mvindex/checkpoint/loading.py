@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from mvindex.checkpoint.adapter import merge_adapter, read_tensors
 from mvindex.checkpoint.reader import QUERY_FOLDER, VIEW_WEIGHTS, Checkpoint
-from mvindex.checkpoint.settings import Family
+from mvindex.checkpoint.settings import Family, first_line
+from mvindex.checkpoint.sizes import check_sizes
 from mvindex.errors import CheckpointError, ExtraMissing
 from mvindex.extras import require
 
@@ -89,15 +90,18 @@ def load_model(folder: Path) -> torch.nn.Module:
     import torch
 
     transformers = require("transformers", "encode", "encoding texts")
-    safetensors = require("safetensors", "encode", "encoding texts")
+    require("safetensors", "encode", "encoding texts")
     try:
         # What the weights lack, such as an unused pooler, is drawn at random: not from the caller's random numbers.
         with quiet(), torch.random.fork_rng(devices=[]):
+            check_sizes(folder)
             model, report = transformers.AutoModel.from_pretrained(
                 folder, local_files_only=True, use_safetensors=True, trust_remote_code=False, output_loading_info=True
             )
-    except (OSError, ValueError, RuntimeError, LookupError, ImportError, safetensors.SafetensorError) as err:
-        raise CheckpointError(f"{folder}: the model cannot be loaded: {err}") from err
+    except CheckpointError:
+        raise
+    except Exception as err:  # noqa: BLE001 - transformers and torch raise whatever a wrong config leads them to
+        raise CheckpointError(f"{folder}: the model cannot be loaded: {first_line(err)}") from err
     # Some checkpoints leave the pooler out, and it is not used here.
     missing = sorted(key for key in report["missing_keys"] if not key.startswith("pooler."))
     if missing or report["mismatched_keys"]:
@@ -118,9 +122,18 @@ def _load_with_adapter(checkpoint: Checkpoint, folder: Path, ids: list[int], vie
                 f"{checkpoint.folder / VIEW_WEIGHTS}: viewers of shape {tuple(viewers.shape)}; wanted {len(ids)} rows, "
                 "one per viewer token of the tokenizer, as wide as the base model"
             )
+        _check_ids(checkpoint, ids, model.get_input_embeddings().num_embeddings)
         set_embeddings(model, ids, viewers)
     merge_adapter(model, folder)
     return model
+
+
+def _check_ids(checkpoint: Checkpoint, ids: Sequence[int], size: int) -> None:
+    """Nothing; CheckpointError where the viewer tokens are not the last ones: the table would grow to any size."""
+    if max(ids, default=0) >= size + len(ids):
+        raise CheckpointError(
+            f"{checkpoint.tokenizer_folder}: a viewer token has the id {max(ids)}; the base model has {size} embeddings"
+        )
 
 
 def set_embeddings(model: Any, ids: Sequence[int], rows: torch.Tensor) -> None:

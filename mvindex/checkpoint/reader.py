@@ -134,7 +134,7 @@ def _read_base(folder: Path) -> Checkpoint:
 
 def _hash_weights(folder: Path, found: Source, base: Checkpoint | None, *, has_query: bool) -> dict[str, str]:
     """File name -> sha256 of all weights: the model's or the adapter's, a separate question encoder's, and codes."""
-    files = _weight_files(folder) if base is None else [_existing_weights(folder, ADAPTER_WEIGHTS)]
+    files = weight_files(folder) if base is None else [_existing_weights(folder, ADAPTER_WEIGHTS)]
     hashes = {path.name: _sha256(path) for path in files}
     if found.sha256 is not None and hashes != {_WEIGHTS: found.sha256}:
         raise CheckpointError(
@@ -145,12 +145,13 @@ def _hash_weights(folder: Path, found: Source, base: Checkpoint | None, *, has_q
         hashes[VIEW_WEIGHTS] = _sha256(folder / VIEW_WEIGHTS)
     if has_query:
         query = folder / QUERY_FOLDER
-        files = _weight_files(query) if base is None else [_existing_weights(query, ADAPTER_WEIGHTS)]
+        files = weight_files(query) if base is None else [_existing_weights(query, ADAPTER_WEIGHTS)]
         hashes |= {f"{QUERY_FOLDER}/{path.name}": _sha256(path) for path in files}
     return hashes
 
 
-def _weight_files(folder: Path) -> list[Path]:
+def weight_files(folder: Path) -> list[Path]:
+    """The files that hold the weights of a folder, all there; CheckpointError otherwise."""
     index = folder / f"{_WEIGHTS}.index.json"
     if (folder / _WEIGHTS).exists() or not index.exists():
         return [_existing_weights(folder, _WEIGHTS)]

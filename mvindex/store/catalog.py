@@ -285,7 +285,7 @@ def find_known(connection: sqlite3.Connection, ids: Sequence[str]) -> dict[str, 
     """The living documents among the ids; DamagedIndex when a row does not match its checksum."""
     rows = connection.execute(
         f"SELECT {DOCUMENT_COLUMNS}, d.checksum, m.json, wanted.value FROM json_each(?) AS wanted "  # noqa: S608
-        "JOIN documents AS d ON d.id = wanted.value AND d.alive JOIN metadata AS m ON m.doc_row = d.doc_row",
+        "JOIN documents AS d ON d.id = wanted.value AND d.alive LEFT JOIN metadata AS m ON m.doc_row = d.doc_row",
         (json.dumps(list(ids), ensure_ascii=False),),
     )
     return {row[1]: _known(row) for row in rows}
@@ -295,6 +295,8 @@ def _known(row: tuple[Any, ...]) -> Known:
     check_document(row[:8])
     if row[1] != row[9]:
         raise DamagedIndex(f"{FILE_NAME}: the index of ids leads from {row[9]!r} to document {row[1]!r}")
+    if row[8] is None:
+        raise DamagedIndex(f"{FILE_NAME}: the metadata of document {row[1]!r} (row {row[0]}) is not there")
     return Known(doc_row=row[0], ordinal=row[2], content_hash=row[6], metadata=row[8])
 
 

@@ -147,7 +147,7 @@ def _ids_of(connection: sqlite3.Connection, doc_rows: Sequence[int]) -> Iterator
 
 
 def _retire(connection: sqlite3.Connection, doc_rows: Iterable[int]) -> None:
-    connection.executemany("UPDATE documents SET alive = 0 WHERE doc_row = ?", [(int(row),) for row in doc_rows])
+    _update(connection, "UPDATE documents SET alive = 0 WHERE doc_row = ?", [(int(row),) for row in doc_rows])
 
 
 def _set_metadata(connection: sqlite3.Connection, updates: Mapping[int, str]) -> None:
@@ -158,7 +158,14 @@ def _set_metadata(connection: sqlite3.Connection, updates: Mapping[int, str]) ->
     )
     columns = zip(rows, [doc_id for (doc_id,) in found], updates.values(), strict=True)
     values = [(dumped, metadata_checksum(LATEST, row, doc_id, dumped), row) for row, doc_id, dumped in columns]
-    connection.executemany("UPDATE metadata SET json = ?, checksum = ? WHERE doc_row = ?", values)
+    _update(connection, "UPDATE metadata SET json = ?, checksum = ? WHERE doc_row = ?", values)
+
+
+def _update(connection: sqlite3.Connection, statement: str, values: Sequence[tuple[Any, ...]]) -> None:
+    """Nothing; each of the values has changed its row. DamagedIndex where one found none."""
+    changed = connection.executemany(statement, values).rowcount
+    if changed != len(values):
+        raise DamagedIndex(f"{catalog.FILE_NAME}: {len(values)} rows were to be changed; {changed} of them are there")
 
 
 def _insert(connection: sqlite3.Connection, first_row: int, rows: Rows, records: npt.NDArray[Any]) -> None:

@@ -111,7 +111,8 @@ def test_a_forgotten_reader_keeps_the_log_but_stops_nobody(path):
 
 
 def test_a_program_that_locks_readers_out_too_is_named_after_the_wait(path):
-    with held(path, "PRAGMA locking_mode=EXCLUSIVE", "BEGIN EXCLUSIVE"):
+    # With commits in the log: they would be missed by reading the database alone.
+    with held(path, "PRAGMA locking_mode=EXCLUSIVE", "UPDATE metadata SET json = json"):
         with pytest.raises(StoreError, match=r"catalog.sqlite.*locked"):
             with mvindex.open(path) as index:
                 index.search(np.ones(4))

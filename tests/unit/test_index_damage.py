@@ -69,6 +69,22 @@ def test_a_damaged_catalog_row_is_named(index, tmp_path, table, change):
         again.search(np.ones(4), top_k=10)
 
 
+def test_a_document_whose_metadata_is_gone_is_not_taken_for_an_absent_one(index, tmp_path):
+    connection = sqlite3.connect(tmp_path / "x.mvx" / "generation-000001" / "catalog.sqlite")
+    connection.execute("DELETE FROM metadata WHERE doc_row = 3")
+    connection.commit()
+    connection.close()
+    with mvindex.open(tmp_path / "x.mvx") as again:
+        doc_id = "3"
+        for write in (
+            lambda: again.delete(ids=[doc_id]),
+            lambda: again.update(doc_id, metadata={"a": 1}),
+            lambda: again.add_views([mvindex.Document(doc_id, "other")], vectors(1, seed=3)),
+        ):
+            with pytest.raises(DamagedIndex, match=r"row 3\) is not there"):
+                write()
+
+
 def test_a_database_of_another_program_is_refused(tmp_path):
     (tmp_path / "y.mvx").mkdir()
     for content in (b"x" * 5000, b""):

@@ -12,6 +12,7 @@ from recovery_databases import expected_of, expected_records, fill, found_record
 from mvindex.errors import StoreError
 from mvindex.store.recovery import Source, scan_records
 from mvindex.store.recovery.pages import read_page
+from mvindex.store.recovery.values import decode_record
 
 PAGE_SIZES = [512 << power for power in range(8)]
 COMMITTED = (Source.COMMITTED,)
@@ -124,6 +125,26 @@ def test_every_page_of_a_sound_database_adds_up_after_deletes_and_with_the_small
     pages = [read_page(content[at : at + 1024], at // 1024 + 1, 1024) for at in range(0, len(content), 1024)]
     assert {page.adds_up for page in pages if page} == {True}
     assert sum(len(page.cells) for page in pages if page) > 1000
+
+
+@pytest.mark.parametrize(
+    "payload",
+    [
+        b"",
+        b"\0",
+        b"\1",  # no value at all
+        b"\2",  # the header is longer than the payload
+        b"\2\1",  # the value is missing
+        b"\2\x08\0",  # a byte too many
+        b"\2\x0a",  # a reserved type
+        b"\2\x0b",
+        b"\2\x81\0",  # the header ends inside a serial type
+        b"\x82\xb8\x83" + bytes(40_000),  # more columns than SQLite can make
+    ],
+)
+def test_bytes_that_are_not_exactly_a_record_are_refused(payload):
+    with pytest.raises((ValueError, IndexError)):
+        decode_record(payload)
 
 
 def test_where_neither_database_nor_log_is_a_file_there_is_nothing_to_recover_from(tmp_path):

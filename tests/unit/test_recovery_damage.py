@@ -115,6 +115,16 @@ def test_a_cell_pointer_that_names_another_cell_of_the_same_size_hides_no_record
     assert {record.values for record in records} >= {("one",), ("two",), ("six",)}
 
 
+def test_rows_of_either_sign_and_of_long_numbers_are_carved(tmp_path):
+    rowids = {sign * 2**bits for bits in range(0, 63, 7) for sign in (-1, 1)}
+    with closing(make_database(tmp_path / "x.sqlite", ["CREATE TABLE a(x)"], 4096)) as connection:
+        connection.executemany("INSERT INTO a(rowid, x) VALUES (?, 'text')", [(rowid,) for rowid in rowids])
+    content = bytearray((tmp_path / "x.sqlite").read_bytes())
+    content[4096:4104] = bytes(8)
+    found = {record.rowid for record in scan_records(damaged(tmp_path, content)) if record.values == ("text",)}
+    assert found >= rowids
+
+
 def test_records_of_a_destroyed_header_are_marked_as_carved(sound, tmp_path):
     content = bytearray(sound.read_bytes())
     at, _ = pages_with_records(content)[5]

@@ -118,7 +118,7 @@ def test_a_destroyed_frame_header_costs_at_most_the_records_whose_overflow_page_
         assert expected <= found_records(changed(logged, tmp_path, log[: at + 8] + noise[8:] + log[at + 24 :])), at
 
 
-@pytest.mark.parametrize("field", [0, 4, 8, 16, 24])
+@pytest.mark.parametrize("field", [0, 4, 8, 12, 16, 24])
 def test_a_log_whose_header_is_destroyed_costs_no_record(logged, expected, tmp_path, field):
     log = bytearray(log_of(logged).read_bytes())
     log[field : field + 4] = b"\x17\x2a\x99\x01"
@@ -130,6 +130,13 @@ def test_a_log_whose_header_is_destroyed_costs_no_record(logged, expected, tmp_p
 def test_a_log_beside_a_database_that_is_gone_is_read_alone(logged, tmp_path):
     shutil.copyfile(log_of(logged), tmp_path / "x.sqlite-wal")
     rows = {int(rowid) for kind, rowid, values in found_records(tmp_path / "x.sqlite", COMMITTED) if kind == "table"}
+    assert rows >= set(range(30, 60))
+
+
+def test_a_log_without_a_header_tells_the_page_size_by_its_pages(logged, tmp_path):
+    log = log_of(logged).read_bytes()
+    (tmp_path / "x.sqlite-wal").write_bytes(bytes(32) + log[32:])
+    rows = {rowid for kind, rowid, _ in found_records(tmp_path / "x.sqlite") if kind == "table"}
     assert rows >= set(range(30, 60))
 
 

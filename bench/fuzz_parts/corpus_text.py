@@ -1,0 +1,171 @@
+"""Text corpora: each format given, and found from the content; plain, gzip and zstd; rejects written and read again.
+
+The first byte of an input says how the rest is read: see _options.
+"""
+
+import gzip
+from dataclasses import replace
+from pathlib import Path
+
+import pyarrow.parquet  # noqa: F401 - what its import takes is no input's memory
+import zstandard
+
+from fuzz_parts.corpus_oracle import BOM, Fields, Item, check_lines, check_row
+from fuzz_parts.target import Limits, require
+from mvindex.corpus import CorpusFormat, CorpusOptions, RejectsWriter, Row, open_corpus
+from mvindex.errors import CorpusError
+
+DPR = (
+    b"id\ttext\ttitle\n1\tA cat sat.\tCats\n2\tA dog ran.\tDogs\n",
+    b'id\ttext\ttitle\r\n1\t"A ""cat"" sat."\tCats\r\n2\t"Two\r\nlines"\t"Do\tgs"\r\n',
+    b"title\ttext\tid\tlang\nT\tx\t1\ten\nT\ty\t2\tde\n\n3\t\tz\n",
+    b'id\ttext\n1\t"open\nid\ttext\n2\tb\n3\t"c"d\n\n\n',
+    BOM + b"\n\nid\ttext\n\xc3\xa9\t\xf0\x9f\x90\x88\n9\t\xff\n",
+    b"id\ttext\n1\t" + b"x" * 60 + b"\n2\ty",
+)
+MSMARCO = (
+    b"0\tThe presence of communication.\n1\tThe Manhattan Project.\n",
+    b'D1\t"quotes" stay\nD2\ta "b\n\nD3\tthree\tcells\n',
+    BOM + b"7\ta\r\n8\tb\r",
+)
+JSONL = (
+    b'{"id": "1", "text": "a", "title": "t", "l": 1}\n{"id": 2, "text": "b", "metadata": {"y": 1990, "a": [1]}}\n',
+    b'{"id": "1", "text": "\\ud83d\\ude00 \\u00e9\\n"}\n\n{"id": "2"}\n[1]\n{"id": "3", "text": null, "title": "x"}',
+    b'{"id": "1", "text": "a", "id": "2"}\n{"id": "4", "text": "a", "n": NaN}\n{"id": true, "text": "a"}\n',
+    BOM + b'{"id": "1", "text": "a", "metadata": {"m": {"n": null}}, "z": 1.5e3}\r\n{"id": "\\u0000", "text": "b"}\n',
+)
+BEIR = (
+    b'{"_id": "d1", "title": "T", "text": "x", "metadata": {}}\n{"_id": "d2", "title": "", "text": "y"}\n',
+    b'{"_id": 5, "text": "a", "url": "http://a"}\n{"_id": "", "text": "b"}\n{"id": "6", "text": "c"}\n',
+)
+FOREIGN = (
+    b"PK\x03\x04....",
+    b"\x1f\x8b\x08",
+    b"a,b,c\n1,2,3\n",
+    b'[{"id": 1}]',
+    b"{\n",
+    b"i\0d\0\t\0t\0\n\0" * 4,
+    b"\n" * 40,
+)
+SEEDS = {
+    "dpr": DPR,
+    "msmarco": MSMARCO,
+    "beir": BEIR,
+    "jsonl": JSONL,
+    "detect": (*DPR, *MSMARCO, *JSONL, *BEIR, *FOREIGN),
+}
+TOKENS = {
+    "tsv": (b"\t", b"\n", b"\r\n", b"\r", b'"', b'""', b'"\t"', b'"\n', b"id", b"text", b"title", b"id\ttext\n", BOM,
+            b"\0", b"\xff", b"\xe2\x80\xa8", b"\xc2\x85", b" ", b"\n\n", b"docid", b"PAR1", b"\x1c", b"\x0b"),
+    "json": (b"{", b"}", b"[", b"]", b'"', b":", b",", b"\\", b"\n", b"null", b"true", b"NaN", b"-Infinity", b'"id"',
+             b'"_id"', b'"text": "a"', b'"title"', b'"metadata": {"a": 1}', b'"a": 1,', b"\\ud800", b"\\u0000", BOM,
+             b"1e999", b"{}", b"\xff", b'{"id": "9", "text": "z"}\n', b"\\\\u0000", b"[[[[", b'{"a":'),
+}  # fmt: skip
+_ROW_BYTES = (1 << 20, 1000, 50, 1 << 20)
+
+
+def open_target(name: str, folder: Path):
+    return CorpusText(name, folder)
+
+
+class CorpusText(Limits):
+    """A corpus file read row by row; name: corpus-FORMAT, or corpus-detect where the file is to show it."""
+
+    refusals = (CorpusError,)
+    extra_mib = 24
+
+    def __init__(self, name: str, folder: Path) -> None:
+        self.name = name
+        kind = name.removeprefix("corpus-")
+        self._given = None if kind == "detect" else CorpusFormat(kind)
+        families = {"dpr": ["tsv"], "msmarco": ["tsv"]}.get(kind, ["json"]) if self._given else ["tsv", "json"]
+        self.tokens = tuple(token for family in families for token in TOKENS[family])
+        self._path, self._stem = folder / "corpus", folder / "rejected"
+
+    def seeds(self) -> list[bytes]:
+        contents = SEEDS[self.name.removeprefix("corpus-")]
+        return [bytes([way]) + content for content in contents for way in (0, 1, 2, 16, 32, 48)]
+
+    def check(self, data: bytes) -> None:
+        way, content = data[0] if data else 0, data[1:]
+        options = _options(way, self._given)
+        self._path.write_bytes(content)
+        items, source, error = self._read(options)
+        if source is not None:
+            check_lines(content, items, source, is_whole=error is None)
+            for item in items:
+                check_row(item, source, options.max_row_bytes)
+        if way & 16:
+            self._check_wrapped(content, options, way, (items, f"{error}"))
+        if error is not None:
+            raise error
+        if self._given is None:
+            again = self._read(replace(options, format=source.format))
+            require(again[0] == items, "with the format", source.format, "given other rows are read:", again[0])
+        if way & 32:
+            self._check_rejects(items, source, options)
+
+    def _read(self, options: CorpusOptions):
+        """The items, how the file was read (None: not at all), and the error that ended it."""
+        items, corpus = [], None
+        try:
+            with open_corpus(str(self._path), options) as corpus:
+                items.extend(map(_item, corpus))
+        except CorpusError as err:
+            return items, corpus.source if corpus else None, err
+        return items, corpus.source, None
+
+    def _check_wrapped(self, content: bytes, options: CorpusOptions, way: int, plain) -> None:
+        """The compressed file gives the same; unless the content itself looks compressed, or is Parquet."""
+        if content.startswith((b"\x1f\x8b", b"\x28\xb5\x2f\xfd", b"PAR1")) or content[1:4] == b"\x2a\x4d\x18":
+            return
+        half = len(content) // 2
+        wrapped = (
+            gzip.compress(content, 1)
+            if way & 64
+            else zstandard.compress(content[:half]) + zstandard.compress(content[half:])
+        )
+        self._path.write_bytes(wrapped)
+        items, _, error = self._read(options)
+        require((items, f"{error}") == plain, "compressed it reads as", items, f"{error}", "and plain as", plain)
+        self._path.write_bytes(content)
+
+    def _check_rejects(self, items: list[Item], source, options: CorpusOptions) -> None:
+        """The file of rejects gives the same rejects again, none of them good, but for blank lines at its end."""
+        with open_corpus(str(self._path), options) as corpus, RejectsWriter(self._stem) as writer:
+            for row in corpus:
+                if not isinstance(row, Row):
+                    writer.write(row, source)
+        if not writer.count:
+            return
+        [(path, written)] = writer.formats.items()
+        try:
+            self._path.write_bytes(path.read_bytes())
+            found, _, error = self._read(replace(options, format=written))
+        finally:
+            path.unlink()
+            writer.reasons_path.unlink()
+        wanted = [_ended(item.raw) for item in items if item.fields is None]
+        while wanted and wanted[-1] in (b"\n", b"\r\n"):
+            wanted.pop()
+        if error is not None or BOM in wanted[0][:3]:  # rejects alone may be binary, blank, or begin with a mark
+            return
+        require(all(item.fields is None for item in found), "a reject is good when it is read again:", found)
+        require([_ended(item.raw) for item in found] == wanted, "rejects", wanted, "are read again as", found)
+
+
+def _options(way: int, given: CorpusFormat | None) -> CorpusOptions:
+    """Bits 0 and 1: the largest row; bit 3: no title; 4: also compressed, 6: with gzip; 5: rejects are read again."""
+    return CorpusOptions(format=given, max_row_bytes=_ROW_BYTES[way & 3], title_field="" if way & 8 else None)
+
+
+def _item(row) -> Item:
+    if isinstance(row, Row):
+        document = row.document
+        fields = Fields(document.id, document.text, document.title, dict(document.metadata))
+        return Item(row.place.line, row.raw, fields, "")
+    return Item(row.place.line, b"".join(row.raw), None, row.reason)
+
+
+def _ended(raw: bytes) -> bytes:
+    return raw if raw.endswith(b"\n") else raw + b"\n"

@@ -1,0 +1,60 @@
+"""Whether a config describes no more model than the weights fill: told before it is built, which takes its memory."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from mvindex.checkpoint.reader import weight_files
+from mvindex.checkpoint.settings import read_json_object
+from mvindex.errors import CheckpointError
+from mvindex.extras import require
+
+# Counts of modules, each of which has a tensor of its own at least.
+_MODULES = re.compile(r"(layers?|groups?|experts?)$")
+
+
+def check_sizes(folder: Path) -> None:
+    """Nothing; CheckpointError where config.json has more layers or numbers than the folder's weights.
+
+    transformers draws at random what the weights lack, of whatever size, and only then says so.
+    """
+    import torch
+
+    transformers = require("transformers", "encode", "encoding texts")
+    sizes = list(_tensor_sizes(folder))
+    for name, count in _whole_numbers(read_json_object(folder / "config.json")):
+        if _MODULES.search(name) and count > len(sizes):
+            raise CheckpointError(
+                f"{folder}: {name} is {count:.6g} in config.json; the weights have {len(sizes)} tensors"
+            )
+    config = transformers.AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
+    with torch.device("meta"):  # shapes without numbers
+        model = transformers.AutoModel.from_config(config, trust_remote_code=False)
+    # Some checkpoints leave the pooler out.
+    needed = sum(part.numel() for name, part in model.named_parameters() if not name.startswith("pooler."))
+    if needed > sum(sizes):
+        raise CheckpointError(
+            f"{folder}: config.json describes a model of {needed:,} numbers; the weights have {sum(sizes):,}"
+        )
+
+
+def _tensor_sizes(folder: Path) -> Iterator[int]:
+    """How many numbers each tensor of the weights has."""
+    safetensors = require("safetensors", "encode", "encoding texts")
+    for path in weight_files(folder):
+        with safetensors.safe_open(path, framework="pt") as file:
+            for name in file.keys():  # noqa: SIM118 - it is no dictionary
+                yield math.prod(file.get_slice(name).get_shape())
+
+
+def _whole_numbers(config: Mapping[str, Any]) -> Iterator[tuple[str, int]]:
+    """Key and value of every whole number in the config and its parts."""
+    for name, value in config.items():
+        if isinstance(value, Mapping):
+            yield from _whole_numbers(value)
+        elif isinstance(value, int):
+            yield name, value
