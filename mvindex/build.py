@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from threading import Lock
 from typing import Any
 
 from mvindex import engines
-from mvindex.engines.base import Kind, RankingEngine
+from mvindex.engines.base import MAX_LISTS, BuildOptions, Kind, RankingEngine
 from mvindex.errors import (
     ConfigError,
     DamagedIndex,
@@ -28,6 +28,48 @@ from mvindex.store.segments import file_checksum
 from mvindex.store.snapshot import Snapshot
 
 _GONE = "gone-"
+# What an unfinished build keeps, to go on after a crash.
+_WORK = "building-"
+
+Told = Callable[[str, int, int], None]
+
+
+def _ignore(what: str, done: int, total: int) -> None:
+    """Nothing: nobody wants to know."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineChoice:
+    """What is to be built.
+
+    prune_views: the engine leaves out views within that distance of one it holds (see kept_views). lists: of ivf kinds,
+    None for the usual number. search: how it is searched, as tuned before (JSON); None for the usual of its kind.
+    """
+
+    kind: Kind
+    prune_views: float | None = None
+    lists: int | None = None
+    search: Mapping[str, Any] | None = None
+
+    @classmethod
+    def of(cls, record: Mapping[str, Any]) -> EngineChoice:
+        """The choice that an engine's record in the catalog stands for."""
+        settings = record["settings"]
+        kind = Kind(record["kind"])
+        return cls(kind=kind, prune_views=settings.get("prune_views"), search=settings.get("search"))
+
+    def checked(self) -> EngineChoice:
+        """The same; ConfigError for a distance that is none, and for options that the kind has not."""
+        if self.kind is Kind.EXACT and self.prune_views is not None:
+            raise ConfigError(
+                "kind 'exact' reads every view in the store, so prune_views cannot leave any out of it; "
+                "build flat or hnsw, or prune at ingest: create(prune_views=...), mvindex ingest --prune-views"
+            )
+        if self.lists is not None and not self.kind.value.startswith("ivf-"):
+            raise ConfigError(f"kind {self.kind.value!r} has no lists; leave lists out, or build an ivf kind")
+        if self.lists is not None and (isinstance(self.lists, bool) or not 1 <= self.lists <= MAX_LISTS):
+            raise ConfigError(f"lists is {self.lists!r}; wanted 1 to {MAX_LISTS}")
+        return self if self.prune_views is None else replace(self, prune_views=checked_eps(self.prune_views))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,20 +89,17 @@ class BuildReport:
     stored_bytes: int
 
 
-def build_engine(store: EmbeddedStore, kind: Kind, prune_views: float | None = None) -> BuildReport:
-    """What was built: searches of later snapshots use an engine of this kind, over all documents there are now.
+def build_engine(store: EmbeddedStore, choice: EngineChoice, on_progress: Told = _ignore) -> BuildReport:
+    """What was built: searches of later snapshots use an engine of this choice, over all documents there are now.
 
-    prune_views: the engine leaves out views within that distance of one it holds (see kept_views). Readers go on with
-    what they have. Takes the writer lock. ConfigError when prune_views is no distance, or the kind is exact.
+    Readers go on with what they have. Takes the writer lock. ConfigError for options that do not fit the kind.
     """
-    if prune_views is not None:
-        prune_views = checked_eps(prune_views)
-        _refuse_exact(kind)
+    choice = choice.checked()
     with store.writing():
-        record = None if kind is Kind.EXACT else build_files(store.snapshot, kind, prune_views)
+        record = None if choice.kind is Kind.EXACT else build_files(store.snapshot, choice, on_progress)
         store.change_settings(engine=record)
         _remove_others(store.snapshot.directory, record["directory"] if record else None)
-        return _report(store.snapshot, kind, record)
+        return _report(store.snapshot, choice.kind, record)
 
 
 class EngineCache:
@@ -68,7 +107,7 @@ class EngineCache:
 
     def __init__(self) -> None:
         self._lock = Lock()
-        self._loaded: tuple[Path, RankingEngine] | None = None
+        self._loaded: tuple[tuple[Path, Any], RankingEngine] | None = None
 
     def open(self, snapshot: Snapshot) -> RankingEngine | None:
         """The active engine of the snapshot; None for kind exact.
@@ -80,18 +119,10 @@ class EngineCache:
             return None
         with self._lock:
             directory = snapshot.directory / record["directory"]
-            if self._loaded is None or self._loaded[0] != directory:
-                self._loaded = (directory, _open(directory, record))
+            wanted = (directory, record["settings"].get("search"))
+            if self._loaded is None or self._loaded[0] != wanted:
+                self._loaded = (wanted, _open(directory, record))
             return self._loaded[1]
-
-
-def _refuse_exact(kind: Kind) -> None:
-    """Nothing; ConfigError for the kind that reads the store itself."""
-    if kind is Kind.EXACT:
-        raise ConfigError(
-            "kind 'exact' reads every view in the store, so prune_views cannot leave any out of it; "
-            "build flat or hnsw, or prune at ingest: create(prune_views=...), mvindex ingest --prune-views"
-        )
 
 
 def _report(snapshot: Snapshot, kind: Kind, record: Mapping[str, Any] | None) -> BuildReport:
@@ -110,33 +141,39 @@ def _report(snapshot: Snapshot, kind: Kind, record: Mapping[str, Any] | None) ->
     )
 
 
-def build_files(snapshot: Snapshot, kind: Kind, prune_views: float | None) -> dict[str, Any]:
+def build_files(snapshot: Snapshot, choice: EngineChoice, on_progress: Told = _ignore) -> dict[str, Any]:
     """The setting that names a newly built engine, whose files are on disk for good."""
+    kind = choice.kind.value
     if snapshot.num_documents == 0:
-        raise ConfigError(f"{snapshot.directory}: the index is empty; ingest documents before building {kind.value!r}")
-    name = f"engine-{kind.value}-{snapshot.settings['version'] + 1:06d}"
-    directory = snapshot.directory / name
+        raise ConfigError(f"{snapshot.directory}: the index is empty; ingest documents before building {kind!r}")
+    name = f"engine-{kind}-{snapshot.settings['version'] + 1:06d}"
+    directory, work = snapshot.directory / name, snapshot.directory / f"{_WORK}{kind}"
+    options = BuildOptions(
+        work=work, prune_views=choice.prune_views, lists=choice.lists, on_progress=on_progress
+    )
     try:
         shutil.rmtree(directory, ignore_errors=True)
         directory.mkdir()
         with announced("write", directory):
-            settings = engines.find_factory(kind).build(kind, snapshot, directory, prune_views)
+            settings = engines.find_factory(choice.kind).build(choice.kind, snapshot, directory, options)
         checksums = {file.name: _sealed(file) for file in sorted(directory.iterdir())}
         flush_to_disk(directory)
         flush_to_disk(snapshot.directory)
     except OSError as err:
         shutil.rmtree(directory, ignore_errors=True)
-        raise StoreError(f"{directory}: cannot build: {err.strerror or err}") from err
+        kept = f"; what was done is kept in {work}: run it again to go on, or remove it" if work.exists() else ""
+        raise StoreError(f"{directory}: cannot build: {err.strerror or err}{kept}") from err
     except BaseException:
         shutil.rmtree(directory, ignore_errors=True)
         raise
-    covered = {"built_rows": snapshot.num_rows}
+    covered: dict[str, Any] = {"built_rows": snapshot.num_rows}
+    tuned = {} if choice.search is None else {"search": dict(choice.search)}
     return {
-        "kind": kind.value,
+        "kind": kind,
         "directory": name,
         "checksums": checksums,
         **covered,
-        "settings": {**settings, **covered},
+        "settings": {**settings, **covered, **tuned},
     }
 
 
@@ -182,6 +219,6 @@ def _remove_others(path: Path, kept: str | None) -> None:
         if directory.name != kept:
             with announced("rename", directory):
                 directory.rename(directory.with_name(f"{_GONE}{directory.name}"))
-    for directory in path.glob(f"{_GONE}*"):
+    for directory in [*path.glob(f"{_GONE}*"), *path.glob(f"{_WORK}*")]:
         with announced("remove", directory):
             shutil.rmtree(directory, ignore_errors=True)

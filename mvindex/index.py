@@ -27,7 +27,7 @@ from mvindex.arguments import (
     each_view_array,
     entry_with_views,
 )
-from mvindex.build import BuildReport, EngineCache, build_engine
+from mvindex.build import BuildReport, EngineCache, EngineChoice, build_engine
 from mvindex.encoder import CallableEncoder, Encoder, encoder_from_spec, load_encoder
 from mvindex.engines.base import Kind, RankingEngine, ScanEngine
 from mvindex.errors import ConfigError, EncoderError, IndexLocked, QueryError, StaleReader, Unsupported
@@ -269,7 +269,7 @@ class Index:
         that scores stay the same, and what is called exact is; a build without it undoes it. ConfigError when it is no
         finite number from 0 on, and for kind exact, which reads the store.
         """
-        return build_engine(self._store, engines.parse_kind(kind), prune_views)
+        return build_engine(self._store, EngineChoice(kind=engines.parse_kind(kind), prune_views=prune_views))
 
     def compact(self, on_progress: Callable[[int], None] = lambda count: None) -> CompactReport:
         """What was done: the rows of retired documents (deleted or replaced) are dropped, and their bytes given back.

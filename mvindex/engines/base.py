@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
@@ -16,12 +16,35 @@ from mvindex.records import Bools, Doubles, Floats, Ints
 from mvindex.store.snapshot import Snapshot
 
 
+# Of ivf kinds; beyond, training would take longer than any search saves.
+MAX_LISTS = 1 << 17
+
+
 class Kind(Enum):
     """How an index is searched."""
 
     EXACT = "exact"
     FLAT = "flat"
     HNSW = "hnsw"
+    IVF_FLAT = "ivf-flat"
+    IVF_SQ8 = "ivf-sq8"
+    IVF_PQ = "ivf-pq"
+    IVF_RABITQ = "ivf-rabitq"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BuildOptions:
+    """How an engine is built.
+
+    prune_views: leave out what kept_views() does at that distance; lists: how many lists an IVF kind has, None for the
+    usual number. work: a directory where an unfinished build keeps what it has, to go on there after a crash; it may
+    hold what an earlier build of other options left. on_progress: told what is being done, how much of it is, of what.
+    """
+
+    work: Path
+    prune_views: float | None = None
+    lists: int | None = None
+    on_progress: Callable[[str, int, int], None] = lambda what, done, total: None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,11 +52,14 @@ class Capabilities:
     """What an engine can do, known before it is called.
 
     is_exact: its ranking is that of all views it holds, within error(); max_limit: rows a search may ask for.
-    can_filter: it takes an allowed mask; can_delete: it can drop rows without being built again.
+    can_filter: it takes an allowed mask; can_delete: it can drop rows without being built again. Where it is not exact,
+    a search for k documents first asks for max(k * over_fetch, least_limit) rows.
     """
 
     is_exact: bool
     max_limit: int | None = None
+    over_fetch: int = 4
+    least_limit: int = 1
     can_filter: bool = True
     can_delete: bool = False
 
@@ -85,11 +111,14 @@ class RankingEngine(Protocol):
     capabilities: Capabilities
     num_rows: int
 
-    def search(self, queries: Floats, limit: int, allowed_views: Bools | None) -> tuple[Floats, Ints]:
+    def search(
+        self, queries: Floats, limit: int, allowed_views: Bools | None, turn: int = 0
+    ) -> tuple[Floats, Ints]:
         """The best views of each query: scores (q, m) float32 falling, rows (q, m) int64; -inf and -1 where missing.
 
         m <= limit. allowed_views: (views of those documents,) bool, or None for all. An exact ranking gives fewer than
-        limit rows only where it holds no more that are allowed.
+        limit rows only where it holds no more that are allowed. turn: how often the same queries were asked before with
+        a lower limit, and gave too few documents: an approximate engine looks further each time.
         """
         ...
 
@@ -107,12 +136,10 @@ class EngineFactory(Protocol):
 
     kinds: frozenset[Kind]
 
-    def build(
-        self, kind: Kind, snapshot: Snapshot, directory: Path, prune_views: float | None = None
-    ) -> Mapping[str, Any]:
+    def build(self, kind: Kind, snapshot: Snapshot, directory: Path, options: BuildOptions) -> Mapping[str, Any]:
         """What open() needs (JSON); the engine's files stand in the directory, not yet fsynced.
 
-        prune_views: leave out what kept_views() does at that distance; "num_views" then says how many are held.
+        "num_views" says how many views are held.
         """
         ...
 

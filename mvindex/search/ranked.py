@@ -15,7 +15,7 @@ from mvindex.search.rescore import Best, Pairs
 from mvindex.search.scanned import candidates_of, rankings_of, scanned, settle_candidates
 from mvindex.store.snapshot import Snapshot
 
-# An approximate engine is asked for this many rows per document wanted: views of one document crowd.
+# An exact engine whose documents are uneven is first asked for this many rows per document wanted, times their mean.
 _OVER_FETCH = 4
 _GROWTH = 4
 # A ranking of more than one view in so many costs more than a scan, but where there are few; in a graph each view that
@@ -108,11 +108,11 @@ class RankedSearch:
         is_proven = np.full(len(queries), self._is_exact or self._num_documents == 0)
         errors = self._ranking.error(queries)
         seen: list[Ints] = [np.empty(0, dtype=np.int64)] * len(queries)
-        limit = self._first_limit()
+        limit, turn = self._first_limit(), 0
         while is_open.any() and limit <= self._last_limit():
             is_last = limit == self._last_limit()
             for asked in _tiles(np.flatnonzero(is_open), max(1, _HITS_AT_ONCE // limit)):
-                hits = self._hits(queries[asked], limit)
+                hits = self._hits(queries[asked], limit, turn)
                 rounds[asked] += 1
                 self._score(best, asked, hits, seen, errors)
                 is_full = best.counts()[asked] >= self._request.top_k
@@ -121,7 +121,7 @@ class RankedSearch:
                 is_open[asked] = ~(is_full & (is_settled | self._takes_what_it_gets(is_last)))
             if is_last:
                 break
-            limit = min(limit * _GROWTH, self._last_limit())
+            limit, turn = min(limit * _GROWTH, self._last_limit()), turn + 1
         return rounds, is_open, is_proven
 
     def _is_settled(self, best: Best, asked: Ints, hits: _Hits, errors: Doubles) -> Bools:
@@ -153,9 +153,9 @@ class RankedSearch:
         bounds = bounds if is_bound else np.full(len(bounds), np.inf)
         best.settle(Pairs(np.concatenate(rows), np.concatenate(which)), bounds, _DOUBLING if is_bound else _ALL)
 
-    def _hits(self, queries: Floats, limit: int) -> _Hits:
+    def _hits(self, queries: Floats, limit: int, turn: int) -> _Hits:
         """The best `limit` views of each query, by document."""
-        scores, rows = self._ranking.search(queries, limit, self._allowed_views)
+        scores, rows = self._ranking.search(queries, limit, self._allowed_views, turn)
         which, at = np.nonzero(rows >= 0)
         documents = self._snapshot.views.document_rows(rows[which, at])
         # Falling scores: the first hit of a document is its best.
@@ -175,7 +175,8 @@ class RankedSearch:
         if self._request.depth is not None:
             return min(max(self._request.depth, wanted), self._last_limit())
         if not self._is_exact:
-            return min(wanted * _OVER_FETCH, self._num_views)
+            able = self._ranking.capabilities
+            return min(max(wanted * able.over_fetch, able.least_limit), self._num_views)
         mean_views = -(-self._num_views // max(self._num_documents, 1))
         enough = (wanted - 1) * self._snapshot.views.max_views + 2
         limit = min(enough, wanted * _OVER_FETCH * mean_views + 64)

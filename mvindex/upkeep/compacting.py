@@ -8,8 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from mvindex.build import build_files
-from mvindex.engines.base import Kind
+from mvindex.build import EngineChoice, build_files
 from mvindex.store.embedded import EmbeddedStore
 from mvindex.store.generation import Generation, is_littered
 from mvindex.store.reader import SnapshotReader
@@ -118,14 +117,14 @@ def _rewrite(store: EmbeddedStore, on_progress: Progress) -> None:
     """Nothing; the store's documents and engine stand in a new generation, which counts from now on."""
     before = store.snapshot
     engine = before.settings["engine"]
-    kind = None if engine is None or before.num_documents == 0 else Kind(engine["kind"])
+    choice = None if engine is None or before.num_documents == 0 else EngineChoice.of(engine)
     with store.new_generation() as (fresh, writer), store.reading(before) as reader:
         copy_documents(before, reader, writer, on_progress)
-        if kind is not None:
-            _build(fresh, writer, (kind, engine["settings"].get("prune_views")))
+        if choice is not None:
+            _build(fresh, writer, choice)
 
 
-def _build(fresh: Generation, writer: GenerationWriter, chosen: tuple[Kind, float | None]) -> None:
-    """Nothing; the generation has an engine of the chosen kind, that leaves out views within the chosen distance."""
-    record = build_files(read_snapshot(fresh), *chosen)
+def _build(fresh: Generation, writer: GenerationWriter, choice: EngineChoice) -> None:
+    """Nothing; the generation has an engine of this choice."""
+    record = build_files(read_snapshot(fresh), choice)
     writer.commit(Change(settings={"engine": record}))

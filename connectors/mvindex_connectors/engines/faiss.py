@@ -1,15 +1,12 @@
-"""Faiss as a view ranking: kinds flat (exact) and hnsw (a graph), over the view rows of a snapshot.
+"""Faiss as a view ranking: kinds flat (exact), hnsw (a graph) and ivf-* (inverted lists), over a snapshot's view rows.
 
-Row i of the Faiss index is view row i of the store, so no id map is kept; only where near-duplicates were left out
-does a file of row numbers stand beside it. Dead documents stay in the index until it is built again; the search loop
-masks them.
+Dead documents stay in the index until it is built again; the search loop masks them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from contextlib import nullcontext
-from itertools import pairwise
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -17,56 +14,43 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from mvindex.engines.base import Capabilities, Kind, flat_error
-from mvindex.errors import EngineError, EngineUnavailable
+from mvindex.engines.base import BuildOptions, Capabilities, Kind, flat_error
 from mvindex.extras import require_faiss
-from mvindex.pruning import ROUNDING, kept_views
+from mvindex.pruning import ROUNDING
 from mvindex.records import Bools, Doubles, Floats, Ints
 from mvindex.store.snapshot import Snapshot
-from mvindex.store.views import MappedViews, decode, row_norms
+from mvindex.store.views import row_norms
+from mvindex_connectors.engines.faiss_files import INDEX_NAME, ROWS_NAME, blocks, read_index, translated, write_index
+from mvindex_connectors.engines.faiss_ivf import IVF_KINDS, Effort, ivf_of
+from mvindex_connectors.engines.faiss_lists import build_lists
 
-_FILE_NAME = "index.faiss"
-# Where views are left out: the store's view row of each row of the Faiss index, little-endian.
-_ROWS_NAME = "rows.bin"
-_ADD_ROWS = 65_536
 _HNSW_LINKS = 32
 _HNSW_EF_CONSTRUCTION = 80
 # Measured on 80,000 views: four times the rows asked for keeps recall@100 of documents at .99 (HNSW, M = 32).
 _HNSW_EF_PER_ROW = 4
 _HNSW_EF_MIN = 128
+# When documents run short, so many times the lists are looked at in the next round.
+_PROBE_GROWTH = 4
 
 
 class FaissEngine:
     """Builds and opens Faiss indexes."""
 
-    kinds = frozenset({Kind.FLAT, Kind.HNSW})
+    kinds = frozenset({Kind.FLAT, Kind.HNSW}) | IVF_KINDS
 
-    def build(
-        self, kind: Kind, snapshot: Snapshot, directory: Path, prune_views: float | None = None
-    ) -> Mapping[str, Any]:
+    def build(self, kind: Kind, snapshot: Snapshot, directory: Path, options: BuildOptions) -> Mapping[str, Any]:
         """See EngineFactory: writes index.faiss. Views are added from the memory-mapped store, a block at a time."""
         faiss = require_faiss()
-        index = _empty_index(faiss, kind, snapshot.views.dim)
-        max_norm = 0.0
-        row_type = np.dtype("<i4" if snapshot.views.num_views < 1 << 31 else "<i8")
-        with nullcontext() if prune_views is None else open(directory / _ROWS_NAME, "wb") as rows_file:
-            for rows, views in _blocks(snapshot.views, prune_views):
-                max_norm = max(max_norm, float(row_norms(views).max()))
-                _translated(index.add, views)
-                if rows_file is not None:
-                    rows_file.write(rows.astype(row_type).tobytes())
-        # By a file of ours: Faiss' own writer only prints that the disk did not take the last bytes.
-        with open(directory / _FILE_NAME, "xb") as file:
-            _translated(faiss.write_index, index, faiss.PyCallbackIOWriter(file.write))
-        settings = {"max_norm": max_norm, "faiss": faiss.__version__, "num_views": int(index.ntotal)}
-        return settings if prune_views is None else settings | {"prune_views": prune_views, "row_type": row_type.str}
+        if kind in IVF_KINDS:
+            return build_lists(faiss, kind, snapshot, directory, options)
+        return _build_rows(faiss, kind, snapshot, directory, options)
 
     def open(self, kind: Kind, directory: Path, settings: Mapping[str, Any]) -> FaissRanking:
         """See EngineFactory."""
         faiss = require_faiss()
-        index = _translated(faiss.read_index, str(directory / _FILE_NAME))
-        has_all = settings.get("prune_views") is None
-        rows = None if has_all else np.memmap(directory / _ROWS_NAME, np.dtype(settings["row_type"]), "r")
+        index = read_index(faiss, directory / INDEX_NAME)
+        has_all = settings.get("prune_views") is None or kind in IVF_KINDS
+        rows = None if has_all else np.memmap(directory / ROWS_NAME, np.dtype(settings["row_type"]), "r")
         return FaissRanking(faiss, kind, (index, rows), settings)
 
 
@@ -76,23 +60,30 @@ class FaissRanking:
     def __init__(
         self, faiss: ModuleType, kind: Kind, held: tuple[Any, npt.NDArray[Any] | None], settings: Mapping[str, Any]
     ) -> None:
-        """held: the Faiss index, and the store's view row of each of its rows, rising (None: all, in their order)."""
+        """held: the Faiss index, and the store's view row of each of its numbers, rising (None: they are the same)."""
         self._faiss = faiss
         self._kind = kind
         self._index, self._rows = held
         self._max_norm = float(settings["max_norm"])
         self._radius = float(settings.get("prune_views") or 0.0) * (1 + ROUNDING)
+        self._packed: tuple[Bools, npt.NDArray[np.uint8]] | None = None
+        self._effort = Effort.of(kind, settings) if kind in IVF_KINDS else None
         self.num_rows = int(settings["built_rows"])
         self.capabilities = Capabilities(is_exact=kind is Kind.FLAT)
+        if self._effort is not None:
+            fetch, least = self._effort.fetch, self._effort.floor
+            self.capabilities = Capabilities(is_exact=False, over_fetch=fetch, least_limit=least)
 
-    def search(self, queries: Floats, limit: int, allowed_views: Bools | None) -> tuple[Floats, Ints]:
+    def search(
+        self, queries: Floats, limit: int, allowed_views: Bools | None, turn: int = 0
+    ) -> tuple[Floats, Ints]:
         """See RankingEngine. Faiss pads with row -1 and the lowest float; padding leaves here as -1 and -inf."""
         limit = min(limit, int(self._index.ntotal))
-        if allowed_views is not None and self._rows is not None:
-            allowed_views = allowed_views[self._rows]
-        bitmap = None if allowed_views is None else np.packbits(allowed_views, bitorder="little")
-        selector = None if bitmap is None else self._faiss.IDSelectorBitmap(bitmap)
-        scores, rows = _translated(self._index.search, queries, limit, params=self._parameters(limit, selector))
+        selector = None
+        if allowed_views is not None:
+            selector = self._faiss.IDSelectorBitmap(self._bitmap(allowed_views))
+        parameters = self._parameters(limit, selector, turn)
+        scores, rows = translated(self._index.search, queries, limit, params=parameters)
         scores[rows < 0] = -np.inf
         return scores, rows if self._rows is None else np.where(rows < 0, -1, self._rows[rows].astype(np.int64))
 
@@ -100,24 +91,49 @@ class FaissRanking:
         """See RankingEngine: a view left out lies within the distance of the build from one that is held."""
         return flat_error(queries, self._max_norm, self._radius)
 
-    def _parameters(self, limit: int, selector: Any) -> Any:
+    def _bitmap(self, allowed_views: Bools) -> npt.NDArray[np.uint8]:
+        """The mask as Faiss takes it, kept for the next search: that of deleted documents seldom changes."""
+        kept = self._packed
+        if kept is None or kept[0] is not allowed_views:
+            mask = allowed_views if self._rows is None else allowed_views[self._rows]
+            self._packed = kept = (allowed_views, np.packbits(mask, bitorder="little"))
+        return kept[1]
+
+    def _parameters(self, limit: int, selector: Any, turn: int) -> Any:
+        if self._effort is not None:
+            num_lists = ivf_of(self._faiss, self._index).nlist
+            probes = min(num_lists, self._effort.probes * _PROBE_GROWTH**turn)
+            parameters = self._faiss.SearchParametersIVF(nprobe=probes, sel=selector)
+            if isinstance(self._index, self._faiss.IndexPreTransform):
+                return self._faiss.SearchParametersPreTransform(index_params=parameters)
+            return parameters
         if self._kind is Kind.HNSW:
             ef_search = max(_HNSW_EF_MIN, _HNSW_EF_PER_ROW * limit)
             return self._faiss.SearchParametersHNSW(efSearch=ef_search, sel=selector)
         return None if selector is None else self._faiss.SearchParameters(sel=selector)
 
 
-def _blocks(views: MappedViews, prune_views: float | None) -> Iterator[tuple[Ints, Floats]]:
-    """The views to be added, (m, d), with their view rows in the store, (m,): whole documents, a block at a time."""
-    firsts = np.searchsorted(views.starts, np.arange(0, views.num_views, _ADD_ROWS))
-    # A stretch may begin inside the last document; then no document begins in it.
-    for begin, end in pairwise(np.unique(np.append(firsts, views.num_rows)).tolist()):
-        packed, starts = views.read_block(begin, end)
-        rows = views.starts[begin] + np.arange(len(packed))
-        if prune_views is not None:
-            is_kept = kept_views(packed, starts, prune_views)
-            packed, rows = packed[is_kept], rows[is_kept]
-        yield rows, decode(packed)
+def _build_rows(
+    faiss: ModuleType, kind: Kind, snapshot: Snapshot, directory: Path, options: BuildOptions
+) -> Mapping[str, Any]:
+    """Kinds flat and hnsw: row i of the Faiss index is the i-th view held.
+
+    That is view row i of the store, so that no id map is kept; only where near-duplicates were left out does a file of
+    row numbers stand beside it.
+    """
+    index = _empty_index(faiss, kind, snapshot.views.dim)
+    max_norm, eps = 0.0, options.prune_views
+    row_type = np.dtype("<i4" if snapshot.views.num_views < 1 << 31 else "<i8")
+    with nullcontext() if eps is None else open(directory / ROWS_NAME, "wb") as rows_file:
+        for rows, views in blocks(snapshot.views, (0, snapshot.num_rows), eps):
+            max_norm = max(max_norm, float(row_norms(views).max(initial=0.0)))
+            translated(index.add, views)
+            if rows_file is not None:
+                rows_file.write(rows.astype(row_type).tobytes())
+            options.on_progress("adding views", int(rows[-1]) + 1, snapshot.views.num_views)
+    write_index(faiss, index, directory / INDEX_NAME)
+    settings = {"max_norm": max_norm, "faiss": faiss.__version__, "num_views": int(index.ntotal)}
+    return settings if eps is None else settings | {"prune_views": eps, "row_type": row_type.str}
 
 
 def _empty_index(faiss: ModuleType, kind: Kind, dim: int) -> Any:
@@ -126,13 +142,3 @@ def _empty_index(faiss: ModuleType, kind: Kind, dim: int) -> Any:
     index = faiss.IndexHNSWFlat(dim, _HNSW_LINKS, faiss.METRIC_INNER_PRODUCT)
     index.hnsw.efConstruction = _HNSW_EF_CONSTRUCTION
     return index
-
-
-def _translated(call: Any, *args: Any, **kwargs: Any) -> Any:
-    """What the call gives; Faiss' C++ exceptions, all RuntimeError in Python, become EngineError."""
-    try:
-        return call(*args, **kwargs)
-    except MemoryError as err:
-        raise EngineUnavailable(f"faiss: not enough memory: {err}") from err
-    except RuntimeError as err:
-        raise EngineError(f"faiss: {err}") from err

@@ -1,0 +1,147 @@
+"""Inverted lists of Faiss: how many there are, how they are trained on a sample, and what a search looks at."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+
+from mvindex.engines.base import MAX_LISTS, Kind
+from mvindex.records import Floats
+from mvindex.store.snapshot import Snapshot
+from mvindex.store.views import decode
+
+IVF_KINDS = frozenset({Kind.IVF_FLAT, Kind.IVF_SQ8, Kind.IVF_PQ, Kind.IVF_RABITQ})
+# So many views a list: 4,096 lists for 1.6 million, as measured.
+_VIEWS_PER_LIST = 400
+# Below it Faiss warns that centroids have too few points; above, k-means takes longer and gains nothing measurable.
+_MIN_POINTS, _POINTS = 39, 64
+# From so many centroids on, they are found by a graph: in training, when views are added, and in searches.
+_GRAPH_LISTS = 1 << 16
+_GRAPH_LINKS = 32
+_GRAPH_EF = 128
+_CODE_BITS, _CODE_VALUES = 4, 16
+_BLOCK_SIZE = 32
+_SEED = 1
+_SAMPLE_RUN = 64
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Effort:
+    """What a search looks at. probes: lists a query; fetch: view hits per document wanted; floor: at least so many."""
+
+    probes: int
+    fetch: int
+    floor: int
+
+    @classmethod
+    def of(cls, kind: Kind, settings: Mapping[str, Any]) -> Effort:
+        """The effort of an engine: as it was tuned, or the usual of its kind."""
+        tuned = settings.get("search") or {}
+        usual = usual_effort(kind, int(settings["lists"]))
+        return cls(
+            probes=int(tuned.get("probes", usual.probes)), fetch=int(tuned.get("fetch", usual.fetch)), floor=usual.floor
+        )
+
+
+def usual_effort(kind: Kind, num_lists: int) -> Effort:
+    """What is used before anybody has tuned: a share of the lists that falls with their number.
+
+    16 sqrt(lists) is a quarter of 4,096 lists, an eighth of 16,384 and a twentieth of 131,072. Codes of few bits say
+    less about the order, so that more of their hits are scored anew.
+    """
+    is_coarse = kind in (Kind.IVF_PQ, Kind.IVF_RABITQ)
+    probes = min(num_lists, round(16 * math.sqrt(num_lists)))
+    return Effort(probes=probes, fetch=15 if is_coarse else 4, floor=400 if is_coarse else 64)
+
+
+def usual_lists(num_views: int) -> int:
+    """How many lists so many views are put in: a power of two, at most what can be trained on them."""
+    wanted = 1 << max(0, round(math.log2(max(num_views / _VIEWS_PER_LIST, 1))))
+    return max(1, min(wanted, MAX_LISTS, num_views // _MIN_POINTS))
+
+
+def sample_size(num_lists: int, num_views: int) -> int:
+    """How many views the lists and codes are trained on."""
+    return min(num_views, max(num_lists * _POINTS, 65_536))
+
+
+def sample_views(snapshot: Snapshot, size: int) -> Floats:
+    """About so many views, drawn by chance with a fixed seed, (n, d) float32, in short runs of neighbours on disk.
+
+    Checked against their checksums, as all that is read.
+    """
+    views = snapshot.views
+    if size >= views.num_views:
+        return decode(views.read_views(0, views.num_views))
+    # A run of neighbours costs one read; of 64 views, some 8 documents.
+    num_runs = max(1, size // _SAMPLE_RUN)
+    stretches = np.linspace(0, views.num_views - _SAMPLE_RUN, num_runs)
+    shifts = np.random.default_rng(_SEED).random(num_runs) * max(1.0, views.num_views / num_runs - _SAMPLE_RUN)
+    begins = np.minimum((stretches + shifts).astype(np.int64), views.num_views - _SAMPLE_RUN)
+    sample = np.empty((num_runs * _SAMPLE_RUN, views.dim), dtype=np.float32)
+    for number, begin in enumerate(begins.tolist()):
+        at = number * _SAMPLE_RUN
+        sample[at : at + _SAMPLE_RUN] = decode(views.read_views(begin, begin + _SAMPLE_RUN))
+    return sample
+
+
+def new_ivf(faiss: ModuleType, kind: Kind, dim: int, num_lists: int) -> Any:
+    """An untrained index of inverted lists, behind a random rotation where codes are of few bits.
+
+    A rotation spreads the variance evenly over the parts that are coded apart, and makes the dimensions even in number.
+    """
+    if kind not in (Kind.IVF_PQ, Kind.IVF_RABITQ):
+        return _lists(faiss, kind, dim, num_lists)
+    width = dim + dim % 2
+    rotation = faiss.RandomRotationMatrix(dim, width)
+    rotation.init(_SEED)
+    return faiss.IndexPreTransform(rotation, _lists(faiss, kind, width, num_lists))
+
+
+def _lists(faiss: ModuleType, kind: Kind, dim: int, num_lists: int) -> Any:
+    metric = faiss.METRIC_INNER_PRODUCT
+    quantiser = coarse_quantiser(faiss, dim, num_lists)
+    if kind is Kind.IVF_FLAT:
+        index = faiss.IndexIVFFlat(quantiser, dim, num_lists, metric)
+    elif kind is Kind.IVF_SQ8:
+        index = faiss.IndexIVFScalarQuantizer(quantiser, dim, num_lists, faiss.ScalarQuantizer.QT_8bit, metric)
+    elif kind is Kind.IVF_PQ:
+        index = faiss.IndexIVFPQFastScan(quantiser, dim, num_lists, dim // 2, _CODE_BITS, metric, _BLOCK_SIZE)
+    else:
+        index = faiss.IndexIVFRaBitQFastScan(quantiser, dim, num_lists, metric, _BLOCK_SIZE, True, 1)
+    index.cp.seed = _SEED
+    index.cp.max_points_per_centroid = max(_POINTS, -(-65_536 // num_lists))
+    return index
+
+
+def coarse_quantiser(faiss: ModuleType, dim: int, num_lists: int) -> Any:
+    """What finds the lists nearest to a view: brute force, or a graph where there are many."""
+    if num_lists < _GRAPH_LISTS:
+        return faiss.IndexFlatIP(dim)
+    graph = faiss.IndexHNSWFlat(dim, _GRAPH_LINKS, faiss.METRIC_INNER_PRODUCT)
+    graph.hnsw.efConstruction = _GRAPH_EF
+    graph.hnsw.efSearch = _GRAPH_EF
+    return graph
+
+
+def ivf_of(faiss: ModuleType, index: Any) -> Any:
+    """The inverted lists of an index, behind its rotation or not."""
+    return faiss.extract_index_ivf(index)
+
+
+def train(faiss: ModuleType, index: Any, sample: Floats) -> None:
+    """Nothing; lists and codes are trained on the sample, (n, d) float32; on a GPU where this Faiss has one."""
+    if len(sample) < _CODE_VALUES:
+        # A code's table has 16 entries: of fewer views, some stand there twice.
+        sample = np.resize(sample, (_CODE_VALUES, sample.shape[1]))
+    ivf = ivf_of(faiss, index)
+    if getattr(faiss, "get_num_gpus", int)() > 0:
+        on_gpu = faiss.index_cpu_to_all_gpus(faiss.IndexFlatIP(ivf.d))
+        ivf.clustering_index = on_gpu
+        index.referenced_objects = [on_gpu]
+    index.train(sample)
