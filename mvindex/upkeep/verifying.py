@@ -16,7 +16,14 @@ import numpy.typing as npt
 from mvindex.errors import MvindexError, StoreError
 from mvindex.records import Ints
 from mvindex.store import catalog
-from mvindex.store.files import ACKNOWLEDGED, CURRENT, check_regular, read_acknowledged, read_current
+from mvindex.store.files import (
+    ACKNOWLEDGED,
+    CURRENT,
+    check_regular,
+    read_acknowledged,
+    read_current,
+    read_kept_settings,
+)
 from mvindex.store.generation import Generation
 from mvindex.store.rows import StoreFormat, dead_checksum
 from mvindex.store.segments import BLOCK_BYTES, Committed, block_checksum, file_checksum
@@ -56,8 +63,8 @@ def verify(path: str | Path, on_progress: Progress = lambda size_bytes: None) ->
     """
     index = Path(path).absolute()
     with closing(find_generation(index)) as source:
-        check = _Check(source, on_progress)
-        check.entries(index)
+        check = _Check(index, source, on_progress)
+        check.entries()
         try:
             check.acknowledged()
             with source.catalog.reading() as connection:
@@ -78,8 +85,8 @@ def verify(path: str | Path, on_progress: Progress = lambda size_bytes: None) ->
 class _Check:
     """One generation under examination, and what was found so far."""
 
-    def __init__(self, source: Generation, on_progress: Progress) -> None:
-        self._source = source
+    def __init__(self, index: Path, source: Generation, on_progress: Progress) -> None:
+        self._index, self._source = index, source
         self._on_progress = on_progress
         self._acknowledged = 0
         self.problems: list[Problem] = []
@@ -89,8 +96,9 @@ class _Check:
         """Nothing; the problem is noted."""
         self.problems.append(Problem(str(file), document, what, is_derived))
 
-    def entries(self, index: Path) -> None:
+    def entries(self) -> None:
         """current.json, and whether there are links among the files."""
+        index = self._index
         if self._source.format is not StoreFormat.FLAT:
             try:
                 current = read_current(index)
@@ -125,7 +133,7 @@ class _Check:
             for (message,) in connection.execute(f"PRAGMA integrity_check({_MAX_MESSAGES})"):
                 if message != "ok":
                     self.add(path, message)
-        except sqlite3.Error as err:
+        except (sqlite3.Error, UnicodeDecodeError) as err:
             self.add(path, f"SQLite cannot read it whole: {err}")
         self._read(path.stat().st_size)
         version = catalog.read_settings(connection)["version"]
@@ -136,6 +144,8 @@ class _Check:
     def contents(self, connection: sqlite3.Connection) -> None:
         """All documents, views, document rows and engine files."""
         settings = read_checked(self._source, connection)
+        if not agrees(read_kept_settings(self._index), settings):
+            self.add(self._index / CURRENT, "its settings are not those of the catalog", is_derived=True)
         view_file, row_file = (catalog.read_committed(connection, name) for name in segment_names(settings))
         row_bytes = (settings["dim"] or 1) * ViewType(settings["dtype"]).dtype.itemsize
         views = StoredViews(self._source.directory / view_file.name, row_bytes)
@@ -189,7 +199,10 @@ class _Check:
             self.add(path, f"{len(blocks.bytes)} bytes on disk; the catalog committed {blocks.committed.size_bytes}")
         for begin, end in blocks.damaged:
             if not any(low < end and begin < high for low, high in damaged_views):
-                self.add(path, f"bytes {begin} to {end} do not match the block's checksum in the catalog")
+                self.add(
+                    path,
+                    f"bytes {begin} to {end} do not match the block's checksum in catalog.sqlite, its documents do",
+                )
 
     def _row_file(self, committed: Committed) -> None:
         """The file of document rows, which the catalog holds as well."""
@@ -200,7 +213,7 @@ class _Check:
         blocks = BlockCheck(rows.bytes, committed)
         self._read(blocks.check_until(committed.size_bytes))
         if blocks.is_short or blocks.damaged:
-            self.add(rows.path, "does not match its checksums in the catalog", is_derived=True)
+            self.add(rows.path, "does not match its length or checksums in catalog.sqlite", is_derived=True)
 
     def _dead(self, settings: Mapping[str, Any], dead: Ints) -> None:
         """Which documents are alive."""
@@ -240,6 +253,11 @@ def _entries(directory: Path) -> list[Path]:
         return list(directory.iterdir())
     except OSError as err:
         raise StoreError(f"{directory}: cannot be listed: {err.strerror or err}") from err
+
+
+def agrees(kept: Mapping[str, Any] | None, settings: Mapping[str, Any]) -> bool:
+    """True when the settings kept beside the catalog are its own, as far as they were known when they were written."""
+    return all(value in (None, settings.get(name)) for name, value in (kept or {}).items())
 
 
 class BlockCheck:
