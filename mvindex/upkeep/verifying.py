@@ -28,7 +28,7 @@ from mvindex.store.generation import Generation
 from mvindex.store.rows import StoreFormat, dead_checksum
 from mvindex.store.segments import BLOCK_BYTES, Committed, block_checksum, file_checksum
 from mvindex.store.settings import read_checked
-from mvindex.store.snapshot import segment_names
+from mvindex.store.snapshot import read_snapshot, segment_names
 from mvindex.store.views import ROW_DTYPE, ViewType
 from mvindex.upkeep.reading import CatalogRow, Problem, StoredViews, each_row, find_generation
 
@@ -70,6 +70,8 @@ def verify(path: str | Path, on_progress: Progress = lambda size_bytes: None) ->
             with source.catalog.reading() as connection:
                 check.catalog(connection)
                 check.contents(connection)
+            if not check.problems:
+                read_snapshot(source)  # what it refuses is no sound index, whatever the checksums say
         except MvindexError as err:
             check.add(source.catalog.path, str(err))
         return VerifyReport(

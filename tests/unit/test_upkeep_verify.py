@@ -354,3 +354,12 @@ def test_ids_are_checked_again_after_every_kind_of_change(index):
         with mvindex.open(index.path) as reader:
             look(reader)
             assert reader.get("nowhere") is None and reader.get("ü").text == "t"
+
+
+def test_files_that_the_catalog_calls_by_other_names_are_no_sound_index(sound):
+    with closing(sqlite3.connect(generation(sound) / "catalog.sqlite")) as connection, connection:
+        for table in ("files", "blocks"):
+            connection.execute(f"UPDATE {table} SET name = '../../outside/' || name")
+    with pytest.raises(DamagedIndex):
+        mvindex.open(sound)
+    assert not mvindex.verify(sound).is_sound
