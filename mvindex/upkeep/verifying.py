@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import sqlite3
+import stat
 from collections.abc import Callable, Mapping
 from contextlib import closing
 from dataclasses import dataclass
@@ -111,9 +112,13 @@ class _Check:
                 self.add(index / CURRENT, str(err), is_derived=True)
         for entry in sorted({*_entries(index), *_entries(self._source.directory)}):
             is_derived = entry.name in (CURRENT, ACKNOWLEDGED) or entry.name.startswith("rows-")
-            if entry.is_symlink():
+            try:
+                mode = entry.lstat().st_mode
+            except FileNotFoundError:  # what a compaction has left is removed as soon as nobody holds it
+                continue
+            if stat.S_ISLNK(mode):
                 self.add(entry, "is a symbolic link; an index holds none", is_derived=is_derived)
-            elif not entry.is_file() and (not entry.is_dir() or _FILES.match(entry.name)):
+            elif not stat.S_ISREG(mode) and (not stat.S_ISDIR(mode) or _FILES.match(entry.name)):
                 self.add(entry, "is no regular file", is_derived=is_derived)
 
     def acknowledged(self) -> None:
