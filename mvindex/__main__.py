@@ -1,6 +1,19 @@
-"""`python -m mvindex` is the program mvindex, for where the script is not on the path."""
+"""The program mvindex, also as `python -m mvindex`, for where the script is not on the path."""
 
-from mvindex.cli import main
+import sys
+
+_INTERRUPTED = 130
+
+
+def main() -> None:
+    """The program; a Ctrl-C while it still loads ends it as one later on does."""
+    try:
+        from mvindex.cli import main as run
+
+        run()
+    except KeyboardInterrupt:
+        sys.exit(_INTERRUPTED)
+
 
 if __name__ == "__main__":
     main()

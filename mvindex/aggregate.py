@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from mvindex.errors import QueryError
+from mvindex.errors import DamagedIndex, QueryError
 from mvindex.records import Doubles, Floats, Ints
 from mvindex.store.views import decode, row_norms
 
@@ -133,8 +133,11 @@ def document_scores(
     - DRPQ: sum_j a_j s_j, a = softmax(s / T) over the document's views (DRPQ eq. 4-6, there T = 1); a_j is 0 where
       s_j lies more than 800 T below the best. Being a mean, it never exceeds the score of MAX.
 
-    The slot is, for both, the first whose s_j rounded to float32 is highest.
+    The slot is, for both, the first whose s_j rounded to float32 is highest. DamagedIndex for a sum that is no number:
+    no index takes such a view.
     """
+    if not np.isfinite(found.sums).all():
+        raise DamagedIndex("a stored view holds NaN or infinity; whatever wrote it, it was not mvindex")
     bounds = _bounds(*found)
     scores, ceilings = _rounded(*bounds)
     counts, temperature = np.diff(starts), float(scoring.temperature)

@@ -27,12 +27,10 @@ from rich.table import Table
 from rich.text import Text
 
 from mvindex.records import Hit, SearchResult
+from mvindex.signs import visible
 
 _MAX_TEXT_CHARS = 600
 _LINE_EVERY_S = 30.0
-# What a terminal would obey rather than show: each becomes one sign, so that spans keep their places.
-_SIGNS = {code: 0x2400 + code for code in range(0x20) if chr(code) not in "\t\n"}
-_SIGNS |= {0x7F: 0x2421} | dict.fromkeys(range(0x80, 0xA0), 0xFFFD)
 # Controls that JSON may hold as they are, and what some readers take for the end of a line.
 _RAW_IN_JSON = re.compile("[\x7f-\x9f\u2028\u2029]")
 
@@ -63,11 +61,6 @@ Explained: TypeAlias = Mapping[str, Sequence[ViewScored]]
 def stderr() -> Console:
     """A console for notes and progress."""
     return Console(stderr=True, highlight=False)
-
-
-def visible(text: str) -> str:
-    """The text with every control character but tab and line feed as a sign for it: ESC as ␛, C1 controls as �."""
-    return text.translate(_SIGNS)
 
 
 def print_json(value: Any) -> None:

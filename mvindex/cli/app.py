@@ -18,6 +18,7 @@ from mvindex.cli.keeping import compact, snapshot, upgrade, verify
 from mvindex.cli.managing import build, delete, get, info
 from mvindex.cli.options import note
 from mvindex.errors import MvindexError
+from mvindex.signs import visible
 
 app = typer.Typer(
     name="mvindex",
@@ -70,9 +71,9 @@ app.command(name="search", hidden=True)(query)
 
 def main() -> None:
     """The program: our errors become one line on stderr and exit 1."""
-    _add_commands()
     try:
         try:
+            _add_commands()
             app()
         finally:
             sys.stdout.flush()
@@ -90,8 +91,6 @@ def _fail(err: BaseException, message: str) -> None:
     """Nothing: the program ends with one line, or in debug mode with the traceback."""
     if _is_debug:
         raise err
-    from mvindex.display import visible
-
     sys.stderr.write(visible(f"mvindex: {message}\n"))
     sys.exit(1)
 

@@ -14,6 +14,7 @@ import typer
 
 from mvindex.cli.options import DeviceOption, IndexOption, JsonOption, note, parse_choice
 from mvindex.errors import ConfigError
+from mvindex.signs import visible
 
 if TYPE_CHECKING:
     from mvindex.index import Index
@@ -67,7 +68,7 @@ def ingest(  # noqa: PLR0913 - each option is a flag of the command
     corpus = open_corpus(
         files,
         options,
-        lambda source: console.print(display.visible(f"reading {source}"), soft_wrap=True, markup=False),
+        lambda source: console.print(visible(f"reading {source}"), soft_wrap=True, markup=False),
     )
     path = index or _default_path(corpus.paths)
     new = {"encoder": encoder, "family": family, "max_views": views, "dtype": dtype, "temperature": temperature}

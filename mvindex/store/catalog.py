@@ -316,6 +316,8 @@ def translated(path: Path) -> Iterator[None]:
         if type(err) is sqlite3.DatabaseError or "Could not decode" in str(err):
             raise DamagedIndex(f"{path}: {err}; the catalog cannot be read") from err
         raise StoreError(f"{path}: {err}{_room_hint(path)}") from err
+    except UnicodeDecodeError as err:  # sqlite3, of a message about a schema that is damaged
+        raise DamagedIndex(f"{path}: it holds what is no text ({err}); the catalog cannot be read") from err
 
 
 def _connect(path: Path, mode: str, is_fixed: bool = False) -> sqlite3.Connection:

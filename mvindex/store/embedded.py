@@ -84,7 +84,7 @@ def create_store(directory: Path, settings: Mapping[str, Any]) -> None:
             generation = building / generation_name(1)
             generation.mkdir()
             start_generation(generation, {"next_ordinal": 0, "version": 0, **settings}, (1, index_id))
-            write_current(building, Current(format_version=LATEST, generation=1, index_id=index_id))
+            write_current(building, Current(format_version=LATEST, generation=1, index_id=index_id), settings)
     except StoreError as err:
         if os.path.lexists(directory):
             raise ConfigError(f"{directory} exists already: another process made it just now; open it") from err
@@ -267,7 +267,8 @@ class EmbeddedStore:
             with closing(held(number, LATEST, directory)) as fresh:
                 yield fresh, GenerationWriter(fresh, read_snapshot(fresh))
                 fresh.catalog.checkpoint()
-            publish(self.directory, directory, Current(format_version=LATEST, generation=number, index_id=index_id))
+            current = Current(format_version=LATEST, generation=number, index_id=index_id)
+            publish(self.directory, directory, current, settings)
         except OSError as err:
             raise StoreError(f"{self.directory}: cannot write a new generation: {err.strerror or err}") from err
         finally:

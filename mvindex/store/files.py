@@ -9,18 +9,22 @@ import json
 import os
 import re
 import stat
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import xxhash
 
-from mvindex.errors import DamagedIndex, StoreError
+from mvindex.errors import DamagedIndex, MvindexError, StoreError
 from mvindex.store.durable import announced, flush_to_disk, rename
 
 CURRENT = "current.json"
 ACKNOWLEDGED = "acknowledged"
-_MAX_BYTES = 4096
+# What a new index needs of an old one, beside its documents: kept in current.json as well, for when the catalog is
+# damaged there. The dimensions of a first generation may be missing.
+KEPT_SETTINGS = ("dtype", "dim", "encoder", "temperature", "prune_views")
+_MAX_BYTES = 1 << 16
 _INDEX_ID = re.compile(r"[0-9a-f]{32}")
 # A reader may meet the one write of a few bytes half done.
 _TRIES = 5
@@ -69,6 +73,7 @@ def read_current(directory: Path) -> Current | None:
         record = json.loads(content)
         found = Current(**{name: record[name] for name in Current.__slots__})
         is_sound = record["mvindex"] == "index" and record["checksum"] == _record_checksum(found)
+        is_sound &= record.get("settings_checksum") == _settings_checksum(record.get("settings"))
     except (ValueError, TypeError, KeyError, RecursionError) as err:
         raise _damaged_current(path, f"it does not hold what mvindex writes ({type(err).__name__}: {err})") from err
     if not is_sound or not _is_valid(found):
@@ -76,10 +81,23 @@ def read_current(directory: Path) -> Current | None:
     return found
 
 
-def write_current(directory: Path, current: Current) -> None:
-    """Nothing; current.json says this, durably, or what it said before."""
+def read_kept_settings(directory: Path) -> dict[str, Any] | None:
+    """The settings that stand in current.json; None where there are none, or they do not match their checksum."""
+    try:
+        record = json.loads(_read_small(directory / CURRENT) or b"null")
+        kept = record["settings"]
+        is_sound = isinstance(kept, dict) and record["settings_checksum"] == _settings_checksum(kept)
+    except (MvindexError, ValueError, TypeError, KeyError, RecursionError):
+        return None
+    return kept if is_sound else None
+
+
+def write_current(directory: Path, current: Current, settings: Mapping[str, Any]) -> None:
+    """Nothing; current.json says this, durably, or what it said before. settings: those of the catalog."""
     record: dict[str, Any] = {"mvindex": "index", **{name: getattr(current, name) for name in Current.__slots__}}
     record["checksum"] = _record_checksum(current)
+    record["settings"] = {name: settings.get(name) for name in KEPT_SETTINGS}
+    record["settings_checksum"] = _settings_checksum(record["settings"])
     fresh = directory / f"{CURRENT}.new"
     check_regular(fresh)
     with announced("write", fresh):
@@ -139,6 +157,13 @@ def _read_small(path: Path) -> bytes | None:
 def _record_checksum(current: Current) -> str:
     text = json.dumps([getattr(current, name) for name in Current.__slots__])
     return str(xxhash.xxh3_64_hexdigest(text.encode()))
+
+
+def _settings_checksum(settings: object) -> str | None:
+    """Of the settings as JSON; None for none."""
+    if settings is None:
+        return None
+    return str(xxhash.xxh3_64_hexdigest(json.dumps(settings, sort_keys=True).encode()))
 
 
 def _is_valid(found: Current) -> bool:

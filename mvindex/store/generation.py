@@ -13,8 +13,9 @@ import re
 import secrets
 import shutil
 import weakref
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 from mvindex.errors import DamagedIndex, StaleReader, StoreError
 from mvindex.store import catalog
@@ -106,11 +107,14 @@ def unfinished(index: Path, number: int) -> Path:
     return directory
 
 
-def publish(index: Path, directory: Path, current: Current) -> None:
-    """Nothing; the generation written in the directory is the one that counts, durably, or nothing has changed."""
+def publish(index: Path, directory: Path, current: Current, settings: Mapping[str, Any]) -> None:
+    """Nothing; the generation written in the directory is the one that counts, durably, or nothing has changed.
+
+    settings: of its catalog.
+    """
     flush_to_disk(directory)
     rename(directory, index / generation_name(current.generation))
-    write_current(index, current)
+    write_current(index, current, settings)
 
 
 def remove_superseded(index: Path, current: Generation) -> list[Path]:

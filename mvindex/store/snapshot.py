@@ -123,8 +123,10 @@ def _living(source: Generation, connection: sqlite3.Connection, settings: Mappin
     """Which document rows are alive, (num_rows,), not to be written; DamagedIndex when that is not as committed."""
     (last,) = connection.execute("SELECT max(doc_row) FROM documents").fetchone()
     found = connection.execute("SELECT doc_row FROM documents INDEXED BY documents_dead WHERE NOT alive").fetchall()
+    if not all(type(doc_row) is int and 0 <= doc_row < num_rows for (doc_row,) in found):
+        raise DamagedIndex(f"{source.catalog.path}: which documents are alive is not told by row numbers")
     dead = np.array(found, dtype=np.int64).reshape(-1)
-    is_sound = (-1 if last is None else last) == num_rows - 1 and np.all((0 <= dead) & (dead < num_rows))
+    is_sound = (-1 if last is None else last) == num_rows - 1
     if source.format is not StoreFormat.FLAT:
         is_sound &= settings["dead"] == {"count": len(dead), "checksum": dead_checksum(dead)}
     if not is_sound:

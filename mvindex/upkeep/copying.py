@@ -79,7 +79,8 @@ def _copy(store: EmbeddedStore, target: Path, on_progress: Callable[[int], None]
             write_acknowledged(directory, version)
             for entry in (*sorted(directory.iterdir()), directory):
                 flush_to_disk(entry)
-            write_current(building, Current(format_version=LATEST, generation=source.number, index_id=index_id))
+            current = Current(format_version=LATEST, generation=source.number, index_id=index_id)
+            write_current(building, current, state.settings)
     size_bytes = sum(file.stat().st_size for file in target.rglob("*") if file.is_file())
     return SnapshotReport(path=str(target), documents=state.num_documents, version=version, size_bytes=size_bytes)
 

@@ -55,11 +55,10 @@ class CatalogRow(NamedTuple):
         """What of the rows does not match its checksum; nothing for sound rows."""
         doc_row, doc_id, num_views = self.document[0], self.document[1], self.document[4]
         (title, text, spans, checksum), (dumped, metadata_sum) = self.text, self.metadata
-        if version is StoreFormat.FLAT:
-            is_sound = all(isinstance(number, int) and abs(number) < _MOST for number in (doc_row, *self.document[2:5]))
-            is_sound &= isinstance(self.document[5], int)
-        else:
-            is_sound = document_checksum(self.document) == self.checksum
+        is_sound = all(isinstance(number, int) and abs(number) < _MOST for number in (doc_row, *self.document[2:5]))
+        is_sound &= isinstance(self.document[5], int)
+        if version is not StoreFormat.FLAT:
+            is_sound &= document_checksum(self.document) == self.checksum
         found = [] if is_sound else ["its row of documents does not match its checksum"]
         if text_checksum(version, doc_row, doc_id, (title, text, spans)) != checksum:
             found.append("its id or text does not match its checksum")
@@ -121,7 +120,7 @@ def _read_range(
     )
     try:
         found = {row[0]: _catalog_row(row) for row in connection.execute(query, (begin, end))}
-    except sqlite3.Error:
+    except (sqlite3.Error, UnicodeDecodeError):
         if end - begin == 1:
             yield begin
             return

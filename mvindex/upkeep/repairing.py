@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 import sqlite3
+from collections.abc import Mapping
 from contextlib import closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -21,6 +23,7 @@ from mvindex.store.files import (
     check_regular,
     read_acknowledged,
     read_current,
+    read_kept_settings,
     write_acknowledged,
     write_current,
 )
@@ -33,7 +36,7 @@ from mvindex.store.settings import read_checked
 from mvindex.store.snapshot import segment_names
 from mvindex.store.views import ROW_DTYPE
 from mvindex.upkeep.reading import CatalogRow, StoredViews, each_row, find_generation
-from mvindex.upkeep.verifying import BlockCheck
+from mvindex.upkeep.verifying import BlockCheck, agrees
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,7 +73,7 @@ def _repair(index: Path, source: Generation, connection: sqlite3.Connection) -> 
     settings = read_checked(source, connection)
     made = _repair_acknowledged(source, int(settings["version"]))
     made += _repair_rows(source, connection)
-    return made + _repair_current(index, source, index_id)
+    return made + _repair_current(index, source, settings)
 
 
 def _check_files_belong(source: Generation, connection: sqlite3.Connection) -> None:
@@ -84,14 +87,16 @@ def _check_files_belong(source: Generation, connection: sqlite3.Connection) -> N
         )
 
 
-def _repair_current(index: Path, source: Generation, index_id: str) -> list[str]:
+def _repair_current(index: Path, source: Generation, settings: Mapping[str, Any]) -> list[str]:
+    index_id = str(settings["index_id"])
     with suppress(MvindexError):
         found = read_current(index)
-        if found is not None and (found.generation, found.index_id) == (source.number, index_id):
+        names_it = found is not None and (found.generation, found.index_id) == (source.number, index_id)
+        if names_it and agrees(read_kept_settings(index), settings):
             return []
     path = index / CURRENT
     _remove_foreign(path)
-    write_current(index, Current(format_version=LATEST, generation=source.number, index_id=index_id))
+    write_current(index, Current(format_version=LATEST, generation=source.number, index_id=index_id), settings)
     return [str(path)]
 
 

@@ -14,11 +14,11 @@ from typing import Any
 
 import numpy as np
 
-from mvindex.errors import ConfigError, MvindexError
+from mvindex.errors import ConfigError, DamagedIndex, MvindexError
 from mvindex.records import Ints
 from mvindex.store import catalog
 from mvindex.store.embedded import built_aside, start_generation
-from mvindex.store.files import Current, read_acknowledged, write_current
+from mvindex.store.files import KEPT_SETTINGS, Current, read_acknowledged, read_kept_settings, write_current
 from mvindex.store.generation import Generation, generation_name, held
 from mvindex.store.rows import LATEST, StoreFormat
 from mvindex.store.settings import read_checked
@@ -32,7 +32,6 @@ from mvindex.upkeep.scanned import ScannedCatalog
 logger = logging.getLogger(__name__)
 
 _CHUNK_ROWS = 1024
-_KEPT_SETTINGS = ("dtype", "dim", "encoder", "temperature", "prune_views")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,7 +39,7 @@ class SalvageReport:
     """What was saved: documents written to the target; lost: those that are damaged, with what is wrong.
 
     was_scanned: SQLite could not read the catalog whole; rows were found page by page. Of documents that were deleted
-    or replaced, some may then be back, where no trace of their removal was left.
+    or replaced, some may then be back, and of metadata an older state, where no trace of what came later was left.
     """
 
     path: str
@@ -61,18 +60,18 @@ def salvage(
     index, new = Path(path).absolute(), Path(target)
     if os.path.lexists(new):
         raise ConfigError(f"{new} exists already; what is saved is written to a new directory")
-    with closing(find_generation(index)) as source, closing(_Source(source)) as damaged:
+    with closing(find_generation(index)) as source, closing(_Source(index, source)) as damaged:
         chosen = damaged.choose(on_progress)
         with built_aside(new) as building:
             directory = building / generation_name(1)
             directory.mkdir()
             index_id = secrets.token_hex(16)
-            settings = {name: damaged.settings.get(name) for name in _KEPT_SETTINGS}
+            settings = {name: damaged.settings.get(name) for name in KEPT_SETTINGS}
             start_generation(directory, {**settings, "version": 0, "next_ordinal": 0}, (1, index_id))
             with closing(held(1, LATEST, directory)) as fresh:
                 _write(damaged, chosen, GenerationWriter(fresh, read_snapshot(fresh)))
                 fresh.catalog.checkpoint()
-            write_current(building, Current(format_version=LATEST, generation=1, index_id=index_id))
+            write_current(building, Current(format_version=LATEST, generation=1, index_id=index_id), settings)
         return SalvageReport(
             path=str(index),
             target=str(new),
@@ -98,8 +97,8 @@ def _write(damaged: _Source, chosen: Ints, writer: GenerationWriter) -> None:
 class _Source:
     """A generation that may be damaged: read through SQLite where that can, else page by page."""
 
-    def __init__(self, source: Generation) -> None:
-        self._source = source
+    def __init__(self, index: Path, source: Generation) -> None:
+        self._index, self._source = index, source
         self._scan: ScannedCatalog | None = None
         self._stack = ExitStack()
         self.lost: list[Problem] = []
@@ -209,8 +208,28 @@ class _Source:
         if self._connection is not None:
             try:
                 settings = read_checked(self._source, self._connection)
-                committed = catalog.read_committed(self._connection, segment_names(settings)[1])
-                return settings, committed.size_bytes // ROW_DTYPE.itemsize
-            except (MvindexError, sqlite3.Error) as err:
+                return settings, self._num_rows(settings)
+            except (MvindexError, sqlite3.Error, UnicodeDecodeError) as err:
                 logger.info("%s: %s; it is read page by page", self._source.catalog.path, err)
-        return self._scanned.settings(), self._scanned.num_rows
+        settings = self._scanned.settings(read_kept_settings(self._index))
+        if self._scanned.num_rows == 0:
+            raise DamagedIndex(f"{self._source.catalog.path}: not one row of a document is left in it")
+        if settings.get("dim") is None:
+            settings["dim"] = self._dim(settings)
+        return settings, self._scanned.num_rows
+
+    def _num_rows(self, settings: Mapping[str, Any]) -> int:
+        """How many document rows were committed: the settings, which have a checksum, count their ids."""
+        if self._connection is None or self._source.format is not StoreFormat.FLAT:
+            return int(settings["ids"]["alive"][0]) + int(settings["ids"]["dead"][0])
+        committed = catalog.read_committed(self._connection, segment_names(settings)[1])
+        return committed.size_bytes // ROW_DTYPE.itemsize
+
+    def _dim(self, settings: Mapping[str, Any]) -> int | None:
+        """The dimensions, from the size of the file of views; wrong ones match no checksum."""
+        names = {"generation": self._source.number, "dtype": settings["dtype"]}
+        path = self._source.directory / segment_names(names)[0]
+        num_views = self._scanned.num_views
+        if num_views == 0 or not path.is_file():
+            return None
+        return path.stat().st_size // (ViewType(settings["dtype"]).dtype.itemsize * num_views) or None

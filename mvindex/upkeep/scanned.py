@@ -9,6 +9,7 @@ from typing import Any
 
 from mvindex.errors import DamagedIndex
 from mvindex.store.catalog import CHECKSUM_KEY, settings_checksum
+from mvindex.store.files import KEPT_SETTINGS
 from mvindex.store.recovery import Kind, Record, Source, scan_records
 from mvindex.store.rows import StoreFormat, document_checksum
 from mvindex.store.temporary import temporary_database, temporary_errors
@@ -19,7 +20,6 @@ _TEXT_COLUMNS, _METADATA_COLUMNS = 5, 3
 _DOCUMENT_COLUMNS = {StoreFormat.FLAT: 8, StoreFormat.GENERATIONS: 9}
 # Of copies of a row the first is taken; what was perhaps never committed comes behind what was.
 _RANKS = {Source.COMMITTED: 1, Source.UNVOUCHED: 2, Source.OUTDATED: 3, Source.CARVED: 4}
-_KEPT = ("dtype", "dim", "encoder", "temperature", "prune_views")
 _SCHEMA = """
 CREATE TABLE documents(place INTEGER PRIMARY KEY, rank, doc_row, id, ordinal, view_start, num_views, views_checksum,
     content_hash, checksum, alive);
@@ -51,21 +51,28 @@ class ScannedCatalog:
         self._found.close()
 
     @property
+    def num_views(self) -> int:
+        """Where the views of the last document end."""
+        (last,) = self._found.execute("SELECT max(view_start + num_views) FROM documents WHERE rank < 3").fetchone()
+        return 0 if last is None else int(last)
+
+    @property
     def num_rows(self) -> int:
         """One more than the highest document row that was found."""
         (last,) = self._found.execute("SELECT max(doc_row) FROM documents").fetchone()
         return 0 if last is None else int(last) + 1
 
-    def settings(self) -> dict[str, Any]:
-        """The settings of the latest sound version; else those that a new index needs, where all copies agree.
+    def settings(self, kept: Mapping[str, Any] | None) -> dict[str, Any]:
+        """The settings of the latest sound version; else those that a new index needs.
 
-        DamagedIndex when there are none.
+        kept: those that stand beside the catalog; None where they are damaged too, then those on which all copies in
+        the catalog agree. DamagedIndex when there are none.
         """
         sound = [page for page in self._settings.values() if self._is_sound(page)]
-        decoded = [{key: json.loads(value) for key, value in page.items() if key != CHECKSUM_KEY} for page in sound]
+        decoded = [settings for settings in map(_decoded, sound) if settings is not None]
         if decoded:
-            return max(decoded, key=lambda settings: int(settings.get("version", 0)))
-        return self._agreed()
+            return max(decoded, key=lambda settings: int(settings["version"]))
+        return dict(kept) if kept is not None else self._agreed()
 
     def row(self, doc_row: int) -> CatalogRow | None:
         """The first copies of a document's rows that match their checksums; None when there are none."""
@@ -119,9 +126,22 @@ class ScannedCatalog:
 
     def _agreed(self) -> dict[str, Any]:
         agreed: dict[str, Any] = {}
-        for name in _KEPT:
+        for name in KEPT_SETTINGS:
             found = {page[name] for page in self._settings.values() if page.get(name, "null") != "null"}
-            if len(found) > 1 or (not found and name == "dtype"):
-                raise DamagedIndex(f"setting {name!r} cannot be told from what is left of the catalog: {sorted(found)}")
-            agreed[name] = json.loads(found.pop()) if found else None
+            try:
+                if len(found) > 1 or (not found and name == "dtype"):
+                    raise ValueError(f"it is one of {sorted(found)}")
+                agreed[name] = json.loads(found.pop()) if found else None
+            except (ValueError, RecursionError) as err:
+                raise DamagedIndex(f"setting {name!r} cannot be told from what is left of the catalog: {err}") from err
         return agreed
+
+
+def _decoded(page: Mapping[str, str]) -> dict[str, Any] | None:
+    """The settings of a page; None where one is no JSON, or the version no number."""
+    try:
+        settings = {key: json.loads(value) for key, value in page.items() if key != CHECKSUM_KEY}
+    except (ValueError, RecursionError):
+        return None
+    version = settings.get("version")
+    return settings if isinstance(version, int) and not isinstance(version, bool) else None

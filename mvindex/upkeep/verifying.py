@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import sqlite3
+import stat
 from collections.abc import Callable, Mapping
 from contextlib import closing
 from dataclasses import dataclass
@@ -16,12 +17,19 @@ import numpy.typing as npt
 from mvindex.errors import MvindexError, StoreError
 from mvindex.records import Ints
 from mvindex.store import catalog
-from mvindex.store.files import ACKNOWLEDGED, CURRENT, check_regular, read_acknowledged, read_current
+from mvindex.store.files import (
+    ACKNOWLEDGED,
+    CURRENT,
+    check_regular,
+    read_acknowledged,
+    read_current,
+    read_kept_settings,
+)
 from mvindex.store.generation import Generation
 from mvindex.store.rows import StoreFormat, dead_checksum
 from mvindex.store.segments import BLOCK_BYTES, Committed, block_checksum, file_checksum
 from mvindex.store.settings import read_checked
-from mvindex.store.snapshot import segment_names
+from mvindex.store.snapshot import read_snapshot, segment_names
 from mvindex.store.views import ROW_DTYPE, ViewType
 from mvindex.upkeep.reading import CatalogRow, Problem, StoredViews, each_row, find_generation
 
@@ -56,13 +64,15 @@ def verify(path: str | Path, on_progress: Progress = lambda size_bytes: None) ->
     """
     index = Path(path).absolute()
     with closing(find_generation(index)) as source:
-        check = _Check(source, on_progress)
-        check.entries(index)
+        check = _Check(index, source, on_progress)
+        check.entries()
         try:
             check.acknowledged()
             with source.catalog.reading() as connection:
                 check.catalog(connection)
                 check.contents(connection)
+            if not check.problems:
+                read_snapshot(source)  # what it refuses is no sound index, whatever the checksums say
         except MvindexError as err:
             check.add(source.catalog.path, str(err))
         return VerifyReport(
@@ -78,8 +88,8 @@ def verify(path: str | Path, on_progress: Progress = lambda size_bytes: None) ->
 class _Check:
     """One generation under examination, and what was found so far."""
 
-    def __init__(self, source: Generation, on_progress: Progress) -> None:
-        self._source = source
+    def __init__(self, index: Path, source: Generation, on_progress: Progress) -> None:
+        self._index, self._source = index, source
         self._on_progress = on_progress
         self._acknowledged = 0
         self.problems: list[Problem] = []
@@ -89,8 +99,9 @@ class _Check:
         """Nothing; the problem is noted."""
         self.problems.append(Problem(str(file), document, what, is_derived))
 
-    def entries(self, index: Path) -> None:
+    def entries(self) -> None:
         """current.json, and whether there are links among the files."""
+        index = self._index
         if self._source.format is not StoreFormat.FLAT:
             try:
                 current = read_current(index)
@@ -101,9 +112,13 @@ class _Check:
                 self.add(index / CURRENT, str(err), is_derived=True)
         for entry in sorted({*_entries(index), *_entries(self._source.directory)}):
             is_derived = entry.name in (CURRENT, ACKNOWLEDGED) or entry.name.startswith("rows-")
-            if entry.is_symlink():
+            try:
+                mode = entry.lstat().st_mode
+            except FileNotFoundError:  # what a compaction has left is removed as soon as nobody holds it
+                continue
+            if stat.S_ISLNK(mode):
                 self.add(entry, "is a symbolic link; an index holds none", is_derived=is_derived)
-            elif not entry.is_file() and (not entry.is_dir() or _FILES.match(entry.name)):
+            elif not stat.S_ISREG(mode) and (not stat.S_ISDIR(mode) or _FILES.match(entry.name)):
                 self.add(entry, "is no regular file", is_derived=is_derived)
 
     def acknowledged(self) -> None:
@@ -125,7 +140,7 @@ class _Check:
             for (message,) in connection.execute(f"PRAGMA integrity_check({_MAX_MESSAGES})"):
                 if message != "ok":
                     self.add(path, message)
-        except sqlite3.Error as err:
+        except (sqlite3.Error, UnicodeDecodeError) as err:
             self.add(path, f"SQLite cannot read it whole: {err}")
         self._read(path.stat().st_size)
         version = catalog.read_settings(connection)["version"]
@@ -136,6 +151,8 @@ class _Check:
     def contents(self, connection: sqlite3.Connection) -> None:
         """All documents, views, document rows and engine files."""
         settings = read_checked(self._source, connection)
+        if not agrees(read_kept_settings(self._index), settings):
+            self.add(self._index / CURRENT, "its settings are not those of the catalog", is_derived=True)
         view_file, row_file = (catalog.read_committed(connection, name) for name in segment_names(settings))
         row_bytes = (settings["dim"] or 1) * ViewType(settings["dtype"]).dtype.itemsize
         views = StoredViews(self._source.directory / view_file.name, row_bytes)
@@ -189,7 +206,10 @@ class _Check:
             self.add(path, f"{len(blocks.bytes)} bytes on disk; the catalog committed {blocks.committed.size_bytes}")
         for begin, end in blocks.damaged:
             if not any(low < end and begin < high for low, high in damaged_views):
-                self.add(path, f"bytes {begin} to {end} do not match the block's checksum in the catalog")
+                self.add(
+                    path,
+                    f"bytes {begin} to {end} do not match the block's checksum in catalog.sqlite, its documents do",
+                )
 
     def _row_file(self, committed: Committed) -> None:
         """The file of document rows, which the catalog holds as well."""
@@ -200,7 +220,7 @@ class _Check:
         blocks = BlockCheck(rows.bytes, committed)
         self._read(blocks.check_until(committed.size_bytes))
         if blocks.is_short or blocks.damaged:
-            self.add(rows.path, "does not match its checksums in the catalog", is_derived=True)
+            self.add(rows.path, "does not match its length or checksums in catalog.sqlite", is_derived=True)
 
     def _dead(self, settings: Mapping[str, Any], dead: Ints) -> None:
         """Which documents are alive."""
@@ -240,6 +260,11 @@ def _entries(directory: Path) -> list[Path]:
         return list(directory.iterdir())
     except OSError as err:
         raise StoreError(f"{directory}: cannot be listed: {err.strerror or err}") from err
+
+
+def agrees(kept: Mapping[str, Any] | None, settings: Mapping[str, Any]) -> bool:
+    """True when the settings kept beside the catalog are its own, as far as they were known when they were written."""
+    return all(value in (None, settings.get(name)) for name, value in (kept or {}).items())
 
 
 class BlockCheck:

@@ -30,7 +30,7 @@ from mvindex.aggregate import (
     view_scores,
     view_sums,
 )
-from mvindex.errors import QueryError
+from mvindex.errors import DamagedIndex, QueryError
 
 
 @settings(max_examples=250, deadline=None)
@@ -176,3 +176,11 @@ def test_the_order_is_score_falling_then_ordinal_rising(top_k):
     ordinals = rng.permutation(500)
     plain = sorted(range(500), key=lambda row: (-scores[row], ordinals[row]))[:top_k]
     assert top_documents(scores, ordinals, top_k).tolist() == plain
+
+
+@pytest.mark.parametrize("number", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("scoring", [Scoring(), Scoring(aggregate=Aggregate.DRPQ)])
+def test_a_stored_view_that_holds_no_number_is_damage_and_not_added_up_for_ever(number, scoring):
+    found = ViewSums(np.array([1.0, number]), np.array([1e-9, np.inf]))
+    with pytest.raises(DamagedIndex, match="NaN or infinity"):
+        document_scores(found, np.array([0, 2]), scoring, lambda rows: [])

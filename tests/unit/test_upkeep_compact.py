@@ -180,7 +180,7 @@ def test_a_format_from_the_future_is_refused_by_name(index):
     current = json.loads((index.path / "current.json").read_text())
     from mvindex.store.files import Current, write_current
 
-    write_current(index.path, Current(format_version=3, generation=1, index_id=current["index_id"]))
+    write_current(index.path, Current(format_version=3, generation=1, index_id=current["index_id"]), {})
     with pytest.raises(mvindex.errors.StoreError, match="format version 3"):
         mvindex.open(index.path)
 

@@ -4,6 +4,7 @@ import json
 import os
 import shutil
 import sqlite3
+from contextlib import closing
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ from index_examples import documents, vectors
 
 import mvindex
 from mvindex.errors import ConfigError, DamagedIndex, MvindexError, StoreError
-from mvindex.store.files import Current, write_current
+from mvindex.store.files import Current, read_kept_settings, write_current
 from mvindex.store.rows import dead_checksum
 
 
@@ -188,6 +189,31 @@ def test_a_deleted_document_never_comes_back_by_salvage(sound, tmp_path):
         assert "7" not in saved and saved.get("3").text == "new 3"
 
 
+@pytest.mark.parametrize("change", ["DELETE FROM settings", "UPDATE settings SET value = '1' WHERE key = 'encoder'"])
+def test_settings_that_are_gone_from_the_catalog_are_taken_from_beside_it(sound, tmp_path, change):
+    with mvindex.open(sound) as index:
+        before = [hit.id for hit in index.search(np.ones(4), top_k=50).hits]
+    with closing(sqlite3.connect(generation(sound) / "catalog.sqlite")) as connection:
+        connection.execute("PRAGMA secure_delete = ON")
+        connection.execute(change)
+        connection.commit()
+        connection.execute("VACUUM")
+    report = mvindex.salvage(sound, tmp_path / "saved.mvx")
+    with mvindex.open(tmp_path / "saved.mvx") as saved:
+        assert [hit.id for hit in saved.search(np.ones(4), top_k=50).hits] == before
+    assert report.was_scanned and report.lost == ()
+
+
+def test_settings_beside_the_catalog_that_are_others_are_named_and_made_again(sound):
+    record = json.loads((sound / "current.json").read_text())
+    write_current(sound, Current(**{name: record[name] for name in Current.__slots__}), {"dtype": "fp32", "dim": 5})
+    (problem,) = mvindex.verify(sound).problems
+    assert problem.file.endswith("current.json") and problem.is_derived
+    assert mvindex.repair(sound).made_again == (str(sound / "current.json"),)
+    assert mvindex.verify(sound).is_sound
+    assert read_kept_settings(sound)["dim"] == 4
+
+
 def test_nothing_is_salvaged_over_something_or_from_nothing(sound, tmp_path):
     (tmp_path / "there.mvx").mkdir()
     with pytest.raises(ConfigError, match="exists already"):
@@ -228,7 +254,7 @@ def test_crafted_settings_are_refused_by_name(sound, setting, value):
 @pytest.mark.parametrize("generation_number", [-1, 0, 10**6, "1", True, None])
 def test_a_crafted_current_json_is_refused(sound, generation_number):
     index_id = json.loads((sound / "current.json").read_text())["index_id"]
-    write_current(sound, Current(format_version=2, generation=generation_number, index_id=index_id))
+    write_current(sound, Current(format_version=2, generation=generation_number, index_id=index_id), {})
     with pytest.raises(StoreError, match="current.json"):
         mvindex.open(sound)
 
@@ -328,3 +354,12 @@ def test_ids_are_checked_again_after_every_kind_of_change(index):
         with mvindex.open(index.path) as reader:
             look(reader)
             assert reader.get("nowhere") is None and reader.get("ü").text == "t"
+
+
+def test_files_that_the_catalog_calls_by_other_names_are_no_sound_index(sound):
+    with closing(sqlite3.connect(generation(sound) / "catalog.sqlite")) as connection, connection:
+        for table in ("files", "blocks"):
+            connection.execute(f"UPDATE {table} SET name = '../../outside/' || name")
+    with pytest.raises(DamagedIndex):
+        mvindex.open(sound)
+    assert not mvindex.verify(sound).is_sound
