@@ -10,7 +10,7 @@ from threading import Lock
 from typing import Any
 
 from mvindex import engines
-from mvindex.engines.base import MAX_LISTS, BuildOptions, Kind, RankingEngine
+from mvindex.engines.base import MAX_LISTS, BuildOptions, Kind, RankingEngine, Search
 from mvindex.errors import (
     ConfigError,
     DamagedIndex,
@@ -77,7 +77,7 @@ class BuildReport:
     """What a build made: documents (living), views that the engine holds and that it leaves out, bytes of its files.
 
     Views and stored_bytes, those of all views in the store, include retired documents that are still on disk. Kind
-    exact holds nothing of its own: it ranks the store's views.
+    exact holds nothing of its own: it ranks the store's views. why: why this kind was chosen.
     """
 
     kind: str
@@ -87,6 +87,7 @@ class BuildReport:
     views_left_out: int
     engine_bytes: int
     stored_bytes: int
+    why: str = ""
 
 
 def build_engine(store: EmbeddedStore, choice: EngineChoice, on_progress: Told = _ignore) -> BuildReport:
@@ -100,6 +101,18 @@ def build_engine(store: EmbeddedStore, choice: EngineChoice, on_progress: Told =
         store.change_settings(engine=record)
         _remove_others(store.snapshot.directory, record["directory"] if record else None)
         return _report(store.snapshot, choice.kind, record)
+
+
+def keep_search(store: EmbeddedStore, search: Search) -> None:
+    """Nothing; the active engine is searched with these settings from now on. Takes the writer lock.
+
+    ConfigError when there is none.
+    """
+    with store.writing():
+        record = store.snapshot.settings["engine"]
+        if record is None:
+            raise ConfigError(f"{store.directory}: there is no engine any more that could be tuned")
+        store.change_settings(engine={**record, "settings": {**record["settings"], "search": dict(search)}})
 
 
 class EngineCache:
@@ -148,9 +161,7 @@ def build_files(snapshot: Snapshot, choice: EngineChoice, on_progress: Told = _i
         raise ConfigError(f"{snapshot.directory}: the index is empty; ingest documents before building {kind!r}")
     name = f"engine-{kind}-{snapshot.settings['version'] + 1:06d}"
     directory, work = snapshot.directory / name, snapshot.directory / f"{_WORK}{kind}"
-    options = BuildOptions(
-        work=work, prune_views=choice.prune_views, lists=choice.lists, on_progress=on_progress
-    )
+    options = BuildOptions(work=work, prune_views=choice.prune_views, lists=choice.lists, on_progress=on_progress)
     try:
         shutil.rmtree(directory, ignore_errors=True)
         directory.mkdir()

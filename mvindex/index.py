@@ -7,6 +7,7 @@ import logging
 import os
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from threading import Lock
 from types import TracebackType
@@ -27,7 +28,8 @@ from mvindex.arguments import (
     each_view_array,
     entry_with_views,
 )
-from mvindex.build import BuildReport, EngineCache, EngineChoice, build_engine
+from mvindex.build import BuildReport, EngineCache, EngineChoice, Told, build_engine, keep_search
+from mvindex.choosing import Sizes, chosen_kind, usable_memory
 from mvindex.encoder import CallableEncoder, Encoder, encoder_from_spec, load_encoder
 from mvindex.engines.base import Kind, RankingEngine, ScanEngine
 from mvindex.errors import ConfigError, EncoderError, IndexLocked, QueryError, StaleReader, Unsupported
@@ -42,6 +44,7 @@ from mvindex.store.locks import writer_lock
 from mvindex.store.settings import MAX_DIM
 from mvindex.store.snapshot import Snapshot
 from mvindex.store.views import ViewType
+from mvindex.tuning import TuneReport, Tuning, checked_target, choose, own_views, sampled
 from mvindex.upkeep import CompactReport, SnapshotReport, compact_store, snapshot_store
 
 logger = logging.getLogger(__name__)
@@ -50,6 +53,7 @@ EncoderLike: TypeAlias = "Encoder | Callable[..., Any] | str | os.PathLike[str]"
 
 # Queries searched at once: bounds the memory of their candidates.
 _QUERY_BATCH = 256
+_TUNED_QUERIES = 256
 
 
 def create(  # noqa: PLR0913 - each argument is a setting of the index
@@ -261,15 +265,73 @@ class Index:
                 raise QueryError(f"{self.path}: there is no document {id!r}")
             self._store.set_metadata({known[id].doc_row: dumped})
 
-    def build(self, kind: str = "flat", *, prune_views: float | None = None) -> BuildReport:
-        """What was built; searches then use an engine of this kind (exact, flat, hnsw), over all documents there are.
+    def build(
+        self,
+        kind: str | None = None,
+        *,
+        prune_views: float | None = None,
+        lists: int | None = None,
+        target_recall: float = 0.97,
+        on_progress: Told = lambda what, done, total: None,
+    ) -> BuildReport:
+        """What was built; searches then use an engine of this kind, over all documents there are.
 
-        Documents added later are scanned beside it until the next build. Readers are never blocked. prune_views: the
-        engine leaves out views within this distance of one of their document that it holds. The store keeps them, so
-        that scores stay the same, and what is called exact is; a build without it undoes it. ConfigError when it is no
-        finite number from 0 on, and for kind exact, which reads the store.
+        kind: exact, flat, hnsw, ivf-flat, ivf-sq8, ivf-pq or ivf-rabitq; None chooses by size, memory and the share of
+        the exact answer that should be found, and the report says why. Documents added later are scanned beside it
+        until the next build. Readers are never blocked; an ivf build that was killed goes on where it was when it is
+        run again. prune_views: the engine leaves out views within this distance of one of their document that it
+        holds. The store keeps them, so that scores stay the same, and what is called exact is; a build without it
+        undoes it. lists: of ivf kinds. on_progress is told what is done, how much, of how much. ConfigError for options
+        that are none, or that the kind has not.
         """
-        return build_engine(self._store, EngineChoice(kind=engines.parse_kind(kind), prune_views=prune_views))
+        target = checked_target(target_recall)
+        chosen, why = (engines.parse_kind(kind), "as asked for") if kind is not None else self._best_kind(target)
+        choice = EngineChoice(kind=chosen, prune_views=prune_views, lists=lists)
+        return replace(build_engine(self._store, choice, on_progress), why=why)
+
+    def _best_kind(self, target_recall: float) -> tuple[Kind, str]:
+        snapshot = self._store.snapshot
+        memory = usable_memory()
+        sizes = Sizes(num_views=snapshot.views.num_views, dim=snapshot.dim or 1, memory_bytes=memory)
+        return chosen_kind(sizes, target_recall)
+
+    def tune(
+        self,
+        queries: Vector | None = None,
+        *,
+        top_k: int = 10,
+        target_recall: float = 0.97,
+        on_progress: Told = lambda what, done, total: None,
+    ) -> TuneReport:
+        """What was measured; the active engine is searched as the fastest setting says that reaches the target.
+
+        Every setting is measured against the exact answer: the share of its top_k documents that are found. queries:
+        (q, d), best real ones, a hundred or more, of which 256 are taken by chance; None takes views of the index,
+        which are easier to find than what people ask. Where none reaches the target nothing is changed (chosen is
+        None). ConfigError for kinds that have nothing to tune.
+        """
+        target = checked_target(target_recall)
+        check_search(top_k, self._scoring("max", None), False, None)
+        snapshot, ranking = self._current(False)
+        given = own_views(snapshot, _TUNED_QUERIES) if queries is None else as_vectors(queries, snapshot.dim)
+        asked = sampled(given, _TUNED_QUERIES)
+        request = Request(top_k=int(top_k), allowed=snapshot.alive, scoring=Scoring())
+        tuning = Tuning(snapshot, Engines(scan=self._exact_scan(), ranking=ranking), asked, request)
+        points = tuning.run(on_progress)
+        chosen = choose(points, target)
+        if chosen is not None:
+            keep_search(self._store, chosen.search)
+        return TuneReport(
+            kind=snapshot.settings["engine"]["kind"],
+            top_k=int(top_k),
+            target_recall=target,
+            queries=len(asked),
+            are_own_views=queries is None,
+            exact_ms=tuning.exact_ms,
+            exact_ms_batch=tuning.exact_ms_batch,
+            points=tuple(points),
+            chosen=chosen,
+        )
 
     def compact(self, on_progress: Callable[[int], None] = lambda count: None) -> CompactReport:
         """What was done: the rows of retired documents (deleted or replaced) are dropped, and their bytes given back.
@@ -308,6 +370,7 @@ class Index:
             temperature=self.temperature,
             prune_views=settings.get("prune_views"),
             engine_prune_views=engine["settings"].get("prune_views") if engine else None,
+            search=engine["settings"].get("search") if engine else None,
             fresh_documents=int(np.count_nonzero(snapshot.alive[built_rows:])),
             size_bytes=sum(file.stat().st_size for file in self.path.rglob("*") if file.is_file()),
         )

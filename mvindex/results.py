@@ -29,7 +29,7 @@ class IndexInfo:
     """What an index is. sizes in bytes; num_dead: retired document rows still on disk.
 
     prune_views: views that close to a kept one are not stored; engine_prune_views: nor are they in the engine. None:
-    all views are.
+    all views are. search: how the engine is searched, as tuned; None for the usual of its kind.
     """
 
     path: str
@@ -44,6 +44,7 @@ class IndexInfo:
     temperature: float
     prune_views: float | None
     engine_prune_views: float | None
+    search: Mapping[str, int] | None
     fresh_documents: int
     size_bytes: int
 

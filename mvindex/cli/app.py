@@ -17,6 +17,7 @@ from mvindex.cli.ingesting import ingest
 from mvindex.cli.keeping import compact, snapshot, upgrade, verify
 from mvindex.cli.managing import build, delete, get, info
 from mvindex.cli.options import note
+from mvindex.cli.tuning import tune
 from mvindex.errors import MvindexError
 from mvindex.signs import visible
 
@@ -61,6 +62,7 @@ app.command()(get)
 app.command()(delete)
 app.command()(info)
 app.command()(build)
+app.command()(tune)
 app.command()(compact)
 app.command()(snapshot)
 app.command()(verify)

@@ -91,12 +91,22 @@ def info(index: IndexOption = None, as_json: JsonOption = False) -> None:
 
 
 def build(  # noqa: PLR0913 - each option is a flag of the command
-    kind: Annotated[str, typer.Option(help="exact (scan), flat (Faiss, exact) or hnsw (Faiss, approximate).")],
+    kind: Annotated[
+        str | None,
+        typer.Option(
+            help="exact (scan), flat (Faiss, exact), hnsw, ivf-flat, ivf-sq8, ivf-pq or ivf-rabitq. "
+            "Chosen by size, memory and target recall unless given."
+        ),
+    ] = None,
     index: IndexOption = None,
     prune_views: Annotated[
         float | None,
-        typer.Option(help="Of flat and hnsw: leave out views this close to one held (docs/pruning.md)."),
+        typer.Option(help="Of all but exact: leave out views this close to one held (docs/pruning.md)."),
     ] = None,
+    lists: Annotated[int | None, typer.Option(help="Of ivf kinds: how many lists; by the number of views.")] = None,
+    target_recall: Annotated[
+        float, typer.Option(help="Without --kind: the share of the exact answer that should be found.")
+    ] = 0.97,
     questions: Annotated[
         str | None, typer.Option(help="Questions that measure what the build costs in recall; see mvindex eval.")
     ] = None,
@@ -106,9 +116,10 @@ def build(  # noqa: PLR0913 - each option is a flag of the command
 ) -> None:
     """Build a search engine over all documents and make it the active one; exact needs none and undoes a build.
 
-    Files that are derived and damaged (see mvindex verify) are made again first.
+    Files that are derived and damaged (see mvindex verify) are made again first. An ivf build that was stopped goes on
+    where it was; `mvindex tune` then chooses how it is searched.
 
-    Example: mvindex build --kind hnsw --prune-views 0.3 --questions questions.jsonl
+    Example: mvindex build, or: mvindex build --kind hnsw --prune-views 0.3 --questions questions.jsonl
     """
     from dataclasses import asdict
 
@@ -121,7 +132,11 @@ def build(  # noqa: PLR0913 - each option is a flag of the command
     cutoffs = parse_cutoffs(at)
     started = time.monotonic()
     with _opened_for_build(index) as target:
-        row: dict[str, Any] = asdict(target.build(kind=kind, prune_views=prune_views))
+        with display.step_progress() as told:
+            report = target.build(
+                kind=kind, prune_views=prune_views, lists=lists, target_recall=target_recall, on_progress=told
+            )
+        row: dict[str, Any] = asdict(report)
         row["seconds"] = round(time.monotonic() - started, 2)
         measured = None if asked is None else _measured(target, asked, cutoffs)
     if as_json:

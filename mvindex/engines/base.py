@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 
@@ -15,6 +15,8 @@ from mvindex.aggregate import Scoring, sensitivity
 from mvindex.records import Bools, Doubles, Floats, Ints
 from mvindex.store.snapshot import Snapshot
 
+# How an approximate engine is searched: names of its own, such as probes or fetch, with whole numbers.
+Search: TypeAlias = Mapping[str, int]
 
 # Of ivf kinds; beyond, training would take longer than any search saves.
 MAX_LISTS = 1 << 17
@@ -111,9 +113,15 @@ class RankingEngine(Protocol):
     capabilities: Capabilities
     num_rows: int
 
-    def search(
-        self, queries: Floats, limit: int, allowed_views: Bools | None, turn: int = 0
-    ) -> tuple[Floats, Ints]:
+    def choices(self) -> Sequence[Search]:
+        """Settings of a search worth trying, for `tune`; none where nothing can be chosen."""
+        ...
+
+    def with_search(self, search: Search) -> RankingEngine:
+        """The same engine, sharing all that it holds, searched with these settings."""
+        ...
+
+    def search(self, queries: Floats, limit: int, allowed_views: Bools | None, turn: int = 0) -> tuple[Floats, Ints]:
         """The best views of each query: scores (q, m) float32 falling, rows (q, m) int64; -inf and -1 where missing.
 
         m <= limit. allowed_views: (views of those documents,) bool, or None for all. An exact ranking gives fewer than

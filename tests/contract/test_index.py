@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import mvindex
-from mvindex.engines.base import Kind
+from mvindex.engines.base import BuildOptions, Kind
 from mvindex.engines.exact import NumpyScan
 from mvindex.engines.exact_native import NativeConfig, NativeScan
 from mvindex.engines.exact_torch import ScanConfig, TorchScan
@@ -100,6 +100,31 @@ class TestFaissHnswPruned(TestFaissFlatPruned):
     is_exact = False
 
 
+class TestFaissIvfFlat(EmbeddedContract):
+    kind = Kind.IVF_FLAT
+    is_exact = False
+
+
+class TestFaissIvfSq8(EmbeddedContract):
+    kind = Kind.IVF_SQ8
+    is_exact = False
+
+
+class TestFaissIvfPq(EmbeddedContract):
+    kind = Kind.IVF_PQ
+    is_exact = False
+
+
+class TestFaissIvfRabitq(EmbeddedContract):
+    kind = Kind.IVF_RABITQ
+    is_exact = False
+
+
+class TestFaissIvfPqPruned(TestFaissFlatPruned):
+    kind = Kind.IVF_PQ
+    is_exact = False
+
+
 class TestManyDimensions(EmbeddedContract):
     dim = 1024
 
@@ -132,7 +157,8 @@ class FaissContract(EngineContract):
         try:
             directory = tmp_path / "built"
             directory.mkdir()
-            settings = FaissEngine().build(self.kind, store.snapshot, directory)
+            options = BuildOptions(work=tmp_path / "work")
+            settings = FaissEngine().build(self.kind, store.snapshot, directory, options)
             return FaissEngine().open(self.kind, directory, {**settings, "built_rows": store.snapshot.num_rows})
         finally:
             store.close()
@@ -144,6 +170,19 @@ class TestFaissFlatEngine(FaissContract):
 
 class TestFaissHnswEngine(FaissContract):
     kind = Kind.HNSW
+
+
+class TestFaissIvfFlatEngine(FaissContract):
+    kind = Kind.IVF_FLAT
+
+
+class TestFaissIvfPqEngine(FaissContract):
+    kind = Kind.IVF_PQ
+
+
+class TestFaissIvfPqEngineOfOddDimensions(FaissContract):
+    kind = Kind.IVF_PQ
+    dim = 7
 
 
 def test_hnsw_finds_most_of_what_brute_force_finds(tmp_path):

@@ -5,7 +5,7 @@ Dead documents stay in the index until it is built again; the search loop masks 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from pathlib import Path
 from types import ModuleType
@@ -14,23 +14,25 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from mvindex.engines.base import BuildOptions, Capabilities, Kind, flat_error
+from mvindex.engines.base import BuildOptions, Capabilities, Kind, Search, flat_error
 from mvindex.extras import require_faiss
 from mvindex.pruning import ROUNDING
 from mvindex.records import Bools, Doubles, Floats, Ints
 from mvindex.store.snapshot import Snapshot
 from mvindex.store.views import row_norms
 from mvindex_connectors.engines.faiss_files import INDEX_NAME, ROWS_NAME, blocks, read_index, translated, write_index
-from mvindex_connectors.engines.faiss_ivf import IVF_KINDS, Effort, ivf_of
+from mvindex_connectors.engines.faiss_ivf import COARSE_KINDS, CODED_KINDS, IVF_KINDS, searches, usual_search
 from mvindex_connectors.engines.faiss_lists import build_lists
 
 _HNSW_LINKS = 32
 _HNSW_EF_CONSTRUCTION = 80
-# Measured on 80,000 views: four times the rows asked for keeps recall@100 of documents at .99 (HNSW, M = 32).
-_HNSW_EF_PER_ROW = 4
+# Measured on 80,000 views: ef of four times the rows asked for keeps recall@100 of documents at .99 (HNSW, M = 32).
+_HNSW_SEARCH = {"ef": 4, "fetch": 4}
 _HNSW_EF_MIN = 128
 # When documents run short, so many times the lists are looked at in the next round.
 _PROBE_GROWTH = 4
+# Of coarse codes at least so many hits are scored anew, also for few documents.
+_LEAST_COARSE = 400
 
 
 class FaissEngine:
@@ -64,19 +66,32 @@ class FaissRanking:
         self._faiss = faiss
         self._kind = kind
         self._index, self._rows = held
+        self._settings = settings
         self._max_norm = float(settings["max_norm"])
         self._radius = float(settings.get("prune_views") or 0.0) * (1 + ROUNDING)
         self._packed: tuple[Bools, npt.NDArray[np.uint8]] | None = None
-        self._effort = Effort.of(kind, settings) if kind in IVF_KINDS else None
+        self._num_lists = int(settings["lists"]) if kind in IVF_KINDS else 0
+        self._search = usual_search(kind, self._num_lists) if kind in IVF_KINDS else dict(_HNSW_SEARCH)
+        self._search |= {name: int(value) for name, value in (settings.get("search") or {}).items()}
         self.num_rows = int(settings["built_rows"])
-        self.capabilities = Capabilities(is_exact=kind is Kind.FLAT)
-        if self._effort is not None:
-            fetch, least = self._effort.fetch, self._effort.floor
-            self.capabilities = Capabilities(is_exact=False, over_fetch=fetch, least_limit=least)
+        least = _LEAST_COARSE if kind in COARSE_KINDS else 1
+        is_exact = kind is Kind.FLAT
+        self.capabilities = Capabilities(is_exact=is_exact, over_fetch=self._search["fetch"], least_limit=least)
 
-    def search(
-        self, queries: Floats, limit: int, allowed_views: Bools | None, turn: int = 0
-    ) -> tuple[Floats, Ints]:
+    def choices(self) -> Sequence[Search]:
+        """See RankingEngine."""
+        if self._kind in IVF_KINDS:
+            return searches(self._kind, self._num_lists)
+        if self._kind is Kind.HNSW:
+            return [{"ef": ef, "fetch": fetch} for ef in (1, 2, 4, 8) for fetch in (2, 4, 8)]
+        return []
+
+    def with_search(self, search: Search) -> FaissRanking:
+        """See RankingEngine."""
+        held = (self._index, self._rows)
+        return FaissRanking(self._faiss, self._kind, held, {**self._settings, "search": dict(search)})
+
+    def search(self, queries: Floats, limit: int, allowed_views: Bools | None, turn: int = 0) -> tuple[Floats, Ints]:
         """See RankingEngine. Faiss pads with row -1 and the lowest float; padding leaves here as -1 and -inf."""
         limit = min(limit, int(self._index.ntotal))
         selector = None
@@ -88,7 +103,12 @@ class FaissRanking:
         return scores, rows if self._rows is None else np.where(rows < 0, -1, self._rows[rows].astype(np.int64))
 
     def error(self, queries: Floats) -> Doubles:
-        """See RankingEngine: a view left out lies within the distance of the build from one that is held."""
+        """See RankingEngine: a view left out lies within the distance of the build from one that is held.
+
+        Infinite for codes, which estimate scores.
+        """
+        if self._kind in CODED_KINDS:
+            return np.full(len(queries), np.inf)
         return flat_error(queries, self._max_norm, self._radius)
 
     def _bitmap(self, allowed_views: Bools) -> npt.NDArray[np.uint8]:
@@ -100,15 +120,14 @@ class FaissRanking:
         return kept[1]
 
     def _parameters(self, limit: int, selector: Any, turn: int) -> Any:
-        if self._effort is not None:
-            num_lists = ivf_of(self._faiss, self._index).nlist
-            probes = min(num_lists, self._effort.probes * _PROBE_GROWTH**turn)
+        if self._kind in IVF_KINDS:
+            probes = min(self._num_lists, self._search["probes"] * _PROBE_GROWTH**turn)
             parameters = self._faiss.SearchParametersIVF(nprobe=probes, sel=selector)
             if isinstance(self._index, self._faiss.IndexPreTransform):
                 return self._faiss.SearchParametersPreTransform(index_params=parameters)
             return parameters
         if self._kind is Kind.HNSW:
-            ef_search = max(_HNSW_EF_MIN, _HNSW_EF_PER_ROW * limit)
+            ef_search = max(_HNSW_EF_MIN, self._search["ef"] * limit)
             return self._faiss.SearchParametersHNSW(efSearch=ef_search, sel=selector)
         return None if selector is None else self._faiss.SearchParameters(sel=selector)
 

@@ -21,9 +21,7 @@ ROWS_NAME = "rows.bin"
 _BLOCK_ROWS = 65_536
 
 
-def blocks(
-    views: MappedViews, doc_rows: tuple[int, int], prune_views: float | None
-) -> Iterator[tuple[Ints, Floats]]:
+def blocks(views: MappedViews, doc_rows: tuple[int, int], prune_views: float | None) -> Iterator[tuple[Ints, Floats]]:
     """The views of document rows [begin, end) that are to be added, (m, d), with their view rows, (m,), m >= 1.
 
     Whole documents, a block at a time.

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
 
@@ -16,6 +14,10 @@ from mvindex.store.snapshot import Snapshot
 from mvindex.store.views import decode
 
 IVF_KINDS = frozenset({Kind.IVF_FLAT, Kind.IVF_SQ8, Kind.IVF_PQ, Kind.IVF_RABITQ})
+# Their scores are those of codes.
+CODED_KINDS = IVF_KINDS - {Kind.IVF_FLAT}
+# Their codes have so few bits that hits are in a rough order.
+COARSE_KINDS = frozenset({Kind.IVF_PQ, Kind.IVF_RABITQ})
 # So many views a list: 4,096 lists for 1.6 million, as measured.
 _VIEWS_PER_LIST = 400
 # Below it Faiss warns that centroids have too few points; above, k-means takes longer and gains nothing measurable.
@@ -30,33 +32,20 @@ _SEED = 1
 _SAMPLE_RUN = 64
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Effort:
-    """What a search looks at. probes: lists a query; fetch: view hits per document wanted; floor: at least so many."""
-
-    probes: int
-    fetch: int
-    floor: int
-
-    @classmethod
-    def of(cls, kind: Kind, settings: Mapping[str, Any]) -> Effort:
-        """The effort of an engine: as it was tuned, or the usual of its kind."""
-        tuned = settings.get("search") or {}
-        usual = usual_effort(kind, int(settings["lists"]))
-        return cls(
-            probes=int(tuned.get("probes", usual.probes)), fetch=int(tuned.get("fetch", usual.fetch)), floor=usual.floor
-        )
-
-
-def usual_effort(kind: Kind, num_lists: int) -> Effort:
-    """What is used before anybody has tuned: a share of the lists that falls with their number.
+def usual_search(kind: Kind, num_lists: int) -> dict[str, int]:
+    """What is used before anybody has tuned. probes: lists a query; fetch: view hits per document wanted.
 
     16 sqrt(lists) is a quarter of 4,096 lists, an eighth of 16,384 and a twentieth of 131,072. Codes of few bits say
     less about the order, so that more of their hits are scored anew.
     """
-    is_coarse = kind in (Kind.IVF_PQ, Kind.IVF_RABITQ)
-    probes = min(num_lists, round(16 * math.sqrt(num_lists)))
-    return Effort(probes=probes, fetch=15 if is_coarse else 4, floor=400 if is_coarse else 64)
+    return {"probes": min(num_lists, round(16 * math.sqrt(num_lists))), "fetch": 15 if kind in COARSE_KINDS else 4}
+
+
+def searches(kind: Kind, num_lists: int) -> list[dict[str, int]]:
+    """What is worth trying: powers of two of the lists from 1 in 512 on, each with less and more fetched."""
+    probes = [num_lists >> power for power in range(9, -1, -1) if num_lists >> power]
+    fetches = (4, 8, 15, 30) if kind in COARSE_KINDS else (2, 4, 8)
+    return [{"probes": each, "fetch": fetch} for each in dict.fromkeys(probes) for fetch in fetches]
 
 
 def usual_lists(num_views: int) -> int:
@@ -95,7 +84,7 @@ def new_ivf(faiss: ModuleType, kind: Kind, dim: int, num_lists: int) -> Any:
 
     A rotation spreads the variance evenly over the parts that are coded apart, and makes the dimensions even in number.
     """
-    if kind not in (Kind.IVF_PQ, Kind.IVF_RABITQ):
+    if kind not in COARSE_KINDS:
         return _lists(faiss, kind, dim, num_lists)
     width = dim + dim % 2
     rotation = faiss.RandomRotationMatrix(dim, width)

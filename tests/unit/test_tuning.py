@@ -1,0 +1,95 @@
+"""How an approximate engine's search is chosen: recall against the exact answer, the frontier, what is kept."""
+
+import numpy as np
+import pytest
+
+import mvindex
+from mvindex.errors import ConfigError
+from mvindex.tuning import TunePoint, choose
+from mvindex_connectors.engines.faiss import FaissRanking
+
+DIM, COUNT = 32, 3000
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory):
+    """An index of ivf-pq: so many lists that few of them hold few of the answers."""
+    rng = np.random.default_rng(5)
+    views = rng.standard_normal((COUNT, 1, DIM)) + 0.5 * rng.standard_normal((COUNT, 4, DIM))
+    path = tmp_path_factory.mktemp("tuned") / "x.mvx"
+    with mvindex.create(path, dim=DIM) as index:
+        index.add_views([mvindex.Document(str(n), "t") for n in range(COUNT)], views)
+        index.build("ivf-pq", lists=64)
+    return path
+
+
+@pytest.fixture
+def queries():
+    return np.random.default_rng(6).standard_normal((60, DIM)).astype(np.float32)
+
+
+def found_share(index, queries, top_k):
+    """The mean share of the exact documents that a search finds, worked out from ids."""
+    exact, found = index.search(queries, top_k=top_k, exact=True), index.search(queries, top_k=top_k)
+    pairs = zip(exact, found, strict=True)
+    return np.mean([len({hit.id for hit in one.hits} & {hit.id for hit in two.hits}) / top_k for one, two in pairs])
+
+
+def test_the_chosen_setting_reaches_the_target_and_is_what_later_searches_use(path, queries):
+    with mvindex.open(path) as index:
+        report = index.tune(queries, top_k=10, target_recall=0.9)
+        assert report.chosen is not None and report.chosen.recall >= 0.9
+        assert index.info().search == report.chosen.search
+    with mvindex.open(path) as again:
+        assert found_share(again, queries, 10) == pytest.approx(report.chosen.recall, abs=1e-9)
+        assert all(point.recall < 0.9 or point.ms >= report.chosen.ms for point in report.points)
+
+
+def test_more_of_everything_finds_more_and_the_frontier_rises(path, queries):
+    with mvindex.open(path) as index:
+        report = index.tune(queries, top_k=10, target_recall=0.5)
+    by_probes = [point.recall for point in report.points if point.search["fetch"] == 15]
+    assert len(by_probes) >= 5
+    assert all(later >= earlier - 0.005 for earlier, later in zip(by_probes[:-1], by_probes[1:], strict=True))
+    recalls, times = zip(*((point.recall, point.ms) for point in report.frontier), strict=True)
+    assert list(recalls) == sorted(recalls) and list(times) == sorted(times)
+    assert not report.are_own_views and report.queries == 60
+
+
+def test_a_target_that_is_out_of_reach_changes_nothing(path, queries, monkeypatch):
+    monkeypatch.setattr(FaissRanking, "choices", lambda self: [{"probes": 1, "fetch": 4}, {"probes": 2, "fetch": 4}])
+    with mvindex.open(path) as index:
+        before = index.info().search
+        report = index.tune(queries, top_k=10, target_recall=1.0)
+        assert report.chosen is None and max(point.recall for point in report.points) < 1
+        assert index.info().search == before
+
+
+def test_without_queries_views_of_the_index_are_asked_for_and_said_to_be(path):
+    with mvindex.open(path) as index:
+        report = index.tune(top_k=5, target_recall=0.8)
+    assert report.are_own_views and report.queries == 256
+
+
+@pytest.mark.parametrize("kind", ["exact", "flat"])
+def test_exact_kinds_have_nothing_to_tune(tmp_path, kind):
+    with mvindex.create(tmp_path / "x.mvx", dim=2) as index:
+        index.add_views([mvindex.Document("1", "t")], np.ones((1, 1, 2)))
+        index.build(kind)
+        with pytest.raises(ConfigError, match="nothing to tune"):
+            index.tune(np.ones((1, 2)))
+
+
+@pytest.mark.parametrize("target", [0, -1, 1.5, float("nan"), True, "0.9"])
+def test_a_target_that_is_no_share_is_refused(path, queries, target):
+    with mvindex.open(path) as index, pytest.raises(ConfigError, match="target_recall"):
+        index.tune(queries, target_recall=target)
+
+
+def test_the_fastest_point_that_reaches_the_target_is_chosen():
+    def point(recall, ms):
+        return TunePoint(search={}, recall=recall, low=recall, ms=ms, ms_batch=ms, documents_scored=1.0)
+
+    slow, right, poor = point(0.99, 9.0), point(0.97, 4.0), point(0.96, 1.0)
+    assert choose([slow, right, poor], 0.97) is right
+    assert choose([poor], 0.97) is None
