@@ -113,6 +113,11 @@ class RankingEngine(Protocol):
     capabilities: Capabilities
     num_rows: int
 
+    @property
+    def search_settings(self) -> Search:
+        """How it is searched now."""
+        ...
+
     def choices(self) -> Sequence[Search]:
         """Settings of a search worth trying, for `tune`; none where nothing can be chosen."""
         ...

@@ -78,6 +78,11 @@ class FaissRanking:
         is_exact = kind is Kind.FLAT
         self.capabilities = Capabilities(is_exact=is_exact, over_fetch=self._search["fetch"], least_limit=least)
 
+    @property
+    def search_settings(self) -> Search:
+        """See RankingEngine."""
+        return self._search
+
     def choices(self) -> Sequence[Search]:
         """See RankingEngine."""
         if self._kind in IVF_KINDS:

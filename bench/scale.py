@@ -1,0 +1,167 @@
+"""Kinds of engines on collections of growing size: recall, latency, bytes, build time; the ladder of docs/scale.md.
+
+    python bench/scale.py --documents 1250 12500 125000 --corpus gauss transplants --kinds ivf-pq hnsw [--json] \
+        --data DIR
+
+Collections are stand-ins made from real vectors (scale_parts/corpora.py), kept in build/bench. In one process, for each
+size: the certified scan, then each kind built with its usual settings, searched with these and with those that
+`tune` chooses for recall@100 of --target; `plain` is IndexHNSWFlat as everyone writes it: 2 k views fetched, each
+document's best kept. Recall is of documents against the certified answer; times are the median of single queries and a
+query's share of a batch of 256, search and scoring without encoding, wall clock, threads as OMP_NUM_THREADS says.
+Memory is what opening the engine adds to a fresh process' private memory. Prints a row a kind, size and corpus.
+"""
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
+    os.environ.setdefault(name, "1")
+
+import faiss  # noqa: E402 - after the settings of threads
+import numpy as np  # noqa: E402 - after the settings of threads
+from scale_parts.corpora import CORPORA  # noqa: E402 - after the settings of threads
+from scale_parts.indexes import cached  # noqa: E402 - after the settings of threads
+
+import mvindex  # noqa: E402 - after the settings of threads
+from mvindex.build import EngineCache  # noqa: E402 - after the settings of threads
+from mvindex.engines import open_scan  # noqa: E402 - after the settings of threads
+from mvindex.search import Engines, Request  # noqa: E402 - after the settings of threads
+from mvindex.store.views import decode  # noqa: E402 - after the settings of threads
+from mvindex.tuning import Tuning, choose  # noqa: E402 - after the settings of threads
+
+KINDS = ("flat", "hnsw", "ivf-flat", "ivf-sq8", "ivf-pq", "ivf-rabitq")
+DEPTHS = (10, 100)
+
+
+def held_bytes(path):
+    """What opening the engine adds to a process of its own, in bytes of private memory."""
+    code = (
+        "import sys; from pathlib import Path; from mvindex.store.embedded import EmbeddedStore; "
+        "from mvindex.build import EngineCache; import faiss; "
+        "held = lambda: int(dict(l.split(':') for l in Path('/proc/self/status').read_text().splitlines())"
+        "['RssAnon'].split()[0]) << 10; "
+        "store = EmbeddedStore(Path(sys.argv[1])); before = held(); "
+        "engine = EngineCache().open(store.snapshot); print(held() - before)"
+    )
+    done = subprocess.run([sys.executable, "-c", code, str(path)], capture_output=True, text=True, check=True)
+    return int(done.stdout)
+
+
+def note(text):
+    print(text, file=sys.stderr, flush=True)
+
+
+class Collection:
+    """One stand-in at one size: its index, the scan, and what kinds are measured against."""
+
+    def __init__(self, corpus, documents, options):
+        path, self.questions = cached(corpus, documents, options.views, options.data)
+        self.index = mvindex.open(path)
+        self.row = {"corpus": corpus, "documents": documents, "views": documents * options.views}
+        self.target, self.scan = options.target, open_scan()
+        self.index.build("exact")
+
+    def tunings(self, engine):
+        """A tuning for each depth of answers."""
+        snapshot = self.index.store.snapshot
+        engines = Engines(scan=self.scan, ranking=engine)
+        requests = [Request(top_k=depth, allowed=snapshot.alive) for depth in DEPTHS]
+        return [Tuning(snapshot, engines, self.questions, request) for request in requests]
+
+    def kind(self, kind):
+        """Rows of a kind: as built, and as tuned."""
+        started = time.perf_counter()
+        report = self.index.build(kind)
+        built_s = time.perf_counter() - started
+        engine = EngineCache().open(self.index.store.snapshot)
+        held = held_bytes(self.index.path)
+        common = self.row | {
+            "kind": kind,
+            "build_s": round(built_s, 1),
+            "engine_B_doc": round(report.engine_bytes / report.documents, 1),
+            "memory_B_doc": round(held / report.documents, 1),
+        }
+        if not engine.choices():
+            return
+        shallow, deep = self.tunings(engine)
+        scan = {"scan_ms": round(deep.exact_ms, 2), "scan_ms_batch": round(deep.exact_ms_batch, 3)}
+        points = deep.run(lambda *_: None)
+        chosen = choose(points, self.target)
+        usual = engine.search_settings
+        for label, search in (("usual", usual), ("tuned", chosen.search if chosen else None)):
+            if search is None:
+                yield common | {"setting": f"no setting reaches {self.target}"}
+                continue
+            ten, hundred = shallow.measured(search), deep.measured(search)
+            yield (
+                common
+                | scan
+                | {
+                    "setting": label,
+                    "search": dict(search),
+                    "recall@10": round(ten.recall, 4),
+                    "recall@100": round(hundred.recall, 4),
+                    "ms": round(hundred.ms, 2),
+                    "ms_batch": round(hundred.ms_batch, 3),
+                    "scored": round(hundred.documents_scored),
+                    "scan/ms": round(deep.exact_ms / hundred.ms, 2),
+                }
+            )
+
+    def plain(self):
+        """HNSW over views as it is usually written: 2 k fetched, duplicates dropped, what is left is the answer."""
+        snapshot = self.index.store.snapshot
+        views = snapshot.views
+        graph = faiss.IndexHNSWFlat(views.dim, 32, faiss.METRIC_INNER_PRODUCT)
+        graph.hnsw.efConstruction, graph.hnsw.efSearch = 80, 400
+        started = time.perf_counter()
+        for begin in range(0, views.num_views, 65_536):
+            graph.add(decode(views.read_views(begin, min(begin + 65_536, views.num_views))))
+        built_s = time.perf_counter() - started
+        row = self.row | {"kind": "plain hnsw", "setting": "fetch 2k, ef 400", "build_s": round(built_s, 1)}
+        for depth in DEPTHS:
+            exact = self.index.search(self.questions, top_k=depth, exact=True)
+            seconds, shares, shorts = [], [], 0
+            for question, truth in zip(self.questions, exact, strict=True):
+                begun = time.perf_counter()
+                _, rows = graph.search(question[None], 2 * depth)
+                documents = list(dict.fromkeys(views.document_rows(rows[0][rows[0] >= 0]).tolist()))[:depth]
+                seconds.append(time.perf_counter() - begun)
+                wanted = {int(hit.id) for hit in truth.hits}
+                shares.append(len(wanted & set(documents)) / depth)
+                shorts += len(documents) < depth
+            row |= {f"recall@{depth}": round(float(np.mean(shares)), 4), f"short@{depth}": shorts}
+            row["ms"] = round(1000 * float(np.median(seconds)), 2)
+        return row
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--documents", type=int, nargs="+", default=[1250, 12_500])
+    parser.add_argument("--views", type=int, default=8)
+    parser.add_argument("--corpus", nargs="+", choices=CORPORA, default=list(CORPORA))
+    parser.add_argument("--kinds", nargs="+", choices=[*KINDS, "plain"], default=["ivf-pq", "hnsw", "plain"])
+    parser.add_argument("--target", type=float, default=0.97)
+    parser.add_argument("--data", type=Path, default=Path("../shared/data"))
+    parser.add_argument("--json", action="store_true", help="one line of JSON a row")
+    options = parser.parse_args()
+    for corpus in options.corpus:
+        for documents in options.documents:
+            collection = Collection(corpus, documents, options)
+            for kind in options.kinds:
+                rows = [collection.plain()] if kind == "plain" else collection.kind(kind)
+                for row in rows:
+                    print(json.dumps(row) if options.json else as_line(row), flush=True)
+
+
+def as_line(row):
+    return "  ".join(f"{name} {value}" for name, value in row.items())
+
+
+if __name__ == "__main__":
+    main()

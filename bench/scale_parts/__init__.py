@@ -1,0 +1,1 @@
+"""What bench/scale.py is made of."""

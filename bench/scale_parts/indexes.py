@@ -1,0 +1,75 @@
+"""Indexes of the stand-ins, of any size, kept in build/bench; and the real vectors that they are made from."""
+
+import shutil
+import sys
+from pathlib import Path
+
+import numpy as np
+from vectors import CACHE, cached_squad
+
+import mvindex
+from scale_parts.corpora import BLOCK_DOCUMENTS, CORPORA, Real, unit
+
+NUM_QUESTIONS = 256
+_BASE_QUESTIONS = 2048
+
+
+def real_vectors(data):
+    """SQuAD's sentence vectors and questions by the packaged MiniLM, encoded once."""
+    kept = CACHE / "squad-minilm-vectors.npz"
+    if not kept.exists():
+        _encode(data, kept)
+    found = np.load(kept)
+    return Real(**{name: found[name] for name in ("views", "document", "article", "questions", "asked")})
+
+
+def _encode(data, kept):
+    path, questions = cached_squad(data)
+    with mvindex.open(path) as index:
+        views = index.store.snapshot.views
+        rows = views.read_views(0, views.num_views).astype(np.float32)
+        documents = list(index)
+        titles = sorted({document.title for document in documents})
+        number = {document.id: place for place, document in enumerate(documents)}
+        drawn = np.random.default_rng(0).choice(len(questions), _BASE_QUESTIONS, replace=False)
+        chosen = [questions[place] for place in np.sort(drawn)]
+        vectors = index.encode_queries([question.text for question in chosen])
+        np.savez(
+            kept,
+            views=unit(rows),
+            document=np.repeat(np.arange(len(documents)), views.counts(0, len(documents))),
+            article=np.array([titles.index(document.title) for document in documents]),
+            questions=unit(vectors),
+            asked=np.array([number[question.passage_id] for question in chosen]),
+        )
+
+
+def cached(corpus_name, num_documents, num_views, data, seed=0):
+    """The path of an index of a stand-in, and its questions, (NUM_QUESTIONS, d)."""
+    folder = CACHE / f"{corpus_name}-{num_documents}x{num_views}-seed{seed}"
+    if not folder.exists():
+        print(f"making {folder}", file=sys.stderr)
+        building = folder.with_name(f"building-{folder.name}")
+        shutil.rmtree(building, ignore_errors=True)
+        building.mkdir(parents=True)
+        _make(CORPORA[corpus_name](real_vectors(data), num_views, seed), building, num_documents)
+        building.rename(folder)
+    return folder / "index.mvx", np.load(folder / "questions.npy")
+
+
+def _make(corpus, folder: Path, num_documents):
+    blocks = range(0, num_documents, BLOCK_DOCUMENTS)
+    asked = set(np.random.default_rng(corpus.seed).choice(len(blocks), min(len(blocks), 16), replace=False).tolist())
+    questions, each = [], -(-NUM_QUESTIONS // len(asked))
+    index = None
+    for number, begin in enumerate(blocks):
+        views = corpus.block(number, min(BLOCK_DOCUMENTS, num_documents - begin))
+        index = index or mvindex.create(folder / "index.mvx", dim=views.shape[2])
+        index.add_views(
+            [mvindex.Document(str(begin + place), f"text {begin + place}") for place in range(len(views))], views
+        )
+        if number in asked:
+            questions.append(corpus.questions(number, each, views))
+    index.close()
+    drawn = np.concatenate(questions)
+    np.save(folder / "questions.npy", np.random.default_rng(1).permutation(drawn)[:NUM_QUESTIONS])
