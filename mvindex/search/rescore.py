@@ -64,10 +64,12 @@ def _score_chunk(views: MappedViews, queries: Floats, pairs: Pairs, scoring: Sco
 def _compiled_sums(views: MappedViews, queries: Floats, pairs: Pairs, starts: Ints) -> ViewSums:
     """The sums of all views of the pairs, (starts[-1],), read where they lie; DamagedIndex as for score_pairs."""
     from mvindex.kernels.checksums import SHORT_BYTES
+    from mvindex.kernels.pages import call_for_documents
     from mvindex.kernels.sums import sums_of_documents
 
     wide = queries.astype(np.float64)
     stored = views.matrix.view(np.int16) if views.matrix.dtype == np.float16 else views.matrix
+    call_for_documents(stored, views.starts[pairs.doc_rows], views.starts[pairs.doc_rows + 1])
     sums, squares = np.empty((2, starts[-1]))
     is_checked = _first_of_documents(pairs.doc_rows)
     is_hashed = is_checked & (np.diff(starts) * views.row_bytes > SHORT_BYTES)

@@ -5,6 +5,7 @@ The catalog holds length and checksums; bytes past the committed length are the 
 
 from __future__ import annotations
 
+import mmap
 import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -83,11 +84,24 @@ class MappedSegment:
     def __init__(self, directory: Path, committed: Committed, previous: MappedSegment | None = None) -> None:
         self.path = directory / committed.name
         self.committed = committed
+        self._memory: mmap.mmap | None = None
         self.bytes: npt.NDArray[np.uint8] = self._map()
         self._is_checked = np.zeros(len(committed.checksums), dtype=bool)
         if previous is not None and previous.committed.name == committed.name:
             sealed = previous.committed.size_bytes // BLOCK_BYTES
             self._is_checked[:sealed] = previous._is_checked[:sealed]
+
+    def read_at_random(self) -> None:
+        """Nothing; a page that is missing is read alone: what lies behind it is read where expect() calls for it."""
+        if self._memory is not None:
+            self._memory.madvise(mmap.MADV_RANDOM)
+
+    def expect(self, begin: int, end: int) -> None:
+        """Nothing; these bytes are being read, and as many behind them, where they are not in memory yet."""
+        if self._memory is not None and begin < end:
+            first = begin - begin % mmap.PAGESIZE
+            size = min(end + (end - begin), len(self.bytes)) - first
+            self._memory.madvise(mmap.MADV_WILLNEED, first, size)
 
     def check(self, begin: int, end: int) -> None:
         """Nothing, when every block that holds bytes [begin, end) matches its checksum; else DamagedIndex."""
@@ -116,7 +130,9 @@ class MappedSegment:
         check_regular(self.path)
         try:
             _check_length(self.path, self.path.stat().st_size, self.committed)
-            return np.memmap(self.path, dtype=np.uint8, mode="r", shape=(size_bytes,)).view(np.ndarray)
+            with open(self.path, "rb") as file:
+                self._memory = mmap.mmap(file.fileno(), size_bytes, access=mmap.ACCESS_READ)
+            return np.frombuffer(self._memory, dtype=np.uint8)
         except FileNotFoundError as err:
             raise DamagedIndex(f"{self.path} is gone, though {size_bytes} bytes of it were committed") from err
         except OSError as err:

@@ -85,6 +85,7 @@ class MappedViews:
         self.row_bytes = dim * dtype.itemsize
         self.matrix: npt.NDArray[Any] = views.bytes.view(dtype).reshape(-1, dim)
         rows.check(0, len(rows.bytes))
+        views.read_at_random()
         self._records: npt.NDArray[Any] = rows.bytes.view(ROW_DTYPE)
         # Contiguous, in memory (8 bytes a document): searchsorted would copy a strided column at every call.
         self.starts: Ints = np.append(self._records["view_start"], np.int64(len(self.matrix)))
@@ -161,11 +162,13 @@ class MappedViews:
     def read_block(self, begin: int, end: int) -> tuple[npt.NDArray[Any], Ints]:
         """The views of document rows [begin, end): rows as stored, not copied, and starts; checked at first touch."""
         starts = self.starts[begin : end + 1]
+        self._views.expect(int(starts[0]) * self.row_bytes, int(starts[-1]) * self.row_bytes)
         self._views.check(int(starts[0]) * self.row_bytes, int(starts[-1]) * self.row_bytes)
         return self.matrix[starts[0] : starts[-1]], starts - starts[0]
 
     def read_views(self, begin: int, end: int) -> npt.NDArray[Any]:
         """View rows [begin, end) as stored, not copied; checked at first touch."""
+        self._views.expect(begin * self.row_bytes, end * self.row_bytes)
         self._views.check(begin * self.row_bytes, end * self.row_bytes)
         return self.matrix[begin:end]
 

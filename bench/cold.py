@@ -1,0 +1,86 @@
+"""Views that are not in memory: scoring a query's candidates with their pages called for at once, and without.
+
+    python bench/cold.py --documents 200000 [--candidates 800] [--rounds 5] --data DIR [--json]
+
+Candidates lie anywhere in the file of views. Before each round the file is driven out of the page cache (Linux), and
+then mapped anew; the two sides take turns. `faults` is what a plain memory map does: each missing page waits alone, and
+the kernel reads what lies behind it too; `called for` is what mvindex does; `warm` the same candidates once more. On a
+machine whose disk is a file of another machine, that one's memory may answer: then the ratio, not the time, says much.
+"""
+
+import argparse
+import json
+import mmap
+import os
+import time
+from pathlib import Path
+
+import numpy as np
+from scale_parts.indexes import cached
+
+from mvindex.aggregate import Scoring
+from mvindex.kernels import pages
+from mvindex.search.rescore import Pairs, score_pairs
+from mvindex.store.embedded import EmbeddedStore
+
+
+def drive_out(path):
+    os.sync()
+    for file in filter(Path.is_file, path.rglob("views-*")):
+        handle = os.open(file, os.O_RDONLY)
+        os.posix_fadvise(handle, 0, 0, os.POSIX_FADV_DONTNEED)
+        os.close(handle)
+
+
+def scored_ms(path, query, candidates, seed, is_called):
+    """Milliseconds for the candidates with nothing in memory, and with everything."""
+    drive_out(path)
+    store = EmbeddedStore(path)
+    views = store.snapshot.views
+    rows = np.sort(np.random.default_rng(seed).choice(views.num_rows, candidates, replace=False))
+    pairs = Pairs(rows, np.zeros(len(rows), dtype=np.int64))
+    call = pages.call_for_documents
+    if not is_called:
+        pages.call_for_documents = lambda *_: False
+        views._views._memory.madvise(mmap.MADV_NORMAL)
+    times = []
+    try:
+        for _ in range(2):
+            started = time.perf_counter()
+            score_pairs(views, query[None], pairs, Scoring())
+            times.append(1000 * (time.perf_counter() - started))
+    finally:
+        pages.call_for_documents = call
+        store.close()
+    return times
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--documents", type=int, default=200_000)
+    parser.add_argument("--candidates", type=int, default=800)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--data", type=Path, default=Path("../shared/data"))
+    parser.add_argument("--json", action="store_true")
+    options = parser.parse_args()
+    path, questions = cached("transplants", options.documents, 8, options.data)
+    scored_ms(path, questions[0], options.candidates, 0, True)  # compiles
+    times = {True: [], False: []}
+    for number in range(options.rounds):
+        for is_called in (number % 2 == 0, number % 2 == 1):
+            times[is_called].append(scored_ms(path, questions[1], options.candidates, number, is_called))
+    called, faults = (np.median(times[side], axis=0) for side in (True, False))
+    row = {
+        "documents": options.documents,
+        "candidates": options.candidates,
+        "faults_ms": round(float(faults[0]), 1),
+        "called_for_ms": round(float(called[0]), 1),
+        "ratio": round(float(np.median([f[0] / c[0] for f, c in zip(times[False], times[True], strict=True)])), 1),
+        "warm_faults_ms": round(float(faults[1]), 2),
+        "warm_called_for_ms": round(float(called[1]), 2),
+    }
+    print(json.dumps(row) if options.json else "  ".join(f"{name} {value}" for name, value in row.items()))
+
+
+if __name__ == "__main__":
+    main()
