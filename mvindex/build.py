@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from threading import Lock
@@ -44,19 +44,25 @@ class EngineChoice:
 
     prune_views: the engine leaves out views within that distance of one it holds (see kept_views). lists: of ivf kinds,
     None for the usual number. search: how it is searched, as tuned before (JSON); None for the usual of its kind.
+    trained: what several shards of an index have learnt together, see train().
     """
 
     kind: Kind
     prune_views: float | None = None
     lists: int | None = None
     search: Mapping[str, Any] | None = None
+    trained: Path | None = None
 
     @classmethod
-    def of(cls, record: Mapping[str, Any]) -> EngineChoice:
-        """The choice that an engine's record in the catalog stands for."""
+    def of(cls, record: Mapping[str, Any], index: Path) -> EngineChoice:
+        """The choice that an engine's record in the catalog stands for; index: where what was learnt is kept."""
         settings = record["settings"]
-        kind = Kind(record["kind"])
-        return cls(kind=kind, prune_views=settings.get("prune_views"), search=settings.get("search"))
+        return cls(
+            kind=Kind(record["kind"]),
+            prune_views=settings.get("prune_views"),
+            search=settings.get("search"),
+            trained=_still_there(index, settings.get("trained")),
+        )
 
     def checked(self) -> EngineChoice:
         """The same; ConfigError for a distance that is none, and for options that the kind has not."""
@@ -90,6 +96,23 @@ class BuildReport:
     why: str = ""
 
 
+def trained_name(checksum: str) -> str:
+    """The file, in the directory of an index in shards, of what its shards have learnt together."""
+    return f"trained-{checksum}.faiss"
+
+
+def train(snapshots: Sequence[Snapshot], choice: EngineChoice, file: Path, on_progress: Told = _ignore) -> None:
+    """Nothing; what builds of this choice share stands in the file, learnt from all the snapshots, durably."""
+    options = BuildOptions(work=file.parent, lists=choice.lists, on_progress=on_progress)
+    try:
+        file.unlink(missing_ok=True)
+        with announced("write", file):
+            engines.find_factory(choice.kind).train(choice.kind, snapshots, file, options)
+        flush_to_disk(file)
+    except OSError as err:
+        raise StoreError(f"{file}: cannot be written: {err.strerror or err}") from err
+
+
 def build_engine(store: EmbeddedStore, choice: EngineChoice, on_progress: Told = _ignore) -> BuildReport:
     """What was built: searches of later snapshots use an engine of this choice, over all documents there are now.
 
@@ -100,7 +123,7 @@ def build_engine(store: EmbeddedStore, choice: EngineChoice, on_progress: Told =
         record = None if choice.kind is Kind.EXACT else build_files(store.snapshot, choice, on_progress)
         store.change_settings(engine=record)
         _remove_others(store.snapshot.directory, record["directory"] if record else None)
-        return _report(store.snapshot, choice.kind, record)
+        return report_of(store.snapshot, choice.kind, record)
 
 
 def keep_search(store: EmbeddedStore, search: Search) -> None:
@@ -138,7 +161,8 @@ class EngineCache:
             return self._loaded[1]
 
 
-def _report(snapshot: Snapshot, kind: Kind, record: Mapping[str, Any] | None) -> BuildReport:
+def report_of(snapshot: Snapshot, kind: Kind, record: Mapping[str, Any] | None) -> BuildReport:
+    """What an engine's record in the catalog stands for."""
     stored = snapshot.views.num_views
     settings = record["settings"] if record else {}
     files = (snapshot.directory / record["directory"]).iterdir() if record else ()
@@ -161,7 +185,13 @@ def build_files(snapshot: Snapshot, choice: EngineChoice, on_progress: Told = _i
         raise ConfigError(f"{snapshot.directory}: the index is empty; ingest documents before building {kind!r}")
     name = f"engine-{kind}-{snapshot.settings['version'] + 1:06d}"
     directory, work = snapshot.directory / name, snapshot.directory / f"{_WORK}{kind}"
-    options = BuildOptions(work=work, prune_views=choice.prune_views, lists=choice.lists, on_progress=on_progress)
+    options = BuildOptions(
+        work=work,
+        prune_views=choice.prune_views,
+        lists=choice.lists,
+        trained=choice.trained,
+        on_progress=on_progress,
+    )
     try:
         shutil.rmtree(directory, ignore_errors=True)
         directory.mkdir()
@@ -179,13 +209,22 @@ def build_files(snapshot: Snapshot, choice: EngineChoice, on_progress: Told = _i
         raise
     covered: dict[str, Any] = {"built_rows": snapshot.num_rows}
     tuned = {} if choice.search is None else {"search": dict(choice.search)}
+    learnt = {} if choice.trained is None else {"trained": file_checksum(choice.trained)}
     return {
         "kind": kind,
         "directory": name,
         "checksums": checksums,
         **covered,
-        "settings": {**settings, **covered, **tuned},
+        "settings": {**settings, **covered, **tuned, **learnt},
     }
+
+
+def _still_there(index: Path, checksum: str | None) -> Path | None:
+    """The file of what was learnt; None where there is none, or it is not what it was: then each learns for itself."""
+    file = index / trained_name(checksum or "")
+    if checksum is None or file.is_symlink() or not file.is_file():
+        return None
+    return file if file_checksum(file) == checksum else None
 
 
 def _open(directory: Path, record: Mapping[str, Any]) -> RankingEngine:

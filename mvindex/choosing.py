@@ -8,7 +8,7 @@ from mvindex.engines.base import Kind, cache_bytes
 from mvindex.errors import ConfigError
 
 # A certified scan reads a byte per dimension of every view: beyond so many it takes some 10 ms a query on one core.
-_SCANNED_BYTES = 200_000_000
+SCANNED_BYTES = 200_000_000
 # Bytes of a view beside its code: its row number, and what blocks of 32 codes leave empty.
 _ID_BYTES, _PADDING = 8, 1.04
 _GIB = 1 << 30
@@ -28,18 +28,42 @@ def usable_memory() -> int:
     return 2 * cache_bytes()
 
 
-def code_bytes(kind: Kind, dim: int) -> float:
-    """The bytes of a view in the engine, in memory and on disk alike, without lists' centroids and tables."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ViewBytes:
+    """The bytes of a view in an engine: its code, and its number and links. is_in_blocks: codes stand 32 at a time."""
+
+    code: float
+    beside: float = 0.0
+    is_in_blocks: bool = False
+
+    @property
+    def total(self) -> float:
+        """Both together, without what blocks leave empty."""
+        return self.code + self.beside
+
+
+def view_bytes(kind: Kind, dim: int) -> ViewBytes:
+    """The bytes of a view in the engine, in memory and on disk alike, without lists' centroids and tables.
+
+    A graph holds 64 links at its bottom, 32 above for one view in 31, a level and an offset. Coarse codes have 4 bits
+    for two dimensions (ivf-pq) or for four, and 8 bytes of factors (ivf-rabitq).
+    """
     width = dim + dim % 2
-    codes = {
-        Kind.FLAT: 4 * dim,
-        Kind.HNSW: 4 * dim + 272,
-        Kind.IVF_FLAT: 4 * dim + _ID_BYTES,
-        Kind.IVF_SQ8: dim + _ID_BYTES,
-        Kind.IVF_PQ: (width / 4 + _ID_BYTES) * _PADDING,
-        Kind.IVF_RABITQ: (width / 8 + 8 + _ID_BYTES) * _PADDING,
+    found = {
+        Kind.FLAT: ViewBytes(code=4 * dim),
+        Kind.HNSW: ViewBytes(code=4 * dim, beside=64 * 4 + 32 * 4 / 31 + 4 + 8),
+        Kind.IVF_FLAT: ViewBytes(code=4 * dim, beside=_ID_BYTES),
+        Kind.IVF_SQ8: ViewBytes(code=dim, beside=_ID_BYTES),
+        Kind.IVF_PQ: ViewBytes(code=-(-width // 4), beside=_ID_BYTES, is_in_blocks=True),
+        Kind.IVF_RABITQ: ViewBytes(code=-(-width // 8) + 8, beside=_ID_BYTES, is_in_blocks=True),
     }
-    return codes[kind]
+    return found[kind]
+
+
+def code_bytes(kind: Kind, dim: int) -> float:
+    """The bytes of a view in the engine with what blocks leave empty, without lists' centroids and tables."""
+    found = view_bytes(kind, dim)
+    return found.total * (_PADDING if found.is_in_blocks else 1)
 
 
 def chosen_kind(sizes: Sizes, target_recall: float) -> tuple[Kind, str]:
@@ -48,7 +72,7 @@ def chosen_kind(sizes: Sizes, target_recall: float) -> tuple[Kind, str]:
     scanned = sizes.num_views * dim
     if target_recall >= 1:
         return Kind.EXACT, "only the certified scan finds everything for certain (target recall 1)"
-    if scanned <= _SCANNED_BYTES:
+    if scanned <= SCANNED_BYTES:
         return Kind.EXACT, f"{views} are scanned, with proof, in some milliseconds; an engine would save little"
     for kind in (Kind.IVF_PQ, Kind.IVF_RABITQ):
         needed = sizes.num_views * code_bytes(kind, dim)

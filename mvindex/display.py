@@ -84,7 +84,9 @@ def result_json(
         hit["views"] = [
             {"slot": view.slot, "score": view.score, "weight": view.weight, "snippet": view.snippet} for view in views
         ]
-    found = {"exact": result.exact, "short_by": result.short_by, "rounds": result.rounds}
+    found: dict[str, Any] = {"exact": result.exact, "short_by": result.short_by, "rounds": result.rounds}
+    if result.missing_shards:
+        found["missing_shards"] = list(result.missing_shards)
     return {"query": query, **asked, **found, "hits": hits}
 
 
@@ -95,6 +97,8 @@ def print_result(
     console = Console(highlight=False, emoji=False)
     state = "exact" if result.exact else "approximate"
     how = ", ".join(f"{name} {value}" for name, value in asked.items())
+    if result.missing_shards:
+        state = f"WITHOUT shards {', '.join(map(str, result.missing_shards))}"
     console.print(Text.assemble((visible(query), "bold"), f"  ({len(result.hits)} documents, {state}; {how})"))
     for rank, hit in enumerate(result.hits, start=1):
         head = f"{rank:3d}. {hit.score:.4f}  "

@@ -7,6 +7,7 @@ import logging
 import os
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from threading import Lock
@@ -31,17 +32,18 @@ from mvindex.arguments import (
 from mvindex.build import BuildReport, EngineCache, EngineChoice, Told, build_engine, keep_search
 from mvindex.choosing import Sizes, chosen_kind, usable_memory
 from mvindex.encoder import CallableEncoder, Encoder, encoder_from_spec, load_encoder
-from mvindex.engines.base import Kind, RankingEngine, ScanEngine
+from mvindex.engines.base import Kind, RankingEngine, ScanEngine, Search
 from mvindex.errors import ConfigError, EncoderError, IndexLocked, QueryError, StaleReader, Unsupported
-from mvindex.ingest import Entry, IngestHooks, IngestReport, ingest
+from mvindex.ingest import Encode, Entry, IngestHooks, IngestReport, ingest
 from mvindex.pruning import checked_eps
 from mvindex.records import Document, Floats, SearchResult, dump_metadata, require_text
 from mvindex.results import IndexInfo, ViewScore, document_of, search_results, stands_for
-from mvindex.search import Engines, Request, search_documents
+from mvindex.search import Engines, Part, Request, search_documents
 from mvindex.store.embedded import EmbeddedStore, create_store
 from mvindex.store.filters import Filter
 from mvindex.store.locks import writer_lock
 from mvindex.store.settings import MAX_DIM
+from mvindex.store.shards import is_sharded
 from mvindex.store.snapshot import Snapshot
 from mvindex.store.views import ViewType
 from mvindex.tuning import TuneReport, Tuning, checked_target, choose, own_views, sampled
@@ -52,7 +54,7 @@ logger = logging.getLogger(__name__)
 EncoderLike: TypeAlias = "Encoder | Callable[..., Any] | str | os.PathLike[str]"
 
 # Queries searched at once: bounds the memory of their candidates.
-_QUERY_BATCH = 256
+QUERY_BATCH = 256
 _TUNED_QUERIES = 256
 
 
@@ -64,6 +66,7 @@ def create(  # noqa: PLR0913 - each argument is a setting of the index
     dtype: str = "fp16",
     temperature: float | None = None,
     prune_views: float | None = None,
+    shards: int | None = None,
 ) -> Index:
     """A new empty index at path.
 
@@ -71,9 +74,30 @@ def create(  # noqa: PLR0913 - each argument is a setting of the index
     hub id). dim alone makes an index of given vectors: it takes add_views() and vector queries only. dtype: fp16 or
     fp32, how views are stored. temperature: of DRPQ scoring; the encoder's by default, else 1.0. prune_views: views
     that lie, as stored, within this Euclidean distance of a kept one of their document are not stored, now or later; so
-    no score by best view is lower by more than that times the query's norm (docs/pruning.md). ConfigError when the path
+    no score by best view is lower by more than that times the query's norm (docs/pruning.md). shards: the documents are
+    put into so many stores, by their ids (docs/sharding.md); the answers are the same. ConfigError when the path
     exists, for neither or both of encoder and dim, or for a value that is none.
     """
+    settings, loaded = new_settings(
+        encoder=encoder, dim=dim, dtype=dtype, temperature=temperature, prune_views=prune_views
+    )
+    if shards is not None:
+        from mvindex.shards.index import create_sharded
+
+        return create_sharded(Path(path), shards, settings, loaded)
+    create_store(Path(path), settings)
+    return Index(EmbeddedStore(Path(path)), loaded)
+
+
+def new_settings(
+    *,
+    encoder: EncoderLike | None = None,
+    dim: int | None = None,
+    dtype: str = "fp16",
+    temperature: float | None = None,
+    prune_views: float | None = None,
+) -> tuple[dict[str, Any], Encoder | None]:
+    """The settings of a new index, checked, and its encoder; see create()."""
     if (encoder is None) == (dim is None):
         raise ConfigError("give create() either encoder= (texts are encoded) or dim= (vectors are given)")
     if dim is not None and (isinstance(dim, bool) or not isinstance(dim, int) or not 1 <= dim <= MAX_DIM):
@@ -88,38 +112,47 @@ def create(  # noqa: PLR0913 - each argument is a setting of the index
         temperature = float((spec or {}).get("temperature", 1.0))
     check_temperature(temperature)
     settings = {"dim": dim, "dtype": dtype, "encoder": spec, "temperature": temperature, "prune_views": eps}
-    create_store(Path(path), settings)
-    return Index(EmbeddedStore(Path(path)), loaded)
+    return settings, loaded
 
 
-def open_index(path: str | Path, *, encoder: EncoderLike | None = None, device: str | None = None) -> Index:
+def open_index(
+    path: str | Path,
+    *,
+    encoder: EncoderLike | None = None,
+    device: str | None = None,
+    allow_partial: bool = False,
+) -> Index:
     """The index at path. Its encoder is loaded when first needed, or may be given: it must be the one that made it.
 
     device: where the encoder runs, the best there is by default; with "cuda" exact scans run there as well.
+    allow_partial: of an index in shards, some may be missing or damaged; the others answer, and every result says so.
 
     StoreError when there is no index; ConfigError when the given encoder is another one.
     """
     if "://" in str(path):
         raise Unsupported(f"{path}: indexes behind a URL are not supported by this version; give a directory")
-    store = EmbeddedStore(Path(path))
-    spec = store.snapshot.settings["encoder"]
-    if encoder is None:
-        return Index(store, None, device)
-    loaded = _as_encoder(encoder)
-    if spec is None:
-        raise ConfigError(f"{path}: this index was made of given vectors; it takes no encoder")
-    if loaded.fingerprint != spec["fingerprint"]:
-        raise ConfigError(
-            f"{path}: made with the encoder {spec['fingerprint']!r}; given {loaded.fingerprint!r}. "
-            "Vectors of two encoders cannot be compared"
-        )
-    return Index(store, loaded, device)
+    index: Index
+    if is_sharded(Path(path)):
+        from mvindex.shards.index import open_sharded
+
+        index = open_sharded(Path(path), device, allow_partial=allow_partial)
+    else:
+        index = Index(EmbeddedStore(Path(path)), None, device)
+    try:
+        if encoder is not None:
+            index.use_encoder(_as_encoder(encoder))
+    except BaseException:
+        index.close()
+        raise
+    return index
 
 
 def remove_untouched(index: Index) -> None:
     """Nothing; the index is closed, and its directory gone if nothing was ever stored in it, by anyone."""
     try:
-        with writer_lock(index.path):
+        with ExitStack() as stack:
+            for path in index.store_paths:
+                stack.enter_context(writer_lock(path))
             index.refresh()
             if index.is_untouched:
                 shutil.rmtree(index.path)
@@ -141,6 +174,8 @@ class Index:
         self._encoder = encoder
         self._device = device
         self._scan: ScanEngine | None = None
+        # Of so many scans of this process, each takes its share of the memory.
+        self._scan_share = 1
         self._engines = EngineCache()
         self._lock = Lock()
 
@@ -163,6 +198,11 @@ class Index:
             return isinstance(doc_id, str) and reader.find(doc_id) is not None
 
     @property
+    def _settings(self) -> Mapping[str, Any]:
+        """What was chosen when the index was made."""
+        return self._store.snapshot.settings
+
+    @property
     def is_untouched(self) -> bool:
         """True when nothing was ever stored here."""
         return int(self._store.snapshot.settings["version"]) == 0
@@ -170,13 +210,23 @@ class Index:
     @property
     def temperature(self) -> float:
         """What DRPQ scoring divides view scores by, unless a search says otherwise."""
-        settings = self._store.snapshot.settings
+        settings = self._settings
         return float(settings.get("temperature") or (settings["encoder"] or {}).get("temperature", 1.0))
 
     @property
     def path(self) -> Path:
         """The index's directory."""
         return self._store.directory
+
+    @property
+    def missing_shards(self) -> tuple[int, ...]:
+        """The numbers of the shards that are left out here; none in an index without shards."""
+        return ()
+
+    @property
+    def store_paths(self) -> list[Path]:
+        """The directories that writers lock."""
+        return [self.path]
 
     @property
     def store(self) -> EmbeddedStore:
@@ -191,13 +241,25 @@ class Index:
     @property
     def encoder(self) -> Encoder:
         """The encoder that the index was made with, loaded on first use; QueryError for an index of given vectors."""
-        spec = self._store.snapshot.settings["encoder"]
+        spec = self._settings["encoder"]
         if spec is None:
             raise QueryError(f"{self.path}: this index was made of given vectors; give vectors, not texts")
         with self._lock:
             if self._encoder is None:
                 self._encoder = encoder_from_spec(spec, device=self._device)
             return self._encoder
+
+    def use_encoder(self, encoder: Encoder) -> None:
+        """Nothing; texts are encoded by this one; ConfigError when it is not the one that made the index."""
+        spec = self._settings["encoder"]
+        if spec is None:
+            raise ConfigError(f"{self.path}: this index was made of given vectors; it takes no encoder")
+        if encoder.fingerprint != spec["fingerprint"]:
+            raise ConfigError(
+                f"{self.path}: made with the encoder {spec['fingerprint']!r}; given {encoder.fingerprint!r}. "
+                "Vectors of two encoders cannot be compared"
+            )
+        self._encoder = encoder
 
     def close(self) -> None:
         """Nothing; files and connections are closed afterwards."""
@@ -221,7 +283,7 @@ class Index:
     def add_entries(self, entries: Iterable[Entry], hooks: IngestHooks | None = None) -> IngestReport:
         """What was done with documents that know where they came from (see add)."""
         encoder = self.encoder
-        return ingest(self._store, entries, lambda documents, tick: encoder.encode_documents(documents, tick), hooks)
+        return self._ingest(entries, lambda documents, tick: encoder.encode_documents(documents, tick), hooks)
 
     def add_views(
         self, documents: Iterable[Document], views: Vector | Sequence[Vector], *, hooks: IngestHooks | None = None
@@ -237,7 +299,10 @@ class Index:
         pairs = itertools.zip_longest(documents, each_view_array(views))
         numbered = enumerate(pairs, start=1)
         entries = (entry_with_views(number, document, rows, dim) for number, (document, rows) in numbered)
-        return ingest(self._store, entries, None, hooks)
+        return self._ingest(entries, None, hooks)
+
+    def _ingest(self, entries: Iterable[Entry], encode: Encode | None, hooks: IngestHooks | None) -> IngestReport:
+        return ingest(self._store, entries, encode, hooks)
 
     def get(self, id: str) -> Document | None:
         """The document of this id, or None."""
@@ -251,7 +316,7 @@ class Index:
         if (ids is None) == (filter is None):
             raise QueryError("delete() takes either ids= or filter=")
         with self._store.writing():
-            rows = self._rows_to_delete(ids, filter)
+            rows = self.rows_to_delete(ids, filter)
             if rows:
                 self._store.delete(rows)
         return len(rows)
@@ -287,13 +352,18 @@ class Index:
         target = checked_target(target_recall)
         chosen, why = (engines.parse_kind(kind), "as asked for") if kind is not None else self._best_kind(target)
         choice = EngineChoice(kind=chosen, prune_views=prune_views, lists=lists)
-        return replace(build_engine(self._store, choice, on_progress), why=why)
+        return replace(self._built(choice, on_progress), why=why)
+
+    def _built(self, choice: EngineChoice, on_progress: Told) -> BuildReport:
+        return build_engine(self._store, choice, on_progress)
 
     def _best_kind(self, target_recall: float) -> tuple[Kind, str]:
-        snapshot = self._store.snapshot
-        memory = usable_memory()
-        sizes = Sizes(num_views=snapshot.views.num_views, dim=snapshot.dim or 1, memory_bytes=memory)
+        sizes = Sizes(num_views=self._num_views(), dim=self.dim or 1, memory_bytes=usable_memory())
         return chosen_kind(sizes, target_recall)
+
+    def _num_views(self) -> int:
+        """Views in the store, those of retired documents included."""
+        return self._store.snapshot.views.num_views
 
     def tune(
         self,
@@ -312,17 +382,16 @@ class Index:
         """
         target = checked_target(target_recall)
         check_search(top_k, self._scoring("max", None), False, None)
-        snapshot, ranking = self._current(False)
-        given = own_views(snapshot, _TUNED_QUERIES) if queries is None else as_vectors(queries, snapshot.dim)
-        asked = sampled(given, _TUNED_QUERIES)
-        request = Request(top_k=int(top_k), allowed=snapshot.alive, scoring=Scoring())
-        tuning = Tuning(snapshot, Engines(scan=self._exact_scan(), ranking=ranking), asked, request)
+        parts = self._tuned_parts(int(top_k))
+        given = own_views([part.snapshot for part in parts], _TUNED_QUERIES) if queries is None else queries
+        asked = sampled(as_vectors(given, self.dim), _TUNED_QUERIES)
+        tuning = Tuning(parts, asked)
         points = tuning.run(on_progress)
         chosen = choose(points, target)
         if chosen is not None:
-            keep_search(self._store, chosen.search)
+            self._keep_search(chosen.search)
         return TuneReport(
-            kind=snapshot.settings["engine"]["kind"],
+            kind=next(part.snapshot.settings["engine"]["kind"] for part in parts if part.engines.ranking),
             top_k=int(top_k),
             target_recall=target,
             queries=len(asked),
@@ -332,6 +401,15 @@ class Index:
             points=tuple(points),
             chosen=chosen,
         )
+
+    def _tuned_parts(self, top_k: int) -> list[Part]:
+        """What tune() measures."""
+        snapshot, ranking = self.current(False)
+        request = Request(top_k=top_k, allowed=snapshot.alive, scoring=Scoring())
+        return [Part(snapshot, Engines(scan=self.exact_scan(), ranking=ranking), request)]
+
+    def _keep_search(self, search: Search) -> None:
+        keep_search(self._store, search)
 
     def compact(self, on_progress: Callable[[int], None] = lambda count: None) -> CompactReport:
         """What was done: the rows of retired documents (deleted or replaced) are dropped, and their bytes given back.
@@ -422,15 +500,15 @@ class Index:
         """
         chosen = self._scoring(scoring, temperature)
         check_search(top_k, chosen, exact, candidates)
-        snapshot, ranking = self._current(exact)
-        queries, is_single = self._query_vectors(query, snapshot)
+        snapshot, ranking = self.current(exact)
+        queries, is_single = self._query_vectors(query)
         with self._store.reading(snapshot) as reader:
             allowed = snapshot.alive if filter is None else reader.matching(filter)
             request = Request(top_k=int(top_k), allowed=allowed, scoring=chosen, depth=candidates)
-            used = Engines(scan=self._exact_scan(), ranking=ranking)
+            used = Engines(scan=self.exact_scan(), ranking=ranking)
             results = []
-            for begin in range(0, len(queries), _QUERY_BATCH):
-                found = search_documents(snapshot, used, queries[begin : begin + _QUERY_BATCH], request)
+            for begin in range(0, len(queries), QUERY_BATCH):
+                found = search_documents(snapshot, used, queries[begin : begin + QUERY_BATCH], request)
                 results += search_results(reader, found)
         return results[0] if is_single else results
 
@@ -447,16 +525,19 @@ class Index:
     ) -> list[ViewScore]:
         """Every view of a document with its score for the query, best first. QueryError without such an id."""
         chosen = self._scoring(scoring, temperature)
-        snapshot = self._store.snapshot
-        queries, is_single = self._query_vectors(query, snapshot)
+        queries, is_single = self._query_vectors(query)
         if not is_single:
             raise QueryError("explain() takes one query: a text or a (d,) vector")
+        return self._explained(queries[0], checked_id(id), chosen)
+
+    def _explained(self, query: Floats, id: str, chosen: Scoring) -> list[ViewScore]:
+        snapshot = self._store.snapshot
         with self._store.reading(snapshot) as reader:
-            row = reader.find(checked_id(id))
+            row = reader.find(id)
             if row is None:
                 raise QueryError(f"{self.path}: there is no document {id!r}")
             stored = reader.documents([row])[row]
-        scores = view_scores(snapshot.views.fetch(np.array([row]))[0], queries[0])
+        scores = view_scores(snapshot.views.fetch(np.array([row]))[0], query)
         order = np.lexsort((np.arange(len(scores)), -scores)).tolist()
         if chosen.aggregate is Aggregate.DRPQ:
             weights = view_weights(scores, chosen.temperature)
@@ -470,7 +551,7 @@ class Index:
             raise QueryError("temperature= belongs to scoring='drpq'")
         return Scoring(aggregate, self.temperature if temperature is None else temperature)
 
-    def _current(self, exact: bool) -> tuple[Snapshot, RankingEngine | None]:
+    def current(self, exact: bool) -> tuple[Snapshot, RankingEngine | None]:
         """The snapshot to search and its engine (None: the scan).
 
         An engine that another process has replaced is gone from disk; this snapshot is then scanned, which gives the
@@ -483,23 +564,24 @@ class Index:
             logger.info("%s; scanning instead", err)
             return snapshot, None
 
-    def _exact_scan(self) -> ScanEngine:
+    def exact_scan(self) -> ScanEngine:
         """The exact scan, opened at the first search: it may import torch, which `get` need not wait for."""
         with self._lock:
             if self._scan is None:
-                self._scan = engines.open_scan(self._device)
+                self._scan = engines.open_scan(self._device, self._scan_share)
             return self._scan
 
-    def _query_vectors(self, query: Any, snapshot: Snapshot) -> tuple[Floats, bool]:
+    def _query_vectors(self, query: Any) -> tuple[Floats, bool]:
         """The queries as (q, d) float32 and whether one was given alone."""
         if isinstance(query, str):
             return self.encode_queries([query]), True
         if isinstance(query, Sequence) and all(isinstance(text, str) for text in query):
             return self.encode_queries(list(query)), False
-        vectors = as_vectors(query, snapshot.dim)
+        vectors = as_vectors(query, self.dim)
         return (vectors[None], True) if vectors.ndim == 1 else (vectors, False)
 
-    def _rows_to_delete(self, ids: str | Iterable[str] | None, condition: Filter | None) -> list[int]:
+    def rows_to_delete(self, ids: str | Iterable[str] | None, condition: Filter | None) -> list[int]:
+        """The rows of the documents that delete() means."""
         snapshot = self._store.snapshot
         if condition is not None:
             with self._store.reading(snapshot) as reader:

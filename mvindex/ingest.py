@@ -7,7 +7,7 @@ skips the committed chunks by their content and goes on with the first one that 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from types import TracebackType
@@ -15,9 +15,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from mvindex.errors import DocumentError, EncoderError
+from mvindex.errors import ConfigError, DocumentError, EncoderError
 from mvindex.pruning import without_near_duplicates
-from mvindex.records import Document, Floats, Views, dump_metadata
+from mvindex.records import Document, Floats, Ints, Views, dump_metadata
 from mvindex.store.catalog import Known
 from mvindex.store.embedded import Batch, EmbeddedStore, content_hash
 from mvindex.store.temporary import temporary_database, temporary_errors
@@ -28,12 +28,16 @@ CHUNK_CHARS = 1_000_000
 
 
 class Entry(NamedTuple):
-    """A document on its way in: where it stands (for messages), its views (k, d) where given, and the reader's row."""
+    """A document on its way in: where it stands (for messages), its views (k, d) where given, and the reader's row.
+
+    ordinal: of a document that is new, where the run numbers them; None for the next.
+    """
 
     place: str
     document: Document
     views: Floats | None = None
     source: Any = None
+    ordinal: int | None = None
 
 
 @dataclass(slots=True)
@@ -41,6 +45,7 @@ class IngestReport:
     """What a run did. updated: only the metadata was new; stopped: the run was asked to stop before the end.
 
     views_given, views_stored: of the documents added and replaced; they differ where the index prunes near-duplicates.
+    elsewhere: documents that belong to other shards than the one that was filled.
     """
 
     added: int = 0
@@ -50,6 +55,7 @@ class IngestReport:
     stopped: bool = False
     views_given: int = 0
     views_stored: int = 0
+    elsewhere: int = 0
 
     @property
     def documents(self) -> int:
@@ -89,36 +95,60 @@ def ingest(
     """
     hooks = hooks or IngestHooks()
     report = IngestReport()
-    with store.writing(), _SeenIds() as seen:
+    if store.snapshot.settings.get("shard") is not None:
+        raise ConfigError(
+            f"{store.directory} is a shard of an index: add to the whole index, or ingest a corpus with --shard"
+        )
+    with store.writing(), SeenIds() as seen:
         for chunk in read_chunks(entries):
             if hooks.should_stop():
                 report.stopped = True
                 break
-            _ingest_chunk(store, seen.first_of(chunk, hooks.on_duplicate), (encode, hooks.on_progress), report)
+            ingest_chunk(store, seen.first_of(chunk, hooks.on_duplicate), (encode, hooks.on_progress), report)
     return report
 
 
+class Chunk:
+    """Entries that fill a chunk one by one: CHUNK_DOCUMENTS, or fewer where their texts reach CHUNK_CHARS."""
+
+    def __init__(self) -> None:
+        self._entries: list[Entry] = []
+        self._num_chars = 0
+
+    def add(self, entry: Entry) -> list[Entry]:
+        """The entries of the chunk, when this one has filled it; else none."""
+        self._entries.append(entry)
+        self._num_chars += len(entry.document.text) + len(entry.document.title)
+        is_full = len(self._entries) == CHUNK_DOCUMENTS or self._num_chars >= CHUNK_CHARS
+        return self.take() if is_full else []
+
+    def take(self) -> list[Entry]:
+        """What there is; the chunk is empty then."""
+        taken, self._entries, self._num_chars = self._entries, [], 0
+        return taken
+
+
 def read_chunks(entries: Iterable[Entry]) -> Iterator[list[Entry]]:
-    """The entries in chunks of CHUNK_DOCUMENTS, or fewer where their texts reach CHUNK_CHARS."""
-    chunk: list[Entry] = []
-    num_chars = 0
+    """The entries in chunks."""
+    filling = Chunk()
     for entry in entries:
-        chunk.append(entry)
-        num_chars += len(entry.document.text) + len(entry.document.title)
-        if len(chunk) == CHUNK_DOCUMENTS or num_chars >= CHUNK_CHARS:
+        if chunk := filling.add(entry):
             yield chunk
-            chunk, num_chars = [], 0
-    if chunk:
+    if chunk := filling.take():
         yield chunk
 
 
-def _ingest_chunk(
+def ingest_chunk(
     store: EmbeddedStore,
     chunk: Sequence[Entry],
     work: tuple[Encode | None, Callable[[int], None]],
     report: IngestReport,
+    note: Callable[[], Mapping[str, Any]] = dict,
 ) -> None:
-    """Nothing; what is new or changed in the chunk is committed in one transaction and counted."""
+    """Nothing; what is new or changed in the chunk is committed in one transaction and counted.
+
+    note: gives the settings to be set in the transaction; called before anything is encoded, where documents are.
+    """
     encode, on_progress = work
     known = store.known([entry.document.id for entry in chunk])
     hashes = {entry.document.id: content_hash(entry.document, entry.views) for entry in chunk}
@@ -127,11 +157,20 @@ def _ingest_chunk(
     updates = _metadata_updates([entry for entry in chunk if entry.document.id not in fresh_ids], known)
     on_progress(len(chunk) - len(fresh))
     if fresh:
+        settings = note()
         documents = [entry.document for entry in fresh]
         given = _views_of(fresh, encode, on_progress)
         views = _pruned(store, given, documents)
         content_hashes = [hashes[document.id] for document in documents]
-        store.commit(Batch(documents=documents, views=views, content_hashes=content_hashes, metadata_updates=updates))
+        batch = Batch(
+            documents=documents,
+            views=views,
+            content_hashes=content_hashes,
+            metadata_updates=updates,
+            ordinals=_ordinals(fresh),
+            settings=settings,
+        )
+        store.commit(batch)
         report.views_given += len(given.rows)
         report.views_stored += len(views.rows)
     elif updates:
@@ -141,6 +180,12 @@ def _ingest_chunk(
     report.replaced += replaced
     report.updated += len(updates)
     report.unchanged += len(chunk) - len(fresh) - len(updates)
+
+
+def _ordinals(entries: Sequence[Entry]) -> Ints | None:
+    """Those that the run gives; None where it gives none."""
+    given = [entry.ordinal for entry in entries if entry.ordinal is not None]
+    return np.array(given, dtype=np.int64) if given else None
 
 
 def _differs(known: Known | None, digest: bytes) -> bool:
@@ -175,14 +220,14 @@ def _pruned(store: EmbeddedStore, given: Views, documents: Sequence[Document]) -
     return without_near_duplicates(given, stored, eps)
 
 
-class _SeenIds:
+class SeenIds:
     """The ids of a run with their places, in a temporary SQLite file: 21 million of them do not fit in memory."""
 
     def __init__(self) -> None:
         self._connection = temporary_database()
         self._connection.execute("CREATE TABLE seen(id TEXT PRIMARY KEY, place TEXT NOT NULL) WITHOUT ROWID")
 
-    def __enter__(self) -> _SeenIds:
+    def __enter__(self) -> SeenIds:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:

@@ -33,13 +33,17 @@ class FileReport:
 
 @dataclass(slots=True)
 class FileIngest:
-    """One run of corpus files into an index; see run(). on_warning is told of each rejected row."""
+    """One run of corpus files into an index; see run(). on_warning is told of each rejected row.
+
+    keeps_bad_rows: rows that are no documents are rejected here; False where another process does, of the same files.
+    """
 
     index: Index
     corpus: Corpus
     on_error: OnError
     rejects_stem: Path
     on_warning: Callable[[str], None]
+    keeps_bad_rows: bool = True
     _rejects: RejectsWriter | None = field(default=None, init=False)
 
     def run(self, on_progress: Callable[[int], None], should_stop: Callable[[], bool]) -> FileReport:
@@ -60,7 +64,7 @@ class FileIngest:
                 yield Entry(str(row.place), row.document, source=row)
             elif self.on_error is OnError.STOP:
                 raise CorpusError(f"{row.place}: {row.reason}; mend the row, or leave bad rows out by --on-error skip")
-            else:
+            elif self.keeps_bad_rows:
                 self._reject(row)
 
     def _reject_duplicate(self, entry: Entry, first_place: str) -> None:

@@ -93,12 +93,14 @@ class SearchResult:
 
     exact: True only when they are provably the top_k of brute force over the stored vectors.
     short_by: how many documents are missing from min(top_k, documents allowed). rounds: searches of the engine.
+    missing_shards: the shards that could not be asked, by number; what they hold is not among the hits.
     """
 
     hits: tuple[Hit, ...]
     exact: bool
     short_by: int
     rounds: int
+    missing_shards: tuple[int, ...] = ()
 
 
 def dump_metadata(metadata: Mapping[str, Any], doc_id: str) -> str:

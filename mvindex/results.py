@@ -29,7 +29,8 @@ class IndexInfo:
     """What an index is. sizes in bytes; num_dead: retired document rows still on disk.
 
     prune_views: views that close to a kept one are not stored; engine_prune_views: nor are they in the engine. None:
-    all views are. search: how the engine is searched, as tuned; None for the usual of its kind.
+    all views are. search: how the engine is searched, as tuned; None for the usual of its kind. shards: how many there
+    are, None for an index without; missing_shards: those that are left out here, whose documents are not counted.
     """
 
     path: str
@@ -47,6 +48,8 @@ class IndexInfo:
     search: Mapping[str, int] | None
     fresh_documents: int
     size_bytes: int
+    shards: int | None = None
+    missing_shards: tuple[int, ...] = ()
 
 
 def search_results(reader: SnapshotReader, found: Sequence[Ranking]) -> list[SearchResult]:
@@ -57,9 +60,13 @@ def search_results(reader: SnapshotReader, found: Sequence[Ranking]) -> list[Sea
 
 
 def _result(ranking: Ranking, stored: Mapping[int, StoredDocument]) -> SearchResult:
+    return SearchResult(hits_of(ranking, stored), ranking.exact, ranking.short_by, ranking.rounds)
+
+
+def hits_of(ranking: Ranking, stored: Mapping[int, StoredDocument]) -> tuple[Hit, ...]:
+    """The ranking's documents, which are given by row."""
     columns = zip(ranking.rows.tolist(), ranking.scores.tolist(), ranking.slots.tolist(), strict=True)
-    hits = tuple(_hit(stored[row], score, slot) for row, score, slot in columns)
-    return SearchResult(hits, ranking.exact, ranking.short_by, ranking.rounds)
+    return tuple(_hit(stored[row], score, slot) for row, score, slot in columns)
 
 
 def _hit(stored: StoredDocument, score: float, slot: int) -> Hit:

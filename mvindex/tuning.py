@@ -11,7 +11,7 @@ import numpy as np
 from mvindex.engines.base import Search
 from mvindex.errors import ConfigError
 from mvindex.records import Bools, Floats
-from mvindex.search import Engines, Ranking, Request, search_documents
+from mvindex.search import Part, Ranking, search_parts
 from mvindex.store.snapshot import Snapshot
 
 # So many are timed one at a time, after all were asked in a batch.
@@ -64,11 +64,19 @@ class TuneReport:
         return tuple(kept)
 
 
-def own_views(snapshot: Snapshot, count: int) -> Floats:
+def own_views(snapshots: Sequence[Snapshot], count: int) -> Floats:
     """So many views of living documents, drawn by chance with a fixed seed, (n, d) float32, to ask for in tuning.
 
     They lie among the documents' views, as questions of people do not: measure with real ones where there are any.
     """
+    total = sum(snapshot.num_documents for snapshot in snapshots)
+    filled = [snapshot for snapshot in snapshots if snapshot.num_documents]
+    drawn = [_drawn_views(each, -(-count * each.num_documents // total)) for each in filled]
+    return np.concatenate(drawn) if drawn else np.empty((0, 1), dtype=np.float32)
+
+
+def _drawn_views(snapshot: Snapshot, count: int) -> Floats:
+    """A view of each of so many living documents."""
     living = np.flatnonzero(snapshot.alive)
     drawn = np.random.default_rng(_SEED)
     rows = drawn.choice(living, size=min(count, len(living)), replace=False)
@@ -86,59 +94,70 @@ def sampled(queries: Floats, count: int) -> Floats:
 
 
 class Tuning:
-    """One engine measured with one set of queries against the exact answer, which is worked out once."""
+    """One engine measured with one set of queries against the exact answer, which is worked out once.
 
-    def __init__(self, snapshot: Snapshot, engines: Engines, queries: Floats, request: Request) -> None:
-        """engines: the scan, and the ranking to be tuned; queries: (q, d) float32. ConfigError without any."""
-        if engines.ranking is None or not engines.ranking.choices():
+    The engines of several parts are one here: they are of the same kind, and searched with the same settings.
+    """
+
+    def __init__(self, parts: Sequence[Part], queries: Floats) -> None:
+        """parts: scan, and the ranking to be tuned, of each; queries: (q, d) float32. ConfigError without any."""
+        rankings = [part.engines.ranking for part in parts if part.engines.ranking is not None]
+        self._choices = list(rankings[0].choices()) if rankings else []
+        if not self._choices:
             raise ConfigError("there is nothing to tune: build an approximate kind first (hnsw, or one of ivf-*)")
         if not len(queries):
             raise ConfigError("tuning needs a query at least")
-        self._snapshot, self._engines, self._ranking = snapshot, engines, engines.ranking
-        self._queries, self._request = queries, request
-        exact = replace(engines, ranking=None)
+        self._parts, self._queries = parts, queries
+        exact = [part._replace(engines=replace(part.engines, ranking=None)) for part in parts]
         self._wanted, self.exact_ms_batch = self._batch(exact)
         self.exact_ms = self._alone(exact)
 
     def measured(self, search: Search) -> TunePoint:
         """What these settings give."""
-        engines = replace(self._engines, ranking=self._ranking.with_search(search))
-        found, ms_batch = self._batch(engines)
+        parts = [_with_search(part, search) for part in self._parts]
+        found, ms_batch = self._batch(parts)
         shares = np.array([_share(one, other) for one, other in zip(found, self._wanted, strict=True)])
         spread = float(shares.std(ddof=1)) / np.sqrt(len(shares)) if len(shares) > 1 else 0.0
         return TunePoint(
             search=dict(search),
             recall=float(shares.mean()),
             low=float(shares.mean() - 1.645 * spread),
-            ms=self._alone(engines),
+            ms=self._alone(parts),
             ms_batch=ms_batch,
             documents_scored=float(np.mean([ranking.num_scored for ranking in found])),
         )
 
     def run(self, on_progress: Callable[[str, int, int], None]) -> list[TunePoint]:
         """The points of all settings but those beyond ones that already find everything."""
-        choices = self._ranking.choices()
         points: list[TunePoint] = []
-        for number, search in enumerate(choices, start=1):
+        for number, search in enumerate(self._choices, start=1):
             if not any(_looks_at_no_more(point, search) for point in points):
                 points.append(self.measured(search))
-            on_progress("measuring", number, len(choices))
+            on_progress("measuring", number, len(self._choices))
         return points
 
-    def _batch(self, engines: Engines) -> tuple[list[Ranking], float]:
+    def _batch(self, parts: Sequence[Part]) -> tuple[list[Ranking], float]:
         """The rankings of all queries at once, and milliseconds a query."""
         started = time.perf_counter()
-        found = search_documents(self._snapshot, engines, self._queries, self._request)
+        found = search_parts(parts, self._queries)
         return found, 1000 * (time.perf_counter() - started) / len(self._queries)
 
-    def _alone(self, engines: Engines) -> float:
+    def _alone(self, parts: Sequence[Part]) -> float:
         """Median milliseconds of a query alone."""
         seconds = []
         for query in self._queries[:_TIMED_QUERIES]:
             started = time.perf_counter()
-            search_documents(self._snapshot, engines, query[None], self._request)
+            search_parts(parts, query[None])
             seconds.append(time.perf_counter() - started)
         return 1000 * float(np.median(seconds))
+
+
+def _with_search(part: Part, search: Search) -> Part:
+    """The part, its engine searched with these settings; a part without documents has none."""
+    ranking = part.engines.ranking
+    return (
+        part if ranking is None else part._replace(engines=replace(part.engines, ranking=ranking.with_search(search)))
+    )
 
 
 def choose(points: Sequence[TunePoint], target_recall: float) -> TunePoint | None:

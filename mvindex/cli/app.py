@@ -17,6 +17,8 @@ from mvindex.cli.ingesting import ingest
 from mvindex.cli.keeping import compact, snapshot, upgrade, verify
 from mvindex.cli.managing import build, delete, get, info
 from mvindex.cli.options import note
+from mvindex.cli.planning import plan
+from mvindex.cli.sharding import assemble
 from mvindex.cli.tuning import tune
 from mvindex.errors import MvindexError
 from mvindex.signs import visible
@@ -63,6 +65,8 @@ app.command()(delete)
 app.command()(info)
 app.command()(build)
 app.command()(tune)
+app.command()(plan)
+app.command()(assemble)
 app.command()(compact)
 app.command()(snapshot)
 app.command()(verify)

@@ -14,6 +14,7 @@ from mvindex.cli.options import (
     FilterOption,
     IndexOption,
     JsonOption,
+    PartialOption,
     QuestionFormatOption,
     ScoringOption,
     TemperatureOption,
@@ -44,6 +45,7 @@ def query(  # noqa: PLR0913 - each option is a flag of the command
     ] = False,
     trec: Annotated[str | None, typer.Option(help="Write a TREC run file; with - to stdout.")] = None,
     force: Annotated[bool, typer.Option("--force", help="Overwrite the run file.")] = False,
+    allow_partial: PartialOption = False,
     device: DeviceOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -62,7 +64,10 @@ def query(  # noqa: PLR0913 - each option is a flag of the command
     check_scoring(scoring, temperature, candidates, exact)
     read = [Question("1", text)] if text is not None else read_questions([queries or "-"], question_format(format))
     condition = parse_filter(filter_json)
-    with open_chosen(index, device) as target, open_run(trec, force=force) if trec else nullcontext() as run:
+    with (
+        open_chosen(index, device, allow_partial=allow_partial) as target,
+        open_run(trec, force=force) if trec else nullcontext() as run,
+    ):
         how = scoring_of(target, scoring, temperature)
         asked = scoring_of(target, scoring, temperature, candidates)
         for batch in batches(read, QUESTION_BATCH):
@@ -96,6 +101,7 @@ def evaluate(  # noqa: PLR0913 - each option is a flag of the command
     exact: Annotated[bool, typer.Option("--exact", help="Demand certified answers, whatever the engine.")] = False,
     trec: Annotated[str | None, typer.Option(help="Write a TREC run file too.")] = None,
     force: Annotated[bool, typer.Option("--force", help="Overwrite the run file.")] = False,
+    allow_partial: PartialOption = False,
     device: DeviceOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -111,9 +117,13 @@ def evaluate(  # noqa: PLR0913 - each option is a flag of the command
     check_scoring(scoring, temperature, candidates, exact)
     condition, cutoffs, shape = parse_filter(filter_json), parse_cutoffs(at), question_format(format)
     judged = read_qrels(qrels) if qrels else None
-    with open_chosen(index, device) as target, open_run(trec, force=force) if trec else nullcontext() as run:
+    with (
+        open_chosen(index, device, allow_partial=allow_partial) as target,
+        open_run(trec, force=force) if trec else nullcontext() as run,
+    ):
         asked = scoring_of(target, scoring, temperature, candidates)
-        evaluation = Evaluation(cutoffs, judged, regex, target)
+        # What a missing shard holds cannot be told.
+        evaluation = Evaluation(cutoffs, judged, regex, None if target.missing_shards else target)
         with display.question_progress(None) as progress:
             for batch in batches(read_questions(questions, shape), QUESTION_BATCH):
                 texts = [question.text for question in batch]
@@ -123,7 +133,8 @@ def evaluate(  # noqa: PLR0913 - each option is a flag of the command
                     if run is not None:
                         run.add(question.id, result.hits)
                 progress.advance(progress.task_ids[0], len(batch))
-    report = evaluation.report() | asked
+        missing = list(target.missing_shards)
+    report = evaluation.report() | asked | ({"missing_shards": missing} if missing else {})
     if as_json:
         display.print_json(report)
         return

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from mvindex.ingest import IngestReport
     from mvindex.ingest_files import FileReport
     from mvindex.results import IndexInfo
+    from mvindex.store.shards import ShardPlace
 
 
 def ingest(  # noqa: PLR0913 - each option is a flag of the command
@@ -48,12 +49,25 @@ def ingest(  # noqa: PLR0913 - each option is a flag of the command
             help="Of a new index: leave out views this close to a kept one of their document (docs/pruning.md)."
         ),
     ] = None,
+    shards: Annotated[
+        int | None, typer.Option(help="Of a new index: put the documents into so many stores, by their ids.")
+    ] = None,
+    shard: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NUMBER/COUNT",
+            help="Fill one shard alone, from 0 to COUNT - 1: 0/16 to 15/16 in an array job, then mvindex assemble.",
+        ),
+    ] = None,
     device: DeviceOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Read corpus files, encode their documents, and add them to an index (made if there is none).
 
     Known ids are replaced, unchanged documents skipped; interrupted, give the same command again to go on.
+
+    With --shard, every process reads the whole corpus and keeps its part; they know nothing of each other, and may run
+    on several machines. Once all shards lie in the index, mvindex assemble makes one index of them.
 
     Example: mvindex ingest corpus.tsv --index corpus.mvx
     """
@@ -62,6 +76,7 @@ def ingest(  # noqa: PLR0913 - each option is a flag of the command
     from mvindex.ingest_files import FileIngest, OnError
     from mvindex.pruning import checked_eps
 
+    place = _parse_place(shards, shard)
     skip_or_stop = parse_choice("--on-error", on_error, OnError)
     options = _corpus_options(format, id_field, text_field, title_field)
     console = display.stderr()
@@ -73,8 +88,18 @@ def ingest(  # noqa: PLR0913 - each option is a flag of the command
     path = index or _default_path(corpus.paths)
     new = {"encoder": encoder, "family": family, "max_views": views, "dtype": dtype, "temperature": temperature}
     new["prune_views"] = None if prune_views is None else checked_eps(prune_views)
-    with _opened_for_ingest(path, new, device) as target:
-        run = FileIngest(target, corpus, skip_or_stop, path.absolute().with_suffix(""), lambda text: note(text))
+    new["shards"] = shards
+    with _opened_for_ingest(path, new, device, place) as target:
+        stem = path.absolute().with_suffix("")
+        run = FileIngest(
+            target,
+            corpus,
+            skip_or_stop,
+            stem if place is None else stem.with_name(f"{stem.name}.{place.directory}"),
+            lambda text: note(text),
+            # Every process meets the same bad rows: the first shard's keeps them.
+            keeps_bad_rows=place is None or place.number == 0,
+        )
         started = time.monotonic()
         with display.DocumentProgress(corpus.bytes_total) as progress, _stop_on_interrupt() as should_stop:
             report = run.run(lambda count: progress.advance(count, corpus.bytes_read), should_stop)
@@ -90,29 +115,58 @@ def _default_path(paths: Sequence[str]) -> Path:
     return Path(Path(paths[0]).name.split(".")[0] + ".mvx")
 
 
-@contextmanager
-def _opened_for_ingest(path: Path, new: dict[str, Any], device: str | None) -> Iterator[Index]:
-    """The index at path, made when there is none; one that was made and stayed empty is removed again."""
-    from mvindex.arguments import check_temperature
-    from mvindex.encoder import load_encoder
-    from mvindex.index import create, open_index, remove_untouched
+def _parse_place(shards: int | None, shard: str | None) -> ShardPlace | None:
+    """The shard that is meant; None where it is not about a single one."""
+    from mvindex.store.shards import checked_count, parse_place
 
-    if os.path.lexists(path):
-        with open_index(path, device=device) as index:
+    if shards is not None and shard is not None:
+        raise typer.BadParameter(
+            f"--shards {shards} fills all shards, --shard {shard} one of them: give one of the two"
+        )
+    if shards is not None:
+        checked_count(shards)
+    return None if shard is None else parse_place(shard)
+
+
+@contextmanager
+def _opened_for_ingest(
+    path: Path, new: dict[str, Any], device: str | None, place: ShardPlace | None
+) -> Iterator[Index]:
+    """The index at path, made when there is none; one that was made and stayed empty is removed again."""
+    from mvindex.index import open_index, remove_untouched
+    from mvindex.shards.single import has_shard, open_shard_index
+
+    if os.path.lexists(path) if place is None else has_shard(path, place):
+        with open_index(path, device=device) if place is None else open_shard_index(path, place, device) as index:
             _refuse_other_settings(index, new)
             yield index
         return
-    chosen = {name: value for name, value in new.items() if value is not None}
-    kept = {name: chosen.pop(name) for name in ("dtype", "temperature", "prune_views") if name in chosen}
-    # Before the seconds that an encoder takes to load.
-    if "temperature" in kept:
-        check_temperature(kept["temperature"])
-    encoder = load_encoder(chosen.pop("encoder", "minilm"), device=device, **chosen)
-    with create(path, encoder=encoder, **kept) as index:
+    with _created(path, new, device, place) as index:
         try:
             yield index
         finally:
             remove_untouched(index)
+
+
+def _created(path: Path, new: dict[str, Any], device: str | None, place: ShardPlace | None) -> Index:
+    """A new index, or a new shard of one."""
+    from mvindex.arguments import check_temperature
+    from mvindex.encoder import load_encoder
+    from mvindex.index import create
+    from mvindex.shards.single import create_shard_index
+    from mvindex.store.shards import check_place
+
+    chosen = {name: value for name, value in new.items() if value is not None}
+    kept = {name: chosen.pop(name) for name in ("dtype", "temperature", "prune_views", "shards") if name in chosen}
+    # Before the seconds that an encoder takes to load.
+    if "temperature" in kept:
+        check_temperature(kept["temperature"])
+    if place is not None:
+        check_place(path, place)
+    encoder = load_encoder(chosen.pop("encoder", "minilm"), device=device, **chosen)
+    if place is None:
+        return create(path, encoder=encoder, **kept)
+    return create_shard_index(path, place, encoder=encoder, **kept)
 
 
 def _refuse_other_settings(index: Index, new: dict[str, Any]) -> None:
@@ -120,8 +174,10 @@ def _refuse_other_settings(index: Index, new: dict[str, Any]) -> None:
     info = index.info()
     encoder = info.encoder or {}
     has = {**encoder, "encoder": encoder.get("source"), "dtype": info.dtype, "temperature": info.temperature}
-    has["prune_views"] = info.prune_views
+    has |= {"prune_views": info.prune_views, "shards": info.shards}
     for name, value in new.items():
+        if name == "encoder" and value is not None and os.path.isdir(value):
+            value = has[name] if has[name] in (os.path.abspath(value), os.path.realpath(value)) else value
         if value is not None and value != has.get(name):
             flag = "views" if name == "max_views" else name.replace("_", "-")
             raise ConfigError(f"{index.path} was made with {flag} {has.get(name)!r}, not {value!r}; see mvindex info")
@@ -157,6 +213,7 @@ def _print_ingest(report: FileReport, into: tuple[Path, Index], seconds: float, 
         "replaced": done.replaced,
         "updated": done.updated,
         "unchanged": done.unchanged,
+        **({"elsewhere": done.elsewhere} if done.elsewhere else {}),
         **_view_counts(done, index.info()),
         "rejected": report.rejected,
         "rejects_files": files,

@@ -14,6 +14,7 @@ from mvindex.cli.options import (
     FilterOption,
     IndexOption,
     JsonOption,
+    PartialOption,
     QuestionFormatOption,
     batches,
     chosen_path,
@@ -23,6 +24,7 @@ from mvindex.cli.options import (
     parse_filter,
     question_format,
 )
+from mvindex.cli.sharding import build_part
 from mvindex.errors import QueryError
 
 if TYPE_CHECKING:
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
 def get(
     ids: Annotated[list[str], typer.Argument(help="Document ids.")],
     index: IndexOption = None,
+    allow_partial: PartialOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Show documents by id. Exit 1 when one is not there.
@@ -42,7 +45,7 @@ def get(
     from mvindex import display
 
     missing = []
-    with open_chosen(index, None) as target:
+    with open_chosen(index, None, allow_partial=allow_partial) as target:
         for doc_id in ids:
             document = target.get(doc_id)
             if document is None:
@@ -107,6 +110,13 @@ def build(  # noqa: PLR0913 - each option is a flag of the command
     target_recall: Annotated[
         float, typer.Option(help="Without --kind: the share of the exact answer that should be found.")
     ] = 0.97,
+    shard: Annotated[
+        int | None, typer.Option(help="Of an index in shards: build this one only, from 0; needs --kind.")
+    ] = None,
+    train_only: Annotated[
+        bool,
+        typer.Option("--train-only", help="Learn what ivf engines of all shards share, for --shard; needs --kind."),
+    ] = False,
     questions: Annotated[
         str | None, typer.Option(help="Questions that measure what the build costs in recall; see mvindex eval.")
     ] = None,
@@ -131,6 +141,10 @@ def build(  # noqa: PLR0913 - each option is a flag of the command
     asked = _read_questions(questions, format) if questions is not None else None
     cutoffs = parse_cutoffs(at)
     started = time.monotonic()
+    if shard is not None or train_only:
+        chosen = {"kind": kind, "lists": lists, "prune_views": prune_views}
+        build_part(chosen_path(index), shard, chosen, as_json)
+        return
     with _opened_for_build(index) as target:
         with display.step_progress() as told:
             report = target.build(

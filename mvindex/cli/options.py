@@ -30,6 +30,9 @@ DeviceOption = Annotated[str | None, typer.Option(help="cpu or cuda; the best th
 FilterOption = Annotated[
     str | None, typer.Option("--filter", help='JSON over metadata, such as \'{"year": {"gte": 1990}}\'.')
 ]
+PartialOption = Annotated[
+    bool, typer.Option("--allow-partial", help="Answer without shards that are missing or damaged, and say so.")
+]
 ScoringOption = Annotated[str, typer.Option(help="max, the best view, or drpq, the softmax mean of the views.")]
 TemperatureOption = Annotated[
     float | None, typer.Option(help="Of drpq: divides view scores in the softmax; the index's own by default.")
@@ -49,11 +52,11 @@ def note(text: str) -> None:
     sys.stderr.write(text + "\n")
 
 
-def open_chosen(path: Path | None, device: str | None) -> Index:
+def open_chosen(path: Path | None, device: str | None, *, allow_partial: bool = False) -> Index:
     """The index at path, or the only one in this folder."""
     from mvindex.index import open_index
 
-    return open_index(chosen_path(path), device=device)
+    return open_index(chosen_path(path), device=device, allow_partial=allow_partial)
 
 
 def chosen_path(path: Path | None) -> Path:

@@ -6,7 +6,7 @@ import importlib.util
 from importlib.metadata import entry_points
 from typing import TypeGuard
 
-from mvindex.engines.base import EngineFactory, Kind, ScanEngine
+from mvindex.engines.base import EngineFactory, Kind, ScanEngine, cache_bytes
 from mvindex.errors import ConfigError, EngineMissing
 from mvindex.extras import require
 from mvindex.kernels import has_int8_products
@@ -22,21 +22,22 @@ def parse_kind(name: str) -> Kind:
         raise ConfigError(f"kind {name!r} is unknown; wanted one of {', '.join(kind.value for kind in Kind)}") from err
 
 
-def open_scan(device: str | None = None) -> ScanEngine:
+def open_scan(device: str | None = None, share: int = 1) -> ScanEngine:
     """The fastest exact scan that is installed and that this machine can run. All of them give the same results.
 
-    device: "cuda" or "cuda:0" scans there, with torch; the CPU is used otherwise.
+    device: "cuda" or "cuda:0" scans there, with torch; the CPU is used otherwise. share: of so many scans it is one;
+    its copies of views take as small a part of the memory.
     """
     if _is_cuda(device):
         require("torch", "encode", "a scan on a GPU")
         from mvindex.engines.exact_torch import ScanConfig, TorchScan
 
-        return TorchScan(ScanConfig(device=device))
+        return TorchScan(ScanConfig(device=device, share=share))
     if not has_int8_products():
-        return _open_plain_scan()
-    from mvindex.engines.exact_native import NativeScan
+        return _open_plain_scan(share)
+    from mvindex.engines.exact_native import NativeConfig, NativeScan
 
-    return NativeScan(_open_plain_scan)
+    return NativeScan(lambda: _open_plain_scan(share), NativeConfig(cache_bytes=cache_bytes() // share))
 
 
 def scan_name(device: str | None = None) -> str:
@@ -61,15 +62,15 @@ def _is_cuda(device: str | None) -> TypeGuard[str]:
     return device is not None and device.startswith("cuda")
 
 
-def _open_plain_scan() -> ScanEngine:
+def _open_plain_scan(share: int) -> ScanEngine:
     """Torch's scan, else NumPy's."""
     if importlib.util.find_spec("torch") is None:
         from mvindex.engines.exact import NumpyScan
 
         return NumpyScan()
-    from mvindex.engines.exact_torch import TorchScan
+    from mvindex.engines.exact_torch import ScanConfig, TorchScan
 
-    return TorchScan()
+    return TorchScan(ScanConfig(share=share))
 
 
 def find_factory(kind: Kind) -> EngineFactory:

@@ -40,12 +40,14 @@ class BuildOptions:
 
     prune_views: leave out what kept_views() does at that distance; lists: how many lists an IVF kind has, None for the
     usual number. work: a directory where an unfinished build keeps what it has, to go on there after a crash; it may
-    hold what an earlier build of other options left. on_progress: told what is being done, how much of it is, of what.
+    hold what an earlier build of other options left. trained: a file that train() wrote, whose lists and codes are used
+    instead of own ones. on_progress: told what is being done, how much of it is, of what.
     """
 
     work: Path
     prune_views: float | None = None
     lists: int | None = None
+    trained: Path | None = None
     on_progress: Callable[[str, int, int], None] = lambda what, done, total: None
 
 
@@ -148,6 +150,10 @@ class EngineFactory(Protocol):
     """What an entry point of the group mvindex.engines names: builds and opens ranking engines of some kinds."""
 
     kinds: frozenset[Kind]
+
+    def train(self, kind: Kind, snapshots: Sequence[Snapshot], file: Path, options: BuildOptions) -> None:
+        """Nothing; what builds of this kind learn stands in the file, learnt from the views of all the snapshots."""
+        ...
 
     def build(self, kind: Kind, snapshot: Snapshot, directory: Path, options: BuildOptions) -> Mapping[str, Any]:
         """What open() needs (JSON); the engine's files stand in the directory, not yet fsynced.

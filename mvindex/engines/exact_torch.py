@@ -40,12 +40,13 @@ _FEW_QUERIES = 8
 class ScanConfig:
     """Where and how to scan. precision: None chooses by hardware and batch.
 
-    cache_bytes: how much of its copies of the views may stay in memory.
+    cache_bytes: how much of its copies of the views may stay in memory; None for the usual, divided by share.
     """
 
     device: str = "cpu"
     precision: Precision | None = None
     cache_bytes: int | None = None
+    share: int = 1
 
 
 # Precision, generation, first and last document row of a block.
@@ -59,7 +60,7 @@ class TorchScan:
         self._config = config or ScanConfig()
         self._device = torch.device(self._config.device)
         given = self._config.cache_bytes
-        self._free_bytes = _room_bytes(self._device) if given is None else given
+        self._free_bytes = _room_bytes(self._device) // self._config.share if given is None else given
         self._makers: dict[Precision, BlockMaker] = {}
         self._blocks: dict[_Key, Block] = {}
         self._tails: dict[Precision, tuple[_Key, Block]] = {}

@@ -6,18 +6,29 @@ one order; exact only where the candidates provably hold the top_k.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
 
 from mvindex.engines.base import RankingEngine
 from mvindex.records import Bools, Floats
+from mvindex.search.merged import Part, merge_rankings, owners
 from mvindex.search.ranked import RankedSearch
 from mvindex.search.request import Engines, Ranking, Request
 from mvindex.search.scanned import scanned, scanned_to_depth
 from mvindex.store.snapshot import Snapshot
 
-__all__ = ["Engines", "Ranking", "Request", "search_documents"]
+__all__ = [
+    "Engines",
+    "Part",
+    "Ranking",
+    "Request",
+    "merge_rankings",
+    "owners",
+    "search_documents",
+    "search_parts",
+]
 
 # Below this many allowed documents, or this share of those an approximate engine covers, they are scanned: graphs
 # lose rows under tight filters, and a scan of few documents is the faster of the two.
@@ -41,6 +52,13 @@ def search_documents(snapshot: Snapshot, engines: Engines, queries: Floats, requ
     if request.depth is not None:
         return list(scanned_to_depth(snapshot, engines.scan, queries, request))
     return list(scanned(snapshot, engines.scan, queries, request))
+
+
+def search_parts(parts: Sequence[Part], queries: Floats) -> list[Ranking]:
+    """The best documents of each query in all parts together; their rows are numbered through all: see owners()."""
+    return merge_rankings(
+        parts, [search_documents(part.snapshot, part.engines, queries, part.request) for part in parts]
+    )
 
 
 def _is_better_scanned(ranking: RankingEngine, allowed: Bools) -> bool:

@@ -50,12 +50,17 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Batch:
-    """One commit: documents with distinct ids, their views and content hashes; metadata to set, by document row."""
+    """One commit: documents with distinct ids, their views and content hashes; metadata to set, by document row.
+
+    ordinals: (n,) of those of the documents that are new, None for the next ones. settings: set with the documents.
+    """
 
     documents: Sequence[Document]
     views: Views
     content_hashes: Sequence[bytes]
     metadata_updates: Mapping[int, str] = field(default_factory=dict)
+    ordinals: Ints | None = None
+    settings: Mapping[str, Any] = field(default_factory=dict)
 
 
 def content_hash(document: Document, views: Floats | None = None) -> bytes:
@@ -235,7 +240,9 @@ class EmbeddedStore:
             packed=packed,
             starts=batch.views.starts,
         )
-        settings = {"next_ordinal": first + len(ids) - len(known), "dim": int(batch.views.rows.shape[1])}
+        settings = {**batch.settings, "dim": int(batch.views.rows.shape[1])}
+        if batch.ordinals is None:
+            settings["next_ordinal"] = first + len(ids) - len(known)
         retired = [entry.doc_row for entry in known.values()]
         writer.commit(Change(rows=rows, retired=retired, metadata=batch.metadata_updates, settings=settings))
 
@@ -328,10 +335,10 @@ class EmbeddedStore:
 
 
 def _ordinals(first: int, batch: Batch, known: Mapping[str, Known]) -> Ints:
-    """A replaced document keeps its ordinal, a new one takes the next."""
+    """A replaced document keeps its ordinal, a new one takes the next, or the one that it is given."""
     ordinals = np.empty(len(batch.documents), dtype=np.int64)
     is_new = np.array([document.id not in known for document in batch.documents], dtype=bool)
-    ordinals[is_new] = first + np.arange(is_new.sum())
+    ordinals[is_new] = first + np.arange(is_new.sum()) if batch.ordinals is None else batch.ordinals[is_new]
     ordinals[~is_new] = [known[document.id].ordinal for document in batch.documents if document.id in known]
     return ordinals
 

@@ -1,11 +1,12 @@
 """What keeps an index whole: compact, snapshot, upgrade, verify, repair, salvage."""
 
-from mvindex.upkeep.compacting import CompactReport, UpgradeReport, compact_store, upgrade
+from mvindex.upkeep.compacting import CompactReport, UpgradeReport, compact_store
 from mvindex.upkeep.copying import SnapshotReport, snapshot_store
 from mvindex.upkeep.reading import Problem
-from mvindex.upkeep.repairing import RepairReport, repair
-from mvindex.upkeep.salvaging import SalvageReport, salvage
-from mvindex.upkeep.verifying import VerifyReport, verify
+from mvindex.upkeep.repairing import RepairReport
+from mvindex.upkeep.salvaging import SalvageReport
+from mvindex.upkeep.verifying import VerifyReport
+from mvindex.upkeep.whole import repair, salvage, upgrade, verify
 
 __all__ = [
     "CompactReport",

@@ -117,7 +117,7 @@ def _rewrite(store: EmbeddedStore, on_progress: Progress) -> None:
     """Nothing; the store's documents and engine stand in a new generation, which counts from now on."""
     before = store.snapshot
     engine = before.settings["engine"]
-    choice = None if engine is None or before.num_documents == 0 else EngineChoice.of(engine)
+    choice = None if engine is None or before.num_documents == 0 else EngineChoice.of(engine, store.directory.parent)
     with store.new_generation() as (fresh, writer), store.reading(before) as reader:
         copy_documents(before, reader, writer, on_progress)
         if choice is not None:

@@ -15,14 +15,16 @@ import numpy as np
 import numpy.typing as npt
 
 from mvindex.engines.base import BuildOptions, Capabilities, Kind, Search, flat_error
+from mvindex.engines.lists import COARSE_KINDS, CODED_KINDS, IVF_KINDS, LEAST_COARSE, usual_search
+from mvindex.errors import Unsupported
 from mvindex.extras import require_faiss
 from mvindex.pruning import ROUNDING
 from mvindex.records import Bools, Doubles, Floats, Ints
 from mvindex.store.snapshot import Snapshot
 from mvindex.store.views import row_norms
 from mvindex_connectors.engines.faiss_files import INDEX_NAME, ROWS_NAME, blocks, read_index, translated, write_index
-from mvindex_connectors.engines.faiss_ivf import COARSE_KINDS, CODED_KINDS, IVF_KINDS, searches, usual_search
-from mvindex_connectors.engines.faiss_lists import build_lists
+from mvindex_connectors.engines.faiss_ivf import searches
+from mvindex_connectors.engines.faiss_lists import build_lists, trained_lists
 
 _HNSW_LINKS = 32
 _HNSW_EF_CONSTRUCTION = 80
@@ -31,14 +33,19 @@ _HNSW_SEARCH = {"ef": 4, "fetch": 4}
 _HNSW_EF_MIN = 128
 # When documents run short, so many times the lists are looked at in the next round.
 _PROBE_GROWTH = 4
-# Of coarse codes at least so many hits are scored anew, also for few documents.
-_LEAST_COARSE = 400
 
 
 class FaissEngine:
     """Builds and opens Faiss indexes."""
 
     kinds = frozenset({Kind.FLAT, Kind.HNSW}) | IVF_KINDS
+
+    def train(self, kind: Kind, snapshots: Sequence[Snapshot], file: Path, options: BuildOptions) -> None:
+        """See EngineFactory."""
+        if kind not in IVF_KINDS:
+            raise Unsupported(f"kind {kind.value!r} learns nothing from views")
+        faiss = require_faiss()
+        write_index(faiss, trained_lists(faiss, kind, snapshots, options), file)
 
     def build(self, kind: Kind, snapshot: Snapshot, directory: Path, options: BuildOptions) -> Mapping[str, Any]:
         """See EngineFactory: writes index.faiss. Views are added from the memory-mapped store, a block at a time."""
@@ -74,7 +81,7 @@ class FaissRanking:
         self._search = usual_search(kind, self._num_lists) if kind in IVF_KINDS else dict(_HNSW_SEARCH)
         self._search |= {name: int(value) for name, value in (settings.get("search") or {}).items()}
         self.num_rows = int(settings["built_rows"])
-        least = _LEAST_COARSE if kind in COARSE_KINDS else 1
+        least = LEAST_COARSE if kind in COARSE_KINDS else 1
         is_exact = kind is Kind.FLAT
         self.capabilities = Capabilities(is_exact=is_exact, over_fetch=self._search["fetch"], least_limit=least)
 

@@ -1,44 +1,21 @@
-"""Inverted lists of Faiss: how many there are, how they are trained on a sample, and what a search looks at."""
+"""Inverted lists of Faiss: how they are made, how they are trained on a sample, and which searches are worth trying."""
 
 from __future__ import annotations
 
-import math
 from types import ModuleType
 from typing import Any
 
 import numpy as np
 
-from mvindex.engines.base import MAX_LISTS, Kind
+from mvindex.engines.base import Kind
+from mvindex.engines.lists import BLOCK_ROWS, COARSE_KINDS, GRAPH_EF, GRAPH_LINKS, GRAPH_LISTS, LEAST_SAMPLE, POINTS
 from mvindex.records import Floats
 from mvindex.store.snapshot import Snapshot
 from mvindex.store.views import decode
 
-IVF_KINDS = frozenset({Kind.IVF_FLAT, Kind.IVF_SQ8, Kind.IVF_PQ, Kind.IVF_RABITQ})
-# Their scores are those of codes.
-CODED_KINDS = IVF_KINDS - {Kind.IVF_FLAT}
-# Their codes have so few bits that hits are in a rough order.
-COARSE_KINDS = frozenset({Kind.IVF_PQ, Kind.IVF_RABITQ})
-# So many views a list: 4,096 lists for 1.6 million, as measured.
-_VIEWS_PER_LIST = 400
-# Below it Faiss warns that centroids have too few points; above, k-means takes longer and gains nothing measurable.
-_MIN_POINTS, _POINTS = 39, 64
-# From so many centroids on, they are found by a graph: in training, when views are added, and in searches.
-_GRAPH_LISTS = 1 << 16
-_GRAPH_LINKS = 32
-_GRAPH_EF = 128
 _CODE_BITS, _CODE_VALUES = 4, 16
-_BLOCK_SIZE = 32
 _SEED = 1
 _SAMPLE_RUN = 64
-
-
-def usual_search(kind: Kind, num_lists: int) -> dict[str, int]:
-    """What is used before anybody has tuned. probes: lists a query; fetch: view hits per document wanted.
-
-    16 sqrt(lists) is a quarter of 4,096 lists, an eighth of 16,384 and a twentieth of 131,072. Codes of few bits say
-    less about the order, so that more of their hits are scored anew.
-    """
-    return {"probes": min(num_lists, round(16 * math.sqrt(num_lists))), "fetch": 15 if kind in COARSE_KINDS else 4}
 
 
 def searches(kind: Kind, num_lists: int) -> list[dict[str, int]]:
@@ -46,17 +23,6 @@ def searches(kind: Kind, num_lists: int) -> list[dict[str, int]]:
     probes = [num_lists >> power for power in range(9, -1, -1) if num_lists >> power]
     fetches = (4, 8, 15, 30) if kind in COARSE_KINDS else (2, 4, 8)
     return [{"probes": each, "fetch": fetch} for each in dict.fromkeys(probes) for fetch in fetches]
-
-
-def usual_lists(num_views: int) -> int:
-    """How many lists so many views are put in: a power of two, at most what can be trained on them."""
-    wanted = 1 << max(0, round(math.log2(max(num_views / _VIEWS_PER_LIST, 1))))
-    return max(1, min(wanted, MAX_LISTS, num_views // _MIN_POINTS))
-
-
-def sample_size(num_lists: int, num_views: int) -> int:
-    """How many views the lists and codes are trained on."""
-    return min(num_views, max(num_lists * _POINTS, 65_536))
 
 
 def sample_views(snapshot: Snapshot, size: int) -> Floats:
@@ -100,21 +66,21 @@ def _lists(faiss: ModuleType, kind: Kind, dim: int, num_lists: int) -> Any:
     elif kind is Kind.IVF_SQ8:
         index = faiss.IndexIVFScalarQuantizer(quantiser, dim, num_lists, faiss.ScalarQuantizer.QT_8bit, metric)
     elif kind is Kind.IVF_PQ:
-        index = faiss.IndexIVFPQFastScan(quantiser, dim, num_lists, dim // 2, _CODE_BITS, metric, _BLOCK_SIZE)
+        index = faiss.IndexIVFPQFastScan(quantiser, dim, num_lists, dim // 2, _CODE_BITS, metric, BLOCK_ROWS)
     else:
-        index = faiss.IndexIVFRaBitQFastScan(quantiser, dim, num_lists, metric, _BLOCK_SIZE, True, 1)
+        index = faiss.IndexIVFRaBitQFastScan(quantiser, dim, num_lists, metric, BLOCK_ROWS, True, 1)
     index.cp.seed = _SEED
-    index.cp.max_points_per_centroid = max(_POINTS, -(-65_536 // num_lists))
+    index.cp.max_points_per_centroid = max(POINTS, -(-LEAST_SAMPLE // num_lists))
     return index
 
 
 def coarse_quantiser(faiss: ModuleType, dim: int, num_lists: int) -> Any:
     """What finds the lists nearest to a view: brute force, or a graph where there are many."""
-    if num_lists < _GRAPH_LISTS:
+    if num_lists < GRAPH_LISTS:
         return faiss.IndexFlatIP(dim)
-    graph = faiss.IndexHNSWFlat(dim, _GRAPH_LINKS, faiss.METRIC_INNER_PRODUCT)
-    graph.hnsw.efConstruction = _GRAPH_EF
-    graph.hnsw.efSearch = _GRAPH_EF
+    graph = faiss.IndexHNSWFlat(dim, GRAPH_LINKS, faiss.METRIC_INNER_PRODUCT)
+    graph.hnsw.efConstruction = GRAPH_EF
+    graph.hnsw.efSearch = GRAPH_EF
     return graph
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -18,12 +18,14 @@ from typing import Any
 import numpy as np
 
 from mvindex.engines.base import BuildOptions, Kind
+from mvindex.engines.lists import sample_size, usual_lists
+from mvindex.errors import EngineError
 from mvindex.store.durable import flush_to_disk, rename
 from mvindex.store.segments import file_checksum
 from mvindex.store.snapshot import Snapshot
 from mvindex.store.views import row_norms
 from mvindex_connectors.engines.faiss_files import INDEX_NAME, blocks, read_index, translated, write_index
-from mvindex_connectors.engines.faiss_ivf import ivf_of, new_ivf, sample_size, sample_views, train, usual_lists
+from mvindex_connectors.engines.faiss_ivf import ivf_of, new_ivf, sample_views, train
 
 # A part of codes of 4 bits takes half a gigabyte at 384 dims.
 PART_VIEWS = 1 << 22
@@ -60,6 +62,21 @@ def build_lists(
     return found | lists | ({} if options.prune_views is None else {"prune_views": options.prune_views})
 
 
+def trained_lists(faiss: ModuleType, kind: Kind, snapshots: Sequence[Snapshot], options: BuildOptions) -> Any:
+    """An empty index, trained on views of all the snapshots, as many of each as its share is."""
+    num_views = sum(snapshot.views.num_views for snapshot in snapshots)
+    lists = options.lists or usual_lists(num_views)
+    options.on_progress("reading a sample", 0, 1)
+    size = sample_size(lists, num_views)
+    shares = [-(-size * snapshot.views.num_views // num_views) for snapshot in snapshots]
+    sample = np.concatenate([sample_views(*pair) for pair in zip(snapshots, shares, strict=True)])
+    lists = min(lists, len(sample))
+    options.on_progress(f"training {lists} lists on {len(sample)} views", 0, 1)
+    index = new_ivf(faiss, kind, snapshots[0].views.dim, lists)
+    translated(train, faiss, index, sample)
+    return index
+
+
 def parts_of(snapshot: Snapshot) -> Iterator[Part]:
     """The parts in order."""
     views = snapshot.views
@@ -86,6 +103,7 @@ class _Work:
             "generation": self._snapshot.generation,
             "lists_asked": self._options.lists,
             "prune_views": self._options.prune_views,
+            "trained": None if self._options.trained is None else file_checksum(self._options.trained),
             "faiss": self._faiss.__version__,
         }
         try:
@@ -100,18 +118,24 @@ class _Work:
 
     def trained(self) -> Any:
         """The empty index, trained."""
-        index = self._kept(_TRAINED)
-        if index is not None:
-            return index
-        num_views = self._snapshot.views.num_views
-        lists = self._options.lists or usual_lists(num_views)
-        self._options.on_progress("reading a sample", 0, 1)
-        sample = sample_views(self._snapshot, sample_size(lists, num_views))
-        lists = min(lists, len(sample))
-        self._options.on_progress(f"training {lists} lists on {len(sample)} views", 0, 1)
-        index = new_ivf(self._faiss, self._kind, self._snapshot.views.dim, lists)
-        translated(train, self._faiss, index, sample)
-        self._keep(_TRAINED, index, 0.0)
+        index = self._empty()
+        if index is None:
+            index = trained_lists(self._faiss, self._kind, [self._snapshot], self._options)
+            self._keep(_TRAINED, index, 0.0)
+        return index
+
+    def _empty(self) -> Any:
+        """The empty index, read anew; None where none was trained yet. EngineError when it is of another kind."""
+        if self._options.trained is None:
+            return self._kept(_TRAINED)
+        index = read_index(self._faiss, self._options.trained)
+        wanted = new_ivf(self._faiss, self._kind, self._snapshot.views.dim, 1)
+        kinds = {type(self._faiss.downcast_index(ivf_of(self._faiss, each))) for each in (index, wanted)}
+        is_right = len(kinds) == 1 and index.d == wanted.d
+        if not is_right or not index.is_trained or index.ntotal:
+            raise EngineError(
+                f"{self._options.trained}: is not trained for kind {self._kind.value!r} and views of {wanted.d} dims"
+            )
         return index
 
     def added(self, part: Part) -> tuple[Any, float]:
@@ -121,7 +145,7 @@ class _Work:
         if index is not None:
             self._options.on_progress("adding views", int(self._snapshot.views.starts[part.end]), total)
             return index, float(self._state["files"][name]["max_norm"])
-        index, max_norm = self._kept(_TRAINED), 0.0
+        index, max_norm = self._empty(), 0.0
         for rows, views in blocks(self._snapshot.views, (part.begin, part.end), self._options.prune_views):
             max_norm = max(max_norm, float(row_norms(views).max()))
             translated(index.add_with_ids, views, rows)

@@ -1,0 +1,38 @@
+"""The index contract on an index in shards, which must answer as one store does."""
+
+import mvindex
+from mvindex.engines.exact import NumpyScan
+from mvindex.testing import IndexContract
+
+
+class TestShards(IndexContract):
+    shards = 3
+
+    def open_index(self, tmp_path):
+        index = mvindex.create(tmp_path / "contract.mvx", dim=self.dim, shards=self.shards)
+        for shard in index.shards.values():
+            shard._scan = NumpyScan()
+        return index
+
+
+class TestOneShard(TestShards):
+    shards = 1
+
+
+class TestManyShards(IndexContract):
+    """More shards than some tests have documents, and the scan that this machine has."""
+
+    def open_index(self, tmp_path):
+        return mvindex.create(tmp_path / "contract.mvx", dim=self.dim, shards=17)
+
+
+class TestShardsFlat(TestShards):
+    def settle(self, index):
+        index.build(kind="flat")
+
+
+class TestShardsIvfPq(TestShards):
+    is_exact = False
+
+    def settle(self, index):
+        index.build(kind="ivf-pq")
