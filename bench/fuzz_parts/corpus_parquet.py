@@ -49,7 +49,7 @@ class CorpusParquet(Limits):
         pa.set_cpu_count(1)
 
     def seeds(self) -> list[bytes]:
-        made = [bytes([0, *(number * step % 256 for number in range(40))]) for step in (1, 3, 7, 11, 31)]
+        made = [bytes([0, 4, *(number * step % 256 for number in range(40))]) for step in (1, 3, 7, 11, 31)]
         return made + [_file(Choices(choices[1:])) for choices in made]
 
     def check(self, data: bytes) -> None:

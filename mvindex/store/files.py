@@ -10,6 +10,7 @@ import os
 import re
 import stat
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -100,10 +101,15 @@ def write_current(directory: Path, current: Current, settings: Mapping[str, Any]
     record["settings_checksum"] = _settings_checksum(record["settings"])
     fresh = directory / f"{CURRENT}.new"
     check_regular(fresh)
-    with announced("write", fresh):
-        fresh.write_text(json.dumps(record) + "\n")
-    flush_to_disk(fresh)
-    rename(fresh, directory / CURRENT)
+    try:
+        with announced("write", fresh):
+            fresh.write_text(json.dumps(record) + "\n")
+        flush_to_disk(fresh)
+        rename(fresh, directory / CURRENT)
+    except OSError:
+        with suppress(OSError):  # the error that is raised says why
+            fresh.unlink(missing_ok=True)
+        raise
 
 
 def read_acknowledged(directory: Path) -> int:

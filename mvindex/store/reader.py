@@ -126,9 +126,10 @@ class SnapshotReader:
             raise DamagedIndex(
                 f"{FILE_NAME}: the metadata of document {doc_id!r} (row {doc_row}) does not match its checksum"
             )
-        if spans is not None and len(spans) != 8 * num_views:
+        if not are_texts((doc_id, title, text, metadata), spans, num_views):
             raise DamagedIndex(
-                f"{FILE_NAME}: document {doc_id!r} (row {doc_row}) has {num_views} views, spans for others"
+                f"{FILE_NAME}: texts of document {doc_id!r} (row {doc_row}), or spans for its {num_views} views, are "
+                "of other types or lengths"
             )
         return StoredRow(doc_id, title, text, metadata, spans, content_hash)
 
@@ -193,6 +194,20 @@ def _ids_in_order(cursor: sqlite3.Cursor) -> tuple[int, int]:
     return count, total
 
 
+def are_texts(texts: Sequence[object], spans: object, num_views: int) -> bool:
+    """True for what mvindex writes: text everywhere, and spans for all views, or none.
+
+    A checksum says nothing of types: whoever made up a row has made up its checksum too.
+    """
+    has_spans = spans is None or (isinstance(spans, bytes) and len(spans) == 8 * num_views)
+    return has_spans and all(isinstance(text, str) for text in texts)
+
+
 def _document(stored: StoredRow) -> StoredDocument:
-    metadata = json.loads(stored.metadata) if stored.metadata != "{}" else {}
+    try:
+        metadata = json.loads(stored.metadata) if stored.metadata != "{}" else {}
+    except (ValueError, RecursionError) as err:
+        raise DamagedIndex(f"{FILE_NAME}: the metadata of document {stored.id!r} is no JSON: {err}") from err
+    if not isinstance(metadata, dict):
+        raise DamagedIndex(f"{FILE_NAME}: the metadata of document {stored.id!r} is no object")
     return StoredDocument(stored.id, stored.title, stored.text, metadata, unpack_spans(stored.spans))
