@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from enum import IntEnum
 from typing import Any
 
@@ -30,6 +30,7 @@ LATEST = StoreFormat.GENERATIONS
 # What row_checksum() packs one by one, for rows of the types that mvindex writes: faster. Other types, of damaged rows,
 # raise one of these errors, and are packed there.
 _NUMBER_AND_SIZE, _SIZE, _FOUR_AND_SIZE = struct.Struct("<qq"), struct.Struct("<q"), struct.Struct("<qqqqq")
+_digest: Callable[[bytes], int] = xxhash.xxh3_64_intdigest
 _OTHER_TYPES = (struct.error, TypeError, AttributeError)
 
 
@@ -38,7 +39,7 @@ def row_checksum(*parts: str | bytes | int | float | None) -> int:
 
     Of any value that SQLite may give: in a damaged row a text can turn up as a number.
     """
-    return _signed_digest(b"".join(map(_packed, parts)))
+    return as_signed(_digest(b"".join(map(_packed, parts))))
 
 
 def _packed(part: str | bytes | int | float | None) -> bytes:
@@ -49,10 +50,6 @@ def _packed(part: str | bytes | int | float | None) -> bytes:
     if isinstance(part, bytes):
         return len(part).to_bytes(8, "little") + part
     return repr(part).encode()
-
-
-def _signed_digest(data: bytes) -> int:
-    return as_signed(xxhash.xxh3_64_intdigest(data))
 
 
 def as_signed(digest: int) -> int:
@@ -67,8 +64,10 @@ def text_checksum(version: int, doc_row: int, doc_id: str, parts: tuple[str, str
         return row_checksum(doc_id, title, text, spans or b"")
     try:
         named, titled, told, spanned = doc_id.encode(), title.encode(), text.encode(), spans or b""
-        head = _NUMBER_AND_SIZE.pack(doc_row, len(named)) + named + _SIZE.pack(len(titled)) + titled
-        return _signed_digest(head + _SIZE.pack(len(told)) + told + _SIZE.pack(len(spanned)) + spanned)
+        begin, between = _NUMBER_AND_SIZE.pack(doc_row, len(named)), _SIZE.pack(len(titled))
+        end = _SIZE.pack(len(spanned))
+        digest = _digest(b"".join((begin, named, between, titled, _SIZE.pack(len(told)), told, end, spanned)))
+        return digest - (digest >> 63 << 64)
     except _OTHER_TYPES:
         return row_checksum(doc_row, doc_id, title, text, spans or b"")
 
@@ -79,7 +78,8 @@ def metadata_checksum(version: int, doc_row: int, doc_id: str, dumped: str) -> i
         return row_checksum(doc_id, dumped)
     try:
         told = dumped.encode()
-        return _signed_digest(_NUMBER_AND_SIZE.pack(doc_row, len(told)) + told)
+        digest = _digest(_NUMBER_AND_SIZE.pack(doc_row, len(told)) + told)
+        return digest - (digest >> 63 << 64)
     except _OTHER_TYPES:
         return row_checksum(doc_row, dumped)
 
@@ -90,7 +90,8 @@ def document_checksum(row: tuple[Any, ...]) -> int:
         doc_row, doc_id, ordinal, view_start, num_views, checksum, content = row
         named = doc_id.encode()
         numbers = _FOUR_AND_SIZE.pack(ordinal, view_start, num_views, checksum, len(content))
-        return _signed_digest(_NUMBER_AND_SIZE.pack(doc_row, len(named)) + named + numbers + content)
+        digest = _digest(_NUMBER_AND_SIZE.pack(doc_row, len(named)) + named + numbers + content)
+        return digest - (digest >> 63 << 64)
     except _OTHER_TYPES:
         return row_checksum(*row)
 
