@@ -21,7 +21,7 @@ from mvindex.errors import (
     StoreError,
 )
 from mvindex.pruning import checked_eps
-from mvindex.store.durable import announced, flush_to_disk
+from mvindex.store.durable import announced, flush_to_disk, remove_entry
 from mvindex.store.embedded import EmbeddedStore
 from mvindex.store.files import check_directory, check_regular
 from mvindex.store.segments import file_checksum
@@ -117,7 +117,7 @@ def build_files(snapshot: Snapshot, kind: Kind, prune_views: float | None) -> di
     name = f"engine-{kind.value}-{snapshot.settings['version'] + 1:06d}"
     directory = snapshot.directory / name
     try:
-        shutil.rmtree(directory, ignore_errors=True)
+        remove_entry(directory)
         directory.mkdir()
         with announced("write", directory):
             settings = engines.find_factory(kind).build(kind, snapshot, directory, prune_views)
@@ -184,4 +184,4 @@ def _remove_others(path: Path, kept: str | None) -> None:
                 directory.rename(directory.with_name(f"{_GONE}{directory.name}"))
     for directory in path.glob(f"{_GONE}*"):
         with announced("remove", directory):
-            shutil.rmtree(directory, ignore_errors=True)
+            remove_entry(directory)

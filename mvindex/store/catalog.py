@@ -268,8 +268,10 @@ def read_committed(connection: sqlite3.Connection, name: str) -> Committed:
     """The committed length and block checksums of a segment file; of an unknown one, nothing."""
     row = connection.execute("SELECT size_bytes FROM files WHERE name = ?", (name,)).fetchone()
     blocks = connection.execute("SELECT checksum FROM blocks WHERE name = ? ORDER BY block", (name,)).fetchall()
+    size_bytes = row[0] if row else 0
+    if not all(type(number) is int for number in (size_bytes, *(checksum for (checksum,) in blocks))):
+        raise DamagedIndex(f"{name}: its size or block checksums in the catalog are no whole numbers")
     checksums = np.array(blocks, dtype=np.int64).reshape(-1).view(np.uint64)
-    size_bytes = int(row[0]) if row else 0
     if len(checksums) != -(-size_bytes // BLOCK_BYTES):
         raise DamagedIndex(f"{name}: {len(checksums)} block checksums for {size_bytes} bytes in the catalog")
     return Committed(name, size_bytes, checksums)

@@ -27,6 +27,7 @@ ACKNOWLEDGED = "acknowledged"
 KEPT_SETTINGS = ("dtype", "dim", "encoder", "temperature", "prune_views")
 _MAX_BYTES = 1 << 16
 _INDEX_ID = re.compile(r"[0-9a-f]{32}")
+_MOST_DIGITS = 20
 # A reader may meet the one write of a few bytes half done.
 _TRIES = 5
 
@@ -120,7 +121,7 @@ def read_acknowledged(directory: Path) -> int:
         if content is None:
             raise DamagedIndex(f"{path} is gone; `mvindex build` makes it again")
         number, _, checksum = content.rstrip(b"\n").partition(b" ")
-        if content == _acknowledgement(number) and checksum and number.isdigit():
+        if content == _acknowledgement(number) and checksum and number.isdigit() and len(number) <= _MOST_DIGITS:
             return int(number)
     raise DamagedIndex(f"{path} does not match its checksum; `mvindex build` makes it again")
 

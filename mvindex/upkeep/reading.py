@@ -96,7 +96,7 @@ def _version_of(number: int, directory: Path) -> int | None:
     try:
         with generation.catalog.reading() as connection:
             return int(catalog.read_settings(connection)["version"])
-    except (MvindexError, KeyError, TypeError, ValueError):
+    except (MvindexError, KeyError, TypeError, ValueError, OverflowError):
         return None
     finally:
         generation.close()
