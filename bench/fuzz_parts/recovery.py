@@ -71,10 +71,12 @@ class Recovery(Limits):
         for record in scan:
             require(all(isinstance(value, _VALUES) for value in record.values), "values", record)
             require(record.page >= 0 and scan.skipped_cells >= 0, "page", record)
+            # Where the schema is damaged, SQLite may know fewer columns than rows have.
+            heads = [record.values[:size] for size in range(1, len(record.values) + 1)]
             if record.kind is Kind.TABLE:
-                rows.add((record.rowid, record.values))
+                rows |= {(record.rowid, head) for head in heads}
             else:
-                entries.add(record.values)
+                entries |= set(heads)
         for wanted, known in zip(_read(self._path), (rows, entries), strict=True):
             require(wanted <= known, "SQLite reads, and the scan does not:", list(wanted - known)[:2])
 
@@ -95,12 +97,24 @@ def _read(path: Path) -> tuple[set, set]:
         with closing(sqlite3.connect(path)) as connection:
             if connection.execute("PRAGMA integrity_check").fetchall() != [("ok",)]:
                 return set(), set()
+            if _has_missing_pages(connection, path):
+                return set(), set()
             tables = connection.execute("SELECT name, sql FROM sqlite_master WHERE type = 'table'").fetchall()
             for name, sql in tables:
                 _read_table(connection, name.replace('"', '""'), "WITHOUT ROWID" in sql, (rows, entries))
     except (sqlite3.Error, UnicodeDecodeError, AttributeError):
         return set(), set()
     return rows, entries
+
+
+def _has_missing_pages(connection: sqlite3.Connection, path: Path) -> bool:
+    """True when the log claims a database of more pages than there are: SQLite takes those for zeros."""
+    (pages,), (size,) = (connection.execute(f"PRAGMA {name}").fetchone() for name in ("page_count", "page_size"))
+    log = path.with_name(f"{path.name}-wal")
+    frames = log.read_bytes() if log.exists() else b""
+    numbers = [int.from_bytes(frames[at : at + 4], "big") for at in range(32, len(frames) - size, size + 24)]
+    held = set(numbers) | set(range(1, path.stat().st_size // size + 1))
+    return not held >= set(range(1, pages + 1))
 
 
 def _read_table(connection: sqlite3.Connection, name: str, has_no_rowid: bool, found: tuple[set, set]) -> None:
