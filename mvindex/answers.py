@@ -40,6 +40,10 @@ def has_answer(passage: TokenText, answers: Iterable[TokenText]) -> bool:
     return any(answer in passage for answer in answers if not answer.isspace())
 
 
+# (?R), (?1), (?+1), (?-1), (?&name), (?P>name); behind an escaped bracket they are text.
+_RECURSION = regex.compile(r"(?<!\\)(?:\\\\)*\(\?(?:R\)|[+-]?[0-9]+\)|&|P>)")
+
+
 class AnswerMatcher:
     """Tells which texts hold an answer, by words, or with patterns=True by regular expressions.
 
@@ -71,6 +75,8 @@ def _compile(answer: str, question_id: str) -> Any:
     # Decomposed, an escaped letter such as \ě would turn into the escape \e and a caron: its escape goes first.
     pattern = ESCAPE.sub(lambda escape: escape[0] if escape[1].isascii() else escape[1], answer)
     try:
+        if _RECURSION.search(pattern):
+            raise ValueError("a pattern that calls itself or one of its groups takes memory without bound")
         return regex.compile(_decompose(pattern), regex.IGNORECASE | regex.MULTILINE | regex.UNICODE)
     except (regex.error, ValueError, OverflowError, RecursionError) as err:
         raise QueryError(

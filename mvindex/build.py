@@ -21,7 +21,7 @@ from mvindex.errors import (
     StoreError,
 )
 from mvindex.pruning import checked_eps
-from mvindex.store.durable import announced, flush_to_disk
+from mvindex.store.durable import announced, flush_to_disk, remove_entry
 from mvindex.store.embedded import EmbeddedStore
 from mvindex.store.files import check_directory, check_regular
 from mvindex.store.segments import file_checksum
@@ -193,7 +193,7 @@ def build_files(snapshot: Snapshot, choice: EngineChoice, on_progress: Told = _i
         on_progress=on_progress,
     )
     try:
-        shutil.rmtree(directory, ignore_errors=True)
+        remove_entry(directory)
         directory.mkdir()
         with announced("write", directory):
             settings = engines.find_factory(choice.kind).build(choice.kind, snapshot, directory, options)
@@ -271,4 +271,4 @@ def _remove_others(path: Path, kept: str | None) -> None:
                 directory.rename(directory.with_name(f"{_GONE}{directory.name}"))
     for directory in [*path.glob(f"{_GONE}*"), *path.glob(f"{_WORK}*")]:
         with announced("remove", directory):
-            shutil.rmtree(directory, ignore_errors=True)
+            remove_entry(directory)

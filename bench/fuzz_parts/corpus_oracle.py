@@ -66,7 +66,7 @@ def _check_skipped(skipped: bytes, source, *, is_first: bool, is_last: bool) -> 
         lines.pop(0)
     while is_last and lines and lines[-1] in (b"\n", b"\r\n", b"\r"):
         lines.pop()
-    header = source.header and _body(source.header)
+    header = source.header and source.header.removesuffix(b"\n")
     require(all(_body(line) == header for line in lines), "lines left out:", lines)
 
 

@@ -23,7 +23,7 @@ _ZSTD, _GZIP = b"\x28\xb5\x2f\xfd", b"\x1f\x8b"
 
 _FRAME = re.compile(rb"\x28\xb5\x2f\xfd|[\x50-\x5f]\x2a\x4d\x18")
 # The reader passes over zeros between frames, as gzip does between members.
-_PADDING = re.compile(rb"\0{4,}(?=\x28\xb5\x2f\xfd|[\x50-\x5f]\x2a\x4d\x18|\Z)")
+_SKIPPED = re.compile(rb"[\x50-\x5f]\x2a\x4d\x18")
 
 
 def open_target(name: str, folder: Path):
@@ -70,18 +70,34 @@ class CorpusPacked(Limits):
 
 def _unpacked(data: bytes) -> bytes | None:
     """What the compressed bytes hold; None where they hold too much to be checked, or are not compressed at all."""
-    if data.startswith(_GZIP):
-        source = gzip.GzipFile(fileobj=io.BytesIO(data))
-    elif _FRAME.match(data):
-        frames = _PADDING.sub(b"", data)
-        source = zstandard.ZstdDecompressor().stream_reader(io.BytesIO(frames), read_across_frames=True)
-    else:
-        return None
     try:
-        content = source.read(_MOST_CHECKED)
+        if data.startswith(_GZIP):
+            content = gzip.GzipFile(fileobj=io.BytesIO(data)).read(_MOST_CHECKED)
+        elif _FRAME.match(data):
+            content = _unframed(data)
+        else:
+            return None
     except (OSError, EOFError, zlib.error, zstandard.ZstdError) as err:
         raise WrongAnswer(f"the library refuses what was read: {err}") from err
     return content if len(content) < _MOST_CHECKED else None
+
+
+def _unframed(data: bytes) -> bytes:
+    """The content of all Zstandard frames; zeros may stand between and behind them, as in padded archives."""
+    content = b""
+    while (rest := data.lstrip(b"\0")) and len(content) < _MOST_CHECKED:
+        if _SKIPPED.match(rest):
+            data = rest[8 + int.from_bytes(rest[4:8], "little") :]
+            continue
+        frame = zstandard.ZstdDecompressor().decompressobj()
+        for begin in range(0, len(rest), 256):
+            content += frame.decompress(rest[begin : begin + 256])
+            if frame.eof or len(content) >= _MOST_CHECKED:
+                data = frame.unused_data + rest[begin + 256 :]
+                break
+        else:
+            raise EOFError("the last frame has no end")
+    return content
 
 
 def _lines(content: bytes) -> list[bytes]:

@@ -1,29 +1,63 @@
-"""Which files the product opens while an input is checked, told by Python's audit events."""
+"""Which files the product opens, makes or removes while an input is checked, told by Python's audit events."""
 
 import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from urllib.parse import unquote, urlparse
 
 from fuzz_parts.target import WrongAnswer
 
 _PICKLES = (".bin", ".pt", ".pth", ".pkl", ".ckpt", ".h5", ".msgpack", ".joblib")
-_EVENTS = ("open", "pickle.find_class", "marshal.loads", "os.system", "subprocess.Popen", "socket.connect", "os.exec")
+# Of a whole number of their first arguments: paths.
+_PATHS = {"open": 1, "sqlite3.connect": 1, "os.remove": 1, "os.mkdir": 1, "os.rmdir": 1, "os.truncate": 1,
+          "os.rename": 2, "os.link": 2, "os.symlink": 2, "shutil.rmtree": 1, "shutil.copyfile": 2}  # fmt: skip
+_RUNS = ("pickle.find_class", "os.system", "subprocess.Popen", "socket.connect", "os.exec")
+# Beside a database that SQLite opens by itself.
+_OF_SQLITE = ("", "-wal", "-shm", "-journal")
 # Python's own modules and what packages read when they are imported.
 _LIBRARIES = tuple({os.path.realpath(path) for path in (*sys.path[1:], sys.prefix, sys.base_prefix, os.__file__[:-5])})
 _open: list[list] = []
 
 
 def _hook(event: str, arguments: tuple) -> None:
-    if _open and event in _EVENTS:
-        _open[-1].append((event, arguments))
+    if not _open:
+        return
+    if event in _RUNS:
+        _open[-1].append((event, f"{arguments!r:.200}"))
+    elif event in _PATHS:
+        _open[-1] += [(event, path) for path in _named(event, arguments)]
+
+
+def _named(event: str, arguments: tuple) -> Iterator[str]:
+    """The paths as they are named; links among them, which would be followed, as what they lead to."""
+    names = [name for name in arguments[: _PATHS[event]] if isinstance(name, str | bytes | os.PathLike)]
+    for name in names:
+        path = os.fsdecode(name)
+        if event == "sqlite3.connect":
+            path = unquote(urlparse(path).path) if path.startswith("file:") else path
+            if path not in ("", ":memory:"):
+                yield from (found for end in _OF_SQLITE for found in _followed(path + end))
+        elif event == "open" and isinstance(arguments[2], int) and arguments[2] & os.O_NOFOLLOW:
+            yield os.path.abspath(path)
+        elif event == "open":
+            yield from _followed(path)
+        else:
+            yield os.path.abspath(path)
+
+
+def _followed(path: str) -> Iterator[str]:
+    path = os.path.abspath(path)
+    yield path
+    if os.path.islink(path):
+        yield f"link:{os.path.realpath(path)}"
 
 
 @contextmanager
-def only_below(*folders: Path) -> Iterator[None]:
-    """WrongAnswer when the block opens a file outside the folders, by any name, or one that may hold a pickle; or runs
-    anything, or connects to anything.
+def only_below(*folders: Path, follows_links: bool = True) -> Iterator[None]:
+    """WrongAnswer when the block opens, makes or removes a file outside the folders, or opens one that may hold a
+    pickle; or runs anything, or connects to anything. follows_links: those inside may lead out.
     """  # noqa: D205 - the first sentence takes two lines
     if not getattr(sys, "_fuzz_hooked", False):
         sys._fuzz_hooked = True
@@ -33,22 +67,17 @@ def only_below(*folders: Path) -> Iterator[None]:
         yield
     finally:
         events = _open.pop()
-    for event, arguments in events:
-        _check(event, arguments, [os.path.realpath(folder) for folder in folders])
+    for event, path in events:
+        if not (follows_links and path.startswith("link:")):
+            _check(event, path.removeprefix("link:"), [os.path.realpath(folder) for folder in folders])
 
 
-def _check(event: str, arguments: tuple, folders: list[str]) -> None:
-    if event != "open":
-        if event == "marshal.loads":  # a module's compiled code
-            return
-        raise WrongAnswer(f"{event} {arguments!r:.200}")
-    name = arguments[0]
-    if not isinstance(name, str | bytes | os.PathLike):
-        return
-    path = os.path.abspath(os.fsdecode(name))
+def _check(event: str, path: str, folders: list[str]) -> None:
+    if event in _RUNS:
+        raise WrongAnswer(f"{event} {path}")
     if path.startswith(_LIBRARIES) or path.startswith("/proc/"):
         return
-    if path.endswith(_PICKLES):
+    if event == "open" and path.endswith(_PICKLES) and "/rows-" not in path:
         raise WrongAnswer(f"a pickle was opened: {path}")
-    if not any(path.startswith(f"{folder}/") for folder in folders):
-        raise WrongAnswer(f"a file outside the checkpoint was opened: {path}")
+    if not any(f"{path}/".startswith(f"{folder}/") for folder in folders):
+        raise WrongAnswer(f"a file outside was touched, by {event}: {path}")

@@ -9,6 +9,7 @@ import gzip
 import io
 import json
 import unicodedata
+import warnings
 from pathlib import Path
 
 from fuzz_parts.target import Limits, require
@@ -96,7 +97,7 @@ def _is_plain(line: bytes, given) -> bool:
     if given is not QuestionFormat.DPR:
         return True
     answers = _csv_cell(line.decode().split("\t")[1].strip())
-    return repr(ast.literal_eval(answers)) == answers
+    return repr(_literal(answers)) == answers
 
 
 def _is_blank(line: bytes) -> bool:
@@ -149,12 +150,19 @@ def _plain_json(text: str, number: int):
     return _question(ids[0] or str(number), question, tuple(answers or ()) or None, ids[1])
 
 
+def _literal(text: str):
+    """The value; what Python warns of is nothing here."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return ast.literal_eval(text)
+
+
 def _plain_dpr(text: str, number: int):
     cells = text.split("\t")
     if len(cells) != 2:
         return None
     try:
-        answers = ast.literal_eval(_csv_cell(cells[1].strip()))
+        answers = _literal(_csv_cell(cells[1].strip()))
     except (ValueError, SyntaxError, RecursionError, MemoryError):
         return None
     if not isinstance(answers, list) or not all(map(_is_text, answers)):

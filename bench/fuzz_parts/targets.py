@@ -21,6 +21,11 @@ TARGETS = {
     "checkpoint-files": ("checkpoint_files", 1.0),
     "checkpoint-tensors": ("checkpoint_tensors", 0.5),
     "checkpoint-model": ("checkpoint_model", 0.05),
+    "index-catalog": ("index_bytes", 0.5),
+    "index-files": ("index_bytes", 0.3),
+    "index-format-1": ("index_bytes", 0.2),
+    "index-hostile": ("index_hostile", 0.4),
+    "recovery": ("recovery", 0.6),
 }
 
 

@@ -46,7 +46,11 @@ class Trec(Limits):
     tokens = ()
 
     def seeds(self) -> list[bytes]:
-        return [bytes([number, 3, 0, 1, 1, 0, 2, 1, 3, 2]) for number in range(4)] + [bytes(range(64)), b"\1\2" * 20]
+        return (
+            [bytes([0, 2, 1, 2, 0, 1, 1])]
+            + [bytes([number, 3, 0, 1, 1, 0, 2, 1, 3, 2]) for number in range(4)]
+            + [bytes(range(64)), b"\1\2" * 20]
+        )
 
     def check(self, data: bytes) -> None:
         choices = Choices(data)

@@ -32,7 +32,7 @@ class ParquetRows:
             self._table = parquet.ParquetFile(
                 file.file, pre_buffer=False, buffer_size=_BUFFER_BYTES, page_checksum_verification=True
             )
-        except (self._arrow.ArrowException, OSError) as err:
+        except (self._arrow.ArrowException, OSError, UnicodeDecodeError) as err:  # the last for a column's name
             raise CorpusError(f"{file.name}: is not a whole Parquet file: {_first_line(err)}") from err
         self.source = _parquet_source(self._arrow, file.name, self._table.schema_arrow, options)
 

@@ -10,6 +10,7 @@ import json
 import os
 import queue
 import sqlite3
+import stat
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
@@ -22,7 +23,7 @@ import numpy as np
 import xxhash
 
 from mvindex.errors import DamagedIndex, StaleReader, StoreError
-from mvindex.store.durable import announced
+from mvindex.store.durable import announced, flush_to_disk
 from mvindex.store.files import check_regular
 from mvindex.store.rows import StoreFormat, document_checksum
 from mvindex.store.segments import BLOCK_BYTES, Committed
@@ -106,8 +107,10 @@ class Catalog:
         """A connection inside one write transaction, committed durably at the end, rolled back on an error."""
         self._check_identity()
         with translated(self.path):
+            _refuse_other_names(self.path)
             connection = _connect(self.path, "rw")
             try:
+                _make_log(self.path)
                 connection.execute("PRAGMA synchronous=FULL")
                 connection.execute(f"PRAGMA journal_size_limit={_WAL_BYTES}")
                 connection.execute("BEGIN IMMEDIATE")
@@ -265,8 +268,10 @@ def read_committed(connection: sqlite3.Connection, name: str) -> Committed:
     """The committed length and block checksums of a segment file; of an unknown one, nothing."""
     row = connection.execute("SELECT size_bytes FROM files WHERE name = ?", (name,)).fetchone()
     blocks = connection.execute("SELECT checksum FROM blocks WHERE name = ? ORDER BY block", (name,)).fetchall()
+    size_bytes = row[0] if row else 0
+    if not all(type(number) is int for number in (size_bytes, *(checksum for (checksum,) in blocks))):
+        raise DamagedIndex(f"{name}: its size or block checksums in the catalog are no whole numbers")
     checksums = np.array(blocks, dtype=np.int64).reshape(-1).view(np.uint64)
-    size_bytes = int(row[0]) if row else 0
     if len(checksums) != -(-size_bytes // BLOCK_BYTES):
         raise DamagedIndex(f"{name}: {len(checksums)} block checksums for {size_bytes} bytes in the catalog")
     return Committed(name, size_bytes, checksums)
@@ -320,6 +325,16 @@ def translated(path: Path) -> Iterator[None]:
         raise DamagedIndex(f"{path}: it holds what is no text ({err}); the catalog cannot be read") from err
 
 
+def _refuse_other_names(path: Path) -> None:
+    """Nothing; StoreError when the catalog has another name: a copy made of hard links, whose writes would mix."""
+    with suppress(FileNotFoundError):
+        if path.stat().st_nlink > 1:
+            raise StoreError(
+                f"{path} is one file under {path.stat().st_nlink} names (hard links): writes to one copy of the index "
+                "would change the others; copy it with `mvindex snapshot`, or `cp -r`"
+            )
+
+
 def _connect(path: Path, mode: str, is_fixed: bool = False) -> sqlite3.Connection:
     """is_fixed: the file does not change while it is read, as on read-only media: SQLite then needs no lock file."""
     for file in (path, _log_of(path), path.with_name(path.name + "-shm")):
@@ -337,6 +352,21 @@ def _connect(path: Path, mode: str, is_fixed: bool = False) -> sqlite3.Connectio
     connection = sqlite3.connect(uri, uri=True, isolation_level=None, check_same_thread=False)
     connection.execute(f"PRAGMA busy_timeout={_BUSY_TIMEOUT_MS}")
     return connection
+
+
+def _make_log(path: Path) -> None:
+    """Nothing; the catalog has a log, whose name is on disk; where it holds commits, it was when they were made.
+
+    SQLite would make it, and commit even where the directory cannot be flushed: a power cut then takes the commit.
+    """
+    if _size_of(_log_of(path)):
+        return
+    try:
+        mode = stat.S_IMODE(path.stat().st_mode)
+        os.close(os.open(_log_of(path), os.O_CREAT | os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC, mode))
+        flush_to_disk(path.parent)
+    except OSError as err:
+        raise StoreError(f"{_log_of(path)}: cannot be made: {err.strerror or err}") from err
 
 
 def _path_of(connection: sqlite3.Connection) -> str:

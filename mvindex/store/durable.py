@@ -7,11 +7,16 @@ of them, or records their order.
 
 from __future__ import annotations
 
+import logging
 import os
+import shutil
+import stat
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+
+logger = logging.getLogger(__name__)
 
 EVENT = "mvindex.durable"
 
@@ -40,6 +45,18 @@ def make_directories(path: Path) -> None:
     for directory in reversed(missing):
         directory.mkdir(exist_ok=True)
         flush_to_disk(directory.parent)
+
+
+def remove_entry(path: Path) -> None:
+    """Nothing; the entry is gone as far as it can be removed: a directory with all in it, but of a link the link."""
+    try:
+        is_directory = stat.S_ISDIR(path.lstat().st_mode)
+        if is_directory:
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            path.unlink()
+    except OSError as err:
+        logger.info("%s cannot be removed: %s", path, err)
 
 
 def rename(path: Path, target: Path) -> None:

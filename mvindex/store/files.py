@@ -10,6 +10,7 @@ import os
 import re
 import stat
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,7 @@ ACKNOWLEDGED = "acknowledged"
 KEPT_SETTINGS = ("dtype", "dim", "encoder", "temperature", "prune_views")
 _MAX_BYTES = 1 << 16
 _INDEX_ID = re.compile(r"[0-9a-f]{32}")
+_MOST_DIGITS = 20
 # A reader may meet the one write of a few bytes half done.
 _TRIES = 5
 
@@ -100,10 +102,15 @@ def write_current(directory: Path, current: Current, settings: Mapping[str, Any]
     record["settings_checksum"] = _settings_checksum(record["settings"])
     fresh = directory / f"{CURRENT}.new"
     check_regular(fresh)
-    with announced("write", fresh):
-        fresh.write_text(json.dumps(record) + "\n")
-    flush_to_disk(fresh)
-    rename(fresh, directory / CURRENT)
+    try:
+        with announced("write", fresh):
+            fresh.write_text(json.dumps(record) + "\n")
+        flush_to_disk(fresh)
+        rename(fresh, directory / CURRENT)
+    except OSError:
+        with suppress(OSError):  # the error that is raised says why
+            fresh.unlink(missing_ok=True)
+        raise
 
 
 def read_acknowledged(directory: Path) -> int:
@@ -114,7 +121,7 @@ def read_acknowledged(directory: Path) -> int:
         if content is None:
             raise DamagedIndex(f"{path} is gone; `mvindex build` makes it again")
         number, _, checksum = content.rstrip(b"\n").partition(b" ")
-        if content == _acknowledgement(number) and checksum and number.isdigit():
+        if content == _acknowledgement(number) and checksum and number.isdigit() and len(number) <= _MOST_DIGITS:
             return int(number)
     raise DamagedIndex(f"{path} does not match its checksum; `mvindex build` makes it again")
 

@@ -20,7 +20,7 @@ from typing import Any
 from mvindex.errors import DamagedIndex, StaleReader, StoreError
 from mvindex.store import catalog
 from mvindex.store.catalog import Catalog
-from mvindex.store.durable import announced, flush_to_disk, rename
+from mvindex.store.durable import announced, flush_to_disk, remove_entry, rename
 from mvindex.store.files import Current, read_current, write_current
 from mvindex.store.rows import LATEST, StoreFormat
 
@@ -192,7 +192,7 @@ def _remove_unless_held(directory: Path) -> bool:
             with announced("rename", directory):
                 directory = directory.rename(gone)
         with announced("remove", directory):
-            shutil.rmtree(directory, ignore_errors=True)
+            remove_entry(directory)
     except BlockingIOError:
         return False
     finally:
@@ -207,7 +207,7 @@ def _remove_flat(index: Path) -> bool:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         for entry in _flat_files(index):
             with announced("remove", entry):
-                shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
+                shutil.rmtree(entry) if entry.is_dir() and not entry.is_symlink() else entry.unlink()
     except BlockingIOError:
         return False
     finally:

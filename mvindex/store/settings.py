@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import re
 import sqlite3
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 from mvindex.errors import DamagedIndex
@@ -13,6 +15,8 @@ from mvindex.store.generation import Generation
 from mvindex.store.rows import StoreFormat
 
 MAX_DIM = 65_536
+# Settings that need not be there.
+_OPTIONAL = frozenset({"temperature"})
 _ENGINE_NAME = re.compile(r"engine-[a-z0-9-]{1,40}-[0-9]{6,18}")
 _FILE_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,80}")
 _INDEX_ID = re.compile(r"[0-9a-f]{32}")
@@ -22,27 +26,46 @@ def read_checked(source: Generation, connection: sqlite3.Connection) -> dict[str
     """The settings; DamagedIndex names the first that is not what this generation must hold."""
     settings = catalog.read_settings(connection)
     wanted: dict[str, tuple[str, Callable[[Any], bool]]] = {
+        **_OF_VIEWS,
         "format_version": (str(source.format.value), lambda value: value == source.format),
         "generation": (str(source.number), lambda value: value == source.number),
         "index_id": (source.index_id or "32 hex digits", lambda value: _is_index_id(value, source.index_id)),
         "version": ("a whole number from 0 on", _is_count),
         "next_ordinal": ("a whole number from 0 on", _is_count),
-        "dtype": ("fp16 or fp32", lambda value: value in ("fp16", "fp32")),
-        "dim": (
-            f"1 to {MAX_DIM}, or null",
-            lambda value: value is None or (_is_count(value) and 1 <= value <= MAX_DIM),
-        ),
-        "encoder": ("an object, or null", lambda value: value is None or isinstance(value, dict)),
+        "temperature": ("a number above 0, or none", lambda value: _is_temperature(value)),
         "engine": ("an engine's record, or null", lambda value: value is None or _is_engine(value)),
     }
     if source.format is not StoreFormat.FLAT:
         wanted["dead"] = ("count and checksum", _is_dead)
         wanted["ids"] = ("counts and checksums", _are_ids)
-    for name, (what, is_right) in wanted.items():
-        if name not in settings or not is_right(settings[name]):
-            found = f"{settings.get(name)!r:.80}"
-            raise DamagedIndex(f"{source.catalog.path}: setting {name!r} is {found}; wanted {what}")
+    _check(settings, wanted, source.catalog.path)
     return settings
+
+
+def check_kept(settings: Mapping[str, Any], path: Path) -> None:
+    """Nothing; DamagedIndex names the first of the settings that views need which is not what an index holds."""
+    _check({"dim": None, "encoder": None, **settings}, _OF_VIEWS, path)
+
+
+def _check(settings: Mapping[str, Any], wanted: Mapping[str, tuple[str, Callable[[Any], bool]]], path: Path) -> None:
+    for name, (what, is_right) in wanted.items():
+        if (name not in settings and name not in _OPTIONAL) or not is_right(settings.get(name)):
+            raise DamagedIndex(f"{path}: setting {name!r} is {settings.get(name)!r:.80}; wanted {what}")
+
+
+def _is_dim(value: object) -> bool:
+    return value is None or (isinstance(value, int) and _is_count(value) and 1 <= value <= MAX_DIM)
+
+
+def _is_encoder(value: object) -> bool:
+    return isinstance(value, dict) and _is_temperature(value.get("temperature"))
+
+
+def _is_temperature(value: object) -> bool:
+    """True for a temperature, or none."""
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return 0 < value < math.inf
+    return value is None
 
 
 def _is_index_id(value: object, wanted: str | None) -> bool:
@@ -73,3 +96,10 @@ def _are_ids(value: object) -> bool:
 
 def _is_dead(value: object) -> bool:
     return isinstance(value, dict) and _is_count(value.get("count")) and isinstance(value.get("checksum"), int)
+
+
+_OF_VIEWS: dict[str, tuple[str, Callable[[Any], bool]]] = {
+    "dtype": ("fp16 or fp32", lambda value: value in ("fp16", "fp32")),
+    "dim": (f"1 to {MAX_DIM}, or null", _is_dim),
+    "encoder": ("an object, or null", lambda value: value is None or _is_encoder(value)),
+}

@@ -137,7 +137,8 @@ def _copy_catalog(connection: sqlite3.Connection, directory: Path, on_progress: 
             (found,) = copy.execute("PRAGMA integrity_check(1)").fetchone()
     if found != "ok":
         source = connection.execute("PRAGMA database_list").fetchone()[2]
-        raise DamagedIndex(f"{source}: {found}; `mvindex verify` tells more")
+        what = " ".join(found.split())
+        raise DamagedIndex(f"{source}, or its copy: {what}; `mvindex verify` tells which")
 
 
 def _check_catalog(connection: sqlite3.Connection, state: Snapshot) -> None:

@@ -18,7 +18,7 @@ from mvindex.store import catalog
 from mvindex.store.catalog import DOCUMENT_COLUMNS
 from mvindex.store.files import check_regular
 from mvindex.store.generation import Generation, generations_in, held, open_generation
-from mvindex.store.reader import StoredRow
+from mvindex.store.reader import StoredRow, are_texts
 from mvindex.store.rows import LATEST, StoreFormat, document_checksum, metadata_checksum, text_checksum
 from mvindex.store.views import stretch_checksums
 
@@ -64,8 +64,8 @@ class CatalogRow(NamedTuple):
             found.append("its id or text does not match its checksum")
         if metadata_checksum(version, doc_row, doc_id, dumped) != metadata_sum:
             found.append("its metadata does not match its checksum")
-        if not found and spans is not None and len(spans) != 8 * num_views:
-            found.append(f"it has {num_views} views and spans for others")
+        if not found and not are_texts((doc_id, title, text, dumped), spans, num_views):
+            found.append(f"its texts, or its spans for {num_views} views, are of other types or lengths")
         return found
 
     @property
@@ -96,7 +96,7 @@ def _version_of(number: int, directory: Path) -> int | None:
     try:
         with generation.catalog.reading() as connection:
             return int(catalog.read_settings(connection)["version"])
-    except (MvindexError, KeyError, TypeError, ValueError):
+    except (MvindexError, KeyError, TypeError, ValueError, OverflowError):
         return None
     finally:
         generation.close()

@@ -160,8 +160,8 @@ def _records(source: Generation, connection: sqlite3.Connection, num_rows: int) 
 
 
 def _remove_foreign(path: Path) -> None:
-    """Nothing; a link or a pipe does not stand in the place of a file any more. StoreError for a directory."""
-    if path.is_symlink() or path.is_fifo():
+    """Nothing; a link, pipe, socket or device does not stand in a file's place any more. StoreError for a directory."""
+    if path.is_symlink() or (path.exists() and not path.is_file() and not path.is_dir()):
         os.unlink(path)
     elif path.is_dir():
         raise StoreError(f"{path} is a directory; wanted one of the index's own files: move it away")

@@ -21,7 +21,7 @@ from mvindex.store.embedded import built_aside, start_generation
 from mvindex.store.files import KEPT_SETTINGS, Current, read_acknowledged, read_kept_settings, write_current
 from mvindex.store.generation import Generation, generation_name, held
 from mvindex.store.rows import LATEST, StoreFormat
-from mvindex.store.settings import read_checked
+from mvindex.store.settings import check_kept, read_checked
 from mvindex.store.snapshot import read_snapshot, segment_names
 from mvindex.store.temporary import temporary_database, temporary_errors
 from mvindex.store.views import ROW_DTYPE, ViewType
@@ -214,6 +214,7 @@ class _Source:
         settings = self._scanned.settings(read_kept_settings(self._index))
         if self._scanned.num_rows == 0:
             raise DamagedIndex(f"{self._source.catalog.path}: not one row of a document is left in it")
+        check_kept(settings, self._source.catalog.path)
         if settings.get("dim") is None:
             settings["dim"] = self._dim(settings)
         return settings, self._scanned.num_rows

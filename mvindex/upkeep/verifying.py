@@ -143,7 +143,7 @@ class _Check:
         except (sqlite3.Error, UnicodeDecodeError) as err:
             self.add(path, f"SQLite cannot read it whole: {err}")
         self._read(path.stat().st_size)
-        version = catalog.read_settings(connection)["version"]
+        version = int(read_checked(self._source, connection)["version"])
         if version < self._acknowledged:
             what = f"holds version {version}; version {self._acknowledged} was acknowledged: later commits are lost"
             self.add(path, what)

@@ -106,7 +106,7 @@ def _judge_other(trial: Trial, key: str, held: Held) -> None:
 
 
 def _is_order_lost(trial: Trial) -> bool:
-    """True where a page of the log has lost what says which of the copies on it count: they are all there, unordered."""
+    """True where a page of the log has lost what says which of its copies count: all are there, in no order."""
     return trial.damage.role is Role.LOG and trial.marks.area.endswith(("page header", "cell pointers"))
 
 

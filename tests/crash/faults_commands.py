@@ -2,8 +2,10 @@
 
 import io
 import os
+import signal
 import subprocess
 import sys
+import traceback
 from collections.abc import Callable
 from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import replace
@@ -36,6 +38,19 @@ def command(arguments: tuple[str, ...], folder: Path) -> None:
     except SystemExit as end:
         if end.code:
             raise CommandFailed(int(end.code), said.getvalue()) from end
+    except KeyboardInterrupt as err:
+        # Python shows it, and ends by the signal.
+        raise CommandFailed(-signal.SIGINT, said.getvalue() + traceback.format_exc()) from err
+
+
+def load_modules() -> None:
+    """Nothing; all that commands import is loaded: without open files, Python itself could not."""
+    for words in (("compact",), ("verify",), ("build", "--kind", "flat"), ("delete", "1"), ("upgrade",)):
+        try:
+            command((*words, "--index", "nowhere.mvx"), Path.cwd())
+        except CommandFailed as err:
+            if "nowhere.mvx" not in err.said:
+                raise
 
 
 def command_operations() -> dict[str, Operation]:

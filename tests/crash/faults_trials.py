@@ -37,7 +37,7 @@ class CommandFailed(Exception):
 class Outcome:
     """How an operation ended. error: what it said, None for success; status: of a command, or minus a signal.
 
-    is_ours: the error is one of mvindex's; warnings: what was logged beside it.
+    is_ours: the error is one of mvindex's; warnings: what was logged beside it, since the last acknowledgement.
     """
 
     error: str | None = None
@@ -50,15 +50,17 @@ class Outcome:
 class Trouble:
     """One kind of trouble, of many levels. begin, end: before and after the operation; limit: in its own process.
 
-    judge: what is wrong with the way in which it ended, given the path that an error should name. leaves: new files may
-    lie around until the operation is run again.
+    judge: what is wrong with the way in which it ended, given the path that an error should name. ignored: True in that
+    process when the trouble has come and the operation must not succeed. leaves: what matches the names of new files
+    that may lie around until the operation is run again.
     """
 
     judge: Callable[[Outcome, Path], Iterator[Fault]]
     begin: Callable[[int], None] = lambda level: None
     limit: Callable[[int], None] = lambda level: None
     end: Callable[[], None] = lambda: None
-    leaves: bool = False
+    ignored: Callable[[], bool] = lambda: False
+    leaves: re.Pattern[str] = re.compile("(?!)")
 
 
 @dataclass(slots=True)
@@ -124,8 +126,8 @@ class Sweep:
             faults += self._looked_at(len(self.operation.states) - 1 if is_done else floor)
         finally:
             self.trouble.end()
-        if not self.trouble.leaves:
-            faults += [Fault("litter", name) for name in sorted(names_in(self._folder) - self._known)]
+        new = sorted(names_in(self._folder) - self._known)
+        faults += [Fault("litter", name) for name in new if not self.trouble.leaves.match(name)]
         asked(lambda: self.operation.run(self._folder, _ignore))
         compared = (self.operation, self._folder, self._wanted)
         return is_done, faults + [Fault(*fault) for fault in asked(lambda: list(differences(*compared)))]
@@ -144,23 +146,28 @@ class Sweep:
         return Outcome(*ends[0]) if ends else Outcome(f"ended by status {status}", status), floor
 
     def _work(self, parent: Parent, level: int) -> None:
+        def acknowledge(state: int) -> None:
+            parent.say(acknowledged=state)
+            kept.messages.clear()
+
         kept = _Kept()
         logging.getLogger("mvindex").addHandler(kept)
         self.trouble.limit(level)
         try:
-            self.operation.run(self._folder, lambda state: parent.say(acknowledged=state))
-            end: tuple[Any, ...] = (None,)
+            self.operation.run(self._folder, acknowledge)
+            end: tuple[Any, ...] = ("it went on as if nothing had happened", 0) if self.trouble.ignored() else (None,)
         except CommandFailed as err:
-            end = (err.said, err.status, True)
+            end = (err.said, err.status, True, kept.messages)
         except BaseException as err:  # noqa: BLE001 - whatever it is, the trouble's judge is told
             is_ours = isinstance(err, _OURS)
-            end = (str(err) if is_ours else traceback.format_exc(), 0, is_ours)
-        parent.say(outcome=(*end, *(() if len(end) == 1 else (kept.messages,))))
+            end = (str(err) if is_ours else traceback.format_exc(), 0, is_ours, kept.messages)
+        parent.say(outcome=end)
 
     def _note(self, outcome: Outcome) -> None:
         if outcome.error is not None:
-            plain = outcome.error.replace(str(self._folder), "...")
-            said = re.sub(r"-[0-9a-f]{8}|\.\d+\.[0-9a-f]{8}|\(\d+ bytes", "", plain)
+            error = "KeyboardInterrupt" if outcome.error.endswith("KeyboardInterrupt\n") else outcome.error
+            plain = error.replace(str(self._folder), "...")
+            said = re.sub(r"-[0-9a-f]{8}|\.\d+\.[0-9a-f]{8}|\(\d+ bytes[^)]*\)", "", plain)
             self.tally.messages[said] = self.tally.messages.get(said, 0) + 1
 
     @contextmanager

@@ -1,10 +1,13 @@
 """The kinds of trouble that trials know, each with its levels, from the worst upward."""
 
+import contextlib
 import itertools
 import os
+import re
 import resource
 import signal
 import sys
+import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -20,6 +23,13 @@ DISK_BYTES = 12 << 20
 _MOST_BYTES = 8 << 20
 _MOST_STEPS = 1000
 _INTERRUPTED = 130
+# In seconds, of some day.
+_NOON, _DAY = 1_700_000_000, 86_400
+# What `mvindex ingest` says, which ends its chunk before it stops.
+_STOPPED = "stopped before the end; the same command goes on from here"
+_ANYTHING = re.compile("")
+# Of a rename or a removal that was interrupted; no half-made copy of an index.
+_SMALL_OR_OLD = re.compile(r"index\.mvx/(current\.json\.new$|(generation-N/)?gone-)")
 
 
 class Levels(NamedTuple):
@@ -43,21 +53,31 @@ def file_size(step_bytes: int) -> Levels:
     return Levels(trouble, range(0, _MOST_BYTES, step_bytes), _enough(step_bytes))
 
 
-def open_files() -> Levels:
+def open_files(every: int = 1) -> Levels:
     """So many files may be opened beside those that are open. Without any, no directory can be removed."""
     judge = one_clear_error("Too many open files", "unable to open database file")
-    return Levels(Trouble(judge=judge, limit=_limit_open_files, leaves=True), range(64), 6)
+    return Levels(
+        Trouble(judge=judge, limit=_limit_open_files, leaves=_ANYTHING), range(0, 64, every), max(2, 6 // every)
+    )
 
 
-def interrupted() -> Levels:
-    """A SIGINT (Ctrl-C) at so many durable steps: everything is tidied up, and the exit says so."""
-    return Levels(Trouble(judge=_ends_interrupted, limit=_signal_at(signal.SIGINT)), range(_MOST_STEPS), 2)
+def interrupted(every: int = 1) -> Levels:
+    """A SIGINT (Ctrl-C) at durable steps so far apart: what was half made is gone, and the exit says so."""
+    sent = _Signal(signal.SIGINT)
+    trouble = Trouble(judge=_ends_interrupted, limit=sent.limit, ignored=sent.was_sent, leaves=_SMALL_OR_OLD)
+    return Levels(trouble, range(0, _MOST_STEPS, every), 2)
 
 
-def terminated() -> Levels:
+def terminated(every: int = 1) -> Levels:
     """A SIGTERM there: the process ends where it is; the next run tidies up."""
-    trouble = Trouble(judge=_ends_terminated, limit=_signal_at(signal.SIGTERM), leaves=True)
-    return Levels(trouble, range(_MOST_STEPS), 2)
+    sent = _Signal(signal.SIGTERM)
+    trouble = Trouble(judge=_ends_terminated, limit=sent.limit, ignored=sent.was_sent, leaves=_ANYTHING)
+    return Levels(trouble, range(0, _MOST_STEPS, every), 2)
+
+
+def clock(every: int = 1) -> Levels:
+    """The clock runs wild, and with it the times of all files, at each durable step: that may change nothing."""
+    return Levels(Trouble(judge=_must_not_fail, limit=_wild_clock), range(0, 4 * every, every), 4)
 
 
 def one_clear_error(*phrases: str) -> Any:
@@ -88,16 +108,26 @@ def _wrong_words(outcome: Outcome) -> Iterator[Fault]:
 
 
 def _ends_interrupted(outcome: Outcome, folder: Path) -> Iterator[Fault]:
+    """What is wrong with the end: a call raises KeyboardInterrupt, a command has its status and no traceback."""
     message = outcome.error or ""
-    if outcome.status != _INTERRUPTED:
+    if outcome.status == 0 and not message.endswith("KeyboardInterrupt\n"):
+        yield Fault("no interrupt", message)
+    if outcome.status not in (0, _INTERRUPTED) and not (outcome.status == 1 and _STOPPED in message):
         yield Fault("status", f"{outcome.status}: {message}")
-    if "Traceback" in message or len(message.splitlines()) > 1:
+    if outcome.status == _INTERRUPTED and len(message.splitlines()) > 1:
         yield Fault("not one line", message)
+    if outcome.status and "Traceback" in message:
+        yield Fault("a traceback", message)
+    yield from (Fault("a second message", text) for text in outcome.warnings)
 
 
 def _ends_terminated(outcome: Outcome, folder: Path) -> Iterator[Fault]:
     if outcome.status != -signal.SIGTERM:
         yield Fault("status", f"{outcome.status}: {outcome.error}")
+
+
+def _must_not_fail(outcome: Outcome, folder: Path) -> Iterator[Fault]:
+    yield Fault("failed", str(outcome.error))
 
 
 def _enough(step_bytes: int) -> int:
@@ -116,18 +146,45 @@ def _limit_open_files(more: int) -> None:
     resource.setrlimit(resource.RLIMIT_NOFILE, (next(itertools.islice(free, more, None)), most))
 
 
-def _signal_at(number: signal.Signals) -> Any:
-    """A limit: the signal comes to the process at the durable step of that number."""
+def _wild_clock(level: int) -> None:
+    """Nothing; by the level, time goes backwards, stands still, leaps, or goes to and fro."""
+    steps = itertools.count(1)
+    now = [_NOON]
 
-    def limit(level: int) -> None:
+    def hear(event: str, arguments: tuple[Any, ...]) -> None:
+        if event == EVENT:
+            step = next(steps)
+            now[0] = _NOON + (-_DAY * step, 0, _DAY * 365 * step, _DAY * (-step) ** 3)[level % 4]
+            path = Path(arguments[2])
+            for file in {path, path.parent, *path.parent.glob("*"), *path.parent.parent.glob("*")}:
+                with contextlib.suppress(OSError):  # the step may be its removal
+                    os.utime(file, (now[0], now[0]), follow_symlinks=False)
+
+    time.time, time.time_ns = lambda: float(now[0]), lambda: now[0] * 10**9
+    sys.addaudithook(hear)
+
+
+class _Signal:
+    """A signal that comes to the process at a durable step."""
+
+    def __init__(self, number: signal.Signals) -> None:
+        self._number = number
+        self._is_sent = False
+
+    def limit(self, level: int) -> None:
+        """Nothing; it comes at the step of that number."""
         steps = itertools.count()
 
         def hear(event: str, arguments: tuple[Any, ...]) -> None:
             if event == EVENT and next(steps) == level:
-                os.kill(os.getpid(), number)
+                # What has a handler of its own may end well.
+                self._is_sent = signal.getsignal(self._number) in (signal.SIG_DFL, signal.default_int_handler)
+                os.kill(os.getpid(), self._number)
 
         # A process started in the background may have been told to ignore it.
         signal.signal(signal.SIGINT, signal.default_int_handler)
         sys.addaudithook(hear)
 
-    return limit
+    def was_sent(self) -> bool:
+        """True when it came, and should have ended the operation."""
+        return self._is_sent

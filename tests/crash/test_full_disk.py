@@ -4,16 +4,14 @@ The disk is a real one, a tmpfs in mounts of the test's own. Here each operation
 bench/full_disk.py tries every 4 KiB.
 """
 
-import json
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 from faults_cases import found_by
 from faults_disk import own_mounts
+from faults_sweeps import check, swept
 
-RUNNER = Path(__file__).with_name("faults_runner.py")
 MOUNTS = "NOT RUN: needs a user who may mount a tmpfs (root, or user namespaces) and unshare (util-linux)"
 OPERATIONS = [
     "ingest into a new index",
@@ -29,45 +27,30 @@ OPERATIONS = [
 COMMANDS = ["mvindex compact", "mvindex verify --salvage", "mvindex build"]
 
 
-def swept(trouble, operations, folder, step_bytes=4096):
-    """What became of the operations, one row each."""
-    command = [sys.executable, str(RUNNER), trouble, *operations, "--step-bytes", str(step_bytes)]
-    done = subprocess.run([*command, "--folder", str(folder)], capture_output=True, text=True, check=False, timeout=600)
-    assert done.returncode == 0, done.stderr
-    return [json.loads(line) for line in done.stdout.splitlines()]
-
-
 @pytest.fixture
 def own_disk():
     if own_mounts() is None:
         pytest.skip(MOUNTS)
 
 
-def check(rows, at_least=1):
-    """Nothing, when all went as it must, and each operation met with the trouble."""
-    for row in rows:
-        assert row["faults"] == [], row["operation"]
-        assert row["failed"] >= at_least and row["done"] >= 3, row
-
-
 @pytest.mark.parametrize("operation", OPERATIONS)
 def test_on_a_full_disk_an_operation_succeeds_or_says_so_and_loses_nothing(operation, own_disk, tmp_path):
-    check(swept("full-disk", [operation], tmp_path, step_bytes=9 * 4096))
+    check(swept("full-disk", [operation], tmp_path, "--step-bytes", str(9 * 4096)))
 
 
 def test_on_a_full_disk_a_command_is_one_line_and_exit_1(own_disk, tmp_path):
-    check(swept("full-disk", COMMANDS, tmp_path, step_bytes=15 * 4096))
+    check(swept("full-disk", COMMANDS, tmp_path, "--step-bytes", str(15 * 4096)))
 
 
 @pytest.mark.full
 def test_on_a_full_disk_an_ingest_of_files_loses_no_reject(own_disk, tmp_path):
     pytest.importorskip("torch")
-    check(swept("full-disk", ["mvindex ingest"], tmp_path, step_bytes=5 * 4096), at_least=8)
+    check(swept("full-disk", ["mvindex ingest"], tmp_path, "--step-bytes", str(5 * 4096)), at_least=8)
 
 
 def test_a_file_that_may_not_grow_is_like_a_full_disk(tmp_path):
     names = ["replace", "build hnsw over flat", "compact with flat, beside a reader", "snapshot"]
-    check(swept("file-size", names, tmp_path, step_bytes=9 * 4096))
+    check(swept("file-size", names, tmp_path, "--step-bytes", str(9 * 4096)))
 
 
 def test_a_failed_compaction_leaves_nothing_though_the_log_cannot_be_folded_in(tmp_path):

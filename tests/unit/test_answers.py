@@ -116,10 +116,20 @@ def test_an_escaped_letter_with_an_accent_is_that_letter(text):
     assert not matches(text, r"Sn\\ěžka", patterns=True)  # an escaped backslash, then the letter
 
 
-@pytest.mark.parametrize("pattern", ["(", "a{2,1}", r"(?P<x>a)(?P=y)", "a{1,99999999999999999999}"])
+@pytest.mark.parametrize(
+    "pattern",
+    ["(", "a{2,1}", r"(?P<x>a)(?P=y)", "a{1,99999999999999999999}"]
+    + ["(?R)", "a(?R)?b", r"\\\\(?R)", "(a)(?1)", "(?-1)", "(?P<x>a(?&x))", "(?P<x>a(?P>x)?)"],
+)
 def test_a_bad_pattern_names_question_and_pattern(pattern):
     with pytest.raises(QueryError, match="^question 'q7': the answer .* is no regular expression: "):
         AnswerMatcher(patterns=True).prepare("q7", ["fine", pattern])
+
+
+def test_what_only_looks_like_a_pattern_that_calls_itself_is_one():
+    assert matches("a (R) b", r"\(R\)", patterns=True)
+    assert matches("ab", "(?-i:a)b", patterns=True)
+    assert matches("x(R)", r"\(?R", patterns=True)
 
 
 def test_a_pattern_that_runs_away_is_stopped_and_named(monkeypatch):

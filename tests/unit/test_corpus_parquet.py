@@ -143,6 +143,17 @@ def test_a_file_cut_short_is_told(tmp_path, keep):
         documents(str(path))
 
 
+def test_a_column_whose_name_is_no_text_is_told(tmp_path):
+    """No schema of Arrow's is kept beside Parquet's own, which is then all that names the column."""
+    whole = save(tmp_path, {"id": ["a"], "text": ["x"], "wxyz": ["y"]}, store_schema=False)
+    with open(whole, "rb") as file:
+        content = file.read()
+    path = tmp_path / "named.parquet"
+    path.write_bytes(content.replace(b"wxyz", b"\xff\xfeyz"))
+    with pytest.raises(CorpusError, match=r"named\.parquet: is not a whole Parquet file"):
+        documents(str(path))
+
+
 def test_changed_bytes_are_told_with_the_rows_before_them(tmp_path):
     texts = [f"text number {number}" for number in range(20_000)]
     path = save(

@@ -1,5 +1,6 @@
 """What survives a torn write, and damage that is named and never answered from."""
 
+import os
 import sqlite3
 
 import numpy as np
@@ -67,6 +68,14 @@ def test_a_damaged_catalog_row_is_named(index, tmp_path, table, change):
     connection.close()
     with mvindex.open(tmp_path / "x.mvx") as again, pytest.raises(DamagedIndex, match="row 3"):
         again.search(np.ones(4), top_k=10)
+
+
+@pytest.mark.parametrize("make", [os.mkfifo, lambda path: path.symlink_to("/dev"), lambda path: path.write_text("x")])
+def test_what_stands_in_the_place_of_an_engine_to_be_removed_stops_no_build(index, tmp_path, make):
+    place = tmp_path / "x.mvx" / "generation-000001" / "gone-engine-flat-000001"
+    make(place)
+    assert index.build(kind="flat").kind == "flat"
+    assert not os.path.lexists(place) and os.path.exists("/dev/null")
 
 
 def test_a_document_whose_metadata_is_gone_is_not_taken_for_an_absent_one(index, tmp_path):

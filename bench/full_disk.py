@@ -1,0 +1,120 @@
+"""Trouble at every level, in every operation: no room, few open files, signals, a wild clock, calls that fail.
+
+    nice python bench/full_disk.py [--trouble full-disk ...] [--only replace ...] [--every 1] [--json]
+
+By default all troubles: every 4 KiB of room or of file size, every number of open files, Ctrl-C and SIGTERM at every
+durable step, a clock that runs wild, and each fsync, write or read of a file failing once (that needs strace); in all
+operations of the library and commands of the program, the ingest of files among them where torch is installed. After
+each trial the index is looked at: what was acknowledged is there whole, searches give what brute force gives, nothing
+new lies around, and what failed has said so in one clear error. Then the operation is run again without trouble, and
+must end as if there had been none. Prints a row for each trouble and operation, and each fault with its level; exits 1
+if there was any. Levels end where the operation has succeeded several times in a row. full-disk mounts disks of its
+own: root, or user namespaces. The short forms are tests/crash/test_full_disk.py, test_open_files.py, test_signals.py,
+test_clock.py and test_failing_calls.py.
+"""
+
+import argparse
+import importlib
+import importlib.util
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent.parent / "tests" / "crash"))
+runner = importlib.import_module("faults_runner")
+sweeps = importlib.import_module("faults_sweeps")
+own_mounts = importlib.import_module("faults_disk").own_mounts
+
+COLUMNS = ("trouble", "operation", "trials", "failed", "succeeded", "messages", "faults", "seconds")
+OPERATIONS = [*runner.OPERATIONS, *runner.COMMANDS, runner.INGEST]
+
+
+def chosen(options):
+    """The pairs of trouble and operation to be tried."""
+    troubles, operations = options.trouble or list(runner.TROUBLES), options.only or list(OPERATIONS)
+    if runner.INGEST in operations and importlib.util.find_spec("torch") is None:
+        note(f"{runner.INGEST} is left out: it needs torch")
+        operations.remove(runner.INGEST)
+    if "full-disk" in troubles and own_mounts() is None:
+        note("full-disk is left out: this user may not mount a tmpfs of its own")
+        troubles.remove("full-disk")
+    if shutil.which("strace") is None:
+        note("calls that fail are left out: they need strace")
+        troubles = [trouble for trouble in troubles if not trouble.startswith("failing")]
+    return [(trouble, operation) for trouble in troubles for operation in operations]
+
+
+def tried(trouble, operation, options):
+    """What became of one operation: its row, and its faults. A sweep that cannot go on is a fault too."""
+    started = time.monotonic()
+    levels = ("--step-bytes", str(options.step_bytes), "--every", str(options.every))
+    with tempfile.TemporaryDirectory(dir=options.folder) as folder:
+        try:
+            (found,) = sweeps.swept(trouble, [operation], Path(folder), *levels)
+        except (RuntimeError, subprocess.TimeoutExpired) as err:
+            found = {"done": 0, "failed": 0, "messages": {}, "faults": [("", "no end", str(err))]}
+    row = {
+        "trouble": trouble,
+        "operation": operation,
+        "trials": found["done"] + found["failed"],
+        "failed": found["failed"],
+        "succeeded": found["done"],
+        "messages": len(found["messages"]),
+        "faults": len(found["faults"]),
+        "seconds": round(time.monotonic() - started),
+    }
+    note(", ".join(f"{column} {row[column]}" for column in COLUMNS if column not in ("messages",)))
+    return row, [(trouble, operation, *fault) for fault in found["faults"]], found["messages"]
+
+
+def total(rows):
+    sums = {column: sum(row[column] for row in rows) for column in COLUMNS[2:]}
+    return {"trouble": "all", "operation": "", **sums}
+
+
+def print_table(rows):
+    widths = {column: max(len(column), *(len(str(row[column])) for row in rows)) for column in COLUMNS}
+    print("  ".join(column.ljust(widths[column]) for column in COLUMNS))
+    for row in rows:
+        cells = (str(row[column]) for column in COLUMNS)
+        print("  ".join(cell.ljust(width) for cell, width in zip(cells, widths.values(), strict=True)))
+
+
+def note(text):
+    print(text, file=sys.stderr, flush=True)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--trouble", action="append", choices=runner.TROUBLES, help="repeatable; by default all")
+    parser.add_argument("--only", action="append", choices=OPERATIONS, help="repeatable; by default all")
+    parser.add_argument("--step-bytes", type=int, default=4096, help="between levels of room and of file size")
+    parser.add_argument("--every", type=int, default=1, help="of the open files, durable steps and calls")
+    parser.add_argument("--jobs", type=int, default=len(os.sched_getaffinity(0)), help="sweeps at a time")
+    parser.add_argument("--folder", type=Path, help="where the indexes are; a temporary folder")
+    parser.add_argument("--messages", action="store_true", help="show what the failures said, and how often")
+    parser.add_argument("--json", action="store_true")
+    options = parser.parse_args()
+    with ThreadPoolExecutor(options.jobs) as pool:
+        found = list(pool.map(lambda pair: tried(*pair, options), chosen(options)))
+    rows, faults = [row for row, _, _ in found], [fault for _, each, _ in found for fault in each]
+    if options.json:
+        said = [messages for _, _, messages in found]
+        rows_said = [row | {"said": messages} for row, messages in zip(rows, said, strict=True)]
+        print(json.dumps({"rows": rows_said, "all": total(rows), "faults": faults}, ensure_ascii=False))
+    else:
+        print_table([*rows, total(rows)])
+        if options.messages:
+            print(*(f"{count:6} {text}" for _, _, messages in found for text, count in messages.items()), sep="\n")
+        print(*(": ".join(fault) for fault in faults), sep="\n")
+    sys.exit(1 if faults else 0)
+
+
+if __name__ == "__main__":
+    main()

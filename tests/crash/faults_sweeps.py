@@ -1,0 +1,24 @@
+"""Sweeps by faults_runner.py, in a process of its own, and what is expected of all of them."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+RUNNER = Path(__file__).with_name("faults_runner.py")
+
+
+def swept(trouble: str, operations: list[str], folder: Path, *options: str) -> list[dict]:
+    """What became of the operations, one row each. options: of the runner, how far apart its levels are."""
+    command = [sys.executable, str(RUNNER), trouble, *operations, *options, "--folder", str(folder)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=1800)
+    if done.returncode:
+        raise RuntimeError(done.stderr)
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def check(rows: list[dict], at_least: int = 1, successes: int = 3) -> None:
+    """Nothing, when all went as it must, and each operation met with the trouble so often."""
+    for row in rows:
+        assert row["faults"] == [], row["operation"]
+        assert row["failed"] >= at_least and row["done"] >= successes, row

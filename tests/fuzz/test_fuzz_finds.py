@@ -1,0 +1,133 @@
+"""The harness finds faults: a product that is broken on purpose is found out, each time as what it is."""
+
+import random
+import time
+from pathlib import Path
+
+import pytest
+from fuzz_parts import targets
+from fuzz_parts.mutating import mutate
+from fuzz_parts.watching import Journal, Watch
+
+from mvindex.store import catalog, reader, segments
+from mvindex.store.views import MappedViews
+from mvindex.upkeep import verifying
+
+_INPUTS = 400
+
+
+def crash_on_sqlite_errors(patched):
+    """SQLite's own errors come out."""
+    patched.setattr(catalog.sqlite3, "Error", ZeroDivisionError)
+
+
+def wrong_texts(patched):
+    """Rows of the catalog are answered from as they are."""
+    patched.setattr(reader.SnapshotReader, "_check_document", lambda *_: None)
+    patched.setattr(reader, "text_checksum", _anything)
+    patched.setattr(reader, "metadata_checksum", _anything)
+    patched.setattr(catalog, "check_document", lambda *_: None)
+
+
+def wrong_views(patched):
+    """Views are answered from as they are."""
+    patched.setattr(MappedViews, "check_documents", lambda *_: None)
+    patched.setattr(MappedViews, "check_digests", lambda *_: None)
+    patched.setattr(segments.MappedSegment, "check", lambda *_: None)
+
+
+def blind_verify(patched):
+    """Verify finds nothing."""
+    patched.setattr(verifying._Check, "add", lambda *_, **__: None)
+
+
+def links_followed(patched):
+    """Whatever stands in the place of a file is opened."""
+    for module in (catalog, segments):
+        patched.setattr(module, "check_regular", lambda _: None)
+
+
+def rows_forgotten(patched):
+    """Recovery leaves a table's first row out."""
+    from mvindex.store.recovery import scan
+
+    listed = scan.RecordScan._listed
+    patched.setattr(scan.RecordScan, "_listed", lambda *given: list(listed(*given))[1:])
+
+
+def judgements_lost(patched):
+    """A judgement of a document with an odd name is lost."""
+    import fuzz_parts.qrels as target
+
+    read = target.read_qrels
+    patched.setattr(target, "read_qrels", lambda path: {key: row for key, row in read(path).items() if key != "2"})
+
+
+def judgements_for_ever(patched):
+    """A file with a tab never ends."""
+    import fuzz_parts.qrels as target
+
+    def read(path):
+        content = Path(path).read_bytes()
+        while b"\t" in content:
+            time.sleep(0)
+        return {}
+
+    patched.setattr(target, "read_qrels", read)
+    patched.setattr(target.Qrels, "seconds", 0.05)
+
+
+def judgements_in_memory(patched):
+    """Each line takes 16 MiB."""
+    import fuzz_parts.qrels as target
+
+    read = target.read_qrels
+
+    def take(path):
+        taken = [b"x" * (16 << 20) for _ in Path(path).read_bytes().split(b"\n")]
+        return read(path) if taken else {}
+
+    patched.setattr(target, "read_qrels", take)
+    patched.setattr(target.Qrels, "bytes_per_byte", 0)
+
+
+def _anything(*_):
+    return _Equal()
+
+
+class _Equal:
+    """Equal to every checksum."""
+
+    def __eq__(self, other):
+        return True
+
+    def __ne__(self, other):
+        return False
+
+    __hash__ = None
+
+
+@pytest.mark.parametrize(
+    ("name", "break_it", "kind"),
+    [
+        ("index-catalog", crash_on_sqlite_errors, "crash"),
+        ("index-catalog", wrong_texts, "wrong"),
+        ("index-catalog", blind_verify, "wrong"),
+        ("index-files", wrong_views, "wrong"),
+        ("index-hostile", links_followed, "wrong"),
+        ("recovery", rows_forgotten, "wrong"),
+        ("qrels", judgements_lost, "wrong"),
+        ("qrels", judgements_for_ever, "hang"),
+        ("qrels", judgements_in_memory, "memory"),
+    ],
+)
+def test_a_fault_is_found_as_what_it_is(name, break_it, kind, fuzz_folder, monkeypatch):
+    target = targets.open_target(name, fuzz_folder)
+    break_it(monkeypatch)
+    watch = Watch(target, fuzz_folder / "kept", Journal(fuzz_folder / "journal"))
+    draw, seeds = random.Random(1).randrange, target.seeds()
+    while watch.counts["inputs"] < _INPUTS and not watch.counts[kind]:
+        data = seeds[draw(len(seeds))]
+        watch.run(mutate(data, seeds, target.tokens, draw) if draw(2) else data)
+    assert watch.counts[kind] > 0
+    assert any(fault["kind"] == kind and fault["files"] for fault in watch.faults.values())
