@@ -81,7 +81,7 @@ class Layout:
 
     @property
     def building_disk(self) -> int:
-        """Bytes on disk at most, while it is built: parts stand beside the engine made of them."""
+        """Bytes on disk at most, while it is built: what was filled before stands beside the engine."""
         return self.store.disk + self.engine.disk * (2 if self.kind in IVF_KINDS else 1)
 
 

@@ -26,8 +26,6 @@ _LEAST_CAPACITY = 256
 _SPREAD = 0.3
 # Training holds so many times the sample: as given, rotated, and what is left after the centroid; as measured at most.
 _SAMPLE_COPIES = {Kind.IVF_FLAT: 1.0, Kind.IVF_SQ8: 2.0, Kind.IVF_PQ: 3.0, Kind.IVF_RABITQ: 3.5}
-# Views that are added before they are written down (see the connector's parts).
-_PART_VIEWS = 1 << 22
 # Of the native scan: a block's spare rows, bounds of a document, dims from which rows are padded to 64 bytes.
 _SPARE_ROWS, _BOUNDS, _PADDED_DIM, _VECTOR = 16, 8, 192, 64
 
@@ -104,8 +102,7 @@ def engine_bytes(kind: Kind, num_views: int, dim: int, lists: int, all_views: in
     # Samples of several shards are joined into one.
     copies = _SAMPLE_COPIES[kind] if all_views in (None, num_views) else max(2.0, _SAMPLE_COPIES[kind])
     sample = sample_size(lists, all_views or num_views) * dim * 4 * copies
-    part = min(num_views, _PART_VIEWS) * row.total
-    return EngineBytes(disk=disk, resident=resident, building=round(max(sample + fixed, resident + part)))
+    return EngineBytes(disk=disk, resident=resident, building=round(max(sample + fixed, resident)))
 
 
 def scan_bytes(scan: str, held: Collection) -> int:

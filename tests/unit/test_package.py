@@ -72,4 +72,4 @@ def test_engines_are_found_by_entry_point():
     for kind in (Kind.FLAT, Kind.HNSW):
         assert kind in engines.find_factory(kind).kinds
     with pytest.raises(ConfigError, match="exact, flat, hnsw"):
-        engines.parse_kind("ivf-pq")
+        engines.parse_kind("ivf-pq8")

@@ -1,15 +1,16 @@
-"""Kinds ivf-*: trained on a sample, filled in parts that outlive a crash, merged into one index.
+"""Kinds ivf-*: trained on a sample, then filled; what is filled is kept now and then, so that a crash costs little.
 
-In the directory of unfinished work: state.json, trained.faiss (the empty index), and part-NNNNN.faiss, each the views
-of the documents whose first view lies in one stretch of view rows. What stands in a stretch never changes within a
-generation, so parts stay good whatever is added, deleted or killed meanwhile.
+In the directory of unfinished work: state.json, trained.faiss (the empty index), and filled-NNN.faiss (the index of all
+documents up to some row). Document rows never change within a generation, so what was filled stays good whatever is
+added, deleted or killed meanwhile. Parts are not built apart and merged: Faiss 1.15.1 writes beyond its buffers when it
+merges packed lists (BlockInvertedLists::add_entries takes a length in codes for one in bytes), and says nothing.
 """
 
 from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -27,20 +28,19 @@ from mvindex.store.views import row_norms
 from mvindex_connectors.engines.faiss_files import INDEX_NAME, blocks, read_index, translated, write_index
 from mvindex_connectors.engines.faiss_ivf import ivf_of, new_ivf, sample_views, train
 
-# A part of codes of 4 bits takes half a gigabyte at 384 dims.
-PART_VIEWS = 1 << 22
+# After so many views what was filled is kept: ten times for 1.7 x 10^8, whose codes take up to 33 GB each time.
+KEPT_EVERY = 1 << 24
 _STATE = "state.json"
 _TRAINED = "trained.faiss"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Part:
-    """The views of document rows [begin, end). is_whole: no later document can belong to it."""
+class Filled:
+    """An index that holds the views of document rows [0, rows), of norms up to max_norm."""
 
-    number: int
-    begin: int
-    end: int
-    is_whole: bool
+    index: Any
+    rows: int
+    max_norm: float
 
 
 def build_lists(
@@ -48,13 +48,10 @@ def build_lists(
 ) -> Mapping[str, Any]:
     """What open() needs; index.faiss stands in the directory."""
     work = _Work(faiss, kind, snapshot, options)
-    index, max_norm = work.trained(), 0.0
-    for part in parts_of(snapshot):
-        held, norm = work.added(part)
-        max_norm = max(max_norm, norm)
-        # Merging moves codes; nothing is computed anew. (contrib.ivf_tools.add_preassigned corrupts fast-scan lists.)
-        translated(ivf_of(faiss, index).merge_from, ivf_of(faiss, held), 0)
-    index.ntotal = ivf_of(faiss, index).ntotal
+    filled = work.filled()
+    for end in _ends(snapshot, filled.rows):
+        filled = work.filled_up_to(end, filled)
+    index, max_norm = filled.index, filled.max_norm
     options.on_progress("writing", 0, 1)
     write_index(faiss, index, directory / INDEX_NAME)
     found = {"max_norm": max_norm, "faiss": faiss.__version__, "num_views": int(index.ntotal)}
@@ -77,14 +74,12 @@ def trained_lists(faiss: ModuleType, kind: Kind, snapshots: Sequence[Snapshot], 
     return index
 
 
-def parts_of(snapshot: Snapshot) -> Iterator[Part]:
-    """The parts in order."""
-    views = snapshot.views
-    stretches = np.arange(0, views.num_views, PART_VIEWS)
-    cuts = [*np.searchsorted(views.starts, stretches).tolist(), snapshot.num_rows]
-    for number, (begin, end) in enumerate(zip(cuts[:-1], cuts[1:], strict=True)):
-        if begin < end:
-            yield Part(number=number, begin=begin, end=end, is_whole=number < len(stretches) - 1)
+def _ends(snapshot: Snapshot, first: int) -> list[int]:
+    """The document rows up to which the index is filled before it is kept, the last of them all there are."""
+    starts = snapshot.views.starts
+    stretches = np.arange(int(starts[first]) + KEPT_EVERY, snapshot.views.num_views, KEPT_EVERY)
+    cuts = np.searchsorted(starts, stretches).tolist()
+    return sorted({*cuts, snapshot.num_rows} - {first})
 
 
 class _Work:
@@ -121,7 +116,7 @@ class _Work:
         index = self._empty()
         if index is None:
             index = trained_lists(self._faiss, self._kind, [self._snapshot], self._options)
-            self._keep(_TRAINED, index, 0.0)
+            self._keep(_TRAINED, index)
         return index
 
     def _empty(self) -> Any:
@@ -138,21 +133,35 @@ class _Work:
             )
         return index
 
-    def added(self, part: Part) -> tuple[Any, float]:
-        """An index of the part's views, and the largest norm of them."""
-        name, total = f"part-{part.number:05d}.faiss", self._snapshot.views.num_views
-        index = self._kept(name) if part.is_whole else None
-        if index is not None:
-            self._options.on_progress("adding views", int(self._snapshot.views.starts[part.end]), total)
-            return index, float(self._state["files"][name]["max_norm"])
-        index, max_norm = self._empty(), 0.0
-        for rows, views in blocks(self._snapshot.views, (part.begin, part.end), self._options.prune_views):
-            max_norm = max(max_norm, float(row_norms(views).max()))
-            translated(index.add_with_ids, views, rows)
-            self._options.on_progress("adding views", int(rows[-1]) + 1, total)
-        if part.is_whole:
-            self._keep(name, index, max_norm)
-        return index, max_norm
+    def filled(self) -> Filled:
+        """What an earlier build has filled; else the empty index."""
+        known = self._state["files"].get(self._state.get("filled"))
+        index = None if known is None else self._kept(self._state["filled"])
+        if known is None or index is None:
+            return Filled(index=self.trained(), rows=0, max_norm=0.0)
+        return Filled(index=index, rows=int(known["rows"]), max_norm=float(known["max_norm"]))
+
+    def filled_up_to(self, end: int, before: Filled) -> Filled:
+        """The index with the views of the rows up to the end as well, kept unless these are all."""
+        views, max_norm = self._snapshot.views, before.max_norm
+        for rows, block in blocks(views, (before.rows, end), self._options.prune_views):
+            max_norm = max(max_norm, float(row_norms(block).max()))
+            translated(before.index.add_with_ids, block, rows)
+            self._options.on_progress("adding views", int(rows[-1]) + 1, views.num_views)
+        after = Filled(index=before.index, rows=end, max_norm=max_norm)
+        if end < self._snapshot.num_rows:
+            self._keep_filled(after)
+        return after
+
+    def _keep_filled(self, filled: Filled) -> None:
+        """Nothing; it is durable, and the one kept before it gone."""
+        older = self._state.get("filled")
+        name = f"filled-{filled.rows}.faiss"
+        self._state["filled"] = name
+        self._keep(name, filled.index, rows=filled.rows, max_norm=filled.max_norm)
+        if older is not None and older != name:
+            del self._state["files"][older]
+            (self._folder / older).unlink(missing_ok=True)
 
     def _kept(self, name: str) -> Any:
         """The index in a file that was kept; None where there is none, or it was not written to its end."""
@@ -161,13 +170,13 @@ class _Work:
             return None
         return read_index(self._faiss, path)
 
-    def _keep(self, name: str, index: Any, max_norm: float) -> None:
-        """Nothing; the file is durable, and then noted."""
+    def _keep(self, name: str, index: Any, **noted: float) -> None:
+        """Nothing; the file is durable, and then noted with what is said of it."""
         path = self._folder / name
         path.unlink(missing_ok=True)
         write_index(self._faiss, index, path)
         flush_to_disk(path)
-        self._state["files"][name] = {"checksum": file_checksum(path), "max_norm": max_norm}
+        self._state["files"][name] = {"checksum": file_checksum(path), **noted}
         fresh = self._folder / f"{_STATE}.new"
         fresh.write_text(json.dumps(self._state), encoding="utf-8")
         flush_to_disk(fresh)

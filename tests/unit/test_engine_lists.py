@@ -1,0 +1,142 @@
+"""Inverted lists: more of them looked at finds no less, and a build that was stopped goes on to the same engine."""
+
+import os
+import signal
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+import mvindex
+from mvindex.build import EngineCache
+from mvindex.errors import ConfigError
+from mvindex_connectors.engines import faiss_lists
+
+DIM, COUNT, VIEWS = 32, 3000, 4
+# What recall may lose from one step to the next: of 1-bit codes more, as more wrong ones come into the same number.
+LOSS = {"ivf-flat": 0.005, "ivf-sq8": 0.005, "ivf-pq": 0.005, "ivf-rabitq": 0.03}
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory):
+    rng = np.random.default_rng(8)
+    views = rng.standard_normal((COUNT, 1, DIM)) + 0.5 * rng.standard_normal((COUNT, VIEWS, DIM))
+    path = tmp_path_factory.mktemp("lists") / "x.mvx"
+    with mvindex.create(path, dim=DIM) as index:
+        index.add_views([mvindex.Document(str(n), "t") for n in range(COUNT)], views)
+    return path
+
+
+def answers(index, top_k=20):
+    queries = np.random.default_rng(9).standard_normal((50, DIM)).astype(np.float32)
+    return [[(hit.id, hit.score) for hit in result.hits] for result in index.search(queries, top_k=top_k)]
+
+
+@pytest.mark.parametrize("kind", LOSS)
+def test_recall_does_not_fall_as_more_lists_are_looked_at(path, kind):
+    queries = np.random.default_rng(9).standard_normal((50, DIM)).astype(np.float32)
+    with mvindex.open(path) as index:
+        index.build(kind, lists=64)
+        engine = EngineCache().open(index.store.snapshot)
+        exact = best_view_rows(index, queries)
+        recalls = []
+        for probes in (1, 4, 16, 64):
+            _, rows = engine.with_search({"probes": probes, "fetch": 15}).search(queries, 400, None)
+            found = [len(set(some) & set(row.tolist())) / len(some) for some, row in zip(exact, rows, strict=True)]
+            recalls.append(float(np.mean(found)))
+    assert recalls[-1] > 0.8 and recalls[0] < 0.7
+    assert all(after >= before - LOSS[kind] for before, after in zip(recalls[:-1], recalls[1:], strict=True)), recalls
+
+
+def best_view_rows(index, queries, limit=50):
+    """The best view rows of each query, (q, limit), by a product with all of them."""
+    matrix = index.store.snapshot.views.matrix.astype(np.float32)
+    return np.argsort(-(queries @ matrix.T), axis=1)[:, :limit].tolist()
+
+
+class Stopped(Exception):
+    """A build that goes no further."""
+
+
+@pytest.mark.parametrize("kind", ["ivf-pq", "ivf-rabitq", "ivf-sq8"])
+def test_a_build_that_was_stopped_goes_on_and_gives_the_same_engine(path, kind, monkeypatch):
+    monkeypatch.setattr(faiss_lists, "KEPT_EVERY", 2048)
+    told = []
+
+    def stop_at_half(what, done, total):
+        if what == "adding views" and done > total // 2:
+            raise Stopped
+
+    with mvindex.open(path) as index:
+        index.build(kind)
+        whole = answers(index)
+        index.build("exact")
+        with pytest.raises(Stopped):
+            index.build(kind, on_progress=stop_at_half)
+        assert index.info().kind == "exact"
+        index.build(kind, on_progress=lambda what, done, total: told.append((what, done)))
+        assert answers(index) == whole
+        assert not any("training" in what for what, _ in told)
+        assert min(done for what, done in told if what == "adding views") > 2048 * 2
+        assert not list(index.store.snapshot.directory.glob("building-*"))
+
+
+def test_documents_that_came_while_a_build_was_stopped_are_in_it(tmp_path, monkeypatch):
+    monkeypatch.setattr(faiss_lists, "KEPT_EVERY", 1024)
+    rng = np.random.default_rng(3)
+
+    def stop(what, done, total):
+        if what == "adding views" and done > 2500:
+            raise Stopped
+
+    with mvindex.create(tmp_path / "x.mvx", dim=DIM) as index:
+        index.add_views([mvindex.Document(str(n), "t") for n in range(1000)], rng.standard_normal((1000, 3, DIM)))
+        with pytest.raises(Stopped):
+            index.build("ivf-flat", on_progress=stop)
+        index.add_views([mvindex.Document(f"new{n}", "t") for n in range(500)], rng.standard_normal((500, 3, DIM)))
+        index.delete(ids=["3"])
+        report = index.build("ivf-flat")
+        assert report.views == 4500
+        found = {hit.id for hit in index.search(rng.standard_normal(DIM), top_k=1499).hits}
+    assert len(found) == 1499 and "new499" in found and "3" not in found
+
+
+def test_a_killed_build_leaves_an_index_that_answers_and_builds(path):
+    code = (
+        "import sys, os, signal, mvindex\n"
+        "from mvindex_connectors.engines import faiss_lists\n"
+        "faiss_lists.KEPT_EVERY = 2048\n"
+        "def told(what, done, total):\n"
+        "    if what == 'adding views' and done > 6000: os.kill(os.getpid(), signal.SIGKILL)\n"
+        "mvindex.open(sys.argv[1]).build('ivf-flat', on_progress=told)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code, str(path)], check=False, env={**os.environ})
+    assert done.returncode == -signal.SIGKILL
+    assert mvindex.verify(path).is_sound
+    with mvindex.open(path) as index:
+        assert len(answers(index)[0]) == 20
+        assert index.build("ivf-flat").views == COUNT * VIEWS
+        assert not list(index.store.snapshot.directory.glob("building-*"))
+
+
+@pytest.mark.parametrize("lists", [0, -1, 1 << 18, True])
+def test_a_number_of_lists_that_cannot_be_is_refused(path, lists):
+    with mvindex.open(path) as index, pytest.raises(ConfigError, match="lists is"):
+        index.build("ivf-flat", lists=lists)
+
+
+def test_kinds_without_lists_refuse_them(path):
+    with mvindex.open(path) as index, pytest.raises(ConfigError, match="has no lists"):
+        index.build("hnsw", lists=10)
+
+
+@pytest.mark.parametrize("count", [1, 2, 15, 40])
+@pytest.mark.parametrize("kind", LOSS)
+def test_a_handful_of_views_is_enough(tmp_path, kind, count):
+    views = np.random.default_rng(count).standard_normal((count, 1, 5))
+    with mvindex.create(tmp_path / "x.mvx", dim=5) as index:
+        index.add_views([mvindex.Document(str(n), "t") for n in range(count)], views)
+        index.build(kind)
+        exact = [hit.id for hit in index.search(views[0, 0], top_k=count, exact=True).hits]
+        assert [hit.id for hit in index.search(views[0, 0], top_k=count).hits] == exact
