@@ -42,6 +42,8 @@ def run_one(options) -> None:
 
         stack = contextlib.ExitStack()
         target = targets.open_target(options.one, stack.enter_context(scratch_folder()))
+        with contextlib.suppress(*target.refusals):
+            target.check(target.seeds()[0])  # what is loaded at first use is no input's memory
     watch = watching.Watch(target, options.out, watching.Journal(options.journal), options.report)
     if options.replay:
         print(watch.run(options.replay.read_bytes()), json.dumps(watch.report(), indent=1).replace("\\n", "\n"))

@@ -111,6 +111,8 @@ class Catalog:
             connection = _connect(self.path, "rw")
             try:
                 _make_log(self.path)
+                # A page whose cells do not fit is refused before anything is written into it.
+                connection.execute("PRAGMA cell_size_check=ON")
                 connection.execute("PRAGMA synchronous=FULL")
                 connection.execute(f"PRAGMA journal_size_limit={_WAL_BYTES}")
                 connection.execute("BEGIN IMMEDIATE")

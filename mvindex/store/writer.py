@@ -76,6 +76,7 @@ class GenerationWriter:
             _retire(connection, change.retired)
             if change.rows is not None:
                 _insert(connection, self.num_rows, change.rows, records)
+                self._check_neighbour(connection)
             _set_metadata(connection, change.metadata)
             catalog.write_settings(connection, settings)
         self.settings.update(settings)
@@ -113,6 +114,19 @@ class GenerationWriter:
                 path = self._generation.catalog.path
                 raise DamagedIndex(f"{path}: table {table} ends at row {last}; {self.num_rows} rows were committed")
 
+    def _check_neighbour(self, connection: sqlite3.Connection) -> None:
+        """Nothing, when the row before the first new one is whole: a damaged page may give out bytes that are taken."""
+        last = self.num_rows - 1
+        query = (
+            f"SELECT {catalog.DOCUMENT_COLUMNS}, d.checksum, t.title, t.text, t.spans, t.checksum, m.json, m.checksum "  # noqa: S608
+            "FROM documents AS d JOIN texts AS t ON t.doc_row = d.doc_row JOIN metadata AS m ON m.doc_row = d.doc_row "
+            "WHERE d.doc_row = ?"
+        )
+        found = connection.execute(query, (last,)).fetchone()
+        if last >= 0 and (found is None or not _is_whole(found)):
+            path = self._generation.catalog.path
+            raise DamagedIndex(f"{path}: row {last} is damaged, or would be by this write; nothing was written")
+
     def _dead(self, retired: Sequence[int]) -> dict[str, int]:
         before = self.settings["dead"]
         added = dead_checksum(np.array(retired, dtype=np.int64))
@@ -135,6 +149,17 @@ class GenerationWriter:
         records["view_start"] = self.num_views + rows.starts[:-1]
         records["checksum"] = view_checksums(rows.packed, rows.starts)
         return records
+
+
+def _is_whole(row: tuple[Any, ...]) -> bool:
+    """True when a row of documents, with its checksum, and those of texts and metadata match theirs."""
+    doc_row, doc_id, texts, text_sum, dumped, metadata_sum = row[0], row[1], row[8:11], *row[11:]
+    found = (
+        document_checksum(row[:7]),
+        text_checksum(LATEST, doc_row, doc_id, texts),
+        metadata_checksum(LATEST, doc_row, doc_id, dumped),
+    )
+    return found == (row[7], text_sum, metadata_sum)
 
 
 def _ids_of(connection: sqlite3.Connection, doc_rows: Sequence[int]) -> Iterator[tuple[int, str]]:

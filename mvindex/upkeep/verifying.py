@@ -203,7 +203,10 @@ class _Check:
     def _add_blocks(self, path: Path, blocks: BlockCheck, damaged_views: list[tuple[int, int]]) -> None:
         """Blocks that are damaged though all documents in them are sound: then it is their checksum, or no view's."""
         if blocks.is_short:
-            self.add(path, f"{len(blocks.bytes)} bytes on disk; the catalog committed {blocks.committed.size_bytes}")
+            self.add(
+                path,
+                f"{len(blocks.bytes)} bytes on disk; catalog.sqlite has {blocks.committed.size_bytes} as committed",
+            )
         for begin, end in blocks.damaged:
             if not any(low < end and begin < high for low, high in damaged_views):
                 self.add(

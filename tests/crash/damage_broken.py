@@ -81,7 +81,7 @@ def deletes_another() -> None:
     retire = writer._retire
 
     def broken(connection, doc_rows):
-        retire(connection, [*doc_rows, 8])
+        retire(connection, [*doc_rows, 8] if doc_rows else doc_rows)
 
     writer._retire = broken
 
