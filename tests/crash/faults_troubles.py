@@ -100,7 +100,8 @@ def one_clear_error(*phrases: str) -> Any:
 
 def _wrong_words(outcome: Outcome) -> Iterator[Fault]:
     """What is wrong with what a command said: beside its notes it must be one line, and the status 1."""
-    lines = [line for line in (outcome.error or "").splitlines() if not line.endswith("; row rejected")]
+    said = (outcome.error or "").splitlines()
+    lines = [line for line in said if not line.startswith("reading ") and not line.endswith("; row rejected")]
     if outcome.status != 1:
         yield Fault("status", f"{outcome.status}")
     if len(lines) != 1 or not lines[0].startswith("mvindex: "):

@@ -53,8 +53,9 @@ def test_a_call_that_fails_is_an_error_and_costs_nothing_that_was_acknowledged(t
 @pytest.mark.full
 @pytest.mark.parametrize("trouble", TROUBLES)
 @pytest.mark.parametrize("operation", OPERATIONS)
-def test_no_call_that_fails_costs_anything(trouble, operation, tmp_path):
-    check(swept(trouble, [operation], tmp_path), successes=2)
+def test_a_call_that_fails_costs_nothing_in_any_operation(trouble, operation, tmp_path):
+    """Here some of the calls; bench/full_disk.py takes them all."""
+    check(swept(trouble, [operation], tmp_path, "--every", "9"), successes=2)
 
 
 # SQLite syncs the log with fdatasync(). It would go on where the directory fails: that is synced by Python's fsync().
