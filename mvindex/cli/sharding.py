@@ -22,6 +22,8 @@ def assemble(
     other machines are copied into the index directory first. To be run again after each corpus; nothing is rewritten.
 
     Example: mvindex ingest corpus.tsv --shard 3/16 (for each of 0/16 to 15/16), then: mvindex assemble corpus.mvx
+
+    Example: mvindex assemble corpus.mvx
     """
     from mvindex import display
     from mvindex import shards as sharding

@@ -123,7 +123,7 @@ def test_get_delete_filter_info_and_build(tmp_path):
 
 
 def test_wrong_usage_is_2_and_our_errors_are_1_line_and_1(folder, tmp_path):
-    for wrong in (["query"], ["ingest"], ["ingest", "corpus.tsv", "--on-error", "maybe"], ["nonsense"], ["build"],
+    for wrong in (["query"], ["ingest"], ["ingest", "corpus.tsv", "--on-error", "maybe"], ["nonsense"], ["tune", "x"],
                   ["query", "x", "--colour", "red"], ["delete"],
                   ["eval", "--questions", "q", "--at", "one"]):  # fmt: skip
         assert mvindex(*wrong, cwd=folder).returncode == 2, wrong
