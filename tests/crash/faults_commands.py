@@ -7,7 +7,7 @@ import subprocess
 import sys
 import traceback
 from collections.abc import Callable
-from contextlib import redirect_stderr, redirect_stdout
+from contextlib import redirect_stderr, redirect_stdout, suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -98,8 +98,9 @@ def ingest_operation(folder: Path) -> Operation:
 def _ingesting(arguments: tuple[str, ...]) -> Callable[[Path, Acknowledge], None]:
     def run(folder: Path, acknowledge: Acknowledge) -> None:
         """A run that has ended well has written all rejects; those of an earlier one are not in its way."""
-        for old in folder.glob("*.rejects*"):
-            old.unlink()
+        with suppress(OSError):  # with no descriptor left a folder cannot be listed either
+            for old in folder.glob("*.rejects*"):
+                old.unlink()
         command(arguments, folder)
         (kept,) = folder.glob("*.rejects.tsv")
         rows = kept.read_text(encoding="utf-8").splitlines(keepends=True)[1:]
