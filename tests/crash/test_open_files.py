@@ -34,13 +34,13 @@ def test_with_too_few_open_files_it_succeeds_or_says_so_and_loses_nothing(tmp_pa
 @pytest.mark.full
 @pytest.mark.parametrize("operation", [*OPERATIONS, *COMMANDS, "compact with flat, beside a reader"])
 def test_with_any_number_of_open_files_too_few_nothing_is_lost(operation, tmp_path):
-    check(swept("open-files", [operation], tmp_path, "--every", "2"), at_least=3)
+    check(swept("open-files", [operation], tmp_path, "--every", "2"), at_least=2, successes=2)
 
 
 @pytest.mark.full
 def test_with_too_few_open_files_an_ingest_of_files_loses_no_reject(tmp_path):
     pytest.importorskip("torch")
-    check(swept("open-files", ["mvindex ingest"], tmp_path, "--every", "3"), at_least=2)
+    check(swept("open-files", ["mvindex ingest"], tmp_path, "--every", "3"), at_least=2, successes=2)
 
 
 def descriptors():
