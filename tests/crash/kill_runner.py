@@ -36,7 +36,7 @@ from mvindex.engines.exact import NumpyScan  # noqa: E402 - as above
 def prepare() -> None:
     """Nothing; processes forked from this one work in small chunks, with all modules that they need loaded."""
     small_chunks()
-    engines.open_scan = lambda device=None: NumpyScan()
+    engines.open_scan = lambda *_: NumpyScan()
     engines.entry_points = lru_cache(engines.entry_points)
     with tempfile.TemporaryDirectory() as folder:
         for name in ("replace", "build hnsw over flat"):
