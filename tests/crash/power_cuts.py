@@ -148,7 +148,7 @@ def as_recorded() -> Iterator[None]:
     with ExitStack() as stack:
         stack.enter_context(patch.object(engines, "find_factory", cache(engines.find_factory)))
         stack.enter_context(patch.object(ingest, "CHUNK_DOCUMENTS", CHUNK))
-        stack.enter_context(patch.object(engines, "open_scan", lambda device=None: NumpyScan()))
+        stack.enter_context(patch.object(engines, "open_scan", lambda *_: NumpyScan()))
         yield
 
 
