@@ -87,7 +87,7 @@ def _print_report(report: TuneReport, as_json: bool) -> None:
     if as_json:
         display.print_json(asdict(report) | {"frontier": [asdict(point) for point in report.frontier]})
         return
-    header = ("setting", f"recall@{report.top_k}", "at least (95 %)", "ms alone", "ms in a batch", "scored")
+    header = ("setting", f"recall@{report.top_k}", ">= (95 %)", "ms alone", "in batch", "scored")
     rows = [
         (
             ("-> " if point == report.chosen else "") + _named(point),

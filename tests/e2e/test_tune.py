@@ -1,0 +1,54 @@
+"""`mvindex tune` on the command line: its table, its JSON, its drawing."""
+
+import json
+
+import numpy as np
+import pytest
+from running import mvindex, ok
+
+import mvindex as library
+
+DIM, COUNT = 32, 1500
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("tune")
+    rng = np.random.default_rng(8)
+    with library.create(folder / "x.mvx", dim=DIM) as index:
+        documents = [library.Document(str(number), "t") for number in range(COUNT)]
+        index.add_views(documents, rng.standard_normal((COUNT, 4, DIM)))
+        index.build("ivf-pq", lists=32)
+    return folder
+
+
+def test_the_frontier_is_drawn_and_the_choice_is_kept(folder):
+    pytest.importorskip("matplotlib")
+    from matplotlib import image
+
+    command = ("tune", "--index", "x.mvx", "--top-k", 10, "--target-recall", 0.8, "--plot", "tune.png", "--json")
+    report = json.loads(ok(mvindex(*command, cwd=folder)).stdout)
+    assert report["chosen"]["recall"] >= 0.8
+    drawing = image.imread(folder / "tune.png")
+    assert min(drawing.shape[:2]) > 400 and drawing[..., :3].std() > 0.05
+    info = json.loads(ok(mvindex("info", "--index", "x.mvx", "--json", cwd=folder)).stdout)
+    assert info["search"] == report["chosen"]["search"]
+
+
+def test_a_table_of_recall_and_time_is_for_people(folder):
+    shown = ok(mvindex("tune", "--index", "x.mvx", "--top-k", 10, "--target-recall", 0.8, cwd=folder))
+    assert "certified scan" in shown.stdout and "-> probes" in shown.stdout
+    assert "the queries were views of the index" in shown.stderr
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        (("--plot", "tune.gif"), "wanted a name that ends in .png, .svg or .pdf"),
+        (("--target-recall", 1.5), "target_recall is 1.5"),
+        (("--queries", "none.txt"), "none.txt"),
+    ],
+)
+def test_nonsense_is_refused_by_name(folder, args, message):
+    done = mvindex("tune", "--index", "x.mvx", *args, cwd=folder)
+    assert done.returncode in (1, 2) and message in done.stderr.replace("\n", " ")
