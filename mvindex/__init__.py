@@ -16,8 +16,9 @@ from mvindex.records import Document, Hit, SearchResult, Views
 
 if TYPE_CHECKING:
     from mvindex.encoder import CallableEncoder, load_encoder
-    from mvindex.index import Index, create
-    from mvindex.index import open_index as open
+    from mvindex.index import Index
+    from mvindex.opening import create
+    from mvindex.opening import open_index as open
     from mvindex.upkeep import repair, salvage, upgrade, verify
 
 __version__ = "0.1.0"
@@ -42,9 +43,9 @@ __all__ = [
 _LATE = {
     "CallableEncoder": ("mvindex.encoder", "CallableEncoder"),
     "Index": ("mvindex.index", "Index"),
-    "create": ("mvindex.index", "create"),
+    "create": ("mvindex.opening", "create"),
     "load_encoder": ("mvindex.encoder", "load_encoder"),
-    "open": ("mvindex.index", "open_index"),
+    "open": ("mvindex.opening", "open_index"),
     "repair": ("mvindex.upkeep", "repair"),
     "salvage": ("mvindex.upkeep", "salvage"),
     "upgrade": ("mvindex.upkeep", "upgrade"),

@@ -2,19 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Any, TypeAlias
+import os
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias, cast
 
 import numpy as np
 import numpy.typing as npt
 
 from mvindex.aggregate import Aggregate, Scoring
+from mvindex.encoder import CallableEncoder, Encoder, load_encoder
 from mvindex.errors import ConfigError, EncoderError, QueryError
 from mvindex.ingest import Entry
+from mvindex.pruning import checked_eps
 from mvindex.records import Document, Floats
-from mvindex.store.views import MAX_NORM
+from mvindex.store.filters import Filter
+from mvindex.store.settings import MAX_DIM
+from mvindex.store.views import MAX_NORM, ViewType
 
 Vector: TypeAlias = npt.NDArray[np.floating[Any]]
+EncoderLike: TypeAlias = "Encoder | Callable[..., Any] | str | os.PathLike[str]"
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What a search asks for, beside its queries; checked."""
+
+    top_k: int
+    filter: Filter | None
+    scoring: Scoring
+    exact: bool
+    # View hits for aggregation at a fixed depth; None: as far as it takes.
+    depth: int | None
 
 
 def checked_document(item: object, number: int) -> Document:
@@ -62,16 +81,16 @@ def entry_with_views(number: int, document: Document | None, rows: Any, dim: int
         return Entry(f"document {number}", document, np.ascontiguousarray(array, dtype=np.float32))
 
 
-def check_search(top_k: object, scoring: Scoring, exact: bool, candidates: object) -> None:
-    """Nothing; QueryError when the arguments of a search do not go together."""
+def asked(top_k: Any, filter: Filter | None, scoring: Scoring, exact: bool, candidates: Any) -> Asked:
+    """What a caller of search() asks for; QueryError when its arguments do not go together."""
     check_count("top_k", top_k)
-    if candidates is None:
-        return
-    check_count("candidates", candidates)
-    if scoring.aggregate is not Aggregate.DRPQ:
-        raise QueryError("candidates= belongs to scoring='drpq': by the best view no document is aggregated")
-    if exact:
-        raise QueryError("candidates= limits the search, exact=True demands a certified one; give one of them")
+    if candidates is not None:
+        check_count("candidates", candidates)
+        if scoring.aggregate is not Aggregate.DRPQ:
+            raise QueryError("candidates= belongs to scoring='drpq': by the best view no document is aggregated")
+        if exact:
+            raise QueryError("candidates= limits the search, exact=True demands a certified one; give one of them")
+    return Asked(int(top_k), filter, scoring, exact, candidates)
 
 
 def check_count(name: str, value: object) -> None:
@@ -114,3 +133,40 @@ def as_vectors(query: Any, dim: int | None) -> Floats:
         )
     narrow: Floats = wide.astype(np.float32)
     return narrow
+
+
+def new_settings(
+    *,
+    encoder: EncoderLike | None = None,
+    dim: int | None = None,
+    dtype: str = "fp16",
+    temperature: float | None = None,
+    prune_views: float | None = None,
+) -> tuple[dict[str, Any], Encoder | None]:
+    """The settings of a new index, checked, and its encoder; see create()."""
+    if (encoder is None) == (dim is None):
+        raise ConfigError("give create() either encoder= (texts are encoded) or dim= (vectors are given)")
+    if dim is not None and (isinstance(dim, bool) or not isinstance(dim, int) or not 1 <= dim <= MAX_DIM):
+        raise ConfigError(f"dim is {dim!r}; wanted a whole number from 1 to {MAX_DIM}")
+    if dtype not in [view_type.value for view_type in ViewType]:
+        raise ConfigError(f"dtype is {dtype!r}; wanted fp16 or fp32")
+    eps = None if prune_views is None else checked_eps(prune_views)
+    loaded = None if encoder is None else as_encoder(encoder)
+    spec = None if loaded is None else dict(loaded.spec)
+    dim = dim if loaded is None else loaded.dim
+    if temperature is None:
+        temperature = float((spec or {}).get("temperature", 1.0))
+    check_temperature(temperature)
+    settings = {"dim": dim, "dtype": dtype, "encoder": spec, "temperature": temperature, "prune_views": eps}
+    return settings, loaded
+
+
+def as_encoder(encoder: EncoderLike) -> Encoder:
+    """The encoder that was given or named; ConfigError for what is none."""
+    if isinstance(encoder, str | os.PathLike):
+        return load_encoder(encoder)
+    if hasattr(encoder, "encode_documents"):
+        return cast(Encoder, encoder)
+    if callable(encoder):
+        return CallableEncoder(encoder)
+    raise ConfigError(f"encoder is {type(encoder).__name__}; wanted a name, a path, a callable or an Encoder")

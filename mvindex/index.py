@@ -4,26 +4,24 @@ from __future__ import annotations
 
 import itertools
 import logging
-import os
-import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from threading import Lock
 from types import TracebackType
-from typing import Any, TypeAlias, cast, overload
+from typing import Any, overload
 
 import numpy as np
 
 from mvindex import engines
 from mvindex.aggregate import Aggregate, Scoring, parse_aggregate, view_scores, view_weights
 from mvindex.arguments import (
+    Asked,
     Vector,
     as_vectors,
+    asked,
     check_query_text,
-    check_search,
-    check_temperature,
     checked_document,
     checked_id,
     each_view_array,
@@ -31,135 +29,25 @@ from mvindex.arguments import (
 )
 from mvindex.build import BuildReport, EngineCache, EngineChoice, Told, build_engine, keep_search
 from mvindex.choosing import Sizes, chosen_kind, usable_memory
-from mvindex.encoder import CallableEncoder, Encoder, encoder_from_spec, load_encoder
+from mvindex.encoder import Encoder, encoder_from_spec
 from mvindex.engines.base import Kind, RankingEngine, ScanEngine, Search
-from mvindex.errors import ConfigError, EncoderError, IndexLocked, QueryError, StaleReader, Unsupported
+from mvindex.errors import ConfigError, EncoderError, QueryError, StaleReader
 from mvindex.ingest import Encode, Entry, IngestHooks, IngestReport, ingest
-from mvindex.pruning import checked_eps
 from mvindex.records import Document, Floats, SearchResult, dump_metadata, require_text
 from mvindex.results import IndexInfo, ViewScore, document_of, search_results, stands_for
 from mvindex.search import Engines, Part, Request, search_documents
-from mvindex.store.embedded import EmbeddedStore, create_store
+from mvindex.store.embedded import EmbeddedStore
 from mvindex.store.filters import Filter
-from mvindex.store.locks import writer_lock
-from mvindex.store.settings import MAX_DIM
-from mvindex.store.shards import is_sharded
+from mvindex.store.reader import SnapshotReader
 from mvindex.store.snapshot import Snapshot
-from mvindex.store.views import ViewType
 from mvindex.tuning import TuneReport, Tuning, checked_target, choose, own_views, sampled
 from mvindex.upkeep import CompactReport, SnapshotReport, compact_store, snapshot_store
 
 logger = logging.getLogger(__name__)
 
-EncoderLike: TypeAlias = "Encoder | Callable[..., Any] | str | os.PathLike[str]"
-
 # Queries searched at once: bounds the memory of their candidates.
 QUERY_BATCH = 256
 _TUNED_QUERIES = 256
-
-
-def create(  # noqa: PLR0913 - each argument is a setting of the index
-    path: str | Path,
-    *,
-    encoder: EncoderLike | None = None,
-    dim: int | None = None,
-    dtype: str = "fp16",
-    temperature: float | None = None,
-    prune_views: float | None = None,
-    shards: int | None = None,
-) -> Index:
-    """A new empty index at path.
-
-    encoder: an Encoder, any callable (see CallableEncoder), or what load_encoder() takes ("minilm", a directory, a
-    hub id). dim alone makes an index of given vectors: it takes add_views() and vector queries only. dtype: fp16 or
-    fp32, how views are stored. temperature: of DRPQ scoring; the encoder's by default, else 1.0. prune_views: views
-    that lie, as stored, within this Euclidean distance of a kept one of their document are not stored, now or later; so
-    no score by best view is lower by more than that times the query's norm (docs/pruning.md). shards: the documents are
-    put into so many stores, by their ids (docs/sharding.md); the answers are the same. ConfigError when the path
-    exists, for neither or both of encoder and dim, or for a value that is none.
-    """
-    settings, loaded = new_settings(
-        encoder=encoder, dim=dim, dtype=dtype, temperature=temperature, prune_views=prune_views
-    )
-    if shards is not None:
-        from mvindex.shards.index import create_sharded
-
-        return create_sharded(Path(path), shards, settings, loaded)
-    create_store(Path(path), settings)
-    return Index(EmbeddedStore(Path(path)), loaded)
-
-
-def new_settings(
-    *,
-    encoder: EncoderLike | None = None,
-    dim: int | None = None,
-    dtype: str = "fp16",
-    temperature: float | None = None,
-    prune_views: float | None = None,
-) -> tuple[dict[str, Any], Encoder | None]:
-    """The settings of a new index, checked, and its encoder; see create()."""
-    if (encoder is None) == (dim is None):
-        raise ConfigError("give create() either encoder= (texts are encoded) or dim= (vectors are given)")
-    if dim is not None and (isinstance(dim, bool) or not isinstance(dim, int) or not 1 <= dim <= MAX_DIM):
-        raise ConfigError(f"dim is {dim!r}; wanted a whole number from 1 to {MAX_DIM}")
-    if dtype not in [view_type.value for view_type in ViewType]:
-        raise ConfigError(f"dtype is {dtype!r}; wanted fp16 or fp32")
-    eps = None if prune_views is None else checked_eps(prune_views)
-    loaded = None if encoder is None else _as_encoder(encoder)
-    spec = None if loaded is None else dict(loaded.spec)
-    dim = dim if loaded is None else loaded.dim
-    if temperature is None:
-        temperature = float((spec or {}).get("temperature", 1.0))
-    check_temperature(temperature)
-    settings = {"dim": dim, "dtype": dtype, "encoder": spec, "temperature": temperature, "prune_views": eps}
-    return settings, loaded
-
-
-def open_index(
-    path: str | Path,
-    *,
-    encoder: EncoderLike | None = None,
-    device: str | None = None,
-    allow_partial: bool = False,
-) -> Index:
-    """The index at path. Its encoder is loaded when first needed, or may be given: it must be the one that made it.
-
-    device: where the encoder runs, the best there is by default; with "cuda" exact scans run there as well.
-    allow_partial: of an index in shards, some may be missing or damaged; the others answer, and every result says so.
-
-    StoreError when there is no index; ConfigError when the given encoder is another one.
-    """
-    if "://" in str(path):
-        raise Unsupported(f"{path}: indexes behind a URL are not supported by this version; give a directory")
-    index: Index
-    if is_sharded(Path(path)):
-        from mvindex.shards.index import open_sharded
-
-        index = open_sharded(Path(path), device, allow_partial=allow_partial)
-    else:
-        index = Index(EmbeddedStore(Path(path)), None, device)
-    try:
-        if encoder is not None:
-            index.use_encoder(_as_encoder(encoder))
-    except BaseException:
-        index.close()
-        raise
-    return index
-
-
-def remove_untouched(index: Index) -> None:
-    """Nothing; the index is closed, and its directory gone if nothing was ever stored in it, by anyone."""
-    try:
-        with ExitStack() as stack:
-            for path in index.store_paths:
-                stack.enter_context(writer_lock(path))
-            index.refresh()
-            if index.is_untouched:
-                shutil.rmtree(index.path)
-    except IndexLocked:
-        logger.info("%s is being written to by another process; it stays", index.path)
-    finally:
-        index.close()
 
 
 class Index:
@@ -381,20 +269,20 @@ class Index:
         None). ConfigError for kinds that have nothing to tune.
         """
         target = checked_target(target_recall)
-        check_search(top_k, self._scoring("max", None), False, None)
-        parts = self._tuned_parts(int(top_k))
+        wanted = asked(top_k, None, Scoring(), exact=False, candidates=None)
+        parts = self._tuned_parts(wanted)
         given = own_views([part.snapshot for part in parts], _TUNED_QUERIES) if queries is None else queries
-        asked = sampled(as_vectors(given, self.dim), _TUNED_QUERIES)
-        tuning = Tuning(parts, asked)
+        sample = sampled(as_vectors(given, self.dim), _TUNED_QUERIES)
+        tuning = Tuning(parts, sample)
         points = tuning.run(on_progress)
         chosen = choose(points, target)
         if chosen is not None:
             self._keep_search(chosen.search)
         return TuneReport(
             kind=next(part.snapshot.settings["engine"]["kind"] for part in parts if part.engines.ranking),
-            top_k=int(top_k),
+            top_k=wanted.top_k,
             target_recall=target,
-            queries=len(asked),
+            queries=len(sample),
             are_own_views=queries is None,
             exact_ms=tuning.exact_ms,
             exact_ms_batch=tuning.exact_ms_batch,
@@ -402,11 +290,10 @@ class Index:
             chosen=chosen,
         )
 
-    def _tuned_parts(self, top_k: int) -> list[Part]:
+    def _tuned_parts(self, wanted: Asked) -> list[Part]:
         """What tune() measures."""
-        snapshot, ranking = self.current(False)
-        request = Request(top_k=top_k, allowed=snapshot.alive, scoring=Scoring())
-        return [Part(snapshot, Engines(scan=self.exact_scan(), ranking=ranking), request)]
+        with ExitStack() as stack:
+            return [self.part(wanted, stack)[0]]
 
     def _keep_search(self, search: Search) -> None:
         keep_search(self._store, search)
@@ -499,18 +386,28 @@ class Index:
         (the paper's fixed depth, 1,000 k of them): the result is exact only where that is proven all the same.
         """
         chosen = self._scoring(scoring, temperature)
-        check_search(top_k, chosen, exact, candidates)
-        snapshot, ranking = self.current(exact)
+        wanted = asked(top_k, filter, chosen, exact, candidates)
         queries, is_single = self._query_vectors(query)
-        with self._store.reading(snapshot) as reader:
-            allowed = snapshot.alive if filter is None else reader.matching(filter)
-            request = Request(top_k=int(top_k), allowed=allowed, scoring=chosen, depth=candidates)
-            used = Engines(scan=self.exact_scan(), ranking=ranking)
+        results = self._results(queries, wanted)
+        return results[0] if is_single else results
+
+    def _results(self, queries: Floats, wanted: Asked) -> list[SearchResult]:
+        """One for each of the queries, (q, d)."""
+        with ExitStack() as stack:
+            part, reader = self.part(wanted, stack)
             results = []
             for begin in range(0, len(queries), QUERY_BATCH):
-                found = search_documents(snapshot, used, queries[begin : begin + QUERY_BATCH], request)
-                results += search_results(reader, found)
-        return results[0] if is_single else results
+                batch = queries[begin : begin + QUERY_BATCH]
+                results += search_results(reader, search_documents(part.snapshot, part.engines, batch, part.request))
+            return results
+
+    def part(self, wanted: Asked, stack: ExitStack) -> tuple[Part, SnapshotReader]:
+        """What is searched here, and what its documents are read by, which the stack closes."""
+        snapshot, ranking = self.current(wanted.exact)
+        reader = stack.enter_context(self._store.reading(snapshot))
+        allowed = snapshot.alive if wanted.filter is None else reader.matching(wanted.filter)
+        request = Request(top_k=wanted.top_k, allowed=allowed, scoring=wanted.scoring, depth=wanted.depth)
+        return Part(snapshot, Engines(scan=self.exact_scan(), ranking=ranking), request), reader
 
     def encode_queries(self, texts: Sequence[str]) -> Floats:
         """One vector per text, (q, dim) float32, by the index's encoder; QueryError for an empty text."""
@@ -589,13 +486,3 @@ class Index:
         wanted = [ids] if isinstance(ids, str) else list(ids or [])
         known = self._store.known([checked_id(doc_id) for doc_id in wanted])
         return sorted(entry.doc_row for entry in known.values())
-
-
-def _as_encoder(encoder: EncoderLike) -> Encoder:
-    if isinstance(encoder, str | os.PathLike):
-        return load_encoder(encoder)
-    if hasattr(encoder, "encode_documents"):
-        return cast(Encoder, encoder)
-    if callable(encoder):
-        return CallableEncoder(encoder)
-    raise ConfigError(f"encoder is {type(encoder).__name__}; wanted a name, a path, a callable or an Encoder")

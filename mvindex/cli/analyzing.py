@@ -124,8 +124,8 @@ def _opened(subject: str | None, passages: str | None, device: str | None) -> It
     from mvindex import display
     from mvindex.corpus import read_documents
     from mvindex.encoder import load_encoder
-    from mvindex.index import create
     from mvindex.ingest import IngestHooks
+    from mvindex.opening import create
 
     if subject is None:
         raise typer.BadParameter("--passages FILE: say which encoder to analyse on them")

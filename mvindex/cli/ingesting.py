@@ -133,7 +133,7 @@ def _opened_for_ingest(
     path: Path, new: dict[str, Any], device: str | None, place: ShardPlace | None
 ) -> Iterator[Index]:
     """The index at path, made when there is none; one that was made and stayed empty is removed again."""
-    from mvindex.index import open_index, remove_untouched
+    from mvindex.opening import open_index, remove_untouched
     from mvindex.shards.single import has_shard, open_shard_index
 
     if os.path.lexists(path) if place is None else has_shard(path, place):
@@ -152,7 +152,7 @@ def _created(path: Path, new: dict[str, Any], device: str | None, place: ShardPl
     """A new index, or a new shard of one."""
     from mvindex.arguments import check_temperature
     from mvindex.encoder import load_encoder
-    from mvindex.index import create
+    from mvindex.opening import create
     from mvindex.shards.single import create_shard_index
     from mvindex.store.shards import check_place
 

@@ -54,7 +54,7 @@ def note(text: str) -> None:
 
 def open_chosen(path: Path | None, device: str | None, *, allow_partial: bool = False) -> Index:
     """The index at path, or the only one in this folder."""
-    from mvindex.index import open_index
+    from mvindex.opening import open_index
 
     return open_index(chosen_path(path), device=device, allow_partial=allow_partial)
 

@@ -12,7 +12,7 @@ from typing import Any, NoReturn, TypeVar
 import numpy as np
 
 from mvindex.aggregate import Scoring
-from mvindex.arguments import check_search, checked_id
+from mvindex.arguments import Asked, checked_id
 from mvindex.build import BuildReport, EngineChoice, Told
 from mvindex.encoder import Encoder
 from mvindex.engines import parse_kind
@@ -23,7 +23,7 @@ from mvindex.index import QUERY_BATCH, Index
 from mvindex.ingest import Encode, Entry, IngestHooks, IngestReport
 from mvindex.records import Document, Floats, SearchResult
 from mvindex.results import IndexInfo, ViewScore, hits_of
-from mvindex.search import Engines, Part, Ranking, Request, merge_rankings, owners, search_documents
+from mvindex.search import Part, Ranking, merge_rankings, owners, search_documents
 from mvindex.shards.building import build_shard, build_shards, learnt, train_shards
 from mvindex.shards.ingesting import Target, ingest_shards
 from mvindex.store.embedded import EmbeddedStore
@@ -189,40 +189,19 @@ class ShardedIndex(Index):
         """Nothing; the document has this metadata instead of its old. QueryError when there is no such id."""
         self._owner(checked_id(id)).update(id, metadata=metadata)
 
-    def search(  # noqa: PLR0913 - as Index.search, whose overloads say what is given back
-        self,
-        query: Any,
-        top_k: int = 10,
-        filter: Filter | None = None,
-        scoring: str = "max",
-        exact: bool = False,
-        *,
-        temperature: float | None = None,
-        candidates: int | None = None,
-    ) -> Any:
-        """The top_k documents of a query, as Index.search() gives them: those of all shards, in the one order.
-
-        candidates: view hits in each shard. exact: each shard's answer is proven, and no shard is missing.
-        """
-        chosen = self._scoring(scoring, temperature)
-        check_search(top_k, chosen, exact, candidates)
-        queries, is_single = self._query_vectors(query)
+    def _results(self, queries: Floats, wanted: Asked) -> list[SearchResult]:
+        """Those of all shards, in the one order; exact where each shard's answer is proven and no shard is missing."""
 
         def ask() -> list[SearchResult]:
             with ExitStack() as stack:
                 parts = []
                 for number, index in self._shards.items():
                     with self._naming(number):
-                        snapshot, ranking = index.current(exact)
-                        reader = stack.enter_context(index.store.reading(snapshot))
-                        allowed = snapshot.alive if filter is None else reader.matching(filter)
-                        request = Request(top_k=int(top_k), allowed=allowed, scoring=chosen, depth=candidates)
-                        parts.append(Part(snapshot, Engines(scan=index.exact_scan(), ranking=ranking), request))
+                        parts.append(index.part(wanted, stack)[0])
                 begins = range(0, len(queries), QUERY_BATCH)
                 return [one for at in begins for one in self._found(parts, queries[at : at + QUERY_BATCH])]
 
-        results = self._answered(ask)
-        return results[0] if is_single else results
+        return self._answered(ask)
 
     def _found(self, parts: list[Part], queries: Floats) -> list[SearchResult]:
         """The results of a batch of queries."""
@@ -313,9 +292,9 @@ class ShardedIndex(Index):
         """
         return snapshot_shards(self.path, list(self._whole().values()), Path(path), on_progress)
 
-    def _tuned_parts(self, top_k: int) -> list[Part]:
+    def _tuned_parts(self, wanted: Asked) -> list[Part]:
         self._whole()
-        return [part for index in self._shards.values() for part in index._tuned_parts(top_k)]
+        return [part for index in self._shards.values() for part in index._tuned_parts(wanted)]
 
     def _keep_search(self, search: Search) -> None:
         for index in self._shards.values():

@@ -7,7 +7,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from mvindex.index import Index, new_settings
+from mvindex.arguments import new_settings
+from mvindex.index import Index
 from mvindex.ingest import Encode, Entry, IngestHooks, IngestReport
 from mvindex.shards.ingesting import Target, ingest_shards
 from mvindex.store.shards import ShardPlace, check_place, create_shard, open_shard

@@ -9,7 +9,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from mvindex.encoder import Encoder
-from mvindex.index import Index, create
+from mvindex.index import Index
+from mvindex.opening import create
 from mvindex.records import Document
 from mvindex_train.data.records import Example
 from mvindex_train.negatives.candidates import Candidate

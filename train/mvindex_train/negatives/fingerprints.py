@@ -10,7 +10,7 @@ import xxhash
 
 from mvindex.checkpoint import read_checkpoint
 from mvindex.errors import ConfigError
-from mvindex.index import open_index
+from mvindex.opening import open_index
 from mvindex.store.segments import file_checksum
 from mvindex_train.negatives.config import MiningJob
 from mvindex_train.negatives.cross_encoder import cross_encoder_fingerprint

@@ -12,7 +12,8 @@ from typing import Any
 from mvindex.checkpoint import read_checkpoint
 from mvindex.corpus import read_documents
 from mvindex.encoder import Encoder, load_encoder
-from mvindex.index import Index, create, open_index
+from mvindex.index import Index
+from mvindex.opening import create, open_index
 from mvindex.records import Document
 from mvindex_train.data.options import ReadOptions
 from mvindex_train.data.reading import read_training

@@ -1,0 +1,92 @@
+"""An index is made, opened, or removed again: create() and open_index()."""
+
+from __future__ import annotations
+
+import logging
+import shutil
+from contextlib import ExitStack
+from pathlib import Path
+
+from mvindex.arguments import EncoderLike, as_encoder, new_settings
+from mvindex.errors import IndexLocked, Unsupported
+from mvindex.index import Index
+from mvindex.shards.index import create_sharded, open_sharded
+from mvindex.store.embedded import EmbeddedStore, create_store
+from mvindex.store.locks import writer_lock
+from mvindex.store.shards import is_sharded
+
+logger = logging.getLogger(__name__)
+
+
+def create(  # noqa: PLR0913 - each argument is a setting of the index
+    path: str | Path,
+    *,
+    encoder: EncoderLike | None = None,
+    dim: int | None = None,
+    dtype: str = "fp16",
+    temperature: float | None = None,
+    prune_views: float | None = None,
+    shards: int | None = None,
+) -> Index:
+    """A new empty index at path.
+
+    encoder: an Encoder, any callable (see CallableEncoder), or what load_encoder() takes ("minilm", a directory, a
+    hub id). dim alone makes an index of given vectors: it takes add_views() and vector queries only. dtype: fp16 or
+    fp32, how views are stored. temperature: of DRPQ scoring; the encoder's by default, else 1.0. prune_views: views
+    that lie, as stored, within this Euclidean distance of a kept one of their document are not stored, now or later; so
+    no score by best view is lower by more than that times the query's norm (docs/pruning.md). shards: the documents are
+    put into so many stores, by their ids (docs/sharding.md); the answers are the same. ConfigError when the path
+    exists, for neither or both of encoder and dim, or for a value that is none.
+    """
+    settings, loaded = new_settings(
+        encoder=encoder, dim=dim, dtype=dtype, temperature=temperature, prune_views=prune_views
+    )
+    if shards is not None:
+        return create_sharded(Path(path), shards, settings, loaded)
+    create_store(Path(path), settings)
+    return Index(EmbeddedStore(Path(path)), loaded)
+
+
+def open_index(
+    path: str | Path,
+    *,
+    encoder: EncoderLike | None = None,
+    device: str | None = None,
+    allow_partial: bool = False,
+) -> Index:
+    """The index at path. Its encoder is loaded when first needed, or may be given: it must be the one that made it.
+
+    device: where the encoder runs, the best there is by default; with "cuda" exact scans run there as well.
+    allow_partial: of an index in shards, some may be missing or damaged; the others answer, and every result says so.
+
+    StoreError when there is no index; ConfigError when the given encoder is another one.
+    """
+    if "://" in str(path):
+        raise Unsupported(f"{path}: indexes behind a URL are not supported by this version; give a directory")
+    index: Index
+    if is_sharded(Path(path)):
+        index = open_sharded(Path(path), device, allow_partial=allow_partial)
+    else:
+        index = Index(EmbeddedStore(Path(path)), None, device)
+    try:
+        if encoder is not None:
+            index.use_encoder(as_encoder(encoder))
+    except BaseException:
+        index.close()
+        raise
+    return index
+
+
+def remove_untouched(index: Index) -> None:
+    """Nothing; the index is closed, and its directory gone if nothing was ever stored in it, by anyone."""
+    try:
+        with ExitStack() as stack:
+            for path in index.store_paths:
+                stack.enter_context(writer_lock(path))
+            index.refresh()
+            if index.is_untouched:
+                shutil.rmtree(index.path)
+    except IndexLocked:
+        logger.info("%s is being written to by another process; it stays", index.path)
+    finally:
+        index.close()
