@@ -97,7 +97,7 @@ def _is_plain(line: bytes, given) -> bool:
     if given is not QuestionFormat.DPR:
         return True
     answers = _csv_cell(line.decode().split("\t")[1].strip())
-    return repr(_literal(answers)) == answers
+    return repr(_literal_texts(answers)) == answers
 
 
 def _is_blank(line: bytes) -> bool:
@@ -150,11 +150,14 @@ def _plain_json(text: str, number: int):
     return _question(ids[0] or str(number), question, tuple(answers or ()) or None, ids[1])
 
 
-def _literal(text: str):
-    """The value; what Python warns of is nothing here."""
+def _literal_texts(text: str) -> list | None:
+    """The strings of a list that is written as Python writes it; None for anything else."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        return ast.literal_eval(text)
+        parsed = ast.parse(text.lstrip(" \t"), mode="eval").body
+    if not isinstance(parsed, ast.List) or not all(isinstance(item, ast.Constant) for item in parsed.elts):
+        return None
+    return [item.value for item in parsed.elts]
 
 
 def _plain_dpr(text: str, number: int):
@@ -162,10 +165,10 @@ def _plain_dpr(text: str, number: int):
     if len(cells) != 2:
         return None
     try:
-        answers = _literal(_csv_cell(cells[1].strip()))
+        answers = _literal_texts(_csv_cell(cells[1].strip()))
     except (ValueError, SyntaxError, RecursionError, MemoryError):
         return None
-    if not isinstance(answers, list) or not all(map(_is_text, answers)):
+    if answers is None or not all(map(_is_text, answers)):
         return None
     return _question(str(number), _csv_cell(cells[0]), tuple(answers) or None)
 
