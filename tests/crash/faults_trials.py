@@ -8,17 +8,15 @@ process that opens none.
 
 import logging
 import re
-import shutil
 import traceback
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from kill_checks import After, Fault, after, differences, look_at
 from kill_operations import Operation
-from kill_processes import Child, Parent, asked
+from kill_processes import Child, Parent, asked, copied
 
 from mvindex.errors import CorpusError, EngineError, StoreError
 
@@ -84,7 +82,7 @@ class Sweep:
         start.mkdir(parents=True)
         if operation.start is not None:
             asked(lambda: operation.start(start) and None)
-        with self._trial():
+        with copied(self._start, self._folder):
             asked(lambda: operation.run(folder, _ignore))
             self._wanted = After(*asked(lambda: after(operation, folder)))
             wrong = asked(lambda: list(differences(operation, folder, self._wanted)))
@@ -103,7 +101,7 @@ class Sweep:
 
     def succeeds(self, level: int) -> bool:
         """True when the operation succeeded; what was wrong is noted."""
-        with self._trial():
+        with copied(self._start, self._folder):
             try:
                 is_done, found = self._tried(level)
             except (RuntimeError, TimeoutError) as err:
@@ -169,14 +167,6 @@ class Sweep:
             plain = error.replace(str(self._folder), "...")
             said = re.sub(r"-[0-9a-f]{8}|\.\d+\.[0-9a-f]{8}|\(\d+ bytes[^)]*\)", "", plain)
             self.tally.messages[said] = self.tally.messages.get(said, 0) + 1
-
-    @contextmanager
-    def _trial(self) -> Iterator[None]:
-        shutil.copytree(self._start, self._folder)
-        try:
-            yield
-        finally:
-            shutil.rmtree(self._folder)
 
 
 def names_in(folder: Path) -> set[str]:

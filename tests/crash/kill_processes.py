@@ -7,12 +7,14 @@ import contextlib
 import json
 import os
 import select
+import shutil
 import signal
 import sys
 import time
 import traceback
 from collections import deque
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any, NoReturn
 
 from mvindex.store.durable import EVENT
@@ -20,6 +22,16 @@ from mvindex.store.durable import EVENT
 # A command that loads a model, on a machine that is busy with other things.
 LIMIT_S = 900.0
 KILLED = -signal.SIGKILL
+
+
+@contextlib.contextmanager
+def copied(start: Path, folder: Path) -> Iterator[None]:
+    """Inside it, the folder holds a copy of the starting index."""
+    shutil.copytree(start, folder)
+    try:
+        yield
+    finally:
+        shutil.rmtree(folder)
 
 
 class Child:

@@ -4,7 +4,6 @@ Every index is made, changed and read in processes of their own, forked from one
 """
 
 import random
-import shutil
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -16,7 +15,7 @@ from typing import NamedTuple
 from kill_checks import After, Fault, Left, after, differences, held_by, judged, look_at, undone, wrong_answers
 from kill_commands import become_command
 from kill_operations import INDEX, Operation
-from kill_processes import KILLED, Child, Parent, Steps, asked
+from kill_processes import KILLED, Child, Parent, Steps, asked, copied
 
 import mvindex
 from mvindex.errors import MvindexError
@@ -78,19 +77,19 @@ class Bench:
         if operation.start is not None:
             asked(lambda: operation.start(self._start) and None)
         self.tally = Tally()
-        with self._trial():
+        with copied(self._start, self._folder):
             asked(lambda: operation.run(self._folder, _ignore))
             self._wanted = After(*asked(lambda: after(operation, self._folder)))
             wrong = asked(lambda: list(differences(operation, self._folder, self._wanted)))
             if wrong:
                 raise RuntimeError(f"uninterrupted, the operation does not do what is expected of it: {wrong}")
-        with self._trial():
+        with copied(self._start, self._folder):
             self._record()
 
     def kill(self, *kills: Kill) -> None:
         """Nothing; the operation was started and killed so many times, looked at each time, and run to its end."""
         where = ", ".join(self._name(kill) for kill in kills)
-        with self._trial():
+        with copied(self._start, self._folder):
             try:
                 seen = Seen()
                 for number, kill in enumerate(kills, start=1):
@@ -118,15 +117,6 @@ class Bench:
         moment = "" if kill.delay_s is None else f"{kill.delay_s * 1000:.3f} ms"
         place = "" if kill.step is None else f"step {kill.step}, {self.steps[kill.step]}"
         return " after ".join(filter(None, (moment, place)))
-
-    @contextmanager
-    def _trial(self) -> Iterator[None]:
-        """Inside it, the folder holds a copy of the starting index."""
-        shutil.copytree(self._start, self._folder)
-        try:
-            yield
-        finally:
-            shutil.rmtree(self._folder)
 
     def _killed(self, kill: Kill, seen: Seen, is_last: bool) -> tuple[Seen, Left]:
         """What a kill left, and what may not be lost from then on; after the last one the operation is run again."""
