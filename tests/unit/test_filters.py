@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from filter_oracle import holds
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -37,50 +38,6 @@ def conditions():
         ),
         max_leaves=6,
     )
-
-
-def holds(condition, row, doc_id):
-    """The grammar's meaning, read off its description."""
-    return all(_member(name, value, row, doc_id) for name, value in condition.items())
-
-
-def _member(name, value, row, doc_id):
-    if name == "and":
-        return all(holds(part, row, doc_id) for part in value)
-    if name == "or":
-        return any(holds(part, row, doc_id) for part in value)
-    if name == "not":
-        return not holds(value, row, doc_id)
-    found = _lookup(name, row, doc_id)
-    tests = value if isinstance(value, dict) else {"eq": value}
-    return all(_operator(operator, operand, found) for operator, operand in tests.items())
-
-
-def _lookup(name, row, doc_id):
-    if name == "id":
-        return doc_id
-    for key in name.split("."):
-        row = row.get(key) if isinstance(row, dict) else None
-    return row
-
-
-def _kind(value):
-    if isinstance(value, bool):
-        return "bool"
-    return "number" if isinstance(value, int | float) else type(value).__name__
-
-
-def _operator(operator, operand, found):
-    same = _kind(found) == _kind(operand)
-    if operator in ("eq", "ne"):
-        return (same and found == operand) == (operator == "eq")
-    if operator in ("in", "nin"):
-        return any(_kind(found) == _kind(item) and found == item for item in operand) == (operator == "in")
-    if operator == "exists":
-        return (found is not None) == operand
-    if not same or isinstance(found, list | dict):
-        return False
-    return {"lt": found < operand, "lte": found <= operand, "gt": found > operand, "gte": found >= operand}[operator]
 
 
 @settings(max_examples=1500, deadline=None)
