@@ -57,10 +57,13 @@ class EngineChoice:
     def of(cls, record: Mapping[str, Any], index: Path) -> EngineChoice:
         """The choice that an engine's record in the catalog stands for; index: where what was learnt is kept."""
         settings = record["settings"]
+        search = settings.get("search")
         return cls(
             kind=Kind(record["kind"]),
             prune_views=settings.get("prune_views"),
-            search=settings.get("search"),
+            # What was tuned holds for as many lists as it was measured with.
+            lists=settings.get("lists") if search else None,
+            search=search,
             trained=_still_there(index, settings.get("trained")),
         )
 

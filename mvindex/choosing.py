@@ -24,8 +24,8 @@ class Sizes:
 
 
 def usable_memory() -> int:
-    """Half of the memory that this process may use: the rest is for the views that are scored, and everything else."""
-    return 2 * cache_bytes()
+    """Three quarters of the memory that this process may use, as in mvindex plan: the rest is for everything else."""
+    return 3 * cache_bytes()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
