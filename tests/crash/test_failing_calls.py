@@ -27,6 +27,8 @@ OPERATIONS = [
     "mvindex delete",
 ]
 TROUBLES = ["failing-sync", "failing-write", "failing-read"]
+# What cannot be read is damaged: it is reported, and the rest is saved.
+READS_ON = {("failing-read", "salvage"), ("failing-read", "mvindex verify --salvage")}
 UPDATE = (
     "import sys, mvindex\n"
     "with mvindex.open(sys.argv[1]) as index:\n"
@@ -51,11 +53,19 @@ def test_a_call_that_fails_is_an_error_and_costs_nothing_that_was_acknowledged(t
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("trouble", TROUBLES)
-@pytest.mark.parametrize("operation", OPERATIONS)
+@pytest.mark.parametrize(
+    ("trouble", "operation"),
+    [(trouble, name) for trouble in TROUBLES for name in OPERATIONS if (trouble, name) not in READS_ON],
+)
 def test_a_call_that_fails_costs_nothing_in_any_operation(trouble, operation, tmp_path):
     """Here some of the calls; bench/full_disk.py takes them all."""
     check(swept(trouble, [operation], tmp_path, "--every", "9"), successes=2)
+
+
+@pytest.mark.full
+def test_salvage_takes_a_failed_read_for_damage_and_reads_on(tmp_path):
+    (row,) = swept("failing-read", ["salvage"], tmp_path, "--every", "2")
+    assert row["faults"] == [] and row["failed"] == 0 and row["done"] >= 5
 
 
 # SQLite syncs the log with fdatasync(). It would go on where the directory fails: that is synced by Python's fsync().
