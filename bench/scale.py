@@ -3,10 +3,12 @@
     python bench/scale.py --documents 1250 12500 125000 --corpus gauss transplants --kinds ivf-pq hnsw [--json] \
         --data DIR
 
-Collections are stand-ins made from real vectors (scale_parts/corpora.py), kept in build/bench. In one process, for each
-size: the certified scan, then each kind built with its usual settings, searched with these and with those that
-`tune` chooses for recall@100 of --target; `plain` is IndexHNSWFlat as everyone writes it: 2 k views fetched, each
-document's best kept. Recall is of documents against the certified answer; times are the median of single queries and a
+Collections are real text where there is enough (corpus `real`: SQuAD, SQuADShifts, then Debian's package descriptions,
+with SQuAD's questions) and stand-ins made from real vectors (scale_parts/corpora.py), kept in build/bench. In one
+process, for each size: the certified scan, then each kind built with its usual settings, searched with these and with
+those that `tune` chooses for recall@100 of --target; `plain` is IndexHNSWFlat as everyone writes it: 2 k views fetched,
+each document's best kept (right after kind hnsw: on its graph, which has the same settings). Builds use
+--build-threads. Recall is of documents against the certified answer; times are the median of single queries and a
 query's share of a batch of 256, search and scoring without encoding, wall clock, threads as OMP_NUM_THREADS says.
 Memory is what opening the engine adds to a fresh process' private memory. Prints a row a kind, size and corpus.
 """
@@ -30,7 +32,7 @@ from scale_parts.indexes import cached  # noqa: E402 - after the settings of thr
 import mvindex  # noqa: E402 - after the settings of threads
 from mvindex.build import EngineCache  # noqa: E402 - after the settings of threads
 from mvindex.engines import open_scan  # noqa: E402 - after the settings of threads
-from mvindex.search import Engines, Request  # noqa: E402 - after the settings of threads
+from mvindex.search import Engines, Part, Request  # noqa: E402 - after the settings of threads
 from mvindex.store.views import decode  # noqa: E402 - after the settings of threads
 from mvindex.tuning import Tuning, choose  # noqa: E402 - after the settings of threads
 
@@ -62,8 +64,10 @@ class Collection:
     def __init__(self, corpus, documents, options):
         path, self.questions = cached(corpus, documents, options.views, options.data)
         self.index = mvindex.open(path)
-        self.row = {"corpus": corpus, "documents": documents, "views": documents * options.views}
-        self.target, self.scan = options.target, open_scan()
+        snapshot = self.index.store.snapshot
+        self.row = {"corpus": corpus, "documents": snapshot.num_documents, "views": snapshot.views.num_views}
+        self.row["store_B_doc"] = round(self.index.info().size_bytes / snapshot.num_documents)
+        self.target, self.scan, self.build_threads = options.target, open_scan(), options.build_threads
         self.index.build("exact")
 
     def tunings(self, engine):
@@ -71,13 +75,16 @@ class Collection:
         snapshot = self.index.store.snapshot
         engines = Engines(scan=self.scan, ranking=engine)
         requests = [Request(top_k=depth, allowed=snapshot.alive) for depth in DEPTHS]
-        return [Tuning(snapshot, engines, self.questions, request) for request in requests]
+        return [Tuning([Part(snapshot, engines, request)], self.questions) for request in requests]
 
     def kind(self, kind):
         """Rows of a kind: as built, and as tuned."""
         started = time.perf_counter()
+        faiss.omp_set_num_threads(self.build_threads)
         report = self.index.build(kind)
+        faiss.omp_set_num_threads(1)
         built_s = time.perf_counter() - started
+        note(f"{kind} of {self.row['views']} views in {built_s:.0f} s")
         engine = EngineCache().open(self.index.store.snapshot)
         held = held_bytes(self.index.path)
         common = self.row | {
@@ -113,16 +120,27 @@ class Collection:
                 }
             )
 
+    def _graph(self, snapshot):
+        """IndexHNSWFlat over all views, and the seconds that it took: 0 for the active engine's own."""
+        views, record = snapshot.views, snapshot.settings["engine"]
+        if record is not None and record["kind"] == "hnsw":
+            (file,) = (snapshot.directory / record["directory"]).glob("*.faiss")
+            return faiss.read_index(str(file)), 0.0
+        graph = faiss.IndexHNSWFlat(views.dim, 32, faiss.METRIC_INNER_PRODUCT)
+        graph.hnsw.efConstruction = 80
+        started = time.perf_counter()
+        faiss.omp_set_num_threads(self.build_threads)
+        for begin in range(0, views.num_views, 65_536):
+            graph.add(decode(views.read_views(begin, min(begin + 65_536, views.num_views))))
+        faiss.omp_set_num_threads(1)
+        return graph, time.perf_counter() - started
+
     def plain(self):
         """HNSW over views as it is usually written: 2 k fetched, duplicates dropped, what is left is the answer."""
         snapshot = self.index.store.snapshot
         views = snapshot.views
-        graph = faiss.IndexHNSWFlat(views.dim, 32, faiss.METRIC_INNER_PRODUCT)
-        graph.hnsw.efConstruction, graph.hnsw.efSearch = 80, 400
-        started = time.perf_counter()
-        for begin in range(0, views.num_views, 65_536):
-            graph.add(decode(views.read_views(begin, min(begin + 65_536, views.num_views))))
-        built_s = time.perf_counter() - started
+        graph, built_s = self._graph(snapshot)
+        graph.hnsw.efSearch = 400
         row = self.row | {"kind": "plain hnsw", "setting": "fetch 2k, ef 400", "build_s": round(built_s, 1)}
         for depth in DEPTHS:
             exact = self.index.search(self.questions, top_k=depth, exact=True)
@@ -144,8 +162,9 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--documents", type=int, nargs="+", default=[1250, 12_500])
     parser.add_argument("--views", type=int, default=8)
-    parser.add_argument("--corpus", nargs="+", choices=CORPORA, default=list(CORPORA))
+    parser.add_argument("--corpus", nargs="+", choices=["real", *CORPORA], default=list(CORPORA))
     parser.add_argument("--kinds", nargs="+", choices=[*KINDS, "plain"], default=["ivf-pq", "hnsw", "plain"])
+    parser.add_argument("--build-threads", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--target", type=float, default=0.97)
     parser.add_argument("--data", type=Path, default=Path("../shared/data"))
     parser.add_argument("--json", action="store_true", help="one line of JSON a row")

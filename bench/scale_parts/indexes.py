@@ -1,5 +1,6 @@
 """Indexes of the stand-ins, of any size, kept in build/bench; and the real vectors that they are made from."""
 
+import itertools
 import shutil
 import sys
 from pathlib import Path
@@ -8,6 +9,7 @@ import numpy as np
 from vectors import CACHE, cached_squad
 
 import mvindex
+from mvindex.corpus import CorpusOptions, read_documents
 from scale_parts.corpora import BLOCK_DOCUMENTS, CORPORA, Real, unit
 
 NUM_QUESTIONS = 256
@@ -52,9 +54,24 @@ def cached(corpus_name, num_documents, num_views, data, seed=0):
         building = folder.with_name(f"building-{folder.name}")
         shutil.rmtree(building, ignore_errors=True)
         building.mkdir(parents=True)
-        _make(CORPORA[corpus_name](real_vectors(data), num_views, seed), building, num_documents)
+        if corpus_name == "real":
+            _encode_corpora(data, building, num_documents)
+        else:
+            _make(CORPORA[corpus_name](real_vectors(data), num_views, seed), building, num_documents)
         building.rename(folder)
     return folder / "index.mvx", np.load(folder / "questions.npy")
+
+
+def _encode_corpora(data, folder: Path, num_documents):
+    """Passages of the real collections, SQuAD's first, by the packaged MiniLM; 256 of SQuAD's questions."""
+    files = ("squad/passages.tsv", "squadshifts_amazon/passages.tsv.gz", "squadshifts_reddit/passages.tsv.gz")
+    paths = [data / name for name in (*files, "scale_debian/passages.tsv.zst")]
+    read = (read_documents(str(path), CorpusOptions()) for path in paths)
+    numbered = enumerate(itertools.islice(itertools.chain.from_iterable(read), num_documents))
+    with mvindex.create(folder / "index.mvx", encoder="minilm") as index:
+        index.add(mvindex.Document(str(number), each.text, each.title) for number, each in numbered)
+    questions = np.random.default_rng(1).permutation(real_vectors(data).questions)
+    np.save(folder / "questions.npy", questions[:NUM_QUESTIONS])
 
 
 def _make(corpus, folder: Path, num_documents):
