@@ -33,6 +33,7 @@ from mvindex.encoder import Encoder, encoder_from_spec
 from mvindex.engines.base import Kind, RankingEngine, ScanEngine, Search
 from mvindex.errors import ConfigError, EncoderError, QueryError, StaleReader
 from mvindex.ingest import Encode, Entry, IngestHooks, IngestReport, ingest
+from mvindex.prune_budget import PruneReport, PruneTrial, checked_budget, choose_pruning
 from mvindex.records import Document, Floats, SearchResult, dump_metadata, require_text
 from mvindex.results import IndexInfo, ViewScore, document_of, search_results, stands_for
 from mvindex.search import Engines, Part, Request, search_documents
@@ -288,6 +289,34 @@ class Index:
             exact_ms_batch=tuning.exact_ms_batch,
             points=tuple(points),
             chosen=chosen,
+        )
+
+    def tune_pruning(
+        self,
+        queries: Vector | None = None,
+        *,
+        top_k: int = 10,
+        budget: float = 0.01,
+        on_progress: Told = lambda what, done, total: None,
+    ) -> PruneReport:
+        """How many near-duplicate views build(prune_views=) may leave out, if no more recall than the budget is lost.
+
+        Recall is the share of the exact top_k documents by best view that the kept views alone would still find, at
+        least. queries as for tune(). Nothing is changed: build with prune_views of the chosen point. ConfigError for a
+        budget that is no share.
+        """
+        allowed_loss = checked_budget(budget)
+        parts = self._tuned_parts(asked(top_k, None, Scoring(), exact=True, candidates=None))
+        given = own_views([part.snapshot for part in parts], _TUNED_QUERIES) if queries is None else queries
+        sample = sampled(as_vectors(given, self.dim), _TUNED_QUERIES)
+        points = PruneTrial(parts, sample).run(on_progress)
+        return PruneReport(
+            top_k=int(top_k),
+            budget=allowed_loss,
+            queries=len(sample),
+            are_own_views=queries is None,
+            points=tuple(points),
+            chosen=choose_pruning(points, allowed_loss),
         )
 
     def _tuned_parts(self, wanted: Asked) -> list[Part]:

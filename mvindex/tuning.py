@@ -72,7 +72,7 @@ def own_views(snapshots: Sequence[Snapshot], count: int) -> Floats:
     total = sum(snapshot.num_documents for snapshot in snapshots)
     filled = [snapshot for snapshot in snapshots if snapshot.num_documents]
     drawn = [_drawn_views(each, -(-count * each.num_documents // total)) for each in filled]
-    return np.concatenate(drawn) if drawn else np.empty((0, 1), dtype=np.float32)
+    return np.concatenate(drawn) if drawn else np.empty((0, snapshots[0].views.dim), dtype=np.float32)
 
 
 def _drawn_views(snapshot: Snapshot, count: int) -> Floats:

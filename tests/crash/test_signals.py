@@ -46,7 +46,7 @@ def test_a_terminated_process_loses_nothing_and_the_next_tidies_up(tmp_path):
 @pytest.mark.parametrize("operation", [*COMMANDS, *OPERATIONS])
 def test_a_signal_loses_nothing_of_any_operation(trouble, operation, tmp_path):
     """Here at some of the steps; bench/full_disk.py takes them all."""
-    check(swept(trouble, [operation], tmp_path, "--every", "9"), at_least=1, successes=2)
+    check(swept(trouble, [operation], tmp_path, "--every", "19"), at_least=1, successes=2)
 
 
 @pytest.mark.full
@@ -54,7 +54,7 @@ def test_a_signal_loses_nothing_of_any_operation(trouble, operation, tmp_path):
 def test_a_signal_costs_an_ingest_of_files_no_document_and_no_reject(trouble, tmp_path):
     """The first Ctrl-C lets it end its chunk; it then says how to go on."""
     pytest.importorskip("torch")
-    check(swept(trouble, ["mvindex ingest"], tmp_path, "--every", "9"), at_least=1, successes=2)
+    check(swept(trouble, ["mvindex ingest"], tmp_path, "--every", "21"), at_least=1, successes=2)
 
 
 @pytest.fixture(scope="module")
