@@ -65,7 +65,7 @@ class Index:
         self._scan: ScanEngine | None = None
         # Of so many scans of this process, each takes its share of the memory.
         self._scan_share = 1
-        self._engines = EngineCache()
+        self._engines = EngineCache(device)
         self._lock = Lock()
 
     def __enter__(self) -> Index:

@@ -16,6 +16,11 @@ def _has_cuda():
     return torch.cuda.is_available()
 
 
+def _has_faiss_gpu():
+    faiss = pytest.importorskip("faiss")
+    return hasattr(faiss, "StandardGpuResources") and faiss.get_num_gpus() > 0
+
+
 def _has_vnni():
     from mvindex.kernels import has_int8_products
 
@@ -36,6 +41,7 @@ def _has_chromium():
 # name -> (is it here?, what it is)
 NEEDS = {
     "cuda": (_has_cuda, "a CUDA device"),
+    "faiss-gpu": (_has_faiss_gpu, "a CUDA device and Faiss for it (the extra gpu instead of cpu)"),
     "vnni": (_has_vnni, "a CPU with AVX-512 VNNI, and numba (the extra native)"),
     "chromium": (_has_chromium, "chromium and chromedriver (Debian: chromium, chromium-driver)"),
     "strace": (_has_strace, "strace, and leave to trace a process (Debian: strace)"),

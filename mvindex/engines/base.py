@@ -162,8 +162,10 @@ class EngineFactory(Protocol):
         """
         ...
 
-    def open(self, kind: Kind, directory: Path, settings: Mapping[str, Any]) -> RankingEngine:
-        """The engine built before."""
+    def open(
+        self, kind: Kind, directory: Path, settings: Mapping[str, Any], device: str | None = None
+    ) -> RankingEngine:
+        """The engine built before. device: where it should search, as torch names devices; None for the usual."""
         ...
 
 
