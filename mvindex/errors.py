@@ -11,11 +11,18 @@ MvindexError
         IndexLocked             another writer holds the index
         DamagedIndex            stored bytes do not match their checksum
         StaleReader             the files of this snapshot are gone; open again
+        NoSuchIndex             the server holds no index of that name
     QueryError                  a query, filter or search argument is wrong
     EngineError                 a search engine failed
         EngineMissing           no such engine is installed
         EngineUnavailable       the engine cannot be reached or loaded
         Unsupported             the engine cannot do that
+    RemoteError                 a server did not answer
+        ServerUnavailable       it cannot be reached, or is shutting down
+        ServerFailed            something unforeseen went wrong in it; its log says what
+        TimedOut                it did not answer in time
+        AccessDenied            the token is missing, wrong, or not for this
+        LimitExceeded           more was asked than it allows, at once or in all
 """
 
 from __future__ import annotations
@@ -83,3 +90,31 @@ class EngineUnavailable(EngineError):
 
 class Unsupported(EngineError):
     """The engine or index cannot do what was asked."""
+
+
+class NoSuchIndex(StoreError):
+    """The server holds no index of that name."""
+
+
+class RemoteError(MvindexError):
+    """A server did not answer."""
+
+
+class ServerUnavailable(RemoteError):
+    """The server cannot be reached, or is shutting down."""
+
+
+class ServerFailed(RemoteError):
+    """Something unforeseen went wrong in the server; its log says what, under the request id of the message."""
+
+
+class TimedOut(RemoteError):
+    """The server did not answer in time."""
+
+
+class AccessDenied(RemoteError):
+    """The token is missing, wrong, or not for this."""
+
+
+class LimitExceeded(RemoteError):
+    """More was asked than the server allows, at once or in all; the message says what would do."""

@@ -92,6 +92,11 @@ class Index:
         return self._store.snapshot.settings
 
     @property
+    def settings(self) -> Mapping[str, Any]:
+        """What was chosen when the index was made, and what is kept with it."""
+        return self._settings
+
+    @property
     def is_untouched(self) -> bool:
         """True when nothing was ever stored here."""
         return int(self._store.snapshot.settings["version"]) == 0

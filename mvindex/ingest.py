@@ -79,11 +79,15 @@ def _ignore(count: int) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IngestHooks:
-    """What the caller wants to hear: documents finished, a chunk committed, a duplicate id; and whether to stop."""
+    """What the caller wants to hear: documents finished, a duplicate id; and whether to stop.
+
+    note: gives settings that are set in the transaction of a chunk, where documents are committed; not of shards.
+    """
 
     on_progress: Callable[[int], None] = _ignore
     on_duplicate: Callable[[Entry, str], None] = refuse_duplicate
     should_stop: Callable[[], bool] = field(default=lambda: False)
+    note: Callable[[], Mapping[str, Any]] = dict
 
 
 def ingest(
@@ -104,7 +108,9 @@ def ingest(
             if hooks.should_stop():
                 report.stopped = True
                 break
-            ingest_chunk(store, seen.first_of(chunk, hooks.on_duplicate), (encode, hooks.on_progress), report)
+            ingest_chunk(
+                store, seen.first_of(chunk, hooks.on_duplicate), (encode, hooks.on_progress), report, hooks.note
+            )
     return report
 
 

@@ -8,7 +8,8 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from mvindex.arguments import EncoderLike, as_encoder, new_settings
-from mvindex.errors import IndexLocked, Unsupported
+from mvindex.backends import backend_of, is_url
+from mvindex.errors import IndexLocked
 from mvindex.index import Index
 from mvindex.shards.index import create_sharded, open_sharded
 from mvindex.store.embedded import EmbeddedStore, create_store
@@ -56,14 +57,16 @@ def open_index(
 ) -> Index:
     """The index at path. Its encoder is loaded when first needed, or may be given: it must be the one that made it.
 
+    path: a directory, or a URL of an installed backend, such as grpc://host:port/name of a server (docs/serving.md).
     device: where the encoder runs, the best there is by default; with "cuda" exact scans run there as well.
     allow_partial: of an index in shards, some may be missing or damaged; the others answer, and every result says so.
 
     StoreError when there is no index; ConfigError when the given encoder is another one.
     """
-    if "://" in str(path):
-        raise Unsupported(f"{path}: indexes behind a URL are not supported by this version; give a directory")
     index: Index
+    if is_url(path):
+        index = backend_of(str(path))(str(path), encoder=encoder, device=device, allow_partial=allow_partial)
+        return index
     if is_sharded(Path(path)):
         index = open_sharded(Path(path), device, allow_partial=allow_partial)
     else:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from mvindex.cli.options import DeviceOption, IndexOption, JsonOption, note, parse_choice
-from mvindex.errors import ConfigError
+from mvindex.errors import ConfigError, Unsupported
 from mvindex.signs import visible
 
 if TYPE_CHECKING:
@@ -85,12 +85,12 @@ def ingest(  # noqa: PLR0913 - each option is a flag of the command
         options,
         lambda source: console.print(visible(f"reading {source}"), soft_wrap=True, markup=False),
     )
-    path = index or _default_path(corpus.paths)
+    path = index or str(_default_path(corpus.paths))
     new = {"encoder": encoder, "family": family, "max_views": views, "dtype": dtype, "temperature": temperature}
     new["prune_views"] = None if prune_views is None else checked_eps(prune_views)
     new["shards"] = shards
     with _opened_for_ingest(path, new, device, place) as target:
-        stem = path.absolute().with_suffix("")
+        stem = _rejects_stem(path)
         run = FileIngest(
             target,
             corpus,
@@ -106,6 +106,15 @@ def ingest(  # noqa: PLR0913 - each option is a flag of the command
         _print_ingest(report, (path, target), time.monotonic() - started, as_json)
     if report.ingest.stopped:
         raise typer.Exit(1)
+
+
+def _rejects_stem(target: str) -> Path:
+    """What the files of rejected rows are named after: they lie beside the index, or here where it is elsewhere."""
+    from mvindex.backends import is_url
+
+    if is_url(target):
+        return Path(target.partition("?")[0].rstrip("/").rpartition("/")[2]).absolute()
+    return Path(target).absolute().with_suffix("")
 
 
 def _default_path(paths: Sequence[str]) -> Path:
@@ -130,12 +139,21 @@ def _parse_place(shards: int | None, shard: str | None) -> ShardPlace | None:
 
 @contextmanager
 def _opened_for_ingest(
-    path: Path, new: dict[str, Any], device: str | None, place: ShardPlace | None
+    target: str, new: dict[str, Any], device: str | None, place: ShardPlace | None
 ) -> Iterator[Index]:
     """The index at path, made when there is none; one that was made and stayed empty is removed again."""
+    from mvindex.backends import is_url
     from mvindex.opening import open_index, remove_untouched
     from mvindex.shards.single import has_shard, open_shard_index
 
+    if is_url(target):
+        if place is not None:
+            raise Unsupported(f"{target}: --shard fills a shard of an index directory")
+        with open_index(target, device=device) as index:
+            _refuse_other_settings(index, new)
+            yield index
+        return
+    path = Path(target)
     if os.path.lexists(path) if place is None else has_shard(path, place):
         with open_index(path, device=device) if place is None else open_shard_index(path, place, device) as index:
             _refuse_other_settings(index, new)
@@ -180,7 +198,7 @@ def _refuse_other_settings(index: Index, new: dict[str, Any]) -> None:
             value = has[name] if has[name] in (os.path.abspath(value), os.path.realpath(value)) else value
         if value is not None and value != has.get(name):
             flag = "views" if name == "max_views" else name.replace("_", "-")
-            raise ConfigError(f"{index.path} was made with {flag} {has.get(name)!r}, not {value!r}; see mvindex info")
+            raise ConfigError(f"{info.path} was made with {flag} {has.get(name)!r}, not {value!r}; see mvindex info")
 
 
 @contextmanager
@@ -201,13 +219,13 @@ def _stop_on_interrupt() -> Iterator[Callable[[], bool]]:
         signal.signal(signal.SIGINT, before)
 
 
-def _print_ingest(report: FileReport, into: tuple[Path, Index], seconds: float, as_json: bool) -> None:
+def _print_ingest(report: FileReport, into: tuple[str, Index], seconds: float, as_json: bool) -> None:
     from mvindex import display
 
     done, (path, index) = report.ingest, into
     files = [str(path) for path in report.rejects_files]
     row = {
-        "index": str(path),
+        "index": path,
         "documents": len(index),
         "added": done.added,
         "replaced": done.replaced,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -161,7 +160,7 @@ def build(  # noqa: PLR0913 - each option is a flag of the command
         _print_measured(row, measured)
 
 
-def _opened_for_build(path: Path | None) -> Index:
+def _opened_for_build(path: str | None) -> Index:
     """The index, once what is derived and damaged was made again."""
     from mvindex.errors import DamagedIndex
     from mvindex.upkeep import repair

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
-from mvindex.errors import ConfigError, QueryError
+from mvindex.errors import ConfigError, QueryError, Unsupported
 
 if TYPE_CHECKING:
     from mvindex.index import Index
@@ -22,8 +22,10 @@ T = TypeVar("T")
 Choice = TypeVar("Choice", bound=Enum)
 
 IndexOption = Annotated[
-    Path | None,
-    typer.Option("--index", "-i", help="Index directory; may be left out with one *.mvx here.", envvar="MVINDEX_INDEX"),
+    str | None,
+    typer.Option(
+        "--index", "-i", help="Index directory or URL; may be left out with one *.mvx here.", envvar="MVINDEX_INDEX"
+    ),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="JSON on stdout, one line a result.")]
 DeviceOption = Annotated[str | None, typer.Option(help="cpu or cuda; the best there is by default.")]
@@ -52,16 +54,20 @@ def note(text: str) -> None:
     sys.stderr.write(text + "\n")
 
 
-def open_chosen(path: Path | None, device: str | None, *, allow_partial: bool = False) -> Index:
+def open_chosen(path: str | None, device: str | None, *, allow_partial: bool = False) -> Index:
     """The index at path, or the only one in this folder."""
     from mvindex.opening import open_index
 
-    return open_index(chosen_path(path), device=device, allow_partial=allow_partial)
+    return open_index(path or _only_index(), device=device, allow_partial=allow_partial)
 
 
-def chosen_path(path: Path | None) -> Path:
-    """The path, or that of the only index in this folder."""
-    return path or _only_index()
+def chosen_path(path: str | None) -> Path:
+    """The path, or that of the only index in this folder; Unsupported for a URL."""
+    from mvindex.backends import is_url
+
+    if is_url(path):
+        raise Unsupported(f"{path}: this works on an index directory only; do it where that is")
+    return Path(path) if path else _only_index()
 
 
 def _only_index() -> Path:

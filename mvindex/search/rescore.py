@@ -12,6 +12,7 @@ from mvindex.aggregate import DocumentScores, Scoring, ViewSums, document_scores
 from mvindex.kernels import has_numba
 from mvindex.kernels.threads import default_threads, run_in_threads, taken_from
 from mvindex.records import Bools, Doubles, Floats, Ints
+from mvindex.search.stages import stage
 from mvindex.store.views import MappedViews
 
 # Views scored at once: bounds what sums and their bounds take.
@@ -154,7 +155,8 @@ class Best:
 
     def add(self, pairs: Pairs) -> None:
         """Nothing; the documents are scored, and the best of each query kept. No pair may come twice."""
-        scores, slots = score_pairs(self._views, self._queries, pairs, self._scoring)
+        with stage("rescore"):
+            scores, slots = score_pairs(self._views, self._queries, pairs, self._scoring)
         fresh = _Scored(pairs.which, pairs.doc_rows, scores, slots)
         joined = _Scored._make(np.concatenate([old, new]) for old, new in zip(self._found, fresh, strict=True))
         order = np.lexsort((self._views.ordinals(joined.rows), -joined.scores, joined.which))

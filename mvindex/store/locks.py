@@ -10,6 +10,7 @@ import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from threading import Lock
 
 from mvindex.errors import IndexLocked, StoreError
 from mvindex.store.files import check_regular
@@ -17,6 +18,23 @@ from mvindex.store.files import check_regular
 logger = logging.getLogger(__name__)
 
 FILE_NAME = "writer.lock"
+_SERVES = " serves this index at "
+
+
+# Indexes that this process serves: it holds their locks for as long, and its own writers take turns by these.
+_SERVED: dict[Path, Lock] = {}
+
+
+@contextmanager
+def served_lock(directory: Path, address: str) -> Iterator[None]:
+    """Inside it, only this process writes to the index; others are told the address to write through."""
+    place = directory.resolve()
+    with _locked(directory, f"{_holder()}{_SERVES}{address}"):
+        _SERVED[place] = Lock()
+        try:
+            yield
+        finally:
+            del _SERVED[place]
 
 
 @contextmanager
@@ -25,6 +43,22 @@ def writer_lock(directory: Path) -> Iterator[None]:
 
     flock, not lockf: it belongs to the open file, so that two indexes open in one process exclude each other too.
     """
+    turn = _SERVED.get(directory.resolve())
+    if turn is None:
+        with _locked(directory, _holder()):
+            yield
+        return
+    if not turn.acquire(blocking=False):
+        raise IndexLocked(f"{directory}: this process is writing to this index; try again when it is done")
+    try:
+        yield
+    finally:
+        turn.release()
+
+
+@contextmanager
+def _locked(directory: Path, holder: str) -> Iterator[None]:
+    """Inside it, the lock is held, and its file says by whom."""
     path = directory / FILE_NAME
     check_regular(path)
     try:
@@ -35,18 +69,22 @@ def writer_lock(directory: Path) -> Iterator[None]:
         raise StoreError(f"{path}: cannot write: {err.strerror or err}{why}") from err
     try:
         _acquire(handle, path)
-        _sign(handle)
+        _sign(handle, holder)
         yield
         os.ftruncate(handle, 0)
     finally:
         os.close(handle)
 
 
-def _sign(handle: int) -> None:
+def _holder() -> str:
+    return f"process {os.getpid()} on {socket.gethostname()}"
+
+
+def _sign(handle: int, holder: str) -> None:
     """Nothing; the file names the holder, if the disk has room for it: the name is for messages only."""
     try:
         os.ftruncate(handle, 0)
-        os.pwrite(handle, f"process {os.getpid()} on {socket.gethostname()}\n".encode(), 0)
+        os.pwrite(handle, f"{holder}\n".encode(), 0)
     except OSError as err:
         logger.info("cannot write the holder into the lock file: %s", err)
 
@@ -55,7 +93,10 @@ def _acquire(handle: int, path: Path) -> None:
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError as err:
-        holder = os.pread(handle, 200, 0).decode(errors="replace").strip() or "another process"
+        holder = os.pread(handle, 400, 0).decode(errors="replace").strip() or "another process"
+        if _SERVES in holder:
+            address = holder.rpartition(_SERVES)[2]
+            raise IndexLocked(f"{path.parent}: {holder}; write through it: --index {address}") from err
         raise IndexLocked(f"{path.parent}: {holder} is writing to this index; try again when it is done") from err
     except OSError as err:
         raise StoreError(f"{path}: cannot lock: {err.strerror or err}; the file system must support flock") from err

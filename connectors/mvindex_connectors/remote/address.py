@@ -1,0 +1,107 @@
+"""Where a server is and how to talk to it: grpc://host:port/name, grpcs:// with TLS; secrets come from elsewhere."""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import parse_qsl, unquote, urlsplit
+
+from mvindex.errors import ConfigError
+
+TOKEN_VARIABLE = "MVINDEX_TOKEN"
+_SHAPE = "grpc://HOST:PORT/NAME, or grpcs://HOST:PORT/NAME with TLS"
+_OPTIONS = {"insecure"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Address:
+    """An index behind a server."""
+
+    host: str
+    port: int
+    name: str
+    is_tls: bool
+    is_insecure: bool = False
+
+    @property
+    def target(self) -> str:
+        """Host and port, as gRPC takes them."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{host}:{self.port}"
+
+    def __str__(self) -> str:
+        return f"{'grpcs' if self.is_tls else 'grpc'}://{self.target}/{self.name}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class Access:
+    """What a client shows of itself and whom it trusts; never printed. Files are PEM."""
+
+    token: str | None = None
+    tls_ca: str | Path | None = None
+    tls_cert: str | Path | None = None
+    tls_key: str | Path | None = None
+
+    def __post_init__(self) -> None:
+        if (self.tls_cert is None) != (self.tls_key is None):
+            raise ConfigError("a client certificate needs its key: give both tls_cert and tls_key, or neither")
+        if self.token is not None and not (self.token.isascii() and self.token.isprintable() and self.token.strip()):
+            raise ConfigError("the token is empty or holds characters that a header cannot; wanted printable ASCII")
+
+
+def access_from_environment(environment: Mapping[str, str] = os.environ) -> Access:
+    """What MVINDEX_TOKEN (or MVINDEX_TOKEN_FILE), MVINDEX_TLS_CA, MVINDEX_TLS_CERT and MVINDEX_TLS_KEY say."""
+    file = environment.get("MVINDEX_TOKEN_FILE")
+    token = environment.get(TOKEN_VARIABLE) or (None if not file else read_file(file).decode().strip())
+    paths = {name: environment.get(f"MVINDEX_{name.upper()}") or None for name in ("tls_ca", "tls_cert", "tls_key")}
+    return Access(token=token, **paths)
+
+
+def parse_address(url: str) -> Address:
+    """The address that a URL says; ConfigError for another shape."""
+    parts = urlsplit(url)
+    if "@" in parts.netloc:
+        raise ConfigError(f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}: give the token by {TOKEN_VARIABLE}, "
+                          "not in the URL, which ends up in logs")  # fmt: skip
+    options = dict(parse_qsl(parts.query, keep_blank_values=True))
+    if unknown := options.keys() - _OPTIONS:
+        raise ConfigError(f"{url}: there is no option {sorted(unknown)[0]!r}; wanted {_SHAPE}")
+    name = unquote(parts.path.strip("/"))
+    try:
+        port = parts.port
+    except ValueError as err:
+        raise ConfigError(f"{url}: {err}; wanted {_SHAPE}") from err
+    if parts.scheme not in ("grpc", "grpcs") or not parts.hostname or not port or not name or "/" in name:
+        raise ConfigError(f"{url}: wanted {_SHAPE}")
+    is_insecure = options.get("insecure", "0") not in ("0", "false", "")
+    return Address(host=parts.hostname, port=port, name=name, is_tls=parts.scheme == "grpcs", is_insecure=is_insecure)
+
+
+def is_loopback(host: str) -> bool:
+    """True for a host that only this machine can mean."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host.split("%")[0]).is_loopback
+    except ValueError:
+        return False
+
+
+def check_secret(address: Address, access: Access) -> None:
+    """Nothing; ConfigError where a token would go over a network in the clear."""
+    if access.token and not address.is_tls and not address.is_insecure and not is_loopback(address.host):
+        raise ConfigError(
+            f"{address}: a token would cross the network in the clear; use grpcs://, or add ?insecure=1 if the network "
+            "is yours"
+        )
+
+
+def read_file(path: str | Path) -> bytes:
+    """The bytes of a certificate, key or token file; ConfigError where it cannot be read."""
+    try:
+        return Path(path).read_bytes()
+    except OSError as err:
+        raise ConfigError(f"{path}: cannot be read: {err.strerror or err}") from err

@@ -1,0 +1,213 @@
+"""Micro-batches: queries that arrive while others are searched are encoded and searched together, next.
+
+There is no waiting window: a query that finds the searcher idle is searched at once, alone. Queries of large requests
+go in parts, in a lane of their own, so that they hold nobody up; that lane also takes what has waited too long for the
+other. What nobody waits for any more (a client gone, a deadline passed) is dropped before its turn.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+
+from mvindex.errors import LimitExceeded, MvindexError
+from mvindex.index import Index
+from mvindex.records import Floats, SearchResult
+from mvindex.search.stages import watched_stages
+
+# Queries of one request from which on it is large, and what is searched of it at a time.
+_MANY = 32
+_PART = 64
+# How long a query waits for its lane before the other may take it.
+_PATIENCE_S = 0.1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """What a search asks for beside its queries, as search() takes it. key: equal for what can be searched together."""
+
+    key: str
+    options: dict[str, Any]
+
+
+class Watch(Protocol):
+    """What wants to know how a batch went."""
+
+    def saw_batch(self, size: int, waited_s: Sequence[float], stages: dict[str, float]) -> None:
+        """Nothing; a batch of so many queries is done."""
+
+
+@dataclass(slots=True, eq=False)
+class _Job:
+    queries: list[str] | Floats
+    wanted: Wanted
+    future: asyncio.Future[list[SearchResult]]
+    since: float = field(default_factory=time.monotonic)
+
+    @property
+    def size(self) -> int:
+        return len(self.queries)
+
+
+class Batcher:
+    """Searches of one index, to be asked from one event loop."""
+
+    def __init__(self, index: Index, watch: Watch, *, batch: int, queued: int) -> None:
+        """batch: queries searched together at most; queued: that may wait."""
+        self._index, self._watch = index, watch
+        self._batch, self._queued = batch, queued
+        self._few: deque[_Job] = deque()
+        self._many: deque[_Job] = deque()
+        self._is_busy = {"few": False, "many": False}
+        self._helps = False  # whether the lane of large requests took from the other at its last turn
+        self._threads = ThreadPoolExecutor(2, thread_name_prefix="search")
+
+    @property
+    def waiting(self) -> int:
+        """Queries that wait for their turn."""
+        return sum(job.size for job in (*self._few, *self._many) if not job.future.done())
+
+    def close(self) -> None:
+        """Nothing; what is being searched is finished first."""
+        self._threads.shutdown(wait=True)
+
+    async def search(self, queries: list[str] | Floats, wanted: Wanted) -> list[SearchResult]:
+        """A result for each query, (q, d) or texts, checked; LimitExceeded when too many wait."""
+        waiting = self.waiting
+        if waiting and waiting + len(queries) > self._queued:
+            raise LimitExceeded(f"{waiting} queries wait already, of {self._queued} that may; try again in a second")
+        if len(queries) <= _MANY:
+            return await self._submitted(self._few, queries, wanted)
+        parts = [queries[begin : begin + _PART] for begin in range(0, len(queries), _PART)]
+        jobs = [self._submitted(self._many, part, wanted) for part in parts]
+        try:
+            return [result for part in await asyncio.gather(*jobs) for result in part]
+        finally:
+            for job in jobs:
+                job.cancel()
+
+    def _submitted(
+        self, lane: deque[_Job], queries: list[str] | Floats, wanted: Wanted
+    ) -> asyncio.Future[list[SearchResult]]:
+        loop = asyncio.get_running_loop()
+        job = _Job(queries, wanted, loop.create_future())
+        lane.append(job)
+        self._pump()
+        if lane is self._few and not job.future.done() and job in self._few:
+            loop.call_later(_PATIENCE_S, self._pump)
+        return job.future
+
+    def _pump(self) -> None:
+        """Nothing; lanes that are free take what waits."""
+        if not self._is_busy["few"]:
+            self._start("few", self._taken(self._few, self._batch))
+        if not self._is_busy["many"]:
+            is_late = bool(self._few) and time.monotonic() - self._few[0].since >= _PATIENCE_S
+            # By turns where both wait.
+            self._helps = is_late and not (self._helps and self._many)
+            source, most = (self._few, self._batch) if self._helps else (self._many, min(self._batch, _PART))
+            self._start("many", self._taken(source, most))
+
+    def _taken(self, lane: deque[_Job], most: int) -> list[_Job]:
+        """The jobs of the next batch, in order; what nobody waits for is left out."""
+        jobs: list[_Job] = []
+        count = 0
+        while lane and (not jobs or count + lane[0].size <= most):
+            job = lane.popleft()
+            if not job.future.done():
+                jobs.append(job)
+                count += job.size
+        return jobs
+
+    def _start(self, lane: str, jobs: list[_Job]) -> None:
+        if not jobs:
+            return
+        self._is_busy[lane] = True
+        asked = asyncio.get_running_loop().run_in_executor(self._threads, self._answers, jobs)
+        asked.add_done_callback(lambda done: self._finished(lane, jobs, done))
+
+    def _finished(self, lane: str, jobs: list[_Job], done: asyncio.Future[list[Any]]) -> None:
+        """Nothing; each job has its answer, and the lane takes the next."""
+        self._is_busy[lane] = False
+        failed = done.exception()
+        answers = [failed] * len(jobs) if failed is not None else done.result()
+        for job, answer in zip(jobs, answers, strict=True):
+            if job.future.done():
+                continue
+            if isinstance(answer, BaseException):
+                job.future.set_exception(answer)
+            else:
+                job.future.set_result(answer)
+        self._pump()
+
+    def _answers(self, jobs: list[_Job]) -> list[list[SearchResult] | Exception]:
+        """The results of each job, or its error. Runs in a thread."""
+        now = time.monotonic()
+        stages: dict[str, float] = {}
+        with watched_stages(stages):
+            vectors = self._encoded(jobs, stages)
+            begun = time.perf_counter()
+            answers = self._searched(jobs, vectors)
+            stages["search"] = time.perf_counter() - begun - stages.get("rescore", 0.0)
+        self._watch.saw_batch(sum(job.size for job in jobs), [now - job.since for job in jobs], stages)
+        return answers
+
+    def _encoded(self, jobs: list[_Job], stages: dict[str, float]) -> list[Floats | Exception]:
+        """The vectors of each job's queries; all texts are encoded at once."""
+        texts = [text for job in jobs if isinstance(job.queries, list) for text in job.queries]
+        begun = time.perf_counter()
+        encoded: Floats | Exception = np.empty((0, 0), dtype=np.float32)
+        if texts:
+            try:
+                encoded = self._index.encode_queries(texts)
+            except MvindexError as err:
+                encoded = err
+            stages["encode"] = time.perf_counter() - begun
+        vectors: list[Floats | Exception] = []
+        at = 0
+        for job in jobs:
+            if not isinstance(job.queries, list):
+                vectors.append(job.queries)
+            elif isinstance(encoded, Exception):
+                vectors.append(encoded)
+            else:
+                vectors.append(encoded[at : at + job.size])
+                at += job.size
+        return vectors
+
+    def _searched(self, jobs: list[_Job], vectors: list[Floats | Exception]) -> list[list[SearchResult] | Exception]:
+        """The answers of each job; those that want the same are searched together."""
+        answers: list[list[SearchResult] | Exception] = [
+            each if isinstance(each, Exception) else [] for each in vectors
+        ]
+        groups: dict[str, list[int]] = {}
+        for number, (job, each) in enumerate(zip(jobs, vectors, strict=True)):
+            if not isinstance(each, Exception):
+                groups.setdefault(job.wanted.key, []).append(number)
+        for members in groups.values():
+            self._search_group(jobs, vectors, members, answers)
+        return answers
+
+    def _search_group(self, jobs: list[_Job], vectors: list[Any], members: list[int], answers: list[Any]) -> None:
+        """Nothing; the members of a group have their answers. What fails them together is tried for each alone."""
+        options = jobs[members[0]].wanted.options
+        try:
+            found = self._index.search(np.concatenate([vectors[number] for number in members]), **options)
+        except (MvindexError, ValueError) as err:
+            if len(members) == 1:
+                answers[members[0]] = err
+                return
+            for number in members:
+                self._search_group(jobs, vectors, [number], answers)
+            return
+        at = 0
+        for number in members:
+            answers[number] = found[at : at + jobs[number].size]
+            at += jobs[number].size

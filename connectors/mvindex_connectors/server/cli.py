@@ -1,0 +1,95 @@
+"""The command `mvindex serve`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+app = typer.Typer()
+
+
+@app.command()
+def serve(  # noqa: PLR0913 - each option is a flag of the command
+    index: Annotated[
+        list[str], typer.Option("--index", "-i", metavar="NAME=DIR", help="An index, a directory or URL; repeatable.")
+    ],
+    host: Annotated[str, typer.Option(help="The address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(help="Of gRPC; 0 takes a free one.")] = 7700,
+    http: Annotated[
+        int | None, typer.Option("--http", help="Port of JSON over HTTP, the search page, and /metrics.")
+    ] = None,
+    tls_cert: Annotated[Path | None, typer.Option(help="The server's certificate, PEM.")] = None,
+    tls_key: Annotated[Path | None, typer.Option(help="Its key, PEM.")] = None,
+    tls_client_ca: Annotated[
+        Path | None, typer.Option(help="Clients must show a certificate of this authority, PEM.")
+    ] = None,
+    token_file: Annotated[
+        Path | None, typer.Option(help="Lines of read-only or read-write, a token, a name; read again on SIGHUP.")
+    ] = None,
+    insecure: Annotated[
+        bool, typer.Option("--insecure", help="Let whoever reaches this address read and write.")
+    ] = False,
+    read_only: Annotated[
+        bool, typer.Option("--read-only", help="Take no writes; others may write to the directory, which shows.")
+    ] = False,
+    batch: Annotated[int, typer.Option(help="Queries searched together at most; 1 for each alone.")] = 256,
+    drain_s: Annotated[float, typer.Option("--drain", help="Seconds that calls have to end after SIGTERM.")] = 30.0,
+    max_message_mb: Annotated[int, typer.Option(help="Of one request.")] = 16,
+    max_queries: Annotated[int, typer.Option(help="In one request.")] = 4096,
+    max_top_k: Annotated[int, typer.Option(help="Documents in a result.")] = 10_000,
+    max_calls: Annotated[int, typer.Option(help="Calls under way at once.")] = 256,
+    max_streams: Annotated[int, typer.Option(help="Ingests and lists under way at once.")] = 32,
+    idle_s: Annotated[float, typer.Option("--idle", help="Seconds that a stream may stand still.")] = 300.0,
+    device: Annotated[str | None, typer.Option(help="cpu or cuda; the best there is by default.")] = None,
+) -> None:
+    """Serve indexes over gRPC, and HTTP beside it. Logs are JSON lines on stderr; SIGTERM ends it when calls are done.
+
+    Example: mvindex serve --index squad=squad.mvx --http 7780
+    """
+    import asyncio
+    import sys
+
+    from mvindex import display
+    from mvindex.errors import ConfigError
+    from mvindex.extras import require
+
+    require("grpc", "server", "mvindex serve")
+    require("prometheus_client", "server", "mvindex serve")
+    from mvindex_connectors.server.config import Limits, ServerConfig, Tls, parse_index
+    from mvindex_connectors.server.observing import log_to_stderr
+    from mvindex_connectors.server.running import Addresses, Server
+
+    if (tls_cert is None) != (tls_key is None) or (tls_client_ca is not None and tls_cert is None):
+        raise ConfigError("--tls-cert and --tls-key go together, and --tls-client-ca with them")
+    config = ServerConfig(
+        indexes=[parse_index(text) for text in index],
+        host=host,
+        port=port,
+        http_port=http,
+        tls=None if tls_cert is None or tls_key is None else Tls(cert=tls_cert, key=tls_key, client_ca=tls_client_ca),
+        token_file=token_file,
+        is_insecure=insecure,
+        is_read_only=read_only,
+        device=device,
+        batch=batch,
+        drain_s=drain_s,
+        limits=Limits(
+            message_bytes=max_message_mb << 20,
+            queries=max_queries,
+            top_k=max_top_k,
+            calls=max_calls,
+            streams=max_streams,
+            idle_s=idle_s,
+        ),
+    )
+    log_to_stderr()
+
+    def told(addresses: Addresses) -> None:
+        display.print_json(
+            {"grpc": addresses.grpc, "http": addresses.http, "indexes": [name for name, _ in config.indexes]}
+        )
+        sys.stdout.flush()
+
+    asyncio.run(Server(config).run(told))

@@ -1,0 +1,116 @@
+"""What a server is told at its start, checked; what is not safe is refused with the reason."""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from mvindex.errors import ConfigError
+from mvindex_connectors.remote.address import is_loopback, read_file
+
+_NAME_CHARS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-.")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """What clients may ask for; beyond it they get RESOURCE_EXHAUSTED, and a hint.
+
+    queries: in one request; top_k: documents a result; calls: at once, in all; streams: ingests and lists at once;
+    queued: queries that wait for their turn; idle_s: how long a stream may stand still.
+    """
+
+    message_bytes: int = 16 << 20
+    queries: int = 4096
+    top_k: int = 10_000
+    calls: int = 256
+    streams: int = 32
+    queued: int = 4096
+    idle_s: float = 300.0
+
+    def __post_init__(self) -> None:
+        for name in ("message_bytes", "queries", "top_k", "calls", "streams", "queued"):
+            if getattr(self, name) < 1:
+                raise ConfigError(f"the limit {name} is {getattr(self, name)}; wanted a whole number from 1 on")
+        if not self.idle_s > 0:
+            raise ConfigError(f"the limit idle_s is {self.idle_s}; wanted seconds")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tls:
+    """PEM files: the server's certificate and key, and the authority of its clients' where these must have one."""
+
+    cert: Path
+    key: Path
+    client_ca: Path | None = None
+
+    def __post_init__(self) -> None:
+        read_file(self.cert), read_file(self.key)
+        try:
+            ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(self.cert, self.key, password="")
+            if self.client_ca is not None:
+                ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_verify_locations(self.client_ca)
+        except (ssl.SSLError, OSError) as err:
+            raise ConfigError(f"{self.cert}, {self.key}: not a certificate with its key: {err}") from err
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerConfig:
+    """What is served, where, to whom, and how much of it. ConfigError for what is not safe, or does not fit together.
+
+    indexes: names and what they stand for. http_port: None for none; 0 takes a free port, for both. batch: queries
+    that are searched together, 1 for no micro-batching.
+    """
+
+    indexes: Sequence[tuple[str, str]]
+    host: str = "127.0.0.1"
+    port: int = 7700
+    http_port: int | None = None
+    tls: Tls | None = None
+    token_file: Path | None = None
+    is_insecure: bool = False
+    is_read_only: bool = False
+    device: str | None = None
+    batch: int = 256
+    drain_s: float = 30.0
+    limits: Limits = field(default_factory=Limits)
+
+    def __post_init__(self) -> None:
+        self._check_indexes()
+        for name, port in (("--port", self.port), ("--http", self.http_port)):
+            if port is not None and not 0 <= port < 65536:
+                raise ConfigError(f"{name} {port}: wanted a port from 0 (any free one) to 65535")
+        if self.batch < 1:
+            raise ConfigError(f"--batch {self.batch}: wanted a whole number from 1 on")
+        if not is_loopback(self.host) and not self.is_insecure:
+            self._check_safe()
+
+    def _check_indexes(self) -> None:
+        names = [name for name, _ in self.indexes]
+        if not names:
+            raise ConfigError("say what to serve: --index NAME=DIR, as often as there are indexes")
+        for name in names:
+            if not name or not _NAME_CHARS.issuperset(name) or len(name) > 100:
+                raise ConfigError(f"--index {name!r}: a name is 1 to 100 letters, digits, '-', '_' and '.'")
+            if names.count(name) > 1:
+                raise ConfigError(f"--index {name}: two indexes have this name")
+
+    def _check_safe(self) -> None:
+        missing = [flag for flag, value in (("--tls-cert and --tls-key", self.tls), ("--token-file", self.token_file))
+                   if value is None]  # fmt: skip
+        if missing:
+            raise ConfigError(
+                f"--host {self.host} is reached from other machines: give {' and '.join(missing)}, or --insecure if "
+                "whoever can reach this address may read and write these indexes"
+            )
+
+
+def parse_index(text: str) -> tuple[str, str]:
+    """The name and the directory or URL of NAME=DIR; a directory alone is named after itself."""
+    name, equals, target = text.partition("=")
+    if equals and target:
+        return name, target
+    if equals or "://" in text:
+        raise ConfigError(f"--index {text}: wanted NAME=DIR or NAME=URL")
+    return Path(text).name.removesuffix(".mvx"), text

@@ -1,0 +1,89 @@
+"""Every gRPC call goes through the guard, whatever service it is of: ours, health or reflection."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from contextvars import ContextVar
+from typing import Any
+
+import grpc
+
+from mvindex.errors import MvindexError
+from mvindex_connectors.remote.status import ERROR_KEY, REQUEST_ID_KEY, code_of, known_class
+from mvindex_connectors.server.guarding import Call, Guard, request_id_of
+
+CURRENT: ContextVar[Call] = ContextVar("call")
+_HEALTH = "/grpc.health.v1.Health/"
+
+
+class GuardInterceptor(grpc.aio.ServerInterceptor):
+    """Wraps the handler of each method."""
+
+    def __init__(self, guard: Guard) -> None:
+        self._guard = guard
+
+    async def intercept_service(self, continuation: Callable[[Any], Awaitable[Any]], handler_call_details: Any) -> Any:
+        """The method's handler, behind the guard; None for a method that there is not."""
+        handler = await continuation(handler_call_details)
+        if handler is None:
+            return None
+        name = handler_call_details.method
+        if not handler.response_streaming:
+            unary = self._unary(name, handler.stream_unary if handler.request_streaming else handler.unary_unary)
+            make = grpc.stream_unary_rpc_method_handler if handler.request_streaming else (
+                grpc.unary_unary_rpc_method_handler)  # fmt: skip
+            return make(unary, handler.request_deserializer, handler.response_serializer)
+        stream = self._stream(name, handler.stream_stream if handler.request_streaming else handler.unary_stream)
+        make = grpc.stream_stream_rpc_method_handler if handler.request_streaming else (
+            grpc.unary_stream_rpc_method_handler)  # fmt: skip
+        return make(stream, handler.request_deserializer, handler.response_serializer)
+
+    def _unary(self, name: str, handle: Callable[[Any, Any], Awaitable[Any]]) -> Callable[[Any, Any], Awaitable[Any]]:
+        async def handled(request: Any, context: Any) -> Any:
+            call, header = _call_of(name, context)
+            CURRENT.set(call)
+            try:
+                with self._guard.passing(call, header, is_open=name.startswith(_HEALTH)):
+                    return await handle(request, context)
+            except MvindexError as err:
+                await _abort(context, call, err)
+
+        return handled
+
+    def _stream(self, name: str, handle: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Awaitable[None]]:
+        async def handled(request: Any, context: Any) -> None:
+            call, header = _call_of(name, context)
+            CURRENT.set(call)
+            try:
+                with self._guard.passing(call, header, is_open=name.startswith(_HEALTH)):
+                    answered = handle(request, context)
+                    if not hasattr(answered, "__aiter__"):
+                        await answered
+                        return
+                    async for response in answered:
+                        await context.write(response)
+            except MvindexError as err:
+                await _abort(context, call, err)
+
+        return handled
+
+
+def _call_of(name: str, context: Any) -> tuple[Call, str | None]:
+    """The call, and its authorization header."""
+    metadata = dict(context.invocation_metadata() or ())
+    call = Call(
+        method=name.rpartition("/")[2],
+        request_id=request_id_of(metadata.get(REQUEST_ID_KEY)),
+        peer=context.peer(),
+        protocol="grpc",
+    )
+    context.set_trailing_metadata(((REQUEST_ID_KEY, call.request_id),))
+    header = metadata.get("authorization")
+    return call, header.decode("latin-1") if isinstance(header, bytes) else header
+
+
+async def _abort(context: Any, call: Call, err: MvindexError) -> None:
+    """Never returns: the call ends with the error's code, message and class."""
+    trailing = ((ERROR_KEY, known_class(err).__name__), (REQUEST_ID_KEY, call.request_id))
+    # Longer details, or a control character in them, break the headers that they travel in.
+    await context.abort(code_of(err), str(err)[:4000], trailing)

@@ -1,0 +1,123 @@
+"""What a server tells about itself: Prometheus metrics, and a log of JSON lines. No secret, no query, no text."""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+
+from mvindex import __version__
+from mvindex.records import SearchResult
+
+_SECONDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
+_SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
+
+
+class Metrics:
+    """The server's metrics, in a registry of their own."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        made: dict[str, Any] = {"registry": self.registry}
+        Gauge("mvindex_build_info", "The version.", ["version"], **made).labels(__version__).set(1)
+        self.calls = Counter(
+            "mvindex_requests", "Calls that ended, by their code.", ["method", "index", "code"], **made
+        )
+        self.seconds = Histogram(
+            "mvindex_request_seconds", "From a call's arrival to its end.", ["method"], buckets=_SECONDS, **made
+        )
+        self.in_flight = Gauge("mvindex_requests_in_flight", "Calls under way.", **made)
+        self.stages = Histogram(
+            "mvindex_stage_seconds",
+            "Of a batch of queries: encode, search (without rescoring) and rescore; of a query: queue.",
+            ["index", "stage"],
+            buckets=_SECONDS,
+            **made,
+        )
+        self.batches = Histogram(
+            "mvindex_batch_queries", "Queries that were searched together.", ["index"], buckets=_SIZES, **made
+        )
+        self.queries = Counter("mvindex_queries", "Queries answered.", ["index"], **made)
+        self.exact = Counter("mvindex_exact_results", "Results that are provably exact.", ["index"], **made)
+        self.short = Counter("mvindex_short_results", "Results with fewer documents than asked for.", ["index"], **made)
+        self.rounds = Histogram(
+            "mvindex_fetch_rounds", "How often the engine was asked for a query.", ["index"], buckets=_SIZES[:6], **made
+        )
+        self.written = Counter(
+            "mvindex_documents_written", "Documents, by what became of them.", ["index", "how"], **made
+        )
+        self.queue = Gauge("mvindex_queued_queries", "Queries that wait for their turn.", ["index"], **made)
+        self.documents = Gauge("mvindex_index_documents", "Documents in the index.", ["index"], **made)
+        self.views = Gauge("mvindex_index_views", "Views in the index.", ["index"], **made)
+        self.size = Gauge("mvindex_index_bytes", "Bytes of the index on disk.", ["index"], **made)
+
+    def watch(self, index: str) -> BatchWatch:
+        """What the searches of an index report to."""
+        return BatchWatch(self, index)
+
+    def saw_results(self, index: str, results: Sequence[SearchResult]) -> None:
+        """Nothing; the results are counted."""
+        self.queries.labels(index).inc(len(results))
+        self.exact.labels(index).inc(sum(result.exact for result in results))
+        self.short.labels(index).inc(sum(result.short_by > 0 for result in results))
+        for result in results:
+            self.rounds.labels(index).observe(result.rounds)
+
+    def page(self) -> bytes:
+        """All metrics, as Prometheus reads them."""
+        return generate_latest(self.registry)
+
+
+class BatchWatch:
+    """How the batches of an index go."""
+
+    def __init__(self, metrics: Metrics, index: str) -> None:
+        self._metrics, self._index = metrics, index
+
+    def saw_batch(self, size: int, waited_s: Sequence[float], stages: dict[str, float]) -> None:
+        """Nothing; the batch is counted."""
+        self._metrics.batches.labels(self._index).observe(size)
+        for name, seconds in stages.items():
+            self._metrics.stages.labels(self._index, name).observe(seconds)
+        queued = self._metrics.stages.labels(self._index, "queue")
+        for seconds in waited_s:
+            queued.observe(seconds)
+
+
+class JsonLines(logging.Formatter):
+    """Log records as JSON, a line each; what a record has for `fields` stands beside its message."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """The line."""
+        made = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created)) + f".{int(record.msecs):03d}Z"
+        row = {"time": made, "level": record.levelname.lower(), "logger": record.name, "message": record.getMessage()}
+        row |= getattr(record, "fields", {})
+        if record.exc_info:
+            row["traceback"] = self.formatException(record.exc_info)
+        return json.dumps(row, ensure_ascii=True, default=str)
+
+
+def log_to_stderr(level: int = logging.INFO) -> None:
+    """Nothing; logs go to stderr as JSON lines."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(JsonLines())
+    root = logging.getLogger()
+    root.handlers[:] = [handler]
+    root.setLevel(level)
+
+
+def traced(name: str) -> Callable[[], Any]:
+    """A function that gives a span's context manager, where OpenTelemetry is installed; else one that does nothing."""
+    try:
+        from opentelemetry import trace
+    except ModuleNotFoundError:
+        from contextlib import nullcontext
+
+        return nullcontext
+    tracer = trace.get_tracer("mvindex")
+    return lambda: tracer.start_as_current_span(name)

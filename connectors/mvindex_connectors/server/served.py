@@ -1,0 +1,182 @@
+"""ServedIndex: an index in a server. Reads run in threads of their own, writes in one, so that neither waits long."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from itertools import islice
+from typing import Any, TypeVar
+
+from mvindex.arguments import as_vectors, asked, check_query_text
+from mvindex.errors import LimitExceeded, NoSuchIndex, Unsupported
+from mvindex.index import Index
+from mvindex.ingest import IngestHooks, IngestReport
+from mvindex.records import Document, Floats, SearchResult
+from mvindex.results import IndexInfo, ViewScore
+from mvindex_connectors.remote.requests import scoring_of
+from mvindex_connectors.server.batching import Batcher, Wanted, Watch
+from mvindex_connectors.server.config import ServerConfig
+from mvindex_connectors.server.repeats import Answers, is_stored, mark_of, with_mark
+
+T = TypeVar("T")
+
+_LISTED = 200
+
+
+class ServedIndex:
+    """What a server does with one of its indexes; all methods that are awaited belong to one event loop."""
+
+    def __init__(self, name: str, index: Index, config: ServerConfig, watch: Watch) -> None:
+        self.name, self.index = name, index
+        self._limits, self._is_read_only = config.limits, config.is_read_only
+        self._batcher = Batcher(index, watch, batch=config.batch, queued=config.limits.queued)
+        self._readers = ThreadPoolExecutor(4, thread_name_prefix="read")
+        self._writer = ThreadPoolExecutor(1, thread_name_prefix="write")
+        self._chunks: Answers[IngestReport] = Answers()
+        self._deletions: Answers[int] = Answers()
+
+    @property
+    def is_read_only(self) -> bool:
+        """True where nothing is written."""
+        return self._is_read_only
+
+    @property
+    def place(self) -> str:
+        """Where the index lies on the server's disk; empty where it does not."""
+        try:
+            return str(self.index.path)
+        except Unsupported:
+            return ""
+
+    @property
+    def waiting(self) -> int:
+        """Queries that wait for their turn."""
+        return self._batcher.waiting
+
+    def close(self) -> None:
+        """Nothing; what is being read or written is finished first, and the index closed."""
+        self._writer.shutdown(wait=True)
+        self._batcher.close()
+        self._readers.shutdown(wait=True, cancel_futures=True)
+        self.index.close()
+
+    async def search(self, queries: Sequence[str] | Floats, **options: Any) -> list[SearchResult]:
+        """A result for each query. QueryError, or LimitExceeded, before it waits for its turn."""
+        wanted = self._wanted(options)
+        return await self._batcher.search(self._checked(queries), wanted)
+
+    def _wanted(self, options: Mapping[str, Any]) -> Wanted:
+        chosen = {name: value for name, value in options.items() if value is not None}
+        top_k = chosen.setdefault("top_k", 10)
+        scoring = scoring_of(chosen.get("scoring", "max"), chosen.get("temperature"))
+        asked(top_k, chosen.get("filter"), scoring, chosen.get("exact", False), chosen.get("candidates"))
+        if top_k > self._limits.top_k:
+            raise LimitExceeded(f"top_k is {top_k}; this server gives at most {self._limits.top_k} (--max-top-k)")
+        return Wanted(key=json.dumps(chosen, sort_keys=True, default=repr), options=chosen)
+
+    def _checked(self, queries: Sequence[str] | Floats) -> list[str] | Floats:
+        if len(queries) > self._limits.queries:
+            raise LimitExceeded(
+                f"{len(queries)} queries in one request; this server takes {self._limits.queries}: send several"
+            )
+        if not isinstance(queries, Sequence):
+            return as_vectors(queries, self.index.dim)
+        for number, text in enumerate(queries, start=1):
+            check_query_text(text, number, len(queries))
+        return list(queries)
+
+    async def explain(self, query: str | Floats, id: str, scoring: str, temperature: float | None) -> list[ViewScore]:
+        """Every view of a document with its score for the query."""
+        return await self.read(lambda: self.index.explain(query, id, scoring, temperature=temperature))
+
+    async def encode(self, texts: Sequence[str]) -> Floats:
+        """The vectors of texts."""
+        self._checked(texts)
+        return await self.read(lambda: self.index.encode_queries(texts))
+
+    async def get(self, ids: Sequence[str]) -> list[Document]:
+        """The documents of the ids that exist."""
+        if len(ids) > self._limits.queries:
+            raise LimitExceeded(f"{len(ids)} ids in one request; this server takes {self._limits.queries}")
+        found = await self.read(lambda: [self.index.get(doc_id) for doc_id in ids])
+        return [document for document in found if document is not None]
+
+    async def info(self) -> IndexInfo:
+        """What the index is."""
+        return await self.read(self.index.info)
+
+    async def documents(self) -> AsyncIterator[list[Document]]:
+        """All documents, some at a time, as they are now; read by a thread of their own, as fast as they are taken."""
+        loop = asyncio.get_running_loop()
+        with ThreadPoolExecutor(1, thread_name_prefix="list") as thread:
+            rows = await loop.run_in_executor(thread, iter, self.index)
+            try:
+                while some := await loop.run_in_executor(thread, _next, rows):
+                    yield some
+            finally:
+                thread.submit(_close, rows)
+
+    async def add(
+        self, key: str, chunk: int, documents: Iterable[Document], views: Sequence[Floats] | None
+    ) -> IngestReport:
+        """What was done with the documents of a chunk, which is durable then. A chunk that comes again is not."""
+        place = f"{chunk} {key}"
+        known = self._chunks.get(place) if key else None
+        if known is None:
+            known = await self._write(lambda: self._added(key, chunk, list(documents), views))
+            self._chunks.keep(place, known)
+        return known
+
+    def _added(self, key: str, chunk: int, documents: list[Document], views: Sequence[Floats] | None) -> IngestReport:
+        known = self._chunks.get(f"{chunk} {key}") if key else None
+        if known is not None:
+            return known
+        mark = mark_of(key, chunk) if key else ""
+        if mark and is_stored(self.index.settings, mark):
+            return IngestReport(unchanged=len(documents))
+        hooks = IngestHooks(note=lambda: with_mark(self.index.settings, mark) if mark else {})
+        if views is None:
+            return self.index.add(documents, hooks=hooks)
+        return self.index.add_views(documents, list(views), hooks=hooks)
+
+    async def delete(self, ids: Sequence[str] | None, condition: Any, key: str) -> int:
+        """How many documents were deleted. A request that comes again deletes nothing more."""
+        known = self._deletions.get(key) if key else None
+        if known is None:
+            known = await self._write(lambda: self.index.delete(ids=ids, filter=condition))
+            if key:
+                self._deletions.keep(key, known)
+        return known
+
+    async def update(self, id: str, metadata: Mapping[str, Any]) -> None:
+        """Nothing; the document has this metadata."""
+        await self._write(lambda: self.index.update(id, metadata=metadata))
+
+    async def read(self, ask: Callable[[], T]) -> T:
+        """What the function gives, in a thread that reads."""
+        return await asyncio.get_running_loop().run_in_executor(self._readers, ask)
+
+    async def _write(self, change: Callable[[], T]) -> T:
+        """What the function gives, in the thread that writes. Once begun it is finished, whoever waits for it."""
+        if self._is_read_only:
+            raise Unsupported(f"{self.name}: this server was started with --read-only; it takes no writes")
+        return await asyncio.get_running_loop().run_in_executor(self._writer, change)
+
+
+def named_index(served: Mapping[str, ServedIndex], name: str) -> ServedIndex:
+    """The index of that name; NoSuchIndex names those that there are."""
+    if name not in served:
+        raise NoSuchIndex(f"there is no index {name!r:.120} here; there are: {', '.join(served)}")
+    return served[name]
+
+
+def _next(rows: Iterator[Document]) -> list[Document]:
+    return list(islice(rows, _LISTED))
+
+
+def _close(rows: Iterator[Document]) -> None:
+    close = getattr(rows, "close", None)
+    if close is not None:
+        close()

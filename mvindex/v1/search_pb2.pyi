@@ -1,0 +1,138 @@
+from mvindex.v1 import documents_pb2 as _documents_pb2
+from google.protobuf.internal import containers as _containers
+from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
+from google.protobuf import descriptor as _descriptor
+from google.protobuf import message as _message
+from collections.abc import Iterable as _Iterable, Mapping as _Mapping
+from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
+
+DESCRIPTOR: _descriptor.FileDescriptor
+
+class Scoring(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    SCORING_UNSPECIFIED: _ClassVar[Scoring]
+    SCORING_MAX: _ClassVar[Scoring]
+    SCORING_DRPQ: _ClassVar[Scoring]
+SCORING_UNSPECIFIED: Scoring
+SCORING_MAX: Scoring
+SCORING_DRPQ: Scoring
+
+class Texts(_message.Message):
+    __slots__ = ("values",)
+    VALUES_FIELD_NUMBER: _ClassVar[int]
+    values: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, values: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class SearchRequest(_message.Message):
+    __slots__ = ("index", "texts", "vectors", "top_k", "filter_json", "scoring", "temperature", "exact", "candidates")
+    INDEX_FIELD_NUMBER: _ClassVar[int]
+    TEXTS_FIELD_NUMBER: _ClassVar[int]
+    VECTORS_FIELD_NUMBER: _ClassVar[int]
+    TOP_K_FIELD_NUMBER: _ClassVar[int]
+    FILTER_JSON_FIELD_NUMBER: _ClassVar[int]
+    SCORING_FIELD_NUMBER: _ClassVar[int]
+    TEMPERATURE_FIELD_NUMBER: _ClassVar[int]
+    EXACT_FIELD_NUMBER: _ClassVar[int]
+    CANDIDATES_FIELD_NUMBER: _ClassVar[int]
+    index: str
+    texts: Texts
+    vectors: _documents_pb2.Vectors
+    top_k: int
+    filter_json: str
+    scoring: Scoring
+    temperature: float
+    exact: bool
+    candidates: int
+    def __init__(self, index: _Optional[str] = ..., texts: _Optional[_Union[Texts, _Mapping]] = ..., vectors: _Optional[_Union[_documents_pb2.Vectors, _Mapping]] = ..., top_k: _Optional[int] = ..., filter_json: _Optional[str] = ..., scoring: _Optional[_Union[Scoring, str]] = ..., temperature: _Optional[float] = ..., exact: _Optional[bool] = ..., candidates: _Optional[int] = ...) -> None: ...
+
+class SearchResponse(_message.Message):
+    __slots__ = ("results",)
+    RESULTS_FIELD_NUMBER: _ClassVar[int]
+    results: _containers.RepeatedCompositeFieldContainer[SearchResult]
+    def __init__(self, results: _Optional[_Iterable[_Union[SearchResult, _Mapping]]] = ...) -> None: ...
+
+class SearchResult(_message.Message):
+    __slots__ = ("hits", "exact", "short_by", "rounds", "missing_shards")
+    HITS_FIELD_NUMBER: _ClassVar[int]
+    EXACT_FIELD_NUMBER: _ClassVar[int]
+    SHORT_BY_FIELD_NUMBER: _ClassVar[int]
+    ROUNDS_FIELD_NUMBER: _ClassVar[int]
+    MISSING_SHARDS_FIELD_NUMBER: _ClassVar[int]
+    hits: _containers.RepeatedCompositeFieldContainer[Hit]
+    exact: bool
+    short_by: int
+    rounds: int
+    missing_shards: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, hits: _Optional[_Iterable[_Union[Hit, _Mapping]]] = ..., exact: _Optional[bool] = ..., short_by: _Optional[int] = ..., rounds: _Optional[int] = ..., missing_shards: _Optional[_Iterable[int]] = ...) -> None: ...
+
+class Span(_message.Message):
+    __slots__ = ("begin", "end")
+    BEGIN_FIELD_NUMBER: _ClassVar[int]
+    END_FIELD_NUMBER: _ClassVar[int]
+    begin: int
+    end: int
+    def __init__(self, begin: _Optional[int] = ..., end: _Optional[int] = ...) -> None: ...
+
+class Hit(_message.Message):
+    __slots__ = ("document", "score", "slot", "span", "snippet")
+    DOCUMENT_FIELD_NUMBER: _ClassVar[int]
+    SCORE_FIELD_NUMBER: _ClassVar[int]
+    SLOT_FIELD_NUMBER: _ClassVar[int]
+    SPAN_FIELD_NUMBER: _ClassVar[int]
+    SNIPPET_FIELD_NUMBER: _ClassVar[int]
+    document: _documents_pb2.Document
+    score: float
+    slot: int
+    span: Span
+    snippet: str
+    def __init__(self, document: _Optional[_Union[_documents_pb2.Document, _Mapping]] = ..., score: _Optional[float] = ..., slot: _Optional[int] = ..., span: _Optional[_Union[Span, _Mapping]] = ..., snippet: _Optional[str] = ...) -> None: ...
+
+class ExplainRequest(_message.Message):
+    __slots__ = ("index", "text", "vector", "id", "scoring", "temperature")
+    INDEX_FIELD_NUMBER: _ClassVar[int]
+    TEXT_FIELD_NUMBER: _ClassVar[int]
+    VECTOR_FIELD_NUMBER: _ClassVar[int]
+    ID_FIELD_NUMBER: _ClassVar[int]
+    SCORING_FIELD_NUMBER: _ClassVar[int]
+    TEMPERATURE_FIELD_NUMBER: _ClassVar[int]
+    index: str
+    text: str
+    vector: _documents_pb2.Vectors
+    id: str
+    scoring: Scoring
+    temperature: float
+    def __init__(self, index: _Optional[str] = ..., text: _Optional[str] = ..., vector: _Optional[_Union[_documents_pb2.Vectors, _Mapping]] = ..., id: _Optional[str] = ..., scoring: _Optional[_Union[Scoring, str]] = ..., temperature: _Optional[float] = ...) -> None: ...
+
+class ExplainResponse(_message.Message):
+    __slots__ = ("views",)
+    VIEWS_FIELD_NUMBER: _ClassVar[int]
+    views: _containers.RepeatedCompositeFieldContainer[ViewScore]
+    def __init__(self, views: _Optional[_Iterable[_Union[ViewScore, _Mapping]]] = ...) -> None: ...
+
+class ViewScore(_message.Message):
+    __slots__ = ("slot", "score", "span", "snippet", "weight")
+    SLOT_FIELD_NUMBER: _ClassVar[int]
+    SCORE_FIELD_NUMBER: _ClassVar[int]
+    SPAN_FIELD_NUMBER: _ClassVar[int]
+    SNIPPET_FIELD_NUMBER: _ClassVar[int]
+    WEIGHT_FIELD_NUMBER: _ClassVar[int]
+    slot: int
+    score: float
+    span: Span
+    snippet: str
+    weight: float
+    def __init__(self, slot: _Optional[int] = ..., score: _Optional[float] = ..., span: _Optional[_Union[Span, _Mapping]] = ..., snippet: _Optional[str] = ..., weight: _Optional[float] = ...) -> None: ...
+
+class EncodeRequest(_message.Message):
+    __slots__ = ("index", "texts")
+    INDEX_FIELD_NUMBER: _ClassVar[int]
+    TEXTS_FIELD_NUMBER: _ClassVar[int]
+    index: str
+    texts: Texts
+    def __init__(self, index: _Optional[str] = ..., texts: _Optional[_Union[Texts, _Mapping]] = ...) -> None: ...
+
+class EncodeResponse(_message.Message):
+    __slots__ = ("vectors",)
+    VECTORS_FIELD_NUMBER: _ClassVar[int]
+    vectors: _documents_pb2.Vectors
+    def __init__(self, vectors: _Optional[_Union[_documents_pb2.Vectors, _Mapping]] = ...) -> None: ...

@@ -1,0 +1,65 @@
+from mvindex.v1 import documents_pb2 as _documents_pb2
+from mvindex.v1 import search_pb2 as _search_pb2
+from google.protobuf.internal import containers as _containers
+from google.protobuf import descriptor as _descriptor
+from google.protobuf import message as _message
+from collections.abc import Iterable as _Iterable
+from typing import ClassVar as _ClassVar, Optional as _Optional
+
+DESCRIPTOR: _descriptor.FileDescriptor
+
+class InfoRequest(_message.Message):
+    __slots__ = ("index",)
+    INDEX_FIELD_NUMBER: _ClassVar[int]
+    index: str
+    def __init__(self, index: _Optional[str] = ...) -> None: ...
+
+class InfoResponse(_message.Message):
+    __slots__ = ("index", "format_version", "documents", "views", "num_dead", "dim", "dtype", "encoder_json", "kind", "temperature", "prune_views", "engine_prune_views", "search_json", "fresh_documents", "size_bytes", "shards", "missing_shards", "is_read_only")
+    INDEX_FIELD_NUMBER: _ClassVar[int]
+    FORMAT_VERSION_FIELD_NUMBER: _ClassVar[int]
+    DOCUMENTS_FIELD_NUMBER: _ClassVar[int]
+    VIEWS_FIELD_NUMBER: _ClassVar[int]
+    NUM_DEAD_FIELD_NUMBER: _ClassVar[int]
+    DIM_FIELD_NUMBER: _ClassVar[int]
+    DTYPE_FIELD_NUMBER: _ClassVar[int]
+    ENCODER_JSON_FIELD_NUMBER: _ClassVar[int]
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    TEMPERATURE_FIELD_NUMBER: _ClassVar[int]
+    PRUNE_VIEWS_FIELD_NUMBER: _ClassVar[int]
+    ENGINE_PRUNE_VIEWS_FIELD_NUMBER: _ClassVar[int]
+    SEARCH_JSON_FIELD_NUMBER: _ClassVar[int]
+    FRESH_DOCUMENTS_FIELD_NUMBER: _ClassVar[int]
+    SIZE_BYTES_FIELD_NUMBER: _ClassVar[int]
+    SHARDS_FIELD_NUMBER: _ClassVar[int]
+    MISSING_SHARDS_FIELD_NUMBER: _ClassVar[int]
+    IS_READ_ONLY_FIELD_NUMBER: _ClassVar[int]
+    index: str
+    format_version: int
+    documents: int
+    views: int
+    num_dead: int
+    dim: int
+    dtype: str
+    encoder_json: str
+    kind: str
+    temperature: float
+    prune_views: float
+    engine_prune_views: float
+    search_json: str
+    fresh_documents: int
+    size_bytes: int
+    shards: int
+    missing_shards: _containers.RepeatedScalarFieldContainer[int]
+    is_read_only: bool
+    def __init__(self, index: _Optional[str] = ..., format_version: _Optional[int] = ..., documents: _Optional[int] = ..., views: _Optional[int] = ..., num_dead: _Optional[int] = ..., dim: _Optional[int] = ..., dtype: _Optional[str] = ..., encoder_json: _Optional[str] = ..., kind: _Optional[str] = ..., temperature: _Optional[float] = ..., prune_views: _Optional[float] = ..., engine_prune_views: _Optional[float] = ..., search_json: _Optional[str] = ..., fresh_documents: _Optional[int] = ..., size_bytes: _Optional[int] = ..., shards: _Optional[int] = ..., missing_shards: _Optional[_Iterable[int]] = ..., is_read_only: _Optional[bool] = ...) -> None: ...
+
+class IndexesRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class IndexesResponse(_message.Message):
+    __slots__ = ("names",)
+    NAMES_FIELD_NUMBER: _ClassVar[int]
+    names: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, names: _Optional[_Iterable[str]] = ...) -> None: ...

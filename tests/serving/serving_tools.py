@@ -1,0 +1,104 @@
+"""A real server in a process of its own, and how tests talk to it."""
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+
+import numpy as np
+
+import mvindex
+from mvindex import Document
+from mvindex.testing import unit
+
+ENCODER_SPEC = "tiny"
+START_S = 120
+
+
+class Serving:
+    """A running `mvindex serve`: where it listens, and what it has logged so far."""
+
+    def __init__(self, process):
+        self.process = process
+        self.log = []
+        self._reader = threading.Thread(target=self._read_log, daemon=True)
+        self._reader.start()
+        line = process.stdout.readline()
+        if not line:
+            process.wait(START_S)
+            self._reader.join(5)
+            raise RuntimeError("the server did not start: " + "".join(self.log))
+        told = json.loads(line)
+        self.grpc, self.http = told["grpc"], told["http"]
+        self.target = self.grpc.partition("://")[2]
+
+    def _read_log(self):
+        for line in self.process.stderr:
+            self.log.append(line)
+
+    def url(self, name="a"):
+        return f"{self.grpc}/{name}"
+
+    def calls(self, method=None):
+        """The calls that the log tells of."""
+        rows = [json.loads(line) for line in list(self.log) if line.startswith("{")]
+        return [row for row in rows if row["message"] == "call" and method in (None, row["method"])]
+
+    def stop(self, number=signal.SIGTERM, timeout=60):
+        """The exit status."""
+        self.process.send_signal(number)
+        status = self.process.wait(timeout)
+        self._reader.join(10)
+        return status
+
+
+def start(*args, env=None):
+    command = [sys.executable, "-m", "mvindex", "serve", *map(str, args)]
+    if "--port" not in args:
+        command += ["--port", "0"]
+    process = subprocess.Popen(
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "OMP_NUM_THREADS": "1", **(env or {})},
+    )
+    try:
+        return Serving(process)
+    except BaseException:
+        process.kill()
+        process.wait()
+        for pipe in (process.stdout, process.stderr):
+            pipe.close()
+        raise
+
+
+@contextlib.contextmanager
+def served(*args, env=None):
+    """Inside it, a server runs; it must end well."""
+    serving = start(*args, env=env)
+    try:
+        yield serving
+        assert serving.process.poll() is None, "".join(serving.log)
+        assert serving.stop() == 0, "".join(serving.log)
+    finally:
+        if serving.process.poll() is None:
+            serving.process.kill()
+            serving.process.wait()
+        serving.process.stdout.close()
+        serving.process.stderr.close()
+
+
+def vectors(count, dim=16, seed=1):
+    return unit(np.random.default_rng(seed).standard_normal((count, dim)))
+
+
+def fill(path, count=50, dim=16, views=2, seed=3):
+    """An index of given vectors at path: d0, d1, ... with their number in the metadata."""
+    rows = vectors(count * views, dim, seed).reshape(count, views, dim)
+    with mvindex.create(path, dim=dim) as index:
+        index.add_views([Document(f"d{n}", f"text {n}", f"title {n}", {"n": n}) for n in range(count)], rows)
+    return rows
