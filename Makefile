@@ -8,7 +8,7 @@ FULL ?=
 # Test processes, each of one thread but where a test asks for more.
 JOBS ?= 2
 
-.PHONY: demo test check format install clean
+.PHONY: demo test check format install proto clean
 
 demo: $(READY)
 	@mkdir -p $(DEMO)
@@ -38,3 +38,8 @@ $(READY): pyproject.toml constraints.txt
 
 clean:
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache
+
+# The messages and stubs of the gRPC service, from their schema.
+proto: $(READY)
+	$(BIN)/python -m grpc_tools.protoc -Ischemas --python_out=. --pyi_out=. schemas/mvindex/v1/*.proto
+	$(BIN)/python -m grpc_tools.protoc -Ischemas --grpc_python_out=. schemas/mvindex/v1/service.proto
