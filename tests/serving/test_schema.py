@@ -36,7 +36,9 @@ def test_the_generated_code_is_that_of_the_schema(tmp_path):
 @pytest.mark.parametrize("path", SCHEMAS, ids=lambda path: path.name)
 def test_every_field_message_method_and_value_is_documented(path):
     lines = [line.strip() for line in path.read_text().splitlines()]
-    declared = re.compile(r"(message|enum|service|oneof|rpc) |(optional |repeated )?[\w.]+ \w+ = \d+;|[A-Z_0-9]+ = \d+;")
+    declared = re.compile(
+        r"(message|enum|service|oneof|rpc) |(optional |repeated )?[\w.]+ \w+ = \d+;|[A-Z_0-9]+ = \d+;"
+    )
     found = [number for number, line in enumerate(lines) if declared.match(line)]
     assert len(found) > 10
     bare = [lines[number] for number in found if not lines[number - 1].startswith("//")]

@@ -109,7 +109,7 @@ class ServerConfig:
 def parse_index(text: str) -> tuple[str, str]:
     """The name and the directory or URL of NAME=DIR; a directory alone is named after itself."""
     name, equals, target = text.partition("=")
-    if equals and target:
+    if name and target:
         return name, target
     if equals or "://" in text:
         raise ConfigError(f"--index {text}: wanted NAME=DIR or NAME=URL")

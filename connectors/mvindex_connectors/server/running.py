@@ -11,12 +11,14 @@ from contextlib import AsyncExitStack, ExitStack
 from dataclasses import dataclass
 
 import grpc
+import numpy as np
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_health.v1._async import HealthServicer
 from grpc_reflection.v1alpha import reflection
 from grpc_reflection.v1alpha.reflection import SERVICE_NAME as REFLECTION
 
 from mvindex.errors import ConfigError, IndexLocked, MvindexError, Unsupported
+from mvindex.index import Index
 from mvindex.opening import open_index
 from mvindex.store.locks import served_lock
 from mvindex.v1 import service_pb2 as service
@@ -120,6 +122,7 @@ class Server:
             _ = index.encoder
         served = ServedIndex(name, index, self._config, self.metrics.watch(name))
         self._stack.push_async_callback(asyncio.to_thread, served.close)
+        _warm_up(index)
         return served
 
     def _hold(self, address: str) -> None:
@@ -207,6 +210,18 @@ class Server:
         self.metrics.documents.labels(served.name).set(info.documents)
         self.metrics.views.labels(served.name).set(info.views)
         self.metrics.size.labels(served.name).set(info.size_bytes)
+
+
+def _warm_up(index: Index) -> None:
+    """Nothing; what a first search loads or compiles is there, so that no client waits for it."""
+    dim = index.dim
+    if dim is None:
+        return
+    try:
+        for scoring in ("max", "drpq"):
+            index.search(np.ones((1, dim), dtype=np.float32), 1, scoring=scoring)
+    except MvindexError as err:
+        logger.error("the first search failed; it is served all the same: %s", err)
 
 
 def _reached_at(host: str) -> str:

@@ -57,7 +57,7 @@ class Servicer(MvindexServiceServicer):
             raise QueryError("the request has neither texts nor vectors")
         queries = list(request.texts.values) if kind == "texts" else vectors_from(request.vectors)
         CURRENT.get().fields["queries"] = len(queries)
-        with _naming(index):
+        with naming(index):
             results = await index.search(
                 queries,
                 top_k=request.top_k or 10,
@@ -78,14 +78,14 @@ class Servicer(MvindexServiceServicer):
             raise QueryError("the request has neither a text nor a vector")
         query = request.text if kind == "text" else _one(vectors_from(request.vector))
         temperature = request.temperature if request.HasField("temperature") else None
-        with _naming(index):
+        with naming(index):
             views = await index.explain(query, request.id, scoring_from(request.scoring), temperature)
         return search.ExplainResponse(views=[view_message(view) for view in views])
 
     async def Encode(self, request: search.EncodeRequest, context: Any) -> search.EncodeResponse:
         """Texts as query vectors."""
         index = self._index(request.index)
-        with _naming(index):
+        with naming(index):
             vectors = await index.encode(list(request.texts.values))
         return search.EncodeResponse(vectors=vectors_message(vectors) if len(vectors) else None)
 
@@ -108,7 +108,7 @@ class Servicer(MvindexServiceServicer):
                 message = await self._read(context)
 
     async def _stored(self, index: ServedIndex, key: str, message: documents.AddRequest, context: Any) -> None:
-        with _naming(index):
+        with naming(index):
             given = [document_from(each) for each in message.documents]
             check_chunk(given)
             views = views_from(message.views, len(given)) if message.HasField("views") else None
@@ -135,21 +135,21 @@ class Servicer(MvindexServiceServicer):
             raise QueryError("delete() takes either ids or a filter")
         condition = filter_from(request.filter_json) if has_filter else None
         key = checked_key(request.idempotency_key)
-        with _naming(index):
+        with naming(index):
             deleted = await index.delete(None if has_filter else list(request.ids), condition, key)
         return documents.DeleteResponse(deleted=deleted)
 
     async def Update(self, request: documents.UpdateRequest, context: Any) -> documents.UpdateResponse:
         """A document gets other metadata."""
         index = self._index(request.index, writes=True)
-        with _naming(index):
+        with naming(index):
             await index.update(request.id, metadata_from(request.metadata_json, request.id))
         return documents.UpdateResponse()
 
     async def Get(self, request: documents.GetRequest, context: Any) -> documents.GetResponse:
         """Documents by id."""
         index = self._index(request.index)
-        with _naming(index):
+        with naming(index):
             found = await index.get(list(request.ids))
         return documents.GetResponse(documents=[document_message(each) for each in found])
 
@@ -175,7 +175,7 @@ class Servicer(MvindexServiceServicer):
         return service.IndexesResponse(names=list(self._served))
 
 
-class _naming:
+class naming:
     """Inside it, errors call the index by its name, not by where it lies on the server's disk."""
 
     def __init__(self, index: ServedIndex) -> None:

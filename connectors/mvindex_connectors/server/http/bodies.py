@@ -1,0 +1,166 @@
+"""JSON bodies: what requests ask for, checked name by name, and what responses show."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from mvindex.arguments import as_vectors, checked_document, entry_with_views
+from mvindex.errors import QueryError
+from mvindex.records import Document, Floats, SearchResult, require_text
+from mvindex.results import ViewScore
+from mvindex_connectors.server.repeats import checked_key
+from mvindex_connectors.server.servicer import check_chunk
+
+_ONE_OF = "give one of query (a text), queries (texts), vector and vectors"
+
+
+class Body:
+    """A JSON object, whose members are taken one by one; what is left at the end was not understood."""
+
+    def __init__(self, members: dict[str, Any]) -> None:
+        self._members = members
+
+    @classmethod
+    def of(cls, content: bytes) -> Body:
+        """The body; QueryError for what is no JSON object."""
+        try:
+            value = json.loads(content)
+        except (ValueError, RecursionError) as err:
+            raise QueryError(f"the body is not JSON: {err}") from err
+        if not isinstance(value, dict):
+            raise QueryError(f"the body is a JSON {type(value).__name__}; wanted an object")
+        return cls(value)
+
+    def taken(self, name: str, kind: type | tuple[type, ...]) -> Any:
+        """The member, None where it is missing or null; QueryError where it is of another kind."""
+        value = self._members.pop(name, None)
+        is_odd = isinstance(value, bool) and kind is not bool
+        if value is not None and (is_odd or not isinstance(value, kind)):
+            wanted = " or ".join(each.__name__ for each in (kind if isinstance(kind, tuple) else (kind,)))
+            raise QueryError(f'"{name}" is {type(value).__name__}; wanted {wanted}')
+        return value
+
+    def check_empty(self) -> None:
+        """Nothing; QueryError for members that nobody took."""
+        if self._members:
+            raise QueryError(f"the body has a member {sorted(self._members)[0]!r:.60} that means nothing here")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SearchAsked:
+    """A search: texts or vectors (q, d), and its options. explains: every view of each hit is wanted too."""
+
+    queries: list[str] | Floats
+    is_single: bool
+    options: Mapping[str, Any]
+    explains: bool
+
+
+def search_arguments(body: Body) -> SearchAsked:
+    """The search that a body asks for."""
+    text, texts = body.taken("query", str), body.taken("queries", list)
+    vector, vectors = body.taken("vector", list), body.taken("vectors", list)
+    if sum(each is not None for each in (text, texts, vector, vectors)) != 1:
+        raise QueryError(_ONE_OF)
+    if texts is not None and not all(isinstance(each, str) for each in texts):
+        raise QueryError('"queries" holds something that is no text')
+    options = {
+        "top_k": body.taken("top_k", int),
+        "filter": body.taken("filter", dict),
+        "scoring": body.taken("scoring", str),
+        "temperature": body.taken("temperature", (int, float)),
+        "exact": bool(body.taken("exact", bool)),
+        "candidates": body.taken("candidates", int),
+    }
+    explains = bool(body.taken("explain", bool))
+    body.check_empty()
+    if vector is not None or vectors is not None:
+        rows = _vectors([vector] if vector is not None else vectors)
+        return SearchAsked(queries=rows, is_single=vector is not None, options=options, explains=explains)
+    queries = [text] if text is not None else texts or []
+    return SearchAsked(queries=queries, is_single=text is not None, options=options, explains=explains)
+
+
+def _vectors(rows: Any) -> Floats:
+    """Lists of numbers as (q, d); QueryError for anything else."""
+    if not rows or not all(isinstance(row, list) and row for row in rows):
+        raise QueryError('"vectors" is a list of vectors, each a list of numbers')
+    if any(isinstance(each, bool) or not isinstance(each, int | float) for row in rows for each in row):
+        raise QueryError("a vector holds something that is no number")
+    if len({len(row) for row in rows}) > 1:
+        raise QueryError("the vectors have different numbers of dims")
+    try:
+        return as_vectors(rows, None)
+    except OverflowError as err:
+        raise QueryError("a vector holds a number too large for a float") from err
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AddAsked:
+    """Documents to be stored at once, with their views where these are given."""
+
+    documents: Sequence[Document]
+    views: Sequence[Floats] | None
+    key: str
+
+
+def add_arguments(body: Body) -> AddAsked:
+    """The documents of a body, up to what is committed at once."""
+    rows, views = body.taken("documents", list), body.taken("views", list)
+    key = checked_key(body.taken("idempotency_key", str) or "")
+    body.check_empty()
+    if not rows:
+        raise QueryError('"documents" is missing or empty; wanted a list of {"id", "text", "title", "metadata"}')
+    documents = [_document(row, number) for number, row in enumerate(rows, start=1)]
+    check_chunk(documents)
+    if views is None:
+        return AddAsked(documents=[require_text(document) for document in documents], views=None, key=key)
+    if len(views) != len(documents):
+        raise QueryError(f"{len(documents)} documents and {len(views)} views; wanted a list of vectors for each")
+    arrays = [_vectors(each) for each in views]
+    entries = [entry_with_views(n, *pair, None) for n, pair in enumerate(zip(documents, arrays, strict=True), start=1)]
+    return AddAsked(documents=documents, views=[entry.views for entry in entries if entry.views is not None], key=key)
+
+
+def _document(row: Any, number: int) -> Document:
+    if not isinstance(row, dict):
+        raise QueryError(f"document {number} is {type(row).__name__}; wanted an object")
+    if unknown := row.keys() - {"id", "text", "title", "metadata"}:
+        raise QueryError(f"document {number} has a member {sorted(unknown)[0]!r:.60} that means nothing here")
+    if "id" not in row:
+        raise QueryError(f'document {number} has no "id"')
+    return checked_document(
+        Document(row["id"], row.get("text", ""), row.get("title", ""), row.get("metadata", {})), number
+    )
+
+
+def delete_arguments(body: Body) -> tuple[list[str] | None, Any, str]:
+    """Ids or filter, and the idempotency key."""
+    ids, condition = body.taken("ids", list), body.taken("filter", dict)
+    key = checked_key(body.taken("idempotency_key", str) or "")
+    body.check_empty()
+    if (ids is None) == (condition is None):
+        raise QueryError("give either ids or filter")
+    return ids, condition, key
+
+
+def document_json(document: Document) -> dict[str, Any]:
+    """A document."""
+    return {
+        "id": document.id,
+        "text": document.text,
+        "title": document.title,
+        "metadata": dict(document.metadata),
+    }
+
+
+def result_json(result: SearchResult, explained: Mapping[str, Sequence[ViewScore]] | None) -> dict[str, Any]:
+    """A result; explained: every view of each hit, by id, best first."""
+    row = asdict(result)
+    if explained is not None:
+        for hit in row["hits"]:
+            hit["views"] = [view._asdict() for view in explained[hit["id"]]]
+    return row
