@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import importlib.resources
-import json
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any, TypeVar
 
 from starlette.applications import Starlette
@@ -44,6 +43,7 @@ _PAGE = {
     "": ("page.html", "text/html"),
     "page.css": ("page.css", "text/css"),
     "page.js": ("page.js", "text/javascript"),
+    "icon.svg": ("icon.svg", "image/svg+xml"),
 }
 _BODY_S = 30.0
 
@@ -143,6 +143,9 @@ class App:
         asked = search_arguments(body)
         call.fields["queries"] = len(asked.queries)
         with naming(index):
+            if asked.explains and isinstance(asked.queries, list):
+                # Encoded once: the search and every explanation then speak of the same vectors.
+                asked = replace(asked, queries=await _while_connected(request, index.encode(asked.queries)))
             results = await _while_connected(request, index.search(asked.queries, **asked.options))
             self._guard.metrics.saw_results(index.name, results)
             explained = await self._explained(index, asked, results) if asked.explains else None

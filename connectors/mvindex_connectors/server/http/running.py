@@ -39,7 +39,7 @@ async def started_http(config: ServerConfig, served: Mapping[str, ServedIndex], 
     import uvicorn
 
     from mvindex_connectors.server.http.app import make_app
-    from mvindex_connectors.server.http.patience import patient_protocol
+    from mvindex_connectors.server.http.patience import PatientProtocol
 
     class Server(uvicorn.Server):
         """Leaves signals to the program that it is a part of."""
@@ -64,7 +64,7 @@ async def started_http(config: ServerConfig, served: Mapping[str, ServedIndex], 
         limit_concurrency=4 * config.limits.calls,
         h11_max_incomplete_event_size=32 << 10,
         ws="none",
-        http=patient_protocol(),
+        http=PatientProtocol,
     )
     if config.tls is not None:
         settings.ssl_certfile, settings.ssl_keyfile = str(config.tls.cert), str(config.tls.key)

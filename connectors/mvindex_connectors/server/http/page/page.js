@@ -1,7 +1,7 @@
 "use strict";
 // Texts reach the page as text nodes only: nothing that a document says is ever read as HTML.
 (() => {
-  const SHOWN_CHARS = 700;
+  const SHOWN_CHARS = 480;
   const SIDES = ["max", "drpq"];
   const SVG = "http://www.w3.org/2000/svg";
   const part = (id) => document.getElementById(id);
@@ -89,6 +89,7 @@
       made("div", { class: "head" },
         made("span", { class: "rank" }, String(rank)),
         made("span", { class: "title" }, hit.title || hit.id),
+        hit.title ? made("span", { class: "moved" }, hit.id) : null,
         made("span", { class: "moved" }, moved),
         made("span", { class: "score" }, hit.score.toFixed(4))),
       text,
