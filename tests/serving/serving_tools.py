@@ -51,8 +51,17 @@ class Serving:
         """The exit status."""
         self.process.send_signal(number)
         status = self.process.wait(timeout)
-        self._reader.join(10)
+        self.close()
         return status
+
+    def close(self):
+        """Nothing; the process is gone, and its pipes are closed."""
+        if self.process.poll() is None:
+            self.process.kill()
+            self.process.wait()
+        self._reader.join(10)
+        self.process.stdout.close()
+        self.process.stderr.close()
 
 
 def start(*args, env=None):
@@ -85,11 +94,7 @@ def served(*args, env=None):
         assert serving.process.poll() is None, "".join(serving.log)
         assert serving.stop() == 0, "".join(serving.log)
     finally:
-        if serving.process.poll() is None:
-            serving.process.kill()
-            serving.process.wait()
-        serving.process.stdout.close()
-        serving.process.stderr.close()
+        serving.close()
 
 
 def vectors(count, dim=16, seed=1):

@@ -22,13 +22,16 @@ DOCUMENTS = [
     Document("evil", EVIL, "<b>Plague</b> of markup", {"<i>k</i>": "</p><script>1</script>"}),
     Document(
         "oil",
-        "\U0001f6e2\ufe0f Oil was cheap for years. The oil price rose in 1973 because of an embargo. Cars queued for fuel. "
-        "Speed limits came. Sundays had no traffic at all in some countries. Later the price fell again.",
+        "\U0001f6e2\ufe0f Oil was cheap for years. The oil price rose in 1973 because of an embargo. "
+        "Cars queued for fuel. Speed limits came. "
+        "Sundays had no traffic at all in some countries. Later the price fell again.",
         "Oil crisis",
         {"year": 1973},
     ),
     Document("cats", "Cats sleep most of the day. They hunt at night. Mice fear them.", "", {"year": 2001}),
-    Document("long", "Nothing happens here at all. " * 60 + "Then a comet struck the quiet town. " + "It was calm. " * 60),
+    Document(
+        "long", "Nothing happens here at all. " * 60 + "Then a comet struck the quiet town. " + "It was calm. " * 60
+    ),
 ]
 
 

@@ -1,0 +1,132 @@
+"""AsyncIndexClient answers as IndexClient does."""
+
+import asyncio
+import signal
+
+import pytest
+from serving_tools import fill, served, start, vectors
+
+import mvindex
+from mvindex import Document
+from mvindex.errors import DocumentError, NoSuchIndex, QueryError, ServerUnavailable
+from mvindex_connectors.remote import AsyncIndexClient, CallSettings
+
+
+@pytest.fixture(scope="module")
+def serving(tmp_path_factory):
+    path = tmp_path_factory.mktemp("async") / "a.mvx"
+    fill(path)
+    with served(f"--index=a={path}") as serving:
+        yield serving
+
+
+def test_it_answers_as_the_blocking_client_does(serving):
+    row = vectors(1)[0]
+
+    async def ask():
+        async with AsyncIndexClient(serving.url()) as client:
+            return {
+                "single": await client.search(row, 5),
+                "batch": await client.search(vectors(3), top_k=2, scoring="drpq", temperature=0.5),
+                "none": await client.search(vectors(3)[:0]),
+                "explain": await client.explain(row, "d3"),
+                "get": (await client.get("d3"), await client.get("nope")),
+                "info": await client.info(),
+                "count": await client.count(),
+                "all": [document async for document in client],
+            }
+
+    found = asyncio.run(ask())
+    with mvindex.open(serving.url()) as client:
+        assert found["single"] == client.search(row, 5)
+        assert found["batch"] == client.search(vectors(3), top_k=2, scoring="drpq", temperature=0.5)
+        assert found["explain"] == client.explain(row, "d3")
+        assert found["get"] == (client.get("d3"), None)
+        assert (found["info"], found["count"], found["none"]) == (client.info(), len(client), [])
+        assert found["all"] == list(client) and len(found["all"]) == 50
+
+
+def test_it_writes_and_raises_the_same_classes(serving):
+    async def ask():
+        async with AsyncIndexClient(serving.url()) as client:
+            done = []
+            documents = [Document(f"n{n}", "t") for n in range(2500)]
+            report = await client.add_views(documents, vectors(2500), on_progress=done.append)
+            assert (report.added, sum(done), len(done)) == (2500, 2500, 3)
+            await client.update("n1", metadata={"x": 1})
+            assert (await client.get("n1")).metadata == {"x": 1}
+            with pytest.raises(QueryError, match="no document"):
+                await client.update("nope", metadata={})
+            with pytest.raises(QueryError, match="given vectors"):
+                await client.add([Document("x", "y")])
+            with pytest.raises(DocumentError, match="document 2"):
+                await client.add_views([Document("x", "y")] * 2, vectors(2))
+            assert await client.delete(filter={"id": {"in": [f"n{n}" for n in range(2500)]}}) == 2500
+        async with AsyncIndexClient(serving.url("nope")) as client:
+            with pytest.raises(NoSuchIndex):
+                await client.info()
+
+    asyncio.run(ask())
+
+
+def test_many_searches_at_once_on_one_client(serving):
+    rows = vectors(200)
+
+    async def ask():
+        async with AsyncIndexClient(serving.url()) as client:
+            return await asyncio.gather(*(client.search(row, 3) for row in rows))
+
+    found = asyncio.run(ask())
+    with mvindex.open(serving.url()) as client:
+        assert found == client.search(rows, 3)
+
+
+def test_a_cancelled_search_is_cancelled_on_the_server(serving):
+    async def ask():
+        async with AsyncIndexClient(serving.url()) as client:
+            task = asyncio.create_task(client.search(vectors(4000), 50, scoring="drpq"))
+            await asyncio.sleep(0.3)
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            await client.search(vectors(1)[0])
+
+    asyncio.run(ask())
+
+
+def test_its_ingest_outlives_its_server(tmp_path):
+    path = tmp_path / "k.mvx"
+    mvindex.create(path, dim=16).close()
+    servers = [start(f"--index=k={path}")]
+    port = servers[0].target.rpartition(":")[2]
+
+    async def ask():
+        settings = CallSettings(timeout_s=100, retry_s=90)
+        restarted = []
+
+        async with AsyncIndexClient(servers[0].url("k"), settings=settings) as client:
+
+            def noticed(count):
+                if not restarted:
+                    restarted.append(servers[0].stop(signal.SIGKILL))
+                    servers.append(start(f"--index=k={path}", "--port", port))
+
+            report = await client.add_views([Document(f"k{n}", "t" * 100) for n in range(9000)], vectors(9000),
+                                            on_progress=noticed)  # fmt: skip
+            assert report.documents == 9000 and await client.count() == 9000
+
+    try:
+        asyncio.run(ask())
+        assert servers[1].stop() == 0
+    finally:
+        for server in servers:
+            server.close()
+
+
+def test_a_server_that_is_not_there_is_named():
+    async def ask():
+        async with AsyncIndexClient("grpc://127.0.0.1:1/a", settings=CallSettings(retry_s=0.5)) as client:
+            with pytest.raises(ServerUnavailable, match="127.0.0.1:1/a"):
+                await client.info()
+
+    asyncio.run(ask())

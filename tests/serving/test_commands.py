@@ -1,0 +1,158 @@
+"""The commands on an index behind a server, and what is shown in examples/serving."""
+
+import configparser
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from serving_tools import fill, served
+
+import mvindex as package
+
+ROOT = Path(__file__).parents[2]
+EXAMPLES = ROOT / "examples" / "serving"
+sys.path.insert(0, str(ROOT / "tests" / "e2e"))
+from running import lines, mvindex, ok, read_passages, write_tsv  # noqa: E402 - beside the e2e tests
+
+
+@pytest.mark.needs("minilm")
+def test_the_commands_do_remotely_what_they_do_locally(tmp_path, monkeypatch):
+    local, remote = tmp_path / "local.mvx", tmp_path / "remote.mvx"
+    with package.create(remote, encoder="minilm"):
+        pass
+    rows = read_passages(12, first=195)
+    write_tsv(tmp_path / "corpus.tsv", [*rows, ["bad", "", ""]])
+    with served(f"--index=r={remote}") as serving:
+        monkeypatch.setenv("MVINDEX_TOKEN", "")
+        url = serving.url("r")
+        reports = [
+            lines(mvindex("ingest", "corpus.tsv", "--on-error", "skip", "--index", index, "--json", cwd=tmp_path))[0]
+            for index in (local, url)
+        ]
+        for report in reports:
+            assert (report["added"], report["rejected"], report["documents"]) == (12, 1, 12)
+        assert reports[1]["rejects_files"] == [str(tmp_path / "r.rejects.tsv")]
+        again = lines(mvindex("ingest", "r.rejects.tsv", "--index", url, "--json", "--on-error", "skip", cwd=tmp_path))
+        assert again[0]["added"] == 0
+        question = "where did the black death originate?"
+        for options in ([], ["--scoring", "drpq"], ["--exact", "-k", "3"], ["--explain"]):
+            here, there = (
+                lines(mvindex("query", question, "--index", index, "--json", *options, cwd=tmp_path))[0]
+                for index in (local, url)
+            )
+            assert [hit["id"] for hit in here["hits"]] == [hit["id"] for hit in there["hits"]]
+            assert here["hits"][0]["snippet"] == there["hits"][0]["snippet"]
+            assert abs(here["hits"][0]["score"] - there["hits"][0]["score"]) < 1e-5
+        (tmp_path / "q.jsonl").write_text(json.dumps({"id": "1", "question": question, "passage_id": "201"}) + "\n")
+        evaluated = [
+            lines(mvindex("eval", "--questions", "q.jsonl", "--index", index, "--json", cwd=tmp_path))[0]
+            for index in (local, url)
+        ]
+        assert evaluated[0] == evaluated[1]
+        assert lines(mvindex("get", "201", "--index", url, "--json", cwd=tmp_path)) == lines(
+            mvindex("get", "201", "--index", local, "--json", cwd=tmp_path)
+        )
+        assert lines(mvindex("info", "--index", url, "--json", cwd=tmp_path))[0]["documents"] == 12
+        assert lines(mvindex("delete", "201", "--index", url, "--json", cwd=tmp_path))[0] == {
+            "deleted": 1, "documents": 11
+        }  # fmt: skip
+        other = mvindex("ingest", "corpus.tsv", "--views", "3", "--index", url, cwd=tmp_path)
+        assert other.returncode == 1 and "views 8" in other.stderr
+        for command in ("build", "compact", "verify", "upgrade", "tune", "snapshot"):
+            done = mvindex(command, *(["x"] if command == "snapshot" else []), "--index", url, cwd=tmp_path)
+            assert done.returncode == 1 and url in done.stderr and "Traceback" not in done.stderr, done.stderr
+        refused = mvindex("delete", "202", "--index", remote, cwd=tmp_path)
+        assert refused.returncode == 1 and f"--index {url}" in refused.stderr
+
+
+def test_a_server_that_is_not_there_is_one_line(tmp_path):
+    done = mvindex("info", "--index", "grpc://127.0.0.1:1/a", cwd=tmp_path)
+    assert done.returncode == 1 and done.stderr.startswith(
+        "mvindex: grpc://127.0.0.1:1/a: the server cannot be reached"
+    )
+    assert done.stderr.count("\n") == 1
+
+
+def test_serve_has_help_and_an_example_and_wrong_usage_is_2(tmp_path):
+    done = ok(mvindex("serve", "--help", cwd=tmp_path))
+    assert "Example: mvindex serve" in done.stdout
+    assert mvindex("serve", cwd=tmp_path).returncode == 2
+    for arguments in (["--index", "a=nope.mvx"], ["--index", "a=x", "--tls-cert", "c.pem"]):
+        done = mvindex("serve", *arguments, cwd=tmp_path)
+        assert done.returncode == 1 and done.stderr.count("\n") == 1
+
+
+def test_a_remote_index_can_be_served_again(tmp_path):
+    """A server before a server: what the second is asked, it asks the first."""
+    fill(tmp_path / "a.mvx")
+    with served(f"--index=a={tmp_path / 'a.mvx'}") as first, served(f"--index=b={first.url()}") as second:
+        with package.open(first.url()) as near, package.open(second.url("b")) as far:
+            query = next(iter(near)).id
+            assert far.get(query) == near.get(query)
+            assert far.delete(ids=query) == 1 and query not in near
+
+
+def test_the_client_example_runs():
+    done = subprocess.run(
+        [sys.executable, EXAMPLES / "client.py"], capture_output=True, text=True, check=False, timeout=240
+    )
+    assert done.returncode == 0, done.stderr
+    assert "4 documents are durable" in done.stdout and "d2 won by its view 1, score 1.00" in done.stdout
+    assert "ended with 0" in done.stdout
+
+
+def test_the_systemd_unit_is_one_and_starts_a_command_that_there_is():
+    unit = configparser.ConfigParser(strict=False, interpolation=None)
+    unit.optionxform = str
+    unit.read(EXAMPLES / "mvindex.service")
+    assert set(unit.sections()) == {"Unit", "Service", "Install"}
+    flags = re.findall(r"--[a-z-]+", unit["Service"]["ExecStart"])
+    assert flags and set(flags) <= known_flags()
+
+
+def known_flags():
+    from typer.main import get_command
+
+    from mvindex_connectors.server.cli import app
+
+    return {flag for parameter in get_command(app).params for flag in parameter.opts}
+
+
+def test_the_compose_file_and_prometheus_configuration_are_yaml_that_names_what_there_is():
+    yaml = pytest.importorskip("yaml")
+    compose = yaml.safe_load((EXAMPLES / "compose.yaml").read_text())
+    services = compose["services"]
+    for service in services.values():
+        assert set(service.get("depends_on", {})) <= services.keys()
+        assert set(service.get("secrets", [])) <= compose["secrets"].keys()
+        named = {volume.split(":")[0] for volume in service.get("volumes", []) if not volume.startswith((".", "/"))}
+        assert named <= compose["volumes"].keys()
+    flags = {argument.split("=")[0] for argument in services["mvindex"]["command"] if argument.startswith("--")}
+    assert flags <= known_flags()
+    targets = yaml.safe_load((EXAMPLES / "prometheus.yml").read_text())["scrape_configs"][0]["static_configs"]
+    assert targets[0]["targets"][0].split(":")[0] in services
+
+
+def test_the_dockerfile_starts_the_server_with_flags_that_there_are():
+    text = (EXAMPLES / "Dockerfile").read_text().replace("\\\n", " ")
+    steps = [line.split()[0] for line in text.splitlines() if line.strip() and not line.startswith("#")]
+    assert set(steps) <= {"FROM", "WORKDIR", "COPY", "RUN", "ENV", "USER", "EXPOSE", "STOPSIGNAL", "HEALTHCHECK",
+                          "ENTRYPOINT", "CMD"}  # fmt: skip
+    command = json.loads(re.search(r"^CMD (\[.*\])$", text, re.MULTILINE)[1])
+    assert {argument for argument in command if argument.startswith("--")} <= known_flags()
+    assert steps[-2:] == ["ENTRYPOINT", "CMD"] and "USER" in steps
+
+
+def test_the_dashboard_asks_for_metrics_that_there_are():
+    from mvindex_connectors.server.observing import Metrics
+
+    metrics = Metrics()
+    families = {family.name for family in metrics.registry.collect()}
+    board = json.loads((EXAMPLES / "grafana.json").read_text())
+    asked = {name for panel in board["panels"] for target in panel["targets"]
+             for name in re.findall(r"mvindex_\w+", target["expr"])}  # fmt: skip
+    assert len(asked) >= 12
+    assert {re.sub(r"_(total|bucket|count|sum)$", "", name) for name in asked} <= families
