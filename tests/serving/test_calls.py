@@ -113,7 +113,7 @@ def test_a_deadline_passes_for_the_client_and_the_server_drops_what_waits(servin
     with grpc.insecure_channel(serving.target) as channel:
         search = MvindexServiceStub(channel).Search
         request = search_pb2.SearchRequest(
-            index="big", vectors=vectors_message(vectors(3000, dim=64)), top_k=100, scoring=search_pb2.SCORING_DRPQ
+            index="big", vectors=vectors_message(vectors(600, dim=64)), top_k=100, scoring=search_pb2.SCORING_DRPQ
         )
         begun = time.monotonic()
         calls = [search.future(request, timeout=1.0) for _ in range(6)]
@@ -125,7 +125,7 @@ def test_a_deadline_passes_for_the_client_and_the_server_drops_what_waits(servin
         client.search(vectors(40, dim=64), top_k=100, scoring="drpq")
         after = time.monotonic() - begun
         begun = time.monotonic()
-        client.search(vectors(3000, dim=64), top_k=100, scoring="drpq")
+        client.search(vectors(600, dim=64), top_k=100, scoring="drpq")
         whole = time.monotonic() - begun
     assert given_up < 10 and after < whole, (given_up, after, whole)
     assert [row["code"] for row in serving.calls("Search") if row["code"] == "CANCELLED"]
@@ -133,11 +133,11 @@ def test_a_deadline_passes_for_the_client_and_the_server_drops_what_waits(servin
 
 def test_a_large_request_does_not_hold_small_ones_up(serving):
     with IndexClient(serving.url("big"), settings=CallSettings(timeout_s=300)) as large:
-        rows = vectors(3000, dim=64)
+        rows = vectors(1000, dim=64)
         done = threading.Event()
 
         def work():
-            large.search(rows, top_k=200, scoring="drpq")
+            large.search(rows, top_k=50, scoring="drpq")
             done.set()
 
         thread = threading.Thread(target=work)
@@ -152,6 +152,19 @@ def test_a_large_request_does_not_hold_small_ones_up(serving):
                 waits.append(time.monotonic() - asked)
         thread.join()
         assert len(waits) >= 3 and np.median(waits) < (time.monotonic() - begun) / 3
+
+
+def test_large_requests_that_fill_their_queue_leave_small_ones_theirs(serving):
+    rows = vectors(3000, dim=64)
+    with grpc.insecure_channel(serving.target) as channel:
+        search = MvindexServiceStub(channel).Search
+        large = search_pb2.SearchRequest(index="big", vectors=vectors_message(rows), scoring=search_pb2.SCORING_DRPQ)
+        calls = [search.future(large, timeout=2) for _ in range(3)]
+        time.sleep(0.5)
+        with IndexClient(serving.url("big")) as client:
+            assert len(client.search(rows[0]).hits) == 10
+        codes = {call.code() for call in calls}
+    assert codes == {grpc.StatusCode.RESOURCE_EXHAUSTED, grpc.StatusCode.DEADLINE_EXCEEDED}
 
 
 def test_queries_that_come_together_are_searched_together_and_right(serving):
@@ -385,3 +398,32 @@ def test_calls_under_way_end_before_a_server_does(folder, tmp_path):
         assert len(found["results"]) == 1000
         with pytest.raises(ServerUnavailable, match="cannot be reached"):
             client.search(rows[0])
+
+
+def test_a_stream_that_waits_for_its_client_is_ended_with_the_server_and_goes_on_with_the_next(tmp_path):
+    """A producer that is slow when the server drains does not hold it, nor lose anything."""
+    path = tmp_path / "w.mvx"
+    mvindex.create(path, dim=16).close()
+    servers = [start(f"--index=w={path}", "--drain", "60")]
+    port = servers[0].target.rpartition(":")[2]
+    rows, took = vectors(2048), []
+
+    def slowly():
+        for number in range(2048):
+            if number == 1500:
+                time.sleep(1)
+                begun = time.monotonic()
+                assert servers[0].stop() == 0
+                took.append(time.monotonic() - begun)
+                servers.append(start(f"--index=w={path}", "--port", port))
+            yield Document(f"w{number}", "text")
+
+    try:
+        with IndexClient(servers[0].url("w"), settings=CallSettings(retry_s=60)) as client:
+            report = client.add_views(slowly(), iter(rows))
+            assert report.added == 2048 == len(client)
+        assert took[0] < 40
+        assert servers[1].stop() == 0
+    finally:
+        for server in servers:
+            server.close()

@@ -19,6 +19,8 @@ T = TypeVar("T")
 
 # Where the network or the server's certificate is wrong, another try changes nothing.
 _HOPELESS = ("certificate", "handshake", "ssl", "tls")
+# What grpc.aio makes of a write into a stream whose connection has broken.
+_BROKEN_WRITE = "internal error from core"
 _FIRST_PAUSE_S = 0.05
 _LONGEST_PAUSE_S = 2.0
 OPTIONS = (
@@ -81,6 +83,8 @@ def as_error(address: Address, err: grpc.RpcError) -> MvindexError:
 def is_worth_a_retry(err: grpc.RpcError) -> bool:
     """True when the server may be back soon."""
     details = (err.details() or "").lower()
+    if err.code() is grpc.StatusCode.INTERNAL:
+        return details.startswith(_BROKEN_WRITE)
     return err.code() is grpc.StatusCode.UNAVAILABLE and not any(word in details for word in _HOPELESS)
 
 

@@ -27,6 +27,7 @@ from mvindex_connectors.remote.convert import document_from, info_from, result_f
 from mvindex_connectors.remote.requests import (
     delete_request,
     explain_request,
+    num_queries,
     queries_of,
     search_request,
     texts_message,
@@ -213,8 +214,3 @@ class IndexClient(Index):
 
     def _unsupported(self, what: str) -> Unsupported:
         return Unsupported(f"{self.url}: {what} works on an index directory only; do it where the server is")
-
-
-def num_queries(request: search.SearchRequest) -> int:
-    """How many queries a request holds."""
-    return len(request.texts.values) + len(request.vectors.values)

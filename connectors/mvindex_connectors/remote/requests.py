@@ -106,3 +106,8 @@ def delete_request(index: str, ids: Any, condition: Filter | None, key: str) -> 
 def update_request(index: str, id: str, metadata: Any) -> documents.UpdateRequest:
     """The message of an update."""
     return documents.UpdateRequest(index=index, id=checked_id(id), metadata_json=dump_metadata(metadata, id))
+
+
+def num_queries(request: search.SearchRequest) -> int:
+    """How many queries a request holds."""
+    return len(request.texts.values) + len(request.vectors.values)

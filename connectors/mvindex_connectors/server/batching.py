@@ -72,7 +72,7 @@ class Batcher:
     @property
     def waiting(self) -> int:
         """Queries that wait for their turn."""
-        return sum(job.size for job in (*self._few, *self._many) if not job.future.done())
+        return _waiting(self._few) + _waiting(self._many)
 
     def close(self) -> None:
         """Nothing; what is being searched is finished first."""
@@ -80,10 +80,11 @@ class Batcher:
 
     async def search(self, queries: list[str] | Floats, wanted: Wanted) -> list[SearchResult]:
         """A result for each query, (q, d) or texts, checked; LimitExceeded when too many wait."""
-        waiting = self.waiting
+        is_large = len(queries) > _MANY
+        waiting = _waiting(self._many if is_large else self._few)
         if waiting and waiting + len(queries) > self._queued:
             raise LimitExceeded(f"{waiting} queries wait already, of {self._queued} that may; try again in a second")
-        if len(queries) <= _MANY:
+        if not is_large:
             return await self._submitted(self._few, queries, wanted)
         parts = [queries[begin : begin + _PART] for begin in range(0, len(queries), _PART)]
         jobs = [self._submitted(self._many, part, wanted) for part in parts]
@@ -211,3 +212,8 @@ class Batcher:
         for number in members:
             answers[number] = found[at : at + jobs[number].size]
             at += jobs[number].size
+
+
+def _waiting(lane: deque[_Job]) -> int:
+    """Queries that wait in a lane, those that nobody waits for left out."""
+    return sum(job.size for job in lane if not job.future.done())

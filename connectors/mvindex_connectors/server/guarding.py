@@ -46,28 +46,34 @@ class Guard:
         self.tokens, self.limits, self.metrics = tokens, limits, metrics
         self._names = names
         self._in_flight = 0
+        self._open = 0
         self._streams = 0
-        self.is_draining = False
+        self.draining = asyncio.Event()
 
     @property
     def in_flight(self) -> int:
-        """Calls under way."""
+        """Calls under way, those about health left out."""
         return self._in_flight
+
+    @property
+    def is_draining(self) -> bool:
+        """True when the server is about to end."""
+        return self.draining.is_set()
 
     @contextmanager
     def passing(self, call: Call, header: str | None, *, is_open: bool = False) -> Iterator[None]:
         """Inside it, the call is let through, counted and timed; afterwards it is logged.
 
-        is_open: health, which needs no token and counts against no limit. Errors that leave it are MvindexErrors.
+        is_open: health, which needs no token and takes no other call's place. Errors that leave it are MvindexErrors.
         """
         begun = time.perf_counter()
-        self._in_flight += 1
-        self.metrics.in_flight.set(self._in_flight)
+        self._count(1, is_open)
         try:
-            with traced(call.method)():
+            with traced(call.method):
                 if not is_open:
                     call.caller = self.tokens.caller_of(header)
-                    self._check_room()
+                    self.check_running()
+                self._check_room()
                 yield
         except MvindexError as err:
             call.code, call.error = code_of(err).name, f"{known_class(err).__name__}: {err}"
@@ -82,7 +88,7 @@ class Guard:
                 f"something unforeseen went wrong; the server's log tells more of request {call.request_id}"
             ) from err
         finally:
-            self._in_flight -= 1
+            self._count(-1, is_open)
             self._ended(call, time.perf_counter() - begun, is_open)
 
     @contextmanager
@@ -102,14 +108,19 @@ class Guard:
         if self.is_draining:
             raise ServerUnavailable("the server is shutting down")
 
+    def _count(self, change: int, is_open: bool) -> None:
+        if is_open:
+            self._open += change
+        else:
+            self._in_flight += change
+            self.metrics.in_flight.set(self._in_flight)
+
     def _check_room(self) -> None:
-        self.check_running()
-        if self._in_flight > self.limits.calls:
+        if max(self._in_flight, self._open) > self.limits.calls:
             raise LimitExceeded(f"{self.limits.calls} calls are under way, as many as this server takes; "
                                 f"{_SECONDS_TO_RETRY}")  # fmt: skip
 
     def _ended(self, call: Call, seconds: float, is_open: bool) -> None:
-        self.metrics.in_flight.set(self._in_flight)
         # Names that clients make up must not become series of their own.
         index = call.index if call.index in self._names else ""
         self.metrics.calls.labels(call.method, index, call.code).inc()

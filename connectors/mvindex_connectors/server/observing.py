@@ -6,7 +6,9 @@ import json
 import logging
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
+from functools import cache
 from typing import Any
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
@@ -111,13 +113,16 @@ def log_to_stderr(level: int = logging.INFO) -> None:
     root.setLevel(level)
 
 
-def traced(name: str) -> Callable[[], Any]:
-    """A function that gives a span's context manager, where OpenTelemetry is installed; else one that does nothing."""
+def traced(name: str) -> AbstractContextManager[Any]:
+    """A span of this name, where OpenTelemetry is installed; else something that does nothing."""
+    tracer = _tracer()
+    return nullcontext() if tracer is None else tracer.start_as_current_span(name)
+
+
+@cache
+def _tracer() -> Any:
     try:
         from opentelemetry import trace
     except ModuleNotFoundError:
-        from contextlib import nullcontext
-
-        return nullcontext
-    tracer = trace.get_tracer("mvindex")
-    return lambda: tracer.start_as_current_span(name)
+        return None
+    return trace.get_tracer("mvindex")

@@ -105,7 +105,7 @@ class Server:
         """Nothing; no new calls are taken, those under way have ended, what was acknowledged is durable."""
         if self._guard.is_draining:
             return
-        self._guard.is_draining = True
+        self._guard.draining.set()
         logger.info("draining", extra={"fields": {"in_flight": self._guard.in_flight}})
         await self._health.enter_graceful_shutdown()
         await self._stack.aclose()

@@ -120,11 +120,20 @@ class Servicer(MvindexServiceServicer):
         await asyncio.wait_for(context.write(report_message(message.chunk, report)), self._guard.limits.idle_s)
 
     async def _read(self, context: Any) -> documents.AddRequest | None:
-        """The next message; None at the end of the stream; TimedOut when none comes."""
+        """The next message; None at the end of the stream; TimedOut when none comes, an error when the server ends."""
+        reading = asyncio.ensure_future(context.read())
+        draining = asyncio.ensure_future(self._guard.draining.wait())
         try:
-            message = await asyncio.wait_for(context.read(), self._guard.limits.idle_s)
-        except asyncio.TimeoutError as err:
-            raise TimedOut(f"nothing came for {self._guard.limits.idle_s:g} s") from err
+            await asyncio.wait(
+                {reading, draining}, timeout=self._guard.limits.idle_s, return_when=asyncio.FIRST_COMPLETED
+            )
+            if not reading.done():
+                self._guard.check_running()
+                raise TimedOut(f"nothing came for {self._guard.limits.idle_s:g} s")
+            message = reading.result()
+        finally:
+            reading.cancel()
+            draining.cancel()
         return None if message is grpc.aio.EOF else message
 
     async def Delete(self, request: documents.DeleteRequest, context: Any) -> documents.DeleteResponse:
