@@ -4,16 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from contextvars import ContextVar
-from typing import Any
+from typing import Any, NoReturn
 
 import grpc
+from google.protobuf.message import DecodeError
 
-from mvindex.errors import MvindexError
+from mvindex.errors import MvindexError, QueryError
 from mvindex_connectors.remote.status import ERROR_KEY, REQUEST_ID_KEY, code_of, known_class
 from mvindex_connectors.server.guarding import Call, Guard, request_id_of
 
 CURRENT: ContextVar[Call] = ContextVar("call")
 _HEALTH = "/grpc.health.v1.Health/"
+_OURS = "/mvindex.v1."
+
+
+class NoMessage:
+    """Stands for bytes that are no message, on their way to who tells the client so."""
+
+    def refuse(self) -> NoReturn:
+        """Never returns: QueryError."""
+        raise QueryError("the request's bytes are no message of this method; see schemas/mvindex/v1")
 
 
 class GuardInterceptor(grpc.aio.ServerInterceptor):
@@ -28,15 +38,18 @@ class GuardInterceptor(grpc.aio.ServerInterceptor):
         if handler is None:
             return None
         name = handler_call_details.method
+        read = handler.request_deserializer
+        if name.startswith(_OURS):
+            read = _deserializer(read)
         if not handler.response_streaming:
             unary = self._unary(name, handler.stream_unary if handler.request_streaming else handler.unary_unary)
             make = grpc.stream_unary_rpc_method_handler if handler.request_streaming else (
                 grpc.unary_unary_rpc_method_handler)  # fmt: skip
-            return make(unary, handler.request_deserializer, handler.response_serializer)
+            return make(unary, read, handler.response_serializer)
         stream = self._stream(name, handler.stream_stream if handler.request_streaming else handler.unary_stream)
         make = grpc.stream_stream_rpc_method_handler if handler.request_streaming else (
             grpc.unary_stream_rpc_method_handler)  # fmt: skip
-        return make(stream, handler.request_deserializer, handler.response_serializer)
+        return make(stream, read, handler.response_serializer)
 
     def _unary(self, name: str, handle: Callable[[Any, Any], Awaitable[Any]]) -> Callable[[Any, Any], Awaitable[Any]]:
         async def handled(request: Any, context: Any) -> Any:
@@ -44,6 +57,8 @@ class GuardInterceptor(grpc.aio.ServerInterceptor):
             CURRENT.set(call)
             try:
                 with self._guard.passing(call, header, is_open=name.startswith(_HEALTH)):
+                    if isinstance(request, NoMessage):
+                        request.refuse()
                     return await handle(request, context)
             except MvindexError as err:
                 await _abort(context, call, err)
@@ -56,6 +71,8 @@ class GuardInterceptor(grpc.aio.ServerInterceptor):
             CURRENT.set(call)
             try:
                 with self._guard.passing(call, header, is_open=name.startswith(_HEALTH)):
+                    if isinstance(request, NoMessage):
+                        request.refuse()
                     answered = handle(request, context)
                     if not hasattr(answered, "__aiter__"):
                         await answered
@@ -66,6 +83,18 @@ class GuardInterceptor(grpc.aio.ServerInterceptor):
                 await _abort(context, call, err)
 
         return handled
+
+
+def _deserializer(read: Callable[[bytes], Any]) -> Callable[[bytes], Any]:
+    """Reads messages; gRPC itself would end the call with UNKNOWN and a traceback in the log."""
+
+    def readable(content: bytes) -> Any:
+        try:
+            return read(content)
+        except DecodeError:
+            return NoMessage()
+
+    return readable
 
 
 def _call_of(name: str, context: Any) -> tuple[Call, str | None]:

@@ -30,7 +30,7 @@ from mvindex_connectors.remote.convert import (
     views_from,
 )
 from mvindex_connectors.server.guarding import Guard
-from mvindex_connectors.server.interceptor import CURRENT
+from mvindex_connectors.server.interceptor import CURRENT, NoMessage
 from mvindex_connectors.server.repeats import checked_key
 from mvindex_connectors.server.served import ServedIndex, named_index
 
@@ -134,6 +134,8 @@ class Servicer(MvindexServiceServicer):
         finally:
             reading.cancel()
             draining.cancel()
+        if isinstance(message, NoMessage):
+            message.refuse()
         return None if message is grpc.aio.EOF else message
 
     async def Delete(self, request: documents.DeleteRequest, context: Any) -> documents.DeleteResponse:
