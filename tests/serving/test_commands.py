@@ -2,6 +2,7 @@
 
 import configparser
 import json
+import os
 import re
 import subprocess
 import sys
@@ -79,9 +80,9 @@ def test_a_server_that_is_not_there_is_one_line(tmp_path):
 def test_serve_has_help_and_an_example_and_wrong_usage_is_2(tmp_path):
     done = ok(mvindex("serve", "--help", cwd=tmp_path))
     assert "Example: mvindex serve" in done.stdout
-    assert mvindex("serve", cwd=tmp_path).returncode == 2
+    assert mvindex("serve", cwd=tmp_path, env=os.environ).returncode == 2
     for arguments in (["--index", "a=nope.mvx"], ["--index", "a=x", "--tls-cert", "c.pem"]):
-        done = mvindex("serve", *arguments, cwd=tmp_path)
+        done = mvindex("serve", *arguments, cwd=tmp_path, env=os.environ)
         assert done.returncode == 1 and done.stderr.count("\n") == 1
 
 

@@ -169,6 +169,11 @@ class IndexClient(Index):
         return [view_from(view) for view in self._caller.call(self._stub.Explain, request).views]
 
     @property
+    def settings(self) -> Mapping[str, Any]:
+        """Unsupported: info() says what there is to know."""
+        raise self._unsupported("settings")
+
+    @property
     def path(self) -> Path:
         """Unsupported: there is no directory here."""
         raise self._unsupported("path")

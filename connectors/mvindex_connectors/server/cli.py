@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 app = typer.Typer()
+_SWITCH_S = 0.0005
 
 
 @app.command()
@@ -92,4 +93,6 @@ def serve(  # noqa: PLR0913 - each option is a flag of the command
         )
         sys.stdout.flush()
 
+    # The event loop must not wait long for a search to let go of the interpreter.
+    sys.setswitchinterval(_SWITCH_S)
     asyncio.run(Server(config).run(told))

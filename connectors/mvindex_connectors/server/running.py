@@ -67,12 +67,10 @@ class Server:
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, ended.set)
         loop.add_signal_handler(signal.SIGHUP, self._tokens.reload)
+        told(await self.start())
         try:
-            told(await self.start())
             await ended.wait()
         finally:
-            for number in (signal.SIGTERM, signal.SIGINT):
-                loop.remove_signal_handler(number)
             await self.stop()
 
     async def start(self) -> Addresses:

@@ -134,12 +134,19 @@ class ServedIndex:
         if known is not None:
             return known
         mark = mark_of(key, chunk) if key else ""
-        if mark and is_stored(self.index.settings, mark):
+        if mark and is_stored(self._settings(), mark):
             return IngestReport(unchanged=len(documents))
-        hooks = IngestHooks(note=lambda: with_mark(self.index.settings, mark) if mark else {})
+        hooks = IngestHooks(note=lambda: with_mark(self._settings(), mark) if mark else {})
         if views is None:
             return self.index.add(documents, hooks=hooks)
         return self.index.add_views(documents, list(views), hooks=hooks)
+
+    def _settings(self) -> Mapping[str, Any]:
+        """What is kept with the index; nothing where that is behind another server."""
+        try:
+            return self.index.settings
+        except Unsupported:
+            return {}
 
     async def delete(self, ids: Sequence[str] | None, condition: Any, key: str) -> int:
         """How many documents were deleted. A request that comes again deletes nothing more."""
