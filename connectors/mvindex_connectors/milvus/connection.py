@@ -75,6 +75,9 @@ class Connection:
 
     def load(self, collection: str) -> None:
         """Nothing; the collection can be searched."""
+        state = self.call("asking for its state", lambda client, **options: client.get_load_state(collection, **options))
+        if _is_loaded(state):
+            return
         self.call("loading", lambda client, **options: client.load_collection(collection, **options))
         self.call("waiting for it to be loaded", lambda client, **options: _wait_loaded(client, collection, options))
 
@@ -137,10 +140,14 @@ def _check_lite_path(address: Address) -> None:
 
 def _wait_loaded(client: Any, collection: str, options: dict[str, Any]) -> None:
     deadline = time.monotonic() + options["timeout"]
-    while "Loaded" not in str(client.get_load_state(collection, **options).get("state")):
+    while not _is_loaded(client.get_load_state(collection, **options)):
         if time.monotonic() > deadline:
             raise TimeoutError(f"collection {collection!r} is still not loaded")
         time.sleep(_POLL_S)
+
+
+def _is_loaded(state: dict[str, Any]) -> bool:
+    return str(getattr(state.get("state"), "name", state.get("state"))) == "Loaded"
 
 
 def _capabilities(version: str) -> Capabilities:
