@@ -109,7 +109,7 @@ class Index:
         return self._store.directory
 
     @property
-    def place(self) -> str:
+    def where(self) -> str:
         """Where the index is, for messages: a directory, or an address without secrets."""
         return str(self.path)
 
@@ -138,7 +138,7 @@ class Index:
         """The encoder that the index was made with, loaded on first use; QueryError for an index of given vectors."""
         spec = self._settings["encoder"]
         if spec is None:
-            raise QueryError(f"{self.place}: this index was made of given vectors; give vectors, not texts")
+            raise QueryError(f"{self.where}: this index was made of given vectors; give vectors, not texts")
         with self._lock:
             if self._encoder is None:
                 self._encoder = encoder_from_spec(spec, device=self._device)
@@ -148,10 +148,10 @@ class Index:
         """Nothing; texts are encoded by this one; ConfigError when it is not the one that made the index."""
         spec = self._settings["encoder"]
         if spec is None:
-            raise ConfigError(f"{self.place}: this index was made of given vectors; it takes no encoder")
+            raise ConfigError(f"{self.where}: this index was made of given vectors; it takes no encoder")
         if encoder.fingerprint != spec["fingerprint"]:
             raise ConfigError(
-                f"{self.place}: made with the encoder {spec['fingerprint']!r}; given {encoder.fingerprint!r}. "
+                f"{self.where}: made with the encoder {spec['fingerprint']!r}; given {encoder.fingerprint!r}. "
                 "Vectors of two encoders cannot be compared"
             )
         self._encoder = encoder
@@ -222,7 +222,7 @@ class Index:
         with self._store.writing():
             known = self._store.known([checked_id(id)])
             if id not in known:
-                raise QueryError(f"{self.place}: there is no document {id!r}")
+                raise QueryError(f"{self.where}: there is no document {id!r}")
             self._store.set_metadata({known[id].doc_row: dumped})
 
     def build(
@@ -457,7 +457,7 @@ class Index:
         with self._store.reading(snapshot) as reader:
             row = reader.find(id)
             if row is None:
-                raise QueryError(f"{self.place}: there is no document {id!r}")
+                raise QueryError(f"{self.where}: there is no document {id!r}")
             stored = reader.documents([row])[row]
         scores = view_scores(snapshot.views.fetch(np.array([row]))[0], query)
         order = np.lexsort((np.arange(len(scores)), -scores)).tolist()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 from mvindex.arguments import EncoderLike, as_encoder, new_settings
@@ -11,6 +12,7 @@ from mvindex.index import Index
 from mvindex.shards.index import create_sharded, open_sharded
 from mvindex.store.embedded import EmbeddedStore, create_store
 from mvindex.store.shards import is_sharded
+
 
 def create(  # noqa: PLR0913 - each argument is a setting of the index
     path: str | Path,
@@ -52,7 +54,7 @@ def open_index(
     device: str | None = None,
     allow_partial: bool = False,
 ) -> Index:
-    """The index at path, a directory or an address. Its encoder is loaded when first needed, or may be given: it must be the one that made it.
+    """The index at path, a directory or an address. Its encoder is loaded when first needed, or may be given.
 
     device: where the encoder runs, the best there is by default; with "cuda" exact scans run there as well.
     allow_partial: of an index in shards, some may be missing or damaged; the others answer, and every result says so.
@@ -73,6 +75,12 @@ def open_index(
         index.close()
         raise
     return index
+
+
+def index_exists(path: str | Path) -> bool:
+    """True when there is an index, or anything else, at the path or address."""
+    backend = find_backend(path)
+    return os.path.lexists(path) if backend is None else backend.exists(str(path))
 
 
 def remove_untouched(index: Index) -> None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from mvindex.cli.options import DeviceOption, IndexOption, JsonOption, note, parse_choice
+from mvindex.cli.options import DeviceOption, IndexOption, JsonOption, chosen_path, is_address, note, parse_choice
 from mvindex.errors import ConfigError
 from mvindex.signs import visible
 
@@ -85,12 +85,12 @@ def ingest(  # noqa: PLR0913 - each option is a flag of the command
         options,
         lambda source: console.print(visible(f"reading {source}"), soft_wrap=True, markup=False),
     )
-    path = index or _default_path(corpus.paths)
+    path = index or str(_default_path(corpus.paths))
     new = {"encoder": encoder, "family": family, "max_views": views, "dtype": dtype, "temperature": temperature}
     new["prune_views"] = None if prune_views is None else checked_eps(prune_views)
     new["shards"] = shards
     with _opened_for_ingest(path, new, device, place) as target:
-        stem = path.absolute().with_suffix("")
+        stem = _rejects_stem(path)
         run = FileIngest(
             target,
             corpus,
@@ -115,6 +115,11 @@ def _default_path(paths: Sequence[str]) -> Path:
     return Path(Path(paths[0]).name.split(".")[0] + ".mvx")
 
 
+def _rejects_stem(place: str) -> Path:
+    """What rejects files are named after: the index's directory, or in this folder its collection."""
+    return Path(place.partition("?")[0].rpartition("/")[2] if is_address(place) else place).absolute().with_suffix("")
+
+
 def _parse_place(shards: int | None, shard: str | None) -> ShardPlace | None:
     """The shard that is meant; None where it is not about a single one."""
     from mvindex.store.shards import checked_count, parse_place
@@ -129,15 +134,13 @@ def _parse_place(shards: int | None, shard: str | None) -> ShardPlace | None:
 
 
 @contextmanager
-def _opened_for_ingest(
-    path: Path, new: dict[str, Any], device: str | None, place: ShardPlace | None
-) -> Iterator[Index]:
-    """The index at path, made when there is none; one that was made and stayed empty is removed again."""
-    from mvindex.opening import open_index, remove_untouched
+def _opened_for_ingest(path: str, new: dict[str, Any], device: str | None, place: ShardPlace | None) -> Iterator[Index]:
+    """The index at this place, made when there is none; one that was made and stayed empty is removed again."""
+    from mvindex.opening import index_exists, open_index, remove_untouched
     from mvindex.shards.single import has_shard, open_shard_index
 
-    if os.path.lexists(path) if place is None else has_shard(path, place):
-        with open_index(path, device=device) if place is None else open_shard_index(path, place, device) as index:
+    if index_exists(path) if place is None else has_shard(chosen_path(path), place):
+        with open_index(path, device=device) if place is None else open_shard_index(Path(path), place, device) as index:
             _refuse_other_settings(index, new)
             yield index
         return
@@ -148,7 +151,7 @@ def _opened_for_ingest(
             remove_untouched(index)
 
 
-def _created(path: Path, new: dict[str, Any], device: str | None, place: ShardPlace | None) -> Index:
+def _created(path: str, new: dict[str, Any], device: str | None, place: ShardPlace | None) -> Index:
     """A new index, or a new shard of one."""
     from mvindex.arguments import check_temperature
     from mvindex.encoder import load_encoder
@@ -162,11 +165,11 @@ def _created(path: Path, new: dict[str, Any], device: str | None, place: ShardPl
     if "temperature" in kept:
         check_temperature(kept["temperature"])
     if place is not None:
-        check_place(path, place)
+        check_place(Path(path), place)
     encoder = load_encoder(chosen.pop("encoder", "minilm"), device=device, **chosen)
     if place is None:
         return create(path, encoder=encoder, **kept)
-    return create_shard_index(path, place, encoder=encoder, **kept)
+    return create_shard_index(Path(path), place, encoder=encoder, **kept)
 
 
 def _refuse_other_settings(index: Index, new: dict[str, Any]) -> None:
@@ -180,7 +183,7 @@ def _refuse_other_settings(index: Index, new: dict[str, Any]) -> None:
             value = has[name] if has[name] in (os.path.abspath(value), os.path.realpath(value)) else value
         if value is not None and value != has.get(name):
             flag = "views" if name == "max_views" else name.replace("_", "-")
-            raise ConfigError(f"{index.path} was made with {flag} {has.get(name)!r}, not {value!r}; see mvindex info")
+            raise ConfigError(f"{index.where} was made with {flag} {has.get(name)!r}, not {value!r}; see mvindex info")
 
 
 @contextmanager
@@ -201,13 +204,15 @@ def _stop_on_interrupt() -> Iterator[Callable[[], bool]]:
         signal.signal(signal.SIGINT, before)
 
 
-def _print_ingest(report: FileReport, into: tuple[Path, Index], seconds: float, as_json: bool) -> None:
+def _print_ingest(report: FileReport, into: tuple[str, Index], seconds: float, as_json: bool) -> None:
     from mvindex import display
 
     done, (path, index) = report.ingest, into
     files = [str(path) for path in report.rejects_files]
+    if is_address(path):
+        path = index.where  # without secrets
     row = {
-        "index": str(path),
+        "index": path,
         "documents": len(index),
         "added": done.added,
         "replaced": done.replaced,

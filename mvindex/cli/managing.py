@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -89,7 +88,10 @@ def info(index: IndexOption = None, as_json: JsonOption = False) -> None:
     from mvindex import display, engines
 
     with open_chosen(index, None) as target:
-        row = asdict(target.info()) | {"scan": engines.scan_name()}
+        row = asdict(target.info())
+    row = {name: value for name, value in row.items() if name != "server" or value is not None}
+    if "server" not in row:
+        row["scan"] = engines.scan_name()
     display.print_json(row) if as_json else display.print_table(row["path"], row)
 
 
@@ -97,7 +99,8 @@ def build(  # noqa: PLR0913 - each option is a flag of the command
     kind: Annotated[
         str | None,
         typer.Option(
-            help="exact (scan), flat (Faiss, exact), hnsw, ivf-flat, ivf-sq8, ivf-pq or ivf-rabitq. "
+            help="exact (scan), flat (Faiss, exact), hnsw, ivf-flat, ivf-sq8, ivf-pq or ivf-rabitq; in Milvus those "
+            "that info lists. "
             "Chosen by size, memory and target recall unless given."
         ),
     ] = None,
@@ -161,21 +164,21 @@ def build(  # noqa: PLR0913 - each option is a flag of the command
         _print_measured(row, measured)
 
 
-def _opened_for_build(path: Path | None) -> Index:
+def _opened_for_build(place: str | None) -> Index:
     """The index, once what is derived and damaged was made again."""
     from mvindex.errors import DamagedIndex
     from mvindex.upkeep import repair
 
     try:
-        return open_chosen(path, None)
+        return open_chosen(place, None)
     except DamagedIndex as err:
-        made_again = repair(chosen_path(path)).made_again
+        made_again = repair(chosen_path(place)).made_again
         if not made_again:
             raise
         note(f"{err}")
         for file in made_again:
             note(f"made again from the catalog: {file}")
-        return open_chosen(path, None)
+        return open_chosen(place, None)
 
 
 def _read_questions(file: str, format: str | None) -> list[Question]:

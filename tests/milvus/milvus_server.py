@@ -1,7 +1,7 @@
 """The server of the `milvus` 2.3.5 wheel, run in a network namespace of its own where that is allowed.
 
 Its ports are fixed and open to all interfaces; in a namespace of its own nothing else reaches them. A forwarder, one
-foot here and one there, gives it a port of ours on loopback. Use as a program: milvus_server.py forward PID, or run DIR.
+foot here and one there, gives it a port of ours on loopback. As a program: forward PID PORT, or run DIR.
 """
 
 import contextlib
@@ -61,7 +61,7 @@ class MilvusServer:
     def start(self):
         log = open(self._directory / "server.log", "ab")  # noqa: SIM115 - its child keeps it
         with log:
-            inside = "ip link set lo up; exec \"$@\""
+            inside = 'ip link set lo up; exec "$@"'
             run = [str(server_python()), __file__, "run", str(self._directory / "data"), *self._settings]
             command = [*_unshare(), "bash", "-c", inside, "bash", *run]
             self._launcher = subprocess.Popen(

@@ -8,6 +8,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
 from mvindex.errors import ConfigError
@@ -72,9 +73,7 @@ def _parse_lite(text: str) -> Address:
     # pymilvus takes only what ends in .db for a Lite database.
     if not rest.endswith(".db"):
         raise ConfigError(f"{shown}: the path of a Milvus Lite database ends in .db")
-    return Address(
-        uri=str(Path(rest).absolute()), shown=shown, collection=name, is_lite=True, **_common(given, shown)
-    )
+    return Address(uri=str(Path(rest).absolute()), shown=shown, collection=name, is_lite=True, **_common(given, shown))
 
 
 def _parse_server(text: str) -> Address:
@@ -130,7 +129,7 @@ def _settings(shown: str, query: str) -> dict[str, str]:
     return given
 
 
-def _common(given: Mapping[str, str], shown: str) -> dict[str, object]:
+def _common(given: Mapping[str, str], shown: str) -> dict[str, Any]:
     level = given.get("consistency", "session")
     if level not in _LEVELS:
         raise ConfigError(f"{shown}: consistency={level}; wanted one of {', '.join(_LEVELS)}")

@@ -56,10 +56,7 @@ def _chosen(kind: str | None, num_views: int, kinds: tuple[str, ...], server: st
 
 
 def _replace_index(store: MilvusStore, kind: str, parameters: dict[str, int], on_progress: Told) -> None:
-    """Nothing; all views are in an index of this kind. While it is built, the settings say what is there: FLAT's
-
-    ranking is exact, so a graph is never taken for one.
-    """
+    """Nothing; all views are in an index of this kind. Meanwhile the settings name the one that proves less."""
     connection, name = store.connection, views_of(store.connection.address.collection)
     if kind == FLAT:
         before = store.snapshot.settings["engine"]

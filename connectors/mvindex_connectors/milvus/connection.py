@@ -75,7 +75,9 @@ class Connection:
 
     def load(self, collection: str) -> None:
         """Nothing; the collection can be searched."""
-        state = self.call("asking for its state", lambda client, **options: client.get_load_state(collection, **options))
+        state = self.call(
+            "asking for its state", lambda client, **options: client.get_load_state(collection, **options)
+        )
         if _is_loaded(state):
             return
         self.call("loading", lambda client, **options: client.load_collection(collection, **options))

@@ -30,7 +30,7 @@ from mvindex_connectors.milvus.filters import FilterTable
 from mvindex_connectors.milvus.kinds import FLAT
 from mvindex_connectors.milvus.records import light, stored_document
 from mvindex_connectors.milvus.scoring import Best
-from mvindex_connectors.milvus.search import Answer, Asked, MilvusSearch
+from mvindex_connectors.milvus.search import Answer, Asked, MilvusSearch, SettingsChanged
 from mvindex_connectors.milvus.store import MilvusStore, drop_store
 from mvindex_connectors.milvus.tuning import tune_index
 
@@ -64,20 +64,20 @@ class MilvusIndex(Index):
 
     def __iter__(self) -> Iterator[Document]:
         for rows in self.milvus.reader.strongly().each(self._next_document()):
-            yield from (document_of(stored_document(row, self.place)) for row in rows)
+            yield from (document_of(stored_document(row, self.where)) for row in rows)
 
     def __contains__(self, doc_id: object) -> bool:
         return isinstance(doc_id, str) and self._record(doc_id) is not None
 
     @property
-    def place(self) -> str:
+    def where(self) -> str:
         """The address, without secrets."""
         return self.milvus.where
 
     @property
     def path(self) -> NoReturn:
         """Unsupported: it is in no directory."""
-        raise Unsupported(f"{self.place}: an index in Milvus has no directory")
+        raise Unsupported(f"{self.where}: an index in Milvus has no directory")
 
     @property
     def store_paths(self) -> list[Path]:
@@ -87,7 +87,7 @@ class MilvusIndex(Index):
     @property
     def store(self) -> NoReturn:
         """Unsupported: what works on files does not work here."""
-        raise Unsupported(f"{self.place}: this works on an index in a directory only; mvindex migrate makes one")
+        raise Unsupported(f"{self.where}: this works on an index in a directory only; mvindex migrate makes one")
 
     def close(self) -> None:
         """Nothing; the connection is closed."""
@@ -117,13 +117,13 @@ class MilvusIndex(Index):
     def get(self, id: str) -> Document | None:
         """The document of this id, or None."""
         row = self._record(checked_id(id))
-        return None if row is None else document_of(stored_document(row, self.place))
+        return None if row is None else document_of(stored_document(row, self.where))
 
     def _record(self, doc_id: str) -> Mapping[str, Any] | None:
         return self.milvus.reader.find([doc_id]).get(doc_id)
 
     def delete(self, *, ids: str | Iterable[str] | None = None, filter: Filter | None = None) -> int:
-        """How many documents were deleted: those of the ids that exist, or those the filter matches; each as a whole."""
+        """How many documents were deleted: those of the ids that exist, or those the filter matches."""
         if (ids is None) == (filter is None):
             raise QueryError("delete() takes either ids= or filter=")
         with self.milvus.writing():
@@ -144,7 +144,7 @@ class MilvusIndex(Index):
         with self.milvus.writing():
             known = self.milvus.known([checked_id(id)])
             if id not in known:
-                raise QueryError(f"{self.place}: there is no document {id!r}")
+                raise QueryError(f"{self.where}: there is no document {id!r}")
             self.milvus.set_metadata({known[id].doc_row: dumped})
         self._filters.forget()
 
@@ -177,7 +177,7 @@ class MilvusIndex(Index):
                 if all((pair in stored) for pair in _pairs(answer.best)):
                     results[number] = self._result(answer, wanted, stored)
         if len(results) < len(queries):
-            raise StaleReader(f"{self.place}: the documents of an answer were replaced again and again; ask later")
+            raise StaleReader(f"{self.where}: the documents of an answer were replaced again and again; ask later")
         return [results[number] for number in range(len(queries))]
 
     def answers(self, queries: Floats, wanted: Asked, search: Mapping[str, int] | None = None) -> list[Answer]:
@@ -185,17 +185,21 @@ class MilvusIndex(Index):
         settings = self._settings
         if search is not None:
             settings = {**settings, "engine": {**settings["engine"], "search": dict(search)}}
-        return MilvusSearch(self.milvus.connection, self.milvus.reader, settings, wanted).run(queries)
+        for _ in range(_ANSWERS):
+            try:
+                return MilvusSearch(self.milvus.connection, self.milvus.reader, settings, wanted).run(queries)
+            except SettingsChanged:
+                self.milvus.refresh()
+                settings = self._settings
+        raise StaleReader(f"{self.where}: the index was built again and again while it was asked; ask later")
 
     def _documents(self, found: Sequence[Best]) -> dict[tuple[int, int], StoredDocument]:
         """The documents, by number and version of their views."""
         numbers = sorted({number for best in found for number in best.documents.tolist()})
         rows = self.milvus.reader.records(numbers)
-        return {(number, int(row["version"])): stored_document(row, self.place) for number, row in rows.items()}
+        return {(number, int(row["version"])): stored_document(row, self.where) for number, row in rows.items()}
 
-    def _result(
-        self, answer: Answer, wanted: Asked, stored: Mapping[tuple[int, int], StoredDocument]
-    ) -> SearchResult:
+    def _result(self, answer: Answer, wanted: Asked, stored: Mapping[tuple[int, int], StoredDocument]) -> SearchResult:
         best = answer.best
         by_number = {number: stored[number, version] for number, version in _pairs(best)}
         short_by = 0
@@ -209,9 +213,9 @@ class MilvusIndex(Index):
     def _explained(self, query: Floats, id: str, chosen: Scoring) -> list[ViewScore]:
         row = self._record(id)
         if row is None:
-            raise QueryError(f"{self.place}: there is no document {id!r}")
+            raise QueryError(f"{self.where}: there is no document {id!r}")
         [(_, views)] = self.milvus.reader.views([light(row)], int(self.dim or 1)).values()
-        stored, scores = stored_document(row, self.place), view_scores(views, query)
+        stored, scores = stored_document(row, self.where), view_scores(views, query)
         order = np.lexsort((np.arange(len(scores)), -scores)).tolist()
         if chosen.aggregate is Aggregate.DRPQ:
             weights = view_weights(scores, chosen.temperature)
@@ -235,7 +239,9 @@ class MilvusIndex(Index):
         """
         checked_target(target_recall)
         if prune_views is not None:
-            raise Unsupported(f"{self.place}: an index in Milvus takes prune_views when it is made, not when it is built")
+            raise Unsupported(
+                f"{self.where}: an index in Milvus takes prune_views when it is made, not when it is built"
+            )
         return build_index(self.milvus, kind, lists, on_progress)
 
     def tune(
@@ -262,7 +268,7 @@ class MilvusIndex(Index):
 
     def snapshot(self, path: str | Path, on_progress: Callable[[int], None] = lambda count: None) -> SnapshotReport:
         """Unsupported: mvindex migrate copies an index in Milvus into a directory."""
-        raise Unsupported(f"{self.place}: no snapshot of an index in Milvus; mvindex migrate copies it to a directory")
+        raise Unsupported(f"{self.where}: no snapshot of an index in Milvus; mvindex migrate copies it to a directory")
 
     def info(self) -> IndexInfo:
         """What the index is, and what the server can do."""
@@ -270,7 +276,7 @@ class MilvusIndex(Index):
         documents = len(self)
         views = int(settings["views"])
         return IndexInfo(
-            path=self.place,
+            path=self.where,
             format_version=settings["format_version"],
             documents=documents,
             views=views,

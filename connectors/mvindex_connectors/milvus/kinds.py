@@ -42,7 +42,7 @@ def kinds_of(server: str, is_lite: bool) -> tuple[str, ...]:
     if is_lite:
         return _LITE_KINDS
     version = version_of(server)
-    newer = ("diskann",) if version >= (2, 4) else ()
+    newer: tuple[str, ...] = ("diskann",) if version >= (2, 4) else ()
     newer += ("hnsw-sq",) if version >= (2, 5) else ()
     newer += ("ivf-rabitq",) if version >= (2, 6) else ()
     return _KINDS_2_3 + newer

@@ -29,7 +29,7 @@ _TRIES = 4
 
 
 class Lease:
-    """This process' claim on one index; hold() it while writing."""
+    """The claim of one writer on one index; hold() it while writing."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection

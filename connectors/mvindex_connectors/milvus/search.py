@@ -17,7 +17,7 @@ from mvindex.aggregate import Aggregate, Scoring
 from mvindex.records import Floats, Ints
 from mvindex_connectors.milvus.connection import Connection, views_of
 from mvindex_connectors.milvus.kinds import FLAT, search_parameters
-from mvindex_connectors.milvus.layout import LIGHT_FIELDS, documents_of, none_of, one_of
+from mvindex_connectors.milvus.layout import LIGHT_FIELDS, SETTINGS_KEY, documents_of, none_of, one_of
 from mvindex_connectors.milvus.reading import PASS_NUMBERS, Reader
 from mvindex_connectors.milvus.records import Light, light
 from mvindex_connectors.milvus.scoring import Best
@@ -45,6 +45,10 @@ class Asked(NamedTuple):
     depth: int | None = None
     exact: bool = False
     allowed: Ints | None = None
+
+
+class SettingsChanged(Exception):
+    """Another client has built the index anew, or stored longer or more views a document than were known here."""
 
 
 class Answer(NamedTuple):
@@ -225,10 +229,18 @@ class MilvusSearch:
         sets = [set(each) for each in picked]
         for begin in range(0, len(union), step):
             part = union[begin : begin + step]
-            found = self._reader.views(list(self._reader.lights(part).values()), self._dim)
+            found = self._reader.views(self._lights(part), self._dim)
             for query, mine in zip(queries, sets, strict=True):
                 known = [found[document] for document in part if document in mine and document in found]
                 query.best.add(query.vector, known, self._asked.scoring)
+
+    def _lights(self, documents: Sequence[int]) -> list[Light]:
+        """What scoring needs of the documents that exist; SettingsChanged when what is proven here may not hold."""
+        rows = self._reader.records([SETTINGS_KEY, *documents], LIGHT_FIELDS)
+        settings = rows.pop(SETTINGS_KEY, None)
+        if settings is not None and int(settings["version"]) != self._settings["epoch"]:
+            raise SettingsChanged
+        return [light(row) for row in rows.values()]
 
     def _documents_at_once(self) -> int:
         return max(1, min(PASS_NUMBERS, _VIEW_BYTES // (4 * self._dim * self._max_views)))

@@ -46,7 +46,8 @@ logger = logging.getLogger(__name__)
 
 _MARK = "mvindex"
 _FORGOTTEN = ("pk", "id", "ordinal", "content_hash", "metadata", "version", "num_views")
-_RECORDS_AT_ONCE = 1_024
+_RECORDS_AT_ONCE = 1_025
+_PROVING = ("engine", "max_norm", "max_views", "has_views", "dim")
 _KEYS_AT_ONCE = 16_384
 
 
@@ -70,6 +71,7 @@ class MilvusStore:
         self.reader = Reader(connection)
         self._strong = Reader(connection, "Strong")
         self._lease: Lease | None = None
+        self._looked_up: tuple[frozenset[str], dict[str, dict[str, Any]]] = frozenset(), {}
         _check_ours(connection)
         connection.load(connection.address.collection)
         self.snapshot = self._read()
@@ -113,6 +115,7 @@ class MilvusStore:
                 yield
         finally:
             self._lease = None
+            self._looked_up = frozenset(), {}
 
     def _recover(self) -> None:
         """Nothing; the numbers that a writer gave, but died before it wrote them down, are not given again."""
@@ -126,10 +129,22 @@ class MilvusStore:
 
     def known(self, ids: Sequence[str]) -> dict[str, Known]:
         """The documents among the ids, as written now; their rows are their numbers."""
+        self._looked_up = frozenset(ids), self._writing_reader().find(ids, _FORGOTTEN)
         return {
             doc_id: Known(int(row["pk"]), int(row["ordinal"]), bytes.fromhex(row["content_hash"]), row["metadata"])
-            for doc_id, row in self._strong.find(ids, _FORGOTTEN).items()
+            for doc_id, row in self._looked_up[1].items()
         }
+
+    def _olds(self, ids: Sequence[str]) -> dict[str, dict[str, Any]]:
+        """The records of the ids that exist; what known() has just read is not read again: nobody else writes."""
+        asked, found = self._looked_up
+        if asked.issuperset(ids):
+            return {doc_id: found[doc_id] for doc_id in ids if doc_id in found}
+        return self._writing_reader().find(ids, _FORGOTTEN)
+
+    def _writing_reader(self) -> Reader:
+        """Once the lease is held and all was read strongly, nobody else writes: a session sees it all."""
+        return self._strong if self._lease is None else Reader(self.connection, "Session")
 
     def commit(self, batch: Batch) -> None:
         """Nothing; every document of the batch is stored, each replaced as a whole. Call inside writing().
@@ -141,15 +156,14 @@ class MilvusStore:
         self._check_dim(batch)
         packed = pack_views(batch.views, self.snapshot.view_type, [document.id for document in batch.documents])
         rows = decode(packed)
-        olds = self._strong.find([document.id for document in batch.documents], _FORGOTTEN)
+        olds = self._olds([document.id for document in batch.documents])
         keys = self._keys(batch, olds)
         self._prepare(batch, rows)
         self._write_views(keys, rows, np.diff(batch.views.starts))
-        records = new_records(batch, rows, keys)
-        self._write_records(records)
+        self._write_records(new_records(batch, rows, keys), self._counted(batch, olds))
         if batch.metadata_updates:
             self.set_metadata(batch.metadata_updates)
-        self._settle(batch, keys, olds)
+        self._remove_views(olds.values())
 
     def _keys(self, batch: Batch, olds: Mapping[str, Mapping[str, Any]]) -> dict[str, list[int]]:
         """Number, version and ordinal of each document: a known one keeps number and ordinal."""
@@ -166,7 +180,9 @@ class MilvusStore:
                 ordinal = next_ordinal + fresh if given is None else given[number]
                 chosen, fresh = (next_document + fresh, 0, ordinal), fresh + 1
             if chosen[1] >= MAX_VERSION or chosen[0] >= MAX_DOCUMENTS:
-                raise StoreError(f"{self.where}: document {document.id!r}: its number or version is too high to be kept")
+                raise StoreError(
+                    f"{self.where}: document {document.id!r}: its number or version is too high to be kept"
+                )
             for name, value in zip(keys, chosen, strict=True):
                 keys[name].append(value)
         return keys
@@ -211,15 +227,18 @@ class MilvusStore:
             data = [{"pk": pk, "doc": document, "vec": row} for pk, document, row in columns]
             self._upsert(name, data, "writing views")
 
-    def _write_records(self, records: list[dict[str, Any]]) -> None:
-        """Nothing; the records count from now on: this is the commit."""
+    def _write_records(self, records: list[dict[str, Any]], changed: Mapping[str, Any]) -> None:
+        """Nothing; the records count from now on: this is the commit. The settings are the last of them."""
         self._writer().check()
-        for part in _by_bytes(records):
+        self._looked_up = frozenset(), {}
+        settings = _following(self.snapshot.settings, changed)
+        for part in _by_bytes([*records, _settings_record(settings)]):
             self._upsert(self.connection.address.collection, part, "writing records")
+        self.snapshot = State(settings)
 
-    def _settle(self, batch: Batch, keys: Mapping[str, Sequence[int]], olds: Mapping[str, Mapping[str, Any]]) -> None:
-        settings = self.snapshot.settings
-        fresh = len(batch.documents) - len(olds)
+    def _counted(self, batch: Batch, olds: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+        """What the batch changes of the settings."""
+        settings, fresh = self.snapshot.settings, len(batch.documents) - len(olds)
         gone = sum(int(old["num_views"]) for old in olds.values())
         changed = {
             **batch.settings,
@@ -227,15 +246,13 @@ class MilvusStore:
             "documents": settings["documents"] + fresh,
             "views": settings["views"] + len(batch.views.rows) - gone,
         }
-        if batch.ordinals is None:
-            changed["next_ordinal"] = settings["next_ordinal"] + fresh
-        self.change_settings(**changed)
-        self._remove_views(olds.values())
+        return changed if batch.ordinals is not None else {**changed, "next_ordinal": settings["next_ordinal"] + fresh}
 
     def delete(self, documents: Iterable[int]) -> None:
         """Nothing; the documents of these numbers are gone. Call inside writing()."""
         self._writer().check()
-        rows = self._strong.records(sorted(documents), LIGHT_FIELDS)
+        rows = self._writing_reader().records(sorted(documents), LIGHT_FIELDS)
+        self._looked_up = frozenset(), {}
         for part in chunks(sorted(rows), _KEYS_AT_ONCE):
             self._delete(self.connection.address.collection, part, "deleting documents")
         gone = sum(int(row["num_views"]) for row in rows.values())
@@ -245,19 +262,17 @@ class MilvusStore:
 
     def set_metadata(self, updates: Mapping[int, str]) -> None:
         """Nothing; the documents of these numbers have this metadata. Call inside writing()."""
-        rows = self._strong.records(updates, RECORD_FIELDS)
+        rows = self._writing_reader().records(updates, RECORD_FIELDS)
         for number, row in rows.items():
             check_metadata(updates[number], row["id"])
             checked(row, self.where)
-        self._write_records([sealed({**row, "metadata": updates[number]}) for number, row in rows.items()])
-        self.change_settings()
+        self._write_records([sealed({**row, "metadata": updates[number]}) for number, row in rows.items()], {})
 
     def change_settings(self, **changed: Any) -> None:
         """Nothing; the settings are written, with a version one higher. Call inside writing()."""
         old = self.snapshot.settings
-        settings = {**old, **changed, "version": old["version"] + 1}
-        row = special_record(SETTINGS_KEY, json.dumps(settings, ensure_ascii=False))
-        self._upsert(self.connection.address.collection, [row], "writing the settings")
+        settings = _following(old, changed)
+        self._upsert(self.connection.address.collection, [_settings_record(settings)], "writing the settings")
         self.snapshot = State(settings)
 
     def remove_rows(self, pks: list[int]) -> None:
@@ -295,7 +310,9 @@ def create_store(connection: Connection, settings: Mapping[str, Any]) -> None:
         if _exists(connection, taken):
             raise ConfigError(f"{connection.address.shown}: collection {taken!r} exists already; open it, or drop it")
     first = {"mark": _MARK, "format_version": FORMAT, "index_id": secrets.token_hex(16), "engine": None}
-    counters = dict.fromkeys(("next_document", "next_ordinal", "version", "documents", "views", "max_views"), 0)
+    counters = dict.fromkeys(
+        ("next_document", "next_ordinal", "version", "epoch", "documents", "views", "max_views"), 0
+    )
     whole = {**settings, **first, **counters, "max_norm": 0.0, "has_views": False}
 
     def make(client: Any, **options: Any) -> None:
@@ -305,8 +322,20 @@ def create_store(connection: Connection, settings: Mapping[str, Any]) -> None:
 
     connection.call("making the collection of records", make)
     connection.load(name)
-    row = special_record(SETTINGS_KEY, json.dumps(whole, ensure_ascii=False))
+    row = _settings_record(whole)
     connection.call("writing the settings", lambda client, **options: client.upsert(name, [row], **options))
+
+
+def _settings_record(settings: Mapping[str, Any]) -> dict[str, Any]:
+    row = special_record(SETTINGS_KEY, json.dumps(settings, ensure_ascii=False))
+    # Read with every search: see MilvusSearch.
+    return {**row, "version": settings["epoch"]}
+
+
+def _following(old: Mapping[str, Any], changed: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings with what has changed; epoch rises with what a search's proof rests on."""
+    is_new = any(old.get(name) != changed[name] for name in _PROVING if name in changed)
+    return {**old, **changed, "version": old["version"] + 1, "epoch": old["epoch"] + is_new}
 
 
 def drop_store(connection: Connection) -> None:
@@ -325,9 +354,7 @@ def index_exists(connection: Connection) -> bool:
 
 def _exists(connection: Connection, name: str) -> bool:
     return bool(
-        connection.call(
-            "looking for the collection", lambda client, **options: client.has_collection(name, **options)
-        )
+        connection.call("looking for the collection", lambda client, **options: client.has_collection(name, **options))
     )
 
 

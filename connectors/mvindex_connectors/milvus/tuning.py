@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from mvindex.aggregate import Scoring
 from mvindex.errors import ConfigError
 from mvindex.records import Floats
 from mvindex.tuning import TunePoint, TuneReport, choose, sampled
 from mvindex_connectors.milvus.kinds import FLAT, choices
 from mvindex_connectors.milvus.layout import LIGHT_FIELDS
 from mvindex_connectors.milvus.records import light
-from mvindex_connectors.milvus.search import Answer, Asked, Scoring
+from mvindex_connectors.milvus.search import Answer, Asked
 
 if TYPE_CHECKING:
     from mvindex_connectors.milvus.index import MilvusIndex
