@@ -22,3 +22,18 @@ def address(server, request):
     """An address of no index yet; what is made there is dropped afterwards."""
     with server.collection() as place:
         yield place
+
+
+@pytest.fixture(
+    params=[
+        pytest.param("lite", marks=pytest.mark.needs("milvus-lite")),
+        pytest.param("server", marks=pytest.mark.needs("milvus-server")),
+    ]
+)
+def place(request, tmp_path):
+    """The address of no index yet, in Lite and on a real server."""
+    if request.param == "lite":
+        yield f"milvus-lite:{tmp_path / 'index.db'}"
+        return
+    with request.getfixturevalue("server").collection() as address:
+        yield address
