@@ -6,16 +6,18 @@ Each is named by its scheme, and is a module with create(), open_index(), exists
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from importlib.metadata import entry_points
 from os import PathLike
+from pathlib import Path
 from typing import Any, Protocol, cast
 
 from mvindex.encoder import Encoder
-from mvindex.errors import Unsupported
+from mvindex.errors import ConfigError, Unsupported
 from mvindex.index import Index
 
 GROUP = "mvindex.backends"
+EXPORTS = "mvindex.exports"
 _ADDRESS = re.compile(r"([a-z][a-z0-9+-]+):(?!\\)")
 
 
@@ -51,3 +53,11 @@ def find_backend(place: str | PathLike[str]) -> Backend | None:
         f"{found[1]}://...: indexes behind such a URL are not supported by this version; give a directory, or an "
         f"address of one of: {names}"
     )
+
+
+def find_exporter(format: str) -> Callable[[Index, Path, Callable[[str, int, int | None], None]], Any]:
+    """What writes an index as files of this format; ConfigError names the formats there are."""
+    formats = {entry.name: entry for entry in entry_points(group=EXPORTS)}
+    if format not in formats:
+        raise ConfigError(f"format {format!r} is unknown; wanted one of {', '.join(sorted(formats)) or 'none'}")
+    return cast("Callable[[Index, Path, Callable[[str, int, int | None], None]], Any]", formats[format].load())

@@ -30,6 +30,7 @@ from mvindex.arguments import (
 )
 from mvindex.build import BuildReport, EngineCache, EngineChoice, Told, build_engine, keep_search
 from mvindex.choosing import Sizes, chosen_kind, usable_memory
+from mvindex.copying import stored_batches, take_batches
 from mvindex.encoder import Encoder, encoder_from_spec
 from mvindex.engines.base import Kind, RankingEngine, ScanEngine, Search
 from mvindex.errors import ConfigError, EncoderError, IndexLocked, QueryError, StaleReader
@@ -37,7 +38,7 @@ from mvindex.ingest import Encode, Entry, IngestHooks, IngestReport, ingest
 from mvindex.records import Document, Floats, SearchResult, dump_metadata, require_text
 from mvindex.results import IndexInfo, ViewScore, document_of, search_results, stands_for
 from mvindex.search import Engines, Part, Request, search_documents
-from mvindex.store.embedded import EmbeddedStore
+from mvindex.store.embedded import Batch, EmbeddedStore
 from mvindex.store.filters import Filter
 from mvindex.store.locks import writer_lock
 from mvindex.store.reader import SnapshotReader
@@ -323,6 +324,27 @@ class Index:
         DamagedIndex when something does not match its checksum: a copy never hides damage.
         """
         return snapshot_store(self._store, Path(path), on_progress)
+
+    @property
+    def settings(self) -> Mapping[str, Any]:
+        """What was chosen when the index was made, and what it keeps of itself."""
+        return self._settings
+
+    @property
+    def next_ordinal(self) -> int:
+        """What the next new document would have."""
+        return int(self._settings["next_ordinal"])
+
+    def batches(self, size: int = 1024) -> Iterator[Batch]:
+        """All documents as they are stored, in the order of their ordinals, for what copies them."""
+        return stored_batches(self._store, size)
+
+    def take(self, batches: Iterable[Batch], next_ordinal: int) -> Iterator[tuple[int, int]]:
+        """Of each batch, how many documents it has, and how many were not here as they are: these are stored.
+
+        next_ordinal: of the first document that is new after that.
+        """
+        return take_batches(self._store, batches, next_ordinal)
 
     def verify(self, on_progress: Callable[[int], None] = lambda size_bytes: None) -> VerifyReport:
         """What is not as it was written: everything is read and checked. on_progress is told of bytes read."""

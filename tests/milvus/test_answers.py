@@ -77,7 +77,7 @@ def test_documents_come_back_as_they_were_given(place):
     metadata = {f"field {number}": [number, {"deep": None, "é": 1.5}] for number in range(300)}
     given = [
         Document("plain", "A text.", "A title"),
-        Document('quotes " and \\ and \' and %', "line\nbreak\ttab", "", metadata),
+        Document("quotes \" and \\ and ' and %", "line\nbreak\ttab", "", metadata),
         Document("日本語 🎉 ​", "🎉" * 100, "título"),
         Document("x" * 1024, "y" * 65_000),
     ]

@@ -75,7 +75,12 @@ def _replace_index(store: MilvusStore, kind: str, parameters: dict[str, int], on
         )
     _create(connection, name, kind, parameters)
     _wait(connection, name, on_progress)
-    connection.load(name)
+    try:
+        connection.load(name)
+    except EngineUnavailable:
+        # A 2.3 server may fail to load a segment whose old index it is still removing, and then never tries again.
+        connection.call("releasing", lambda client, **options: client.release_collection(name, **options))
+        connection.load(name)
 
 
 def _create(connection: Connection, name: str, kind: str, parameters: dict[str, int]) -> None:

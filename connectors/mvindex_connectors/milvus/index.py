@@ -19,13 +19,14 @@ from mvindex.ingest import Encode, Entry, IngestHooks, IngestReport
 from mvindex.records import Document, Floats, Ints, SearchResult, dump_metadata
 from mvindex.results import IndexInfo, ViewScore, document_of, hits_of, stands_for
 from mvindex.search import Ranking
-from mvindex.store.embedded import EmbeddedStore
+from mvindex.store.embedded import Batch, EmbeddedStore
 from mvindex.store.filters import Filter
 from mvindex.store.reader import StoredDocument
 from mvindex.tuning import TuneReport, checked_target
 from mvindex.upkeep import CompactReport, SnapshotReport, VerifyReport
 from mvindex_connectors.milvus import upkeep
 from mvindex_connectors.milvus.building import build_index
+from mvindex_connectors.milvus.copying import stored_batches
 from mvindex_connectors.milvus.filters import FilterTable
 from mvindex_connectors.milvus.kinds import FLAT
 from mvindex_connectors.milvus.records import light, stored_document
@@ -222,6 +223,10 @@ class MilvusIndex(Index):
         else:
             weights = (np.arange(len(scores)) == order[0]).astype(np.float64)
         return [ViewScore(slot, float(scores[slot]), *stands_for(stored, slot), float(weights[slot])) for slot in order]
+
+    def batches(self, size: int = 1024) -> Iterator[Batch]:
+        """All documents as they are stored, by rising numbers."""
+        return stored_batches(self.milvus, size)
 
     def build(
         self,

@@ -192,7 +192,7 @@ class MilvusStore:
         dim = int(rows.shape[1])
         changed: dict[str, Any] = {}
         if not self.has_views:
-            self._make_views(dim)
+            make_views(self.connection, dim)
             changed |= {"has_views": True, "dim": dim}
         most = int(np.diff(batch.views.starts).max())
         if most > self.snapshot.settings["max_views"]:
@@ -201,19 +201,6 @@ class MilvusStore:
             changed["max_norm"] = norm
         if changed:
             self.change_settings(**changed)
-
-    def _make_views(self, dim: int) -> None:
-        name = views_of(self.connection.address.collection)
-
-        def make(client: Any, **options: Any) -> None:
-            if not client.has_collection(name, **options):
-                schema, index = view_schema(client, dim)
-                client.create_collection(
-                    name, schema=schema, index_params=index, consistency_level="Session", **options
-                )
-
-        self.connection.call("making the collection of views", make)
-        self.connection.load(name)
 
     def _write_views(self, keys: Mapping[str, Sequence[int]], rows: Floats, counts: Ints) -> None:
         numbers, versions = (np.array(keys[name], dtype=np.int64) for name in ("pk", "version"))
@@ -232,7 +219,7 @@ class MilvusStore:
         self._writer().check()
         self._looked_up = frozenset(), {}
         settings = _following(self.snapshot.settings, changed)
-        for part in _by_bytes([*records, _settings_record(settings)]):
+        for part in _by_bytes([*records, settings_record(settings)]):
             self._upsert(self.connection.address.collection, part, "writing records")
         self.snapshot = State(settings)
 
@@ -272,7 +259,7 @@ class MilvusStore:
         """Nothing; the settings are written, with a version one higher. Call inside writing()."""
         old = self.snapshot.settings
         settings = _following(old, changed)
-        self._upsert(self.connection.address.collection, [_settings_record(settings)], "writing the settings")
+        self._upsert(self.connection.address.collection, [settings_record(settings)], "writing the settings")
         self.snapshot = State(settings)
 
     def remove_rows(self, pks: list[int]) -> None:
@@ -305,15 +292,25 @@ class MilvusStore:
 
 def create_store(connection: Connection, settings: Mapping[str, Any]) -> None:
     """Nothing; a new empty index stands there. ConfigError when a collection of its names exists."""
+    make_records(connection)
+    row = settings_record(new_settings(settings))
+    name = connection.address.collection
+    connection.call("writing the settings", lambda client, **options: client.upsert(name, [row], **options))
+
+
+def new_settings(chosen: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings of an empty index. chosen: by whoever makes it."""
+    first = {"mark": _MARK, "format_version": FORMAT, "index_id": secrets.token_hex(16), "engine": None}
+    counters = ("next_document", "next_ordinal", "version", "epoch", "documents", "views", "max_views")
+    return {**chosen, **first, **dict.fromkeys(counters, 0), "max_norm": 0.0, "has_views": False}
+
+
+def make_records(connection: Connection) -> None:
+    """Nothing; there is an empty collection of records. ConfigError when a collection of the index's names exists."""
     name = connection.address.collection
     for taken in (name, views_of(name)):
         if _exists(connection, taken):
             raise ConfigError(f"{connection.address.shown}: collection {taken!r} exists already; open it, or drop it")
-    first = {"mark": _MARK, "format_version": FORMAT, "index_id": secrets.token_hex(16), "engine": None}
-    counters = dict.fromkeys(
-        ("next_document", "next_ordinal", "version", "epoch", "documents", "views", "max_views"), 0
-    )
-    whole = {**settings, **first, **counters, "max_norm": 0.0, "has_views": False}
 
     def make(client: Any, **options: Any) -> None:
         if not client.has_collection(name, **options):
@@ -322,11 +319,23 @@ def create_store(connection: Connection, settings: Mapping[str, Any]) -> None:
 
     connection.call("making the collection of records", make)
     connection.load(name)
-    row = _settings_record(whole)
-    connection.call("writing the settings", lambda client, **options: client.upsert(name, [row], **options))
 
 
-def _settings_record(settings: Mapping[str, Any]) -> dict[str, Any]:
+def make_views(connection: Connection, dim: int) -> None:
+    """Nothing; there is a collection for views of so many dims."""
+    name = views_of(connection.address.collection)
+
+    def make(client: Any, **options: Any) -> None:
+        if not client.has_collection(name, **options):
+            schema, index = view_schema(client, dim)
+            client.create_collection(name, schema=schema, index_params=index, consistency_level="Session", **options)
+
+    connection.call("making the collection of views", make)
+    connection.load(name)
+
+
+def settings_record(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings as a record."""
     row = special_record(SETTINGS_KEY, json.dumps(settings, ensure_ascii=False))
     # Read with every search: see MilvusSearch.
     return {**row, "version": settings["epoch"]}
