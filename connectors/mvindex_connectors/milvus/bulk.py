@@ -201,12 +201,20 @@ def import_bulk(directory: Path, address: str, *, remote: str | None = None, on_
         make_records(connection)
         if settings["has_views"]:
             make_views(connection, int(settings["dim"]))
+        # What is imported into a loaded collection shows some time later; what is loaded afterwards shows at once.
+        names = [place.collection, *([views_of(place.collection)] if settings["has_views"] else [])]
+        for name in names:
+            connection.call(
+                "releasing", lambda client, name=name, **options: client.release_collection(name, **options)
+            )
         for number in range(total):
             folder = f"{prefix}/views-{number:05d}"
             _import(connection, views_of(place.collection), [f"{folder}/{name}.npy" for name in ("pk", "doc", "vec")])
             _import(connection, place.collection, [f"{prefix}/records-{number:05d}.json"])
             on_progress("importing", number + 1, total)
         _import(connection, place.collection, [f"{prefix}/{SETTINGS}"])
+        for name in names:
+            connection.load(name)
     finally:
         connection.close()
     return int(settings["documents"])
