@@ -40,7 +40,7 @@ class Rounds:
         if self._server is not None:
             self._server.kill()
             self._server.start()
-            until = time.monotonic() + 90
+            until = time.monotonic() + 120
             acknowledged = self.acknowledged
             while self.acknowledged == acknowledged and writer.poll() is None and time.monotonic() < until:
                 time.sleep(0.05)

@@ -20,7 +20,7 @@ from pathlib import Path
 DEFAULT_VENV = "/tmp/milvus235"
 VENV_VARIABLE = "MVINDEX_MILVUS_SERVER_VENV"
 PORT = 19530
-_CLONE_NEWNET = 0x40000000
+_CLONE_NEWNET, _PR_SET_PDEATHSIG = 0x40000000, 1
 _START_S = 120
 
 
@@ -173,8 +173,20 @@ def _run(directory, settings):
         server.config.configs[key] = value
         server.config.set(key, value)
     server.start()
+    _end_with_parent(lambda: server.server_proc.kill())
     print(server.server_proc.pid, flush=True)
     server.server_proc.wait()
+
+
+def _end_with_parent(clean):
+    """Nothing; when the tests end, however they do, this process does too, and what it has to clean is done."""
+
+    def end(number, frame):
+        clean()
+        os._exit(1)
+
+    signal.signal(signal.SIGTERM, end)
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
 def _forward_to(pid, port):
@@ -187,6 +199,7 @@ def _forward_to(pid, port):
         # Sockets stay in the network that they were made in: the listener here, those made from now on there.
         if ctypes.CDLL(None, use_errno=True).setns(namespace.fileno(), _CLONE_NEWNET):
             raise OSError(ctypes.get_errno(), "setns")
+    _end_with_parent(lambda: None)
     print("ready", flush=True)
     while True:
         client, _ = listener.accept()

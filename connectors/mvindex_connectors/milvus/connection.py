@@ -6,10 +6,12 @@ import logging
 import os
 import time
 import warnings
+from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from threading import Lock
 from typing import Any, TypeVar
 
 from mvindex.errors import ConfigError, EngineUnavailable, MvindexError, StoreError
@@ -22,8 +24,13 @@ logger = logging.getLogger(__name__)
 # What a message of the server holds while a collection comes up again after a restart, or a build.
 _NOT_READY = ("not loaded", "not fully loaded", "state 'released'", "loading", "channel not available", "no available")
 _NOT_READY_TOO = ("node not found", "not ready", "not healthy", "unhealthy", "shard delegator", "service unavailable")
+# Or while it is away; a wrong token gives one of these too, but when a client connects, which is not tried again.
+_BROKEN = ("statuscode.unavailable", "rate limit", "connection reset", "fail connecting", "closed channel")
 _FIRST_PAUSE_S, _LAST_PAUSE_S = 0.05, 2.0
 _POLL_S = 0.1
+# Connections of this process to each Lite database.
+_lite_users: Counter[str] = Counter()
+_lite_lock = Lock()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,14 +52,28 @@ class Connection:
     def __init__(self, address: Address) -> None:
         """EngineUnavailable, with the address, when nothing answers there."""
         self.address = address
+        self._is_closed = False
         self._client = _connected(address)
-        version = self.call("asking for the version", lambda client, **options: client.get_server_version(**options))
+        if address.is_lite:
+            _use_lite(address.uri)
+        try:
+            version = self.call(
+                "asking for the version", lambda client, **options: client.get_server_version(**options)
+            )
+        except BaseException:
+            self.close()
+            raise
         self.capabilities = _capabilities(str(version))
 
     def close(self) -> None:
         """Nothing; the connection is closed, and with it a Lite database."""
+        if self._is_closed:
+            return
+        self._is_closed = True
         with suppress(Exception):  # noqa: BLE001 - nothing is lost by a connection that does not close
             self._client.close()
+        if self.address.is_lite:
+            _release_lite(self.address.uri)
 
     def call(self, step: str, function: Callable[..., T]) -> T:
         """What the function gives, called with the client and timeout=; retried while the collection comes up.
@@ -101,6 +122,23 @@ def views_of(collection: str) -> str:
     return f"{collection}_views"
 
 
+def _use_lite(path: str) -> None:
+    with _lite_lock:
+        _lite_users[path] += 1
+
+
+def _release_lite(path: str) -> None:
+    """Nothing; the last connection of this process has closed the database: pymilvus leaves it open till the end."""
+    with _lite_lock:
+        _lite_users[path] -= 1
+        if _lite_users[path] > 0:
+            return
+        del _lite_users[path]
+        from milvus_lite.server_manager import server_manager_instance
+
+        server_manager_instance.release_server(path)
+
+
 def _connected(address: Address) -> Any:
     # gRPC and pymilvus write to stderr what they also raise.
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
@@ -115,7 +153,7 @@ def _connected(address: Address) -> Any:
     # grpc._server is that of Lite, in this process: it logs what it then answers.
     for name in ("pymilvus", "milvus_lite", "grpc._server"):
         logging.getLogger(name).setLevel(logging.CRITICAL + 1)
-    options: dict[str, Any] = {"uri": address.uri, "timeout": address.timeout_s, "dedicated": not address.is_lite}
+    options: dict[str, Any] = {"uri": address.uri, "timeout": address.timeout_s, "dedicated": True}
     if address.token:
         options["token"] = address.token
     if address.database:
@@ -162,9 +200,7 @@ def _capabilities(version: str) -> Capabilities:
 def _is_passing(err: Exception) -> bool:
     """True for what ends by itself: a restart, a load, a rate limit, a broken connection."""
     text = f"{type(err).__name__} {err}".lower()
-    if "statuscode.unavailable" in text or "rate limit" in text or "connection reset" in text:
-        return True
-    return any(word in text for word in (*_NOT_READY, *_NOT_READY_TOO))
+    return any(word in text for word in (*_BROKEN, *_NOT_READY, *_NOT_READY_TOO))
 
 
 def _reason(err: Exception) -> str:
