@@ -103,6 +103,7 @@ def test_a_foreign_collection_is_refused_and_left_alone(place):
                 mvindex.create(place, dim=8)
         finally:
             client = mvindex.open(place).milvus.connection._client
+            client.load_collection(name)
             assert client.query(name, filter="id == 1", output_fields=["id"], consistency_level="Strong")
             client.drop_collection(name)
 

@@ -12,11 +12,12 @@ import secrets
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
 import numpy as np
 
-from mvindex.errors import ConfigError, EncoderError, StoreError, Unsupported
+from mvindex.errors import ConfigError, EncoderError, IndexLocked, StoreError, Unsupported
 from mvindex.records import Floats, Ints
 from mvindex.store.catalog import Known
 from mvindex.store.embedded import Batch
@@ -71,6 +72,7 @@ class MilvusStore:
         self.reader = Reader(connection)
         self._strong = Reader(connection, "Strong")
         self._lease: Lease | None = None
+        self._turn = Lock()
         self._looked_up: tuple[frozenset[str], dict[str, dict[str, Any]]] = frozenset(), {}
         _check_ours(connection)
         connection.load(connection.address.collection)
@@ -107,15 +109,19 @@ class MilvusStore:
     @contextmanager
     def writing(self) -> Iterator[None]:
         """Inside it, this is the only writer, and sees all that others have written; IndexLocked otherwise."""
-        self._lease = Lease(self.connection)
+        if not self._turn.acquire(blocking=False):
+            raise IndexLocked(f"{self.where}: another thread of this process is writing to this index")
         try:
-            with self._lease.hold():
+            lease = Lease(self.connection)
+            with lease.hold():
+                self._lease = lease
                 self.refresh()
                 self._recover()
                 yield
         finally:
             self._lease = None
             self._looked_up = frozenset(), {}
+            self._turn.release()
 
     def _recover(self) -> None:
         """Nothing; the numbers that a writer gave, but died before it wrote them down, are not given again."""
