@@ -42,6 +42,10 @@ class Bare:
         records = [{"pk": number, "doc": number, "id": each[0], "text": each[1], "vec": zero} for number, each in pairs]
         self._client.upsert("bare_records", records)
 
+    def flush(self):
+        """Nothing; what was written is in files, which Lite searches far faster."""
+        self._client.flush("bare_views")
+
     def search(self, query, top_k):
         """The ids of the documents: search, records, all views of the found, scored in float64."""
         options = {"consistency_level": "Session"}
