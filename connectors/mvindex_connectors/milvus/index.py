@@ -172,8 +172,8 @@ class MilvusIndex(Index):
             left = [number for number in range(len(queries)) if number not in results]
             if not left:
                 break
-            answers = self.answers(queries[left], wanted)
-            stored = self._documents([answer.best for answer in answers])
+            answers, records = self._searched(queries[left], wanted, self._settings)
+            stored = self._documents([answer.best for answer in answers], records)
             for number, answer in zip(left, answers, strict=True):
                 if all((pair in stored) for pair in _pairs(answer.best)):
                     results[number] = self._result(answer, wanted, stored)
@@ -186,18 +186,29 @@ class MilvusIndex(Index):
         settings = self._settings
         if search is not None:
             settings = {**settings, "engine": {**settings["engine"], "search": dict(search)}}
+        return self._searched(queries, wanted, settings)[0]
+
+    def _searched(
+        self, queries: Floats, wanted: Asked, settings: Mapping[str, Any]
+    ) -> tuple[list[Answer], dict[int, dict[str, Any]]]:
+        """The answers, and records that were met on the way."""
         for _ in range(_ANSWERS):
+            search = MilvusSearch(self.milvus.connection, self.milvus.reader, settings, wanted)
             try:
-                return MilvusSearch(self.milvus.connection, self.milvus.reader, settings, wanted).run(queries)
+                return search.run(queries), search.records
             except SettingsChanged:
                 self.milvus.refresh()
                 settings = self._settings
         raise StaleReader(f"{self.where}: the index was built again and again while it was asked; ask later")
 
-    def _documents(self, found: Sequence[Best]) -> dict[tuple[int, int], StoredDocument]:
-        """The documents, by number and version of their views."""
-        numbers = sorted({number for best in found for number in best.documents.tolist()})
-        rows = self.milvus.reader.records(numbers)
+    def _documents(
+        self, found: Sequence[Best], records: Mapping[int, Mapping[str, Any]]
+    ) -> dict[tuple[int, int], StoredDocument]:
+        """The documents, by number and version of their views; records: those that need not be read."""
+        pairs = {pair for best in found for pair in _pairs(best)}
+        kept = {number: row for number, row in records.items() if (number, int(row["version"])) in pairs}
+        numbers = sorted({number for number, _ in pairs} - kept.keys())
+        rows = {**kept, **self.milvus.reader.records(numbers)}
         return {(number, int(row["version"])): stored_document(row, self.where) for number, row in rows.items()}
 
     def _result(self, answer: Answer, wanted: Asked, stored: Mapping[tuple[int, int], StoredDocument]) -> SearchResult:
@@ -215,7 +226,10 @@ class MilvusIndex(Index):
         row = self._record(id)
         if row is None:
             raise QueryError(f"{self.where}: there is no document {id!r}")
-        [(_, views)] = self.milvus.reader.views([light(row)], int(self.dim or 1)).values()
+        found = list(self.milvus.reader.views([light(row)], int(self.dim or 1)).values())
+        if not found:
+            raise QueryError(f"{self.where}: document {id!r} was deleted just now")
+        views = found[0][1]
         stored, scores = stored_document(row, self.where), view_scores(views, query)
         order = np.lexsort((np.arange(len(scores)), -scores)).tolist()
         if chosen.aggregate is Aggregate.DRPQ:

@@ -17,7 +17,14 @@ from mvindex.aggregate import Aggregate, Scoring
 from mvindex.records import Floats, Ints
 from mvindex_connectors.milvus.connection import Connection, views_of
 from mvindex_connectors.milvus.kinds import FLAT, search_parameters
-from mvindex_connectors.milvus.layout import LIGHT_FIELDS, SETTINGS_KEY, documents_of, none_of, one_of
+from mvindex_connectors.milvus.layout import (
+    LIGHT_FIELDS,
+    RECORD_FIELDS,
+    SETTINGS_KEY,
+    documents_of,
+    none_of,
+    one_of,
+)
 from mvindex_connectors.milvus.reading import PASS_NUMBERS, Reader
 from mvindex_connectors.milvus.records import Light, light
 from mvindex_connectors.milvus.scoring import Best
@@ -35,6 +42,8 @@ _REGION = 8_192
 _FEW_DOCUMENTS, _FEW_DOCUMENTS_OF_GRAPH, SCAN_VIEWS = 256, 20_000, 2_000_000
 # Bytes of views in memory at once.
 _VIEW_BYTES = 64 << 20
+# Records read whole at once, and kept.
+_WHOLE_RECORDS, _KEPT_RECORDS = 256, 4_096
 
 
 class Asked(NamedTuple):
@@ -94,6 +103,8 @@ class MilvusSearch:
         self._is_exact = self._kind == FLAT
         self._views = views_of(connection.address.collection)
         self._max_views = max(int(settings["max_views"]), 1)
+        # Whole records met on the way, by number.
+        self.records: dict[int, dict[str, Any]] = {}
 
     def run(self, vectors: Floats) -> list[Answer]:
         """The answers to the queries, (q, d) float32."""
@@ -236,8 +247,12 @@ class MilvusSearch:
 
     def _lights(self, documents: Sequence[int]) -> list[Light]:
         """What scoring needs of the documents that exist; SettingsChanged when what is proven here may not hold."""
-        rows = self._reader.records([SETTINGS_KEY, *documents], LIGHT_FIELDS)
+        # A few are likely to be shown: then their texts come along, and are not read again.
+        is_whole = len(documents) <= _WHOLE_RECORDS
+        rows = self._reader.records([SETTINGS_KEY, *documents], RECORD_FIELDS if is_whole else LIGHT_FIELDS)
         settings = rows.pop(SETTINGS_KEY, None)
+        if is_whole and len(self.records) < _KEPT_RECORDS:
+            self.records |= rows
         if settings is not None and int(settings["version"]) != self._settings["epoch"]:
             raise SettingsChanged
         return [light(row) for row in rows.values()]
