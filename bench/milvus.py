@@ -139,7 +139,8 @@ def main():
         bare = Bare(theirs, options.dim)
         with mvindex.create(ours, dim=options.dim) as index:
             seconds = ingest(index, bare, count, options.dim)
-            bare.flush()
+            if not options.server:
+                bare.flush()
             queries = queries_of(options.queries, count, options.dim)
             index.search(queries[0], TOP_K)
             bare.search(queries[0], TOP_K)
