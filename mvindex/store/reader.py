@@ -19,6 +19,7 @@ from mvindex.store.rows import StoreFormat, ids_checksum, metadata_checksum, tex
 from mvindex.store.snapshot import Snapshot
 
 _FETCH_ROWS = 65_536
+_READ_ROWS = 1024
 
 
 class StoredDocument(NamedTuple):
@@ -114,9 +115,10 @@ class SnapshotReader:
 
     def all_documents(self) -> Iterator[StoredDocument]:
         """Every living document of the snapshot, by row, a few thousand in memory at a time."""
-        rows = np.flatnonzero(self._snapshot.alive)
-        for begin in range(0, len(rows), 1024):
-            yield from self.documents(rows[begin : begin + 1024].tolist()).values()
+        alive = self._snapshot.alive
+        for begin in range(0, len(alive), _READ_ROWS):
+            rows = begin + np.flatnonzero(alive[begin : begin + _READ_ROWS])
+            yield from self.documents(rows.tolist()).values()
 
     def _stored(self, row: tuple[Any, ...], is_shown: bool) -> StoredRow:
         if not is_shown:
