@@ -1,6 +1,6 @@
 """What fills, assembles and builds shards is killed at named steps and random moments, looked at, and run again.
 
-By default at a few steps of each operation, with FULL=1 at every one; see shard_kills.
+At a few steps of each operation, with FULL=1 at more; shard_kills.py itself takes every one.
 """
 
 import json
@@ -32,7 +32,7 @@ def test_what_works_on_shards_may_be_killed_at_any_of_some_moments(tmp_path):
 
 @pytest.mark.full
 @pytest.mark.parametrize("operation", OPERATIONS)
-def test_what_works_on_shards_may_be_killed_at_every_step(operation, tmp_path):
-    found = kills([operation], tmp_path, "--random", "20")[operation]
+def test_what_works_on_shards_may_be_killed_at_many_moments(operation, tmp_path):
+    found = kills([operation], tmp_path, "--steps", "12", "--random", "3")[operation]
     assert found["faults"] == []
-    assert found["kills"] >= found["steps"]
+    assert found["kills"] >= min(12, found["steps"])
