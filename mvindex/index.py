@@ -33,7 +33,6 @@ from mvindex.encoder import Encoder, encoder_from_spec
 from mvindex.engines.base import Kind, RankingEngine, ScanEngine, Search
 from mvindex.errors import ConfigError, EncoderError, QueryError, StaleReader
 from mvindex.ingest import Encode, Entry, IngestHooks, IngestReport, ingest
-from mvindex.prune_budget import PruneReport, PruneTrial, checked_budget, choose_pruning
 from mvindex.records import Document, Floats, SearchResult, dump_metadata, require_text
 from mvindex.results import IndexInfo, ViewScore, document_of, search_results, stands_for
 from mvindex.search import Engines, Part, Request, search_documents
@@ -41,14 +40,13 @@ from mvindex.store.embedded import EmbeddedStore
 from mvindex.store.filters import Filter
 from mvindex.store.reader import SnapshotReader
 from mvindex.store.snapshot import Snapshot
-from mvindex.tuning import TuneReport, Tuning, checked_target, choose, own_views, sampled
+from mvindex.tuning import PruneReport, TuneReport, checked_budget, checked_target, tune_pruning, tune_search
 from mvindex.upkeep import CompactReport, SnapshotReport, compact_store, snapshot_store
 
 logger = logging.getLogger(__name__)
 
 # Queries searched at once: bounds the memory of their candidates.
 QUERY_BATCH = 256
-_TUNED_QUERIES = 256
 
 
 class Index:
@@ -271,25 +269,11 @@ class Index:
         """
         target = checked_target(target_recall)
         wanted = asked(top_k, None, Scoring(), exact=False, candidates=None)
-        parts = self._tuned_parts(wanted)
-        given = own_views([part.snapshot for part in parts], _TUNED_QUERIES) if queries is None else queries
-        sample = sampled(as_vectors(given, self.dim), _TUNED_QUERIES)
-        tuning = Tuning(parts, sample)
-        points = tuning.run(on_progress)
-        chosen = choose(points, target)
-        if chosen is not None:
-            self._keep_search(chosen.search)
-        return TuneReport(
-            kind=next(part.snapshot.settings["engine"]["kind"] for part in parts if part.engines.ranking),
-            top_k=wanted.top_k,
-            target_recall=target,
-            queries=len(sample),
-            are_own_views=queries is None,
-            exact_ms=tuning.exact_ms,
-            exact_ms_batch=tuning.exact_ms_batch,
-            points=tuple(points),
-            chosen=chosen,
-        )
+        given = None if queries is None else as_vectors(queries, self.dim)
+        report = tune_search(self._tuned_parts(wanted), given, target, on_progress)
+        if report.chosen is not None:
+            self._keep_search(report.chosen.search)
+        return report
 
     def tune_pruning(
         self,
@@ -306,18 +290,9 @@ class Index:
         budget that is no share.
         """
         allowed_loss = checked_budget(budget)
-        parts = self._tuned_parts(asked(top_k, None, Scoring(), exact=True, candidates=None))
-        given = own_views([part.snapshot for part in parts], _TUNED_QUERIES) if queries is None else queries
-        sample = sampled(as_vectors(given, self.dim), _TUNED_QUERIES)
-        points = PruneTrial(parts, sample).run(on_progress)
-        return PruneReport(
-            top_k=int(top_k),
-            budget=allowed_loss,
-            queries=len(sample),
-            are_own_views=queries is None,
-            points=tuple(points),
-            chosen=choose_pruning(points, allowed_loss),
-        )
+        wanted = asked(top_k, None, Scoring(), exact=True, candidates=None)
+        given = None if queries is None else as_vectors(queries, self.dim)
+        return tune_pruning(self._tuned_parts(wanted), given, allowed_loss, on_progress)
 
     def _tuned_parts(self, wanted: Asked) -> list[Part]:
         """What tune() measures."""
