@@ -147,10 +147,12 @@ class SnapshotReader:
     def _check_filtered(self) -> None:
         """Nothing, when ids and metadata of all rows of the snapshot match their checksums."""
         snapshot = self._snapshot
+        # Read once: another thread that searches the same snapshot may end its own check meanwhile.
+        begin = snapshot.filtered_rows
         rows = self._connection.execute(
             f"SELECT {self._columns}, m.json, m.checksum FROM documents AS d "  # noqa: S608 - fixed text
             "LEFT JOIN metadata AS m ON m.doc_row = d.doc_row WHERE d.doc_row >= ? AND d.doc_row < ?",
-            (snapshot.filtered_rows, snapshot.num_rows),
+            (begin, snapshot.num_rows),
         )
         count = 0
         for row in rows:
@@ -160,7 +162,7 @@ class SnapshotReader:
                     f"{FILE_NAME}: the metadata of document {row[1]!r} (row {row[0]}) does not match its checksum"
                 )
             count += 1
-        if count != snapshot.num_rows - snapshot.filtered_rows:
+        if count != snapshot.num_rows - begin:
             raise DamagedIndex(f"{FILE_NAME}: {snapshot.num_rows} document rows were committed; some are not there")
         snapshot.filtered_rows = snapshot.num_rows
 
