@@ -65,9 +65,11 @@ class Snapshot:
 
     def living_views(self, num_rows: int) -> Bools:
         """The views of living documents, as views_of() gives them, kept for the next search."""
-        if self._living_views is None or self._living_views[0] != num_rows:
-            self._living_views = (num_rows, self.views_of(self.alive, num_rows))
-        return self._living_views[1]
+        # Read once: another thread may search with an engine of another number of rows meanwhile.
+        kept = self._living_views
+        if kept is None or kept[0] != num_rows:
+            kept = self._living_views = (num_rows, self.views_of(self.alive, num_rows))
+        return kept[1]
 
     @property
     def generation(self) -> int:
