@@ -129,6 +129,13 @@ def build_engine(store: EmbeddedStore, choice: EngineChoice, on_progress: Told =
         return report_of(store.snapshot, choice.kind, record)
 
 
+def remove_leftovers(store: EmbeddedStore) -> None:
+    """Nothing; there are no files but the active engine's: a build that was killed at its end has left others."""
+    with store.writing():
+        record = store.snapshot.settings["engine"]
+        _remove_others(store.snapshot.directory, record["directory"] if record else None)
+
+
 def keep_search(store: EmbeddedStore, search: Search) -> None:
     """Nothing; the active engine is searched with these settings from now on. Takes the writer lock.
 
@@ -144,8 +151,9 @@ def keep_search(store: EmbeddedStore, search: Search) -> None:
 class EngineCache:
     """The engine of the latest snapshot asked for, loaded and checked once. Thread-safe."""
 
-    def __init__(self) -> None:
-        self._lock = Lock()
+    def __init__(self, device: str | None = None) -> None:
+        """device: where engines search that can do so elsewhere than on the CPU."""
+        self._lock, self._device = Lock(), device
         self._loaded: tuple[tuple[Path, Any], RankingEngine] | None = None
 
     def open(self, snapshot: Snapshot) -> RankingEngine | None:
@@ -160,7 +168,7 @@ class EngineCache:
             directory = snapshot.directory / record["directory"]
             wanted = (directory, record["settings"].get("search"))
             if self._loaded is None or self._loaded[0] != wanted:
-                self._loaded = (wanted, _open(directory, record))
+                self._loaded = (wanted, _open(directory, record, self._device))
             return self._loaded[1]
 
 
@@ -230,7 +238,7 @@ def _still_there(index: Path, checksum: str | None) -> Path | None:
     return file if file_checksum(file) == checksum else None
 
 
-def _open(directory: Path, record: Mapping[str, Any]) -> RankingEngine:
+def _open(directory: Path, record: Mapping[str, Any], device: str | None) -> RankingEngine:
     kind = _known_kind(directory, record["kind"])
     factory = engines.find_factory(kind)
     check_directory(directory)
@@ -239,7 +247,7 @@ def _open(directory: Path, record: Mapping[str, Any]) -> RankingEngine:
             check_regular(directory / name)
             if file_checksum(directory / name) != checksum:
                 raise DamagedIndex(f"{directory / name} does not match its checksum; `mvindex build` makes it again")
-        return factory.open(kind, directory, record["settings"])
+        return factory.open(kind, directory, record["settings"], device)
     except (KeyError, TypeError, ValueError) as err:
         raise DamagedIndex(
             f"{directory}: its record in the catalog lacks {err}; `mvindex build` makes it again"

@@ -43,14 +43,13 @@ from mvindex.store.filters import Filter
 from mvindex.store.locks import writer_lock
 from mvindex.store.reader import SnapshotReader
 from mvindex.store.snapshot import Snapshot
-from mvindex.tuning import TuneReport, Tuning, checked_target, choose, own_views, sampled
+from mvindex.tuning import PruneReport, TuneReport, checked_budget, checked_target, tune_pruning, tune_search
 from mvindex.upkeep import CompactReport, SnapshotReport, VerifyReport, compact_store, snapshot_store, verify
 
 logger = logging.getLogger(__name__)
 
 # Queries searched at once: bounds the memory of their candidates.
 QUERY_BATCH = 256
-_TUNED_QUERIES = 256
 
 
 class Index:
@@ -67,7 +66,7 @@ class Index:
         self._scan: ScanEngine | None = None
         # Of so many scans of this process, each takes its share of the memory.
         self._scan_share = 1
-        self._engines = EngineCache()
+        self._engines = EngineCache(device)
         self._lock = Lock()
 
     def __enter__(self) -> Index:
@@ -278,25 +277,30 @@ class Index:
         """
         target = checked_target(target_recall)
         wanted = asked(top_k, None, Scoring(), exact=False, candidates=None)
-        parts = self._tuned_parts(wanted)
-        given = own_views([part.snapshot for part in parts], _TUNED_QUERIES) if queries is None else queries
-        sample = sampled(as_vectors(given, self.dim), _TUNED_QUERIES)
-        tuning = Tuning(parts, sample)
-        points = tuning.run(on_progress)
-        chosen = choose(points, target)
-        if chosen is not None:
-            self._keep_search(chosen.search)
-        return TuneReport(
-            kind=next(part.snapshot.settings["engine"]["kind"] for part in parts if part.engines.ranking),
-            top_k=wanted.top_k,
-            target_recall=target,
-            queries=len(sample),
-            are_own_views=queries is None,
-            exact_ms=tuning.exact_ms,
-            exact_ms_batch=tuning.exact_ms_batch,
-            points=tuple(points),
-            chosen=chosen,
-        )
+        given = None if queries is None else as_vectors(queries, self.dim)
+        report = tune_search(self._tuned_parts(wanted), given, target, on_progress)
+        if report.chosen is not None:
+            self._keep_search(report.chosen.search)
+        return report
+
+    def tune_pruning(
+        self,
+        queries: Vector | None = None,
+        *,
+        top_k: int = 10,
+        budget: float = 0.01,
+        on_progress: Told = lambda what, done, total: None,
+    ) -> PruneReport:
+        """How many near-duplicate views build(prune_views=) may leave out, if no more recall than the budget is lost.
+
+        Recall is the share of the exact top_k documents by best view that the kept views alone would still find, at
+        least. queries as for tune(). Nothing is changed: build with prune_views of the chosen point. ConfigError for a
+        budget that is no share.
+        """
+        allowed_loss = checked_budget(budget)
+        wanted = asked(top_k, None, Scoring(), exact=True, candidates=None)
+        given = None if queries is None else as_vectors(queries, self.dim)
+        return tune_pruning(self._tuned_parts(wanted), given, allowed_loss, on_progress)
 
     def _tuned_parts(self, wanted: Asked) -> list[Part]:
         """What tune() measures."""

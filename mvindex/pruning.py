@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -33,14 +34,22 @@ def kept_views(rows: npt.NDArray[Any], starts: Ints, eps: float) -> Bools:
     """
     eps = checked_eps(eps)
     is_kept = np.ones(len(rows), dtype=bool)
-    counts = np.diff(starts)
-    for num_views in np.unique(counts[counts > 1]).tolist():
-        begins = starts[:-1][counts == num_views]
-        step = max(1, _BLOCK_ELEMENTS // (num_views * rows.shape[1]))
-        for begin in range(0, len(begins), step):
-            block = begins[begin : begin + step, None] + np.arange(num_views)
-            is_kept[block] = _kept_slots(decode(rows[block]), eps)
+    for block in _blocks(starts, rows.shape[1]):
+        is_kept[block] = _kept_slots(decode(rows[block]), eps)
     return is_kept
+
+
+def nearest_before(rows: npt.NDArray[Any], starts: Ints) -> Doubles:
+    """The distance of each view to the nearest one before it in its document, (r,); infinite for the first.
+
+    rows and starts as kept_views() has them, which leaves out no view whose distance here is above eps.
+    """
+    nearest = np.full(len(rows), np.inf)
+    for block in _blocks(starts, rows.shape[1]):
+        views = decode(rows[block])
+        for slot in range(1, block.shape[1]):
+            nearest[block[:, slot]] = _distances(views[:, :slot], views[:, slot, None]).min(axis=1)
+    return nearest
 
 
 def without_near_duplicates(views: Views, stored: npt.NDArray[Any], eps: float) -> Views:
@@ -60,6 +69,16 @@ def checked_eps(value: object) -> float:
         if 0 <= eps < math.inf:
             return eps
     raise ConfigError(f"prune_views is {value!r:.40}; wanted a distance: a finite number from 0 on")
+
+
+def _blocks(starts: Ints, dim: int) -> Iterator[Ints]:
+    """The rows of documents with equally many views, more than one, (n, k), so many as differences may be held."""
+    counts = np.diff(starts)
+    for num_views in np.unique(counts[counts > 1]).tolist():
+        begins = starts[:-1][counts == num_views]
+        step = max(1, _BLOCK_ELEMENTS // (num_views * dim))
+        for begin in range(0, len(begins), step):
+            yield begins[begin : begin + step, None] + np.arange(num_views)
 
 
 def _kept_slots(views: Floats, eps: float) -> Bools:

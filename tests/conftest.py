@@ -19,6 +19,11 @@ def _has_cuda():
     return torch.cuda.is_available()
 
 
+def _has_faiss_gpu():
+    faiss = pytest.importorskip("faiss")
+    return hasattr(faiss, "StandardGpuResources") and faiss.get_num_gpus() > 0
+
+
 def _has_vnni():
     from mvindex.kernels import has_int8_products
 
@@ -48,11 +53,21 @@ def _has_milvus_server():
     return _has_milvus_lite() and is_here()
 
 
+def _has_memory_groups():
+    folder = Path(__file__).parent / "unit"
+    found = importlib.util.spec_from_file_location("memory_limits_of_needs", folder / "memory_limits.py")
+    limits = importlib.util.module_from_spec(found)
+    found.loader.exec_module(limits)
+    return limits.can_group()
+
+
 # name -> (is it here?, what it is)
 NEEDS = {
     "cuda": (_has_cuda, "a CUDA device"),
+    "faiss-gpu": (_has_faiss_gpu, "a CUDA device and Faiss for it (the extra gpu instead of cpu)"),
     "vnni": (_has_vnni, "a CPU with AVX-512 VNNI, and numba (the extra native)"),
     "chromium": (_has_chromium, "chromium and chromedriver (Debian: chromium, chromium-driver)"),
+    "memory groups": (_has_memory_groups, "control groups of memory that may be made (root, or a delegated one)"),
     "strace": (_has_strace, "strace, and leave to trace a process (Debian: strace)"),
     "ray": (lambda: importlib.util.find_spec("ray") is not None, "ray (pip install ray, 80 MB)"),
     "milvus-lite": (_has_milvus_lite, "pymilvus and milvus-lite (the extra milvus)"),

@@ -45,7 +45,7 @@ def some_damages():
 def many_damages():
     """Trials of the index with blocks take seconds."""
     common = ["--seed", "2", "--damages"]
-    return outcomes("--cases", *SHORT, "compacted", *common, "150") + outcomes("--cases", "blocks", *common, "12")
+    return outcomes("--cases", *SHORT, "compacted", *common, "100") + outcomes("--cases", "blocks", *common, "9")
 
 
 @pytest.mark.parametrize("tried_on", [some_damages, pytest.param(many_damages, marks=pytest.mark.full)])

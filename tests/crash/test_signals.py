@@ -46,7 +46,7 @@ def test_a_terminated_process_loses_nothing_and_the_next_tidies_up(tmp_path):
 @pytest.mark.parametrize("operation", [*COMMANDS, *OPERATIONS])
 def test_a_signal_loses_nothing_of_any_operation(trouble, operation, tmp_path):
     """Here at some of the steps; bench/full_disk.py takes them all."""
-    check(swept(trouble, [operation], tmp_path, "--every", "9"), at_least=1, successes=2)
+    check(swept(trouble, [operation], tmp_path, "--every", "19"), at_least=1, successes=2)
 
 
 @pytest.mark.full
@@ -54,7 +54,7 @@ def test_a_signal_loses_nothing_of_any_operation(trouble, operation, tmp_path):
 def test_a_signal_costs_an_ingest_of_files_no_document_and_no_reject(trouble, tmp_path):
     """The first Ctrl-C lets it end its chunk; it then says how to go on."""
     pytest.importorskip("torch")
-    check(swept(trouble, ["mvindex ingest"], tmp_path, "--every", "9"), at_least=1, successes=2)
+    check(swept(trouble, ["mvindex ingest"], tmp_path, "--every", "21"), at_least=1, successes=2)
 
 
 @pytest.fixture(scope="module")
@@ -110,9 +110,17 @@ COMPACT, SNAPSHOT, BUILD = ["compact"], ["snapshot", "copy.mvx"], ["build", "--k
 )
 def test_a_real_command_ends_where_it_is_and_can_be_run_again(arguments, sent, large, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    path, copy = shutil.copytree(large, tmp_path / "i.mvx"), tmp_path / "copy.mvx"
+    path, copy = tmp_path / "i.mvx", tmp_path / "copy.mvx"
     number, status = sent
-    assert sent_while_writing(number, arguments, path, copy) == (status, "")
+    for _ in range(10):
+        for left in (path, copy):
+            shutil.rmtree(left, ignore_errors=True)
+        shutil.copytree(large, path)
+        ended, said = sent_while_writing(number, arguments, path, copy)
+        # On a busy machine the command may be done before it is seen to have begun.
+        if ended != 0:
+            break
+    assert (ended, said) == (status, "")
     assert not copy.exists()
     if sent == CTRL_C:
         assert list(tmp_path.iterdir()) == [path] and names_in(path) == names_in(large)

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -23,6 +23,7 @@ from mvindex.records import Bools, Doubles, Floats, Ints
 from mvindex.store.snapshot import Snapshot
 from mvindex.store.views import row_norms
 from mvindex_connectors.engines.faiss_files import INDEX_NAME, ROWS_NAME, blocks, read_index, translated, write_index
+from mvindex_connectors.engines.faiss_gpu import GpuCopy, gpu_copy
 from mvindex_connectors.engines.faiss_ivf import searches
 from mvindex_connectors.engines.faiss_lists import build_lists, trained_lists
 
@@ -30,7 +31,8 @@ _HNSW_LINKS = 32
 _HNSW_EF_CONSTRUCTION = 80
 # Measured on 80,000 views: ef of four times the rows asked for keeps recall@100 of documents at .99 (HNSW, M = 32).
 _HNSW_SEARCH = {"ef": 4, "fetch": 4}
-_HNSW_EF_MIN = 128
+# For ten documents: with 160 recall@10 is .91 of 100,000 views of the harder stand-in (bench/scale.py), with 512 .98.
+_HNSW_EF_MIN = 512
 # When documents run short, so many times the lists are looked at in the next round.
 _PROBE_GROWTH = 4
 
@@ -54,25 +56,34 @@ class FaissEngine:
             return build_lists(faiss, kind, snapshot, directory, options)
         return _build_rows(faiss, kind, snapshot, directory, options)
 
-    def open(self, kind: Kind, directory: Path, settings: Mapping[str, Any]) -> FaissRanking:
+    def open(self, kind: Kind, directory: Path, settings: Mapping[str, Any], device: str | None = None) -> FaissRanking:
         """See EngineFactory."""
         faiss = require_faiss()
         index = read_index(faiss, directory / INDEX_NAME)
         has_all = settings.get("prune_views") is None or kind in IVF_KINDS
         rows = None if has_all else np.memmap(directory / ROWS_NAME, np.dtype(settings["row_type"]), "r")
-        return FaissRanking(faiss, kind, (index, rows), settings)
+        return FaissRanking(faiss, kind, Held(index, rows, gpu_copy(faiss, kind, index, device)), settings)
+
+
+class Held(NamedTuple):
+    """What an engine holds: the Faiss index; the store's view row of each of its numbers, rising (None: the same).
+
+    on_gpu: a copy of the index.
+    """
+
+    index: Any
+    rows: npt.NDArray[Any] | None = None
+    on_gpu: GpuCopy | None = None
 
 
 class FaissRanking:
     """One Faiss index as a RankingEngine."""
 
-    def __init__(
-        self, faiss: ModuleType, kind: Kind, held: tuple[Any, npt.NDArray[Any] | None], settings: Mapping[str, Any]
-    ) -> None:
-        """held: the Faiss index, and the store's view row of each of its numbers, rising (None: they are the same)."""
+    def __init__(self, faiss: ModuleType, kind: Kind, held: Held, settings: Mapping[str, Any]) -> None:
         self._faiss = faiss
         self._kind = kind
-        self._index, self._rows = held
+        self._held = held
+        self._index, self._rows = held.index, held.rows
         self._settings = settings
         self._max_norm = float(settings["max_norm"])
         self._radius = float(settings.get("prune_views") or 0.0) * (1 + ROUNDING)
@@ -100,12 +111,16 @@ class FaissRanking:
 
     def with_search(self, search: Search) -> FaissRanking:
         """See RankingEngine."""
-        held = (self._index, self._rows)
-        return FaissRanking(self._faiss, self._kind, held, {**self._settings, "search": dict(search)})
+        return FaissRanking(self._faiss, self._kind, self._held, {**self._settings, "search": dict(search)})
 
     def search(self, queries: Floats, limit: int, allowed_views: Bools | None, turn: int = 0) -> tuple[Floats, Ints]:
         """See RankingEngine. Faiss pads with row -1 and the lowest float; padding leaves here as -1 and -inf."""
         limit = min(limit, int(self._index.ntotal))
+        copy = self._held.on_gpu
+        if copy is not None and copy.takes(limit, self._probes(turn), allowed_views is not None):
+            scores, rows = copy.search(queries, limit, self._probes(turn))
+            scores[rows < 0] = -np.inf
+            return scores, rows
         selector = None
         if allowed_views is not None:
             selector = self._faiss.IDSelectorBitmap(self._bitmap(allowed_views))
@@ -131,10 +146,13 @@ class FaissRanking:
             self._packed = kept = (allowed_views, np.packbits(mask, bitorder="little"))
         return kept[1]
 
+    def _probes(self, turn: int) -> int:
+        """How many lists are looked at in a round."""
+        return int(min(self._num_lists, self._search["probes"] * _PROBE_GROWTH**turn))
+
     def _parameters(self, limit: int, selector: Any, turn: int) -> Any:
         if self._kind in IVF_KINDS:
-            probes = min(self._num_lists, self._search["probes"] * _PROBE_GROWTH**turn)
-            parameters = self._faiss.SearchParametersIVF(nprobe=probes, sel=selector)
+            parameters = self._faiss.SearchParametersIVF(nprobe=self._probes(turn), sel=selector)
             if isinstance(self._index, self._faiss.IndexPreTransform):
                 return self._faiss.SearchParametersPreTransform(index_params=parameters)
             return parameters

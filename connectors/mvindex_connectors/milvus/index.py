@@ -277,6 +277,17 @@ class MilvusIndex(Index):
         given = None if queries is None else as_vectors(queries, self.dim)
         return tune_index(self, given, (wanted.top_k, target), on_progress)
 
+    def tune_pruning(
+        self,
+        queries: Vector | None = None,
+        *,
+        top_k: int = 10,
+        budget: float = 0.01,
+        on_progress: Told = _ignore,
+    ) -> NoReturn:
+        """Unsupported: an index in Milvus takes prune_views when it is made."""
+        raise Unsupported(f"{self.where}: views of an index in Milvus are pruned when they are added, not afterwards")
+
     def compact(self, on_progress: Callable[[int], None] = lambda count: None) -> CompactReport:
         """What was done: views that no record names, left by writers that died, are removed."""
         return upkeep.compact(self.milvus, on_progress)

@@ -11,7 +11,8 @@ import numpy as np
 from mvindex.aggregate import Scoring
 from mvindex.errors import ConfigError
 from mvindex.records import Floats
-from mvindex.tuning import TunePoint, TuneReport, choose, sampled
+from mvindex.tuning import TunePoint, TuneReport, choose
+from mvindex.tuning.queries import sampled
 from mvindex_connectors.milvus.kinds import FLAT, choices
 from mvindex_connectors.milvus.layout import LIGHT_FIELDS
 from mvindex_connectors.milvus.records import light

@@ -1,0 +1,68 @@
+"""Engines with a copy on a GPU: as many documents found as on the CPU, and what a GPU cannot do is done there."""
+
+import numpy as np
+import pytest
+
+import mvindex
+
+DIM, COUNT = 32, 4000
+
+
+@pytest.fixture(scope="module", params=["ivf-flat", "ivf-sq8"])
+def path(request, tmp_path_factory):
+    rng = np.random.default_rng(5)
+    views = rng.standard_normal((COUNT, 1, DIM)) + 0.5 * rng.standard_normal((COUNT, 4, DIM))
+    path = tmp_path_factory.mktemp("gpu") / "x.mvx"
+    with mvindex.create(path, dim=DIM) as index:
+        documents = [mvindex.Document(str(n), "t", metadata={"even": n % 2 == 0}) for n in range(COUNT)]
+        index.add_views(documents, views)
+        index.build(request.param, lists=64)
+    return path
+
+
+def found(path, device, **options):
+    """The ids of each of 200 queries, and the exact ones."""
+    queries = np.random.default_rng(6).standard_normal((200, DIM)).astype(np.float32)
+    with mvindex.open(path, device=device) as index:
+        results = [index.search(queries, exact=exact, **options) for exact in (False, True)]
+    return [[[hit.id for hit in result.hits] for result in each] for each in results]
+
+
+def recall(found, exact):
+    return np.mean([len(set(one) & set(other)) / len(other) for one, other in zip(found, exact, strict=True)])
+
+
+@pytest.mark.needs("faiss-gpu")
+@pytest.mark.parametrize("options", [{"top_k": 10}, {"top_k": 900}, {"top_k": 10, "filter": {"even": True}}])
+def test_a_gpu_finds_as_much_as_the_cpu(path, options):
+    on_gpu, exact = found(path, "cuda", **options)
+    on_cpu, same = found(path, "cpu", **options)
+    assert exact == same
+    assert recall(on_gpu, exact) == pytest.approx(recall(on_cpu, exact), abs=0.002)
+    assert all(len(ids) == options["top_k"] for ids in on_gpu)
+
+
+@pytest.mark.needs("faiss-gpu")
+def test_a_gpu_is_used(path, monkeypatch):
+    from mvindex_connectors.engines.faiss_gpu import GpuCopy
+
+    searched = []
+    search = GpuCopy.search
+    monkeypatch.setattr(GpuCopy, "search", lambda *args: searched.append(1) or search(*args))
+    found(path, "cuda", top_k=10)
+    assert searched
+
+
+def test_a_faiss_without_a_gpu_says_so_and_answers_on_the_cpu(path, caplog, monkeypatch):
+    import faiss
+
+    monkeypatch.delattr(faiss, "StandardGpuResources", raising=False)
+    from mvindex.build import EngineCache
+
+    caplog.set_level("INFO")
+    queries = np.random.default_rng(6).standard_normal((20, DIM)).astype(np.float32)
+    with mvindex.open(path) as index:
+        asked, plain = (EngineCache(device).open(index.store.snapshot) for device in ("cuda", None))
+    rankings = [engine.search(queries, 40, None) for engine in (asked, plain)]
+    assert all((one == other).all() for one, other in zip(*rankings, strict=True))
+    assert "has no GPU" in caplog.text
