@@ -33,7 +33,7 @@ from mvindex.choosing import Sizes, chosen_kind, usable_memory
 from mvindex.copying import stored_batches, take_batches
 from mvindex.encoder import Encoder, encoder_from_spec
 from mvindex.engines.base import Kind, RankingEngine, ScanEngine, Search
-from mvindex.errors import ConfigError, EncoderError, IndexLocked, QueryError, StaleReader
+from mvindex.errors import ConfigError, EncoderError, IndexLocked, QueryError, StaleReader, Unsupported
 from mvindex.ingest import Encode, Entry, IngestHooks, IngestReport, ingest
 from mvindex.records import Document, Floats, SearchResult, dump_metadata, require_text
 from mvindex.results import IndexInfo, ViewScore, document_of, search_results, stands_for
@@ -367,6 +367,10 @@ class Index:
             logger.info("%s is being written to by another process; it stays", self.path)
         finally:
             self.close()
+
+    def probe(self) -> Mapping[str, str]:
+        """What the server that keeps the index can do, tried on it; Unsupported for an index in a directory."""
+        raise Unsupported(f"{self.where}: no server keeps this index; there is nothing to probe")
 
     def info(self) -> IndexInfo:
         """What the index is: encoder, dims, engine, sizes."""

