@@ -69,6 +69,7 @@ NEEDS = {
     "chromium": (_has_chromium, "chromium and chromedriver (Debian: chromium, chromium-driver)"),
     "memory groups": (_has_memory_groups, "control groups of memory that may be made (root, or a delegated one)"),
     "strace": (_has_strace, "strace, and leave to trace a process (Debian: strace)"),
+    "openssl": (lambda: bool(shutil.which("openssl")), "openssl (Debian: openssl)"),
     "ray": (lambda: importlib.util.find_spec("ray") is not None, "ray (pip install ray, 80 MB)"),
     "milvus-lite": (_has_milvus_lite, "pymilvus and milvus-lite (the extra milvus)"),
     "milvus-server": (

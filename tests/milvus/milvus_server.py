@@ -46,8 +46,9 @@ def _unshare():
 class MilvusServer:
     """A server over a directory of its own; kill() and start() again keep what it holds."""
 
-    def __init__(self, directory, settings=()):
-        self._directory, self._settings = Path(directory), list(settings)
+    def __init__(self, directory, settings=(), pem=None):
+        """settings: NAME=VALUE of Milvus' configuration; pem: the certificate, where they turn on TLS."""
+        self._directory, self._settings, self._pem = Path(directory), list(settings), pem
         self._launcher = self._forwarder = None
         self.pid = self.port = None
 
@@ -95,12 +96,10 @@ class MilvusServer:
         self._forward()
 
     def _wait(self):
-        from pymilvus import MilvusClient
-
         deadline = time.monotonic() + _START_S
         while True:
             with contextlib.suppress(Exception):
-                client = MilvusClient(f"http://127.0.0.1:{self.port}", timeout=5, dedicated=True, **self.login)
+                client = self._client(5)
                 try:
                     client.list_collections(timeout=5)
                     return
@@ -109,9 +108,14 @@ class MilvusServer:
             assert time.monotonic() < deadline, "the server did not answer"
             time.sleep(0.3)
 
-    @property
-    def login(self):
-        return {"token": "root:Milvus"} if "common.security.authorizationEnabled=true" in self._settings else {}
+    def _client(self, timeout):
+        from pymilvus import MilvusClient
+
+        options = {"token": "root:Milvus"} if "common.security.authorizationEnabled=true" in self._settings else {}
+        if self._pem is not None:
+            options |= {"secure": True, "server_pem_path": str(self._pem), "server_name": "localhost"}
+        scheme = "http" if self._pem is None else "https"
+        return MilvusClient(f"{scheme}://127.0.0.1:{self.port}", timeout=timeout, dedicated=True, **options)
 
     def kill(self):
         """Nothing; the server is gone at once, by SIGKILL."""
@@ -145,9 +149,7 @@ class MilvusServer:
             self.drop(name)
 
     def drop(self, name):
-        from pymilvus import MilvusClient
-
-        client = MilvusClient(f"http://127.0.0.1:{self.port}", timeout=30, dedicated=True, **self.login)
+        client = self._client(30)
         for each in (f"{name}_views", name):
             if client.has_collection(each):
                 client.drop_collection(each)
