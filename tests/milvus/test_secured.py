@@ -31,7 +31,7 @@ def secured(tmp_path_factory):
         f"tls.serverPemPath={cert}",
         f"tls.serverKeyPath={key}",
         "quotaAndLimits.dml.enabled=true",
-        "quotaAndLimits.dml.upsertRate.collection.max=1",
+        "quotaAndLimits.dml.upsertRate.collection.max=0.2",
     ]
     with MilvusServer(folder, settings, cert) as server:
         yield server, cert
@@ -99,17 +99,17 @@ def test_who_has_not_is_told_in_one_line_where_to_look(secured, query, token):
 
 
 def test_a_server_that_limits_writes_slows_an_ingest_and_loses_nothing(secured, caplog):
-    """1 MB a second, and 3 MB of views: what is refused comes again, later."""
+    """0.2 MB a second, and 1.6 MB of views: what is refused comes again, later."""
     server, cert = secured
-    rows = np.random.default_rng(2).standard_normal((400, 2, 1024)).astype(np.float32)
+    rows = np.random.default_rng(2).standard_normal((200, 2, 1024)).astype(np.float32)
     caplog.set_level(logging.INFO, "mvindex_connectors.milvus")
     place = server.url("slow", f"?tls={cert}&server_name=localhost&timeout=100")
     with mvindex.create(place.replace("//", "//root:Milvus@", 1), dim=1024) as index:
-        for begin in range(0, len(rows), 100):
-            numbers = range(begin, begin + 100)
-            report = index.add_views([Document(f"d{number}", "t") for number in numbers], rows[begin : begin + 100])
-            assert report.added == 100
+        for begin in range(0, len(rows), 50):
+            numbers = range(begin, begin + 50)
+            report = index.add_views([Document(f"d{number}", "t") for number in numbers], rows[begin : begin + 50])
+            assert report.added == 50
         assert "rate limit" in caplog.text
-        assert len(index) == 400
+        assert len(index) == 200
         assert index.verify().is_sound
-        assert index.search(rows[321, 1], 1).hits[0].id == "d321"
+        assert index.search(rows[121, 1], 1).hits[0].id == "d121"
