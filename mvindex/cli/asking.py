@@ -134,7 +134,7 @@ def evaluate(  # noqa: PLR0913 - each option is a flag of the command
                         run.add(question.id, result.hits)
                 progress.advance(progress.task_ids[0], len(batch))
         missing = list(target.missing_shards)
-    report = evaluation.report() | asked | ({"missing_shards": missing} if missing else {})
+        report = evaluation.report() | asked | ({"missing_shards": missing} if missing else {})
     if as_json:
         display.print_json(report)
         return
