@@ -30,8 +30,9 @@ from scale_parts.corpora import CORPORA  # noqa: E402 - after the settings of th
 from scale_parts.indexes import cached  # noqa: E402 - after the settings of threads
 
 import mvindex  # noqa: E402 - after the settings of threads
-from mvindex.build import EngineCache  # noqa: E402 - after the settings of threads
+from mvindex.build import EngineCache, report_of  # noqa: E402 - after the settings of threads
 from mvindex.engines import open_scan  # noqa: E402 - after the settings of threads
+from mvindex.engines.base import Kind  # noqa: E402 - after the settings of threads
 from mvindex.search import Engines, Part, Request  # noqa: E402 - after the settings of threads
 from mvindex.store.views import decode  # noqa: E402 - after the settings of threads
 from mvindex.tuning import Tuning, choose  # noqa: E402 - after the settings of threads
@@ -68,7 +69,9 @@ class Collection:
         self.row = {"corpus": corpus, "documents": snapshot.num_documents, "views": snapshot.views.num_views}
         self.row["store_B_doc"] = round(self.index.info().size_bytes / snapshot.num_documents)
         self.target, self.scan, self.build_threads = options.target, open_scan(), options.build_threads
-        self.index.build("exact")
+        self.is_usual_only, self.keeps = options.usual_only, options.keep
+        if not self.keeps:
+            self.index.build("exact")
 
     def tunings(self, engine):
         """A tuning for each depth of answers."""
@@ -79,17 +82,12 @@ class Collection:
 
     def kind(self, kind):
         """Rows of a kind: as built, and as tuned."""
-        started = time.perf_counter()
-        faiss.omp_set_num_threads(self.build_threads)
-        report = self.index.build(kind)
-        faiss.omp_set_num_threads(1)
-        built_s = time.perf_counter() - started
-        note(f"{kind} of {self.row['views']} views in {built_s:.0f} s")
+        report, built_s = self._built(kind)
         engine = EngineCache().open(self.index.store.snapshot)
         held = held_bytes(self.index.path)
         common = self.row | {
             "kind": kind,
-            "build_s": round(built_s, 1),
+            "build_s": built_s,
             "engine_B_doc": round(report.engine_bytes / report.documents, 1),
             "memory_B_doc": round(held / report.documents, 1),
         }
@@ -97,10 +95,11 @@ class Collection:
             return
         shallow, deep = self.tunings(engine)
         scan = {"scan_ms": round(deep.exact_ms, 2), "scan_ms_batch": round(deep.exact_ms_batch, 3)}
-        points = deep.run(lambda *_: None)
-        chosen = choose(points, self.target)
-        usual = engine.search_settings
-        for label, search in (("usual", usual), ("tuned", chosen.search if chosen else None)):
+        settings = [("usual", engine.search_settings)]
+        if not self.is_usual_only:
+            chosen = choose(deep.run(lambda *_: None), self.target)
+            settings.append(("tuned", chosen.search if chosen else None))
+        for label, search in settings:
             if search is None:
                 yield common | {"setting": f"no setting reaches {self.target}"}
                 continue
@@ -119,6 +118,20 @@ class Collection:
                     "scan/ms": round(deep.exact_ms / hundred.ms, 2),
                 }
             )
+
+    def _built(self, kind):
+        """What was built, and in how many seconds; None of an engine that was there, as --keep has it."""
+        snapshot = self.index.store.snapshot
+        record = snapshot.settings["engine"]
+        if self.keeps and record is not None and record["kind"] == kind:
+            return report_of(snapshot, Kind(kind), record), None
+        started = time.perf_counter()
+        faiss.omp_set_num_threads(self.build_threads)
+        report = self.index.build(kind)
+        faiss.omp_set_num_threads(1)
+        built_s = time.perf_counter() - started
+        note(f"{kind} of {self.row['views']} views in {built_s:.0f} s")
+        return report, round(built_s, 1)
 
     def _graph(self, snapshot):
         """IndexHNSWFlat over all views, and the seconds that it took: 0 for the active engine's own."""
@@ -165,6 +178,8 @@ def main():
     parser.add_argument("--corpus", nargs="+", choices=["real", *CORPORA], default=list(CORPORA))
     parser.add_argument("--kinds", nargs="+", choices=[*KINDS, "plain"], default=["ivf-pq", "hnsw", "plain"])
     parser.add_argument("--build-threads", type=int, default=len(os.sched_getaffinity(0)))
+    parser.add_argument("--usual-only", action="store_true", help="do not tune")
+    parser.add_argument("--keep", action="store_true", help="measure an engine of the kind that was built before")
     parser.add_argument("--target", type=float, default=0.97)
     parser.add_argument("--data", type=Path, default=Path("../shared/data"))
     parser.add_argument("--json", action="store_true", help="one line of JSON a row")

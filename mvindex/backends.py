@@ -1,40 +1,72 @@
-"""Indexes behind a URL: who opens which scheme is told by entry points of the group `mvindex.backends`.
+"""Indexes behind an address, such as milvus://host:19530/corpus: found by entry points of the group mvindex.backends.
 
-Each is a function of a URL and of mvindex.open()'s other arguments, that gives an Index.
+Each is named by its scheme, and is a module with create(), open_index(), exists() and shown().
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
-from importlib.metadata import entry_points
-from typing import Any
+from collections.abc import Callable, Mapping
+from importlib.metadata import EntryPoint, entry_points
+from os import PathLike
+from pathlib import Path
+from typing import Any, Protocol, cast
 
-from mvindex.errors import ExtraMissing, Unsupported
+from mvindex.encoder import Encoder
+from mvindex.errors import ConfigError, ExtraMissing, Unsupported
+from mvindex.index import Index
 
-_SCHEME = re.compile(r"([a-z][a-z0-9+-]+):")
-
-
-def is_url(path: object) -> bool:
-    """True for what names an index by scheme, and not a path."""
-    found = _SCHEME.match(str(path))
-    return found is not None and ("://" in str(path) or found[1] in schemes())
-
-
-def schemes() -> list[str]:
-    """The schemes that can be opened here."""
-    return sorted({entry.name for entry in entry_points(group="mvindex.backends")})
+GROUP = "mvindex.backends"
+EXPORTS = "mvindex.exports"
+_ADDRESS = re.compile(r"([a-z][a-z0-9+-]+):(?!\\)")
 
 
-def backend_of(url: str) -> Callable[..., Any]:
-    """What opens the URL; Unsupported for a scheme that nothing here opens."""
-    scheme = url.partition(":")[0]
-    for entry in entry_points(group="mvindex.backends", name=scheme):
-        try:
-            opener: Callable[..., Any] = entry.load()
-        except ModuleNotFoundError as err:
-            extra = entry.extras[0] if entry.extras else "all"
-            raise ExtraMissing(f"{scheme}:// needs the package {err.name!r}: pip install 'mvindex[{extra}]'") from err
-        return opener
-    known = ", ".join(f"{name}://" for name in schemes()) or "none"
-    raise Unsupported(f"{url}: no URL of {scheme}:// can be opened here (these can: {known}); or give a directory")
+class Backend(Protocol):
+    """What makes and opens indexes of one scheme."""
+
+    def create(self, address: str, settings: Mapping[str, Any], encoder: Encoder | None) -> Index:
+        """A new empty index at the address; ConfigError when there is one."""
+
+    def open_index(self, address: str, device: str | None) -> Index:
+        """The index at the address; StoreError when there is none."""
+
+    def exists(self, address: str) -> bool:
+        """True when something stands there."""
+
+    def shown(self, address: str) -> str:
+        """The address without secrets."""
+
+
+def find_backend(place: str | PathLike[str]) -> Backend | None:
+    """What opens this place; None for a directory. Unsupported for a URL of a scheme that nothing installed opens."""
+    text = str(place)
+    found = _ADDRESS.match(text)
+    if found is None:
+        return None
+    schemes = {entry.name: entry for entry in entry_points(group=GROUP)}
+    if found[1] in schemes:
+        return _loaded(schemes[found[1]])
+    if "://" not in text:
+        return None
+    names = ", ".join(sorted(schemes)) or "none"
+    raise Unsupported(
+        f"{found[1]}://...: indexes behind such a URL are not supported by this version; give a directory, or an "
+        f"address of one of: {names}"
+    )
+
+
+def _loaded(entry: EntryPoint) -> Backend:
+    """What the entry point names; ExtraMissing, with the command, where a package that it needs is not installed."""
+    try:
+        return cast(Backend, entry.load())
+    except ModuleNotFoundError as err:
+        extra = entry.extras[0] if entry.extras else "all"
+        raise ExtraMissing(f"{entry.name}:// needs the package {err.name!r}: pip install 'mvindex[{extra}]'") from err
+
+
+def find_exporter(format: str) -> Callable[[Index, Path, Callable[[str, int, int | None], None]], Any]:
+    """What writes an index as files of this format; ConfigError names the formats there are."""
+    formats = {entry.name: entry for entry in entry_points(group=EXPORTS)}
+    if format not in formats:
+        raise ConfigError(f"format {format!r} is unknown; wanted one of {', '.join(sorted(formats)) or 'none'}")
+    return cast("Callable[[Index, Path, Callable[[str, int, int | None], None]], Any]", formats[format].load())

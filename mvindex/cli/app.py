@@ -16,6 +16,7 @@ from mvindex.cli.asking import evaluate, query
 from mvindex.cli.ingesting import ingest
 from mvindex.cli.keeping import compact, snapshot, upgrade, verify
 from mvindex.cli.managing import build, delete, get, info
+from mvindex.cli.moving import export, migrate
 from mvindex.cli.options import note
 from mvindex.cli.planning import plan
 from mvindex.cli.sharding import assemble
@@ -71,6 +72,8 @@ app.command()(compact)
 app.command()(snapshot)
 app.command()(verify)
 app.command()(upgrade)
+app.command()(migrate)
+app.command()(export)
 app.command(name="add", hidden=True)(ingest)
 app.command(name="search", hidden=True)(query)
 

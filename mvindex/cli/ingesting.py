@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from mvindex.cli.options import DeviceOption, IndexOption, JsonOption, note, parse_choice
-from mvindex.errors import ConfigError, Unsupported
+from mvindex.cli.options import DeviceOption, IndexOption, JsonOption, chosen_path, is_address, note, parse_choice
+from mvindex.errors import ConfigError
 from mvindex.signs import visible
 
 if TYPE_CHECKING:
@@ -108,20 +108,17 @@ def ingest(  # noqa: PLR0913 - each option is a flag of the command
         raise typer.Exit(1)
 
 
-def _rejects_stem(target: str) -> Path:
-    """What the files of rejected rows are named after: they lie beside the index, or here where it is elsewhere."""
-    from mvindex.backends import is_url
-
-    if is_url(target):
-        return Path(target.partition("?")[0].rstrip("/").rpartition("/")[2]).absolute()
-    return Path(target).absolute().with_suffix("")
-
-
 def _default_path(paths: Sequence[str]) -> Path:
     """NAME.mvx in the current directory, after the first input file."""
     if paths[0] == "-":
         raise ConfigError("say where the index goes: --index DIR (stdin has no name to take it from)")
     return Path(Path(paths[0]).name.split(".")[0] + ".mvx")
+
+
+def _rejects_stem(place: str) -> Path:
+    """What rejects files are named after: the index's directory, or in this folder its collection."""
+    name = place.partition("?")[0].rstrip("/").rpartition("/")[2]
+    return Path(name if is_address(place) else place).absolute().with_suffix("")
 
 
 def _parse_place(shards: int | None, shard: str | None) -> ShardPlace | None:
@@ -138,24 +135,13 @@ def _parse_place(shards: int | None, shard: str | None) -> ShardPlace | None:
 
 
 @contextmanager
-def _opened_for_ingest(
-    target: str, new: dict[str, Any], device: str | None, place: ShardPlace | None
-) -> Iterator[Index]:
-    """The index at path, made when there is none; one that was made and stayed empty is removed again."""
-    from mvindex.backends import is_url
-    from mvindex.opening import open_index, remove_untouched
+def _opened_for_ingest(path: str, new: dict[str, Any], device: str | None, place: ShardPlace | None) -> Iterator[Index]:
+    """The index at this place, made when there is none; one that was made and stayed empty is removed again."""
+    from mvindex.opening import index_exists, open_index, remove_untouched
     from mvindex.shards.single import has_shard, open_shard_index
 
-    if is_url(target):
-        if place is not None:
-            raise Unsupported(f"{target}: --shard fills a shard of an index directory")
-        with open_index(target, device=device) as index:
-            _refuse_other_settings(index, new)
-            yield index
-        return
-    path = Path(target)
-    if os.path.lexists(path) if place is None else has_shard(path, place):
-        with open_index(path, device=device) if place is None else open_shard_index(path, place, device) as index:
+    if index_exists(path) if place is None else has_shard(chosen_path(path), place):
+        with open_index(path, device=device) if place is None else open_shard_index(Path(path), place, device) as index:
             _refuse_other_settings(index, new)
             yield index
         return
@@ -166,7 +152,7 @@ def _opened_for_ingest(
             remove_untouched(index)
 
 
-def _created(path: Path, new: dict[str, Any], device: str | None, place: ShardPlace | None) -> Index:
+def _created(path: str, new: dict[str, Any], device: str | None, place: ShardPlace | None) -> Index:
     """A new index, or a new shard of one."""
     from mvindex.arguments import check_temperature
     from mvindex.encoder import load_encoder
@@ -180,11 +166,11 @@ def _created(path: Path, new: dict[str, Any], device: str | None, place: ShardPl
     if "temperature" in kept:
         check_temperature(kept["temperature"])
     if place is not None:
-        check_place(path, place)
+        check_place(Path(path), place)
     encoder = load_encoder(chosen.pop("encoder", "minilm"), device=device, **chosen)
     if place is None:
         return create(path, encoder=encoder, **kept)
-    return create_shard_index(path, place, encoder=encoder, **kept)
+    return create_shard_index(Path(path), place, encoder=encoder, **kept)
 
 
 def _refuse_other_settings(index: Index, new: dict[str, Any]) -> None:
@@ -198,7 +184,7 @@ def _refuse_other_settings(index: Index, new: dict[str, Any]) -> None:
             value = has[name] if has[name] in (os.path.abspath(value), os.path.realpath(value)) else value
         if value is not None and value != has.get(name):
             flag = "views" if name == "max_views" else name.replace("_", "-")
-            raise ConfigError(f"{info.path} was made with {flag} {has.get(name)!r}, not {value!r}; see mvindex info")
+            raise ConfigError(f"{index.where} was made with {flag} {has.get(name)!r}, not {value!r}; see mvindex info")
 
 
 @contextmanager
@@ -224,6 +210,8 @@ def _print_ingest(report: FileReport, into: tuple[str, Index], seconds: float, a
 
     done, (path, index) = report.ingest, into
     files = [str(path) for path in report.rejects_files]
+    if is_address(path):
+        path = index.where  # without secrets
     row = {
         "index": path,
         "documents": len(index),

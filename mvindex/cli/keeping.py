@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from mvindex.cli.options import IndexOption, JsonOption, chosen_path, note, open_chosen
+from mvindex.cli.options import IndexOption, JsonOption, chosen_path, is_address, note, open_chosen
 
 if TYPE_CHECKING:
     from mvindex.upkeep import SalvageReport, VerifyReport
@@ -80,11 +80,17 @@ def verify(
     from mvindex import display, upkeep
     from mvindex.errors import ConfigError
 
-    path = chosen_path(index)
     if salvage is not None and os.path.lexists(salvage):
         raise ConfigError(f"{salvage} exists already; what is saved is written to a new directory")
-    with _progress("bytes", _size_of(path)) as advance:
-        report = upkeep.verify(path, advance)
+    if is_address(index):
+        if salvage is not None:
+            chosen_path(index)  # refuses it by name
+        with open_chosen(index, None) as target, _progress("bytes", None) as advance:
+            report = target.verify(advance)
+    else:
+        path = chosen_path(index)
+        with _progress("bytes", _size_of(path)) as advance:
+            report = upkeep.verify(path, advance)
     saved = None
     if salvage is not None:
         with _progress("documents", None) as advance:
@@ -126,7 +132,7 @@ def _print_verified(report: VerifyReport, saved: SalvageReport | None) -> None:
 
 def _inside(index: str, file: str) -> str:
     """The file as it is called inside the index."""
-    return os.path.relpath(file, index)
+    return file if is_address(index) else os.path.relpath(file, index)
 
 
 def _yes(is_so: bool) -> str:

@@ -78,7 +78,13 @@ def delete(
     display.print_json(row) if as_json else display.print_table("delete", row)
 
 
-def info(index: IndexOption = None, as_json: JsonOption = False) -> None:
+def info(
+    index: IndexOption = None,
+    probe: Annotated[
+        bool, typer.Option("--probe", help="In Milvus: also try what the server can do, on collections made for it.")
+    ] = False,
+    as_json: JsonOption = False,
+) -> None:
     """Show what an index is: encoder, dims, engine, sizes; and which exact scan this machine has for it.
 
     Example: mvindex info --index corpus.mvx --json
@@ -88,7 +94,12 @@ def info(index: IndexOption = None, as_json: JsonOption = False) -> None:
     from mvindex import display, engines
 
     with open_chosen(index, None) as target:
-        row = asdict(target.info()) | {"scan": engines.scan_name()}
+        row = asdict(target.info())
+        if probe:
+            row["server"] = {**(row["server"] or {}), "probed": dict(target.probe())}
+    row = {name: value for name, value in row.items() if name != "server" or value is not None}
+    if "server" not in row:
+        row["scan"] = engines.scan_name()
     display.print_json(row) if as_json else display.print_table(row["path"], row)
 
 
@@ -96,7 +107,8 @@ def build(  # noqa: PLR0913 - each option is a flag of the command
     kind: Annotated[
         str | None,
         typer.Option(
-            help="exact (scan), flat (Faiss, exact), hnsw, ivf-flat, ivf-sq8, ivf-pq or ivf-rabitq. "
+            help="exact (scan), flat (Faiss, exact), hnsw, ivf-flat, ivf-sq8, ivf-pq or ivf-rabitq; in Milvus those "
+            "that info lists. "
             "Chosen by size, memory and target recall unless given."
         ),
     ] = None,
@@ -160,21 +172,21 @@ def build(  # noqa: PLR0913 - each option is a flag of the command
         _print_measured(row, measured)
 
 
-def _opened_for_build(path: str | None) -> Index:
+def _opened_for_build(place: str | None) -> Index:
     """The index, once what is derived and damaged was made again."""
     from mvindex.errors import DamagedIndex
     from mvindex.upkeep import repair
 
     try:
-        return open_chosen(path, None)
+        return open_chosen(place, None)
     except DamagedIndex as err:
-        made_again = repair(chosen_path(path)).made_again
+        made_again = repair(chosen_path(place)).made_again
         if not made_again:
             raise
         note(f"{err}")
         for file in made_again:
             note(f"made again from the catalog: {file}")
-        return open_chosen(path, None)
+        return open_chosen(place, None)
 
 
 def _read_questions(file: str, format: str | None) -> list[Question]:

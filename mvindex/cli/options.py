@@ -24,7 +24,10 @@ Choice = TypeVar("Choice", bound=Enum)
 IndexOption = Annotated[
     str | None,
     typer.Option(
-        "--index", "-i", help="Index directory or URL; may be left out with one *.mvx here.", envvar="MVINDEX_INDEX"
+        "--index",
+        "-i",
+        help="Index directory, or an address such as milvus://HOST:PORT/NAME; may be left out with one *.mvx here.",
+        envvar="MVINDEX_INDEX",
     ),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="JSON on stdout, one line a result.")]
@@ -54,20 +57,28 @@ def note(text: str) -> None:
     sys.stderr.write(text + "\n")
 
 
-def open_chosen(path: str | None, device: str | None, *, allow_partial: bool = False) -> Index:
-    """The index at path, or the only one in this folder."""
+def open_chosen(place: str | None, device: str | None, *, allow_partial: bool = False) -> Index:
+    """The index at this place, or the only one in this folder."""
     from mvindex.opening import open_index
 
-    return open_index(path or _only_index(), device=device, allow_partial=allow_partial)
+    return open_index(place or _only_index(), device=device, allow_partial=allow_partial)
 
 
-def chosen_path(path: str | None) -> Path:
-    """The path, or that of the only index in this folder; Unsupported for a URL."""
-    from mvindex.backends import is_url
+def chosen_path(place: str | None) -> Path:
+    """The directory, or that of the only index in this folder; Unsupported for an address."""
+    from mvindex.backends import find_backend
 
-    if is_url(path):
-        raise Unsupported(f"{path}: this works on an index directory only; do it where that is")
-    return Path(path) if path else _only_index()
+    backend = None if place is None else find_backend(place)
+    if place is not None and backend is not None:
+        raise Unsupported(f"{backend.shown(place)}: this command works on an index in a directory only")
+    return Path(place or _only_index())
+
+
+def is_address(place: str | None) -> bool:
+    """True when an index is behind an address, not in a directory."""
+    from mvindex.backends import find_backend
+
+    return place is not None and find_backend(place) is not None
 
 
 def _only_index() -> Path:

@@ -11,8 +11,7 @@ from mvindex.cli.options import IndexOption, JsonOption, QuestionFormatOption, n
 
 if TYPE_CHECKING:
     from mvindex.index import Index
-    from mvindex.prune_budget import PruneReport
-    from mvindex.tuning import TunePoint, TuneReport
+    from mvindex.tuning import PruneReport, TunePoint, TuneReport
 
 
 def tune(  # noqa: PLR0913 - each option is a flag of the command

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
@@ -12,6 +11,7 @@ from typing import Any, NamedTuple, Protocol, TypeAlias
 import numpy as np
 
 from mvindex.aggregate import Scoring, sensitivity
+from mvindex.engines.memory import memory_bytes
 from mvindex.records import Bools, Doubles, Floats, Ints
 from mvindex.store.snapshot import Snapshot
 
@@ -251,14 +251,5 @@ def aggregate_error(num_views: int | Ints, sizes: Any) -> Any:
 
 
 def cache_bytes() -> int:
-    """A quarter of the memory that this process may use: the machine's, or its control group's if that is less."""
-    machine = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    limits = [machine]
-    for file in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
-        try:
-            text = Path(file).read_text(encoding="ascii").strip()
-        except OSError:
-            continue
-        if text.isdecimal():
-            limits.append(int(text))
-    return min(limits) // 4
+    """A quarter of the memory that this process may use."""
+    return memory_bytes() // 4

@@ -99,9 +99,7 @@ def engine_bytes(kind: Kind, num_views: int, dim: int, lists: int, all_views: in
     disk = round(fixed + codes + lists * _LIST_DISK)
     spare = lists * _unused(filled * row.code / lists) if row.is_in_blocks else 0.0
     resident = round(fixed + codes + lists * _LIST_RAM + spare)
-    # Samples of several shards are joined into one.
-    copies = _SAMPLE_COPIES[kind] if all_views in (None, num_views) else max(2.0, _SAMPLE_COPIES[kind])
-    sample = sample_size(lists, all_views or num_views) * dim * 4 * copies
+    sample = sample_size(lists, all_views or num_views) * dim * 4 * _SAMPLE_COPIES[kind]
     return EngineBytes(disk=disk, resident=resident, building=round(max(sample + fixed, resident)))
 
 

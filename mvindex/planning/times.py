@@ -17,7 +17,7 @@ from mvindex.planning.sizes import Collection, EngineBytes
 _ITERATIONS = 10
 # Vectors met in a graph of 32 links, per ef: 14 to 22 measured on 8,192 to 32,768 centroids.
 _MET = (12, 22)
-_HNSW_EF_BUILD, _HNSW_EF_LEAST, _HNSW_EF = 80, 128, 4
+_HNSW_EF_BUILD, _HNSW_EF_LEAST, _HNSW_EF = 80, 512, 4
 # Of the view hits of coarse codes, so many documents: 850 to 1,300 of 1,500 measured.
 _DOCUMENTS_PER_HIT = (0.57, 0.87)
 # Documents that a certified scan scores for 100 wanted: 241 to 278 measured at 400,000 views.

@@ -122,23 +122,30 @@ def _check_routing(place: ShardPlace, store: EmbeddedStore, on_progress: Callabl
 
 
 def _check_ordinals(places: list[ShardPlace], stores: list[EmbeddedStore]) -> None:
-    """Nothing, when no two documents have the same ordinal; 16 bytes a document in memory at most."""
-    ordinals: Ints = np.concatenate([_ordinals(store) for store in stores])
+    """Nothing, when no two documents have the same ordinal; 8 bytes a document in memory."""
+    ordinals: Ints = np.empty(sum(store.snapshot.num_documents for store in stores), dtype=np.int64)
+    end = 0
+    for store in stores:
+        for part in _ordinals(store):
+            ordinals[end : end + len(part)] = part
+            end += len(part)
     ordinals.sort()
     twice = np.flatnonzero(ordinals[1:] == ordinals[:-1])
     if len(twice):
         ordinal = int(ordinals[twice[0]])
         pairs = zip(places, stores, strict=True)
-        owners = [str(place) for place, store in pairs if (_ordinals(store) == ordinal).any()]
+        owners = [str(place) for place, store in pairs if any((part == ordinal).any() for part in _ordinals(store))]
         raise DamagedIndex(
             f"shard {owners[0]}: ordinal {ordinal} belongs to two documents, in shards {' and '.join(owners)}: they "
             "were filled from different corpora; remove the shards that were and ingest them again"
         )
 
 
-def _ordinals(store: EmbeddedStore) -> Ints:
-    """Of all living documents."""
-    return store.snapshot.views.ordinals(np.flatnonzero(store.snapshot.alive))
+def _ordinals(store: EmbeddedStore) -> Iterator[Ints]:
+    """Of all living documents, piece by piece."""
+    alive = store.snapshot.alive
+    for begin in range(0, len(alive), _CHECKED_IDS):
+        yield store.snapshot.views.ordinals(begin + np.flatnonzero(alive[begin : begin + _CHECKED_IDS]))
 
 
 def _index_id(index: Path) -> str:

@@ -12,7 +12,16 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from mvindex.build import BuildReport, EngineChoice, Told, build_engine, report_of, train, trained_name
+from mvindex.build import (
+    BuildReport,
+    EngineChoice,
+    Told,
+    build_engine,
+    remove_leftovers,
+    report_of,
+    train,
+    trained_name,
+)
 from mvindex.engines.base import Kind
 from mvindex.engines.lists import IVF_KINDS
 from mvindex.errors import ConfigError
@@ -52,6 +61,7 @@ def build_shard(number: int, store: EmbeddedStore, choice: EngineChoice, on_prog
     if not store.snapshot.num_documents:
         choice = EngineChoice(kind=Kind.EXACT)
     if choice.trained is not None and _is_built(store, choice, file_checksum(choice.trained)):
+        remove_leftovers(store)
         return report_of(store.snapshot, choice.kind, store.snapshot.settings["engine"])
     return build_engine(store, choice, tell)
 

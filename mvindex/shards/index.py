@@ -26,7 +26,7 @@ from mvindex.results import IndexInfo, ViewScore, hits_of
 from mvindex.search import Part, Ranking, merge_rankings, owners, search_documents
 from mvindex.shards.building import build_shard, build_shards, learnt, train_shards
 from mvindex.shards.ingesting import Target, ingest_shards
-from mvindex.store.embedded import EmbeddedStore
+from mvindex.store.embedded import Batch, EmbeddedStore
 from mvindex.store.filters import Filter
 from mvindex.store.reader import StoredDocument
 from mvindex.store.shards import (
@@ -161,6 +161,21 @@ class ShardedIndex(Index):
 
     def _ingest(self, entries: Iterable[Entry], encode: Encode | None, hooks: IngestHooks | None) -> IngestReport:
         return ingest_shards(Target(stores=self._whole(), count=self._count, encode=encode), entries, hooks)
+
+    @property
+    def next_ordinal(self) -> int:
+        """What the next new document would have."""
+        return max(index.next_ordinal for index in self._shards.values())
+
+    def batches(self, size: int = 1024) -> Iterator[Batch]:
+        """All documents as they are stored, shard by shard."""
+        self._whole()
+        for index in self._shards.values():
+            yield from index.batches(size)
+
+    def take(self, batches: Iterable[Batch], next_ordinal: int) -> NoReturn:
+        """Unsupported: whole documents are copied into an index without shards."""
+        raise Unsupported(f"{self.path}: documents as stored are copied into an index without shards only")
 
     def get(self, id: str) -> Document | None:
         """The document of this id, or None; StoreError when the shard that it belongs to is missing."""

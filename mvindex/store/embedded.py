@@ -132,9 +132,11 @@ def built_aside(directory: Path) -> Iterator[Path]:
 def _locked_aside(directory: Path) -> Iterator[Path]:
     """A new directory beside this one, that tells others by its lock that it is being filled; gone after an error."""
     building = directory.with_name(f".{directory.name}.{os.getpid()}.{secrets.token_hex(4)}.new")
-    building.mkdir()
-    handle = os.open(building, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    handle: int | None = None
     try:
+        # Inside, since Ctrl-C may come as soon as the directory is there.
+        building.mkdir()
+        handle = os.open(building, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         with suppress(OSError):  # where there is no flock, what is left behind stays
             fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
         yield building
@@ -142,7 +144,8 @@ def _locked_aside(directory: Path) -> Iterator[Path]:
         shutil.rmtree(building, ignore_errors=True)
         raise
     finally:
-        os.close(handle)
+        if handle is not None:
+            os.close(handle)
 
 
 def _remove_abandoned(directory: Path) -> None:

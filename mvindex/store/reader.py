@@ -19,6 +19,7 @@ from mvindex.store.rows import StoreFormat, ids_checksum, metadata_checksum, tex
 from mvindex.store.snapshot import Snapshot
 
 _FETCH_ROWS = 65_536
+_READ_ROWS = 1024
 
 
 class StoredDocument(NamedTuple):
@@ -114,9 +115,10 @@ class SnapshotReader:
 
     def all_documents(self) -> Iterator[StoredDocument]:
         """Every living document of the snapshot, by row, a few thousand in memory at a time."""
-        rows = np.flatnonzero(self._snapshot.alive)
-        for begin in range(0, len(rows), 1024):
-            yield from self.documents(rows[begin : begin + 1024].tolist()).values()
+        alive = self._snapshot.alive
+        for begin in range(0, len(alive), _READ_ROWS):
+            rows = begin + np.flatnonzero(alive[begin : begin + _READ_ROWS])
+            yield from self.documents(rows.tolist()).values()
 
     def _stored(self, row: tuple[Any, ...], is_shown: bool) -> StoredRow:
         if not is_shown:
@@ -145,10 +147,12 @@ class SnapshotReader:
     def _check_filtered(self) -> None:
         """Nothing, when ids and metadata of all rows of the snapshot match their checksums."""
         snapshot = self._snapshot
+        # Read once: another thread that searches the same snapshot may end its own check meanwhile.
+        begin = snapshot.filtered_rows
         rows = self._connection.execute(
             f"SELECT {self._columns}, m.json, m.checksum FROM documents AS d "  # noqa: S608 - fixed text
             "LEFT JOIN metadata AS m ON m.doc_row = d.doc_row WHERE d.doc_row >= ? AND d.doc_row < ?",
-            (snapshot.filtered_rows, snapshot.num_rows),
+            (begin, snapshot.num_rows),
         )
         count = 0
         for row in rows:
@@ -158,7 +162,7 @@ class SnapshotReader:
                     f"{FILE_NAME}: the metadata of document {row[1]!r} (row {row[0]}) does not match its checksum"
                 )
             count += 1
-        if count != snapshot.num_rows - snapshot.filtered_rows:
+        if count != snapshot.num_rows - begin:
             raise DamagedIndex(f"{FILE_NAME}: {snapshot.num_rows} document rows were committed; some are not there")
         snapshot.filtered_rows = snapshot.num_rows
 

@@ -21,7 +21,7 @@ from mvindex.store.durable import announced, flush_to_disk
 from mvindex.store.files import check_regular
 
 BLOCK_BYTES = 1 << 20
-_COPY_BYTES = 1 << 24
+_COPY_BYTES = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)

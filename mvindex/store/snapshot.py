@@ -19,6 +19,8 @@ from mvindex.store.segments import MappedSegment
 from mvindex.store.settings import read_checked
 from mvindex.store.views import ROW_DTYPE, MappedViews, ViewType
 
+_FETCH_ROWS = 1 << 16
+
 
 class Snapshot:
     """One committed state: settings, views, and which document rows are alive, (num_rows,) bool.
@@ -55,7 +57,7 @@ class Snapshot:
     @property
     def num_living_views(self) -> int:
         """Views of living documents."""
-        return int(self.views.counts(0, self.num_rows)[self.alive].sum())
+        return self.views.count_of(self.alive)
 
     def views_of(self, documents: Bools, num_rows: int) -> Bools:
         """Which views belong to the documents (num_rows,) bool; (views of the first num_rows rows,)."""
@@ -63,9 +65,11 @@ class Snapshot:
 
     def living_views(self, num_rows: int) -> Bools:
         """The views of living documents, as views_of() gives them, kept for the next search."""
-        if self._living_views is None or self._living_views[0] != num_rows:
-            self._living_views = (num_rows, self.views_of(self.alive, num_rows))
-        return self._living_views[1]
+        # Read once: another thread may search with an engine of another number of rows meanwhile.
+        kept = self._living_views
+        if kept is None or kept[0] != num_rows:
+            kept = self._living_views = (num_rows, self.views_of(self.alive, num_rows))
+        return kept[1]
 
     @property
     def generation(self) -> int:
@@ -114,7 +118,7 @@ def _mapped(segments: Sequence[MappedSegment], view_type: ViewType, dim: int | N
         if segment.committed.size_bytes % row_bytes or (dim is None and segment.committed.size_bytes):
             raise DamagedIndex(f"{segment.path}: {segment.committed.size_bytes} bytes; wanted rows of {row_bytes}")
     mapped = MappedViews(views, rows, view_type.dtype, dim or 1)
-    if mapped.starts[0] != 0 or np.any(np.diff(mapped.starts) < 1):
+    if not mapped.are_in_order:
         raise DamagedIndex(f"{rows.path}: the documents' views do not follow each other")
     return mapped
 
@@ -122,16 +126,19 @@ def _mapped(segments: Sequence[MappedSegment], view_type: ViewType, dim: int | N
 def _living(source: Generation, connection: sqlite3.Connection, settings: Mapping[str, Any], num_rows: int) -> Bools:
     """Which document rows are alive, (num_rows,), not to be written; DamagedIndex when that is not as committed."""
     (last,) = connection.execute("SELECT max(doc_row) FROM documents").fetchone()
-    found = connection.execute("SELECT doc_row FROM documents INDEXED BY documents_dead WHERE NOT alive").fetchall()
-    if not all(type(doc_row) is int and 0 <= doc_row < num_rows for (doc_row,) in found):
-        raise DamagedIndex(f"{source.catalog.path}: which documents are alive is not told by row numbers")
-    dead = np.array(found, dtype=np.int64).reshape(-1)
+    alive: Bools = np.ones(num_rows, dtype=bool)
+    count, checksum = 0, 0
+    cursor = connection.execute("SELECT doc_row FROM documents INDEXED BY documents_dead WHERE NOT alive")
+    while found := cursor.fetchmany(_FETCH_ROWS):
+        if not all(type(doc_row) is int and 0 <= doc_row < num_rows for (doc_row,) in found):
+            raise DamagedIndex(f"{source.catalog.path}: which documents are alive is not told by row numbers")
+        dead = np.array(found, dtype=np.int64).reshape(-1)
+        count, checksum = count + len(dead), (checksum + dead_checksum(dead)) % (1 << 64)
+        alive[dead] = False
     is_sound = (-1 if last is None else last) == num_rows - 1
     if source.format is not StoreFormat.FLAT:
-        is_sound &= settings["dead"] == {"count": len(dead), "checksum": dead_checksum(dead)}
+        is_sound &= settings["dead"] == {"count": count, "checksum": checksum}
     if not is_sound:
         raise DamagedIndex(f"{source.catalog.path}: which documents are alive does not match its checksum")
-    alive: Bools = np.ones(num_rows, dtype=bool)
-    alive[dead] = False
     alive.flags.writeable = False
     return alive

@@ -10,9 +10,9 @@ from contextlib import contextmanager
 from mvindex.errors import StoreError
 
 
-def temporary_database() -> sqlite3.Connection:
-    """A new one; the caller closes it."""
-    connection = sqlite3.connect("", isolation_level=None)
+def temporary_database(*, is_shared: bool = False) -> sqlite3.Connection:
+    """A new one; the caller closes it. is_shared: by threads, one at a time."""
+    connection = sqlite3.connect("", isolation_level=None, check_same_thread=not is_shared)
     connection.execute("PRAGMA journal_mode=OFF")
     connection.execute("PRAGMA synchronous=OFF")
     return connection

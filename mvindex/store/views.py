@@ -6,7 +6,7 @@ view_start[i] .. view_start[i + 1]. Both files only ever grow within a generatio
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from enum import Enum
 from functools import cached_property
 from typing import Any
@@ -16,7 +16,7 @@ import numpy.typing as npt
 import xxhash
 
 from mvindex.errors import DamagedIndex, StoreError
-from mvindex.records import Doubles, Floats, Ints, Views
+from mvindex.records import Bools, Doubles, Floats, Ints, Views
 from mvindex.store.segments import MappedSegment
 
 # What is kept of a document row outside the catalog, so that opening 21 million rows needs no query.
@@ -25,6 +25,8 @@ FP16_MAX_RELATIVE_ERROR = 1e-3
 # Scores are accumulated in float32: the product of two norms up to this stays finite.
 MAX_NORM = 1e18
 _BLOCK_ELEMENTS = 1 << 22
+# Document rows that are looked at together where all are: no array of all documents is made for it.
+_PIECE_ROWS = 1 << 16
 _DENORMAL = np.full(1, 2.0**-140, dtype=np.float32)
 
 
@@ -87,8 +89,26 @@ class MappedViews:
         rows.check(0, len(rows.bytes))
         views.read_at_random()
         self._records: npt.NDArray[Any] = rows.bytes.view(ROW_DTYPE)
-        # Contiguous, in memory (8 bytes a document): searchsorted would copy a strided column at every call.
-        self.starts: Ints = np.append(self._records["view_start"], np.int64(len(self.matrix)))
+
+    @cached_property
+    def starts(self) -> Ints:
+        """Where each document's views begin, (num_rows + 1,) int64; the last is where they all end.
+
+        In memory from the first use on, 8 bytes a document: searchsorted would copy a strided column at every call.
+        What only writes, checks or counts does without.
+        """
+        starts: Ints = np.empty(self.num_rows + 1, dtype=np.int64)
+        starts[:-1] = self._records["view_start"]
+        starts[-1] = self.num_views
+        return starts
+
+    @property
+    def are_in_order(self) -> bool:
+        """True when the documents' views follow each other without a gap, and every document has one."""
+        if not self.num_rows:
+            return self.num_views == 0
+        is_first = bool(self._records["view_start"][0] == 0)
+        return is_first and all(bool((counts > 0).all()) for _, counts in self._counts())
 
     @property
     def num_rows(self) -> int:
@@ -103,7 +123,18 @@ class MappedViews:
     @cached_property
     def max_views(self) -> int:
         """The most views that a document has."""
-        return int(np.diff(self.starts).max(initial=1))
+        return max([1, *(int(counts.max()) for _, counts in self._counts())])
+
+    def count_of(self, documents: Bools) -> int:
+        """How many views the documents (num_rows,) bool have together."""
+        return sum(int(counts[documents[at : at + len(counts)]].sum()) for at, counts in self._counts())
+
+    def _counts(self) -> Iterator[tuple[int, Ints]]:
+        """How many views each document has, piece by piece, with the piece's first document row."""
+        for begin in range(0, self.num_rows, _PIECE_ROWS):
+            starts = self._records["view_start"][begin : begin + _PIECE_ROWS + 1]
+            is_last = begin + _PIECE_ROWS >= self.num_rows
+            yield begin, np.diff(starts, append=self.num_views) if is_last else np.diff(starts)
 
     def view_start(self, doc_row: int) -> int:
         """The first view row of a document row; num_views for the row past the last."""
@@ -126,7 +157,7 @@ class MappedViews:
 
     def ordinals(self, doc_rows: Ints) -> Ints:
         """The ordinal of each document row."""
-        return self._records["ordinal"][doc_rows].astype(np.int64)
+        return self._records["ordinal"][doc_rows].astype(np.int64, copy=False)
 
     def document_rows(self, view_rows: Ints) -> Ints:
         """The document row that owns each view row."""

@@ -134,9 +134,9 @@ class GenerationWriter:
 
     def _ids(self, connection: sqlite3.Connection, change: Change) -> dict[str, list[int]]:
         """Count and checksum of the ids of living and of retired rows, after the change."""
-        retired = list(_ids_of(connection, change.retired))
         added = [] if change.rows is None else [document.id for document in change.rows.documents]
-        gone, new = ids_checksum(retired), ids_checksum(enumerate(added, self.num_rows))
+        retired = change.retired
+        gone, new = ids_checksum(_ids_of(connection, retired)), ids_checksum(enumerate(added, self.num_rows))
         (living, living_sum), (dead, dead_sum) = self.settings["ids"]["alive"], self.settings["ids"]["dead"]
         return {
             "alive": [living + len(added) - len(retired), (living_sum + new - gone) % (1 << 64)],
@@ -171,8 +171,9 @@ def _ids_of(connection: sqlite3.Connection, doc_rows: Sequence[int]) -> Iterator
         yield row[0], row[1]
 
 
-def _retire(connection: sqlite3.Connection, doc_rows: Iterable[int]) -> None:
-    _update(connection, "UPDATE documents SET alive = 0 WHERE doc_row = ?", [(int(row),) for row in doc_rows])
+def _retire(connection: sqlite3.Connection, doc_rows: Sequence[int]) -> None:
+    values = ((int(row),) for row in doc_rows)
+    _update(connection, "UPDATE documents SET alive = 0 WHERE doc_row = ?", values, len(doc_rows))
 
 
 def _set_metadata(connection: sqlite3.Connection, updates: Mapping[int, str]) -> None:
@@ -183,14 +184,14 @@ def _set_metadata(connection: sqlite3.Connection, updates: Mapping[int, str]) ->
     )
     columns = zip(rows, [doc_id for (doc_id,) in found], updates.values(), strict=True)
     values = [(dumped, metadata_checksum(LATEST, row, doc_id, dumped), row) for row, doc_id, dumped in columns]
-    _update(connection, "UPDATE metadata SET json = ?, checksum = ? WHERE doc_row = ?", values)
+    _update(connection, "UPDATE metadata SET json = ?, checksum = ? WHERE doc_row = ?", values, len(values))
 
 
-def _update(connection: sqlite3.Connection, statement: str, values: Sequence[tuple[Any, ...]]) -> None:
-    """Nothing; each of the values has changed its row. DamagedIndex where one found none."""
+def _update(connection: sqlite3.Connection, statement: str, values: Iterable[tuple[Any, ...]], wanted: int) -> None:
+    """Nothing; each of the values, so many as are wanted, has changed its row. DamagedIndex where one found none."""
     changed = connection.executemany(statement, values).rowcount
-    if changed != len(values):
-        raise DamagedIndex(f"{catalog.FILE_NAME}: {len(values)} rows were to be changed; {changed} of them are there")
+    if changed != wanted:
+        raise DamagedIndex(f"{catalog.FILE_NAME}: {wanted} rows were to be changed; {changed} of them are there")
 
 
 def _insert(connection: sqlite3.Connection, first_row: int, rows: Rows, records: npt.NDArray[Any]) -> None:

@@ -141,8 +141,9 @@ class _Source:
                 values = [(row.document[1], row.document[2], row.document[0]) for row in rows]
                 chosen.executemany("INSERT OR REPLACE INTO chosen VALUES (?, ?, ?)", values)
                 on_progress(end - begin)
-            found = chosen.execute("SELECT doc_row FROM chosen ORDER BY ordinal, doc_row").fetchall()
-        return np.array(found, dtype=np.int64).reshape(-1)
+            (count,) = chosen.execute("SELECT count(*) FROM chosen").fetchone()
+            found = chosen.execute("SELECT doc_row FROM chosen ORDER BY ordinal, doc_row")
+            return np.fromiter((doc_row for (doc_row,) in found), dtype=np.int64, count=count)
 
     def _sound_rows(self, doc_rows: range) -> list[CatalogRow]:
         living = [row for row in self._readable(doc_rows) if row.alive]

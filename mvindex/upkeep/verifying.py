@@ -15,7 +15,6 @@ import numpy as np
 import numpy.typing as npt
 
 from mvindex.errors import MvindexError, StoreError
-from mvindex.records import Ints
 from mvindex.store import catalog
 from mvindex.store.files import (
     ACKNOWLEDGED,
@@ -160,11 +159,11 @@ class _Check:
             self.add(views.path, views.refused)
             return
         blocks = BlockCheck(views.bytes, view_file)
-        dead: list[int] = []
+        dead = _Dead()
         damaged_views: list[tuple[int, int]] = []
         for chunk in each_row(connection, self._source.format, range(row_file.size_bytes // ROW_DTYPE.itemsize)):
             rows = self._sound_rows(chunk)
-            dead += [row.document[0] for row in rows if not row.alive]
+            dead.add([row.document[0] for row in rows if not row.alive])
             documents = [row.document for row in rows]
             for row, is_sound in zip(rows, views.are_sound(documents).tolist(), strict=True):
                 if not is_sound:
@@ -175,7 +174,7 @@ class _Check:
         self._read(blocks.check_until(view_file.size_bytes))
         self._add_blocks(views.path, blocks, damaged_views)
         self._row_file(row_file)
-        self._dead(settings, np.array(dead, dtype=np.int64))
+        self._dead(settings, dead)
         self._engine(settings["engine"])
 
     def _sound_rows(self, chunk: list[CatalogRow | int]) -> list[CatalogRow]:
@@ -225,11 +224,11 @@ class _Check:
         if blocks.is_short or blocks.damaged:
             self.add(rows.path, "does not match its length or checksums in catalog.sqlite", is_derived=True)
 
-    def _dead(self, settings: Mapping[str, Any], dead: Ints) -> None:
+    def _dead(self, settings: Mapping[str, Any], dead: _Dead) -> None:
         """Which documents are alive."""
         if self._source.format is StoreFormat.FLAT:
             return
-        if settings["dead"] != {"count": len(dead), "checksum": dead_checksum(dead)}:
+        if settings["dead"] != {"count": dead.count, "checksum": dead.checksum}:
             self.add(self._source.catalog.path, "which documents are alive does not match its checksum")
 
     def _engine(self, record: Mapping[str, Any] | None) -> None:
@@ -268,6 +267,18 @@ def _entries(directory: Path) -> list[Path]:
 def agrees(kept: Mapping[str, Any] | None, settings: Mapping[str, Any]) -> bool:
     """True when the settings kept beside the catalog are its own, as far as they were known when they were written."""
     return all(value in (None, settings.get(name)) for name, value in (kept or {}).items())
+
+
+class _Dead:
+    """How many retired rows there are, and the checksum of their numbers."""
+
+    def __init__(self) -> None:
+        self.count = self.checksum = 0
+
+    def add(self, doc_rows: list[int]) -> None:
+        """Nothing; these are retired as well."""
+        self.count += len(doc_rows)
+        self.checksum = (self.checksum + dead_checksum(np.array(doc_rows, dtype=np.int64))) % (1 << 64)
 
 
 class BlockCheck:

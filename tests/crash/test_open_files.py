@@ -13,6 +13,7 @@ from faults_sweeps import check, swept
 
 import mvindex
 from mvindex.errors import MvindexError
+from mvindex.store import reader as store_reader
 
 OPERATIONS = [
     "ingest into a new index",
@@ -136,6 +137,27 @@ def test_searches_in_many_threads_keep_no_more_open_than_their_number(path):
                 thread.join()
         # A connection has the database, its log and its lock file open.
         assert len(descriptors()) - before <= 8 * 3
+
+
+def test_a_first_filter_beside_another_thread_that_ends_its_own_first_is_answered(path, monkeypatch):
+    def search():
+        return [hit.id for hit in index.search(np.ones(DIM), top_k=20, filter={"id": {"in": ["1", "2", "3"]}}).hits]
+
+    def checksum(*row):
+        # The other thread begins once this one has, and ends before it goes on.
+        if not found:
+            found.append([])
+            other = threading.Thread(target=lambda: found.append(search()))
+            other.start()
+            other.join()
+        return checked(*row)
+
+    found: list[list[str]] = []
+    checked = store_reader.metadata_checksum
+    monkeypatch.setattr(store_reader, "metadata_checksum", checksum)
+    with mvindex.open(path) as index:
+        assert sorted(search()) == ["1", "2", "3"]
+    assert sorted(found[1]) == ["1", "2", "3"]
 
 
 @pytest.mark.parametrize(

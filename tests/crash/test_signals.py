@@ -110,9 +110,17 @@ COMPACT, SNAPSHOT, BUILD = ["compact"], ["snapshot", "copy.mvx"], ["build", "--k
 )
 def test_a_real_command_ends_where_it_is_and_can_be_run_again(arguments, sent, large, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    path, copy = shutil.copytree(large, tmp_path / "i.mvx"), tmp_path / "copy.mvx"
+    path, copy = tmp_path / "i.mvx", tmp_path / "copy.mvx"
     number, status = sent
-    assert sent_while_writing(number, arguments, path, copy) == (status, "")
+    for _ in range(10):
+        for left in (path, copy):
+            shutil.rmtree(left, ignore_errors=True)
+        shutil.copytree(large, path)
+        ended, said = sent_while_writing(number, arguments, path, copy)
+        # On a busy machine the command may be done before it is seen to have begun.
+        if ended != 0:
+            break
+    assert (ended, said) == (status, "")
     assert not copy.exists()
     if sent == CTRL_C:
         assert list(tmp_path.iterdir()) == [path] and names_in(path) == names_in(large)

@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -11,7 +12,8 @@ import pytest
 import mvindex
 from mvindex.build import EngineCache
 from mvindex.errors import ConfigError
-from mvindex_connectors.engines import faiss_lists
+from mvindex.testing import unit
+from mvindex_connectors.engines import faiss_ivf, faiss_lists
 
 DIM, COUNT, VIEWS = 32, 3000, 4
 # What recall may lose from one step to the next: of 1-bit codes more, as more wrong ones come into the same number.
@@ -140,3 +142,20 @@ def test_a_handful_of_views_is_enough(tmp_path, kind, count):
         index.build(kind)
         exact = [hit.id for hit in index.search(views[0, 0], top_k=count, exact=True).hits]
         assert [hit.id for hit in index.search(views[0, 0], top_k=count).hits] == exact
+
+
+def test_a_sample_of_shards_is_one_array_with_all_views_of_the_smallest(tmp_path):
+    views = unit(np.random.default_rng(3).standard_normal((400, 20, DIM)))
+    documents = [mvindex.Document(f"d{n}", f"text {n}") for n in range(400)]
+    with mvindex.create(tmp_path / "few.mvx", dim=DIM) as few, mvindex.create(tmp_path / "many.mvx", dim=DIM) as many:
+        few.add_views(documents[:2], views[:2])
+        many.add_views(documents, views)
+        snapshots = [few.store.snapshot, many.store.snapshot]
+        tracemalloc.start()
+        sample = faiss_ivf.sample_views(snapshots, 4096)
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        # A shard of 40 views gives them all; of 8,000 views 64 at a time, its share of 4,096 being 4,076.
+        assert len(sample) == 40 + 63 * 64
+        assert (sample[:40] == few.store.snapshot.views.matrix).all()
+        assert peak < 1.2 * sample.nbytes

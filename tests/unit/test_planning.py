@@ -10,7 +10,7 @@ from planning_examples import GIB, collection, fixed, made_rates, schema
 from mvindex.engines.base import Kind
 from mvindex.engines.lists import probes_of, usual_lists, usual_search
 from mvindex.errors import ConfigError
-from mvindex.planning import Asked, Machine, check_asked, make_plan
+from mvindex.planning import Asked, Machine, check_asked, layouts, make_plan
 from mvindex.planning.layouts import commands
 from mvindex.planning.rates import NOTHING, Span, read_rates, write_rates
 from mvindex.planning.recall import expected_recall, wanted_effort
@@ -60,14 +60,14 @@ def test_lists_are_learnt_from_the_views_of_all_shards():
 
 @pytest.mark.parametrize("kind", list(Kind))
 def test_what_does_not_fit_is_marked_and_planned_in_the_fewest_shards_that_do(kind):
-    found = of_kind(plan(WIKIPEDIA, ram_gib=24), kind)
+    planned = plan(WIKIPEDIA, ram_gib=24)
+    found = of_kind(planned, kind)
     assert [bool(layout.lacks) for layout in found] == [True, False][-len(found) :]
     fitting = found[-1]
     assert fitting.shards * fitting.shard.documents >= WIKIPEDIA.documents
     if fitting.shards > 1:
-        # One fewer would not do.
-        larger = replace(WIKIPEDIA, documents=-(-WIKIPEDIA.documents // (fitting.shards - 1)))
-        assert of_kind(plan(larger, ram_gib=24), kind)[0].lacks
+        # One fewer would not do, with the lists of all views.
+        assert layouts._layout(planned.asked, (kind, False), fitting.shards - 1, None).lacks
 
 
 def test_flat_needs_as_many_shards_as_its_floats_take_of_three_quarters_of_the_memory():

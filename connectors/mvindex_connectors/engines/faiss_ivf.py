@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from types import ModuleType
 from typing import Any
 
@@ -16,6 +17,7 @@ from mvindex.store.views import decode
 _CODE_BITS, _CODE_VALUES = 4, 16
 _SEED = 1
 _SAMPLE_RUN = 64
+_READ_ROWS = 8192
 
 
 def searches(kind: Kind, num_lists: int) -> list[dict[str, int]]:
@@ -25,24 +27,34 @@ def searches(kind: Kind, num_lists: int) -> list[dict[str, int]]:
     return [{"probes": each, "fetch": fetch} for each in dict.fromkeys(probes) for fetch in fetches]
 
 
-def sample_views(snapshot: Snapshot, size: int) -> Floats:
-    """About so many views, drawn by chance with a fixed seed, (n, d) float32, in short runs of neighbours on disk.
+def sample_views(snapshots: Sequence[Snapshot], size: int) -> Floats:
+    """About so many views of all the snapshots, of each as many as its share is, (n, d) float32, in one array.
 
-    Checked against their checksums, as all that is read.
+    Drawn by chance with a fixed seed, in short runs of neighbours on disk; checked against their checksums, as all
+    that is read.
     """
-    views = snapshot.views
-    if size >= views.num_views:
-        return decode(views.read_views(0, views.num_views))
+    num_views = sum(snapshot.views.num_views for snapshot in snapshots)
+    runs = [_sampled_runs(each.views.num_views, -(-size * each.views.num_views // num_views)) for each in snapshots]
+    count = sum(end - begin for part in runs for begin, end in part)
+    sample = np.empty((count, snapshots[0].views.dim), dtype=np.float32)
+    filled = 0
+    for snapshot, part in zip(snapshots, runs, strict=True):
+        for begin, end in part:
+            sample[filled : filled + end - begin] = decode(snapshot.views.read_views(begin, end))
+            filled += end - begin
+    return sample
+
+
+def _sampled_runs(num_views: int, size: int) -> list[tuple[int, int]]:
+    """The view rows [begin, end) that are read of so many, about `size` together; all of them, where it is no less."""
+    if size >= num_views or num_views <= _SAMPLE_RUN:
+        return [(begin, min(begin + _READ_ROWS, num_views)) for begin in range(0, num_views, _READ_ROWS)]
     # A run of neighbours costs one read; of 64 views, some 8 documents.
     num_runs = max(1, size // _SAMPLE_RUN)
-    stretches = np.linspace(0, views.num_views - _SAMPLE_RUN, num_runs)
-    shifts = np.random.default_rng(_SEED).random(num_runs) * max(1.0, views.num_views / num_runs - _SAMPLE_RUN)
-    begins = np.minimum((stretches + shifts).astype(np.int64), views.num_views - _SAMPLE_RUN)
-    sample = np.empty((num_runs * _SAMPLE_RUN, views.dim), dtype=np.float32)
-    for number, begin in enumerate(begins.tolist()):
-        at = number * _SAMPLE_RUN
-        sample[at : at + _SAMPLE_RUN] = decode(views.read_views(begin, begin + _SAMPLE_RUN))
-    return sample
+    stretches = np.linspace(0, num_views - _SAMPLE_RUN, num_runs)
+    shifts = np.random.default_rng(_SEED).random(num_runs) * max(1.0, num_views / num_runs - _SAMPLE_RUN)
+    begins = np.minimum((stretches + shifts).astype(np.int64), num_views - _SAMPLE_RUN)
+    return [(begin, begin + _SAMPLE_RUN) for begin in begins.tolist()]
 
 
 def new_ivf(faiss: ModuleType, kind: Kind, dim: int, num_lists: int) -> Any:

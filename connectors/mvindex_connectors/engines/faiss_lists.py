@@ -64,9 +64,7 @@ def trained_lists(faiss: ModuleType, kind: Kind, snapshots: Sequence[Snapshot], 
     num_views = sum(snapshot.views.num_views for snapshot in snapshots)
     lists = options.lists or usual_lists(num_views)
     options.on_progress("reading a sample", 0, 1)
-    size = sample_size(lists, num_views)
-    shares = [-(-size * snapshot.views.num_views // num_views) for snapshot in snapshots]
-    sample = np.concatenate([sample_views(*pair) for pair in zip(snapshots, shares, strict=True)])
+    sample = sample_views(snapshots, sample_size(lists, num_views))
     lists = min(lists, len(sample))
     options.on_progress(f"training {lists} lists on {len(sample)} views", 0, 1)
     index = new_ivf(faiss, kind, snapshots[0].views.dim, lists)

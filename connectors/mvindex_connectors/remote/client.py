@@ -10,7 +10,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from mvindex.arguments import EncoderLike, Vector, checked_id
+from mvindex.arguments import Vector, checked_id
 from mvindex.errors import QueryError, Unsupported
 from mvindex.index import Index
 from mvindex.ingest import Encode, Entry, IngestHooks, IngestReport
@@ -34,15 +34,6 @@ from mvindex_connectors.remote.requests import (
     update_request,
 )
 from mvindex_connectors.remote.sending import Ingest
-
-
-def open_client(
-    url: str, *, encoder: EncoderLike | None = None, device: str | None = None, allow_partial: bool = False
-) -> IndexClient:
-    """The index behind grpc://host:port/name; see mvindex.open(). Its server says on which device it computes."""
-    if encoder is not None:
-        raise Unsupported(f"{url}: encoder= has no place here: the server encodes texts")
-    return IndexClient(url)
 
 
 class IndexClient(Index):
@@ -174,6 +165,28 @@ class IndexClient(Index):
         raise self._unsupported("settings")
 
     @property
+    def where(self) -> str:
+        """The address."""
+        return self.url
+
+    @property
+    def next_ordinal(self) -> NoReturn:
+        """Unsupported: documents as stored are the server's."""
+        raise self._unsupported("next_ordinal")
+
+    def batches(self, *args: Any, **options: Any) -> NoReturn:
+        """Unsupported: documents as stored are the server's."""
+        raise self._unsupported("copying documents as stored")
+
+    def take(self, *args: Any, **options: Any) -> NoReturn:
+        """Unsupported: documents as stored are the server's."""
+        raise self._unsupported("copying documents as stored")
+
+    def remove_untouched(self) -> None:
+        """Nothing; the connection is closed: what a server holds is not ours to throw away."""
+        self.close()
+
+    @property
     def path(self) -> Path:
         """Unsupported: there is no directory here."""
         raise self._unsupported("path")
@@ -216,6 +229,10 @@ class IndexClient(Index):
     def snapshot(self, *args: Any, **options: Any) -> NoReturn:
         """Unsupported."""
         raise self._unsupported("snapshot")
+
+    def verify(self, *args: Any, **options: Any) -> NoReturn:
+        """Unsupported."""
+        raise self._unsupported("verify")
 
     def _unsupported(self, what: str) -> Unsupported:
         return Unsupported(f"{self.url}: {what} works on an index directory only; do it where the server is")

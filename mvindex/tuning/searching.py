@@ -12,13 +12,12 @@ from mvindex.engines.base import Search
 from mvindex.errors import ConfigError
 from mvindex.records import Bools, Floats
 from mvindex.search import Part, Ranking, search_parts
-from mvindex.store.snapshot import Snapshot
+from mvindex.tuning.queries import drawn_queries
 
 # So many are timed one at a time, after all were asked in a batch.
 _TIMED_QUERIES = 32
 # A setting is not tried when one that looks at less already finds all but so much.
 _ENOUGH = 0.9995
-_SEED = 7
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,35 +61,6 @@ class TuneReport:
             if not kept or point.recall > kept[-1].recall:
                 kept.append(point)
         return tuple(kept)
-
-
-def own_views(snapshots: Sequence[Snapshot], count: int) -> Floats:
-    """So many views of living documents, drawn by chance with a fixed seed, (n, d) float32, to ask for in tuning.
-
-    They lie among the documents' views, as questions of people do not: measure with real ones where there are any.
-    """
-    total = sum(snapshot.num_documents for snapshot in snapshots)
-    filled = [snapshot for snapshot in snapshots if snapshot.num_documents]
-    drawn = [_drawn_views(each, -(-count * each.num_documents // total)) for each in filled]
-    return np.concatenate(drawn) if drawn else np.empty((0, snapshots[0].views.dim), dtype=np.float32)
-
-
-def _drawn_views(snapshot: Snapshot, count: int) -> Floats:
-    """A view of each of so many living documents."""
-    living = np.flatnonzero(snapshot.alive)
-    drawn = np.random.default_rng(_SEED)
-    rows = drawn.choice(living, size=min(count, len(living)), replace=False)
-    packed, starts = snapshot.views.fetch(np.sort(rows))
-    picked = starts[:-1] + drawn.integers(0, np.diff(starts))
-    chosen: Floats = packed[picked].astype(np.float32)
-    return chosen
-
-
-def sampled(queries: Floats, count: int) -> Floats:
-    """So many of the queries, (n, d), drawn by chance with a fixed seed; all where there are no more."""
-    if len(queries) <= count:
-        return queries
-    return queries[np.sort(np.random.default_rng(_SEED).choice(len(queries), size=count, replace=False))]
 
 
 class Tuning:
@@ -157,6 +127,32 @@ def _with_search(part: Part, search: Search) -> Part:
     ranking = part.engines.ranking
     return (
         part if ranking is None else part._replace(engines=replace(part.engines, ranking=ranking.with_search(search)))
+    )
+
+
+def tune_search(
+    parts: Sequence[Part],
+    given: Floats | None,
+    target_recall: float,
+    on_progress: Callable[[str, int, int], None],
+) -> TuneReport:
+    """What was measured of the parts' engine; nothing is changed. given: queries, (q, d) float32; None: own views.
+
+    ConfigError when there is nothing to tune.
+    """
+    queries = drawn_queries(parts, given)
+    tuning = Tuning(parts, queries)
+    points = tuning.run(on_progress)
+    return TuneReport(
+        kind=next(part.snapshot.settings["engine"]["kind"] for part in parts if part.engines.ranking),
+        top_k=parts[0].request.top_k,
+        target_recall=target_recall,
+        queries=len(queries),
+        are_own_views=given is None,
+        exact_ms=tuning.exact_ms,
+        exact_ms_batch=tuning.exact_ms_batch,
+        points=tuple(points),
+        chosen=choose(points, target_recall),
     )
 
 

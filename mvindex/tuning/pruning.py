@@ -22,6 +22,7 @@ from mvindex.records import Bools, Doubles, Floats, Ints
 from mvindex.search import Part, Ranking, owners, search_parts
 from mvindex.store.snapshot import Snapshot
 from mvindex.store.views import decode
+from mvindex.tuning.queries import drawn_queries
 
 # Documents whose views tell the distances to try, and the shares of views that are left out.
 _SAMPLED_DOCUMENTS = 4096
@@ -130,6 +131,22 @@ class PruneTrial:
             places = np.flatnonzero(which == number)
             if len(places):
                 yield places, *part.snapshot.views.fetch(local[places])
+
+
+def tune_pruning(
+    parts: Sequence[Part], given: Floats | None, budget: float, on_progress: Callable[[str, int, int], None]
+) -> PruneReport:
+    """What leaving views out of the parts' engines would cost. given: queries, (q, d) float32; None: own views."""
+    queries = drawn_queries(parts, given)
+    points = PruneTrial(parts, queries).run(on_progress)
+    return PruneReport(
+        top_k=parts[0].request.top_k,
+        budget=budget,
+        queries=len(queries),
+        are_own_views=given is None,
+        points=tuple(points),
+        chosen=choose_pruning(points, budget),
+    )
 
 
 def choose_pruning(points: Sequence[PrunePoint], budget: float) -> PrunePoint | None:

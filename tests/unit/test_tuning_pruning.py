@@ -5,8 +5,8 @@ import pytest
 
 import mvindex
 from mvindex.errors import ConfigError
-from mvindex.prune_budget import PrunePoint, choose_pruning
 from mvindex.pruning import kept_views, nearest_before
+from mvindex.tuning import PrunePoint, choose_pruning
 
 DIM, COUNT, NUM_VIEWS = 16, 400, 6
 

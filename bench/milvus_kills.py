@@ -1,0 +1,66 @@
+"""kill -9 of a writing client, and of the server, N rounds each; each followed by a look.
+
+    python bench/milvus_kills.py --rounds 50 --seed 1 [--only lite client server] [--json]
+
+Exits 1 at the first fault, with the round that shows it. The short form is tests/milvus/test_kills.py.
+"""
+
+import argparse
+import json
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+
+sys.path.insert(0, str(Path(__file__).parent.parent / "tests" / "milvus"))
+from kill_rounds import Rounds  # noqa: E402 - beside the tests
+from milvus_server import MilvusServer  # noqa: E402 - beside the tests
+
+
+def run(name, rounds, count):
+    """What came of so many rounds."""
+    started = time.monotonic()
+    for number in range(count):
+        rounds.run()
+        print(f"{name}: round {number + 1} of {count}, {rounds.acknowledged + 1} batches", file=sys.stderr, flush=True)
+    dropped = rounds.finish()
+    return {
+        "what": name,
+        "rounds": count,
+        "batches": rounds.acknowledged + 1,
+        "views_left_over": dropped,
+        "faults": 0,
+        "seconds": round(time.monotonic() - started, 1),
+    }
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--rounds", type=int, default=50)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--only", nargs="*", default=["lite", "client", "server"])
+    parser.add_argument("--json", action="store_true")
+    options = parser.parse_args()
+    found = []
+    with tempfile.TemporaryDirectory(prefix="milvus-kills-") as folder:
+        if "lite" in options.only:
+            rounds = Rounds(f"milvus-lite:{folder}/x.db", np.random.default_rng(options.seed))
+            found.append(run("client of Lite", rounds, options.rounds))
+        if {"client", "server"} & set(options.only):
+            data = Path(folder) / "server"
+            data.mkdir()
+            with MilvusServer(data) as server:
+                for name in ("client", "server"):
+                    if name in options.only:
+                        with server.collection("?timeout=120") as place:
+                            killed = server if name == "server" else None
+                            rounds = Rounds(place, np.random.default_rng(options.seed), killed)
+                            found.append(run(name, rounds, options.rounds))
+    for row in found:
+        print(json.dumps(row) if options.json else row)
+
+
+if __name__ == "__main__":
+    main()

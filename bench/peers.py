@@ -1,0 +1,130 @@
+"""mvindex beside its peers on the same vectors: recall of documents, time, bytes; docs/peers.md.
+
+    python bench/peers.py --documents 12500 --corpus gauss transplants --data DIR [--rows FILE] [--json]
+
+Each peer has a virtual environment of its own, made once in build/bench/peers; one that cannot be installed or run is
+named as not run, with the reason. All get the same float32 views and questions (the stand-ins of bench/scale.py) and
+are built, then opened in a fresh process and asked, on one core: a question alone (the median of 64, or of all where
+there is no batch call) and all 256 in one call. Recall is of documents against the exact answer (float64); `short`
+counts questions with fewer than k distinct documents. Times are the processor's, since a shared machine's clock says
+little; x: how many times faster than the first row, mvindex's certified scan. Disk and memory are bytes a document:
+memory is private (RssAnon), after the questions, beyond the process with its libraries loaded.
+"""
+
+import argparse
+import json
+import os
+import sys
+import tempfile
+from pathlib import Path
+
+from peers_parts.environments import PEERS, NotRun, called, interpreter
+from peers_parts.export import exported
+
+PARTS = Path(__file__).resolve().parent / "peers_parts"
+STEP_TIMEOUT_S = 600
+# Of a table, by what each is called there; --json has the wall clock's times, versions and more.
+COLUMNS = {
+    "recall@10": "recall@10",
+    "@100": "recall@100",
+    "short@10": "short@10",
+    "@100 ": "short@100",
+    "alone@10, ms": "cpu_ms@10",
+    "alone@100": "cpu_ms@100",
+    "batch@100": "batch_cpu_ms@100",
+    "x alone": "x",
+    "x batch": "x_batch",
+    "build, s": "build_cpu_s",
+    "disk, B": "disk_B_doc",
+    "memory, B": "used_B_doc",
+}
+
+
+def measured(peer, variant, data):
+    """Rows of a variant of a peer: built in a folder that is removed, searched in a process of its own."""
+    python, runner = interpreter(peer), PARTS / f"run_{peer.name}.py"
+    with tempfile.TemporaryDirectory(dir=data.parent) as work:
+        steps = (
+            called([python, runner, step, data, work, variant], STEP_TIMEOUT_S, step) for step in ("build", "search")
+        )
+        (built,), found = ([json.loads(line) for line in text.splitlines() if line[:1] == "{"] for text in steps)
+    return [{"peer": peer.name, "variant": variant} | built | row for row in found]
+
+
+class Kept:
+    """Rows of a run that is gone on with: read from a file where it is there, added to it variant by variant."""
+
+    def __init__(self, path, collection):
+        self._path, self._collection, self._rows = path, collection, {}
+        lines = path.read_text(encoding="utf-8").splitlines() if path and path.exists() else ()
+        for row in map(json.loads, lines):
+            if collection.items() <= row.items():
+                self._rows.setdefault((row["peer"], row["variant"]), []).append(row)
+
+    def rows(self, peer, variant, data):
+        """Those of a variant of a peer, measured where they are not there yet."""
+        if (peer.name, variant) in self._rows:
+            return self._rows[peer.name, variant]
+        rows = [self._collection | row for row in measured(peer, variant, data)]
+        if self._path:
+            with self._path.open("a", encoding="utf-8") as file:
+                file.writelines(f"{json.dumps(row)}\n" for row in rows)
+        return rows
+
+
+def rows_of(data, names, kept):
+    """Rows of all peers on one collection, as they come; ratios are to the first, mvindex's certified scan."""
+    scan = None
+    for peer, variant in [(each, variant) for each in PEERS if each.name in names for variant in each.variants]:
+        try:
+            rows = kept.rows(peer, variant, data)
+        except NotRun as err:
+            yield {"peer": peer.name, "variant": variant, "not_run": str(err)}
+            continue
+        scan = scan or rows[0]
+        for row in rows:
+            yield row | ratios(row, scan)
+
+
+def ratios(row, scan):
+    """How many times faster than the scan a row is, for the first hundred documents."""
+    found = {"x": round(scan["cpu_ms@100"] / row["cpu_ms@100"], 2)}
+    if "batch_cpu_ms@100" in row:
+        found["x_batch"] = round(scan["batch_cpu_ms@100"] / row["batch_cpu_ms@100"], 2)
+    return found
+
+
+def as_line(row):
+    cells = [f"{row['peer']} {row['variant']}".removesuffix(" default")]
+    if "not_run" in row:
+        return f"| {cells[0]} | NOT RUN: {row['not_run']} |" + " |" * len(COLUMNS)
+    cells += [row["setting"], *(str(row.get(name, "-")) for name in COLUMNS.values())]
+    return f"| {' | '.join(cells)} |"
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--documents", type=int, default=12_500)
+    parser.add_argument("--views", type=int, default=8)
+    parser.add_argument(
+        "--corpus", nargs="+", choices=["gauss", "transplants", "real"], default=["gauss", "transplants"]
+    )
+    parser.add_argument("--peers", nargs="+", choices=[peer.name for peer in PEERS], help="beside mvindex; else all")
+    parser.add_argument("--data", type=Path, default=Path("../shared/data"))
+    parser.add_argument("--rows", type=Path, help="file of rows as JSON: those in it are not measured again")
+    parser.add_argument("--json", action="store_true", help="one line of JSON a row")
+    options = parser.parse_args()
+    names = {"mvindex", *(options.peers or [peer.name for peer in PEERS])}
+    for corpus in options.corpus:
+        data = exported(corpus, options.documents, options.views, options.data)
+        if not options.json:
+            print(f"\n## {corpus}, {options.documents} documents of {options.views} views\n")
+            print(f"| peer | setting | {' | '.join(COLUMNS)} |\n|{' --- |' * (len(COLUMNS) + 2)}", flush=True)
+        collection = {"corpus": corpus, "documents": options.documents, "views": options.views}
+        for row in rows_of(data, names, Kept(options.rows, collection)):
+            print(json.dumps(row) if options.json else as_line(row), flush=True)
+            print(f"load {os.getloadavg()[0]:.1f}", file=sys.stderr)
+
+
+if __name__ == "__main__":
+    main()

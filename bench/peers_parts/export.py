@@ -1,0 +1,45 @@
+"""The folder that all peers read: views in float32, whose document each is, questions, and the exact answer."""
+
+import json
+import shutil
+
+import numpy as np
+from scale_parts.indexes import cached
+from vectors import CACHE
+
+import mvindex
+from mvindex.store.views import decode
+
+ROWS = 16_384
+NUM_BEST = 100
+
+
+def exported(corpus, documents, num_views, data):
+    """The folder of a stand-in at a size, written where it is not there yet."""
+    folder = CACHE / "peers" / "data" / f"{corpus}-{documents}x{num_views}"
+    if not (folder / "export.json").exists():
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True)
+        path, questions = cached(corpus, documents, num_views, data)
+        with mvindex.open(path) as index:
+            views = index.store.snapshot.views
+            shape, counts = (views.num_views, views.dim), views.counts(0, len(index))
+            rows = np.lib.format.open_memmap(folder / "views.npy", mode="w+", dtype=np.float32, shape=shape)
+            for begin in range(0, len(rows), ROWS):
+                rows[begin : begin + ROWS] = decode(views.read_views(begin, min(begin + ROWS, len(rows))))
+        document = np.repeat(np.arange(len(counts), dtype=np.int32), counts)
+        np.save(folder / "document.npy", document)
+        np.save(folder / "questions.npy", questions)
+        np.save(folder / "truth.npy", exact(rows, document, questions))
+        (folder / "export.json").write_text(json.dumps({"corpus": corpus, "documents": documents}), encoding="utf-8")
+    return folder
+
+
+def exact(rows, document, questions):
+    """The documents whose best views are the nearest, best first, (q, NUM_BEST): plain products in float64."""
+    begins = np.flatnonzero(np.diff(document, prepend=-1))
+    best = np.empty((len(questions), len(begins)))
+    for number, question in enumerate(questions.astype(np.float64)):
+        scores = np.concatenate([rows[begin : begin + ROWS] @ question for begin in range(0, len(rows), ROWS)])
+        best[number] = np.maximum.reduceat(scores, begins)
+    return np.argsort(-best, axis=1, kind="stable")[:, :NUM_BEST].astype(np.int32)

@@ -1,0 +1,99 @@
+"""The growth of one kind, fitted to rows of bench/scale.py, and what it says of 168,122,592 views, beside the plan.
+
+    python bench/scale_fit.py docs/figures/scale.jsonl [--kind ivf-pq] [--least 100000] [--json]
+
+Times and build times are fitted as powers of the number of views (least squares of logarithms, both corpora together),
+recall as linear in its logarithm, each corpus alone; from --least views on, since below fixed costs rule. Brackets are
+95 % prediction intervals of the fit: they hold if the law holds beyond what was measured. Bytes are not fitted: they
+are the arithmetic of `mvindex plan`, which is compared with each row. At 768 dimensions times are taken twice, as all
+that is counted is linear in them. The plan's own times come from a calibration on this machine, now.
+"""
+
+import argparse
+import json
+from pathlib import Path
+
+import numpy as np
+
+from mvindex.engines.base import Kind
+from mvindex.engines.lists import IVF_KINDS, usual_lists
+from mvindex.planning.sizes import engine_bytes
+
+DOCUMENTS, VIEWS = 21_015_324, 8
+# Two-sided 95 % quantiles of Student's t by degrees of freedom.
+STUDENT = {1: 12.71, 2: 4.30, 3: 3.18, 4: 2.78, 5: 2.57, 6: 2.45, 7: 2.36, 8: 2.31, 9: 2.26, 10: 2.23}
+TARGET = np.log10(DOCUMENTS * VIEWS)
+
+
+def fitted(views, values):
+    """Slope and its standard error, and value and half-width of the prediction at the target, of values in log10 n."""
+    x, y = np.log10(views), np.asarray(values, dtype=float)
+    design = np.stack([np.ones_like(x), x], axis=1)
+    (intercept, slope), *_ = np.linalg.lstsq(design, y, rcond=None)
+    free = len(x) - 2
+    if free < 1:
+        return slope, np.nan, intercept + slope * TARGET, np.nan
+    variance = float(((y - design @ [intercept, slope]) ** 2).sum() / free)
+    spread = float(((x - x.mean()) ** 2).sum())
+    ahead = np.sqrt(variance * (1 + 1 / len(x) + (TARGET - x.mean()) ** 2 / spread))
+    return slope, np.sqrt(variance / spread), intercept + slope * TARGET, STUDENT[min(free, 10)] * ahead
+
+
+def growth(rows, name):
+    """A power law of a time: exponent, its error, and the time at the target, low to high."""
+    slope, error, at, half = fitted([row["views"] for row in rows], [np.log10(row[name]) for row in rows])
+    return {"exponent": slope, "error": error, "at": 10**at, "low": 10 ** (at - half), "high": 10 ** (at + half)}
+
+
+def recall_growth(rows, name):
+    """The recall at the target, and its change with each tenfold size."""
+    slope, error, at, half = fitted([row["views"] for row in rows], [row[name] for row in rows])
+    return {
+        "a tenfold": slope,
+        "error": error,
+        "at": min(at, 1.0),
+        "low": max(at - half, 0.0),
+        "high": min(at + half, 1.0),
+    }
+
+
+def told_bytes(row):
+    """What the plan tells of an engine, over what was measured: on disk, and in memory."""
+    kind = Kind(row["kind"])
+    lists = usual_lists(row["views"]) if kind in IVF_KINDS else 0
+    told = engine_bytes(kind, row["views"], 384, lists)
+    documents = row["documents"]
+    return told.disk / (row["engine_B_doc"] * documents), told.resident / (row["memory_B_doc"] * documents)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("rows", type=Path)
+    parser.add_argument("--kind", default="ivf-pq")
+    parser.add_argument("--setting", default="usual")
+    parser.add_argument("--least", type=int, default=100_000)
+    parser.add_argument("--json", action="store_true")
+    options = parser.parse_args()
+    rows = [json.loads(line) for line in options.rows.read_text().splitlines()]
+    chosen = [row for row in rows if row["kind"] == options.kind and row.get("setting") == options.setting]
+    made = [row for row in chosen if row["corpus"] != "real" and row["views"] >= options.least]
+    laws = {name: growth(made, name) for name in ("ms", "ms_batch", "build_s", "scan_ms", "scan_ms_batch")}
+    for corpus in sorted({row["corpus"] for row in made}):
+        own = [row for row in made if row["corpus"] == corpus]
+        laws |= {f"{name}, {corpus}": recall_growth(own, name) for name in ("recall@10", "recall@100")}
+    told = {row["views"]: told_bytes(row) for row in chosen}
+    if options.json:
+        print(json.dumps({"rows": len(made), "laws": laws, "told over measured bytes": told}))
+        return
+    print(f"{options.kind}, {options.setting}: fitted to {len(made)} rows of {options.least:,} views and more\n")
+    print("| | grows as | at 168,122,592 views |\n| --- | --- | --- |")
+    for name, law in laws.items():
+        grows = law.get("exponent", law.get("a tenfold"))
+        how = "n^{:.2f} (+- {:.2f})" if "exponent" in law else "{:+.4f} (+- {:.4f}) a tenfold"
+        print(f"| {name} | {how.format(grows, law['error'])} | {law['at']:.4g} ({law['low']:.4g}-{law['high']:.4g}) |")
+    for views, (disk, memory) in sorted(told.items()):
+        print(f"{views:,} views: the plan tells {disk:.3f} of the bytes on disk, {memory:.3f} of those in memory")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,156 @@
+"""Where an index in Milvus is: milvus-lite:PATH, or milvus://[user:password@|token@]host:port/collection?settings."""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
+
+from mvindex.errors import ConfigError
+
+LITE, SERVER = "milvus-lite", "milvus"
+_LEVELS = {"strong": "Strong", "session": "Session", "bounded": "Bounded", "eventually": "Eventually"}
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,199}")
+_DEFAULT_NAME, _DEFAULT_PORT = "mvindex", 19530
+_SETTINGS = ("tls", "server_name", "timeout", "consistency", "lease", "db", "collection")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Address:
+    """An index in Milvus. uri: as pymilvus takes it; shown: the address without secrets, for messages.
+
+    timeout_s: what an answer may take; consistency: of searches; lease_s: how long a writer that went silent still
+    counts as one; pem: a file of certificates for TLS, None for those of the system.
+    """
+
+    uri: str
+    shown: str
+    collection: str
+    is_lite: bool
+    token: str = field(default="", repr=False)
+    database: str = ""
+    tls: bool = False
+    pem: str | None = None
+    server_name: str = ""
+    timeout_s: float = 60.0
+    consistency: str = "Session"
+    lease_s: float = 30.0
+
+
+def is_address(text: str) -> bool:
+    """True for what parse_address() reads."""
+    return text.startswith((f"{LITE}:", f"{SERVER}://"))
+
+
+def parse_address(text: str) -> Address:
+    """The address; ConfigError names the part that is wrong, and never a secret.
+
+    What the address does not hold of secrets comes from the environment: MVINDEX_MILVUS_TOKEN, or MVINDEX_MILVUS_USER
+    and MVINDEX_MILVUS_PASSWORD.
+    """
+    if text.startswith(f"{LITE}:"):
+        return _parse_lite(text)
+    if text.startswith(f"{SERVER}://"):
+        return _parse_server(text)
+    raise ConfigError(f"{text.split(':')[0]:.40}: no address of Milvus; wanted {LITE}:PATH or {SERVER}://HOST/NAME")
+
+
+def _parse_lite(text: str) -> Address:
+    rest, _, query = text.removeprefix(f"{LITE}:").partition("?")
+    given = _settings(text.partition("?")[0], query)
+    for name in ("tls", "server_name", "db"):
+        if name in given:
+            raise ConfigError(f"{LITE}:{rest}: the setting {name} belongs to a server")
+    if not rest or rest.startswith("//"):
+        raise ConfigError(f"{text.partition('?')[0]}: wanted {LITE}:PATH, such as {LITE}:corpus.db")
+    shown = f"{LITE}:{rest}"
+    name = _checked_name(given.get("collection", _DEFAULT_NAME), shown)
+    # pymilvus takes only what ends in .db for a Lite database.
+    if not rest.endswith(".db"):
+        raise ConfigError(f"{shown}: the path of a Milvus Lite database ends in .db")
+    return Address(uri=str(Path(rest).absolute()), shown=shown, collection=name, is_lite=True, **_common(given, shown))
+
+
+def _parse_server(text: str) -> Address:
+    parts, host, port = _split(text)
+    given = _settings(f"{SERVER}://{host}", parts.query)
+    shown = f"{SERVER}://{host}:{port}/{parts.path.strip('/')}"
+    name = _checked_name(parts.path.strip("/") or given.get("collection", ""), shown)
+    tls = given.get("tls", "")
+    is_tls = tls not in ("", "0", "no", "false")
+    pem = tls if is_tls and tls not in ("1", "yes", "true") else None
+    if pem is not None and not os.path.isfile(pem):
+        raise ConfigError(f"{shown}: tls={pem}: there is no such file; wanted 1, or a file of certificates (PEM)")
+    return Address(
+        uri=f"{'https' if is_tls else 'http'}://{host}:{port}",
+        shown=shown,
+        collection=name,
+        is_lite=False,
+        token=_token(parts),
+        database=given.get("db", ""),
+        tls=is_tls,
+        pem=pem,
+        server_name=given.get("server_name", ""),
+        **_common(given, shown),
+    )
+
+
+def _split(text: str) -> tuple[SplitResult, str, int]:
+    """The parts of the URL with its host and port; no message shows what stands before the host."""
+    try:
+        parts = urlsplit(text)
+        host, port = parts.hostname, parts.port or _DEFAULT_PORT
+    except ValueError:
+        host = None
+    if host is None:
+        raise ConfigError(f"{SERVER}://...: no host and port in it; wanted {SERVER}://HOST:PORT/COLLECTION")
+    return parts, f"[{host}]" if ":" in host else host, port
+
+
+def _token(parts: SplitResult) -> str:
+    """The token, or user:password; the address's first, then the environment's."""
+    user, password = parts.username, parts.password
+    if user is not None:
+        return unquote(user) if password is None else f"{unquote(user)}:{unquote(password)}"
+    from_user = ":".join(os.environ.get(f"MVINDEX_MILVUS_{name}", "") for name in ("USER", "PASSWORD"))
+    return os.environ.get("MVINDEX_MILVUS_TOKEN") or ("" if from_user == ":" else from_user)
+
+
+def _settings(shown: str, query: str) -> dict[str, str]:
+    given = dict(parse_qsl(query, keep_blank_values=True))
+    for name in given:
+        if name not in _SETTINGS:
+            raise ConfigError(f"{shown.rpartition('@')[2]}: unknown setting {name!r}; wanted {', '.join(_SETTINGS)}")
+    return given
+
+
+def _common(given: Mapping[str, str], shown: str) -> dict[str, Any]:
+    level = given.get("consistency", "session")
+    if level not in _LEVELS:
+        raise ConfigError(f"{shown}: consistency={level}; wanted one of {', '.join(_LEVELS)}")
+    return {
+        "consistency": _LEVELS[level],
+        "timeout_s": _seconds(given, "timeout", 60.0, shown),
+        "lease_s": _seconds(given, "lease", 30.0, shown),
+    }
+
+
+def _seconds(given: Mapping[str, str], name: str, usual: float, shown: str) -> float:
+    try:
+        value = float(given.get(name, usual))
+    except ValueError:
+        value = math.nan
+    if not 1 <= value <= 86_400:
+        raise ConfigError(f"{shown}: {name}={given[name]}; wanted seconds, from 1 to 86400")
+    return value
+
+
+def _checked_name(name: str, shown: str) -> str:
+    if _NAME.fullmatch(name):
+        return name
+    raise ConfigError(f"{shown}: {name!r} is no name of a collection; wanted letters, digits and _, no digit first")

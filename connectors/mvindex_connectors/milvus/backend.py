@@ -1,0 +1,58 @@
+"""What the core finds by its entry points: an index in Milvus is made, opened, or looked for, by its address."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from mvindex.encoder import Encoder
+from mvindex.errors import ConfigError
+from mvindex.index import Index
+from mvindex_connectors.milvus.address import parse_address
+from mvindex_connectors.milvus.connection import Connection
+from mvindex_connectors.milvus.index import MilvusIndex
+from mvindex_connectors.milvus.store import MilvusStore, create_store, index_exists
+
+
+def create(address: str, settings: Mapping[str, Any], encoder: Encoder | None) -> Index:
+    """A new empty index there; ConfigError when one, or another collection of its name, exists."""
+    if settings.get("dim") is not None:
+        _check_dim(int(settings["dim"]))
+    connection = Connection(parse_address(address))
+    try:
+        create_store(connection, settings)
+        return MilvusIndex(MilvusStore(connection), encoder)
+    except BaseException:
+        connection.close()
+        raise
+
+
+def open_index(address: str, device: str | None) -> Index:
+    """The index there; StoreError when there is none."""
+    connection = Connection(parse_address(address))
+    try:
+        return MilvusIndex(MilvusStore(connection), None, device)
+    except BaseException:
+        connection.close()
+        raise
+
+
+def exists(address: str) -> bool:
+    """True when there is an index, or anything else of its name."""
+    connection = Connection(parse_address(address))
+    try:
+        return index_exists(connection)
+    finally:
+        connection.close()
+
+
+def shown(address: str) -> str:
+    """The address without secrets."""
+    return parse_address(address).shown
+
+
+def _check_dim(dim: int) -> None:
+    from mvindex_connectors.milvus.layout import MAX_DIM, MIN_DIM
+
+    if not MIN_DIM <= dim <= MAX_DIM:
+        raise ConfigError(f"dim is {dim}; Milvus takes {MIN_DIM} to {MAX_DIM:,}")

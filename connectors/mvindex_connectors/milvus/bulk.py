@@ -1,0 +1,238 @@
+"""The files of Milvus' bulk import: `mvindex export --to milvus-bulk DIR`, and the import of them into a server.
+
+manifest.json        settings, and the shards that are written, each with its number of documents and views
+views-00000/         pk.npy, doc.npy, vec.npy: a set of NumPy files for the collection of views
+records-00000.json   rows as JSON for the collection of records
+settings.json        one more row of records: imported last, it makes the collections an index
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from mvindex.errors import ConfigError, EngineUnavailable, StoreError
+from mvindex.index import Index
+from mvindex.records import Floats
+from mvindex.store.embedded import Batch
+from mvindex.store.views import row_norms
+from mvindex_connectors.milvus.address import Address, parse_address
+from mvindex_connectors.milvus.connection import Connection, views_of
+from mvindex_connectors.milvus.layout import documents_of, view_keys
+from mvindex_connectors.milvus.records import check_limits, new_records
+from mvindex_connectors.milvus.store import make_records, make_views, new_settings, settings_record
+
+FORMAT, MANIFEST, SETTINGS = 1, "manifest.json", "settings.json"
+SHARD_BATCHES = 16
+_KEPT = ("dim", "dtype", "encoder", "temperature", "prune_views")
+_POLL_S = 0.5
+
+Told = Callable[[str, int, "int | None"], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExportReport:
+    """What was written. written: shards of this run, the others were there already."""
+
+    directory: str
+    documents: int
+    views: int
+    shards: int
+    written: int
+
+
+def export_bulk(index: Index, directory: Path, on_progress: Told) -> ExportReport:
+    """What was written: files that hold the whole index. ConfigError when the directory holds those of another one."""
+    source = {"index_id": str(index.settings["index_id"]), "version": int(index.settings["version"])}
+    manifest = _begin(directory, source, index.where)
+    total, written, documents = len(index), 0, 0
+    for number, batches in enumerate(_shards(index)):
+        count = sum(len(batch.documents) for batch in batches)
+        if number >= len(manifest["shards"]):
+            shard = _write_shard(directory, number, batches, documents)
+            manifest["shards"].append(shard)
+            manifest["max_norm"] = max(manifest["max_norm"], shard.pop("norm"))
+            _write_json(directory / MANIFEST, manifest)
+            written += 1
+        documents += count
+        on_progress("exporting", documents, total)
+    settings = _settings(index, manifest, documents)
+    _write_rows(directory / SETTINGS, [settings_record(settings)])
+    manifest["settings"] = settings
+    _write_json(directory / MANIFEST, manifest)
+    return ExportReport(
+        directory=str(directory),
+        documents=documents,
+        views=int(settings["views"]),
+        shards=len(manifest["shards"]),
+        written=written,
+    )
+
+
+def _shards(index: Index) -> Iterator[list[Batch]]:
+    gathered: list[Batch] = []
+    for batch in index.batches():
+        gathered.append(batch)
+        if len(gathered) == SHARD_BATCHES:
+            yield gathered
+            gathered = []
+    if gathered:
+        yield gathered
+
+
+def _begin(directory: Path, source: Mapping[str, Any], where: str) -> dict[str, Any]:
+    """The manifest of the directory: new, or that of a run that was interrupted."""
+    path = directory / MANIFEST
+    fresh: dict[str, Any] = {"format": FORMAT, "source": dict(source), "shards": [], "max_norm": 0.0}
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        if not path.exists():
+            if any(directory.iterdir()):
+                raise ConfigError(f"{directory}: is not empty, and holds no export; give a new directory")
+            return fresh
+        manifest: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as err:
+        raise StoreError(f"{directory}: cannot be written: {err.strerror or err}") from err
+    except ValueError as err:
+        raise StoreError(f"{path}: is no manifest of an export: {err}") from err
+    if manifest.get("format") != FORMAT or manifest.get("source") != source:
+        raise ConfigError(f"{directory}: holds an export of another index, or of an older state of {where}")
+    return manifest
+
+
+def _write_shard(directory: Path, number: int, batches: list[Batch], first: int) -> dict[str, Any]:
+    """What the manifest says of the shard, whose files are complete. first: the number of its first document."""
+    keys_of: list[Any] = []
+    vectors: list[Floats] = []
+    records: list[dict[str, Any]] = []
+    for batch in batches:
+        check_limits(batch)
+        numbers = np.arange(first, first + len(batch.documents))
+        ordinals = numbers if batch.ordinals is None else batch.ordinals
+        keys = {"pk": numbers.tolist(), "version": [0] * len(numbers), "ordinal": ordinals.tolist()}
+        records += new_records(batch, batch.views.rows, keys)
+        keys_of.append(view_keys(numbers, np.zeros_like(numbers), np.diff(batch.views.starts)))
+        vectors.append(batch.views.rows)
+        first += len(numbers)
+    pks, rows = np.concatenate(keys_of), np.concatenate(vectors)
+    _write_arrays(directory / f"views-{number:05d}", {"pk": pks, "doc": documents_of(pks), "vec": rows})
+    _write_rows(directory / f"records-{number:05d}.json", records)
+    counts = [len(batch.views.starts) - 1 for batch in batches]
+    return {
+        "documents": sum(counts),
+        "views": len(rows),
+        "max_views": max(int(np.diff(batch.views.starts).max()) for batch in batches),
+        "last_ordinal": max(record["ordinal"] for record in records),
+        "norm": float(row_norms(rows).max()),
+    }
+
+
+def _settings(index: Index, manifest: Mapping[str, Any], documents: int) -> dict[str, Any]:
+    shards = manifest["shards"]
+    kept = {name: index.settings.get(name) for name in _KEPT}
+    counted = {
+        "next_document": documents,
+        "next_ordinal": max([index.next_ordinal, *(shard["last_ordinal"] + 1 for shard in shards)]),
+        "documents": documents,
+        "views": sum(shard["views"] for shard in shards),
+        "max_views": max([0, *(shard["max_views"] for shard in shards)]),
+        "max_norm": manifest["max_norm"],
+        "has_views": bool(shards),
+    }
+    return {**new_settings(kept), **counted}
+
+
+def _write_arrays(folder: Path, arrays: Mapping[str, Any]) -> None:
+    """Nothing; the folder holds these arrays, complete or not there at all."""
+    aside = folder.with_name(f".{folder.name}.new")
+    try:
+        for path in (aside, folder):
+            shutil.rmtree(path, ignore_errors=True)
+        aside.mkdir()
+        for name, array in arrays.items():
+            np.save(aside / f"{name}.npy", array, allow_pickle=False)
+        aside.rename(folder)
+    except OSError as err:
+        raise StoreError(f"{folder}: cannot be written: {err.strerror or err}") from err
+
+
+def _write_rows(path: Path, records: list[dict[str, Any]]) -> None:
+    rows = [{name: _plain(value) for name, value in record.items()} for record in records]
+    _write_json(path, {"rows": rows})
+
+
+def _plain(value: Any) -> Any:
+    return value.tolist() if isinstance(value, np.ndarray) else value
+
+
+def _write_json(path: Path, value: Any) -> None:
+    aside = path.with_name(f".{path.name}.new")
+    try:
+        with open(aside, "w", encoding="utf-8") as file:
+            json.dump(value, file, ensure_ascii=False)
+            file.flush()
+            os.fsync(file.fileno())
+        aside.rename(path)
+    except OSError as err:
+        raise StoreError(f"{path}: cannot be written: {err.strerror or err}") from err
+
+
+def import_bulk(directory: Path, address: str, *, remote: str | None = None, on_progress: Told) -> int:
+    """How many documents were imported into a new index at the address.
+
+    remote: where the server finds the files, a prefix in its object storage or a directory; the directory itself by
+    default, which only a server on this machine reads. ConfigError when the collections exist.
+    """
+    manifest = json.loads((directory / MANIFEST).read_text(encoding="utf-8"))
+    if "settings" not in manifest:
+        raise ConfigError(f"{directory}: the export is not complete; run mvindex export again")
+    place: Address = parse_address(address)
+    connection, prefix = Connection(place), remote or str(directory.absolute())
+    settings, total = manifest["settings"], len(manifest["shards"])
+    try:
+        make_records(connection)
+        if settings["has_views"]:
+            make_views(connection, int(settings["dim"]))
+        # What is imported into a loaded collection shows some time later; what is loaded afterwards shows at once.
+        names = [place.collection, *([views_of(place.collection)] if settings["has_views"] else [])]
+        for name in names:
+            connection.call(
+                "releasing", lambda client, name=name, **options: client.release_collection(name, **options)
+            )
+        for number in range(total):
+            folder = f"{prefix}/views-{number:05d}"
+            _import(connection, views_of(place.collection), [f"{folder}/{name}.npy" for name in ("pk", "doc", "vec")])
+            _import(connection, place.collection, [f"{prefix}/records-{number:05d}.json"])
+            on_progress("importing", number + 1, total)
+        _import(connection, place.collection, [f"{prefix}/{SETTINGS}"])
+        for name in names:
+            connection.load(name)
+    finally:
+        connection.close()
+    return int(settings["documents"])
+
+
+def _import(connection: Connection, collection: str, files: list[str]) -> None:
+    """Nothing; the server has imported the files, and shows their rows."""
+    task = connection.call(
+        "starting a bulk import",
+        lambda client, **options: client._get_connection().do_bulk_insert(collection, "", files, **options),  # noqa: SLF001
+    )
+    while True:
+        state = connection.call(
+            "asking for a bulk import",
+            lambda client, **options: client._get_connection().get_bulk_insert_state(task, **options),  # noqa: SLF001
+        )
+        if "Failed" in state.state_name:
+            raise EngineUnavailable(f"{connection.address.shown}: importing {files[0]}: {state.failed_reason}")
+        if state.state_name == "Completed":
+            return
+        time.sleep(_POLL_S)

@@ -1,0 +1,234 @@
+"""A connection to Milvus: every call with a time-out, retried where that is safe, its errors turned into ours."""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+import warnings
+from collections import Counter
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from threading import Lock
+from typing import Any, TypeVar
+
+from mvindex.errors import ConfigError, EngineUnavailable, MvindexError, StoreError
+from mvindex.extras import require
+from mvindex_connectors.milvus.address import Address
+
+T = TypeVar("T")
+logger = logging.getLogger(__name__)
+
+# What a message of the server holds while a collection comes up again after a restart, or a build.
+_NOT_READY = ("not loaded", "not fully loaded", "state 'released'", "loading", "channel not available", "no available")
+_NOT_READY_TOO = ("node not found", "not ready", "not healthy", "unhealthy", "shard delegator", "service unavailable")
+# Or while it is away; a wrong token gives one of these too, but when a client connects, which is not tried again.
+_BROKEN = ("statuscode.unavailable", "rate limit", "connection reset", "fail connecting", "closed channel")
+_FIRST_PAUSE_S, _LAST_PAUSE_S = 0.05, 2.0
+_POLL_S = 0.1
+# Connections of this process to each Lite database.
+_lite_users: Counter[str] = Counter()
+_lite_lock = Lock()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Capabilities:
+    """What this Milvus is and can do, as found at connect. kinds: of indexes that are known to be built there."""
+
+    server: str
+    is_lite: bool
+    kinds: tuple[str, ...]
+    max_limit: int = 16_384
+    max_dim: int = 32_768
+    # None is ever used where a search must be right: see docs/milvus.md.
+    group_by: str = "not used"
+
+
+class Connection:
+    """One client of one Milvus, and the collections of one index there."""
+
+    def __init__(self, address: Address) -> None:
+        """EngineUnavailable, with the address, when nothing answers there."""
+        self.address = address
+        self._is_closed = False
+        self._client = _connected(address)
+        if address.is_lite:
+            _use_lite(address.uri)
+        try:
+            version = self.call(
+                "asking for the version", lambda client, **options: client.get_server_version(**options)
+            )
+        except BaseException:
+            self.close()
+            raise
+        self.capabilities = _capabilities(str(version))
+
+    def close(self) -> None:
+        """Nothing; the connection is closed, and with it a Lite database."""
+        if self._is_closed:
+            return
+        self._is_closed = True
+        with suppress(Exception):  # noqa: BLE001 - nothing is lost by a connection that does not close
+            self._client.close()
+        if self.address.is_lite:
+            _release_lite(self.address.uri)
+
+    def call(self, step: str, function: Callable[..., T]) -> T:
+        """What the function gives, called with the client and timeout=; retried while the collection comes up.
+
+        Only for what may be done twice. StoreError or EngineUnavailable name server and step.
+        """
+        deadline, pause = time.monotonic() + self.address.timeout_s, _FIRST_PAUSE_S
+        while True:
+            try:
+                return function(self._client, timeout=max(1.0, deadline - time.monotonic()))
+            except MvindexError:
+                raise
+            except Exception as err:  # noqa: BLE001 - pymilvus raises its own, gRPC's and plain ones
+                if time.monotonic() + pause > deadline or not _is_passing(err):
+                    raise _translated(err, self.address, step) from err
+                logger.info("%s: %s: %s; again in %.2f s", self.address.shown, step, _reason(err), pause)
+                self._load_again(err)
+            time.sleep(pause)
+            pause = min(2 * pause, _LAST_PAUSE_S)
+
+    def load(self, collection: str) -> None:
+        """Nothing; the collection can be searched."""
+        state = self.call(
+            "asking for its state", lambda client, **options: client.get_load_state(collection, **options)
+        )
+        if _is_loaded(state):
+            return
+        self.call("loading", lambda client, **options: client.load_collection(collection, **options))
+        self.call("waiting for it to be loaded", lambda client, **options: _wait_loaded(client, collection, options))
+
+    def _load_again(self, err: Exception) -> None:
+        """Nothing; a Lite collection that was released by a new process is loaded; a server does that itself."""
+        if "released" not in str(err).lower() and "not loaded" not in str(err).lower():
+            return
+        for name in (self.address.collection, views_of(self.address.collection)):
+            with suppress(Exception):  # noqa: BLE001 - the call itself is tried again, and tells
+                self._client.load_collection(name, timeout=self.address.timeout_s)
+
+    def described(self) -> dict[str, Any]:
+        """What `mvindex info` shows of the server."""
+        return {**asdict(self.capabilities), "kinds": list(self.capabilities.kinds)}
+
+
+def views_of(collection: str) -> str:
+    """The collection that holds the views of an index."""
+    return f"{collection}_views"
+
+
+def _use_lite(path: str) -> None:
+    with _lite_lock:
+        _lite_users[path] += 1
+
+
+def _release_lite(path: str) -> None:
+    """Nothing; the last connection of this process has closed the database: pymilvus leaves it open till the end."""
+    with _lite_lock:
+        _lite_users[path] -= 1
+        if _lite_users[path] > 0:
+            return
+        del _lite_users[path]
+        from milvus_lite.server_manager import server_manager_instance
+
+        server_manager_instance.release_server(path)
+
+
+def _connected(address: Address) -> Any:
+    # gRPC and pymilvus write to stderr what they also raise.
+    os.environ.setdefault("GRPC_VERBOSITY", "NONE")
+    # A fork in this process, such as Lite's, would stop at gRPC's handlers.
+    os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        pymilvus = require("pymilvus", "milvus", "an index in Milvus")
+        if address.is_lite:
+            require("milvus_lite", "milvus", "an index in Milvus Lite")
+            _check_lite_path(address)
+    # grpc._server is that of Lite, in this process: it logs what it then answers.
+    for name in ("pymilvus", "milvus_lite", "grpc._server"):
+        logging.getLogger(name).setLevel(logging.CRITICAL + 1)
+    options: dict[str, Any] = {"uri": address.uri, "timeout": address.timeout_s, "dedicated": True}
+    if address.token:
+        options["token"] = address.token
+    if address.database:
+        options["db_name"] = address.database
+    if address.tls:
+        options["secure"] = True
+        if address.pem is not None:
+            options["server_pem_path"] = address.pem
+        if address.server_name:
+            options["server_name"] = address.server_name
+    try:
+        return pymilvus.MilvusClient(**options)
+    except Exception as err:  # noqa: BLE001 - pymilvus raises its own, gRPC's and plain ones
+        raise _translated(err, address, "connecting") from err
+
+
+def _check_lite_path(address: Address) -> None:
+    path = Path(address.uri)
+    if path.exists() and not path.is_dir():
+        raise ConfigError(f"{address.shown}: is a file; a Milvus Lite database is a directory")
+    if not path.parent.is_dir():
+        raise StoreError(f"{address.shown}: there is no directory {path.parent}")
+
+
+def _wait_loaded(client: Any, collection: str, options: dict[str, Any]) -> None:
+    deadline = time.monotonic() + options["timeout"]
+    while not _is_loaded(client.get_load_state(collection, **options)):
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"collection {collection!r} is still not loaded")
+        time.sleep(_POLL_S)
+
+
+def _is_loaded(state: dict[str, Any]) -> bool:
+    return str(getattr(state.get("state"), "name", state.get("state"))) == "Loaded"
+
+
+def _capabilities(version: str) -> Capabilities:
+    from mvindex_connectors.milvus.kinds import kinds_of
+
+    is_lite = version.startswith("milvus_lite")
+    return Capabilities(server=version, is_lite=is_lite, kinds=kinds_of(version, is_lite))
+
+
+def _is_passing(err: Exception) -> bool:
+    """True for what ends by itself: a restart, a load, a rate limit, a broken connection."""
+    text = f"{type(err).__name__} {err}".lower()
+    return any(word in text for word in (*_BROKEN, *_NOT_READY, *_NOT_READY_TOO))
+
+
+def _reason(err: Exception) -> str:
+    """What went wrong, in a line, without pymilvus' wrapping."""
+    text = str(getattr(err, "message", "") or err) or type(err).__name__
+    return " ".join(text.split())[:300]
+
+
+def _translated(err: Exception, address: Address, step: str) -> MvindexError:
+    text, where = str(err), f"{address.shown}: {step}"
+    if address.is_lite and "open local milvus failed" in text.lower():
+        return StoreError(f"{where}: another process has this database open, or it cannot be read ({_cause(err)})")
+    if "DEADLINE_EXCEEDED" in text or isinstance(err, TimeoutError) or "Retry timeout" in text:
+        return EngineUnavailable(
+            f"{where}: no answer within {address.timeout_s:g} s; timeout= in the address gives more ({_reason(err)})"
+        )
+    if "server unavailable" in text or "Fail connecting" in text or "UNAVAILABLE" in text:
+        return EngineUnavailable(
+            f"{where}: no Milvus answers there, or it refuses the token: is it running, are MVINDEX_MILVUS_TOKEN and "
+            "tls= right?"
+        )
+    if "PERMISSION_DENIED" in text or "UNAUTHENTICATED" in text or "permission deny" in text:
+        return StoreError(f"{where}: the server refuses this user: {_reason(err)}")
+    if "RESOURCE_EXHAUSTED" in text:
+        return StoreError(f"{where}: the request is too large for the server: {_reason(err)}")
+    return StoreError(f"{where}: {_reason(err)}")
+
+
+def _cause(err: Exception) -> str:
+    cause = err.__cause__ or err.__context__
+    return _reason(cause) if isinstance(cause, Exception) else _reason(err)

@@ -1,0 +1,34 @@
+"""Documents of Milvus as they are stored, for what copies them elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from mvindex.records import Document, Views
+from mvindex.store.embedded import Batch
+from mvindex_connectors.milvus.records import light, stored_document
+from mvindex_connectors.milvus.store import MilvusStore
+
+
+def stored_batches(store: MilvusStore, size: int) -> Iterator[Batch]:
+    """All documents, by rising numbers; DamagedIndex when one is not sound."""
+    reader, dim = store.reader.strongly(), store.snapshot.dim or 1
+    for rows in reader.each(int(store.snapshot.settings["next_document"]), step=size):
+        found = reader.views([light(row) for row in rows], dim)
+        # One that was replaced between the two reads is left to whoever compares afterwards.
+        kept = [row for row in rows if int(row["pk"]) in found]
+        stored = [stored_document(row, store.where) for row in kept]
+        views = [found[int(row["pk"])][1] for row in kept]
+        starts = np.append(0, np.cumsum([len(each) for each in views]))
+        spans = np.full((int(starts[-1]), 2), -1, dtype=np.int64)
+        for document, begin in zip(stored, starts.tolist(), strict=False):
+            spans[begin : begin + len(document.spans)] = document.spans
+        if kept:
+            yield Batch(
+                documents=[Document(each.id, each.text, each.title, each.metadata) for each in stored],
+                views=Views(np.concatenate(views), starts, spans),
+                content_hashes=[bytes.fromhex(row["content_hash"]) for row in kept],
+                ordinals=np.array([int(row["ordinal"]) for row in kept], dtype=np.int64),
+            )

@@ -1,0 +1,72 @@
+"""Filters over metadata in Milvus: evaluated here, by the same SQL as in an index on disk, so that they mean the same.
+
+Milvus' own expressions over JSON differ by version. The first filter reads ids and metadata of all documents into a
+temporary database, which own writes then keep up to date; another client's show after refresh().
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterable, Mapping
+from threading import Lock
+from typing import Any
+
+import numpy as np
+
+from mvindex.errors import QueryError
+from mvindex.records import Ints
+from mvindex.store.filters import Filter, parse_filter
+from mvindex.store.temporary import temporary_database, temporary_errors
+from mvindex_connectors.milvus.reading import Reader
+
+_FIELDS = ("pk", "id", "metadata")
+
+
+class FilterTable:
+    """Ids and metadata of all documents, as of its first use."""
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._connection: sqlite3.Connection | None = None
+
+    def forget(self) -> None:
+        """Nothing; the next filter reads everything again."""
+        with self._lock:
+            if self._connection is not None:
+                self._connection.close()
+            self._connection = None
+
+    def matching(self, condition: Filter, reader: Reader, next_document: int) -> Ints:
+        """The numbers of the documents that satisfy the filter, rising."""
+        sql = parse_filter(condition)
+        with self._lock, temporary_errors():
+            if self._connection is None:
+                self._connection = _filled(reader, next_document)
+            query = (
+                "SELECT m.doc_row FROM metadata AS m JOIN documents AS d ON d.doc_row = m.doc_row "
+                f"WHERE {sql.text} ORDER BY m.doc_row"
+            )
+            try:
+                rows = self._connection.execute(query, sql.parameters).fetchall()
+            except sqlite3.OperationalError as err:
+                if "overflow" not in str(err) and "too large" not in str(err):
+                    raise
+                raise QueryError(f"the filter is too deep or too long for SQLite: {err}") from err
+        return np.array(rows, dtype=np.int64).reshape(-1)
+
+
+def _filled(reader: Reader, next_document: int) -> sqlite3.Connection:
+    connection = temporary_database(is_shared=True)
+    connection.execute("CREATE TABLE documents(doc_row INTEGER PRIMARY KEY, id TEXT NOT NULL)")
+    connection.execute("CREATE TABLE metadata(doc_row INTEGER PRIMARY KEY, json TEXT NOT NULL)")
+    for rows in reader.each(next_document, _FIELDS):
+        connection.execute("BEGIN")
+        _insert(connection, rows)
+        connection.execute("COMMIT")
+    return connection
+
+
+def _insert(connection: sqlite3.Connection, rows: Iterable[Mapping[str, Any]]) -> None:
+    kept = list(rows)
+    connection.executemany("INSERT INTO documents VALUES (?, ?)", [(int(row["pk"]), row["id"]) for row in kept])
+    connection.executemany("INSERT INTO metadata VALUES (?, ?)", [(int(row["pk"]), row["metadata"]) for row in kept])

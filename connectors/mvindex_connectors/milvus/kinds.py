@@ -1,0 +1,102 @@
+"""Kinds of indexes by an allow-list per server, their build and search parameters."""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import Any
+
+from mvindex.errors import ConfigError, Unsupported
+
+# mvindex' name -> Milvus' own.
+_MILVUS = {
+    "flat": "FLAT",
+    "hnsw": "HNSW",
+    "ivf-flat": "IVF_FLAT",
+    "ivf-sq8": "IVF_SQ8",
+    "ivf-pq": "IVF_PQ",
+    "ivf-rabitq": "IVF_RABITQ",
+    "hnsw-sq": "HNSW_SQ",
+    "diskann": "DISKANN",
+}
+FLAT = "flat"
+QUANTISED = ("ivf-sq8", "ivf-pq", "ivf-rabitq", "hnsw-sq", "diskann")
+# Built and measured there; Lite accepts other names too, and never builds them.
+_LITE_KINDS = ("flat", "hnsw", "ivf-flat", "ivf-sq8")
+_KINDS_2_3 = ("flat", "hnsw", "ivf-flat", "ivf-sq8", "ivf-pq")
+_M, _EF_CONSTRUCTION = 16, 200
+_EF, _NPROBE = 128, 16
+_MAX_EF, _MAX_LISTS = 32_768, 65_536
+# Choices of tune(), cheapest first.
+_EFS, _NPROBES = (32, 64, 128, 256, 512, 1024), (1, 2, 4, 8, 16, 32, 64, 128, 256)
+
+
+def version_of(server: str) -> tuple[int, int]:
+    """Major and minor of a server's version, such as v2.3.5-lite; (0, 0) where it says none."""
+    found = re.search(r"(\d+)\.(\d+)", server)
+    return (int(found[1]), int(found[2])) if found else (0, 0)
+
+
+def kinds_of(server: str, is_lite: bool) -> tuple[str, ...]:
+    """The kinds that this Milvus builds."""
+    if is_lite:
+        return _LITE_KINDS
+    version = version_of(server)
+    newer: tuple[str, ...] = ("diskann",) if version >= (2, 4) else ()
+    newer += ("hnsw-sq",) if version >= (2, 5) else ()
+    newer += ("ivf-rabitq",) if version >= (2, 6) else ()
+    return _KINDS_2_3 + newer
+
+
+def parse_kind(name: str, kinds: tuple[str, ...], server: str) -> str:
+    """The kind of mvindex' or Milvus' own name; ConfigError for none, Unsupported for one that is not built there."""
+    known = name.lower().replace("_", "-")
+    known = FLAT if known == "exact" else known
+    if known not in _MILVUS:
+        raise ConfigError(f"kind {name!r} is unknown; this Milvus ({server}) builds {', '.join(kinds)}")
+    if known not in kinds:
+        raise Unsupported(f"kind {name!r} is not built by this Milvus ({server}); it builds {', '.join(kinds)}")
+    return known
+
+
+def milvus_name(kind: str) -> str:
+    """What Milvus calls the kind."""
+    return _MILVUS[kind]
+
+
+def build_parameters(kind: str, num_views: int, dim: int, lists: int | None = None) -> dict[str, int]:
+    """How an index over so many views is built."""
+    if kind in ("hnsw", "hnsw-sq"):
+        return {"M": _M, "efConstruction": _EF_CONSTRUCTION}
+    if not kind.startswith("ivf"):
+        return {}
+    nlist = lists or max(1, min(4 * math.isqrt(max(num_views, 1)), num_views // 39 or 1, _MAX_LISTS))
+    if kind != "ivf-pq":
+        return {"nlist": nlist}
+    codes = next(codes for codes in range(max(dim // 2, 1), 0, -1) if dim % codes == 0)
+    return {"nlist": nlist, "m": codes, "nbits": 8}
+
+
+def search_parameters(kind: str, built: dict[str, Any], search: dict[str, int], limit: int) -> dict[str, int]:
+    """How it is searched for so many rows: what is looked at grows with them.
+
+    The server refuses an ef below the limit; Lite loses rows silently.
+    """
+    if kind in ("hnsw", "hnsw-sq"):
+        return {"ef": min(max(search.get("ef", _EF), limit), _MAX_EF)}
+    if kind.startswith("ivf"):
+        nlist, per_list = int(built.get("nlist", 1)), max(1, int(built.get("views", 1)) // int(built.get("nlist", 1)))
+        return {"nprobe": min(nlist, max(search.get("nprobe", _NPROBE), -(-4 * limit // per_list)))}
+    if kind == "diskann":
+        return {"search_list": max(search.get("search_list", 100), limit)}
+    return {}
+
+
+def choices(kind: str, built: dict[str, Any]) -> list[dict[str, int]]:
+    """The settings that tune() tries, cheapest first."""
+    if kind in ("hnsw", "hnsw-sq"):
+        return [{"ef": ef} for ef in _EFS]
+    if kind.startswith("ivf"):
+        nlist = int(built.get("nlist", 1))
+        return [{"nprobe": nprobe} for nprobe in _NPROBES if nprobe < nlist] + [{"nprobe": nlist}]
+    return []

@@ -1,0 +1,113 @@
+"""How an index lies in Milvus: two collections, their fields, keys and limits.
+
+NAME holds one record per document: text, metadata, ordinal, and which version of its views counts. Writing that record
+is the commit. NAME_views holds one row per view. The records of index and writers have keys below 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any, TypeVar
+
+import numpy as np
+import xxhash
+
+from mvindex.records import Ints
+
+T = TypeVar("T")
+
+FORMAT = 1
+SETTINGS_KEY = -1
+# Claims of writers lie at and below this key.
+FIRST_CLAIM_KEY = -1000
+SLOT_BITS, VERSION_BITS, DOCUMENT_BITS = 12, 20, 31
+MAX_VIEWS, MAX_VERSION, MAX_DOCUMENTS = 1 << SLOT_BITS, 1 << VERSION_BITS, 1 << DOCUMENT_BITS
+# Bytes of UTF-8, in Milvus' longest VARCHAR.
+MAX_BYTES, MAX_ID_BYTES = 65_535, 4_096
+MIN_DIM, MAX_DIM = 2, 32_768
+# A request takes up to 64 MB; an answer up to 100 MB.
+REQUEST_BYTES, REQUEST_ROWS = 24 << 20, 8_192
+# Numbers in one expression.
+EXPRESSION_NUMBERS = 8_192
+
+RECORD_FIELDS = (
+    "pk", "idhash", "id", "ordinal", "version", "num_views", "title", "text", "metadata", "spans", "content_hash",
+    "views_checksum", "checksum",
+)  # fmt: skip
+# What scoring needs of a record.
+LIGHT_FIELDS = ("pk", "ordinal", "version", "num_views", "views_checksum")
+_NO_VECTOR = np.zeros(2, dtype=np.float32)
+
+
+def id_hash(doc_id: str) -> int:
+    """What a document is found by: 63 bits, so that no expression quotes an id. Ids that share it are compared."""
+    return int(xxhash.xxh3_64_intdigest(doc_id.encode())) >> 1
+
+
+def view_keys(documents: Ints, versions: Ints, counts: Ints) -> Ints:
+    """The keys of all views of the documents, one after the other, (counts.sum(),)."""
+    bases = (documents << (SLOT_BITS + VERSION_BITS)) | (versions << SLOT_BITS)
+    starts = np.cumsum(counts) - counts
+    return np.repeat(bases - starts, counts) + np.arange(int(counts.sum()))
+
+
+def documents_of(keys: Ints) -> Ints:
+    """The document that each view belongs to."""
+    return keys >> (SLOT_BITS + VERSION_BITS)
+
+
+def one_of(field: str, numbers: Iterable[int]) -> str:
+    """The expression for a field that is one of the numbers."""
+    return f"{field} in [{','.join(map(str, numbers))}]"
+
+
+def none_of(field: str, numbers: Iterable[int]) -> str:
+    """The expression for a field that is none of the numbers."""
+    return f"{field} not in [{','.join(map(str, numbers))}]"
+
+
+def special_record(key: int, text: str) -> dict[str, Any]:
+    """A record that is no document: settings, or a writer's claim."""
+    empty: dict[str, Any] = dict.fromkeys(("id", "title", "metadata", "spans", "content_hash"), "")
+    numbers = dict.fromkeys(("idhash", "ordinal", "version", "num_views", "views_checksum", "checksum"), 0)
+    # No idhash or ordinal of a document is below 0.
+    return {**empty, **numbers, "pk": key, "idhash": -1, "ordinal": -1, "text": text, "vec": _NO_VECTOR}
+
+
+def chunks(items: list[T], size: int) -> Iterator[list[T]]:
+    """The items in lists of up to size."""
+    for begin in range(0, len(items), size):
+        yield items[begin : begin + size]
+
+
+def record_schema(client: Any) -> tuple[Any, Any]:
+    """Schema and index of the collection of records. Milvus wants a vector in every collection: it holds zeros."""
+    from pymilvus import DataType
+
+    schema = client.create_schema(auto_id=False, enable_dynamic_field=False, description=f"mvindex {FORMAT} records")
+    schema.add_field("pk", DataType.INT64, is_primary=True)
+    for name in ("idhash", "ordinal", "version", "num_views", "views_checksum", "checksum"):
+        schema.add_field(name, DataType.INT64)
+    for name, size in (("id", MAX_ID_BYTES), ("content_hash", 64)):
+        schema.add_field(name, DataType.VARCHAR, max_length=size)
+    for name in ("title", "text", "metadata", "spans"):
+        schema.add_field(name, DataType.VARCHAR, max_length=MAX_BYTES)
+    schema.add_field("vec", DataType.FLOAT_VECTOR, dim=2)
+    return schema, _flat_index(client)
+
+
+def view_schema(client: Any, dim: int) -> tuple[Any, Any]:
+    """Schema and index of the collection of views."""
+    from pymilvus import DataType
+
+    schema = client.create_schema(auto_id=False, enable_dynamic_field=False, description=f"mvindex {FORMAT} views")
+    schema.add_field("pk", DataType.INT64, is_primary=True)
+    schema.add_field("doc", DataType.INT64)
+    schema.add_field("vec", DataType.FLOAT_VECTOR, dim=dim)
+    return schema, _flat_index(client)
+
+
+def _flat_index(client: Any) -> Any:
+    index = client.prepare_index_params()
+    index.add_index(field_name="vec", index_type="FLAT", metric_type="IP")
+    return index

@@ -1,0 +1,155 @@
+"""One writer at a time, by claims that expire: Milvus has no locks and no compare-and-set.
+
+A writer inserts a claim of its own, then reads all claims: of two that come at once one at least sees the other, as
+reads are strongly consistent, and whoever sees another gives way. A claim is renewed while its writer lives.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import random
+import socket
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from threading import Event, Thread
+from typing import Any
+
+from mvindex.errors import IndexLocked, MvindexError
+from mvindex_connectors.milvus.connection import Connection
+from mvindex_connectors.milvus.layout import FIRST_CLAIM_KEY, special_record
+from mvindex_connectors.milvus.reading import Reader
+
+logger = logging.getLogger(__name__)
+
+_TRIES = 4
+
+
+class Lease:
+    """The claim of one writer on one index; hold() it while writing."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self._reader = Reader(connection, "Strong")
+        self._key = FIRST_CLAIM_KEY - random.SystemRandom().getrandbits(40)
+        self._seconds = connection.address.lease_s
+        self._written_at = 0.0
+
+    @contextmanager
+    def hold(self) -> Iterator[None]:
+        """Inside it, no other process writes; IndexLocked names the one that does."""
+        self._acquire()
+        stop = Event()
+        renewing = Thread(target=self._renew, args=(stop,), name="mvindex-milvus-lease", daemon=True)
+        renewing.start()
+        try:
+            yield
+        finally:
+            stop.set()
+            renewing.join()
+            # A claim that stays expires.
+            with suppress(MvindexError):
+                self._delete([self._key])
+
+    def check(self) -> None:
+        """Nothing; IndexLocked when the claim has expired and another writer has come since. Before every commit."""
+        if time.monotonic() - self._written_at < self._seconds / 2:
+            return
+        self._write()
+        other = self._other()
+        if other is not None:
+            raise IndexLocked(
+                f"{self._reader.where}: this writer was silent for too long, and {_shown(other)} writes here now; "
+                "nothing of this batch is stored"
+            )
+
+    def _acquire(self) -> None:
+        other: Mapping[str, Any] | None = None
+        for attempt in range(_TRIES):
+            self._write()
+            other = self._other()
+            if other is None:
+                return
+            self._delete([self._key])
+            if not other.get("is_new"):
+                break
+            # Both came at once, and both give way: the next time they will not.
+            time.sleep(random.uniform(0.2, 0.5) * (attempt + 1))
+        raise IndexLocked(
+            f"{self._reader.where}: {_shown(other or {})} is writing to this index; try again when it is done"
+        )
+
+    def _other(self) -> Mapping[str, Any] | None:
+        """The claim of another living writer; claims of dead ones are removed."""
+        dead, living = [], None
+        for row in self._reader.query(f"pk <= {FIRST_CLAIM_KEY}", ["pk", "text"], "looking for other writers"):
+            if int(row["pk"]) == self._key:
+                continue
+            claim = json.loads(row["text"])
+            if claim["until"] < time.time() or _is_dead(claim):
+                dead.append(int(row["pk"]))
+            else:
+                living = claim
+        if dead:
+            self._delete(dead)
+        return living
+
+    def _write(self) -> None:
+        now = time.time()
+        claim = {**_myself(), "until": now + self._seconds, "is_new": self._written_at == 0.0}
+        row = special_record(self._key, json.dumps(claim))
+        name = self._connection.address.collection
+        self._connection.call(
+            "claiming to be the writer", lambda client, **options: client.upsert(name, [row], **options)
+        )
+        self._written_at = time.monotonic()
+
+    def _delete(self, keys: list[int]) -> None:
+        name = self._connection.address.collection
+        self._connection.call(
+            "removing a writer's claim", lambda client, **options: client.delete(name, ids=keys, **options)
+        )
+
+    def _renew(self, stop: Event) -> None:
+        while not stop.wait(self._seconds / 4):
+            try:
+                self._write()
+            except MvindexError as err:
+                logger.info("cannot renew the writer's claim: %s", err)
+
+
+def _myself() -> dict[str, Any]:
+    return {"host": socket.gethostname(), "pid": os.getpid(), "boot": _boot(), "started": _started(os.getpid())}
+
+
+def _is_dead(claim: Mapping[str, Any]) -> bool:
+    """True when the writer was a process of this machine, and is gone."""
+    if (claim.get("host"), claim.get("boot")) != (socket.gethostname(), _boot()) or not claim.get("boot"):
+        return False
+    started = _started(int(claim["pid"]))
+    return started != claim.get("started")
+
+
+def _boot() -> str:
+    """What tells this boot and process namespace from others; empty where it cannot be told."""
+    try:
+        namespace = os.readlink("/proc/self/ns/pid")
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip() + namespace
+    except OSError:
+        return ""
+
+
+def _started(pid: int) -> str:
+    """When the process was started, in ticks; empty when there is none."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
+    except OSError:
+        return ""
+
+
+def _shown(claim: Mapping[str, Any]) -> str:
+    left = max(0.0, claim.get("until", 0) - time.time())
+    return f"process {claim.get('pid')} on {claim.get('host')} (its claim ends in {left:.0f} s unless renewed)"

@@ -1,0 +1,429 @@
+"""The store in Milvus: settings, and documents written so that each is atomic.
+
+Order of a commit: views of the new version, then the records, which make it count, then settings, then the removal of
+the views that no record names any more. What a crash leaves of the first and last step is never shown; see sweep().
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import secrets
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from threading import Lock
+from typing import Any
+
+import numpy as np
+
+from mvindex.errors import ConfigError, EncoderError, IndexLocked, StoreError, Unsupported
+from mvindex.records import Floats, Ints
+from mvindex.store.catalog import Known
+from mvindex.store.embedded import Batch
+from mvindex.store.views import ViewType, decode, pack_views, row_norms
+from mvindex_connectors.milvus.connection import Connection, views_of
+from mvindex_connectors.milvus.layout import (
+    FORMAT,
+    LIGHT_FIELDS,
+    MAX_DOCUMENTS,
+    MAX_VERSION,
+    RECORD_FIELDS,
+    REQUEST_BYTES,
+    REQUEST_ROWS,
+    SETTINGS_KEY,
+    chunks,
+    documents_of,
+    record_schema,
+    special_record,
+    view_keys,
+    view_schema,
+)
+from mvindex_connectors.milvus.lease import Lease
+from mvindex_connectors.milvus.reading import Reader
+from mvindex_connectors.milvus.records import check_limits, check_metadata, checked, new_records, sealed
+
+logger = logging.getLogger(__name__)
+
+_MARK = "mvindex"
+_FORGOTTEN = ("pk", "id", "ordinal", "content_hash", "metadata", "version", "num_views")
+_RECORDS_AT_ONCE = 1_025
+_PROVING = ("engine", "max_norm", "max_views", "has_views", "dim")
+_KEYS_AT_ONCE = 16_384
+# Rows of views of one run from which on Lite is told to write its files.
+_FLUSHED_ROWS = 4_096
+
+
+class State:
+    """The settings of an index as last read."""
+
+    def __init__(self, settings: Mapping[str, Any]) -> None:
+        self.settings = settings
+        self.dim: int | None = settings["dim"]
+        self.view_type = ViewType(settings["dtype"])
+
+
+class MilvusStore:
+    """Documents and views of one index in Milvus. snapshot: its settings, as of opening, refresh() or own writes."""
+
+    def __init__(self, connection: Connection) -> None:
+        """StoreError when there is no index of mvindex there."""
+        self.connection = connection
+        self.directory = Path(connection.address.collection)
+        self.where = connection.address.shown
+        self.reader = Reader(connection)
+        self._strong = Reader(connection, "Strong")
+        self._lease: Lease | None = None
+        self._turn = Lock()
+        self._num_written = 0
+        self._looked_up: tuple[frozenset[str], dict[str, dict[str, Any]]] = frozenset(), {}
+        _check_ours(connection)
+        connection.load(connection.address.collection)
+        self.snapshot = self._read()
+        if self.has_views:
+            connection.load(views_of(connection.address.collection))
+            self._strong.view_keys_of(0, 1)  # once strong: sessions then never go back behind this moment
+
+    @property
+    def has_views(self) -> bool:
+        """True once the collection of views was made, with the first batch."""
+        return bool(self.snapshot.settings["has_views"])
+
+    def close(self) -> None:
+        """Nothing; the connection is closed."""
+        self.connection.close()
+
+    def refresh(self) -> bool:
+        """True when another client had written: its settings are then known here."""
+        before = self.snapshot.settings
+        self.snapshot = self._read()
+        if self.has_views:
+            if not before["has_views"]:
+                self.connection.load(views_of(self.connection.address.collection))
+            self._strong.view_keys_of(0, 1)
+        return bool(before["version"] != self.snapshot.settings["version"])
+
+    def _read(self) -> State:
+        rows = self._strong.query(f"pk == {SETTINGS_KEY}", ["text"], "reading the settings")
+        if not rows:
+            raise StoreError(f"{self.where}: the index has no settings: it was removed, or not made completely")
+        return State(_checked_settings(rows[0]["text"], self.where))
+
+    @contextmanager
+    def writing(self) -> Iterator[None]:
+        """Inside it, this is the only writer, and sees all that others have written; IndexLocked otherwise."""
+        if not self._turn.acquire(blocking=False):
+            raise IndexLocked(f"{self.where}: another thread of this process is writing to this index")
+        try:
+            lease = Lease(self.connection)
+            with lease.hold():
+                self._lease = lease
+                self.refresh()
+                self._recover()
+                before = self._num_written
+                yield
+                if self.connection.capabilities.is_lite and self._num_written - before >= _FLUSHED_ROWS:
+                    self._flush()
+        finally:
+            self._lease = None
+            self._looked_up = frozenset(), {}
+            self._turn.release()
+
+    def _flush(self) -> None:
+        """Nothing; Lite searches what it has written to its files some ten times as fast as what is in memory."""
+        name = views_of(self.connection.address.collection)
+        self.connection.call("flushing", lambda client, **options: client.flush(name, **options))
+
+    def _recover(self) -> None:
+        """Nothing; the numbers that a writer gave, but died before it wrote them down, are not given again."""
+        settings = self.snapshot.settings
+        last, ordinal = settings["next_document"] - 1, settings["next_ordinal"] - 1
+        for row in self._strong.query(f"pk > {last}", ("pk", "ordinal"), "looking for an unfinished batch"):
+            last, ordinal = max(last, int(row["pk"])), max(ordinal, int(row["ordinal"]))
+        if last >= settings["next_document"]:
+            logger.info("%s: a writer died here; its last batch counts", self.where)
+            self.change_settings(next_document=last + 1, next_ordinal=ordinal + 1)
+
+    def known(self, ids: Sequence[str]) -> dict[str, Known]:
+        """The documents among the ids, as written now; their rows are their numbers."""
+        self._looked_up = frozenset(ids), self._writing_reader().find(ids, _FORGOTTEN)
+        return {
+            doc_id: Known(int(row["pk"]), int(row["ordinal"]), bytes.fromhex(row["content_hash"]), row["metadata"])
+            for doc_id, row in self._looked_up[1].items()
+        }
+
+    def _olds(self, ids: Sequence[str]) -> dict[str, dict[str, Any]]:
+        """The records of the ids that exist; what known() has just read is not read again: nobody else writes."""
+        asked, found = self._looked_up
+        if asked.issuperset(ids):
+            return {doc_id: found[doc_id] for doc_id in ids if doc_id in found}
+        return self._writing_reader().find(ids, _FORGOTTEN)
+
+    def _writing_reader(self) -> Reader:
+        """Once the lease is held and all was read strongly, nobody else writes: a session sees it all."""
+        return self._strong if self._lease is None else Reader(self.connection, "Session")
+
+    def commit(self, batch: Batch) -> None:
+        """Nothing; every document of the batch is stored, each replaced as a whole. Call inside writing().
+
+        After an error, whole documents of the batch may be there; giving it again completes it.
+        """
+        self._writer()
+        check_limits(batch)
+        self._check_dim(batch)
+        packed = pack_views(batch.views, self.snapshot.view_type, [document.id for document in batch.documents])
+        rows = decode(packed)
+        olds = self._olds([document.id for document in batch.documents])
+        keys = self._keys(batch, olds)
+        self._prepare(batch, rows)
+        self._write_views(keys, rows, np.diff(batch.views.starts))
+        self._write_records(new_records(batch, rows, keys), self._counted(batch, olds))
+        if batch.metadata_updates:
+            self.set_metadata(batch.metadata_updates)
+        self._remove_views(olds.values())
+
+    def _keys(self, batch: Batch, olds: Mapping[str, Mapping[str, Any]]) -> dict[str, list[int]]:
+        """Number, version and ordinal of each document: a known one keeps number and ordinal."""
+        settings = self.snapshot.settings
+        next_document, next_ordinal = settings["next_document"], settings["next_ordinal"]
+        given = None if batch.ordinals is None else batch.ordinals.tolist()
+        keys: dict[str, list[int]] = {"pk": [], "version": [], "ordinal": []}
+        fresh = 0
+        for number, document in enumerate(batch.documents):
+            old = olds.get(document.id)
+            if old is not None:
+                chosen = int(old["pk"]), int(old["version"]) + 1, int(old["ordinal"])
+            else:
+                ordinal = next_ordinal + fresh if given is None else given[number]
+                chosen, fresh = (next_document + fresh, 0, ordinal), fresh + 1
+            if chosen[1] >= MAX_VERSION or chosen[0] >= MAX_DOCUMENTS:
+                raise StoreError(
+                    f"{self.where}: document {document.id!r}: its number or version is too high to be kept"
+                )
+            for name, value in zip(keys, chosen, strict=True):
+                keys[name].append(value)
+        return keys
+
+    def _prepare(self, batch: Batch, rows: Floats) -> None:
+        """Nothing; there is a collection for the views, and settings cover their norms and numbers before they come."""
+        dim = int(rows.shape[1])
+        changed: dict[str, Any] = {}
+        if not self.has_views:
+            make_views(self.connection, dim)
+            changed |= {"has_views": True, "dim": dim}
+        most = int(np.diff(batch.views.starts).max())
+        if most > self.snapshot.settings["max_views"]:
+            changed["max_views"] = most
+        if (norm := float(row_norms(rows).max())) > self.snapshot.settings["max_norm"]:
+            changed["max_norm"] = norm
+        if changed:
+            self.change_settings(**changed)
+
+    def _write_views(self, keys: Mapping[str, Sequence[int]], rows: Floats, counts: Ints) -> None:
+        numbers, versions = (np.array(keys[name], dtype=np.int64) for name in ("pk", "version"))
+        pks = view_keys(numbers, versions, counts)
+        documents = documents_of(pks).tolist()
+        name = views_of(self.connection.address.collection)
+        step = max(1, min(REQUEST_ROWS, REQUEST_BYTES // (4 * rows.shape[1])))
+        self._num_written += len(pks)
+        for begin in range(0, len(pks), step):
+            at = slice(begin, begin + step)
+            columns = zip(pks[at].tolist(), documents[at], rows[at], strict=True)
+            data = [{"pk": pk, "doc": document, "vec": row} for pk, document, row in columns]
+            self._upsert(name, data, "writing views")
+
+    def _write_records(self, records: list[dict[str, Any]], changed: Mapping[str, Any]) -> None:
+        """Nothing; the records count from now on: this is the commit. The settings are the last of them."""
+        self._writer().check()
+        self._looked_up = frozenset(), {}
+        settings = _following(self.snapshot.settings, changed)
+        for part in _by_bytes([*records, settings_record(settings)]):
+            self._upsert(self.connection.address.collection, part, "writing records")
+        self.snapshot = State(settings)
+
+    def _counted(self, batch: Batch, olds: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+        """What the batch changes of the settings."""
+        settings, fresh = self.snapshot.settings, len(batch.documents) - len(olds)
+        gone = sum(int(old["num_views"]) for old in olds.values())
+        changed = {
+            **batch.settings,
+            "next_document": settings["next_document"] + fresh,
+            "documents": settings["documents"] + fresh,
+            "views": settings["views"] + len(batch.views.rows) - gone,
+        }
+        return changed if batch.ordinals is not None else {**changed, "next_ordinal": settings["next_ordinal"] + fresh}
+
+    def delete(self, documents: Iterable[int]) -> None:
+        """Nothing; the documents of these numbers are gone. Call inside writing()."""
+        self._writer().check()
+        rows = self._writing_reader().records(sorted(documents), LIGHT_FIELDS)
+        self._looked_up = frozenset(), {}
+        for part in chunks(sorted(rows), _KEYS_AT_ONCE):
+            self._delete(self.connection.address.collection, part, "deleting documents")
+        gone = sum(int(row["num_views"]) for row in rows.values())
+        settings = self.snapshot.settings
+        self.change_settings(documents=settings["documents"] - len(rows), views=settings["views"] - gone)
+        self._remove_views(rows.values())
+
+    def set_metadata(self, updates: Mapping[int, str]) -> None:
+        """Nothing; the documents of these numbers have this metadata. Call inside writing()."""
+        rows = self._writing_reader().records(updates, RECORD_FIELDS)
+        for number, row in rows.items():
+            check_metadata(updates[number], row["id"])
+            checked(row, self.where)
+        self._write_records([sealed({**row, "metadata": updates[number]}) for number, row in rows.items()], {})
+
+    def change_settings(self, **changed: Any) -> None:
+        """Nothing; the settings are written, with a version one higher. Call inside writing()."""
+        old = self.snapshot.settings
+        settings = _following(old, changed)
+        self._upsert(self.connection.address.collection, [settings_record(settings)], "writing the settings")
+        self.snapshot = State(settings)
+
+    def remove_rows(self, pks: list[int]) -> None:
+        """Nothing; these views are gone, which no record names."""
+        for part in chunks(pks, _KEYS_AT_ONCE):
+            self._delete(views_of(self.connection.address.collection), part, "removing old views")
+
+    def _remove_views(self, rows: Iterable[Mapping[str, Any]]) -> None:
+        kept = [(int(row["pk"]), int(row["version"]), int(row["num_views"])) for row in rows]
+        if kept:
+            numbers, versions, counts = np.array(kept, dtype=np.int64).T
+            self.remove_rows(view_keys(numbers, versions, counts).tolist())
+
+    def _upsert(self, name: str, data: list[dict[str, Any]], step: str) -> None:
+        self.connection.call(step, lambda client, **options: client.upsert(name, data, **options))
+
+    def _delete(self, name: str, keys: list[int], step: str) -> None:
+        self.connection.call(step, lambda client, **options: client.delete(name, ids=keys, **options))
+
+    def _writer(self) -> Lease:
+        if self._lease is None:
+            raise StoreError(f"{self.where}: written to outside writing()")
+        return self._lease
+
+    def _check_dim(self, batch: Batch) -> None:
+        dim = self.snapshot.dim
+        if dim is not None and batch.views.rows.shape[1] != dim:
+            raise EncoderError(f"views of {batch.views.rows.shape[1]} dims; this index holds {dim}")
+
+
+def create_store(connection: Connection, settings: Mapping[str, Any]) -> None:
+    """Nothing; a new empty index stands there. ConfigError when a collection of its names exists."""
+    make_records(connection)
+    row = settings_record(new_settings(settings))
+    name = connection.address.collection
+    connection.call("writing the settings", lambda client, **options: client.upsert(name, [row], **options))
+
+
+def new_settings(chosen: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings of an empty index. chosen: by whoever makes it."""
+    first = {"mark": _MARK, "format_version": FORMAT, "index_id": secrets.token_hex(16), "engine": None}
+    counters = ("next_document", "next_ordinal", "version", "epoch", "documents", "views", "max_views")
+    return {**chosen, **first, **dict.fromkeys(counters, 0), "max_norm": 0.0, "has_views": False}
+
+
+def make_records(connection: Connection) -> None:
+    """Nothing; there is an empty collection of records. ConfigError when a collection of the index's names exists."""
+    name = connection.address.collection
+    for taken in (name, views_of(name)):
+        if _exists(connection, taken):
+            raise ConfigError(f"{connection.address.shown}: collection {taken!r} exists already; open it, or drop it")
+
+    def make(client: Any, **options: Any) -> None:
+        if not client.has_collection(name, **options):
+            schema, index = record_schema(client)
+            client.create_collection(name, schema=schema, index_params=index, consistency_level="Session", **options)
+
+    connection.call("making the collection of records", make)
+    connection.load(name)
+
+
+def make_views(connection: Connection, dim: int) -> None:
+    """Nothing; there is a collection for views of so many dims."""
+    name = views_of(connection.address.collection)
+
+    def make(client: Any, **options: Any) -> None:
+        if not client.has_collection(name, **options):
+            schema, index = view_schema(client, dim)
+            client.create_collection(name, schema=schema, index_params=index, consistency_level="Session", **options)
+
+    connection.call("making the collection of views", make)
+    connection.load(name)
+
+
+def settings_record(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings as a record."""
+    row = special_record(SETTINGS_KEY, json.dumps(settings, ensure_ascii=False))
+    # Read with every search: see MilvusSearch.
+    return {**row, "version": settings["epoch"]}
+
+
+def _following(old: Mapping[str, Any], changed: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings with what has changed; epoch rises with what a search's proof rests on."""
+    is_new = any(old.get(name) != changed[name] for name in _PROVING if name in changed)
+    return {**old, **changed, "version": old["version"] + 1, "epoch": old["epoch"] + is_new}
+
+
+def drop_store(connection: Connection) -> None:
+    """Nothing; both collections of the index are gone. Only for what _check_ours() has let through."""
+    for name in (views_of(connection.address.collection), connection.address.collection):
+        if _exists(connection, name):
+            connection.call(
+                "dropping a collection", lambda client, name=name, **options: client.drop_collection(name, **options)
+            )
+
+
+def index_exists(connection: Connection) -> bool:
+    """True when there is a collection where the index would be, ours or not."""
+    return _exists(connection, connection.address.collection)
+
+
+def _exists(connection: Connection, name: str) -> bool:
+    return bool(
+        connection.call("looking for the collection", lambda client, **options: client.has_collection(name, **options))
+    )
+
+
+def _check_ours(connection: Connection) -> None:
+    """Nothing; StoreError when there is no collection, or one that is not mvindex'."""
+    name, where = connection.address.collection, connection.address.shown
+    if not _exists(connection, name):
+        raise StoreError(f"{where}: there is no collection {name!r}, so no index")
+    described = connection.call(
+        "looking at the collection", lambda client, **options: client.describe_collection(name, **options)
+    )
+    fields = {field["name"] for field in described["fields"]}
+    if fields != {*RECORD_FIELDS, "vec"}:
+        raise StoreError(
+            f"{where}: the collection {name!r} was not made by this mvindex: its fields are {', '.join(sorted(fields))}"
+        )
+
+
+def _checked_settings(text: str, where: str) -> dict[str, Any]:
+    try:
+        settings = json.loads(text)
+    except ValueError as err:
+        raise StoreError(f"{where}: the settings of the index are no JSON: {err}") from err
+    if not isinstance(settings, dict) or settings.get("mark") != _MARK:
+        raise StoreError(f"{where}: the collection was not made by mvindex")
+    if settings.get("format_version") != FORMAT:
+        raise Unsupported(
+            f"{where}: format version {settings.get('format_version')}; this mvindex reads and writes {FORMAT}"
+        )
+    return settings
+
+
+def _by_bytes(records: list[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:
+    """The records in lists that fit one request; nearly always one."""
+    part: list[dict[str, Any]] = []
+    size = 0
+    for record in records:
+        length = sum(4 * len(record[name]) for name in ("id", "title", "text", "metadata", "spans"))
+        if part and (size + length > REQUEST_BYTES or len(part) == _RECORDS_AT_ONCE):
+            yield part
+            part, size = [], 0
+        part.append(record)
+        size += length
+    if part:
+        yield part

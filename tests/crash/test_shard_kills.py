@@ -1,0 +1,38 @@
+"""What fills, assembles and builds shards is killed at named steps and random moments, looked at, and run again.
+
+At a few steps of each operation, with FULL=1 at more; shard_kills.py itself takes every one.
+"""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("faiss")
+
+PROGRAM = Path(__file__).with_name("shard_kills.py")
+OPERATIONS = ["ingest --shard 1/3", "ingest into all shards", "assemble", "assemble again", "build in shards"]
+
+
+def kills(operations, folder, *options):
+    """What became of the kills, by operation: by a process of its own, which may fork."""
+    command = [sys.executable, str(PROGRAM), *operations, "--folder", str(folder), "--seed", "1", *options]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=1800)
+    assert done.returncode == 0, done.stderr
+    return {found["operation"]: found for found in map(json.loads, done.stdout.splitlines())}
+
+
+def test_what_works_on_shards_may_be_killed_at_any_of_some_moments(tmp_path):
+    found = kills(OPERATIONS, tmp_path, "--steps", "4", "--random", "1")
+    assert {name: each["faults"] for name, each in found.items()} == {name: [] for name in OPERATIONS}
+    assert all(each["kills"] >= 4 for each in found.values())
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("operation", OPERATIONS)
+def test_what_works_on_shards_may_be_killed_at_many_moments(operation, tmp_path):
+    found = kills([operation], tmp_path, "--steps", "12", "--random", "3")[operation]
+    assert found["faults"] == []
+    assert found["kills"] >= min(12, found["steps"])

@@ -1,0 +1,206 @@
+"""Writes to Milvus: one writer, whole documents, limits by name, and nobody else's collections."""
+
+import json
+import threading
+import time
+
+import numpy as np
+import pytest
+from milvus_documents import fill, topical
+
+import mvindex
+from mvindex import Document
+from mvindex.errors import ConfigError, DocumentError, IndexLocked, QueryError, StoreError, Unsupported
+from mvindex.testing import unit
+from mvindex_connectors.milvus.layout import special_record
+
+
+def client_of(index):
+    return index.milvus.connection._client
+
+
+def name_of(index):
+    return index.milvus.connection.address.collection
+
+
+def rows(*seeds, dim=8):
+    return [unit(np.random.default_rng(seed).standard_normal((2, dim))) for seed in seeds]
+
+
+def test_a_second_writer_is_refused_and_named(place):
+    with mvindex.create(place, dim=8) as index:
+        claim = {"host": "elsewhere", "pid": 77, "boot": "b", "started": "1", "until": time.time() + 60}
+        client_of(index).upsert(name_of(index), [special_record(-5000, json.dumps(claim))])
+        with pytest.raises(IndexLocked, match="process 77 on elsewhere"):
+            index.add_views([Document("a", "a")], rows(1))
+        assert len(index) == 0
+        claim["until"] = time.time() - 1
+        client_of(index).upsert(name_of(index), [special_record(-5000, json.dumps(claim))])
+        index.add_views([Document("a", "a")], rows(1))
+        assert len(index) == 1
+
+
+def test_of_two_writers_at_once_each_batch_is_whole_or_refused(place):
+    with mvindex.create(place, dim=8) as index:
+        fill(index, {"first": rows(0)[0]})
+        other = index if place.startswith("milvus-lite") else mvindex.open(place)
+        outcomes = {}
+
+        def write(number, target):
+            try:
+                target.add_views([Document(f"w{number}", "text")], rows(number))
+                outcomes[number] = "done"
+            except IndexLocked:
+                outcomes[number] = "locked"
+
+        threads = [threading.Thread(target=write, args=(n, t)) for n, t in enumerate((index, other))]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        index.refresh()
+        kept = {f"w{number}" for number, outcome in outcomes.items() if outcome == "done"}
+        assert {document.id for document in index} == {"first", *kept}
+        assert len(outcomes) == 2
+        if other is not index:
+            other.close()
+
+
+@pytest.mark.parametrize(
+    ("document", "views", "what"),
+    [
+        (Document("long text", "é" * 40_000), 2, "text has 80,000 bytes"),
+        (Document("long title", "t", "x" * 70_000), 2, "title"),
+        (Document("much metadata", "t", "", {"a": "x" * 70_000}), 2, "metadata"),
+        (Document("many views", "t"), 4097, "4,097 views"),
+    ],
+)
+def test_what_milvus_cannot_hold_is_refused_by_name_before_anything_is_written(place, document, views, what):
+    many = unit(np.random.default_rng(0).standard_normal((views, 8)))
+    with mvindex.create(place, dim=8) as index:
+        with pytest.raises(DocumentError, match=what) as told:
+            index.add_views([Document("ok", "ok"), document], [*rows(1), many])
+        assert document.id in str(told.value)
+        assert len(index) == 0
+        assert not client_of(index).has_collection(f"{name_of(index)}_views")
+
+
+def test_a_foreign_collection_is_refused_and_left_alone(place):
+    with mvindex.create(place, dim=8) as index:
+        client = client_of(index)
+        name = f"{name_of(index)}_foreign"
+        client.create_collection(name, dimension=4)
+        try:
+            client.insert(name, [{"id": 1, "vector": [1.0, 0.0, 0.0, 0.0]}])
+            foreign = f"{place}?collection={name}" if place.startswith("milvus-lite") else f"{place}_foreign"
+            if place.startswith("milvus-lite"):
+                index.close()
+            with pytest.raises(StoreError, match="was not made by this mvindex"):
+                mvindex.open(foreign)
+            with pytest.raises(ConfigError, match="exists already"):
+                mvindex.create(foreign, dim=8)
+            with pytest.raises(ConfigError, match="exists already"):
+                mvindex.create(place, dim=8)
+        finally:
+            client = mvindex.open(place).milvus.connection._client
+            client.load_collection(name)
+            assert client.query(name, filter="id == 1", output_fields=["id"], consistency_level="Strong")
+            client.drop_collection(name)
+
+
+def test_an_index_of_another_format_is_refused(place):
+    with mvindex.create(place, dim=8) as index:
+        client, name = client_of(index), name_of(index)
+        settings = {**index.milvus.snapshot.settings, "format_version": 99}
+        client.upsert(name, [special_record(-1, json.dumps(settings))])
+        with pytest.raises(Unsupported, match="format version 99"):
+            index.refresh()
+
+
+def test_what_a_dead_writer_left_is_not_shown_and_swept(place):
+    """Views without a record, as between the first and second step of a commit; and a record beyond the settings."""
+    with mvindex.create(place, dim=8) as index:
+        fill(index, {"a": rows(1)[0], "b": rows(2)[0]})
+        client, name = client_of(index), name_of(index)
+        orphan = [{"pk": (7 << 32) + slot, "doc": 7, "vec": 5 * rows(3)[0][0]} for slot in range(3)]
+        old = [{"pk": (1 << 32) + (9 << 12), "doc": 1, "vec": 5 * rows(3)[0][0]}]
+        client.upsert(f"{name}_views", orphan + old)
+        found = index.search(rows(3)[0][0], 5)
+        assert ({hit.id for hit in found.hits}, found.exact) == ({"a", "b"}, True)
+        assert index.verify().is_sound
+        assert index.compact().dropped == 4
+        assert index.compact().dropped == 0
+        assert (
+            len(client.query(f"{name}_views", filter="pk >= 0", output_fields=["pk"], consistency_level="Strong")) == 4
+        )
+
+
+def test_numbers_of_a_batch_that_was_not_counted_are_not_given_again(place):
+    with mvindex.create(place, dim=8) as index:
+        fill(index, {"a": rows(1)[0]})
+        before = index.milvus.snapshot.settings
+        fill(index, {"b": rows(2)[0]})
+        client_of(index).upsert(name_of(index), [special_record(-1, json.dumps(before)) | {"version": before["epoch"]}])
+        index.refresh()
+        fill(index, {"c": rows(3)[0]})
+        assert {document.id for document in index} == {"a", "b", "c"}
+        found = index.milvus.known(["a", "b", "c"])
+        assert [found[doc_id].ordinal for doc_id in "abc"] == [0, 1, 2]
+
+
+def test_damage_is_named_and_never_answered_from(place):
+    with mvindex.create(place, dim=8) as index:
+        fill(index, {"good": rows(1)[0], "bad": rows(2)[0]})
+        wrong = {"pk": 1 << 32, "doc": 1, "vec": 9 * rows(3)[0][0]}
+        client_of(index).upsert(f"{name_of(index)}_views", [wrong])
+        index.refresh()
+        with pytest.raises(StoreError, match="do not match"):
+            index.search(rows(3)[0][0], 2)
+        report = index.verify()
+        assert [problem.document for problem in report.problems] == ["bad"]
+
+
+def test_a_second_reader_sees_a_document_before_or_after_its_replacement_never_between(place):
+    """The text names the version, and so does the only score that its views can give."""
+    if place.startswith("milvus-lite"):
+        pytest.skip("a Lite database has one client")
+    query = np.eye(8)[0].astype(np.float32)
+    versions = 12
+    others = {f"o{number}": each for number, each in enumerate(topical(40, 2, dim=8).values())}
+    with mvindex.create(place, dim=8) as index:
+        fill(index, others)
+        index.add_views([Document("x", "0")], [np.tile(10 * query, (3, 1))])
+        seen, problems, stop = [], [], threading.Event()
+
+        def read():
+            with mvindex.open(place) as reader:
+                while not stop.is_set():
+                    result = reader.search(query, 1)
+                    [hit] = result.hits
+                    if hit.id != "x" or hit.score != 10 + int(hit.text):
+                        problems.append(hit)
+                    seen.append(int(hit.text))
+
+        thread = threading.Thread(target=read)
+        thread.start()
+        for version in range(1, versions):
+            index.add_views([Document("x", str(version))], [np.tile((10 + version) * query, (3 + version % 3, 1))])
+        time.sleep(1)
+        stop.set()
+        thread.join()
+    assert problems == []
+    assert seen == sorted(seen)
+    assert len(set(seen)) > 1
+
+
+def test_wrong_arguments_are_refused_as_by_any_index(place):
+    with mvindex.create(place, dim=8) as index:
+        with pytest.raises(QueryError, match="either"):
+            index.delete()
+        with pytest.raises(QueryError, match="no document"):
+            index.update("nope", metadata={})
+        with pytest.raises(QueryError, match="no document"):
+            index.explain(np.ones(8), "nope")
+        for call in (lambda: index.snapshot("x"), lambda: index.store, lambda: index.path):
+            with pytest.raises(Unsupported):
+                call()
