@@ -190,9 +190,9 @@ def add_counts(report: IngestReport, message: documents.AddResponse) -> None:
 
 
 def info_message(name: str, info: IndexInfo, is_read_only: bool) -> service.InfoResponse:
-    """The message of what an index is; where it lies on the server's disk is not told."""
+    """The message of what an index is; where it lies, on the server's disk or in Milvus, is not told."""
     values = asdict(info)
-    del values["path"]
+    del values["path"], values["server"]
     for json_name in ("encoder", "search"):
         value = values.pop(json_name)
         values[f"{json_name}_json"] = None if value is None else json.dumps(value)
