@@ -9,6 +9,7 @@ import traceback
 from collections.abc import Callable
 from contextlib import redirect_stderr, redirect_stdout, suppress
 from dataclasses import replace
+from functools import lru_cache
 from pathlib import Path
 
 from faults_trials import CommandFailed
@@ -43,6 +44,7 @@ def command(arguments: tuple[str, ...], folder: Path) -> None:
         raise CommandFailed(-signal.SIGINT, said.getvalue() + traceback.format_exc()) from err
 
 
+@lru_cache
 def load_modules() -> None:
     """Nothing; all that commands import is loaded: without open files, Python itself could not."""
     for words in (("compact",), ("verify",), ("build", "--kind", "flat"), ("delete", "1"), ("upgrade",)):

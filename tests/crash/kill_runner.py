@@ -33,6 +33,7 @@ from mvindex import engines  # noqa: E402 - as above
 from mvindex.engines.exact import NumpyScan  # noqa: E402 - as above
 
 
+@lru_cache
 def prepare() -> None:
     """Nothing; processes forked from this one work in small chunks, with all modules that they need loaded."""
     small_chunks()

@@ -4,22 +4,18 @@ At a few steps of each operation, with FULL=1 at more; shard_kills.py itself tak
 """
 
 import json
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
+import warm
 
 pytest.importorskip("faiss")
 
-PROGRAM = Path(__file__).with_name("shard_kills.py")
 OPERATIONS = ["ingest --shard 1/3", "ingest into all shards", "assemble", "assemble again", "build in shards"]
 
 
 def kills(operations, folder, *options):
-    """What became of the kills, by operation: by a process of its own, which may fork."""
-    command = [sys.executable, str(PROGRAM), *operations, "--folder", str(folder), "--seed", "1", *options]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=1800)
+    """What became of the kills, by operation: by a process that may fork."""
+    done = warm.run("shard_kills", *operations, "--folder", str(folder), "--seed", "1", *options)
     assert done.returncode == 0, done.stderr
     return {found["operation"]: found for found in map(json.loads, done.stdout.splitlines())}
 
