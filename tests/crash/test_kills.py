@@ -1,8 +1,8 @@
 """A writer is killed at named steps and random moments of every operation; the index is looked at, and the operation
 run again.
 
-By default at a sample of the steps, with FULL=1 at all of them. The long form, with as many kills at random moments as
-one likes and processes of the command line among them, is bench/kills.py.
+By default at a sample of the steps, with FULL=1 at one of each name (of the same write of each batch, say). The long
+form, bench/kills.py, kills at every step, at as many random moments as one likes, and processes of the command line.
 """
 
 import json
@@ -12,8 +12,8 @@ import pytest
 import warm
 from kill_table import OPERATIONS
 
-AMOUNT = ("--random", "9") if os.environ.get("FULL") == "1" else ("--steps", "6", "--random", "1")
-# A process for several of them: it spends a second on imports before it forks.
+AMOUNT = ("--each-name", "--random", "6") if os.environ.get("FULL") == "1" else ("--steps", "6", "--random", "1")
+# So that they can run beside each other.
 GROUPS = [list(OPERATIONS)[first::4] for first in range(4)]
 
 
