@@ -20,6 +20,13 @@ from pathlib import Path
 DEFAULT_VENV = "/tmp/milvus235"
 VENV_VARIABLE = "MVINDEX_MILVUS_SERVER_VENV"
 PORT = 19530
+# Looks more often for what is to be loaded and read: most of the seconds of a test are waits for that.
+QUICK = (
+    "queryCoord.checkInterval=100",
+    "queryCoord.distPullInterval=100",
+    "queryNode.stats.publishInterval=200",
+    "proxy.timeTickInterval=50",
+)
 _CLONE_NEWNET, _PR_SET_PDEATHSIG = 0x40000000, 1
 _START_S = 120
 

@@ -9,9 +9,10 @@ from __future__ import annotations
 import json
 import logging
 import secrets
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from threading import Lock
 from typing import Any
@@ -326,9 +327,7 @@ class MilvusStore:
 
 def create_store(connection: Connection, settings: Mapping[str, Any]) -> None:
     """Nothing; a new empty index stands there. ConfigError when a collection of its names exists."""
-    make_records(connection)
-    if settings.get("dim") is not None:
-        make_views(connection, int(settings["dim"]))
+    connection.load(*make_collections(connection, None if settings.get("dim") is None else int(settings["dim"])))
     row = settings_record(new_settings(settings))
     name = connection.address.collection
     connection.call("writing the settings", lambda client, **options: client.upsert(name, [row], **options))
@@ -341,33 +340,40 @@ def new_settings(chosen: Mapping[str, Any]) -> dict[str, Any]:
     return {**chosen, **first, **dict.fromkeys(counters, 0), "max_norm": 0.0, "has_views": False}
 
 
-def make_records(connection: Connection) -> None:
-    """Nothing; there is an empty collection of records. ConfigError when a collection of the index's names exists."""
+def make_collections(connection: Connection, dim: int | None) -> list[str]:
+    """The names of the new collections, which are not loaded: of records, and of views where their dims are known.
+
+    ConfigError when a collection of the index's names exists.
+    """
     name = connection.address.collection
     for taken in (name, views_of(name)):
         if _exists(connection, taken):
             raise ConfigError(f"{connection.address.shown}: collection {taken!r} exists already; open it, or drop it")
-
-    def make(client: Any, **options: Any) -> None:
-        if not client.has_collection(name, **options):
-            schema, index = record_schema(client)
-            client.create_collection(name, schema=schema, index_params=index, consistency_level="Session", **options)
-
-    connection.call("making the collection of records", make)
-    connection.load(name)
+    _make(connection, "making the collection of records", name, record_schema)
+    if dim is None:
+        return [name]
+    _make(connection, "making the collection of views", views_of(name), partial(view_schema, dim=dim))
+    return [name, views_of(name)]
 
 
 def make_views(connection: Connection, dim: int) -> None:
     """Nothing; there is a collection for views of so many dims."""
     name = views_of(connection.address.collection)
+    _make(connection, "making the collection of views", name, partial(view_schema, dim=dim))
+    connection.load(name)
+
+
+def _make(connection: Connection, step: str, name: str, layout: Callable[[Any], tuple[Any, Any]]) -> None:
+    """Nothing; the collection is there, with its index, whatever an attempt before this one did of it."""
 
     def make(client: Any, **options: Any) -> None:
+        schema, index = layout(client)
         if not client.has_collection(name, **options):
-            schema, index = view_schema(client, dim)
-            client.create_collection(name, schema=schema, index_params=index, consistency_level="Session", **options)
+            client.create_collection(name, schema=schema, consistency_level="Session", **options)
+        if not client.list_indexes(name, **options):
+            client.create_index(name, index, **options)
 
-    connection.call("making the collection of views", make)
-    connection.load(name)
+    connection.call(step, make)
 
 
 def settings_record(settings: Mapping[str, Any]) -> dict[str, Any]:
