@@ -17,7 +17,8 @@ import threading
 import time
 from pathlib import Path
 
-DEFAULT_VENV = "/tmp/milvus235"
+# Where .ci/run makes it.
+DEFAULT_VENV = Path(__file__).parents[2] / "build" / "milvus-server"
 VENV_VARIABLE = "MVINDEX_MILVUS_SERVER_VENV"
 PORT = 19530
 # Looks more often for what is to be loaded and read: most of the seconds of a test are waits for that.
