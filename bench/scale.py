@@ -33,6 +33,7 @@ import mvindex  # noqa: E402 - after the settings of threads
 from mvindex.build import EngineCache, report_of  # noqa: E402 - after the settings of threads
 from mvindex.engines import open_scan  # noqa: E402 - after the settings of threads
 from mvindex.engines.base import Kind  # noqa: E402 - after the settings of threads
+from mvindex.engines.lists import probes_of  # noqa: E402 - after the settings of threads
 from mvindex.search import Engines, Part, Request  # noqa: E402 - after the settings of threads
 from mvindex.store.views import decode  # noqa: E402 - after the settings of threads
 from mvindex.tuning import Tuning, choose  # noqa: E402 - after the settings of threads
@@ -69,7 +70,7 @@ class Collection:
         self.row = {"corpus": corpus, "documents": snapshot.num_documents, "views": snapshot.views.num_views}
         self.row["store_B_doc"] = round(self.index.info().size_bytes / snapshot.num_documents)
         self.target, self.scan, self.build_threads = options.target, open_scan(), options.build_threads
-        self.is_usual_only, self.keeps = options.usual_only, options.keep
+        self.is_usual_only, self.keeps, self.efforts = options.usual_only, options.keep, options.efforts
         if not self.keeps:
             self.index.build("exact")
 
@@ -96,6 +97,10 @@ class Collection:
         shallow, deep = self.tunings(engine)
         scan = {"scan_ms": round(deep.exact_ms, 2), "scan_ms_batch": round(deep.exact_ms_batch, 3)}
         settings = [("usual", engine.search_settings)]
+        if self.efforts and "probes" in engine.search_settings:
+            lists = self.index.store.snapshot.settings["engine"]["settings"]["lists"]
+            probed = [(effort, probes_of(effort, lists)) for effort in self.efforts]
+            settings += [(f"effort {effort:g}", engine.search_settings | {"probes": count}) for effort, count in probed]
         if not self.is_usual_only:
             chosen = choose(deep.run(lambda *_: None), self.target)
             settings.append(("tuned", chosen.search if chosen else None))
@@ -180,6 +185,9 @@ def main():
     parser.add_argument("--build-threads", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--usual-only", action="store_true", help="do not tune")
     parser.add_argument("--keep", action="store_true", help="measure an engine of the kind that was built before")
+    parser.add_argument(
+        "--efforts", type=float, nargs="*", default=[], help="also: lists looked at per square root of their number"
+    )
     parser.add_argument("--target", type=float, default=0.97)
     parser.add_argument("--data", type=Path, default=Path("../shared/data"))
     parser.add_argument("--json", action="store_true", help="one line of JSON a row")

@@ -8,11 +8,11 @@ from dataclasses import dataclass, replace
 
 from mvindex.choosing import SCANNED_BYTES
 from mvindex.engines.base import Kind
-from mvindex.engines.lists import COARSE_KINDS, IVF_KINDS, probes_of, usual_lists
+from mvindex.engines.lists import COARSE_KINDS, IVF_KINDS, usual_lists
 from mvindex.errors import ConfigError
 from mvindex.planning.amounts import shown_bytes, shown_seconds
 from mvindex.planning.rates import Rates
-from mvindex.planning.recall import Recall, expected_recall, wanted_effort
+from mvindex.planning.recall import Recall, expected_recall, share_of, wanted_share
 from mvindex.planning.sizes import Collection, EngineBytes, StoreBytes, engine_bytes, scan_bytes, store_bytes
 from mvindex.planning.times import Searched, Times, layout_times
 from mvindex.store.settings import MAX_DIM
@@ -136,8 +136,8 @@ def _layout(asked: Asked, way: tuple[Kind, bool], shards: int, rates: Rates | No
     shard = asked.held.shard(shards)
     store = store_bytes(shard)
     lists = _lists(asked, kind, shard, store)
-    effort = wanted_effort(kind, asked.target_recall, asked.top_k) if kind in IVF_KINDS else 0.0
-    probes = probes_of(effort, lists) if kind in IVF_KINDS else 0
+    share = wanted_share(kind, asked.target_recall, asked.top_k) if kind in IVF_KINDS else 1.0
+    probes = math.ceil(share_of(share, lists) * lists) if kind in IVF_KINDS else 0
     fetch = 15 if kind in COARSE_KINDS else 4
     if kind is Kind.EXACT:
         copies = scan_bytes(_gpu_scan(on_gpu, asked), shard)
@@ -155,7 +155,7 @@ def _layout(asked: Asked, way: tuple[Kind, bool], shards: int, rates: Rates | No
         shard=shard,
         store=store,
         engine=engine,
-        recall=expected_recall(kind, shard.num_views, max(effort, 1.0), asked.top_k),
+        recall=expected_recall(kind, shard.num_views, share, asked.top_k),
         times=None,
         lacks=(),
     )

@@ -10,7 +10,7 @@ from mvindex.engines.lists import IVF_KINDS
 from mvindex.planning.amounts import shown_bytes, shown_seconds
 from mvindex.planning.layouts import Layout, Plan, commands
 from mvindex.planning.rates import Span
-from mvindex.planning.recall import MEASURED_VIEWS, Recall
+from mvindex.planning.recall import Recall
 
 HEADER = ("layout", "shards", "RAM", "disk", "build", "alone", "in a batch", "recall")
 
@@ -137,8 +137,8 @@ def _grounds(made: Plan) -> Iterator[str]:
     )
     at = made.layouts[0].recall.at
     yield (
-        f"recall of {at} documents: from the harder to the kinder of two corpora of {MEASURED_VIEWS / 1e6:.1f} million "
-        "views; other sizes are extrapolated (docs/scale.md)"
+        f"recall of {at} documents: from the harder to the kinder of two corpora, measured at up to 8 million views; "
+        "other sizes are extrapolated (docs/scale.md)"
     )
     if made.rates is None:
         yield "times were not asked for"

@@ -16,6 +16,7 @@ import signal
 import sys
 import tempfile
 import traceback
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict
 from functools import lru_cache
@@ -56,10 +57,21 @@ def planned(case: Case, count: int, seed: int) -> list[Damage]:
     generator = random.Random(f"{case.kit.name} {seed}")
     grid = [(role, kind) for role in Role for kind in KINDS if can_be_done(case, role, kind)]
     generator.shuffle(grid)
+    grid = in_turn(grid)
     weights = {Role.CATALOG: 8, Role.LOG: 8 if case.kit.has_log else 0, Role.VIEWS: 3}
     fine = [(role, kind) for role, kind in grid if kind in _FINE for _ in range(weights.get(role, 1))]
     drawn = [grid[number // 2 % len(grid)] if number % 2 else generator.choice(fine) for number in range(count)]
     return [Damage(role, kind, generator.randrange(2**32)) for role, kind in drawn]
+
+
+def in_turn(grid: list[tuple[Role, str]]) -> list[tuple[Role, str]]:
+    """The same, first one of each kind, then a second of each, and so on: few damages are of all kinds."""
+    seen = Counter[str]()
+    turns = []
+    for _, kind in grid:
+        turns.append(seen[kind])
+        seen[kind] += 1
+    return [cell for _, cell in sorted(zip(turns, grid, strict=True), key=lambda pair: pair[0])]
 
 
 def run(case: Case, damages: Sequence[Damage], folder: Path, broken: str = "") -> Iterator[dict[str, Any]]:

@@ -8,23 +8,21 @@ that an index needs, so that its children may be of users who cannot read them.
 
 import importlib
 import json
-import subprocess
 import sys
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
 
 import pytest  # noqa: E402 - the folder of helpers first
+import warm  # noqa: E402 - as above
 from faults_disk import own_mounts  # noqa: E402 - as above
 
 
 def found_by(module: str, name: str, folder: str | Path, is_mounting: bool = False) -> dict:
     """What the case finds, in a process of its own; skips the test where that may not mount and must."""
-    before = own_mounts() if is_mounting else []
-    if before is None:
+    if is_mounting and own_mounts() is None:
         pytest.skip("NOT RUN: needs a user who may mount a tmpfs (root, or user namespaces) and unshare (util-linux)")
-    command = [*before, sys.executable, __file__, module, name, str(folder)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
+    done = warm.run("faults_cases", module, name, str(folder), is_mounting=is_mounting)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 

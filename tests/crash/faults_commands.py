@@ -1,27 +1,29 @@
 """Commands of the program, run in the process that is there: a forked one, with all that they import loaded."""
 
+import importlib
 import io
 import os
 import signal
-import subprocess
 import sys
 import traceback
 from collections.abc import Callable
 from contextlib import redirect_stderr, redirect_stdout, suppress
 from dataclasses import replace
+from functools import lru_cache
 from pathlib import Path
+from types import ModuleType
 
 from faults_trials import CommandFailed
 from kill_checks import held_by
 from kill_documents import State, doc_id
 from kill_operations import CHUNK, INDEX, Acknowledge, Operation
+from kill_processes import asked
 from kill_table import COPY, OPERATIONS
 
 import mvindex
 from mvindex.cli import main
 
 UNIT_TESTS = Path(__file__).parent.parent / "unit"
-_MAKE_MODEL = "import sys; from pathlib import Path; from tiny_models import make_model; make_model(Path(sys.argv[1]))"
 _NUM_DOCUMENTS = 20
 # Rows that are none: their id is missing, or stands twice.
 _BAD_ROWS = ["\tno id\t\n", f"{doc_id(3)}\ttwice\t\n", "\tnone here either\tt\n"]
@@ -43,6 +45,7 @@ def command(arguments: tuple[str, ...], folder: Path) -> None:
         raise CommandFailed(-signal.SIGINT, said.getvalue() + traceback.format_exc()) from err
 
 
+@lru_cache
 def load_modules() -> None:
     """Nothing; all that commands import is loaded: without open files, Python itself could not."""
     for words in (("compact",), ("verify",), ("build", "--kind", "flat"), ("delete", "1"), ("upgrade",)):
@@ -82,7 +85,8 @@ def ingest_operation(folder: Path) -> Operation:
     Its checkpoint and corpus are made in the folder. Needs torch.
     """
     checkpoint, corpus = folder / "checkpoint", folder / "corpus.tsv"
-    subprocess.run([sys.executable, "-c", _MAKE_MODEL, checkpoint], cwd=UNIT_TESTS, check=True)
+    models = _tiny_models()
+    asked(lambda: models.make_model(checkpoint) and None)
     corpus.write_text(_corpus(), encoding="utf-8")
     run = _ingesting(("ingest", str(corpus), "--encoder", str(checkpoint), "--index", INDEX, "--on-error", "skip"))
     (folder / "whole").mkdir()
@@ -93,6 +97,15 @@ def ingest_operation(folder: Path) -> Operation:
     bounds = [0, CHUNK, 2 * CHUNK - 1, _NUM_DOCUMENTS]
     states = [State(end, {key: item for key, item in held.items() if item.ordinal < end}) for end in bounds]
     return Operation(start=None, run=run, states=[None, *states])
+
+
+def _tiny_models() -> ModuleType:
+    """The module, with all that a model needs loaded: not each of the processes forked from this one has to."""
+    sys.path.insert(0, str(UNIT_TESTS))
+    models = importlib.import_module("tiny_models")
+    for name in ("AutoConfig", "AutoModel", "AutoTokenizer", "BertModel", "PreTrainedTokenizerFast"):
+        getattr(models.transformers, name)
+    return models
 
 
 def _ingesting(arguments: tuple[str, ...]) -> Callable[[Path, Acknowledge], None]:

@@ -8,6 +8,8 @@ from functools import lru_cache
 from pathlib import Path
 
 PAGE_BYTES = 4096
+# Set to 1 in a process that was started by own_mounts().
+INSIDE = "MVINDEX_TEST_OWN_MOUNTS"
 _NAMESPACES = (["--mount"], ["--user", "--map-root-user", "--mount"])
 _MOUNT = 'mount -t tmpfs -o size=64k none "$0"'
 

@@ -20,7 +20,7 @@ from typing import NamedTuple
 sys.path.insert(0, str(Path(__file__).parent))
 
 from kill_runner import prepare  # noqa: E402, I001 - it says how many threads libraries use, before they are loaded
-from faults_disk import SmallDisk, own_mounts  # noqa: E402 - as above
+from faults_disk import INSIDE, SmallDisk, own_mounts  # noqa: E402 - as above
 from faults_calls import CALLS, failing  # noqa: E402 - as above
 from faults_commands import command_operations, ingest_operation, load_modules  # noqa: E402 - as above
 from faults_trials import Sweep, Tally  # noqa: E402 - as above
@@ -36,7 +36,6 @@ from faults_troubles import (  # noqa: E402 - as above
 )
 from kill_table import OPERATIONS  # noqa: E402 - as above
 
-_INSIDE = "MVINDEX_TEST_OWN_MOUNTS"
 _OTHERS = {"open-files": open_files, "interrupted": interrupted, "terminated": terminated, "clock": clock}
 _OTHERS |= {name: partial(failing, name) for name in CALLS}
 TROUBLES = ("full-disk", "file-size", *_OTHERS)
@@ -46,12 +45,12 @@ COMMANDS = command_operations()
 
 def enter_own_mounts() -> None:
     """Nothing; this process may mount, where no other sees it. It is started again for that."""
-    if os.environ.get(_INSIDE) == "1":
+    if os.environ.get(INSIDE) == "1":
         return
     command = own_mounts()
     if command is None:
         sys.exit("this user may not mount a tmpfs of its own")
-    os.execvpe(command[0], [*command, sys.executable, *sys.argv], {**os.environ, _INSIDE: "1"})
+    os.execvpe(command[0], [*command, sys.executable, *sys.argv], {**os.environ, INSIDE: "1"})
 
 
 def sweep(name: str, levels: Levels, folder: Path, trial: Path) -> Tally:

@@ -1,17 +1,15 @@
-"""Sweeps by faults_runner.py, in a process of its own, and what is expected of all of them."""
+"""Sweeps by faults_runner.py, in a process that may fork, and what is expected of all of them."""
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
-RUNNER = Path(__file__).with_name("faults_runner.py")
+import warm
 
 
 def swept(trouble: str, operations: list[str], folder: Path, *options: str) -> list[dict]:
     """What became of the operations, one row each. options: of the runner, how far apart its levels are."""
-    command = [sys.executable, str(RUNNER), trouble, *operations, *options, "--folder", str(folder)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=1800)
+    arguments = (trouble, *operations, *options, "--folder", str(folder))
+    done = warm.run("faults_runner", *arguments, is_mounting=trouble == "full-disk")
     if done.returncode:
         raise RuntimeError(done.stderr)
     return [json.loads(line) for line in done.stdout.splitlines()]

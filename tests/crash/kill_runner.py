@@ -10,8 +10,10 @@ import gc
 import json
 import os
 import random
+import re
 import sys
 import tempfile
+from collections import defaultdict
 from dataclasses import asdict
 from functools import lru_cache
 from pathlib import Path
@@ -33,6 +35,7 @@ from mvindex import engines  # noqa: E402 - as above
 from mvindex.engines.exact import NumpyScan  # noqa: E402 - as above
 
 
+@lru_cache
 def prepare() -> None:
     """Nothing; processes forked from this one work in small chunks, with all modules that they need loaded."""
     small_chunks()
@@ -57,6 +60,15 @@ def kill_at_steps(bench: Bench, count: int, generator: random.Random) -> None:
         bench.kill(kill)
 
 
+def kill_at_each_name(bench: Bench, generator: random.Random) -> None:
+    """Nothing; of all steps of one name, numbers left out, one was the operation's last: of each batch's write, say."""
+    named = defaultdict(list)
+    for name, kill in zip(bench.steps, bench.at_every_step(), strict=True):
+        named[re.sub(r"\d+", "N", name)].append(kill)
+    for kills in named.values():
+        bench.kill(generator.choice(kills))
+
+
 def kill_at_random(bench: Bench, count: int, generator: random.Random) -> None:
     """Nothing; so many runs were killed, up to three of them one after the other before one may end."""
     left = count
@@ -70,6 +82,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("operations", nargs="+", choices=OPERATIONS)
     parser.add_argument("--steps", type=int, default=1_000_000, metavar="COUNT", help="named steps; by default all")
+    parser.add_argument("--each-name", action="store_true", help="of the steps of one name one only")
     parser.add_argument("--random", type=int, default=0, metavar="COUNT", help="kills at random moments")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--folder", type=Path, help="where the indexes are; a temporary folder")
@@ -80,7 +93,10 @@ def main() -> None:
         with tempfile.TemporaryDirectory(dir=options.folder) as folder:
             bench = Bench(OPERATIONS[name], Path(folder), BROKEN.get(options.broken))
             generator = random.Random(options.seed)
-            kill_at_steps(bench, options.steps, generator)
+            if options.each_name:
+                kill_at_each_name(bench, generator)
+            else:
+                kill_at_steps(bench, options.steps, generator)
             kill_at_random(bench, options.random, generator)
         line = {"operation": name, **row_of(bench.tally), "steps": bench.steps, "duration_s": bench.duration_s}
         print(json.dumps(line, ensure_ascii=False), flush=True)

@@ -1,29 +1,25 @@
 """A writer is killed at named steps and random moments of every operation; the index is looked at, and the operation
 run again.
 
-By default at a sample of the steps, with FULL=1 at all of them. The long form, with as many kills at random moments as
-one likes and processes of the command line among them, is bench/kills.py.
+By default at a sample of the steps, with FULL=1 at one of each name (of the same write of each batch, say). The long
+form, bench/kills.py, kills at every step, at as many random moments as one likes, and processes of the command line.
 """
 
 import json
 import os
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
+import warm
 from kill_table import OPERATIONS
 
-RUNNER = Path(__file__).with_name("kill_runner.py")
-AMOUNT = ("--random", "9") if os.environ.get("FULL") == "1" else ("--steps", "6", "--random", "1")
-# A process for several of them: it spends a second on imports before it forks.
+AMOUNT = ("--each-name", "--random", "6") if os.environ.get("FULL") == "1" else ("--steps", "6", "--random", "1")
+# So that they can run beside each other.
 GROUPS = [list(OPERATIONS)[first::4] for first in range(4)]
 
 
 def kills(operations, folder, *options):
-    """What became of the kills, by operation: by a process of its own, which may fork."""
-    command = [sys.executable, str(RUNNER), *operations, "--folder", str(folder), *options]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=1800)
+    """What became of the kills, by operation: by a process that may fork."""
+    done = warm.run("kill_runner", *operations, "--folder", str(folder), *options)
     assert done.returncode == 0, done.stderr
     return {found["operation"]: found for found in map(json.loads, done.stdout.splitlines())}
 

@@ -77,7 +77,7 @@ def look(path):
         assert index.get("3").text == "t"
 
 
-@pytest.mark.parametrize("times", [100, pytest.param(1000, marks=pytest.mark.full)])
+@pytest.mark.parametrize("times", [100, pytest.param(300, marks=pytest.mark.full)])
 def test_opened_searched_and_closed_again_and_again_nothing_stays_open(path, times):
     look(path)
     before = descriptors()

@@ -1,13 +1,12 @@
 """`mvindex analyze` as a user meets it, and `mvindex.analysis` over an index with an encoder of one's own."""
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import jsonschema
 import numpy as np
 import pytest
+from running import mvindex as run_command
 
 import mvindex
 from mvindex.analysis import AnalysisOptions, analyze
@@ -161,11 +160,6 @@ def test_an_empty_index_cannot_be_analysed(tmp_path):
         analyze(empty, questions())
 
 
-def run(*args, cwd):
-    command = [sys.executable, "-m", "mvindex", *map(str, args)]
-    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=False, timeout=300)
-
-
 @pytest.mark.needs("minilm")
 def test_the_command_prints_json_and_writes_the_page(tmp_path):
     rows = (ROOT / "examples/squad/passages.tsv").read_text(encoding="utf-8").splitlines()[170:210]
@@ -173,7 +167,7 @@ def test_the_command_prints_json_and_writes_the_page(tmp_path):
     (tmp_path / "corpus.tsv").write_text("\n".join([header, *rows]) + "\n", encoding="utf-8")
     asked = "id\tquestion\n1\tWhen did the oil crisis begin?\n2\tWho was affected?\n"
     (tmp_path / "questions.tsv").write_text(asked, encoding="utf-8")
-    done = run(
+    done = run_command(
         "analyze", "minilm", "--passages", "corpus.tsv", "--questions", "questions.tsv", "--html", "report.html",
         "--attention-documents", "4", "--json", cwd=tmp_path,
     )  # fmt: skip
@@ -184,7 +178,7 @@ def test_the_command_prints_json_and_writes_the_page(tmp_path):
     assert report["attention"]["documents"] > 0
     page = (tmp_path / "report.html").read_text(encoding="utf-8")
     assert "</html>" in page
-    again = run("analyze", "minilm", "--passages", "corpus.tsv", "--html", "report.html", cwd=tmp_path)
+    again = run_command("analyze", "minilm", "--passages", "corpus.tsv", "--html", "report.html", cwd=tmp_path)
     assert (again.returncode, again.stdout) == (1, "")
     assert "report.html" in again.stderr
     assert "--force" in again.stderr

@@ -10,13 +10,13 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from milvus_server import MilvusServer  # noqa: E402 - beside this file
+from milvus_server import QUICK, MilvusServer  # noqa: E402 - beside this file
 
 
 @pytest.fixture(scope="session")
 def server(tmp_path_factory):
     """A real Milvus, in a network of its own."""
-    with MilvusServer(tmp_path_factory.mktemp("milvus")) as running:
+    with MilvusServer(tmp_path_factory.mktemp("milvus"), QUICK) as running:
         yield running
 
 

@@ -17,9 +17,17 @@ import threading
 import time
 from pathlib import Path
 
-DEFAULT_VENV = "/tmp/milvus235"
+# Where .ci/run makes it.
+DEFAULT_VENV = Path(__file__).parents[2] / "build" / "milvus-server"
 VENV_VARIABLE = "MVINDEX_MILVUS_SERVER_VENV"
 PORT = 19530
+# Looks more often for what is to be loaded and read: most of the seconds of a test are waits for that.
+QUICK = (
+    "queryCoord.checkInterval=100",
+    "queryCoord.distPullInterval=100",
+    "queryNode.stats.publishInterval=200",
+    "proxy.timeTickInterval=50",
+)
 _CLONE_NEWNET, _PR_SET_PDEATHSIG = 0x40000000, 1
 _START_S = 120
 
@@ -80,7 +88,10 @@ class MilvusServer:
     def _forward(self):
         self.cut()
         command = [sys.executable, __file__, "forward", str(self.pid), str(self.port)]
-        self._forwarder = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True)
+        # It lives as long as its stdin: the signal of a parent's end comes with the end of the thread that forked.
+        self._forwarder = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True
+        )
         assert self._forwarder.stdout.readline().strip() == "ready"
 
     def cut(self):
@@ -88,6 +99,7 @@ class MilvusServer:
         if self._forwarder is not None:
             self._forwarder.kill()
             self._forwarder.wait()
+            self._forwarder.stdin.close()
             self._forwarder.stdout.close()
             self._forwarder = None
 
@@ -191,6 +203,12 @@ def _end_with_parent(clean):
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
+def _end_with_stdin():
+    """Nothing; when the tests end, however they do, their end of the pipe is closed."""
+    sys.stdin.buffer.read()
+    os._exit(1)
+
+
 def _forward_to(pid, port):
     """Nothing; connections to the port here are carried into the network of that process, for ever."""
     listener = socket.socket()
@@ -201,7 +219,7 @@ def _forward_to(pid, port):
         # Sockets stay in the network that they were made in: the listener here, those made from now on there.
         if ctypes.CDLL(None, use_errno=True).setns(namespace.fileno(), _CLONE_NEWNET):
             raise OSError(ctypes.get_errno(), "setns")
-    _end_with_parent(lambda: None)
+    threading.Thread(target=_end_with_stdin, daemon=True).start()
     print("ready", flush=True)
     while True:
         client, _ = listener.accept()

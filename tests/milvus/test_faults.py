@@ -52,6 +52,10 @@ class TestWithoutAServer:
 
     def test_an_index_that_is_not_there_is_named(self, tmp_path):
         place = f"milvus-lite:{tmp_path / 'x.db'}"
+        assert "there is no such Milvus Lite database" in one_line(told("query", "a text", "--index", place))
+        assert list(tmp_path.iterdir()) == []
+        with mvindex.create(f"{place}?collection=other", dim=4):
+            pass
         assert "there is no collection 'mvindex'" in one_line(told("query", "a text", "--index", place))
 
     @pytest.mark.parametrize(

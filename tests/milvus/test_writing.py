@@ -82,7 +82,8 @@ def test_what_milvus_cannot_hold_is_refused_by_name_before_anything_is_written(p
             index.add_views([Document("ok", "ok"), document], [*rows(1), many])
         assert document.id in str(told.value)
         assert len(index) == 0
-        assert not client_of(index).has_collection(f"{name_of(index)}_views")
+        written = {"filter": "pk >= 0", "output_fields": ["pk"], "consistency_level": "Strong"}
+        assert client_of(index).query(f"{name_of(index)}_views", **written) == []
 
 
 def test_a_foreign_collection_is_refused_and_left_alone(place):

@@ -39,7 +39,7 @@ from mvindex.store.shards import ShardPlace  # noqa: E402 - as above
 from mvindex.upkeep import compacting, copying, reading, salvaging, verifying  # noqa: E402 - as above
 from mvindex_connectors.engines import faiss_files, faiss_ivf  # noqa: E402 - as above
 
-DIM, VIEWS, LISTS, SHARDS = 8, 2, 32, 2
+DIM, VIEWS, LISTS, SHARDS = 8, 2, 16, 2
 # What is worked on in pieces of a fixed size, documents, views or bytes, is here worked on in pieces of these.
 PIECE, PIECE_BYTES, CACHE_KIB = 256, 1 << 13, 64
 

@@ -13,7 +13,7 @@ from mvindex.errors import ConfigError
 from mvindex.planning import Asked, Machine, check_asked, layouts, make_plan
 from mvindex.planning.layouts import commands
 from mvindex.planning.rates import NOTHING, Span, read_rates, write_rates
-from mvindex.planning.recall import expected_recall, wanted_effort
+from mvindex.planning.recall import expected_recall, share_of, wanted_share
 from mvindex.planning.report import HEADER, notes, plan_json, plan_rows
 from mvindex.planning.sizes import engine_bytes
 from mvindex.planning.times import Searched, documents_scored, layout_times
@@ -167,13 +167,13 @@ def test_the_times_of_a_build_are_counts_times_rates():
 
 
 def test_recall_is_read_off_between_the_measured_points():
-    # Effort 16 is a quarter of 4,096 lists: measured .969 and .994 of 10, .946 and .970 of 100 documents.
-    found = expected_recall(Kind.IVF_PQ, 10**6, 16, 10)
-    assert (found.low, found.high, found.at) == (0.969, 0.994, 10)
-    assert expected_recall(Kind.IVF_PQ, 10**6, 16, 100).low == 0.946
-    # Half way, on a scale of ratios, between efforts 16 and 32.
-    assert expected_recall(Kind.IVF_PQ, 10**6, 16 * 2**0.5, 10).low == pytest.approx((0.969 + 0.989) / 2)
-    assert expected_recall(Kind.IVF_PQ, 10**6, 1000, 10).low == 0.989
+    # A quarter of the lists: measured .991 and .999 of 10, .973 and .974 of 100 documents.
+    found = expected_recall(Kind.IVF_PQ, 10**7, 1 / 4, 10)
+    assert (found.low, found.high, found.at) == (0.991, 0.999, 10)
+    assert expected_recall(Kind.IVF_PQ, 10**7, 1 / 4, 100).low == 0.973
+    # Half way, on a scale of ratios, between a quarter and a half.
+    assert expected_recall(Kind.IVF_PQ, 10**7, 2**0.5 / 4, 10).low == pytest.approx((0.991 + 0.999) / 2)
+    assert expected_recall(Kind.IVF_PQ, 10**7, 1.0, 10).low == 0.999
     assert expected_recall(Kind.EXACT, 10**6, 1, 10).low == 1.0
     assert expected_recall(Kind.HNSW, 80_000, 1, 100).low == 0.986
     assert expected_recall(Kind.HNSW, 10**7, 1, 100).low == 0.0
@@ -181,9 +181,28 @@ def test_recall_is_read_off_between_the_measured_points():
 
 @pytest.mark.parametrize("target", [0.82, 0.9, 0.95, 0.97, 0.985])
 @pytest.mark.parametrize("top_k", [10, 100])
-def test_the_wanted_effort_finds_the_target_on_the_harder_corpus(target, top_k):
-    effort = wanted_effort(Kind.IVF_PQ, target, top_k)
-    assert expected_recall(Kind.IVF_PQ, 10**6, effort, top_k).low >= target - 1e-9
+def test_the_wanted_share_finds_the_target_on_the_harder_corpus(target, top_k):
+    share = wanted_share(Kind.IVF_PQ, target, top_k)
+    assert expected_recall(Kind.IVF_PQ, 10**7, share, top_k).low >= target - 1e-9
+
+
+def test_a_target_out_of_reach_takes_no_more_than_what_finds_nearly_as_much():
+    # ivf-rabitq has .872 of the first 100 at most: .867 are found with less than a quarter.
+    share = wanted_share(Kind.IVF_RABITQ, 0.97, 100)
+    assert 0.2 < share < 0.25
+    assert expected_recall(Kind.IVF_RABITQ, 10**7, share, 100).low == pytest.approx(0.867)
+
+
+def test_of_few_lists_a_larger_share_is_looked_at():
+    assert share_of(1 / 4, 4096) == share_of(1 / 4, 131_072) == 1 / 4
+    # Half as many lists per square root of their number: 256 x 1/2 = 16 x 8, and 4,096 x 1/8 = 64 x 8.
+    assert share_of(1 / 8, 256) == 1 / 2
+    assert share_of(1 / 4, 64) == 1.0
+
+
+def test_the_plan_looks_at_as_many_lists_as_the_target_takes():
+    (whole,) = of_kind(plan(WIKIPEDIA, target_recall=0.973, top_k=100), Kind.IVF_PQ)
+    assert (whole.lists, whole.probes) == (65_536, 16_384)
 
 
 def test_effort_16_is_the_usual_search():

@@ -198,8 +198,8 @@ def test_verify_names_the_damage_and_salvage_saves_the_rest(path, queries):
     with mvindex.open(path, allow_partial=True) as damaged, mvindex.open(path.with_name("saved.mvx")) as index:
         gone = next(d.id for d in damaged.shards[1])
         assert len(index) == left and gone not in index
-        kept = stored(damaged.shards[0])
-        assert {doc_id: stored(index)[doc_id] for doc_id in kept} == kept
+        kept, found = stored(damaged.shards[0]), stored(index)
+        assert {doc_id: found[doc_id] for doc_id in kept} == kept
         # What was lost can be ingested again.
         assert index.add_views([mvindex.Document(gone, "again")], [unit(np.ones((1, DIM)))]).added == 1
     assert verify(path.with_name("saved.mvx")).is_sound

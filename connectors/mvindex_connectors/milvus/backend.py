@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from mvindex.encoder import Encoder
-from mvindex.errors import ConfigError
+from mvindex.errors import ConfigError, StoreError
 from mvindex.index import Index
-from mvindex_connectors.milvus.address import parse_address
+from mvindex_connectors.milvus.address import Address, parse_address
 from mvindex_connectors.milvus.connection import Connection
 from mvindex_connectors.milvus.index import MilvusIndex
 from mvindex_connectors.milvus.store import MilvusStore, create_store, index_exists
@@ -29,7 +31,10 @@ def create(address: str, settings: Mapping[str, Any], encoder: Encoder | None) -
 
 def open_index(address: str, device: str | None) -> Index:
     """The index there; StoreError when there is none."""
-    connection = Connection(parse_address(address))
+    place = parse_address(address)
+    if _is_missing(place):
+        raise StoreError(f"{place.shown}: there is no such Milvus Lite database, so no index")
+    connection = Connection(place)
     try:
         return MilvusIndex(MilvusStore(connection), None, device)
     except BaseException:
@@ -39,7 +44,10 @@ def open_index(address: str, device: str | None) -> Index:
 
 def exists(address: str) -> bool:
     """True when there is an index, or anything else of its name."""
-    connection = Connection(parse_address(address))
+    place = parse_address(address)
+    if _is_missing(place):
+        return False
+    connection = Connection(place)
     try:
         return index_exists(connection)
     finally:
@@ -49,6 +57,12 @@ def exists(address: str) -> bool:
 def shown(address: str) -> str:
     """The address without secrets."""
     return parse_address(address).shown
+
+
+def _is_missing(place: Address) -> bool:
+    """True for a database of Lite that could be there and is not: to look into it would make one."""
+    path = Path(place.uri)
+    return place.is_lite and path.parent.is_dir() and not os.path.lexists(path)
 
 
 def _check_dim(dim: int) -> None:

@@ -28,7 +28,7 @@ from mvindex_connectors.milvus.address import Address, parse_address
 from mvindex_connectors.milvus.connection import Connection, views_of
 from mvindex_connectors.milvus.layout import documents_of, view_keys
 from mvindex_connectors.milvus.records import check_limits, new_records
-from mvindex_connectors.milvus.store import make_records, make_views, new_settings, settings_record
+from mvindex_connectors.milvus.store import make_collections, new_settings, settings_record
 
 FORMAT, MANIFEST, SETTINGS = 1, "manifest.json", "settings.json"
 SHARD_BATCHES = 16
@@ -198,23 +198,15 @@ def import_bulk(directory: Path, address: str, *, remote: str | None = None, on_
     connection, prefix = Connection(place), remote or str(directory.absolute())
     settings, total = manifest["settings"], len(manifest["shards"])
     try:
-        make_records(connection)
-        if settings["has_views"]:
-            make_views(connection, int(settings["dim"]))
         # What is imported into a loaded collection shows some time later; what is loaded afterwards shows at once.
-        names = [place.collection, *([views_of(place.collection)] if settings["has_views"] else [])]
-        for name in names:
-            connection.call(
-                "releasing", lambda client, name=name, **options: client.release_collection(name, **options)
-            )
+        names = make_collections(connection, int(settings["dim"]) if settings["has_views"] else None)
         for number in range(total):
             folder = f"{prefix}/views-{number:05d}"
             _import(connection, views_of(place.collection), [f"{folder}/{name}.npy" for name in ("pk", "doc", "vec")])
             _import(connection, place.collection, [f"{prefix}/records-{number:05d}.json"])
             on_progress("importing", number + 1, total)
         _import(connection, place.collection, [f"{prefix}/{SETTINGS}"])
-        for name in names:
-            connection.load(name)
+        connection.load(*names)
     finally:
         connection.close()
     return int(settings["documents"])

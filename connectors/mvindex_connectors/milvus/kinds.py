@@ -24,6 +24,9 @@ QUANTISED = ("ivf-sq8", "ivf-pq", "ivf-rabitq", "hnsw-sq", "diskann")
 # Built and measured there; Lite accepts other names too, and never builds them.
 _LITE_KINDS = ("flat", "hnsw", "ivf-flat", "ivf-sq8")
 _KINDS_2_3 = ("flat", "hnsw", "ivf-flat", "ivf-sq8", "ivf-pq")
+# The server of the wheel keeps its data in local files. Where an index does not hold the vectors themselves, it removes
+# the file of a segment's vectors as it reads them: they are lost.
+_WHEEL, _KINDS_WHEEL = "-lite", ("flat", "hnsw", "ivf-flat")
 _M, _EF_CONSTRUCTION = 16, 200
 _EF, _NPROBE = 128, 16
 _MAX_EF, _MAX_LISTS = 32_768, 65_536
@@ -41,6 +44,8 @@ def kinds_of(server: str, is_lite: bool) -> tuple[str, ...]:
     """The kinds that this Milvus builds."""
     if is_lite:
         return _LITE_KINDS
+    if server.endswith(_WHEEL):
+        return _KINDS_WHEEL
     version = version_of(server)
     newer: tuple[str, ...] = ("diskann",) if version >= (2, 4) else ()
     newer += ("hnsw-sq",) if version >= (2, 5) else ()

@@ -9,8 +9,10 @@ from __future__ import annotations
 import json
 import logging
 import secrets
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from threading import Lock
 from typing import Any
@@ -22,6 +24,7 @@ from mvindex.records import Floats, Ints
 from mvindex.store.catalog import Known
 from mvindex.store.embedded import Batch
 from mvindex.store.views import ViewType, decode, pack_views, row_norms
+from mvindex_connectors.milvus.columns import Column, columns_of, upsert
 from mvindex_connectors.milvus.connection import Connection, views_of
 from mvindex_connectors.milvus.layout import (
     FORMAT,
@@ -42,6 +45,7 @@ from mvindex_connectors.milvus.layout import (
 from mvindex_connectors.milvus.lease import Lease
 from mvindex_connectors.milvus.reading import Reader
 from mvindex_connectors.milvus.records import check_limits, check_metadata, checked, new_records, sealed
+from mvindex_connectors.milvus.written import Written
 
 logger = logging.getLogger(__name__)
 
@@ -77,6 +81,7 @@ class MilvusStore:
         self._turn = Lock()
         self._num_written = 0
         self._looked_up: tuple[frozenset[str], dict[str, dict[str, Any]]] = frozenset(), {}
+        self._written: Written | None = None
         _check_ours(connection)
         connection.load(connection.address.collection)
         self.snapshot = self._read()
@@ -86,7 +91,7 @@ class MilvusStore:
 
     @property
     def has_views(self) -> bool:
-        """True once the collection of views was made, with the first batch."""
+        """True once there were views: the collection for them was made before their first batch."""
         return bool(self.snapshot.settings["has_views"])
 
     def close(self) -> None:
@@ -120,12 +125,14 @@ class MilvusStore:
                 self._lease = lease
                 self.refresh()
                 self._recover()
+                # Numbers are given for ever: where none is, there is no document, and nobody else adds one.
+                self._written = None if self.snapshot.settings["next_document"] else Written()
                 before = self._num_written
                 yield
                 if self.connection.capabilities.is_lite and self._num_written - before >= _FLUSHED_ROWS:
                     self._flush()
         finally:
-            self._lease = None
+            self._lease = self._written = None
             self._looked_up = frozenset(), {}
             self._turn.release()
 
@@ -146,7 +153,7 @@ class MilvusStore:
 
     def known(self, ids: Sequence[str]) -> dict[str, Known]:
         """The documents among the ids, as written now; their rows are their numbers."""
-        self._looked_up = frozenset(ids), self._writing_reader().find(ids, _FORGOTTEN)
+        self._looked_up = frozenset(ids), self._find(ids)
         return {
             doc_id: Known(int(row["pk"]), int(row["ordinal"]), bytes.fromhex(row["content_hash"]), row["metadata"])
             for doc_id, row in self._looked_up[1].items()
@@ -157,7 +164,12 @@ class MilvusStore:
         asked, found = self._looked_up
         if asked.issuperset(ids):
             return {doc_id: found[doc_id] for doc_id in ids if doc_id in found}
-        return self._writing_reader().find(ids, _FORGOTTEN)
+        return self._find(ids)
+
+    def _find(self, ids: Sequence[str]) -> dict[str, dict[str, Any]]:
+        """The records of the ids that exist, without what replacing them does not need."""
+        there = ids if self._written is None else self._written.among(ids)
+        return self._writing_reader().find(there, _FORGOTTEN)
 
     def _writing_reader(self) -> Reader:
         """Once the lease is held and all was read strongly, nobody else writes: a session sees it all."""
@@ -176,8 +188,13 @@ class MilvusStore:
         olds = self._olds([document.id for document in batch.documents])
         keys = self._keys(batch, olds)
         self._prepare(batch, rows)
-        self._write_views(keys, rows, np.diff(batch.views.starts))
-        self._write_records(new_records(batch, rows, keys), self._counted(batch, olds))
+        with ThreadPoolExecutor(1, "mvindex-milvus-views") as meanwhile:
+            writing = meanwhile.submit(self._write_views, keys, rows, np.diff(batch.views.starts))
+            records = new_records(batch, rows, keys)
+            writing.result()
+        if self._written is not None:
+            self._written.add([document.id for document in batch.documents])
+        self._write_records(records, self._counted(batch, olds))
         if batch.metadata_updates:
             self.set_metadata(batch.metadata_updates)
         self._remove_views(olds.values())
@@ -228,9 +245,8 @@ class MilvusStore:
         self._num_written += len(pks)
         for begin in range(0, len(pks), step):
             at = slice(begin, begin + step)
-            columns = zip(pks[at].tolist(), documents[at], rows[at], strict=True)
-            data = [{"pk": pk, "doc": document, "vec": row} for pk, document, row in columns]
-            self._upsert(name, data, "writing views")
+            columns = {"pk": pks[at].tolist(), "doc": documents[at], "vec": rows[at]}
+            self._upsert(name, columns, "writing views")
 
     def _write_records(self, records: list[dict[str, Any]], changed: Mapping[str, Any]) -> None:
         """Nothing; the records count from now on: this is the commit. The settings are the last of them."""
@@ -238,7 +254,7 @@ class MilvusStore:
         self._looked_up = frozenset(), {}
         settings = _following(self.snapshot.settings, changed)
         for part in _by_bytes([*records, settings_record(settings)]):
-            self._upsert(self.connection.address.collection, part, "writing records")
+            self._upsert(self.connection.address.collection, columns_of(part), "writing records")
         self.snapshot = State(settings)
 
     def _counted(self, batch: Batch, olds: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
@@ -277,7 +293,8 @@ class MilvusStore:
         """Nothing; the settings are written, with a version one higher. Call inside writing()."""
         old = self.snapshot.settings
         settings = _following(old, changed)
-        self._upsert(self.connection.address.collection, [settings_record(settings)], "writing the settings")
+        row = columns_of([settings_record(settings)])
+        self._upsert(self.connection.address.collection, row, "writing the settings")
         self.snapshot = State(settings)
 
     def remove_rows(self, pks: list[int]) -> None:
@@ -291,8 +308,8 @@ class MilvusStore:
             numbers, versions, counts = np.array(kept, dtype=np.int64).T
             self.remove_rows(view_keys(numbers, versions, counts).tolist())
 
-    def _upsert(self, name: str, data: list[dict[str, Any]], step: str) -> None:
-        self.connection.call(step, lambda client, **options: client.upsert(name, data, **options))
+    def _upsert(self, name: str, columns: Mapping[str, Column], step: str) -> None:
+        self.connection.call(step, lambda client, **options: upsert(client, name, columns, **options))
 
     def _delete(self, name: str, keys: list[int], step: str) -> None:
         self.connection.call(step, lambda client, **options: client.delete(name, ids=keys, **options))
@@ -310,7 +327,7 @@ class MilvusStore:
 
 def create_store(connection: Connection, settings: Mapping[str, Any]) -> None:
     """Nothing; a new empty index stands there. ConfigError when a collection of its names exists."""
-    make_records(connection)
+    connection.load(*make_collections(connection, None if settings.get("dim") is None else int(settings["dim"])))
     row = settings_record(new_settings(settings))
     name = connection.address.collection
     connection.call("writing the settings", lambda client, **options: client.upsert(name, [row], **options))
@@ -323,33 +340,40 @@ def new_settings(chosen: Mapping[str, Any]) -> dict[str, Any]:
     return {**chosen, **first, **dict.fromkeys(counters, 0), "max_norm": 0.0, "has_views": False}
 
 
-def make_records(connection: Connection) -> None:
-    """Nothing; there is an empty collection of records. ConfigError when a collection of the index's names exists."""
+def make_collections(connection: Connection, dim: int | None) -> list[str]:
+    """The names of the new collections, which are not loaded: of records, and of views where their dims are known.
+
+    ConfigError when a collection of the index's names exists.
+    """
     name = connection.address.collection
     for taken in (name, views_of(name)):
         if _exists(connection, taken):
             raise ConfigError(f"{connection.address.shown}: collection {taken!r} exists already; open it, or drop it")
-
-    def make(client: Any, **options: Any) -> None:
-        if not client.has_collection(name, **options):
-            schema, index = record_schema(client)
-            client.create_collection(name, schema=schema, index_params=index, consistency_level="Session", **options)
-
-    connection.call("making the collection of records", make)
-    connection.load(name)
+    _make(connection, "making the collection of records", name, record_schema)
+    if dim is None:
+        return [name]
+    _make(connection, "making the collection of views", views_of(name), partial(view_schema, dim=dim))
+    return [name, views_of(name)]
 
 
 def make_views(connection: Connection, dim: int) -> None:
     """Nothing; there is a collection for views of so many dims."""
     name = views_of(connection.address.collection)
+    _make(connection, "making the collection of views", name, partial(view_schema, dim=dim))
+    connection.load(name)
+
+
+def _make(connection: Connection, step: str, name: str, layout: Callable[[Any], tuple[Any, Any]]) -> None:
+    """Nothing; the collection is there, with its index, whatever an attempt before this one did of it."""
 
     def make(client: Any, **options: Any) -> None:
+        schema, index = layout(client)
         if not client.has_collection(name, **options):
-            schema, index = view_schema(client, dim)
-            client.create_collection(name, schema=schema, index_params=index, consistency_level="Session", **options)
+            client.create_collection(name, schema=schema, consistency_level="Session", **options)
+        if not client.list_indexes(name, **options):
+            client.create_index(name, index, **options)
 
-    connection.call("making the collection of views", make)
-    connection.load(name)
+    connection.call(step, make)
 
 
 def settings_record(settings: Mapping[str, Any]) -> dict[str, Any]:
