@@ -9,20 +9,18 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
-from threading import Lock
 from types import TracebackType
-from typing import Any, overload
+from typing import Any
 
 import numpy as np
 
 from mvindex import engines
-from mvindex.aggregate import Aggregate, Scoring, parse_aggregate, view_scores, view_weights
+from mvindex.aggregate import Scoring
 from mvindex.arguments import (
     Asked,
     Vector,
     as_vectors,
     asked,
-    check_query_text,
     checked_document,
     checked_id,
     each_view_array,
@@ -31,13 +29,14 @@ from mvindex.arguments import (
 from mvindex.build import BuildReport, EngineCache, EngineChoice, Told, build_engine, keep_search
 from mvindex.choosing import Sizes, chosen_kind, usable_memory
 from mvindex.copying import stored_batches, take_batches
-from mvindex.encoder import Encoder, encoder_from_spec
+from mvindex.encoder import Encoder
 from mvindex.engines.base import Kind, RankingEngine, ScanEngine, Search
-from mvindex.errors import ConfigError, EncoderError, IndexLocked, QueryError, StaleReader, Unsupported
+from mvindex.errors import EncoderError, IndexLocked, QueryError, StaleReader, Unsupported
 from mvindex.ingest import Encode, Entry, IngestHooks, IngestReport, ingest
 from mvindex.records import Document, Floats, SearchResult, dump_metadata, require_text
-from mvindex.results import IndexInfo, ViewScore, document_of, search_results, stands_for
+from mvindex.results import IndexInfo, ViewScore, document_of, scored_views, search_results
 from mvindex.search import Engines, Part, Request, search_documents
+from mvindex.searchable import Searchable
 from mvindex.store.embedded import Batch, EmbeddedStore
 from mvindex.store.filters import Filter
 from mvindex.store.locks import writer_lock
@@ -52,7 +51,7 @@ logger = logging.getLogger(__name__)
 QUERY_BATCH = 256
 
 
-class Index:
+class Index(Searchable):
     """Documents with their views, searched by text or vector. Make one with create() or open_index().
 
     Reads are thread-safe and see one snapshot, moved on by refresh() and by this object's own writes. Writes take the
@@ -60,14 +59,12 @@ class Index:
     """
 
     def __init__(self, store: EmbeddedStore, encoder: Encoder | None = None, device: str | None = None) -> None:
+        super().__init__(encoder, device)
         self._store = store
-        self._encoder = encoder
-        self._device = device
         self._scan: ScanEngine | None = None
         # Of so many scans of this process, each takes its share of the memory.
         self._scan_share = 1
         self._engines = EngineCache(device)
-        self._lock = Lock()
 
     def __enter__(self) -> Index:
         return self
@@ -98,12 +95,6 @@ class Index:
         return int(self._store.snapshot.settings["version"]) == 0
 
     @property
-    def temperature(self) -> float:
-        """What DRPQ scoring divides view scores by, unless a search says otherwise."""
-        settings = self._settings
-        return float(settings.get("temperature") or (settings["encoder"] or {}).get("temperature", 1.0))
-
-    @property
     def path(self) -> Path:
         """The index's directory."""
         return self._store.directory
@@ -132,29 +123,6 @@ class Index:
     def dim(self) -> int | None:
         """Dimensions of the views; None while an index with an encoder is empty."""
         return self._store.snapshot.dim
-
-    @property
-    def encoder(self) -> Encoder:
-        """The encoder that the index was made with, loaded on first use; QueryError for an index of given vectors."""
-        spec = self._settings["encoder"]
-        if spec is None:
-            raise QueryError(f"{self.where}: this index was made of given vectors; give vectors, not texts")
-        with self._lock:
-            if self._encoder is None:
-                self._encoder = encoder_from_spec(spec, device=self._device)
-            return self._encoder
-
-    def use_encoder(self, encoder: Encoder) -> None:
-        """Nothing; texts are encoded by this one; ConfigError when it is not the one that made the index."""
-        spec = self._settings["encoder"]
-        if spec is None:
-            raise ConfigError(f"{self.where}: this index was made of given vectors; it takes no encoder")
-        if encoder.fingerprint != spec["fingerprint"]:
-            raise ConfigError(
-                f"{self.where}: made with the encoder {spec['fingerprint']!r}; given {encoder.fingerprint!r}. "
-                "Vectors of two encoders cannot be compared"
-            )
-        self._encoder = encoder
 
     def close(self) -> None:
         """Nothing; files and connections are closed afterwards."""
@@ -395,57 +363,6 @@ class Index:
             size_bytes=sum(file.stat().st_size for file in self.path.rglob("*") if file.is_file()),
         )
 
-    @overload
-    def search(
-        self,
-        query: str,
-        top_k: int = 10,
-        filter: Filter | None = None,
-        scoring: str = "max",
-        exact: bool = False,
-        *,
-        temperature: float | None = None,
-        candidates: int | None = None,
-    ) -> SearchResult: ...
-
-    @overload
-    def search(
-        self,
-        query: Sequence[str] | Vector,
-        top_k: int = 10,
-        filter: Filter | None = None,
-        scoring: str = "max",
-        exact: bool = False,
-        *,
-        temperature: float | None = None,
-        candidates: int | None = None,
-    ) -> Any: ...
-
-    def search(  # noqa: PLR0913 - the one public call; each argument is a choice of the caller's
-        self,
-        query: str | Sequence[str] | Vector,
-        top_k: int = 10,
-        filter: Filter | None = None,
-        scoring: str = "max",
-        exact: bool = False,
-        *,
-        temperature: float | None = None,
-        candidates: int | None = None,
-    ) -> SearchResult | list[SearchResult]:
-        """The top_k documents of a query: min(top_k, documents that pass the filter) of them, distinct, best first.
-
-        query: a text or a (d,) vector gives one SearchResult; a list of texts or a (q, d) array a list of them.
-        scoring: "max", the best view's score, or "drpq", the mean of the view scores s weighted by softmax(s / T) (DRPQ
-        eq. 4-6); temperature: T, the index's own by default. exact=True demands a certified answer, whatever the
-        active kind. candidates: for "drpq" only, look no further than that many view hits, at least top_k documents
-        (the paper's fixed depth, 1,000 k of them): the result is exact only where that is proven all the same.
-        """
-        chosen = self._scoring(scoring, temperature)
-        wanted = asked(top_k, filter, chosen, exact, candidates)
-        queries, is_single = self._query_vectors(query)
-        results = self._results(queries, wanted)
-        return results[0] if is_single else results
-
     def _results(self, queries: Floats, wanted: Asked) -> list[SearchResult]:
         """One for each of the queries, (q, d)."""
         with ExitStack() as stack:
@@ -464,24 +381,6 @@ class Index:
         request = Request(top_k=wanted.top_k, allowed=allowed, scoring=wanted.scoring, depth=wanted.depth)
         return Part(snapshot, Engines(scan=self.exact_scan(), ranking=ranking), request), reader
 
-    def encode_queries(self, texts: Sequence[str]) -> Floats:
-        """One vector per text, (q, dim) float32, by the index's encoder; QueryError for an empty text."""
-        if not texts:
-            return np.empty((0, self.dim or 1), dtype=np.float32)
-        for number, text in enumerate(texts, start=1):
-            check_query_text(text, number, len(texts))
-        return as_vectors(self.encoder.encode_queries(texts), self.dim)
-
-    def explain(
-        self, query: str | Vector, id: str, scoring: str = "max", *, temperature: float | None = None
-    ) -> list[ViewScore]:
-        """Every view of a document with its score for the query, best first. QueryError without such an id."""
-        chosen = self._scoring(scoring, temperature)
-        queries, is_single = self._query_vectors(query)
-        if not is_single:
-            raise QueryError("explain() takes one query: a text or a (d,) vector")
-        return self._explained(queries[0], checked_id(id), chosen)
-
     def _explained(self, query: Floats, id: str, chosen: Scoring) -> list[ViewScore]:
         snapshot = self._store.snapshot
         with self._store.reading(snapshot) as reader:
@@ -489,19 +388,7 @@ class Index:
             if row is None:
                 raise QueryError(f"{self.where}: there is no document {id!r}")
             stored = reader.documents([row])[row]
-        scores = view_scores(snapshot.views.fetch(np.array([row]))[0], query)
-        order = np.lexsort((np.arange(len(scores)), -scores)).tolist()
-        if chosen.aggregate is Aggregate.DRPQ:
-            weights = view_weights(scores, chosen.temperature)
-        else:
-            weights = (np.arange(len(scores)) == order[0]).astype(np.float64)
-        return [ViewScore(slot, float(scores[slot]), *stands_for(stored, slot), float(weights[slot])) for slot in order]
-
-    def _scoring(self, name: str, temperature: float | None) -> Scoring:
-        aggregate = parse_aggregate(name)
-        if aggregate is Aggregate.MAX and temperature is not None:
-            raise QueryError("temperature= belongs to scoring='drpq'")
-        return Scoring(aggregate, self.temperature if temperature is None else temperature)
+        return scored_views(stored, snapshot.views.fetch(np.array([row]))[0], query, chosen)
 
     def current(self, exact: bool) -> tuple[Snapshot, RankingEngine | None]:
         """The snapshot to search and its engine (None: the scan).
@@ -522,15 +409,6 @@ class Index:
             if self._scan is None:
                 self._scan = engines.open_scan(self._device, self._scan_share)
             return self._scan
-
-    def _query_vectors(self, query: Any) -> tuple[Floats, bool]:
-        """The queries as (q, d) float32 and whether one was given alone."""
-        if isinstance(query, str):
-            return self.encode_queries([query]), True
-        if isinstance(query, Sequence) and all(isinstance(text, str) for text in query):
-            return self.encode_queries(list(query)), False
-        vectors = as_vectors(query, self.dim)
-        return (vectors[None], True) if vectors.ndim == 1 else (vectors, False)
 
     def rows_to_delete(self, ids: str | Iterable[str] | None, condition: Filter | None) -> list[int]:
         """The rows of the documents that delete() means."""

@@ -6,7 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from mvindex.records import Document, Hit, SearchResult, Span
+import numpy as np
+import numpy.typing as npt
+
+from mvindex.aggregate import Aggregate, Scoring, view_scores, view_weights
+from mvindex.records import Document, Floats, Hit, SearchResult, Span
 from mvindex.search import Ranking
 from mvindex.store.reader import SnapshotReader, StoredDocument
 
@@ -82,6 +86,20 @@ def stands_for(stored: StoredDocument, slot: int) -> tuple[Span | None, str | No
         return None, None if stored.text.strip() else stored.title
     begin, end = stored.spans[slot].tolist()
     return (begin, end), stored.text[begin:end]
+
+
+def scored_views(stored: StoredDocument, views: npt.NDArray[Any], query: Floats, scoring: Scoring) -> list[ViewScore]:
+    """Every view of a document with its score and its weight in the document's, best first.
+
+    views: (k, d) as stored; query: (d,). By best view the first one has all the weight.
+    """
+    scores = view_scores(views, query)
+    order = np.lexsort((np.arange(len(scores)), -scores)).tolist()
+    if scoring.aggregate is Aggregate.DRPQ:
+        weights = view_weights(scores, scoring.temperature)
+    else:
+        weights = (np.arange(len(scores)) == order[0]).astype(np.float64)
+    return [ViewScore(slot, float(scores[slot]), *stands_for(stored, slot), float(weights[slot])) for slot in order]
 
 
 def document_of(stored: StoredDocument) -> Document:

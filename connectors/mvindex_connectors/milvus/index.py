@@ -6,18 +6,15 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn, cast
 
-import numpy as np
-
-from mvindex.aggregate import Aggregate, Scoring, view_scores, view_weights
+from mvindex.aggregate import Scoring
 from mvindex.arguments import Asked as AskedOfIndex
 from mvindex.arguments import Vector, as_vectors, asked, checked_id
 from mvindex.build import BuildReport
 from mvindex.encoder import Encoder
 from mvindex.errors import QueryError, StaleReader, Unsupported
 from mvindex.index import QUERY_BATCH, Index
-from mvindex.ingest import Encode, Entry, IngestHooks, IngestReport
-from mvindex.records import Document, Floats, Ints, SearchResult, dump_metadata
-from mvindex.results import IndexInfo, ViewScore, document_of, hits_of, stands_for
+from mvindex.records import Document, Floats, Ints, SearchResult
+from mvindex.results import IndexInfo, ViewScore, document_of, hits_of, scored_views
 from mvindex.search import Ranking
 from mvindex.store.embedded import Batch, EmbeddedStore
 from mvindex.store.filters import Filter
@@ -27,7 +24,6 @@ from mvindex.upkeep import CompactReport, SnapshotReport, VerifyReport
 from mvindex_connectors.milvus import upkeep
 from mvindex_connectors.milvus.building import build_index
 from mvindex_connectors.milvus.copying import stored_batches
-from mvindex_connectors.milvus.filters import FilterTable
 from mvindex_connectors.milvus.kinds import FLAT
 from mvindex_connectors.milvus.probes import probe
 from mvindex_connectors.milvus.records import light, stored_document
@@ -51,15 +47,14 @@ def _ignore(what: str, done: int, total: int) -> None:
 class MilvusIndex(Index):
     """Documents in Milvus. Make one with mvindex.create() or open(), of an address; see docs/milvus.md.
 
-    Each document is atomic; there is no snapshot: reads see what is there, that of other clients from opening and from
-    refresh() on at least. Writes hold the index's one lease.
+    Each document is atomic, also in delete(), which goes document by document. There is no snapshot: reads see what is
+    there, that of other clients from opening and from refresh() on at least. Writes hold the index's one lease.
     """
 
     def __init__(self, store: MilvusStore, encoder: Encoder | None = None, device: str | None = None) -> None:
         # What Index itself asks of its store, settings and dim, this one has; the rest is overridden here.
         super().__init__(cast(EmbeddedStore, store), encoder, device)
         self.milvus = store
-        self._filters = FilterTable()
 
     def __len__(self) -> int:
         return self.milvus.reader.count()
@@ -93,12 +88,10 @@ class MilvusIndex(Index):
 
     def close(self) -> None:
         """Nothing; the connection is closed."""
-        self._filters.forget()
         self.milvus.close()
 
     def refresh(self) -> bool:
         """True when another client had written: reads see at least that then."""
-        self._filters.forget()
         return self.milvus.refresh()
 
     def remove_untouched(self) -> None:
@@ -110,12 +103,6 @@ class MilvusIndex(Index):
         finally:
             self.close()
 
-    def _ingest(self, entries: Iterable[Entry], encode: Encode | None, hooks: IngestHooks | None) -> IngestReport:
-        try:
-            return super()._ingest(entries, encode, hooks)
-        finally:
-            self._filters.forget()
-
     def get(self, id: str) -> Document | None:
         """The document of this id, or None."""
         row = self._record(checked_id(id))
@@ -124,37 +111,15 @@ class MilvusIndex(Index):
     def _record(self, doc_id: str) -> Mapping[str, Any] | None:
         return self.milvus.reader.find([doc_id]).get(doc_id)
 
-    def delete(self, *, ids: str | Iterable[str] | None = None, filter: Filter | None = None) -> int:
-        """How many documents were deleted: those of the ids that exist, or those the filter matches."""
-        if (ids is None) == (filter is None):
-            raise QueryError("delete() takes either ids= or filter=")
-        with self.milvus.writing():
-            self._filters.forget()
-            if filter is not None:
-                numbers = self._matching(filter).tolist()
-            else:
-                wanted = [checked_id(doc_id) for doc_id in ([ids] if isinstance(ids, str) else list(ids or []))]
-                numbers = [known.doc_row for known in self.milvus.known(wanted).values()]
-            if numbers:
-                self.milvus.delete(numbers)
-        self._filters.forget()
-        return len(numbers)
-
-    def update(self, id: str, *, metadata: Mapping[str, Any]) -> None:
-        """Nothing; the document has this metadata instead of its old. QueryError when there is no such id."""
-        dumped = dump_metadata(metadata, id)
-        with self.milvus.writing():
-            known = self.milvus.known([checked_id(id)])
-            if id not in known:
-                raise QueryError(f"{self.where}: there is no document {id!r}")
-            self.milvus.set_metadata({known[id].doc_row: dumped})
-        self._filters.forget()
+    def rows_to_delete(self, ids: str | Iterable[str] | None, condition: Filter | None) -> list[int]:
+        """The numbers of the documents that delete() means."""
+        return super().rows_to_delete(ids, None) if condition is None else self._matching(condition).tolist()
 
     def _next_document(self) -> int:
         return int(self._settings["next_document"])
 
     def _matching(self, condition: Filter) -> Ints:
-        return self._filters.matching(condition, self.milvus.reader, self._next_document())
+        return self.milvus.filters.matching(condition, self.milvus.reader, self._next_document())
 
     def _results(self, queries: Floats, wanted: AskedOfIndex) -> list[SearchResult]:
         if not self.milvus.has_views:
@@ -230,14 +195,7 @@ class MilvusIndex(Index):
         found = list(self.milvus.reader.views([light(row)], int(self.dim or 1)).values())
         if not found:
             raise QueryError(f"{self.where}: document {id!r} was deleted just now")
-        views = found[0][1]
-        stored, scores = stored_document(row, self.where), view_scores(views, query)
-        order = np.lexsort((np.arange(len(scores)), -scores)).tolist()
-        if chosen.aggregate is Aggregate.DRPQ:
-            weights = view_weights(scores, chosen.temperature)
-        else:
-            weights = (np.arange(len(scores)) == order[0]).astype(np.float64)
-        return [ViewScore(slot, float(scores[slot]), *stands_for(stored, slot), float(weights[slot])) for slot in order]
+        return scored_views(stored_document(row, self.where), found[0][1], query, chosen)
 
     def batches(self, size: int = 1024) -> Iterator[Batch]:
         """All documents as they are stored, by rising numbers."""

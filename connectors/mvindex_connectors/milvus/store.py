@@ -26,6 +26,7 @@ from mvindex.store.embedded import Batch
 from mvindex.store.views import ViewType, decode, pack_views, row_norms
 from mvindex_connectors.milvus.columns import Column, columns_of, upsert
 from mvindex_connectors.milvus.connection import Connection, views_of
+from mvindex_connectors.milvus.filters import FilterTable
 from mvindex_connectors.milvus.layout import (
     FORMAT,
     LIGHT_FIELDS,
@@ -68,7 +69,10 @@ class State:
 
 
 class MilvusStore:
-    """Documents and views of one index in Milvus. snapshot: its settings, as of opening, refresh() or own writes."""
+    """Documents and views of one index in Milvus. snapshot: its settings, as of opening, refresh() or own writes.
+
+    filters: what filters are evaluated on, forgotten with every write and refresh().
+    """
 
     def __init__(self, connection: Connection) -> None:
         """StoreError when there is no index of mvindex there."""
@@ -77,6 +81,7 @@ class MilvusStore:
         self.where = connection.address.shown
         self.reader = Reader(connection)
         self._strong = Reader(connection, "Strong")
+        self.filters = FilterTable()
         self._lease: Lease | None = None
         self._turn = Lock()
         self._num_written = 0
@@ -96,11 +101,13 @@ class MilvusStore:
 
     def close(self) -> None:
         """Nothing; the connection is closed."""
+        self.filters.forget()
         self.connection.close()
 
     def refresh(self) -> bool:
         """True when another client had written: its settings are then known here."""
         before = self.snapshot.settings
+        self.filters.forget()
         self.snapshot = self._read()
         if self.has_views:
             if not before["has_views"]:
@@ -134,6 +141,7 @@ class MilvusStore:
         finally:
             self._lease = self._written = None
             self._looked_up = frozenset(), {}
+            self.filters.forget()
             self._turn.release()
 
     def _flush(self) -> None:
