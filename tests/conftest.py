@@ -38,7 +38,7 @@ def _has_strace():
 
 
 def _has_chromium():
-    return bool(shutil.which("chromium") and shutil.which("chromedriver"))
+    return bool(shutil.which("chromium")) and importlib.util.find_spec("playwright") is not None
 
 
 def _has_milvus_lite():
@@ -66,7 +66,7 @@ NEEDS = {
     "cuda": (_has_cuda, "a CUDA device"),
     "faiss-gpu": (_has_faiss_gpu, "a CUDA device and Faiss for it (the extra gpu instead of cpu)"),
     "vnni": (_has_vnni, "a CPU with AVX-512 VNNI, and numba (the extra native)"),
-    "chromium": (_has_chromium, "chromium and chromedriver (Debian: chromium, chromium-driver)"),
+    "chromium": (_has_chromium, "chromium (Debian: chromium), and playwright to drive it (the extra dev)"),
     "memory groups": (_has_memory_groups, "control groups of memory that may be made (root, or a delegated one)"),
     "strace": (_has_strace, "strace, and leave to trace a process (Debian: strace)"),
     "openssl": (lambda: bool(shutil.which("openssl")), "openssl (Debian: openssl)"),

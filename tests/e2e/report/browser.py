@@ -1,14 +1,14 @@
-"""A report in real headless Chromium, and what tests ask of the page."""
+"""A page in real headless Chromium, the system's own, and what tests ask of it."""
 
-from selenium import webdriver
-from selenium.webdriver.chrome.service import Service
-from selenium.webdriver.common.action_chains import ActionChains
+import shutil
+
+from playwright.sync_api import sync_playwright
 
 from mvindex.analysis.page import write_page
 
 FLAGS = (
-    "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync",
-    "--disable-background-networking", "--disable-component-update", "--disable-dev-shm-usage",
+    "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync", "--disable-background-networking",
+    "--disable-component-update", "--disable-dev-shm-usage",
 )  # fmt: skip
 # The contrast of each text that is seen with what it stands on, by the formula of WCAG 2.
 CONTRASTS = """
@@ -47,41 +47,51 @@ return found;
 
 
 class Browser:
-    """Chromium with a page in it."""
+    """Chromium with a page in it; close() ends it."""
 
     def __init__(self, folder):
-        options = webdriver.ChromeOptions()
-        options.binary_location = "/usr/bin/chromium"
-        for flag in (*FLAGS, f"--user-data-dir={folder / 'profile'}"):
-            options.add_argument(flag)
-        options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
-        self.driver = webdriver.Chrome(options=options, service=Service("/usr/bin/chromedriver"))
-        self.driver.set_script_timeout(30)
+        self._playwright = sync_playwright().start()
+        self._chromium = self._playwright.chromium.launch(executable_path=shutil.which("chromium"), args=FLAGS)
+        self.page = self._chromium.new_context(no_viewport=True).new_page()
+        self._screen = self.page.context.new_cdp_session(self.page)
         self._file = folder / "report.html"
+        self._said, self._asked = [], []
+        self.page.on("console", lambda message: self._said.append(message.text))
+        self.page.on("pageerror", lambda error: self._said.append(str(error)))
+        self.page.on("request", lambda request: self._asked.append(request.url))
+
+    def close(self):
+        self._chromium.close()
+        self._playwright.stop()
 
     def show(self, report, width=1280, theme="light"):
         write_page(report, self._file, force=True)
         self.set(width, theme)
-        self.driver.get(self._file.as_uri())
+        self.page.goto(self._file.as_uri())
         self.settle()
         return self
 
-    def set(self, width, theme, media=""):
-        self.driver.execute_cdp_cmd(
-            "Emulation.setEmulatedMedia",
-            {"media": media, "features": [{"name": "prefers-color-scheme", "value": theme}]},
-        )
+    def set(self, width, theme, media="screen"):
+        self.page.emulate_media(media=media, color_scheme=theme)
+        # Playwright's own viewport is that of a desk for good; a phone is another screen, not a narrower one.
         size = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width < 500}
-        self.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+        self._screen.send("Emulation.setDeviceMetricsOverride", size)
 
     def settle(self):
         """Waits until the plots are drawn: two frames after the page is there."""
-        self.driver.execute_async_script(
-            "const done = arguments[0]; requestAnimationFrame(() => requestAnimationFrame(() => setTimeout(done, 50)));"
+        self.ask(
+            "return new Promise((done) => "
+            "requestAnimationFrame(() => requestAnimationFrame(() => setTimeout(done, 50))));"
         )
 
     def ask(self, script, *values):
-        return self.driver.execute_script(script, *values)
+        """What the body of a function of `arguments` returns; what it promises, where it returns a promise."""
+        return self.page.evaluate(f"(values) => (function () {{ {script} }}).apply(null, values)", list(values))
+
+    def picture(self, path):
+        """A screenshot of all of the page."""
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self.page.screenshot(path=path, full_page=True)
 
     def number(self, selector):
         return self.ask("return document.querySelectorAll(arguments[0]).length", selector)
@@ -120,8 +130,18 @@ class Browser:
         return shown[0] if shown else None
 
     def console(self):
-        return self.driver.get_log("browser")
+        """What the page has said since the last time: messages, errors, and breaches of its policy."""
+        # Events come in while the browser is asked something.
+        self.ask("return 0")
+        said, self._said = self._said, []
+        return said
+
+    def requests(self):
+        """The addresses that were asked for since the last time."""
+        self.ask("return 0")
+        asked, self._asked = self._asked, []
+        return asked
 
     def press(self, *keys):
         for key in keys:
-            ActionChains(self.driver).send_keys(key).perform()
+            self.page.keyboard.press(key)

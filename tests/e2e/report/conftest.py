@@ -14,7 +14,7 @@ def browser(tmp_path_factory):
 
     found = Browser(tmp_path_factory.mktemp("browser"))
     yield found
-    found.driver.quit()
+    found.close()
 
 
 @pytest.fixture(autouse=True)

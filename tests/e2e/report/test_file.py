@@ -1,7 +1,6 @@
 """The report as a file: it asks for nothing, and no text of a corpus can break out of it."""
 
 import http.server
-import json
 import threading
 from pathlib import Path
 
@@ -14,14 +13,9 @@ pytestmark = pytest.mark.needs("chromium")
 
 
 def test_the_page_asks_for_no_other_file_when_read_from_disk(browser):
-    browser.driver.get("about:blank")
-    browser.driver.get_log("performance")
+    browser.requests()
     browser.show(made_report())
-    events = [json.loads(entry["message"])["message"] for entry in browser.driver.get_log("performance")]
-    asked = [one["params"] for one in events if one["method"] == "Network.requestWillBeSent"]
-    # The empty tab that Chromium starts with may still be loading files of its own.
-    ours = [one["request"]["url"] for one in asked if "report.html" in one["documentURL"]]
-    assert [Path(url).name for url in ours] == ["report.html"]
+    assert [Path(url).name for url in browser.requests()] == ["report.html"]
     assert browser.ask("return performance.getEntriesByType('resource').length") == 0
 
 
@@ -38,7 +32,7 @@ def test_a_server_of_the_page_is_asked_once(browser, tmp_path):
     write_page(made_report(), tmp_path / "report.html")
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
-        browser.driver.get(f"http://127.0.0.1:{server.server_port}/report.html")
+        browser.page.goto(f"http://127.0.0.1:{server.server_port}/report.html")
         browser.settle()
         server.shutdown()
     assert asked == ["/report.html"]
@@ -47,19 +41,20 @@ def test_a_server_of_the_page_is_asked_once(browser, tmp_path):
 
 def test_the_policy_stops_a_connection_and_a_foreign_script(browser):
     browser.show(made_report())
-    stopped = browser.driver.execute_async_script("""
-      const done = arguments[0], found = [];
+    stopped = browser.ask("""
+      const found = [];
       document.addEventListener("securitypolicyviolation", (event) => found.push(event.effectiveDirective));
-      fetch("http://127.0.0.1:9/").catch(() => {
+      return new Promise((done) => fetch("http://127.0.0.1:9/").catch(() => {
         const script = document.createElement("script");
         script.textContent = "window.broken = 1";
         document.body.append(script);
         setTimeout(() => done([found, window.broken ?? null]), 200);
-      });
+      }));
     """)
     assert stopped == [["connect-src", "script-src-elem"], None]
     # Read here what the test provoked, so that nothing is left for `quiet`.
-    assert all("Content Security Policy" in entry["message"] for entry in browser.console())
+    said = browser.console()
+    assert said and all("Content Security Policy" in message for message in said)
 
 
 def hostile_report():

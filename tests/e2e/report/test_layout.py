@@ -21,12 +21,12 @@ def test_the_button_changes_the_theme_until_the_page_is_opened_again(browser):
     dark = browser.show(made_report(), theme="dark").ask(ground)
     light = browser.show(made_report(), theme="light").ask(ground)
     assert dark != light
-    button = browser.driver.find_element("css selector", ".theme")
-    assert button.text == "Dark theme"
+    button = browser.page.locator(".theme")
+    assert button.inner_text() == "Dark theme"
     button.click()
     assert browser.ask(ground) == dark
-    assert button.text == "Light theme"
-    browser.driver.refresh()
+    assert button.inner_text() == "Light theme"
+    browser.page.reload()
     assert browser.ask(ground) == light
 
 

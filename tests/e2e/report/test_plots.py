@@ -16,7 +16,7 @@ def test_the_verdict_comes_first_in_colour_and_words(browser):
     for wanted in ("Pays", verdict["headline"], *verdict["reasons"], *verdict["advice"]):
         assert wanted.replace("`", "") in text
     assert browser.texts("#verdict code") == ["mvindex ingest --prune-views 0.3"]
-    assert browser.driver.title == "oxygen.mvx \u00b7 mvindex view analysis"
+    assert browser.page.title() == "oxygen.mvx \u00b7 mvindex view analysis"
 
 
 @pytest.mark.parametrize(

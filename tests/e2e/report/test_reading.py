@@ -2,8 +2,6 @@
 
 import pytest
 from made_report import SENTENCES, made_report, passage
-from selenium.webdriver.common.action_chains import ActionChains
-from selenium.webdriver.common.keys import Keys
 
 pytestmark = pytest.mark.needs("chromium")
 
@@ -11,27 +9,26 @@ pytestmark = pytest.mark.needs("chromium")
 def test_the_tab_and_arrow_keys_read_the_map(browser):
     browser.show(made_report())
     browser.ask("document.querySelector('select').focus()")
-    browser.press(Keys.TAB)
+    browser.press("Tab")
     assert SENTENCES[0] in browser.tip()
-    browser.press(Keys.ARROW_RIGHT, Keys.ARROW_RIGHT)
+    browser.press("ArrowRight", "ArrowRight")
     assert SENTENCES[2] in browser.tip()
-    browser.press(Keys.END)
+    browser.press("End")
     assert "question 5" in browser.tip()
-    browser.press(Keys.ESCAPE)
+    browser.press("Escape")
     assert browser.tip() is None
 
 
 def test_up_and_down_step_over_the_rows_of_a_matrix(browser):
     browser.show(made_report())
     browser.ask("document.querySelector('.cell').parentNode.focus()")
-    browser.press(Keys.ARROW_DOWN, Keys.ARROW_DOWN, Keys.ARROW_RIGHT)
+    browser.press("ArrowDown", "ArrowDown", "ArrowRight")
     assert browser.tip().startswith("Views 2 and 1")
 
 
 def test_the_pointer_reads_a_mark(browser):
     browser.show(made_report())
-    disc = browser.driver.find_element("css selector", ".mark.view .disc")
-    ActionChains(browser.driver).move_to_element(disc).perform()
+    browser.page.hover(".mark.view .disc >> nth=0")
     assert SENTENCES[0] in browser.tip()
 
 
