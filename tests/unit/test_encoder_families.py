@@ -153,3 +153,14 @@ def test_shapes_come_in_steps_and_padding_counts_for_nothing():
     assert [batch.places.tolist() for batch in made] == [[0, 1, 2, 3], [4, 5, 6]]
     assert (made[1].rows[3] == CONTEXT).all() and made[1].mask[3].tolist() == [1] + [0] * 7
     assert shape.count(1) == 1
+
+
+def test_a_few_long_windows_do_not_stretch_many_short_ones():
+    shape = BatchShape(max_tokens=4096, length_step=8, count_step=2)
+    made = list(batches([window(length) for length in [8] * 20 + [20] * 3], np.arange(23), shape, pad_id=5))
+    # Cut after 4 lines, 16 x 19 tokens of padding are spared; after 2 none were.
+    assert [batch.ids.shape for batch in made] == [(4, 24), (20, 8)]
+    assert sorted(np.concatenate([batch.places for batch in made])) == list(range(23))
+    # Of 6 windows in all a batch of their own is not worth it: 16 x 2 tokens.
+    few = list(batches([window(length) for length in [20, 20, 20, 8, 8, 8]], np.arange(6), shape, pad_id=5))
+    assert [batch.ids.shape for batch in few] == [(6, 24)]
