@@ -80,7 +80,8 @@ async def started_http(config: ServerConfig, served: Mapping[str, ServedIndex], 
 
 def _listening(config: ServerConfig) -> socket.socket:
     family = socket.AF_INET6 if ":" in config.host else socket.AF_INET
-    made = socket.socket(family, socket.SOCK_STREAM)
+    # Named, since asyncio turns delays of small packets off (TCP_NODELAY) only where it sees that this is TCP.
+    made = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
         made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         made.bind((config.host, config.http_port or 0))
