@@ -3,13 +3,11 @@
 import http.client
 import json
 import socket
+import threading
 import time
 
-import jsonschema
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 from serving_tools import fill, served, vectors
 
 import mvindex
@@ -40,6 +38,27 @@ def serving(folder):
 def unguarded(folder):
     with served(f"--index=a={folder / 'open.mvx'}", "--http", "0") as serving:
         yield serving
+
+
+@pytest.fixture(scope="module", autouse=True)
+def slow_client(unguarded):
+    """A client that never ends the head of its request, while other tests run: when it was let go, after how long."""
+    waited = []
+
+    def wait():
+        with socket.create_connection(place_of(unguarded), timeout=40) as slow:
+            slow.sendall(b"GET / HTTP/1.1\r\nhost: localhost\r\n")
+            begun = time.monotonic()
+            waited.append((slow.recv(100), time.monotonic() - begun))
+
+    thread = threading.Thread(target=wait, daemon=True)
+    thread.start()
+    yield lambda: (thread.join(40), waited[0])[1]
+
+
+def place_of(serving):
+    host, port = serving.http.partition("://")[2].split(":")
+    return host, int(port)
 
 
 def ask(serving, method, path, body=None, token=WRITER, headers=()):
@@ -143,14 +162,48 @@ def test_a_key_makes_a_repeated_request_do_nothing(serving):
         ("POST", "/v1/indexes/a/documents", {"documents": [{"id": "x", "text": 1}]}, 400, "DocumentError"),
         ("POST", "/v1/indexes/a/documents", {"documents": [{"id": "x"}], "views": [[[1.0] * 3]]}, 400, "EncoderError"),
         ("POST", "/v1/indexes/a/documents", {"documents": [{"id": "x", "text": "y"}]}, 400, "QueryError"),
-        ("PATCH", "/v1/indexes/a/documents/nope", {"metadata": {}}, 400, "QueryError"),
+        ("PATCH", "/v1/indexes/a/documents/nope", {"metadata": {}}, 404, "QueryError"),
+        ("PATCH", "/v1/indexes/a/documents/d1", {}, 400, "QueryError"),
+        ("POST", SEARCH, {"vector": [1.0] * 16, "top_k": None}, 400, "QueryError"),
+        ("POST", SEARCH, {"vector": [1.0] * 16, "top_k": 2.5}, 400, "QueryError"),
+        ("POST", SEARCH, '{"vector": [' + "1," * 15 + '1], "temperature": NaN}', 400, "QueryError"),
+        ("POST", SEARCH, {"vector": [1.0] * 16, "scoring": "drpq", "temperature": 10**400}, 400, "QueryError"),
+        ("GET", "/v1/indexes/a/", None, 404, "QueryError"),
     ],
 )
 def test_what_is_wrong_is_named_by_class_and_status(serving, method, path, body, status, kind):
     got, headers, answer = ask(serving, method, path, body)
     assert (got, answer["error"]["class"]) == (status, kind), answer
     assert "mvx" not in answer["error"]["message"] and "Traceback" not in answer["error"]["message"]
-    assert headers["x-request-id"] == answer["error"]["request_id"] or path == "/nowhere" or method == "PUT"
+    assert headers["x-request-id"] == answer["error"]["request_id"] != ""
+    assert "default-src 'none'" in headers["content-security-policy"]
+
+
+@pytest.mark.parametrize(
+    ("path", "methods"),
+    [("/v1/indexes/a/documents/d1", "DELETE GET HEAD PATCH"), (SEARCH, "POST"), ("/v1/indexes", "GET HEAD")],
+)
+def test_another_method_is_told_which_there_are(serving, path, methods):
+    status, headers, _ = ask(serving, "PUT", path, {})
+    assert (status, " ".join(sorted(headers["allow"].split(", ")))) == (405, methods)
+
+
+def test_a_whole_number_may_be_written_with_a_point(serving):
+    assert len(search(serving, top_k=3.0)["hits"]) == 3
+
+
+def test_answers_on_a_kept_connection_do_not_wait_for_one_another(serving):
+    """An answer is a head and a body: where the body waits until the head is acknowledged, that takes 40 ms."""
+    connection = http.client.HTTPConnection(serving.http.partition("://")[2], timeout=60)
+    spent = []
+    for _ in range(40):
+        begun = time.perf_counter()
+        connection.request("GET", "/v1/indexes", headers={"authorization": f"Bearer {READER}"})
+        assert connection.getresponse().read()
+        spent.append(time.perf_counter() - begun)
+    connection.close()
+    # The first few are acknowledged at once; later ones only if nothing waits.
+    assert min(spent[20:]) < 0.035
 
 
 def test_no_token_no_answer_and_a_reader_writes_nothing(serving):
@@ -210,25 +263,14 @@ def test_the_log_names_each_call_by_its_request_id(serving):
     assert READER not in "".join(serving.log) and WRITER not in "".join(serving.log)
 
 
-def test_a_client_that_never_ends_its_head_is_let_go(unguarded):
-    host, port = unguarded.http.partition("://")[2].split(":")
-    with socket.create_connection((host, int(port)), timeout=40) as slow:
-        slow.sendall(b"GET / HTTP/1.1\r\nhost: localhost\r\n")
-        begun = time.monotonic()
-        assert slow.recv(100) == b""
-        assert time.monotonic() - begun < 30
-    assert ask(unguarded, "GET", "/healthz")[0] == 200
-
-
 def test_garbage_is_answered_or_hung_up_on_and_the_server_lives(unguarded):
-    host, port = unguarded.http.partition("://")[2].split(":")
     for garbage in (
         b"\x00\xff" * 500,
         b"GET\r\n\r\n",
         b"GET / HTTP/1.1\r\nx: " + b"y" * 70_000,
         b"\x16\x03\x01\x02\x00",
     ):
-        with socket.create_connection((host, int(port)), timeout=20) as client:
+        with socket.create_connection(place_of(unguarded), timeout=20) as client:
             client.sendall(garbage)
             client.shutdown(socket.SHUT_WR)
             answer = client.recv(1000)
@@ -236,46 +278,7 @@ def test_garbage_is_answered_or_hung_up_on_and_the_server_lives(unguarded):
     assert ask(unguarded, "GET", "/healthz")[0] == 200
 
 
-JSON = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
-    max_leaves=5,
-)
-NAMES = ["query", "queries", "vector", "vectors", "top_k", "filter", "scoring", "temperature", "exact", "candidates",
-         "explain", "documents", "views", "ids", "idempotency_key", "metadata"]  # fmt: skip
-
-
-@settings(max_examples=120, deadline=None, suppress_health_check=list(HealthCheck))
-@given(
-    st.sampled_from(["search", "documents", "delete"]),
-    st.dictionaries(st.sampled_from(NAMES), JSON | st.just([0.5] * 16) | st.just([[0.5] * 16]), max_size=4),
-)
-def test_whatever_is_sent_gets_a_defined_answer(unguarded, path, body):
-    """Bounded fuzzing: every answer is of the description, and none is a fault of the server's own."""
-    status, _, answer = ask(unguarded, "POST", f"/v1/indexes/a/{path}", json.dumps(body))
-    assert status in (200, 400, 429), (status, answer)
-    if status != 200:
-        assert set(answer["error"]) == {"class", "message", "request_id"}
-
-
-def test_the_description_is_openapi_and_answers_follow_it(serving):
-    _, _, description = ask(serving, "GET", "/openapi.json", token=None)
-    assert description["openapi"].startswith("3.1")
-    schemas = {"$defs": description["components"]["schemas"]}
-
-    def check(name, value):
-        text = json.dumps({"$ref": f"#/$defs/{name}", **schemas}).replace("#/components/schemas/", "#/$defs/")
-        jsonschema.Draft202012Validator(json.loads(text)).validate(value)
-
-    for name in description["components"]["schemas"]:
-        jsonschema.Draft202012Validator.check_schema(description["components"]["schemas"][name])
-    check("Result", search(serving, explain=True))
-    check("Info", ask(serving, "GET", "/v1/indexes/a")[2])
-    check("Error", ask(serving, "GET", "/v1/indexes/x")[2])
-    check("Document", ask(serving, "GET", "/v1/indexes/a/documents/d2")[2])
-    for path, methods in description["paths"].items():
-        for method in set(methods) - {"parameters"}:
-            place = path.replace("{index}", "a").replace("{id}", "nobody")
-            body = {} if "requestBody" in methods[method] else None
-            status, _, answer = ask(serving, method.upper(), place, body)
-            assert str(status) in methods[method]["responses"], (method, path, answer)
+def test_a_client_that_never_ends_its_head_is_let_go(unguarded, slow_client):
+    answer, seconds = slow_client()
+    assert answer == b"" and 5 < seconds < 30
+    assert ask(unguarded, "GET", "/healthz")[0] == 200

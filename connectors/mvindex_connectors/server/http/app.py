@@ -49,6 +49,7 @@ _BODY_S = 30.0
 
 T = TypeVar("T")
 Answer = Callable[[Request, Call], Awaitable[Response]]
+Handler = Callable[[Request], Awaitable[Response]]
 
 
 class App:
@@ -61,6 +62,11 @@ class App:
         """All routes."""
         one = "/v1/indexes/{index}"
         document = one + "/documents/{id:path}"
+        methods = {
+            "GET": self._guarded("Get", self._get),
+            "DELETE": self._guarded("Delete", self._delete_one),
+            "PATCH": self._guarded("Update", self._update),
+        }
         kept = {name: self._asset(*file) for name, file in _PAGE.items()}
         return [
             *(Route(f"/{name}", asset) for name, asset in kept.items()),
@@ -72,14 +78,11 @@ class App:
             Route(f"{one}/search", self._guarded("Search", self._search), methods=["POST"]),
             Route(f"{one}/documents", self._guarded("Add", self._add), methods=["POST"]),
             Route(f"{one}/delete", self._guarded("Delete", self._delete), methods=["POST"]),
-            Route(document, self._guarded("Get", self._get), methods=["GET"]),
-            Route(document, self._guarded("Delete", self._delete_one), methods=["DELETE"]),
-            Route(document, self._guarded("Update", self._update), methods=["PATCH"]),
+            # One route, so that who asks for another method is told of all three.
+            Route(document, _by_method(methods), methods=list(methods)),
         ]
 
-    def _guarded(
-        self, method: str, answer: Answer, *, is_open: bool = False
-    ) -> Callable[[Request], Awaitable[Response]]:
+    def _guarded(self, method: str, answer: Answer, *, is_open: bool = False) -> Handler:
         """The answer behind the guard; errors become JSON of their status."""
 
         async def handled(request: Request) -> Response:
@@ -189,8 +192,13 @@ class App:
         body = await self._body(request)
         metadata = body.taken("metadata", dict)
         body.check_empty()
+        if metadata is None:
+            raise QueryError('"metadata" is missing; wanted an object')
+        doc_id = request.path_params["id"]
         with naming(index):
-            await index.update(request.path_params["id"], metadata or {})
+            if not await index.get([doc_id]):
+                return _missing(doc_id, call)
+            await index.update(doc_id, metadata)
         return _json({})
 
     async def _get(self, request: Request, call: Call) -> Response:
@@ -199,8 +207,7 @@ class App:
         with naming(index):
             found = await index.get([doc_id])
         if not found:
-            return _json({"error": {"class": "QueryError", "message": f"there is no document {doc_id!r}",
-                                    "request_id": call.request_id}}, 404)  # fmt: skip
+            return _missing(doc_id, call)
         return _json(document_json(found[0]))
 
     async def _info(self, request: Request, call: Call) -> Response:
@@ -220,9 +227,9 @@ class App:
         return _json({"status": "serving"})
 
     async def _openapi(self, request: Request, call: Call) -> Response:
-        return _json(description())
+        return _json(description(wants_token=self._guard.tokens.are_wanted))
 
-    def _asset(self, name: str, kind: str) -> Callable[[Request], Awaitable[Response]]:
+    def _asset(self, name: str, kind: str) -> Handler:
         content = (importlib.resources.files(__package__) / "page" / name).read_bytes()
 
         async def answer(request: Request) -> Response:
@@ -238,11 +245,26 @@ def make_app(served: Mapping[str, ServedIndex], guard: Guard, hosts: frozenset[s
     async def wrong_host(request: Request, err: Exception) -> Response:
         return _error(err, "") if isinstance(err, MvindexError) else Response(status_code=500)
 
-    async def plain(request: Request, err: Any) -> Response:
-        return _json({"error": {"class": "QueryError", "message": err.detail, "request_id": ""}}, err.status_code)
+    async def no_route(request: Request, err: Any) -> Response:
+        request_id = request_id_of(request.headers.get(REQUEST_ID_KEY))
+        row = {"class": "QueryError", "message": err.detail, "request_id": request_id}
+        headers = {**_HEADERS, **(err.headers or {}), REQUEST_ID_KEY: request_id}
+        return JSONResponse({"error": row}, err.status_code, headers=headers)
 
-    handlers: Any = {MvindexError: wrong_host, 404: plain, 405: plain}
-    return Starlette(routes=App(served, guard, hosts).routes(), exception_handlers=handlers)
+    handlers: Any = {MvindexError: wrong_host, 404: no_route, 405: no_route}
+    app = Starlette(routes=App(served, guard, hosts).routes(), exception_handlers=handlers)
+    # A redirect would name whatever host the request made up.
+    app.router.redirect_slashes = False
+    return app
+
+
+def _by_method(handlers: Mapping[str, Handler]) -> Handler:
+    """The handler that passes a request on to that of its method."""
+
+    async def handled(request: Request) -> Response:
+        return await handlers["GET" if request.method == "HEAD" else request.method](request)
+
+    return handled
 
 
 async def _while_connected(request: Request, answer: Awaitable[T]) -> T:
@@ -265,6 +287,11 @@ async def _disconnected(request: Request) -> None:
 
 def _json(value: Any, status: int = 200) -> JSONResponse:
     return JSONResponse(value, status)
+
+
+def _missing(doc_id: str, call: Call) -> Response:
+    row = {"class": "QueryError", "message": f"there is no document {doc_id!r:.120}", "request_id": call.request_id}
+    return _json({"error": row}, 404)
 
 
 def _error(err: MvindexError, request_id: str) -> Response:

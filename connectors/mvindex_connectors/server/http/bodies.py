@@ -27,7 +27,7 @@ class Body:
     def of(cls, content: bytes) -> Body:
         """The body; QueryError for what is no JSON object."""
         try:
-            value = json.loads(content)
+            value = json.loads(content, parse_constant=_refused)
         except (ValueError, RecursionError) as err:
             raise QueryError(f"the body is not JSON: {err}") from err
         if not isinstance(value, dict):
@@ -35,18 +35,27 @@ class Body:
         return cls(value)
 
     def taken(self, name: str, kind: type | tuple[type, ...]) -> Any:
-        """The member, None where it is missing or null; QueryError where it is of another kind."""
-        value = self._members.pop(name, None)
+        """The member, None where it is missing; QueryError where it is of another kind, null too."""
+        if name not in self._members:
+            return None
+        value = self._members.pop(name)
+        if kind is int and isinstance(value, float) and value.is_integer():
+            # JSON has one kind of numbers: 10.0 is the whole number 10.
+            value = int(value)
         is_odd = isinstance(value, bool) and kind is not bool
-        if value is not None and (is_odd or not isinstance(value, kind)):
+        if is_odd or not isinstance(value, kind):
             wanted = " or ".join(each.__name__ for each in (kind if isinstance(kind, tuple) else (kind,)))
-            raise QueryError(f'"{name}" is {type(value).__name__}; wanted {wanted}')
+            raise QueryError(f'"{name}" is {"null" if value is None else type(value).__name__}; wanted {wanted}')
         return value
 
     def check_empty(self) -> None:
         """Nothing; QueryError for members that nobody took."""
         if self._members:
             raise QueryError(f"the body has a member {sorted(self._members)[0]!r:.60} that means nothing here")
+
+
+def _refused(name: str) -> Any:
+    raise ValueError(f"{name} is no number of JSON")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

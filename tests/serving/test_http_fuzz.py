@@ -1,0 +1,66 @@
+"""HTTP, fuzzed from its own OpenAPI description by schemathesis: what it says is so, and nothing makes the server fail.
+
+FUZZ_EXAMPLES=1000 tries more, other examples with each run; docs/serving.md has the command for a server of one's own.
+"""
+
+import json
+import os
+import re
+import subprocess
+import sys
+import urllib.request
+from pathlib import Path
+
+import pytest
+from serving_tools import fill, served
+
+TOKEN = "writer-0123456789"
+EXAMPLES = os.environ.get("FUZZ_EXAMPLES", "")
+CONFIG = Path(__file__).parent / "schemathesis.toml"
+
+
+@pytest.fixture(scope="module")
+def serving(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("fuzzed")
+    fill(folder / "a.mvx")
+    (folder / "tokens").write_text(f"read-write {TOKEN}\n")
+    arguments = ["--http", "0", "--token-file", folder / "tokens", "--max-queries", "64", "--max-top-k", "100"]
+    with served(f"--index=a={folder / 'a.mvx'}", *arguments) as serving:
+        yield serving
+
+
+def fuzzed(serving, folder, *options, description):
+    """Status and words of a run of schemathesis."""
+    command = [sys.executable, "-c", "from schemathesis.cli import schemathesis; schemathesis()",
+               "--config-file", CONFIG, "run", description, "--url", serving.http, "--no-color",
+               "--header", f"Authorization: Bearer {TOKEN}", *options]  # fmt: skip
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join((str(CONFIG.parent), os.environ.get("PYTHONPATH", "")))}
+    done = subprocess.run(
+        list(map(str, command)), cwd=folder, env=env, capture_output=True, text=True, timeout=3600, check=False
+    )
+    return done.returncode, done.stdout + done.stderr
+
+
+def test_the_description_holds_whatever_is_sent(serving, tmp_path):
+    how = ["--max-examples", EXAMPLES] if EXAMPLES else ["--max-examples", "10", "--generation-deterministic"]
+    status, words = fuzzed(serving, tmp_path, *how, description=f"{serving.http}/openapi.json")
+    assert status == 0, words
+    assert "Tested: 10" in words and re.search(r"API Links: +[4-8] covered", words), words
+    assert int(re.search(r"(\d+) generated", words)[1]) > 500, words
+    # It reached what it was to try: documents were stored, found, changed and deleted.
+    done = {(row["method"], row["code"]) for row in serving.calls()}
+    assert {(name, "OK") for name in ("Search", "Add", "Get", "Update", "Delete", "Info", "Indexes", "Metrics")} <= done
+    assert ("Search", "UNAUTHENTICATED") in done
+    assert not [row for row in serving.calls() if row["code"] in ("INTERNAL", "UNKNOWN", "DATA_LOSS")]
+
+
+def test_a_description_that_does_not_hold_is_found(serving, tmp_path):
+    """Of the fuzzer itself: it reads the answers."""
+    with urllib.request.urlopen(f"{serving.http}/openapi.json") as answer:
+        told = json.load(answer)
+    told["components"]["schemas"]["Info"]["required"].append("colour")
+    (tmp_path / "wrong.json").write_text(json.dumps(told))
+    status, words = fuzzed(
+        serving, tmp_path, "--phases", "coverage", "--include-operation-id", "info", description="wrong.json"
+    )
+    assert status == 1 and "colour" in words, words
