@@ -21,6 +21,8 @@ from mvindex.store.settings import MAX_DIM
 from mvindex.store.views import MAX_NORM, ViewType
 
 Vector: TypeAlias = npt.NDArray[np.floating[Any]]
+# Far enough below MAX_NORM that float32 sums cannot pass for less than they are.
+_PLAIN_SQUARE = np.float32(MAX_NORM**2 / 4)
 EncoderLike: TypeAlias = "Encoder | Callable[..., Any] | str | os.PathLike[str]"
 
 
@@ -119,7 +121,9 @@ def check_query_text(text: str, number: int, count: int) -> None:
 
 
 def as_vectors(query: Any, dim: int | None) -> Floats:
-    """A (d,) or (q, d) array as float32, checked."""
+    """A (d,) or (q, d) array as float32, checked; one that is so already is not copied."""
+    if _is_plainly_good(query, dim):
+        return cast(Floats, np.ascontiguousarray(query))
     try:
         wide = np.asarray(query, dtype=np.float64)
     except (TypeError, ValueError) as err:
@@ -133,6 +137,16 @@ def as_vectors(query: Any, dim: int | None) -> Floats:
         )
     narrow: Floats = wide.astype(np.float32)
     return narrow
+
+
+def _is_plainly_good(query: Any, dim: int | None) -> bool:
+    """True for float32 vectors well below the largest norm: what nearly all are, told in a third of the time."""
+    if not isinstance(query, np.ndarray) or query.dtype != np.float32 or query.ndim not in (1, 2):
+        return False
+    if dim is not None and query.shape[-1] != dim:
+        return False
+    with np.errstate(over="ignore", invalid="ignore"):
+        return bool((np.einsum("...i,...i", query, query) <= _PLAIN_SQUARE).all())
 
 
 def new_settings(

@@ -10,7 +10,7 @@ import numpy as np
 from mvindex.encoder.families.windows import CONTEXT, Window
 from mvindex.records import Bools, Floats, Ints
 
-# Tokens of padding that cost more than a batch of its own (measured on a CPU, MiniLM: a batch costs as 16 to 25 tokens).
+# Tokens of padding that cost more than a batch of its own (measured with MiniLM on a CPU: a batch costs as 16 to 25).
 _WORTH_A_BATCH = 64
 
 

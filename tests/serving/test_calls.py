@@ -21,6 +21,7 @@ from mvindex.errors import (
     TimedOut,
     Unsupported,
 )
+from mvindex.searchable import Searchable
 from mvindex.v1 import documents_pb2, search_pb2
 from mvindex.v1.service_pb2_grpc import MvindexServiceStub
 from mvindex_connectors.remote import CallSettings, IndexClient
@@ -98,13 +99,13 @@ def test_what_only_the_owner_does_is_refused_by_name(client):
     }.items():
         with pytest.raises(Unsupported, match=rf"{client.url}: {name} "):
             call()
-    with pytest.raises(Unsupported, match="encoder="):
-        mvindex.open(client.url, encoder="minilm")
+    with pytest.raises(Unsupported, match="use_encoder"):
+        mvindex.open(client.url, encoder=len)
 
 
 def test_every_public_method_of_an_index_works_remotely_or_says_why_not():
     """None may fall through to the embedded index's, which would look for a store that is not there."""
-    public = {name for name in vars(mvindex.Index) if not name.startswith("_")}
+    public = {name for name in [*vars(mvindex.Index), *vars(Searchable)] if not name.startswith("_")}
     inherited = {"add", "add_views", "part", "current", "exact_scan", "rows_to_delete"}
     assert public - vars(IndexClient).keys() <= inherited
 

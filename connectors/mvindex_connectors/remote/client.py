@@ -230,6 +230,10 @@ class IndexClient(Index):
         """Unsupported."""
         raise self._unsupported("snapshot")
 
+    def probe(self) -> NoReturn:
+        """Unsupported."""
+        raise self._unsupported("probe")
+
     def verify(self, *args: Any, **options: Any) -> NoReturn:
         """Unsupported."""
         raise self._unsupported("verify")

@@ -118,33 +118,36 @@ def scoring_from(number: int) -> str:
     return _FROM_SCORING[number]
 
 
-def result_message(result: SearchResult) -> search.SearchResult:
-    """The message of a result."""
-    return search.SearchResult(
-        hits=[_hit_message(hit) for hit in result.hits],
-        exact=result.exact,
-        short_by=result.short_by,
-        rounds=result.rounds,
-        missing_shards=result.missing_shards,
-    )
+def results_message(results: Sequence[SearchResult]) -> search.SearchResponse:
+    """The message of results. Filled in place: messages that are made and then copied take four times as long."""
+    response = search.SearchResponse()
+    for result in results:
+        message = response.results.add(exact=result.exact, short_by=result.short_by, rounds=result.rounds)
+        message.missing_shards.extend(result.missing_shards)
+        add = message.hits.add
+        for hit in result.hits:
+            _fill_hit(add(score=hit.score, slot=hit.slot, snippet=hit.snippet), hit)
+    return response
+
+
+def _fill_hit(message: search.Hit, hit: Hit) -> None:
+    document = message.document
+    document.id, document.text, document.title = hit.id, hit.text, hit.title
+    if hit.metadata:
+        document.metadata_json = json.dumps(hit.metadata, ensure_ascii=False, separators=(",", ":"))
+    if hit.span is not None:
+        message.span.begin, message.span.end = hit.span
 
 
 def result_from(message: search.SearchResult) -> SearchResult:
     """The result of a message."""
-    hits = tuple(_hit_from(hit) for hit in message.hits)
+    hits = tuple(map(_hit_from, message.hits))
     return SearchResult(hits, message.exact, message.short_by, message.rounds, tuple(message.missing_shards))
-
-
-def _hit_message(hit: Hit) -> search.Hit:
-    dumped = json.dumps(hit.metadata, ensure_ascii=False, separators=(",", ":")) if hit.metadata else ""
-    document = documents.Document(id=hit.id, text=hit.text, title=hit.title, metadata_json=dumped)
-    return search.Hit(
-        document=document, score=hit.score, slot=hit.slot, span=_span_message(hit.span), snippet=hit.snippet
-    )
 
 
 def _hit_from(message: search.Hit) -> Hit:
     document = message.document
+    metadata = document.metadata_json
     return Hit(
         document.id,
         message.score,
@@ -153,7 +156,7 @@ def _hit_from(message: search.Hit) -> Hit:
         message.snippet if message.HasField("snippet") else None,
         document.text,
         document.title,
-        json.loads(document.metadata_json or "{}"),
+        json.loads(metadata) if metadata else {},
     )
 
 
@@ -175,7 +178,10 @@ def _span_message(span: Span | None) -> search.Span | None:
 
 
 def _span_from(message: search.Hit | search.ViewScore) -> Span | None:
-    return (message.span.begin, message.span.end) if message.HasField("span") else None
+    if not message.HasField("span"):
+        return None
+    span = message.span
+    return span.begin, span.end
 
 
 def report_message(chunk: int, report: IngestReport) -> documents.AddResponse:

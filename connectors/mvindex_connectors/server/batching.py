@@ -10,9 +10,10 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Protocol
 
 import numpy as np
@@ -33,7 +34,7 @@ _PATIENCE_S = 0.1
 class Wanted:
     """What a search asks for beside its queries, as search() takes it. key: equal for what can be searched together."""
 
-    key: str
+    key: tuple[tuple[str, Any], ...]
     options: dict[str, Any]
 
 
@@ -131,11 +132,19 @@ class Batcher:
         if not jobs:
             return
         self._is_busy[lane] = True
-        asked = asyncio.get_running_loop().run_in_executor(self._threads, self._answers, jobs)
-        asked.add_done_callback(lambda done: self._finished(lane, jobs, done))
+        loop, begun = asyncio.get_running_loop(), time.monotonic()
+        stages: dict[str, float] = {}
+        tell = partial(self._tell, jobs, begun, stages)
+        # Told straight from the thread: a future of asyncio's between would take another turn of the loop.
+        self._threads.submit(self._answers, jobs, stages).add_done_callback(
+            lambda done: loop.call_soon_threadsafe(self._finished, lane, jobs, done, tell)
+        )
 
-    def _finished(self, lane: str, jobs: list[_Job], done: asyncio.Future[list[Any]]) -> None:
-        """Nothing; each job has its answer, and the lane takes the next."""
+    def _tell(self, jobs: list[_Job], begun: float, stages: dict[str, float]) -> None:
+        self._watch.saw_batch(sum(job.size for job in jobs), [begun - job.since for job in jobs], stages)
+
+    def _finished(self, lane: str, jobs: list[_Job], done: Future[list[Any]], tell: Callable[[], None]) -> None:
+        """Nothing; each job has its answer, the lane takes the next, and then the watch is told."""
         self._is_busy[lane] = False
         failed = done.exception()
         answers = [failed] * len(jobs) if failed is not None else done.result()
@@ -147,17 +156,15 @@ class Batcher:
             else:
                 job.future.set_result(answer)
         self._pump()
+        asyncio.get_running_loop().call_soon(tell)
 
-    def _answers(self, jobs: list[_Job]) -> list[list[SearchResult] | Exception]:
+    def _answers(self, jobs: list[_Job], stages: dict[str, float]) -> list[list[SearchResult] | Exception]:
         """The results of each job, or its error. Runs in a thread."""
-        now = time.monotonic()
-        stages: dict[str, float] = {}
         with watched_stages(stages):
             vectors = self._encoded(jobs, stages)
             begun = time.perf_counter()
             answers = self._searched(jobs, vectors)
             stages["search"] = time.perf_counter() - begun - stages.get("rescore", 0.0)
-        self._watch.saw_batch(sum(job.size for job in jobs), [now - job.since for job in jobs], stages)
         return answers
 
     def _encoded(self, jobs: list[_Job], stages: dict[str, float]) -> list[Floats | Exception]:
@@ -188,7 +195,7 @@ class Batcher:
         answers: list[list[SearchResult] | Exception] = [
             each if isinstance(each, Exception) else [] for each in vectors
         ]
-        groups: dict[str, list[int]] = {}
+        groups: dict[Any, list[int]] = {}
         for number, (job, each) in enumerate(zip(jobs, vectors, strict=True)):
             if not isinstance(each, Exception):
                 groups.setdefault(job.wanted.key, []).append(number)

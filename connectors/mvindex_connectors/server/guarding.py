@@ -89,7 +89,8 @@ class Guard:
             ) from err
         finally:
             self._count(-1, is_open)
-            self._ended(call, time.perf_counter() - begun, is_open)
+            # Once the answer is on its way: nobody waits for what is told of it.
+            asyncio.get_running_loop().call_soon(self._ended, call, time.perf_counter() - begun, is_open)
 
     @contextmanager
     def streaming(self) -> Iterator[None]:

@@ -14,7 +14,7 @@ import grpc
 import numpy as np
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_health.v1._async import HealthServicer
-from grpc_reflection.v1alpha import reflection
+from grpc_reflection.v1alpha import reflection, reflection_pb2_grpc
 from grpc_reflection.v1alpha.reflection import SERVICE_NAME as REFLECTION
 
 from mvindex.errors import ConfigError, IndexLocked, MvindexError, Unsupported
@@ -26,7 +26,7 @@ from mvindex.v1.service_pb2_grpc import add_MvindexServiceServicer_to_server
 from mvindex_connectors.remote.address import is_loopback, read_file
 from mvindex_connectors.server.config import ServerConfig
 from mvindex_connectors.server.guarding import Guard
-from mvindex_connectors.server.interceptor import GuardInterceptor
+from mvindex_connectors.server.interceptor import GuardedServer
 from mvindex_connectors.server.observing import Metrics
 from mvindex_connectors.server.served import ServedIndex
 from mvindex_connectors.server.servicer import Servicer
@@ -140,7 +140,6 @@ class Server:
     def _grpc_server(self) -> grpc.aio.Server:
         limits = self._config.limits
         server = grpc.aio.server(
-            interceptors=[GuardInterceptor(self._guard)],
             options=(
                 ("grpc.max_receive_message_length", limits.message_bytes),
                 ("grpc.max_send_message_length", -1),
@@ -155,10 +154,11 @@ class Server:
             # The guard refuses earlier and says why; this bounds what it is asked.
             maximum_concurrent_rpcs=4 * limits.calls,
         )
-        add_MvindexServiceServicer_to_server(Servicer(self._served, self._guard), server)
-        health_pb2_grpc.add_HealthServicer_to_server(self._health, server)
-        reflection.enable_server_reflection((_SERVICE, health_pb2.DESCRIPTOR.services_by_name["Health"].full_name,
-                                             REFLECTION), server)  # fmt: skip
+        guarded = GuardedServer(server, self._guard)
+        add_MvindexServiceServicer_to_server(Servicer(self._served, self._guard), guarded)
+        health_pb2_grpc.add_HealthServicer_to_server(self._health, guarded)
+        names = (_SERVICE, health_pb2.DESCRIPTOR.services_by_name["Health"].full_name, REFLECTION)
+        reflection_pb2_grpc.add_ServerReflectionServicer_to_server(reflection.aio.ReflectionServicer(names), guarded)
         return server
 
     def _bound(self, server: grpc.aio.Server) -> int:

@@ -6,6 +6,7 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import lru_cache
 from itertools import islice
 from typing import Any, TypeVar
 
@@ -68,13 +69,13 @@ class ServedIndex:
         return await self._batcher.search(self._checked(queries), wanted)
 
     def _wanted(self, options: Mapping[str, Any]) -> Wanted:
-        chosen = {name: value for name, value in options.items() if value is not None}
-        top_k = chosen.setdefault("top_k", 10)
-        scoring = scoring_of(chosen.get("scoring", "max"), chosen.get("temperature"))
-        asked(top_k, chosen.get("filter"), scoring, chosen.get("exact", False), chosen.get("candidates"))
-        if top_k > self._limits.top_k:
-            raise LimitExceeded(f"top_k is {top_k}; this server gives at most {self._limits.top_k} (--max-top-k)")
-        return Wanted(key=json.dumps(chosen, sort_keys=True, default=repr), options=chosen)
+        chosen = {name: value for name, value in options.items() if value is not None and name != "filter"}
+        wanted = _checked_options(tuple(sorted(chosen.items())), self._limits.top_k)
+        condition = options.get("filter")
+        if condition is None:
+            return wanted
+        key = (*wanted.key, ("filter", json.dumps(condition, sort_keys=True)))
+        return Wanted(key=key, options={**wanted.options, "filter": condition})
 
     def _checked(self, queries: Sequence[str] | Floats) -> list[str] | Floats:
         if len(queries) > self._limits.queries:
@@ -177,6 +178,17 @@ def named_index(served: Mapping[str, ServedIndex], name: str) -> ServedIndex:
     if name not in served:
         raise NoSuchIndex(f"there is no index {name!r:.120} here; there are: {', '.join(served)}")
     return served[name]
+
+
+@lru_cache(1024, typed=True)
+def _checked_options(given: tuple[tuple[str, Any], ...], most: int) -> Wanted:
+    """What a search asks for, without its filter. QueryError, LimitExceeded; nearly all searches ask for the same."""
+    options = {"top_k": 10, **dict(given)}
+    scoring = scoring_of(options.get("scoring", "max"), options.get("temperature"))
+    asked(options["top_k"], None, scoring, options.get("exact", False), options.get("candidates"))
+    if options["top_k"] > most:
+        raise LimitExceeded(f"top_k is {options['top_k']}; this server gives at most {most} (--max-top-k)")
+    return Wanted(key=given, options=options)
 
 
 def _next(rows: Iterator[Document]) -> list[Document]:

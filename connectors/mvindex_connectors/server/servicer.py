@@ -22,7 +22,7 @@ from mvindex_connectors.remote.convert import (
     info_message,
     metadata_from,
     report_message,
-    result_message,
+    results_message,
     scoring_from,
     vectors_from,
     vectors_message,
@@ -67,8 +67,9 @@ class Servicer(MvindexServiceServicer):
                 exact=request.exact,
                 candidates=request.candidates if request.HasField("candidates") else None,
             )
-        self._guard.metrics.saw_results(index.name, results)
-        return search.SearchResponse(results=[result_message(result) for result in results])
+        # Counted once the answer is on its way.
+        asyncio.get_running_loop().call_soon(self._guard.metrics.saw_results, index.name, results)
+        return results_message(results)
 
     async def Explain(self, request: search.ExplainRequest, context: Any) -> search.ExplainResponse:
         """Every view of a document with its score for a query."""
