@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 
 import pytest
-from serving_tools import served
+from serving_tools import fill, served
 
 import mvindex
 from mvindex import Document
@@ -16,6 +16,7 @@ from mvindex import Document
 pytestmark = [pytest.mark.needs("chromium"), pytest.mark.needs("minilm")]
 
 ROOT = Path(__file__).parents[2]
+TOKEN = "reader-0123456789"
 PICTURES = ROOT / "build" / "page"
 EVIL = 'A plague came. <script>document.title="owned"</script><img src=x onerror="document.title=1">'
 DOCUMENTS = [
@@ -26,7 +27,7 @@ DOCUMENTS = [
         "Cars queued for fuel. Speed limits came. "
         "Sundays had no traffic at all in some countries. Later the price fell again.",
         "Oil crisis",
-        {"year": 1973},
+        {"year": 1973, "source": "news", "tags": ["energy", "history"]},
     ),
     Document("cats", "Cats sleep most of the day. They hunt at night. Mice fear them.", "", {"year": 2001}),
     Document(
@@ -41,6 +42,16 @@ def serving(tmp_path_factory):
     with mvindex.create(path, encoder="minilm") as index:
         index.add(DOCUMENTS)
     with served(f"--index=page={path}", "--http", "0") as serving:
+        yield serving
+
+
+@pytest.fixture(scope="module")
+def guarded(tmp_path_factory):
+    """With a token, and an index that takes no texts."""
+    folder = tmp_path_factory.mktemp("guarded")
+    fill(folder / "given.mvx", count=3)
+    (folder / "tokens").write_text(f"read-only {TOKEN}\n")
+    with served(f"--index=given={folder / 'given.mvx'}", "--http", "0", "--token-file", folder / "tokens") as serving:
         yield serving
 
 
@@ -62,16 +73,37 @@ def quiet(browser):
     assert browser.console() == []
 
 
+# In place of the texts: the borders of what one types in, and the bars, with what they stand on.
+MARKS = """
+const found = [];
+const beside = (name, one, other) => found.push([name, (Math.max(one, other) + 0.05) / (Math.min(one, other) + 0.05)]);
+for (const node of document.querySelectorAll("input:not([type=checkbox]), select, .view rect, .moved, #side button")) {
+  if (!node.checkVisibility()) continue;
+  const style = getComputedStyle(node);
+  const colour = node instanceof SVGElement ? style.fill : style.borderTopColor;
+  const under = ground(node.closest(".hit") || node.parentElement);
+  beside(node.id || node.getAttribute("class"), light(colour), light(under));
+  const hint = node.placeholder && light(getComputedStyle(node, "::placeholder").color);
+  if (hint) beside("placeholder", hint, light(ground(node)));
+}
+return found;
+"""
+
+
 def ask(browser, serving, text, theme="light", width=1280, filter=""):
     browser.set(width, theme)
-    browser.page.goto("about:blank")
-    browser.page.goto(serving.http + "/")
+    opened(browser, serving)
     wait(lambda: browser.texts("#index option") == ["page"])
     browser.ask("document.getElementById('filter').value = arguments[0]", filter)
     browser.ask("document.getElementById('query').value = arguments[0]", text)
     browser.ask("document.getElementById('form').requestSubmit()")
     wait(lambda: " ms" in browser.texts("#status")[0] or browser.number("#status.fault"))
     browser.settle()
+
+
+def opened(browser, serving, end=""):
+    browser.page.goto("about:blank")
+    browser.page.goto(f"{serving.http}/{end}")
 
 
 def wait(happened, seconds=60):
@@ -109,20 +141,49 @@ def test_the_winning_snippet_is_marked_exactly_and_each_view_has_a_bar(browser, 
     assert browser.texts("#max li:first-child mark.won") == [hit.snippet]
     scores = [float(text) for text in browser.texts("#max li:first-child .view span")]
     assert scores == [round(view.score, 2) for view in sorted(views)] and len(scores) > 2
-    heights = [row[0] for row in browser.attributes("#max li:first-child .view rect", "height")]
+    heights = [row[0] for row in browser.attributes("#max li:first-child .view rect.score", "height")]
     assert sorted(range(len(scores)), key=lambda n: heights[n])[-1] == hit.slot
     assert browser.number("#max li:first-child .view.won") == 1
 
 
-def test_a_runner_up_shows_its_snippet_while_it_has_the_focus(browser, serving):
+def test_bars_of_all_documents_have_one_scale_and_those_of_drpq_show_weights(browser, serving):
+    ask(browser, serving, "why did the oil price rise?")
+    with mvindex.open(serving.url("page")) as client:
+        found = client.search("why did the oil price rise?", top_k=4, scoring="drpq").hits
+        explained = [client.explain("why did the oil price rise?", hit.id, "drpq") for hit in found]
+    views = [view for rows in explained for view in sorted(rows)]
+    low, high = min(0, *(view.score for view in views)), max(view.score for view in views)
+    heights = [row[0] for row in browser.attributes("#drpq .view rect.score", "height")]
+    assert heights == [pytest.approx(max(1, 32 * abs(view.score) / (high - low)), abs=0.05) for view in views]
+    weights = [row[0] for row in browser.attributes("#drpq .view rect.weight", "height")]
+    full = 32 * high / (high - low)
+    assert weights == [pytest.approx(max(1, full * view.weight), abs=0.05) for view in views]
+    assert browser.number("#max rect.weight") == 0
+
+
+@pytest.mark.parametrize("by", ["focus", "pointer"])
+def test_a_runner_up_shows_its_snippet_while_it_is_pointed_at(browser, serving, by):
     ask(browser, serving, "why did the oil price rise?")
     other = "#max li:first-child .view:not(.won)"
-    browser.ask("document.querySelector(arguments[0]).focus()", other)
-    assert browser.number("#max li:first-child mark.other") == 1
-    [words] = browser.texts("#max li:first-child .what")
-    assert "behind" in words
-    browser.ask("document.activeElement.blur()")
-    assert browser.number("mark.other") == 0
+    below = "return document.querySelectorAll('#max .hit')[1].getBoundingClientRect().top"
+    before = browser.ask(below)
+    if by == "focus":
+        browser.ask("document.querySelector(arguments[0]).focus()", other)
+    else:
+        browser.page.hover(f"{other} >> nth=0")
+    [words] = browser.texts(".tip:not([hidden]) p")
+    [snippet] = browser.texts(".tip:not([hidden]) blockquote")
+    assert "behind" in words and snippet in DOCUMENTS[1].text
+    assert browser.texts("#max li:first-child mark.other") == [snippet]
+    assert browser.ask(below) == before
+    if by == "pointer":
+        # The words themselves may be pointed at, and read in peace.
+        browser.page.hover(".tip:not([hidden])")
+        assert browser.number(".tip:not([hidden])") == 1
+        browser.page.mouse.move(1, 1)
+    else:
+        browser.press("Escape")
+    assert browser.number("mark.other") == browser.number(".tip:not([hidden])") == 0
 
 
 def test_texts_are_shown_as_texts(browser, serving):
@@ -133,7 +194,7 @@ def test_texts_are_shown_as_texts(browser, serving):
     )
     assert text == EVIL
     assert "<b>Plague</b> of markup" in browser.texts("#max .title")
-    assert browser.number("#results script, #results img, #results b, #results i") == 0
+    assert browser.number("#results script, #results img, #results b, li i") == 0
     assert browser.page.title() == "mvindex"
 
 
@@ -165,6 +226,7 @@ def test_a_filter_keeps_out_and_a_wrong_one_is_told(browser, serving):
     assert ids(browser, "max") == ids(browser, "drpq") == ["cats"]
     ask(browser, serving, "animals", filter="{")
     assert browser.number("#status.fault") == 1 and "JSON" in browser.texts("#status")[0]
+    assert browser.number("#filter[aria-invalid=true]") == 1 and browser.number("#results[hidden]") == 1
 
 
 def test_a_filter_that_the_server_refuses_is_told(browser, serving):
@@ -172,6 +234,97 @@ def test_a_filter_that_the_server_refuses_is_told(browser, serving):
     assert browser.number("#status.fault") == 1 and "nearly" in browser.texts("#status")[0]
     # Chromium notes every answer of status 400; that is what this test asked for.
     assert all("400" in said for said in browser.console())
+
+
+def test_a_filter_that_nothing_passes_can_be_left_out(browser, serving):
+    ask(browser, serving, "animals", filter='{"year": 3000}')
+    assert browser.texts("#blank h2") == ["Nothing passes the filter"]
+    browser.picture(PICTURES / "nothing.png")
+    browser.page.click("#blank button")
+    wait(lambda: len(ids(browser, "max")) == 4)
+    assert browser.page.input_value("#filter") == ""
+
+
+def test_a_click_on_metadata_filters_by_it(browser, serving):
+    ask(browser, serving, "animals", filter='{"source": {"exists": true}}')
+    assert ids(browser, "max") == ["oil"]
+    browser.page.fill("#filter", "")
+    browser.press("Enter")
+    wait(lambda: len(ids(browser, "max")) == 4)
+    browser.page.click("#max .meta button:has-text('year: 2001')")
+    wait(lambda: ids(browser, "max") == ["cats"])
+    assert browser.page.input_value("#filter") == '{"year":2001}'
+    # Lists are shown, and no button: no filter says "this list".
+    browser.page.fill("#filter", "")
+    browser.press("Enter")
+    wait(lambda: len(ids(browser, "max")) == 4)
+    assert 'tags: ["energy","history"]' in browser.texts("#max .meta span")
+    assert "<i>k</i>: </p><script>1</script>" in browser.texts("#max .meta button")
+
+
+def test_a_search_on_its_way_is_seen_and_the_address_leads_back_to_it(browser, serving):
+    ask(browser, serving, "cats")
+    held = []
+    browser.page.route("**/search", lambda route: held.append(route))
+    browser.page.fill("#query", "oil")
+    browser.press("Enter")
+    # Asked something, the browser tells of its requests.
+    wait(lambda: browser.ask("return 1") and len(held) == 2)
+    assert browser.ask("return document.getElementById('results').ariaBusy") == "true"
+    assert browser.texts("#status.busy") == ["Searching \u2026"]
+    browser.picture(PICTURES / "searching.png")
+    for route in held:
+        route.continue_()
+    browser.page.unroute("**/search")
+    wait(lambda: ids(browser, "max")[0] == "oil")
+    assert browser.ask("return document.getElementById('results').ariaBusy") == "false"
+    browser.page.reload()
+    wait(lambda: browser.number("#max .hit") == 4)
+    assert browser.page.input_value("#query") == "oil" and ids(browser, "max")[0] == "oil"
+
+
+def test_the_page_says_what_it_is_for_before_it_is_asked(browser, serving):
+    browser.set(1280, "light")
+    opened(browser, serving)
+    wait(lambda: browser.number("#blank:not([hidden])"))
+    assert browser.number("#results[hidden]") == 1 and "snippet" in browser.texts("#blank p")[0]
+    assert browser.texts("#about")[0].startswith("4 documents, ")
+    assert browser.ask("return document.activeElement.id") == "query"
+    browser.picture(PICTURES / "blank.png")
+
+
+def test_a_token_is_asked_for_and_an_index_of_vectors_says_that_it_takes_no_questions(browser, guarded):
+    browser.set(1280, "dark")
+    opened(browser, guarded)
+    wait(lambda: browser.number("#status.fault"))
+    assert (
+        browser.texts("#status") == ["This server wants a token."]
+        and browser.ask("return document.activeElement.id") == "token"
+    )
+    browser.picture(PICTURES / "token.png")
+    browser.page.fill("#token", "wrong-0123456789")
+    browser.press("Enter")
+    wait(lambda: "not one of this server" in browser.texts("#status")[0])
+    assert all("401" in said for said in browser.console())
+    browser.page.fill("#token", TOKEN)
+    browser.press("Enter")
+    wait(lambda: browser.number("#blank:not([hidden])"))
+    assert browser.texts("#blank h2") == ["This index takes no questions"]
+    assert browser.page.is_disabled("#query") and browser.page.is_disabled("[type=submit]")
+    assert TOKEN not in browser.page.url and TOKEN not in browser.ask("return JSON.stringify({...localStorage})")
+    browser.picture(PICTURES / "vectors.png")
+
+
+def test_on_a_phone_one_ranking_is_seen_at_a_time(browser, serving):
+    ask(browser, serving, "cats", width=390)
+    seen = "return ['max', 'drpq'].map((id) => document.getElementById(id).checkVisibility())"
+    assert browser.ask(seen) == [True, False]
+    browser.page.click("#side [value=drpq]")
+    assert browser.ask(seen) == [False, True]
+    browser.ask("document.querySelector('#drpq .hit').focus()")
+    browser.press("ArrowLeft")
+    assert browser.ask(seen) == [True, False]
+    assert browser.ask("return document.activeElement.closest('ol').id") == "max"
 
 
 def test_a_long_text_is_cut_around_its_snippet_and_opens(browser, serving):
@@ -190,11 +343,13 @@ def test_every_text_can_be_read_and_nothing_sticks_out(browser, serving, theme, 
     from browser import CONTRASTS
 
     ask(browser, serving, "why did the oil price rise?", theme, width)
-    browser.ask("document.querySelector('.view:not(.won)').focus()")
+    browser.ask("document.querySelector('.view:not(.won)').focus(); document.querySelector('details').open = true")
     time.sleep(0.4)
     browser.picture(PICTURES / f"{theme}-{width}.png")
-    poor = [row for row in browser.ask(CONTRASTS) if row[1] < 4.5]
-    assert poor == []
+    found = browser.ask(CONTRASTS)
+    assert len(found) > 40 and [row for row in found if row[1] < 4.5] == []
+    marks = browser.ask(CONTRASTS.replace("const found = [];", MARKS))
+    assert len(marks) > 20 and [row for row in marks if row[1] < 3] == []
     assert browser.ask("return document.documentElement.scrollWidth - document.documentElement.clientWidth") <= 0
 
 

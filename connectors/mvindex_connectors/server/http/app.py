@@ -43,6 +43,7 @@ _PAGE = {
     "": ("page.html", "text/html"),
     "page.css": ("page.css", "text/css"),
     "page.js": ("page.js", "text/javascript"),
+    "card.js": ("card.js", "text/javascript"),
     "icon.svg": ("icon.svg", "image/svg+xml"),
 }
 _BODY_S = 30.0
