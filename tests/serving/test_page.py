@@ -131,6 +131,19 @@ def test_a_question_finds_documents_by_max_and_by_drpq_side_by_side(browser, ser
     browser.picture(PICTURES / "light.png")
 
 
+def test_where_the_rankings_differ_each_document_says_where_the_other_has_it(browser, serving):
+    ask(browser, serving, "animals")
+    with mvindex.open(serving.url("page")) as client:
+        orders = [[hit.id for hit in client.search("animals", top_k=4, scoring=how).hits] for how in ("max", "drpq")]
+    assert [ids(browser, side) for side in ("max", "drpq")] == orders
+    moved = [doc_id for doc_id, other in zip(*orders, strict=True) if doc_id != other]
+    assert len(moved) == 2
+    ups, downs = (f"\u25b2 {1 + orders[1].index(moved[0])} in DRPQ", f"\u25bc {1 + orders[1].index(moved[1])} in DRPQ")
+    assert browser.texts("#max .moved") == [ups, downs]
+    assert browser.number("#drpq .moved") == 2 and "4 of them in both" in browser.texts("#status")[0]
+    browser.picture(PICTURES / "moved.png")
+
+
 def test_the_winning_snippet_is_marked_exactly_and_each_view_has_a_bar(browser, serving):
     """The text begins with an emoji of two code points, which JavaScript counts as three units."""
     ask(browser, serving, "why did the oil price rise?")
@@ -332,7 +345,11 @@ def test_a_long_text_is_cut_around_its_snippet_and_opens(browser, serving):
     assert ids(browser, "max")[0] == "long"
     first = "#max li:first-child "
     assert "comet" in browser.texts(first + "mark.won")[0]
-    assert len(browser.texts(first + ".text")[0]) < 2000
+    cut = browser.texts(first + ".text")[0]
+    assert len(cut) < 2000 and cut.startswith("\u2026 ")
+    # Cut between words, as they are in the text.
+    inside = cut.removeprefix("\u2026 ").partition(" \u2026 ")[0]
+    assert f" {inside} " in DOCUMENTS[3].text
     browser.ask("document.querySelector(arguments[0]).click()", first + ".more")
     assert len(browser.texts(first + ".text")[0]) > len(DOCUMENTS[3].text)
 

@@ -129,7 +129,7 @@ function mark(hit, node, view) {
   const letters = Array.from(hit.text);
   const other = view && view.slot !== hit.slot ? view.span : null;
   const spans = [[hit.span, "won"], [other, "other"]].filter(([span]) => span !== null);
-  const [begin, end] = node.dataset.whole ? [0, letters.length] : cut(letters.length, hit.span);
+  const [begin, end] = node.dataset.whole ? [0, letters.length] : cut(letters, hit.span);
   const cuts = [...new Set([begin, end, ...spans.flatMap(([span]) => span)])].filter((at) => at >= begin && at <= end);
   cuts.sort((one, two) => one - two);
   const pieces = begin > 0 ? ["\u2026 "] : [];
@@ -156,9 +156,15 @@ function wholeButton(hit, node) {
   return button;
 }
 
-function cut(length, span) {
+// What is shown of a long text: the span, with some words before it and after.
+function cut(letters, span) {
+  const length = letters.length;
   if (length <= SHOWN_CHARS) return [0, length];
-  const middle = span === null ? 0 : span[0];
-  const begin = Math.round(Math.max(0, Math.min(middle - SHOWN_CHARS / 4, length - SHOWN_CHARS)));
-  return [begin, Math.min(length, Math.max(begin + SHOWN_CHARS, span === null ? 0 : span[1]))];
+  const [first, last] = span || [0, 0];
+  const begin = Math.round(Math.max(0, Math.min(first - SHOWN_CHARS / 4, length - SHOWN_CHARS)));
+  const end = Math.min(length, Math.max(begin + SHOWN_CHARS, last));
+  // Not within a word, where there are spaces near.
+  const before = begin === 0 ? 0 : letters.indexOf(" ", begin) + 1;
+  const after = end === length ? length : letters.lastIndexOf(" ", end);
+  return [before > 0 && before - begin < 30 && before <= first ? before : begin, end - after < 30 && after >= last ? after : end];
 }
