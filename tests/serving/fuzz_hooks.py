@@ -8,12 +8,16 @@ import schemathesis
 DIM = 16
 
 
-def are_vectors(rows):
-    return isinstance(rows, list) and rows != [] and all(map(is_vector, rows))
+def are_all(holds, rows):
+    return isinstance(rows, list) and rows != [] and all(map(holds, rows))
 
 
 def is_vector(row):
-    return isinstance(row, list) and row != [] and all(type(each) in (int, float) for each in row)
+    return are_all(lambda each: type(each) in (int, float), row)
+
+
+def are_vectors(rows):
+    return are_all(is_vector, rows)
 
 
 def fitting(row):
@@ -28,9 +32,9 @@ def map_body(context, body):
         body["vector"] = fitting(body["vector"])
     if are_vectors(body.get("vectors")):
         body["vectors"] = [fitting(row) for row in body["vectors"]]
-    texts, documents = body.get("query"), body.get("documents")
-    if isinstance(texts, str) and texts.strip() and "vector" not in body:
+    text, documents = body.get("query"), body.get("documents")
+    if isinstance(text, str) and text.strip() and "vector" not in body:
         body["vector"] = fitting([len(body.pop("query")) % 2])
-    if isinstance(documents, list) and (all(map(are_vectors, body.get("views") or [None])) or "views" not in body):
+    if isinstance(documents, list) and ("views" not in body or are_all(are_vectors, body["views"])):
         body["views"] = [[[0.5] * DIM]] * len(documents)
     return body
