@@ -429,3 +429,21 @@ def test_a_stream_that_waits_for_its_client_is_ended_with_the_server_and_goes_on
     finally:
         for server in servers:
             server.close()
+
+
+def test_a_worn_index_is_compacted_while_it_answers(tmp_path):
+    rows = fill(tmp_path / "a.mvx", 3000)
+    with (
+        served(f"--index=a={tmp_path / 'a.mvx'}", "--compact-at", "0.4") as serving,
+        IndexClient(serving.url()) as index,
+    ):
+        assert index.delete(ids=[f"d{n}" for n in range(0, 3000, 2)]) == 1500
+        ends = time.monotonic() + 60
+        while (info := index.info()).num_dead and time.monotonic() < ends:
+            assert index.search(rows[1, 0], 1).hits[0].id == "d1"
+        assert (info.num_dead, info.documents, info.views) == (0, 1500, 3000)
+        assert [result.hits[0].id for result in index.search(rows[1::2, 0], 1)] == [f"d{n}" for n in range(1, 3000, 2)]
+        index.add_views([Document("later", "text")], rows[:1, :1])
+        assert index.get("later") is not None and index.get("d0") is None
+    with mvindex.open(tmp_path / "a.mvx") as index:
+        assert index.verify().is_sound and len(index) == 1501

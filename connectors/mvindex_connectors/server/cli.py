@@ -40,6 +40,9 @@ def serve(  # noqa: PLR0913 - each option is a flag of the command
     ] = False,
     batch: Annotated[int, typer.Option(help="Queries searched together at most; 1 for each alone.")] = 256,
     drain_s: Annotated[float, typer.Option("--drain", help="Seconds that calls have to end after SIGTERM.")] = 30.0,
+    compact_at: Annotated[
+        float, typer.Option(help="Compact an index when this share of its rows is deleted or replaced; 1: never.")
+    ] = 0.5,
     max_message_mb: Annotated[int, typer.Option(help="Of one request.")] = 16,
     max_queries: Annotated[int, typer.Option(help="In one request.")] = 4096,
     max_top_k: Annotated[int, typer.Option(help="Documents in a result.")] = 10_000,
@@ -78,6 +81,7 @@ def serve(  # noqa: PLR0913 - each option is a flag of the command
         device=device,
         batch=batch,
         drain_s=drain_s,
+        compact_at=compact_at,
         limits=Limits(
             message_bytes=max_message_mb << 20,
             queries=max_queries,

@@ -60,7 +60,8 @@ class ServerConfig:
     """What is served, where, to whom, and how much of it. ConfigError for what is not safe, or does not fit together.
 
     indexes: names and what they stand for. http_port: None for none; 0 takes a free port, for both. batch: queries
-    that are searched together, 1 for no micro-batching.
+    that are searched together, 1 for no micro-batching. compact_at: an index is compacted when that share of its
+    documents' rows is retired (deleted or replaced); 1 for never.
     """
 
     indexes: Sequence[tuple[str, str]]
@@ -74,6 +75,7 @@ class ServerConfig:
     device: str | None = None
     batch: int = 256
     drain_s: float = 30.0
+    compact_at: float = 0.5
     limits: Limits = field(default_factory=Limits)
 
     def __post_init__(self) -> None:
@@ -83,6 +85,8 @@ class ServerConfig:
                 raise ConfigError(f"{name} {port}: wanted a port from 0 (any free one) to 65535")
         if self.batch < 1:
             raise ConfigError(f"--batch {self.batch}: wanted a whole number from 1 on")
+        if not 0 < self.compact_at <= 1:
+            raise ConfigError(f"--compact-at {self.compact_at}: wanted a share above 0, up to 1 for never")
         if not is_loopback(self.host) and not self.is_insecure:
             self._check_safe()
 

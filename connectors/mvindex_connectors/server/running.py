@@ -31,11 +31,10 @@ from mvindex_connectors.server.observing import Metrics
 from mvindex_connectors.server.served import ServedIndex
 from mvindex_connectors.server.servicer import Servicer
 from mvindex_connectors.server.tokens import Tokens
+from mvindex_connectors.server.upkeep import Upkeep
 
 logger = logging.getLogger(__name__)
 
-_REFRESH_S = 1.0
-_GAUGES_S = 10.0
 _SERVICE = service.DESCRIPTOR.services_by_name["MvindexService"].full_name
 
 
@@ -95,8 +94,9 @@ class Server:
         http = await self._start_http()
         for name in ("", *self._served):
             await self._health.set(name, health_pb2.HealthCheckResponse.SERVING)
-        task = asyncio.get_running_loop().create_task(self._look_after())
-        self._stack.callback(task.cancel)
+        upkeep = Upkeep(self._config, self._served.values(), self.metrics)
+        upkeep.start()
+        self._stack.callback(upkeep.stop)
         return Addresses(address, http)
 
     async def stop(self) -> None:
@@ -184,30 +184,6 @@ class Server:
         http = await started_http(self._config, self._served, self._guard)
         self._stack.push_async_callback(http.stop)
         return http.address
-
-    async def _look_after(self) -> None:
-        """Nothing, ever: gauges follow the indexes, and what others write to an index that is only read shows."""
-        loop = asyncio.get_running_loop()
-        measured = 0.0
-        while True:
-            for served in self._served.values():
-                self.metrics.queue.labels(served.name).set(served.waiting)
-                try:
-                    if self._config.is_read_only:
-                        await served.read(served.index.refresh)
-                    if loop.time() - measured >= _GAUGES_S:
-                        await self._measure(served)
-                except MvindexError as err:
-                    logger.warning("%s: %s", served.name, err)
-            if loop.time() - measured >= _GAUGES_S:
-                measured = loop.time()
-            await asyncio.sleep(_REFRESH_S)
-
-    async def _measure(self, served: ServedIndex) -> None:
-        info = await served.info()
-        self.metrics.documents.labels(served.name).set(info.documents)
-        self.metrics.views.labels(served.name).set(info.views)
-        self.metrics.size.labels(served.name).set(info.size_bytes)
 
 
 def _warm_up(index: Index) -> None:

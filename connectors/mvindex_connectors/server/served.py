@@ -11,11 +11,12 @@ from itertools import islice
 from typing import Any, TypeVar
 
 from mvindex.arguments import as_vectors, asked, check_query_text
-from mvindex.errors import LimitExceeded, NoSuchIndex, Unsupported
+from mvindex.errors import LimitExceeded, NoSuchIndex, ServerUnavailable, Unsupported
 from mvindex.index import Index
 from mvindex.ingest import IngestHooks, IngestReport
 from mvindex.records import Document, Floats, SearchResult
 from mvindex.results import IndexInfo, ViewScore
+from mvindex.upkeep.compacting import CompactReport
 from mvindex_connectors.remote.requests import scoring_of
 from mvindex_connectors.server.batching import Batcher, Wanted, Watch
 from mvindex_connectors.server.config import ServerConfig
@@ -35,6 +36,7 @@ class ServedIndex:
         self._batcher = Batcher(index, watch, batch=config.batch, queued=config.limits.queued)
         self._readers = ThreadPoolExecutor(4, thread_name_prefix="read")
         self._writer = ThreadPoolExecutor(1, thread_name_prefix="write")
+        self._is_closing = False
         self._chunks: Answers[IngestReport] = Answers()
         self._deletions: Answers[int] = Answers()
 
@@ -58,6 +60,7 @@ class ServedIndex:
 
     def close(self) -> None:
         """Nothing; what is being read or written is finished first, and the index closed."""
+        self._is_closing = True
         self._writer.shutdown(wait=True)
         self._batcher.close()
         self._readers.shutdown(wait=True, cancel_futures=True)
@@ -161,6 +164,14 @@ class ServedIndex:
     async def update(self, id: str, metadata: Mapping[str, Any]) -> None:
         """Nothing; the document has this metadata."""
         await self._write(lambda: self.index.update(id, metadata=metadata))
+
+    async def compact(self) -> CompactReport:
+        """What was done; reads go on meanwhile, writes wait. ServerUnavailable, and nothing done, when it is closed."""
+        return await self._write(lambda: self.index.compact(self._check_open))
+
+    def _check_open(self, count: int) -> None:
+        if self._is_closing:
+            raise ServerUnavailable(f"{self.name}: the server ended during a compaction, which is undone")
 
     async def read(self, ask: Callable[[], T]) -> T:
         """What the function gives, in a thread that reads."""

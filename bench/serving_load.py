@@ -1,0 +1,237 @@
+"""A server under load: ingest, queries and deletes at once against an oracle; and kill -9 in the middle of them.
+
+    python bench/serving_load.py mixed --minutes 20 --out build/bench/mixed.json
+    python bench/serving_load.py kills --rounds 20
+
+The oracle keeps every vector: an answer is wrong when it holds a document twice, one that was never given or whose
+deletion was acknowledged before, a wrong score or text, fewer hits than asked for, or lacks a document that was there
+all the time and scores better than its last.
+"""
+
+import argparse
+import json
+import signal
+import sys
+import tempfile
+import threading
+import time
+from contextlib import suppress
+from pathlib import Path
+
+import numpy as np
+
+import mvindex
+from mvindex import Document
+from mvindex_connectors.remote import CallSettings, IndexClient
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "serving"))
+from serving_tools import served, start  # noqa: E402 - the tests' server, in a process of its own
+
+PATIENT = CallSettings(timeout_s=300, retry_s=120)
+DIM, VIEWS, CHUNK, LIVING, TOP_K = 64, 2, 200, 20_000, 10
+KEPT = 1 << 16
+# Views are stored in fp16.
+TOLERANCE = 2e-3
+
+
+class Oracle:
+    """Documents 0, 1, 2, ...: added in order, deleted from the front. Bounds say what must and what may be there."""
+
+    def __init__(self):
+        # Of the last KEPT documents.
+        self.views = np.zeros((KEPT, VIEWS, DIM), dtype=np.float32)
+        self.deleting = self.deleted = self.added = self.adding = 0
+
+    def plan(self, views):
+        self.views[np.arange(self.adding, self.adding + len(views)) % KEPT] = views
+        self.adding += len(views)
+
+    def scores(self, rows, query):
+        return (self.views[rows % KEPT] @ query).max(axis=1)
+
+    def must(self):
+        return self.deleting, self.added
+
+    def may(self):
+        return self.deleted, self.adding
+
+    def faults(self, query, hits, before, after):
+        """What is wrong with an answer. before: may() as it was asked; after: must() as it was answered, and before."""
+        rows = np.array([int(hit.id[1:]) for hit in hits], dtype=np.int64)
+        low, high = before[0], self.adding
+        if len(set(rows.tolist())) != len(rows):
+            return "a document twice"
+        if len(rows) and (rows.min() < low or rows.max() >= high):
+            return f"a document that cannot be there: {rows.tolist()}, wanted {low} to {high}"
+        sure = np.arange(*after)
+        if len(rows) < min(TOP_K, len(sure)):
+            return f"{len(rows)} hits of {len(sure)} documents at least"
+        right = self.scores(rows, query)
+        given = np.array([hit.score for hit in hits])
+        if np.abs(right - given).max(initial=0) > TOLERANCE or (np.diff(given) > 0).any():
+            return f"scores {given.tolist()}, wanted {right.tolist()}"
+        if any(hit.text != f"text of {hit.id}" for hit in hits):
+            return "another's text"
+        if len(sure):
+            scores = self.scores(sure, query)
+            missed = np.setdiff1d(sure[scores > given[-1] + TOLERANCE], rows)
+            if len(missed):
+                return f"documents {missed.tolist()} are missing"
+        return None
+
+
+def mixed(folder, asked):
+    path = folder / "mixed.mvx"
+    mvindex.create(path, dim=DIM).close()
+    oracle, ends = Oracle(), time.monotonic() + 60 * asked.minutes
+    wrong, memory = [], []
+    searched = [0] * asked.clients
+    failed = []
+    with served(f"--index=m={path}") as serving, IndexClient(serving.url("m"), settings=PATIENT) as index:
+
+        def write():
+            rng = np.random.default_rng(1)
+            while time.monotonic() < ends:
+                add(index, oracle, rng)
+                if oracle.added - oracle.deleted > LIVING:
+                    delete_to(index, oracle, oracle.added - LIVING)
+
+        def ask(number):
+            rng = np.random.default_rng(100 + number)
+            while time.monotonic() < ends:
+                query = unit_rows(rng, 1)[0]
+                before, sure = oracle.may(), oracle.must()
+                hits = index.search(query, top_k=TOP_K).hits
+                # There all the time: acknowledged before the query, its deletion not begun after it.
+                fault = oracle.faults(query, hits, before, (oracle.must()[0], sure[1]))
+                if fault:
+                    wrong.append(fault)
+                searched[number] += 1
+
+        def kept(work, *given):
+            try:
+                work(*given)
+            except BaseException as err:
+                failed.append(repr(err))
+                raise
+
+        threads = [threading.Thread(target=kept, args=(write,))]
+        threads += [threading.Thread(target=kept, args=(ask, n)) for n in range(asked.clients)]
+        for thread in threads:
+            thread.start()
+        while any(thread.is_alive() for thread in threads):
+            memory.append(resident_mb(serving.process.pid))
+            print(json.dumps({"minutes_left": round((ends - time.monotonic()) / 60, 1), "added": oracle.added,
+                              "deleted": oracle.deleted, "searched": sum(searched), "wrong": len(wrong),
+                              "memory_mb": memory[-1]}), file=sys.stderr, flush=True)  # fmt: skip
+            time.sleep(min(20, max(1, 6 * asked.minutes)))
+    with mvindex.open(path) as index:
+        stored = {document.id for document in index}
+    quarter = len(memory) // 4
+    return {
+        "minutes": asked.minutes, "added": oracle.added, "deleted": oracle.deleted, "searched": sum(searched),
+        "wrong_answers": len(wrong), "wrong": wrong[:3], "threads_that_failed": failed,
+        "documents_differ": len(stored ^ {f"m{n}" for n in range(oracle.deleted, oracle.added)}),
+        "memory_mb": {"after each quarter": memory[quarter::quarter][:4], "most": max(memory)},
+    }  # fmt: skip
+
+
+def add(index, oracle, rng):
+    views = unit_rows(rng, CHUNK * VIEWS).reshape(CHUNK, VIEWS, DIM)
+    first = oracle.adding
+    oracle.plan(views)
+    names = [f"m{first + n}" for n in range(CHUNK)]
+    index.add_views([Document(name, f"text of {name}") for name in names], views)
+    oracle.added = oracle.adding
+
+
+def delete_to(index, oracle, end):
+    first = oracle.deleting
+    oracle.deleting = end
+    index.delete(ids=[f"m{n}" for n in range(first, end)])
+    oracle.deleted = end
+
+
+def unit_rows(rng, count):
+    rows = rng.standard_normal((count, DIM)).astype(np.float32)
+    return rows / np.linalg.norm(rows, axis=1, keepdims=True)
+
+
+def resident_mb(pid):
+    line = next(line for line in Path(f"/proc/{pid}/status").read_text().splitlines() if line.startswith("VmRSS"))
+    return int(line.split()[1]) // 1024
+
+
+def kills(folder, asked):
+    """kill -9 under load, so many times: what was acknowledged is there, once, and nothing else is half there."""
+    path = folder / "killed.mvx"
+    mvindex.create(path, dim=DIM).close()
+    oracle, rng = Oracle(), np.random.default_rng(asked.seed)
+    faults = []
+    for turn in range(asked.rounds):
+        server = start(f"--index=k={path}")
+        killer = threading.Timer(0.3 + 2 * rng.random(), server.process.send_signal, (signal.SIGKILL,))
+        killer.start()
+        # What was acknowledged until the kill is what counts.
+        with (
+            suppress(mvindex.MvindexError),
+            IndexClient(server.url("k"), settings=CallSettings(timeout_s=5, retry_s=0)) as index,
+        ):
+            while True:
+                add(index, oracle, rng)
+                index.search(unit_rows(rng, 1)[0])
+                if rng.random() < 0.3:
+                    delete_to(index, oracle, oracle.deleting + int(rng.integers(1, CHUNK)))
+        killer.join()
+        server.close()
+        faults += what_is_lost(path, oracle)
+        print(json.dumps({"round": turn + 1, "acknowledged": oracle.added, "faults": len(faults)}), file=sys.stderr,
+              flush=True)  # fmt: skip
+    return {"rounds": asked.rounds, "acknowledged": oracle.added, "deleted": oracle.deleted, "faults": faults}
+
+
+def what_is_lost(path, oracle):
+    """Faults of the index after a kill; the oracle then knows what became of what was not acknowledged."""
+    with mvindex.open(path) as index:
+        index.verify()
+        stored = [int(document.id[1:]) for document in index]
+    have, faults = set(stored), []
+    sure = set(range(oracle.deleting, oracle.added))
+    if len(have) != len(stored):
+        faults.append("a document twice")
+    if sure - have:
+        faults.append(f"{len(sure - have)} acknowledged documents are lost")
+    if have & set(range(oracle.deleted)):
+        faults.append("a deletion that was acknowledged is undone")
+    for name, low, high in (("deletion", oracle.deleted, oracle.deleting), ("chunk", oracle.added, oracle.adding)):
+        inside = have & set(range(low, high))
+        if inside and len(inside) != high - low:
+            faults.append(f"half a {name} is there: {len(inside)} of {high - low}")
+    if have & set(range(oracle.deleted, oracle.deleting)):
+        oracle.deleting = oracle.deleted
+    oracle.deleted = oracle.deleting
+    if oracle.adding - 1 in have:
+        oracle.added = oracle.adding
+    oracle.adding = oracle.added
+    return faults
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", choices=("mixed", "kills"))
+    parser.add_argument("--minutes", type=float, default=20)
+    parser.add_argument("--clients", type=int, default=3)
+    parser.add_argument("--rounds", type=int, default=20)
+    parser.add_argument("--seed", type=int, default=2)
+    parser.add_argument("--out", type=Path)
+    asked = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        report = (mixed if asked.what == "mixed" else kills)(Path(folder), asked)
+    print(json.dumps(report))
+    if asked.out:
+        asked.out.parent.mkdir(parents=True, exist_ok=True)
+        asked.out.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
