@@ -1,0 +1,60 @@
+"""An index in Milvus behind a server: what a directory would answer, and what was acknowledged through a kill."""
+
+import signal
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from serving_tools import start, vectors
+
+import mvindex
+from mvindex import Document
+from mvindex_connectors.remote import IndexClient
+
+
+def documents(count, first=0):
+    return [Document(f"d{n}", f"text {n}", f"title {n}", {"n": n}) for n in range(first, first + count)]
+
+
+def answers(index, queries):
+    options = [{}, {"scoring": "drpq"}, {"filter": {"n": {"gte": 40}}, "exact": True}]
+    found = [result for chosen in options for result in index.search(queries, 7, **chosen)]
+    return [
+        [(hit.id, pytest.approx(hit.score, abs=1e-6), hit.slot, hit.metadata) for hit in result.hits]
+        for result in found
+    ]
+
+
+@pytest.mark.needs("milvus-lite")
+def test_a_served_lite_answers_as_a_directory_does_and_keeps_what_it_acknowledged(tmp_path):
+    address = f"milvus-lite:{tmp_path / 'a.db'}"
+    views, queries = vectors(400).reshape(200, 2, 16), vectors(5, seed=9)
+    mvindex.create(address, dim=16).close()
+    with mvindex.create(tmp_path / "a.mvx", dim=16) as local:
+        local.add_views(documents(200), views)
+        local.delete(ids=["d3", "d5"])
+        local.update("d7", metadata={"n": 7000})
+        serving = start(f"--index=a={address}")
+        try:
+            with IndexClient(serving.url()) as remote:
+                assert remote.add_views(documents(200), views).added == 200
+                assert remote.delete(ids=["d3", "d5"]) == 2
+                remote.update("d7", metadata={"n": 7000})
+                assert answers(remote, queries) == answers(local, queries)
+                assert remote.get("d7") == local.get("d7") and remote.get("d3") is None
+                assert sorted(remote, key=lambda one: one.id) == sorted(local, key=lambda one: one.id)
+                with ThreadPoolExecutor(8) as threads:
+                    asked = threads.map(lambda n: remote.search(queries[n % 5], 3), range(100))
+                    stored = threads.submit(remote.add_views, documents(200, 200), vectors(200, seed=4))
+                    assert [len({hit.id for hit in result.hits}) for result in asked] == [3] * 100
+                    assert stored.result().added == 200
+            serving.process.send_signal(signal.SIGKILL)
+            serving.process.wait()
+        finally:
+            serving.close()
+    serving = start(f"--index=a={address}")
+    try:
+        with IndexClient(serving.url()) as remote:
+            assert len(remote) == 398 and remote.get("d399").title == "title 399"
+        assert serving.stop() == 0
+    finally:
+        serving.close()
