@@ -20,21 +20,50 @@ def are_vectors(rows):
     return are_all(is_vector, rows)
 
 
+def is_text(value):
+    return isinstance(value, str) and value.strip() != ""
+
+
 def fitting(row):
     return [0.5 if row[n % len(row)] > 0 else -0.25 for n in range(DIM)]
 
 
-@schemathesis.hook
-def map_body(context, body):
-    if not isinstance(body, dict):
-        return body
+def distinct(documents):
+    """The documents, each with an id of its own, as one request wants them."""
+    known = set()
+    for number, document in enumerate(documents):
+        doc_id = document["id"]
+        doc_id = f"{doc_id[:1000]} {number}" if doc_id in known else doc_id
+        known.add(doc_id)
+        yield {**document, "id": doc_id}
+
+
+def fitted(body):
+    """The body of a search or an add, for this index; what is asked for goes together, and is within the limits."""
+    body = dict(body)
+    if is_text(body.get("query")) and "vector" not in body:
+        body["vector"] = [len(body.pop("query")) % 2]
+    if are_all(is_text, body.get("queries")) and "vectors" not in body:
+        body["vectors"] = [[len(text) % 2] for text in body.pop("queries")]
     if is_vector(body.get("vector")):
         body["vector"] = fitting(body["vector"])
     if are_vectors(body.get("vectors")):
         body["vectors"] = [fitting(row) for row in body["vectors"]]
-    text, documents = body.get("query"), body.get("documents")
-    if isinstance(text, str) and text.strip() and "vector" not in body:
-        body["vector"] = fitting([len(body.pop("query")) % 2])
+    if body.get("scoring", "max") == "max" and {"candidates", "temperature"} & body.keys():
+        body["scoring"] = "drpq"
+    if "candidates" in body and body.get("exact") is True:
+        body["exact"] = False
+    if type(body.get("top_k")) is int:
+        body["top_k"] = min(body["top_k"], 100)
+    documents = body.get("documents")
     if isinstance(documents, list) and ("views" not in body or are_all(are_vectors, body["views"])):
         body["views"] = [[[0.5] * DIM]] * len(documents)
+    if are_all(lambda one: isinstance(one, dict) and isinstance(one.get("id"), str), documents):
+        body["documents"] = list(distinct(documents))
     return body
+
+
+@schemathesis.hook
+def before_call(context, case, kwargs):
+    if isinstance(case.body, dict):
+        case.body = fitted(case.body)

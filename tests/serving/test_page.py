@@ -193,6 +193,10 @@ def test_a_runner_up_shows_its_snippet_while_it_is_pointed_at(browser, serving, 
         # The words themselves may be pointed at, and read in peace.
         browser.page.hover(".tip:not([hidden])")
         assert browser.number(".tip:not([hidden])") == 1
+        browser.press("Escape")
+        assert browser.number(".tip:not([hidden])") == 0
+        browser.page.hover(f"{other} >> nth=0")
+        assert browser.number(".tip:not([hidden])") == 1
         browser.page.mouse.move(1, 1)
     else:
         browser.press("Escape")

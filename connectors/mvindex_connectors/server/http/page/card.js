@@ -3,6 +3,12 @@
 const SHOWN_CHARS = 480;
 const BAR = { width: 28, height: 32 };
 const SVG = "http://www.w3.org/2000/svg";
+let hideShown = () => {};
+
+// Puts the snippet that is shown beside a bar away.
+export function putAway() {
+  hideShown();
+}
 
 export function made(name, attributes = {}, ...children) {
   const node = document.createElement(name);
@@ -45,7 +51,8 @@ function moved({ rank, otherRank, otherSide }) {
   const name = otherSide === "drpq" ? "DRPQ" : "max";
   if (otherRank === rank) return null;
   if (otherRank === undefined) return made("span", { class: "moved up" }, `not in ${name}`);
-  return made("span", { class: `moved${otherRank > rank ? " up" : ""}` }, `${otherRank > rank ? "\u25b2" : "\u25bc"} ${otherRank} in ${name}`);
+  const [kind, arrow] = otherRank > rank ? ["moved up", "\u25b2"] : ["moved", "\u25bc"];
+  return made("span", { class: kind }, `${arrow} ${otherRank} in ${name}`);
 }
 
 function margin(hit) {
@@ -70,6 +77,8 @@ function views(hit, place, point) {
   const room = made("div", { class: "views" }, bars, tip);
   const hide = () => { tip.hidden = true; point(null); };
   const show = (view) => {
+    putAway();
+    hideShown = hide;
     tip.replaceChildren(made("p", {}, words(hit, view, place.side)),
       ...(view.snippet ? [made("blockquote", {}, view.snippet)] : []));
     tip.hidden = false;
@@ -78,14 +87,14 @@ function views(hit, place, point) {
   hide();
   for (const view of [...hit.views].sort((one, other) => one.slot - other.slot)) {
     const label = `${words(hit, view, place.side)}${view.snippet ? `: ${view.snippet}` : ""}`;
-    const button = made("button", { type: "button", class: `view${view.slot === hit.slot ? " won" : ""}`, "aria-label": label },
+    const kind = view.slot === hit.slot ? "view won" : "view";
+    const button = made("button", { type: "button", class: kind, "aria-label": label },
       bar(view, place), made("span", {}, shown(view.score, 2)));
     for (const name of ["mouseenter", "focus", "click"]) button.addEventListener(name, () => show(view));
     button.addEventListener("blur", hide);
     bars.append(button);
   }
   room.addEventListener("mouseleave", hide);
-  room.addEventListener("keydown", (event) => { if (event.key === "Escape") hide(); });
   return room;
 }
 
@@ -95,7 +104,8 @@ function bar(view, { scale, side }) {
   const nought = scale.high * unit;
   const height = Math.max(1, Math.abs(view.score) * unit);
   const wide = side === "drpq" ? 14 : 20;
-  svg.append(drawn("rect", { class: "score", x: 4, width: wide, y: view.score < 0 ? nought : nought - height, height, rx: 2 }));
+  const y = view.score < 0 ? nought : nought - height;
+  svg.append(drawn("rect", { class: "score", x: 4, width: wide, y, height, rx: 2 }));
   if (side === "drpq") {
     const share = Math.max(1, view.weight * nought);
     svg.append(drawn("rect", { class: "weight", x: 20, width: 5, y: nought - share, height: share, rx: 1 }));
@@ -166,5 +176,8 @@ function cut(letters, span) {
   // Not within a word, where there are spaces near.
   const before = begin === 0 ? 0 : letters.indexOf(" ", begin) + 1;
   const after = end === length ? length : letters.lastIndexOf(" ", end);
-  return [before > 0 && before - begin < 30 && before <= first ? before : begin, end - after < 30 && after >= last ? after : end];
+  return [
+    before > 0 && before - begin < 30 && before <= first ? before : begin,
+    end - after < 30 && after >= last ? after : end,
+  ];
 }

@@ -1,5 +1,5 @@
 // The form, what it asks the server, and the two rankings that come back.
-import { card, made, scaleOf } from "./card.js";
+import { card, made, putAway, scaleOf } from "./card.js";
 
 const SIDES = ["max", "drpq"];
 const KEPT = ["filter", "top_k", "temperature"];
@@ -105,7 +105,8 @@ function show(found) {
   const ranks = found.map((result) => new Map(result.hits.map((hit, at) => [hit.id, at + 1])));
   const scale = scaleOf(found);
   SIDES.forEach((side, at) => {
-    const where = (hit, n) => ({ side, scale, rank: n + 1, otherRank: ranks[1 - at].get(hit.id), otherSide: SIDES[1 - at] });
+    const [otherSide, others] = [SIDES[1 - at], ranks[1 - at]];
+    const where = (hit, n) => ({ side, scale, rank: n + 1, otherRank: others.get(hit.id), otherSide });
     part(side).replaceChildren(...found[at].hits.map((hit, n) => card(hit, where(hit, n), filterBy)));
     part(`${side}-state`).textContent = notes(found[at]);
   });
@@ -151,6 +152,7 @@ function walk(event) {
     part("query").select();
     return;
   }
+  if (event.key === "Escape") putAway();
   if (!event.key.startsWith("Arrow") || event.target.closest("summary, #side")) return;
   if (isTyping && !(event.target.id === "query" && event.key === "ArrowDown")) return;
   const goal = goalOf(event.key, document.activeElement.closest(".hit"));
@@ -163,7 +165,8 @@ function walk(event) {
 
 function goalOf(key, here) {
   const columns = SIDES.map((side) => [...part(side).querySelectorAll(".hit")]);
-  if (!here) return key === "ArrowDown" && !part("results").hidden ? columns[part("results").dataset.side === "max" ? 0 : 1][0] : null;
+  const isFirst = key === "ArrowDown" && !part("results").hidden;
+  if (!here) return isFirst ? columns[SIDES.indexOf(part("results").dataset.side)][0] : null;
   const column = columns[0].includes(here) ? 0 : 1;
   const row = columns[column].indexOf(here);
   const across = columns[1 - column][Math.min(row, columns[1 - column].length - 1)];
