@@ -21,7 +21,8 @@ MvindexError
         ServerUnavailable       it cannot be reached, or is shutting down
         ServerFailed            something unforeseen went wrong in it; its log says what
         TimedOut                it did not answer in time
-        AccessDenied            the token is missing, wrong, or not for this
+        AccessDenied            the token is missing or wrong
+            NotPermitted        the token is right, but not for this
         LimitExceeded           more was asked than it allows, at once or in all
 """
 
@@ -113,7 +114,11 @@ class TimedOut(RemoteError):
 
 
 class AccessDenied(RemoteError):
-    """The token is missing, wrong, or not for this."""
+    """The token is missing or wrong."""
+
+
+class NotPermitted(AccessDenied):
+    """The token is right, but not for this: it only reads."""
 
 
 class LimitExceeded(RemoteError):

@@ -215,7 +215,7 @@ def test_no_token_no_answer_and_a_reader_writes_nothing(serving):
                                ("POST", "/v1/indexes/a/delete", {"ids": ["d1"]}),
                                ("PATCH", "/v1/indexes/a/documents/d1", {"metadata": {}}),
                                ("POST", "/v1/indexes/a/documents", {"documents": []})):  # fmt: skip
-        assert ask(serving, method, path, body, token=READER)[0] == 401
+        assert ask(serving, method, path, body, token=READER)[0] == 403
     assert ask(serving, "GET", "/v1/indexes/a/documents/d1", token=READER)[0] == 200
     for path in ("/", "/page.js", "/card.js", "/page.css", "/icon.svg", "/openapi.json", "/healthz"):
         assert ask(serving, "GET", path, token=None)[0] == 200

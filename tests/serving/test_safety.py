@@ -10,7 +10,7 @@ from certificates import Authority
 from serving_tools import fill, served, start, vectors
 
 import mvindex
-from mvindex.errors import AccessDenied, ConfigError, ServerUnavailable
+from mvindex.errors import AccessDenied, ConfigError, NotPermitted, ServerUnavailable
 from mvindex.v1 import service_pb2
 from mvindex.v1.service_pb2_grpc import MvindexServiceStub
 from mvindex_connectors.remote import Access, CallSettings, IndexClient
@@ -146,7 +146,7 @@ def test_tokens_and_tls_over_the_wire(folder, authority):
             assert len(client.search(vectors(1)[0], top_k=5).hits) == 5
             for write in (lambda: client.delete(ids="d0"), lambda: client.update("d0", metadata={}),
                           lambda: client.add_views([mvindex.Document("x", "x")], vectors(1))):  # fmt: skip
-                with pytest.raises(AccessDenied, match="read-only"):
+                with pytest.raises(NotPermitted, match="read-only"):
                     write()
             assert len(client) == 50
         with IndexClient(url, access=writer, settings=QUICK) as client:
@@ -164,7 +164,7 @@ def test_tokens_and_tls_over_the_wire(folder, authority):
         wait_for(lambda: any("tokens reloaded" in line for line in serving.log))
         with pytest.raises(AccessDenied):
             IndexClient(url, access=reader, settings=QUICK)
-        with IndexClient(url, access=writer, settings=QUICK) as client, pytest.raises(AccessDenied, match="read-only"):
+        with IndexClient(url, access=writer, settings=QUICK) as client, pytest.raises(NotPermitted, match="read-only"):
             client.delete(ids="d1")
     log = "".join(serving.log)
     assert READER not in log and WRITER not in log and "wrong-0123456789abc" not in log

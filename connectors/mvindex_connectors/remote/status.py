@@ -38,6 +38,7 @@ CODES: dict[type[errors.MvindexError], StatusCode] = {
     errors.ServerFailed: StatusCode.INTERNAL,
     errors.TimedOut: StatusCode.DEADLINE_EXCEEDED,
     errors.AccessDenied: StatusCode.UNAUTHENTICATED,
+    errors.NotPermitted: StatusCode.PERMISSION_DENIED,
     errors.LimitExceeded: StatusCode.RESOURCE_EXHAUSTED,
     errors.MvindexError: StatusCode.UNKNOWN,
 }
@@ -65,7 +66,7 @@ _BY_CODE: dict[StatusCode, type[errors.MvindexError]] = {
     StatusCode.INTERNAL: errors.ServerFailed,
     StatusCode.DEADLINE_EXCEEDED: errors.TimedOut,
     StatusCode.UNAUTHENTICATED: errors.AccessDenied,
-    StatusCode.PERMISSION_DENIED: errors.AccessDenied,
+    StatusCode.PERMISSION_DENIED: errors.NotPermitted,
     StatusCode.RESOURCE_EXHAUSTED: errors.LimitExceeded,
     StatusCode.DATA_LOSS: errors.DamagedIndex,
 }

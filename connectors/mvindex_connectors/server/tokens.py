@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 
-from mvindex.errors import AccessDenied, ConfigError
+from mvindex.errors import AccessDenied, ConfigError, NotPermitted
 from mvindex_connectors.remote.address import read_file
 
 logger = logging.getLogger(__name__)
@@ -36,9 +36,9 @@ class Caller:
     role: Role
 
     def check_may_write(self) -> None:
-        """Nothing; AccessDenied for a token that only reads."""
+        """Nothing; NotPermitted for a token that only reads."""
         if self.role is not Role.READ_WRITE:
-            raise AccessDenied("this token is read-only; writing needs a read-write token")
+            raise NotPermitted("this token is read-only; writing needs a read-write token")
 
 
 ANYONE = Caller("anyone", Role.READ_WRITE)

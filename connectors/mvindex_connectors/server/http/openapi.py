@@ -10,7 +10,8 @@ from mvindex_connectors.server.http.shapes import SCHEMAS, SOME_ID, ref
 
 _ERRORS = {
     "400": "Something asked for is wrong.",
-    "401": "The token is missing, wrong, or not for this.",
+    "401": "The token is missing or wrong.",
+    "403": "The token only reads.",
     "404": "There is no such index or document.",
     "409": "The index cannot do that as it is.",
     "429": "More than the server allows.",
