@@ -81,15 +81,17 @@ class Server:
             raise
 
     async def _started(self) -> Addresses:
+        # Last in, first out: locks are held until the last write of an index that is closed has ended.
+        held = self._stack.enter_context(ExitStack())
         for name, target in self._config.indexes:
             self._served[name] = self._opened(name, target)
         server = self._grpc_server()
         port = self._bound(server)
         address = f"{'grpcs' if self._config.tls else 'grpc'}://{_reached_at(self._config.host)}:{port}"
         if not self._config.is_read_only:
-            self._hold(address)
+            self._hold(address, held)
         await server.start()
-        # Last in, first out: calls end before indexes are closed.
+        # And calls end before indexes are closed.
         self._stack.push_async_callback(server.stop, self._config.drain_s)
         http = await self._start_http()
         for name in ("", *self._served):
@@ -123,9 +125,8 @@ class Server:
         _warm_up(index)
         return served
 
-    def _hold(self, address: str) -> None:
+    def _hold(self, address: str, held: ExitStack) -> None:
         """Nothing; the writer locks of the indexes are held until the end, and tell others where to write."""
-        held = self._stack.enter_context(ExitStack())
         for name, served in self._served.items():
             try:
                 paths = served.index.store_paths
@@ -136,6 +137,8 @@ class Server:
                     held.enter_context(served_lock(path, f"{address}/{name}"))
                 except IndexLocked as err:
                     raise IndexLocked(f"{err}; or serve it with --read-only") from err
+            # Others may have written since it was opened: loading what it needs takes seconds.
+            served.index.refresh()
 
     def _grpc_server(self) -> grpc.aio.Server:
         limits = self._config.limits
