@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from contextvars import ContextVar
+from itertools import accumulate
 from typing import Any, NoReturn
 
 import grpc
@@ -16,6 +18,8 @@ from mvindex_connectors.server.guarding import Call, Guard, request_id_of
 CURRENT: ContextVar[Call] = ContextVar("call")
 _HEALTH = "/grpc.health.v1.Health/"
 _OURS = "/mvindex.v1."
+_DETAILS_BYTES = 4000
+_FAREWELL_S = 0.5
 
 
 class NoMessage:
@@ -79,16 +83,40 @@ class GuardedServer:
                 with self._guard.passing(call, header, is_open=name.startswith(_HEALTH)):
                     if isinstance(request, NoMessage):
                         request.refuse()
-                    answered = handle(request, context)
-                    if not hasattr(answered, "__aiter__"):
-                        await answered
-                        return
-                    async for response in answered:
-                        await context.write(response)
+                    if name.startswith(_OURS):
+                        await handle(request, context)
+                    else:
+                        await self._while_serving(_answered(handle, request, context))
             except MvindexError as err:
                 await _abort(context, call, err)
 
         return handled
+
+    async def _while_serving(self, answer: Coroutine[Any, Any, None]) -> None:
+        """Nothing; the answer has ended. Those of health and reflection would last for ever, and hold up a drain."""
+        task = asyncio.ensure_future(answer)
+        draining = asyncio.ensure_future(self._guard.draining.wait())
+        try:
+            await asyncio.wait({task, draining}, return_when=asyncio.FIRST_COMPLETED)
+            if not task.done():
+                # What there is to tell is told: that nothing is served any more.
+                await asyncio.wait({task}, timeout=_FAREWELL_S)
+            if not task.done():
+                self._guard.check_running()
+            task.result()
+        finally:
+            task.cancel()
+            draining.cancel()
+
+
+async def _answered(handle: Callable[[Any, Any], Any], request: Any, context: Any) -> None:
+    """Nothing; every response was written."""
+    answers = handle(request, context)
+    if not hasattr(answers, "__aiter__"):
+        await answers
+        return
+    async for response in answers:
+        await context.write(response)
 
 
 def _deserializer(read: Callable[[bytes], Any]) -> Callable[[bytes], Any]:
@@ -120,5 +148,12 @@ def _call_of(name: str, context: Any) -> tuple[Call, str | None]:
 async def _abort(context: Any, call: Call, err: MvindexError) -> None:
     """Never returns: the call ends with the error's code, message and class."""
     trailing = ((ERROR_KEY, known_class(err).__name__), (REQUEST_ID_KEY, call.request_id))
-    # Longer details, or a control character in them, break the headers that they travel in.
-    await context.abort(code_of(err), str(err)[:4000], trailing)
+    await context.abort(code_of(err), _fitting(str(err)), trailing)
+
+
+def _fitting(text: str) -> str:
+    """As much of the text as its header holds. Clients refuse headers above 8 KB; gRPC writes most bytes as %XX."""
+    content = text.encode("utf-8", "replace")
+    costs = (1 if 32 <= byte < 127 and byte != 37 else 3 for byte in content)
+    fits = sum(1 for cost in accumulate(costs) if cost <= _DETAILS_BYTES)
+    return content[:fits].decode("utf-8", "ignore")
