@@ -68,7 +68,8 @@ def parse_address(url: str) -> Address:
                           "not in the URL, which ends up in logs")  # fmt: skip
     options = dict(parse_qsl(parts.query, keep_blank_values=True))
     if unknown := options.keys() - _OPTIONS:
-        raise ConfigError(f"{url}: there is no option {sorted(unknown)[0]!r}; wanted {_SHAPE}")
+        # Without what follows the "?": it may be a secret.
+        raise ConfigError(f"{url.partition('?')[0]}: there is no option {sorted(unknown)[0]!r}; wanted {_SHAPE}")
     name = unquote(parts.path.strip("/"))
     try:
         port = parts.port

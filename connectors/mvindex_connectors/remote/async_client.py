@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from types import TracebackType
 from typing import Any
 
@@ -13,7 +14,7 @@ import grpc
 import numpy as np
 
 from mvindex.arguments import Vector, checked_document, checked_id, entry_with_views
-from mvindex.errors import EncoderError, QueryError, ServerUnavailable, TimedOut
+from mvindex.errors import EncoderError, MvindexError, QueryError, ServerUnavailable, TimedOut
 from mvindex.ingest import Entry, IngestReport, SeenIds, refuse_duplicate
 from mvindex.records import Document, Floats, SearchResult, require_text
 from mvindex.results import IndexInfo, ViewScore
@@ -30,6 +31,7 @@ from mvindex_connectors.remote.calling import (
     as_error,
     call_metadata,
     channel_parts,
+    closed_error,
     is_worth_a_retry,
 )
 from mvindex_connectors.remote.convert import (
@@ -65,6 +67,7 @@ class AsyncIndexClient:
         else:
             self._channel = grpc.aio.secure_channel(target, credentials, options=OPTIONS)
         self._stub = MvindexServiceStub(self._channel)
+        self._is_closed = False
 
     async def __aenter__(self) -> AsyncIndexClient:
         return self
@@ -76,12 +79,18 @@ class AsyncIndexClient:
 
     async def __aiter__(self) -> AsyncIterator[Document]:
         request = documents.ListRequest(index=self._address.name)
+        with self._telling_of_closing():
+            responses = self._stub.List(request, metadata=call_metadata(self._access))
         try:
-            async for response in self._stub.List(request, metadata=call_metadata(self._access)):
-                for message in response.documents:
-                    yield document_from(message)
+            with self._telling_of_closing():
+                async for response in responses:
+                    for message in response.documents:
+                        yield document_from(message)
         except grpc.RpcError as err:
             raise as_error(self._address, err) from None
+        finally:
+            # Who stops in the middle must not keep one of the server's places for streams.
+            responses.cancel()
 
     @property
     def url(self) -> str:
@@ -90,6 +99,7 @@ class AsyncIndexClient:
 
     async def close(self) -> None:
         """Nothing; the connection is closed, and calls under way end."""
+        self._is_closed = True
         await self._channel.close()
 
     async def count(self) -> int:
@@ -167,20 +177,37 @@ class AsyncIndexClient:
     async def _ingest(self, entries: Iterable[Entry], on_progress: Callable[[int], None]) -> IngestReport:
         sending = _Sending(self, on_progress)
         try:
-            with SeenIds() as seen:
-                for number, chunk in enumerate(chunks_of(entries), start=1):
-                    await sending.send(chunk_message(number, seen.first_of(chunk, refuse_duplicate)))
-            await sending.end()
+            with self._telling_of_closing(), SeenIds() as seen:
+                try:
+                    for number, chunk in enumerate(chunks_of(entries), start=1):
+                        await sending.send(chunk_message(number, seen.first_of(chunk, refuse_duplicate)))
+                except MvindexError:
+                    # What was sent before a bad document is stored, as it is in an index that is not remote.
+                    if not sending.has_failed:
+                        await sending.end()
+                    raise
+                await sending.end()
         finally:
             sending.cancel()
         return sending.report
+
+    @contextmanager
+    def _telling_of_closing(self) -> Iterator[None]:
+        """Inside it, what gRPC says of a channel that close() has closed is said as the blocking client says it."""
+        try:
+            yield
+        except (grpc.aio.UsageError, asyncio.CancelledError) as err:
+            if not self._is_closed:
+                raise
+            raise closed_error(self._address) from err
 
     async def _call(self, method: Callable[..., Awaitable[Any]], request: Any) -> Any:
         """The response; a server that is away is asked again until retry_s is over."""
         patience = Patience(self._settings)
         while True:
             try:
-                return await method(request, timeout=patience.left_s, metadata=call_metadata(self._access))
+                with self._telling_of_closing():
+                    return await method(request, timeout=patience.left_s, metadata=call_metadata(self._access))
             except grpc.RpcError as err:
                 pause = patience.next_pause() if is_worth_a_retry(err) else None
                 if pause is None:
@@ -196,6 +223,7 @@ class _Sending:
         self._key = secrets.token_hex(16)
         self._waiting: deque[documents.AddRequest] = deque()
         self._call: Any = None
+        self.has_failed = False
         self.report = IngestReport()
 
     async def send(self, message: documents.AddRequest) -> None:
@@ -227,8 +255,12 @@ class _Sending:
                 self._call = fresh = None
                 pause = patience.next_pause() if is_worth_a_retry(err) else None
                 if pause is None:
+                    self.has_failed = True
                     raise as_error(self._client._address, err) from None
                 await asyncio.sleep(pause)
+            except MvindexError:
+                self.has_failed = True
+                raise
 
     async def _open(self, fresh: documents.AddRequest | None) -> None:
         """Nothing; the stream is open, and has every chunk that waits."""

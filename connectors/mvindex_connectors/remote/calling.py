@@ -21,6 +21,8 @@ T = TypeVar("T")
 _HOPELESS = ("certificate", "handshake", "ssl", "tls")
 # What grpc.aio makes of a write into a stream whose connection has broken.
 _BROKEN_WRITE = "internal error from core"
+# What gRPC says of calls whose channel their own program has closed.
+_CLOSED = ("Channel closed!", "Channel closed.")
 _FIRST_PAUSE_S = 0.05
 _LONGEST_PAUSE_S = 2.0
 OPTIONS = (
@@ -72,9 +74,16 @@ def call_metadata(access: Access) -> list[tuple[str, str]]:
     return metadata
 
 
+def closed_error(address: Address) -> ServerUnavailable:
+    """What a client says that was closed, before a call or during it."""
+    return ServerUnavailable(f"{address}: this client was closed")
+
+
 def as_error(address: Address, err: grpc.RpcError) -> MvindexError:
     """The error that a failed call stands for."""
     details: str = err.details() or ""
+    if err.code() is grpc.StatusCode.CANCELLED and details in _CLOSED:
+        return closed_error(address)
     trailing = err.trailing_metadata() or ()
     error = error_of(err.code(), details, trailing)
     if isinstance(error, ServerUnavailable):
@@ -96,6 +105,7 @@ class Patience:
     def __init__(self, settings: CallSettings) -> None:
         self._settings = settings
         self._begun = time.monotonic()
+        self._failed: float | None = None
         self._pause = _FIRST_PAUSE_S
 
     @property
@@ -104,11 +114,14 @@ class Patience:
         return max(self._begun + self._settings.timeout_s - time.monotonic(), 0.001)
 
     def next_pause(self) -> float | None:
-        """Seconds to wait before another try; None when there should be none."""
+        """Seconds to wait before another try; None when there should be none: the server has been away for too long."""
+        now = time.monotonic()
+        if self._failed is None:
+            # What the call took before its server went away is no time that the server had to come back.
+            self._failed = now
         pause = self._pause * random.uniform(0.5, 1.0)
         self._pause = min(self._pause * 2, _LONGEST_PAUSE_S)
-        passed = time.monotonic() - self._begun + pause
-        return pause if passed < min(self._settings.retry_s, self._settings.timeout_s) else None
+        return pause if now - self._failed + pause < self._settings.retry_s else None
 
 
 class Caller:
@@ -144,7 +157,7 @@ class Caller:
                     raise as_error(self.address, err) from None
                 time.sleep(pause)
             except ValueError as err:
-                raise ServerUnavailable(f"{self.address}: this client was closed") from err
+                raise closed_error(self.address) from err
 
     def stream(self, method: Callable[..., Any], request: Any) -> Iterator[Any]:
         """The responses of a stream, which is not resumed; it has no deadline."""
@@ -152,3 +165,5 @@ class Caller:
             yield from method(request, metadata=call_metadata(self.access))
         except grpc.RpcError as err:
             raise as_error(self.address, err) from None
+        except ValueError as err:
+            raise closed_error(self.address) from err

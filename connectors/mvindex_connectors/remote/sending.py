@@ -15,9 +15,10 @@ import grpc
 
 from mvindex.errors import MvindexError, ServerUnavailable, TimedOut
 from mvindex.ingest import Chunk, Entry, IngestHooks, IngestReport, SeenIds
+from mvindex.records import dump_metadata
 from mvindex.v1 import documents_pb2 as documents
 from mvindex.v1.service_pb2_grpc import MvindexServiceStub
-from mvindex_connectors.remote.calling import Caller, Patience, as_error, call_metadata, is_worth_a_retry
+from mvindex_connectors.remote.calling import Caller, Patience, as_error, call_metadata, closed_error, is_worth_a_retry
 from mvindex_connectors.remote.convert import add_counts, document_message, views_message
 
 # Chunks sent and not yet acknowledged: the server encodes one while the next is on its way.
@@ -31,7 +32,7 @@ def chunks_of(entries: Iterable[Entry]) -> Iterator[list[Entry]]:
     """The entries in chunks: as an index cuts them, or smaller where their views or texts take many bytes."""
     filling, size = Chunk(), 0
     for entry in entries:
-        cost = _size(entry)
+        cost = message_bytes(entry)
         if size and size + cost > CHUNK_BYTES:
             yield filling.take()
             size = 0
@@ -43,11 +44,13 @@ def chunks_of(entries: Iterable[Entry]) -> Iterator[list[Entry]]:
         yield chunk
 
 
-def _size(entry: Entry) -> int:
-    """About the bytes of a document's message."""
+def message_bytes(entry: Entry) -> int:
+    """About the bytes of a document's message, rather more than fewer."""
+    document = entry.document
     views = 0 if entry.views is None else entry.views.nbytes
+    metadata = len(dump_metadata(document.metadata, document.id)) if document.metadata else 0
     # Four bytes are the most that a character takes.
-    return views + 4 * (len(entry.document.text) + len(entry.document.title)) + 64
+    return views + 4 * (len(document.text) + len(document.title) + len(document.id) + metadata) + 64
 
 
 def chunk_message(number: int, entries: Sequence[Entry]) -> documents.AddRequest:
@@ -69,6 +72,7 @@ class Ingest:
         self._key = secrets.token_hex(16)
         self._waiting: deque[documents.AddRequest] = deque()
         self._stream: _Stream | None = None
+        self._has_failed = False
         self.report = IngestReport()
 
     def run(self, entries: Iterable[Entry]) -> IngestReport:
@@ -93,8 +97,9 @@ class Ingest:
                 if firsts:
                     self._send(chunk_message(number, firsts))
         except MvindexError:
-            # What was sent before the bad document is stored, as it is in an index that is not remote.
-            self._await_acknowledgements(0)
+            # What was sent before a bad document is stored, as it is in an index that is not remote.
+            if not self._has_failed:
+                self._await_acknowledgements(0)
             raise
         self._await_acknowledgements(0)
 
@@ -115,8 +120,12 @@ class Ingest:
                 self._stream = None
                 pause = patience.next_pause() if is_worth_a_retry(err) else None
                 if pause is None:
+                    self._has_failed = True
                     raise as_error(self._caller.address, err) from None
                 time.sleep(pause)
+            except MvindexError:
+                self._has_failed = True
+                raise
 
     def _opened(self) -> _Stream:
         """The stream; where there is none, a new one, with every chunk that waits for its acknowledgement."""
@@ -144,7 +153,12 @@ class _Stream:
     def __init__(self, method: Any, caller: Caller) -> None:
         self._caller = caller
         self._messages: queue.SimpleQueue[documents.AddRequest | None] = queue.SimpleQueue()
-        self._call = method(iter(self._messages.get, None), metadata=call_metadata(caller.access))
+        self._is_late = False
+        try:
+            self._call = method(iter(self._messages.get, None), metadata=call_metadata(caller.access))
+        except ValueError as err:
+            self._messages.put(None)
+            raise closed_error(caller.address) from err
         self._call.add_done_callback(lambda call: self._messages.put(None))
 
     def send(self, message: documents.AddRequest) -> None:
@@ -154,20 +168,24 @@ class _Stream:
     def next_response(self) -> documents.AddResponse:
         """The next acknowledgement; TimedOut when none comes."""
         timeout_s = self._caller.settings.chunk_timeout_s
-        timer = threading.Timer(timeout_s, self._call.cancel)
+        timer = threading.Timer(timeout_s, self._give_up)
         timer.daemon = True
         timer.start()
         try:
             response: documents.AddResponse = next(self._call)
         except StopIteration:
             raise ServerUnavailable(f"{self._caller.address}: the server ended the stream early") from None
-        except grpc.RpcError as err:
-            if err.code() is grpc.StatusCode.CANCELLED:
+        except grpc.RpcError:
+            if self._is_late:
                 raise TimedOut(f"{self._caller.address}: no acknowledgement within {timeout_s:g} s") from None
             raise
         finally:
             timer.cancel()
         return response
+
+    def _give_up(self) -> None:
+        self._is_late = True
+        self._call.cancel()
 
     def end(self) -> None:
         """Nothing; the server knows that no more comes. Everything is acknowledged, so how it answers is all one."""
