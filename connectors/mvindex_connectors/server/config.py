@@ -17,20 +17,22 @@ _NAME_CHARS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ012
 class Limits:
     """What clients may ask for; beyond it they get RESOURCE_EXHAUSTED, and a hint.
 
-    queries: in one request; top_k: documents a result; calls: at once, in all; streams: ingests and lists at once;
-    queued: queries that wait for their turn; idle_s: how long a stream may stand still.
+    queries: in one request; top_k: documents a result; hits: documents of all results of a request; calls: at once, in
+    all; streams: ingests and lists at once; queued: queries that wait for their turn; idle_s: how long a stream may
+    stand still.
     """
 
     message_bytes: int = 16 << 20
     queries: int = 4096
     top_k: int = 10_000
+    hits: int = 500_000
     calls: int = 256
     streams: int = 32
     queued: int = 4096
     idle_s: float = 300.0
 
     def __post_init__(self) -> None:
-        for name in ("message_bytes", "queries", "top_k", "calls", "streams", "queued"):
+        for name in ("message_bytes", "queries", "top_k", "hits", "calls", "streams", "queued"):
             if getattr(self, name) < 1:
                 raise ConfigError(f"the limit {name} is {getattr(self, name)}; wanted a whole number from 1 on")
         if not self.idle_s > 0:

@@ -34,6 +34,7 @@ class Caller:
 
     name: str
     role: Role
+    digest: bytes = b""
 
     def check_may_write(self) -> None:
         """Nothing; NotPermitted for a token that only reads."""
@@ -84,6 +85,11 @@ class Tokens:
             raise AccessDenied("the token is not one of this server's")
         return found
 
+    def check_known(self, caller: Caller) -> None:
+        """Nothing; AccessDenied for a caller whose token is no longer in the file: a stream may outlive it."""
+        if self._path is not None and self._known.get(caller.digest) != caller:
+            raise AccessDenied("the token was withdrawn while this call was under way")
+
 
 def _digest(token: str) -> bytes:
     return hashlib.sha256(token.encode("utf-8", "surrogateescape")).digest()
@@ -104,7 +110,7 @@ def _read(path: Path) -> dict[bytes, Caller]:
         digest = _digest(words[1])
         if digest in known:
             raise ConfigError(f"{path}:{number}: this token stands in the file twice")
-        known[digest] = Caller(words[2] if len(words) == 3 else f"token {number}", Role(words[0]))
+        known[digest] = Caller(words[2] if len(words) == 3 else f"token {number}", Role(words[0]), digest)
     if not known:
         raise ConfigError(f"{path}: holds no token")
     if path.stat().st_mode & 0o007:

@@ -48,6 +48,9 @@ class Upkeep:
                     await self._look_at(served, is_due)
                 except MvindexError as err:
                     logger.warning("%s: %s", served.name, err)
+                except Exception:
+                    # A file that was gone just then must not end the upkeep of all indexes.
+                    logger.exception("%s: unforeseen", served.name)
             if is_due:
                 self._measured = loop.time()
             await asyncio.sleep(_REFRESH_S)
@@ -72,8 +75,12 @@ class Upkeep:
         try:
             report = await served.compact()
             logger.info("%s: compacted", served.name, extra={"fields": asdict(report)})
-        except MvindexError as err:
-            logger.warning("%s: not compacted, tried again in %d minutes: %s", served.name, _RETRY_S // 60, err)
+        except Exception as err:
+            is_foreseen = isinstance(err, MvindexError)
+            minutes = _RETRY_S // 60
+            logger.warning(
+                "%s: not compacted, tried again in %d minutes: %s", served.name, minutes, err, exc_info=not is_foreseen
+            )
             await asyncio.sleep(_RETRY_S)
         finally:
             del self._tasks[served.name]
