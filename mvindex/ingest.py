@@ -64,6 +64,7 @@ class IngestReport:
 
 
 Encode = Callable[[Sequence[Document], Callable[[int], None]], Views]
+Note = Callable[[bool], Mapping[str, Any]]
 
 
 def refuse_duplicate(entry: Entry, first_place: str) -> None:
@@ -77,17 +78,22 @@ def _ignore(count: int) -> None:
     """Nothing: nobody watches the progress."""
 
 
+def _no_settings(has_documents: bool) -> Mapping[str, Any]:
+    return {}
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IngestHooks:
     """What the caller wants to hear: documents finished, a duplicate id; and whether to stop.
 
-    note: gives settings that are set in the transaction of a chunk, where documents are committed; not of shards.
+    note: gives settings that are set in the transaction of a chunk, where one is committed; not of shards. It is told
+    whether documents are stored, or only metadata of known ones.
     """
 
     on_progress: Callable[[int], None] = _ignore
     on_duplicate: Callable[[Entry, str], None] = refuse_duplicate
     should_stop: Callable[[], bool] = field(default=lambda: False)
-    note: Callable[[], Mapping[str, Any]] = dict
+    note: Note = _no_settings
 
 
 def ingest(
@@ -149,11 +155,11 @@ def ingest_chunk(
     chunk: Sequence[Entry],
     work: tuple[Encode | None, Callable[[int], None]],
     report: IngestReport,
-    note: Callable[[], Mapping[str, Any]] = dict,
+    note: Note = _no_settings,
 ) -> None:
     """Nothing; what is new or changed in the chunk is committed in one transaction and counted.
 
-    note: gives the settings to be set in the transaction; called before anything is encoded, where documents are.
+    note: gives the settings to be set in the transaction; called before anything is encoded, where something changes.
     """
     encode, on_progress = work
     known = store.known([entry.document.id for entry in chunk])
@@ -163,7 +169,7 @@ def ingest_chunk(
     updates = _metadata_updates([entry for entry in chunk if entry.document.id not in fresh_ids], known)
     on_progress(len(chunk) - len(fresh))
     if fresh:
-        settings = note()
+        settings = note(True)
         documents = [entry.document for entry in fresh]
         given = _views_of(fresh, encode, on_progress)
         views = _pruned(store, given, documents)
@@ -180,7 +186,7 @@ def ingest_chunk(
         report.views_given += len(given.rows)
         report.views_stored += len(views.rows)
     elif updates:
-        store.set_metadata(updates)
+        store.set_metadata(updates, note(False))
     replaced = len(fresh_ids & known.keys())
     report.added += len(fresh) - replaced
     report.replaced += replaced

@@ -143,7 +143,7 @@ class _Ingest:
         until = {"run": asdict(replace(cut.until, base=base))}
         work = (self._target.encode, self._hooks.on_progress)
         with named(store.directory, ShardPlace(cut.shard, self._target.count)):
-            ingest_chunk(store, entries, work, self._report, lambda: self._allowed(until))
+            ingest_chunk(store, entries, work, self._report, lambda stores: self._allowed(until) if stores else {})
         self._has_numbered |= self._report.added > before
 
     def _allowed(self, changes: dict[str, Any]) -> dict[str, Any]:

@@ -253,9 +253,12 @@ class EmbeddedStore:
         """Nothing; the documents of these living rows are gone, all at once. Call inside writing()."""
         self._current_writer().commit(Change(retired=list(doc_rows)))
 
-    def set_metadata(self, updates: Mapping[int, str]) -> None:
-        """Nothing; the documents of these rows have this metadata (canonical JSON). Call inside writing()."""
-        self._current_writer().commit(Change(metadata=updates))
+    def set_metadata(self, updates: Mapping[int, str], settings: Mapping[str, Any] | None = None) -> None:
+        """Nothing; the documents of these rows have this metadata (canonical JSON). Call inside writing().
+
+        settings: set in the same transaction.
+        """
+        self._current_writer().commit(Change(metadata=updates, settings=settings or {}))
 
     def change_settings(self, **settings: Any) -> None:
         """Nothing; the settings are durable. Call inside writing()."""

@@ -289,8 +289,11 @@ class MilvusStore:
         self.change_settings(documents=settings["documents"] - len(rows), views=settings["views"] - gone)
         self._remove_views(rows.values())
 
-    def set_metadata(self, updates: Mapping[int, str]) -> None:
-        """Nothing; the documents of these numbers have this metadata. Call inside writing()."""
+    def set_metadata(self, updates: Mapping[int, str], settings: Mapping[str, Any] | None = None) -> None:
+        """Nothing; the documents of these numbers have this metadata. Call inside writing().
+
+        settings: of what ingests; not kept here.
+        """
         rows = self._writing_reader().records(updates, RECORD_FIELDS)
         for number, row in rows.items():
             check_metadata(updates[number], row["id"])

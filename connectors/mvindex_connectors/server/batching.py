@@ -86,7 +86,12 @@ class Batcher:
         if waiting and waiting + len(queries) > self._queued:
             raise LimitExceeded(f"{waiting} queries wait already, of {self._queued} that may; try again in a second")
         if not is_large:
-            return await self._submitted(self._few, queries, wanted)
+            answer = self._submitted(self._few, queries, wanted)
+            try:
+                return await answer
+            except asyncio.CancelledError:
+                _forget(self._few)
+                raise
         parts = [queries[begin : begin + _PART] for begin in range(0, len(queries), _PART)]
         jobs = [self._submitted(self._many, part, wanted) for part in parts]
         try:
@@ -94,6 +99,7 @@ class Batcher:
         finally:
             for job in jobs:
                 job.cancel()
+            _forget(self._many)
 
     def _submitted(
         self, lane: deque[_Job], queries: list[str] | Floats, wanted: Wanted
@@ -219,6 +225,14 @@ class Batcher:
         for number in members:
             answers[number] = found[at : at + jobs[number].size]
             at += jobs[number].size
+
+
+def _forget(lane: deque[_Job]) -> None:
+    """Nothing; what nobody waits for is not in the lane: it would hold its queries until a long search is done."""
+    kept = [job for job in lane if not job.future.done()]
+    if len(kept) < len(lane):
+        lane.clear()
+        lane.extend(kept)
 
 
 def _waiting(lane: deque[_Job]) -> int:

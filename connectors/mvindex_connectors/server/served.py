@@ -7,7 +7,6 @@ import json
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
-from itertools import islice
 from typing import Any, TypeVar
 
 from mvindex.arguments import as_vectors, asked, check_query_text
@@ -25,6 +24,7 @@ from mvindex_connectors.server.repeats import Answers, is_stored, mark_of, with_
 T = TypeVar("T")
 
 _LISTED = 200
+_LISTED_CHARS = 500_000
 
 
 class ServedIndex:
@@ -36,6 +36,7 @@ class ServedIndex:
         self._batcher = Batcher(index, watch, batch=config.batch, queued=config.limits.queued)
         self._readers = ThreadPoolExecutor(4, thread_name_prefix="read")
         self._writer = ThreadPoolExecutor(1, thread_name_prefix="write")
+        self._listers: set[ThreadPoolExecutor] = set()
         self._is_closing = False
         self._chunks: Answers[IngestReport] = Answers()
         self._deletions: Answers[int] = Answers()
@@ -64,11 +65,18 @@ class ServedIndex:
         self._writer.shutdown(wait=True)
         self._batcher.close()
         self._readers.shutdown(wait=True, cancel_futures=True)
+        for thread in list(self._listers):
+            thread.shutdown(wait=True)
         self.index.close()
 
     async def search(self, queries: Sequence[str] | Floats, **options: Any) -> list[SearchResult]:
         """A result for each query. QueryError, or LimitExceeded, before it waits for its turn."""
         wanted = self._wanted(options)
+        if (hits := len(queries) * wanted.options["top_k"]) > self._limits.hits:
+            raise LimitExceeded(
+                f"{len(queries)} queries with top_k {wanted.options['top_k']} ask for {hits} documents at once; this "
+                f"server gives {self._limits.hits} (--max-hits): send fewer queries at a time"
+            )
         return await self._batcher.search(self._checked(queries), wanted)
 
     def _wanted(self, options: Mapping[str, Any]) -> Wanted:
@@ -114,13 +122,18 @@ class ServedIndex:
     async def documents(self) -> AsyncIterator[list[Document]]:
         """All documents, some at a time, as they are now; read by a thread of their own, as fast as they are taken."""
         loop = asyncio.get_running_loop()
-        with ThreadPoolExecutor(1, thread_name_prefix="list") as thread:
-            rows = await loop.run_in_executor(thread, iter, self.index)
+        thread = ThreadPoolExecutor(1, thread_name_prefix="list")
+        self._listers.add(thread)
+        try:
+            rows = iter(self.index)
             try:
                 while some := await loop.run_in_executor(thread, _next, rows):
                     yield some
             finally:
-                thread.submit(_close, rows)
+                thread.submit(_close, rows).add_done_callback(lambda _: self._listers.discard(thread))
+        finally:
+            # What is being read is not waited for: that would hold up all other calls.
+            thread.shutdown(wait=False)
 
     async def add(
         self, key: str, chunk: int, documents: Iterable[Document], views: Sequence[Floats] | None
@@ -129,18 +142,29 @@ class ServedIndex:
         place = f"{chunk} {key}"
         known = self._chunks.get(place) if key else None
         if known is None:
-            known = await self._write(lambda: self._added(key, chunk, list(documents), views))
+            known = await self._write(lambda: self._added_once(key, chunk, list(documents), views))
+        return known
+
+    def _added_once(
+        self, key: str, chunk: int, documents: list[Document], views: Sequence[Floats] | None
+    ) -> IngestReport:
+        """What was done. Kept here, in the thread that writes: who asked may be gone, and may ask again meanwhile."""
+        if not key:
+            return self._added(key, chunk, documents, views)
+        place = f"{chunk} {key}"
+        known = self._chunks.get(place)
+        if known is None:
+            known = self._added(key, chunk, documents, views)
             self._chunks.keep(place, known)
         return known
 
     def _added(self, key: str, chunk: int, documents: list[Document], views: Sequence[Floats] | None) -> IngestReport:
-        known = self._chunks.get(f"{chunk} {key}") if key else None
-        if known is not None:
-            return known
         mark = mark_of(key, chunk) if key else ""
         if mark and is_stored(self._settings(), mark):
             return IngestReport(unchanged=len(documents))
-        hooks = IngestHooks(note=lambda: with_mark(self._settings(), mark) if mark else {})
+        hooks = IngestHooks(
+            on_progress=self._check_open, note=lambda _: with_mark(self._settings(), mark) if mark else {}
+        )
         if views is None:
             return self.index.add(documents, hooks=hooks)
         return self.index.add_views(documents, list(views), hooks=hooks)
@@ -156,7 +180,14 @@ class ServedIndex:
         """How many documents were deleted. A request that comes again deletes nothing more."""
         known = self._deletions.get(key) if key else None
         if known is None:
-            known = await self._write(lambda: self.index.delete(ids=ids, filter=condition))
+            known = await self._write(lambda: self._deleted_once(ids, condition, key))
+        return known
+
+    def _deleted_once(self, ids: Sequence[str] | None, condition: Any, key: str) -> int:
+        """How many were deleted; kept as those of _added_once()."""
+        known = self._deletions.get(key) if key else None
+        if known is None:
+            known = self.index.delete(ids=ids, filter=condition)
             if key:
                 self._deletions.keep(key, known)
         return known
@@ -171,7 +202,7 @@ class ServedIndex:
 
     def _check_open(self, count: int) -> None:
         if self._is_closing:
-            raise ServerUnavailable(f"{self.name}: the server ended during a compaction, which is undone")
+            raise ServerUnavailable(f"{self.name}: the server ended before this was done")
 
     async def read(self, ask: Callable[[], T]) -> T:
         """What the function gives, in a thread that reads."""
@@ -203,7 +234,15 @@ def _checked_options(given: tuple[tuple[str, Any], ...], most: int) -> Wanted:
 
 
 def _next(rows: Iterator[Document]) -> list[Document]:
-    return list(islice(rows, _LISTED))
+    """The next documents, fewer where they are long: they are converted and sent at once."""
+    some: list[Document] = []
+    num_chars = 0
+    for document in rows:
+        some.append(document)
+        num_chars += len(document.text)
+        if len(some) == _LISTED or num_chars >= _LISTED_CHARS:
+            break
+    return some
 
 
 def _close(rows: Iterator[Document]) -> None:
