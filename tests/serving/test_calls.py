@@ -270,7 +270,7 @@ def test_a_closed_client_says_so(serving):
 
 def test_a_server_that_does_not_answer_in_time_is_named(serving):
     with IndexClient(serving.url("big"), settings=CallSettings(timeout_s=0.5)) as client, pytest.raises(TimedOut):
-        client.search(vectors(3000, dim=64), top_k=500, scoring="drpq")
+        client.search(vectors(3000, dim=64), top_k=160, scoring="drpq")
 
 
 def test_a_local_write_is_told_where_to_write(serving, folder):
