@@ -161,12 +161,13 @@ def test_large_requests_that_fill_their_queue_leave_small_ones_theirs(serving):
     with grpc.insecure_channel(serving.target) as channel:
         search = MvindexServiceStub(channel).Search
         large = search_pb2.SearchRequest(index="big", vectors=vectors_message(rows), scoring=search_pb2.SCORING_DRPQ)
-        calls = [search.future(large, timeout=2) for _ in range(3)]
-        time.sleep(0.5)
+        calls = [search.future(large, timeout=60) for _ in range(6)]
         with IndexClient(serving.url("big")) as client:
             assert len(client.search(rows[0]).hits) == 10
         codes = {call.code() for call in calls}
-    assert codes == {grpc.StatusCode.RESOURCE_EXHAUSTED, grpc.StatusCode.DEADLINE_EXCEEDED}
+    # Whether some were answered before others came is the machine's affair.
+    assert grpc.StatusCode.RESOURCE_EXHAUSTED in codes
+    assert codes <= {grpc.StatusCode.RESOURCE_EXHAUSTED, grpc.StatusCode.OK}
 
 
 def test_queries_that_come_together_are_searched_together_and_right(serving):

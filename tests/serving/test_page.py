@@ -246,6 +246,21 @@ def test_a_filter_keeps_out_and_a_wrong_one_is_told(browser, serving):
     assert browser.number("#filter[aria-invalid=true]") == 1 and browser.number("#results[hidden]") == 1
 
 
+def test_what_was_found_while_the_page_still_loads_stays(browser, serving):
+    held = []
+    browser.page.route("**/v1/indexes/page", lambda route: held.append(route))
+    opened(browser, serving)
+    wait(lambda: browser.texts("#index option") == ["page"] and held)
+    browser.page.fill("#query", "animals")
+    browser.page.press("#query", "Enter")
+    wait(lambda: " ms" in browser.texts("#status")[0])
+    with browser.page.expect_response("**/v1/indexes/page"):
+        held[0].continue_()
+    browser.page.unroute("**/v1/indexes/page")
+    wait(lambda: "4 documents" in browser.texts("#about")[0])
+    assert " ms" in browser.texts("#status")[0] and len(ids(browser, "max")) == 4
+
+
 def test_a_filter_that_the_server_refuses_is_told(browser, serving):
     ask(browser, serving, "animals", filter='{"year": {"nearly": 1}}')
     assert browser.number("#status.fault") == 1 and "nearly" in browser.texts("#status")[0]

@@ -177,12 +177,15 @@ function goalOf(key, here) {
 }
 
 async function describe() {
+  const before = asking;
   const info = await ask(place());
   part("about").textContent = `${info.documents.toLocaleString("en")} documents, ${info.views.toLocaleString("en")} views, `
     + `${info.dim} dims, ${info.kind}`;
   part("temperature").placeholder = String(info.temperature);
   const takesTexts = info.encoder !== null;
   part("query").disabled = document.querySelector("[type=submit]").disabled = !takesTexts;
+  // Whoever asked meanwhile wants to see what came of that.
+  if (asking !== before) return;
   say("");
   if (!takesTexts) {
     blank("This index takes no questions", "It is made of given vectors, so there is no encoder to turn a question into one. "
