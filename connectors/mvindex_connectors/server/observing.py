@@ -108,6 +108,8 @@ def log_to_stderr(level: int = logging.INFO) -> None:
     """Nothing; logs go to stderr as JSON lines."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonLines())
+    # The lines name neither, so that nobody need look them up at each call.
+    logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(level)
