@@ -93,7 +93,7 @@ class Server:
         await server.start()
         # And calls end before indexes are closed.
         self._stack.push_async_callback(server.stop, self._config.drain_s)
-        http = await self._start_http()
+        http = await self._start_http(server)
         for name in ("", *self._served):
             await self._health.set(name, health_pb2.HealthCheckResponse.SERVING)
         upkeep = Upkeep(self._config, self._served.values(), self.metrics)
@@ -179,13 +179,14 @@ class Server:
                 f"cannot listen on {config.host}:{config.port}: is another server running there?"
             ) from err
 
-    async def _start_http(self) -> str | None:
+    async def _start_http(self, server: grpc.aio.Server) -> str | None:
         if self._config.http_port is None:
             return None
         from mvindex_connectors.server.http.running import started_http
 
         http = await started_http(self._config, self._served, self._guard)
-        self._stack.push_async_callback(http.stop)
+        # Both at once: the time that calls are given to end is one.
+        self._stack.push_async_callback(lambda: asyncio.gather(http.stop(), server.stop(self._config.drain_s)))
         return http.address
 
 
