@@ -33,7 +33,7 @@ from mvindex.aggregate import (
 from mvindex.errors import DamagedIndex, QueryError
 
 
-@settings(max_examples=250, deadline=None)
+@settings(max_examples=120, deadline=None)
 @given(SEEDS, st.sampled_from([1, 1, 2, 3, 8, 30]), st.sampled_from(["<f2", "<f4"]), TEMPERATURES)
 def test_scores_are_true_to_the_last_bit(seed, dim, dtype, temperature):
     documents, query = make_documents(seed, dim, dtype)
@@ -57,7 +57,7 @@ def test_scores_of_long_vectors_are_true(dim, temperature):
     assert_true(documents, query, Scoring())
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(SEEDS, TEMPERATURES, st.sampled_from([1e-15, 1e-9, 1e-4]))
 def test_scores_do_not_depend_on_whose_sums_they_start_from(seed, temperature, error):
     documents, query = make_documents(seed, 16, "<f4")

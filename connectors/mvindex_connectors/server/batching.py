@@ -68,7 +68,8 @@ class Batcher:
         self._many: deque[_Job] = deque()
         self._is_busy = {"few": False, "many": False}
         self._helps = False  # whether the lane of large requests took from the other at its last turn
-        self._threads = ThreadPoolExecutor(2, thread_name_prefix="search")
+        # A thread for each lane: the encoder's and the scans' own threads stay those of the thread that asks them.
+        self._threads = {lane: ThreadPoolExecutor(1, thread_name_prefix=f"search-{lane}") for lane in self._is_busy}
 
     @property
     def waiting(self) -> int:
@@ -77,7 +78,8 @@ class Batcher:
 
     def close(self) -> None:
         """Nothing; what is being searched is finished first."""
-        self._threads.shutdown(wait=True)
+        for thread in self._threads.values():
+            thread.shutdown(wait=True)
 
     async def search(self, queries: list[str] | Floats, wanted: Wanted) -> list[SearchResult]:
         """A result for each query, (q, d) or texts, checked; LimitExceeded when too many wait."""
@@ -142,7 +144,7 @@ class Batcher:
         stages: dict[str, float] = {}
         tell = partial(self._tell, jobs, begun, stages)
         # Told straight from the thread: a future of asyncio's between would take another turn of the loop.
-        self._threads.submit(self._answers, jobs, stages).add_done_callback(
+        self._threads[lane].submit(self._answers, jobs, stages).add_done_callback(
             lambda done: loop.call_soon_threadsafe(self._finished, lane, jobs, done, tell)
         )
 
