@@ -34,7 +34,8 @@ class Rounds:
         reading.start()
         deadline = time.monotonic() + _FIRST_WAIT_S
         before = self.tried
-        while self.tried == before and writer.poll() is None and time.monotonic() < deadline:
+        # A kill before anything was acknowledged could lose nothing: the first waits for that.
+        while (self.acknowledged < 0 or self.tried == before) and writer.poll() is None and time.monotonic() < deadline:
             time.sleep(0.01)
         time.sleep(self._rng.uniform(0.0, 1.5))
         if self._server is not None:
