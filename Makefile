@@ -5,10 +5,11 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 DEMO := build/demo
 FULL ?=
+EXTRAS ?= all,dev
 # Test processes, each of one thread but where a test asks for more.
 JOBS ?= 2
 
-.PHONY: demo test check format install proto clean
+.PHONY: demo test check docs format install proto clean
 
 demo: $(READY)
 	@mkdir -p $(DEMO)
@@ -24,6 +25,11 @@ check: $(READY)
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
+# The site, in build/site; a link, an anchor or a page that is missing ends it. Nothing is fetched while it is built.
+docs: $(READY)
+	@test -x $(BIN)/mkdocs || $(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[docs]'
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
+
 format: $(READY)
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
@@ -33,7 +39,7 @@ install: $(READY)
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade pip
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[all,dev]'
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[$(EXTRAS)]'
 	@touch $(READY)
 
 clean:

