@@ -15,7 +15,7 @@ from mvindex.errors import MvindexError
 from mvindex.records import Document, Hit, SearchResult, Views
 
 if TYPE_CHECKING:
-    from mvindex.encoder import CallableEncoder, load_encoder
+    from mvindex.encoder import CallableEncoder, export_encoder, load_encoder
     from mvindex.index import Index
     from mvindex.opening import create
     from mvindex.opening import open_index as open
@@ -31,6 +31,7 @@ __all__ = [
     "SearchResult",
     "Views",
     "create",
+    "export_encoder",
     "load_encoder",
     "open",
     "repair",
@@ -44,6 +45,7 @@ _LATE = {
     "CallableEncoder": ("mvindex.encoder", "CallableEncoder"),
     "Index": ("mvindex.index", "Index"),
     "create": ("mvindex.opening", "create"),
+    "export_encoder": ("mvindex.encoder", "export_encoder"),
     "load_encoder": ("mvindex.encoder", "load_encoder"),
     "open": ("mvindex.opening", "open_index"),
     "repair": ("mvindex.upkeep", "repair"),

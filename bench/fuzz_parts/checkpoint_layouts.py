@@ -31,11 +31,36 @@ _SENTENCE = {
         {"prompts": {"query": "q", "passage": "p"}, "default_prompt_name": None, "similarity_fn_name": "dot"}
     ),
 }
+# The forms of newer versions, and a Dense module.
+_DENSE = {"in_features": 8, "out_features": 4, "bias": True, "activation_function": "torch.nn.modules.activation.Tanh"}
+_KINDS = ("Transformer", "Pooling", "Dense", "Normalize")
+_NEWER = {
+    "modules.json": _json(
+        [
+            {"idx": row, "path": f"{row}_{kind}" if row else "", "type": f"sentence_transformers.{kind}"}
+            for row, kind in enumerate(_KINDS)
+        ]
+    ),
+    "1_Pooling/config.json": _json({"embedding_dimension": 8, "pooling_mode": "lasttoken", "include_prompt": True}),
+    "2_Dense/config.json": _json(_DENSE),
+    "2_Dense/model.safetensors": b"dense",
+    "3_Normalize/config.json": _json({"module_input_name": "sentence_embedding"}),
+    "sentence_bert_config.json": _json(
+        {
+            "transformer_task": "feature-extraction", "module_output_name": "token_embeddings", "query_length": 16,
+            "modality_config": {"text": {"method": "forward", "method_output_name": "last_hidden_state"}},
+            "do_lower_case": True, "model_args": {"add_pooling_layer": False},
+        }
+    ),
+    "tokenizer_config.json": _json({"model_max_length": 48}),
+    "config_sentence_transformers.json": _json({"prompts": {"query": "q", "document": None}}),
+}  # fmt: skip
 _SHARDS = {"weight_map": {"a.weight": "model-1.safetensors", "b.weight": "model-2.safetensors"}, "metadata": {}}
 LAYOUTS = (
     {**_PLAIN},
     {**_PLAIN, "mvindex.json": _json(SETTINGS)},
     {**_PLAIN, **_SENTENCE},
+    {**_PLAIN, **_NEWER},
     {
         "config.json": _json(CONFIG | {"model_type": "roberta", "pad_token_id": 1}), "vocab.txt": b"a\nb\n",
         "model.safetensors.index.json": _json(_SHARDS), "model-1.safetensors": b"1", "model-2.safetensors": b"2",

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeGuard
 
 from mvindex.checkpoint.reader import ADAPTER_CONFIG, ADAPTER_WEIGHTS
-from mvindex.checkpoint.settings import first_line, read_json_object
+from mvindex.checkpoint.settings import read_json_object
+from mvindex.checkpoint.tensors import read_tensors
 from mvindex.errors import CheckpointError
-from mvindex.extras import require
 
 if TYPE_CHECKING:
     import torch
@@ -74,13 +74,3 @@ def _scale(config: dict[str, Any], folder: Path) -> float:
 
 def _is_finite(value: object) -> TypeGuard[float]:
     return isinstance(value, int | float) and abs(value) <= _MAX_ALPHA
-
-
-def read_tensors(path: Path) -> dict[str, Any]:
-    """Name -> tensor of a safetensors file; CheckpointError where it is not one."""
-    reader = require("safetensors.torch", "encode", "encoding texts")
-    try:
-        tensors: dict[str, Any] = reader.load_file(path)
-    except Exception as err:  # noqa: BLE001 - a size or kind of number that is wrong raises what torch raises then
-        raise CheckpointError(f"{path}: cannot be read: {first_line(err)}") from err
-    return tensors

@@ -11,10 +11,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mvindex.checkpoint.adapter import merge_adapter, read_tensors
-from mvindex.checkpoint.reader import QUERY_FOLDER, VIEW_WEIGHTS, Checkpoint
-from mvindex.checkpoint.settings import Family, first_line
+from mvindex.checkpoint.adapter import merge_adapter
+from mvindex.checkpoint.dense import load_head
+from mvindex.checkpoint.reader import ENCODER_HALVES, QUERY_FOLDER, VIEW_WEIGHTS, Checkpoint
+from mvindex.checkpoint.settings import Family, first_line, read_json_object
 from mvindex.checkpoint.sizes import check_sizes
+from mvindex.checkpoint.tensors import read_tensors
 from mvindex.errors import CheckpointError, ExtraMissing
 from mvindex.extras import require
 
@@ -41,12 +43,14 @@ class Parts:
     """What a checkpoint's weights make, in fp32 on the CPU, for inference.
 
     documents, queries: transformers without a pooler whose output is the last hidden state, one and the same unless
-    the checkpoint's settings say `separate`; codes: (k, d) of the Poly-encoder, None in other families.
+    the checkpoint's settings say `separate`; codes: (k, d) of the Poly-encoder, None in other families; head: what
+    every view and question goes through after its pooling, None without.
     """
 
     documents: Any
     queries: Any
     codes: torch.Tensor | None
+    head: torch.nn.Module | None = None
 
 
 def load_parts(checkpoint: Checkpoint, tokenizer: tokenizers.Tokenizer) -> Parts:
@@ -63,7 +67,7 @@ def load_parts(checkpoint: Checkpoint, tokenizer: tokenizers.Tokenizer) -> Parts
     codes = None
     if settings.family is Family.POLY:
         codes = _codes(checkpoint, extra.get("codes"), int(documents.config.hidden_size))
-    return Parts(documents, queries, codes)
+    return Parts(documents, queries, codes, load_head(checkpoint.dense, int(documents.config.hidden_size)))
 
 
 def _codes(checkpoint: Checkpoint, codes: torch.Tensor | None, dim: int) -> torch.Tensor:
@@ -95,7 +99,9 @@ def load_model(folder: Path) -> torch.nn.Module:
         # What the weights lack, such as an unused pooler, is drawn at random: not from the caller's random numbers.
         with quiet(), torch.random.fork_rng(devices=[]):
             check_sizes(folder)
-            model, report = transformers.AutoModel.from_pretrained(
+            half = ENCODER_HALVES.get(str(read_json_object(folder / "config.json").get("model_type")))
+            model_class = transformers.AutoModel if half is None else getattr(transformers, half)
+            model, report = model_class.from_pretrained(
                 folder, local_files_only=True, use_safetensors=True, trust_remote_code=False, output_loading_info=True
             )
     except CheckpointError:
@@ -189,7 +195,17 @@ def load_wrapped_tokenizer(checkpoint: Checkpoint) -> Any:
     # tokenizer.json may hold both, as left over from training: texts would be cut, and padding be pooled.
     tokenizer.no_truncation()
     tokenizer.no_padding()
+    if checkpoint.settings.lower_case:
+        _lower_case(tokenizer)
     return loaded
+
+
+def _lower_case(tokenizer: tokenizers.Tokenizer) -> None:
+    """Nothing; texts are lower-cased before anything else is done with them, as sentence-transformers does it."""
+    from tokenizers.normalizers import Lowercase, Sequence
+
+    own = tokenizer.normalizer
+    tokenizer.normalizer = Sequence([Lowercase()] if own is None else [Lowercase(), own])
 
 
 def _without_pooler(model: Any) -> Any:

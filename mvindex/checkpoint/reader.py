@@ -10,7 +10,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from mvindex.checkpoint.dense import DENSE_WEIGHTS, Dense, read_dense
 from mvindex.checkpoint.layout import find_transformer, read_layout
+from mvindex.checkpoint.modules import read_modules
 from mvindex.checkpoint.settings import (
     DEFAULT_MAX_VIEWS,
     FILE_NAME,
@@ -49,8 +51,11 @@ _VOLATILE = ("_name_or_path", "architectures", "dtype", "gradient_checkpointing"
 POSITIONS_AFTER_PADDING = frozenset(
     {"camembert", "data2vec-text", "longformer", "mpnet", "roberta", "xlm-roberta", "xlm-roberta-xl"}
 )
+# Encoder-decoders whose encoder transformers has as a model of its own, whatever else the weights hold.
+ENCODER_HALVES = {"t5": "T5EncoderModel", "mt5": "MT5EncoderModel", "umt5": "UMT5EncoderModel"}
 # The window of a model that names none and has relative positions; windows cover a longer text in any case.
 _DEFAULT_LENGTH = 512
+_LENGTHS = ("document_length", "query_length")
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +64,7 @@ class Checkpoint:
 
     source: what finds the same again; folder: holds config.json, the weights and the tokenizer, or an adapter on the
     weights of `base`. weights: file name -> sha256. fingerprint: equal for two checkpoints only if they give the same
-    vectors, up to device and floating-point type.
+    vectors, up to device and floating-point type. dense: linear maps of every view and question, one after the other.
     """
 
     source: str
@@ -68,6 +73,7 @@ class Checkpoint:
     fingerprint: str
     weights: Mapping[str, str]
     base: Checkpoint | None = None
+    dense: tuple[Dense, ...] = ()
 
     @property
     def tokenizer_folder(self) -> Path:
@@ -98,8 +104,25 @@ def _read_found(found: Source, family: Family | None, max_views: int | None) -> 
     own = read_settings(found.folder)
     weights = _hash_weights(folder, found, base, has_query=own.get("separate", False))
     settings = _resolve(found, own, _position_limit(config), (family, max_views, base))
-    checkpoint = Checkpoint(found.name, folder, settings, "", weights, base)
+    dense = _read_dense(found.folder, base)
+    weights |= _hash_dense(dense)
+    checkpoint = Checkpoint(found.name, folder, settings, "", weights, base, dense)
     return replace(checkpoint, fingerprint=_fingerprint(checkpoint, config))
+
+
+def _read_dense(folder: Path, base: Checkpoint | None) -> tuple[Dense, ...]:
+    """The folder's Dense modules; an adapter that lists no modules has its base's."""
+    modules = read_modules(folder)
+    if base is not None and not modules.is_listed:
+        return base.dense
+    return tuple(read_dense(found) for found in modules.dense)
+
+
+def _hash_dense(modules: tuple[Dense, ...]) -> dict[str, str]:
+    return {
+        f"dense {number}/{DENSE_WEIGHTS}": _sha256(_existing_weights(dense.folder, DENSE_WEIGHTS))
+        for number, dense in enumerate(modules, 1)
+    }
 
 
 def _read_config(folder: Path) -> dict[str, Any]:
@@ -109,7 +132,7 @@ def _read_config(folder: Path) -> dict[str, Any]:
     config = read_json_object(path)
     if "auto_map" in config:
         raise CheckpointError(f"{path}: auto_map asks for code from the checkpoint, which mvindex never runs")
-    if config.get("is_encoder_decoder"):
+    if config.get("is_encoder_decoder") and config.get("model_type") not in ENCODER_HALVES:
         raise CheckpointError(f"{path}: an encoder-decoder ({config.get('model_type')}); wanted an encoder alone")
     return config
 
@@ -195,7 +218,9 @@ def _resolve(
     """The settings: mvindex.json over sentence-transformers' files, the caller's family and max_views over both."""
     family, max_views, base = asked
     folder = found.folder
-    settings = _layout(found, limit) if base is None else _settings_of_base(base.settings)
+    # An adapter takes over its base's, unless sentence-transformers saved it as a model of its own.
+    is_own = base is None or read_modules(folder).is_listed
+    settings = _layout(found, limit) if base is None or is_own else _settings_of_base(base.settings)
     settings |= own
     own_family = settings.setdefault("family", Family.SNIPPETS)
     if family is not None and family is not own_family:
@@ -216,13 +241,14 @@ def _layout(found: Source, limit: int | None) -> dict[str, Any]:
     # The length that the model was trained at, where it is known: here a longer text takes several windows of it.
     trained_length = layout.pop("max_seq_length", limit or _DEFAULT_LENGTH)
     length = min(trained_length, limit or trained_length)
+    layout |= {name: min(layout[name], limit or layout[name]) for name in _LENGTHS if name in layout}
     return {"document_length": length, "query_length": length, "temperature": found.temperature} | layout
 
 
 def _settings_of_base(base: Settings) -> dict[str, Any]:
     """What an adapter takes over from its base where its own mvindex.json is silent: all but the family."""
     names = ("document_length", "query_length", "temperature", "pooling", "normalise", "similarity",
-             "document_prompt", "query_prompt")  # fmt: skip
+             "document_prompt", "query_prompt", "lower_case")  # fmt: skip
     return {name: getattr(base, name) for name in names}
 
 
@@ -273,7 +299,11 @@ def _fingerprint(checkpoint: Checkpoint, config: Mapping[str, Any]) -> str:
         "lengths": [settings.document_length, settings.query_length],
         "prompts": [settings.document_prompt, settings.query_prompt],
     }
-    ingredients |= {name: getattr(settings, name) for name in ("residual", "own_snippet") if getattr(settings, name)}
+    ingredients |= {
+        name: getattr(settings, name) for name in ("residual", "own_snippet", "lower_case") if getattr(settings, name)
+    }
+    if checkpoint.dense:
+        ingredients["dense"] = [[one.inputs, one.outputs, one.has_bias, one.activation] for one in checkpoint.dense]
     if settings.cluster_init is not ClusterInit.INTERVAL:
         ingredients["cluster_init"] = settings.cluster_init.value
     if base is not None:

@@ -38,10 +38,15 @@ class Family(Enum):
 
 
 class Pooling(Enum):
-    """How the token states of a whole text become one vector."""
+    """How the token states of a whole text become one vector, by sentence-transformers' names.
+
+    mean of all, the first, the last, or the mean weighted with 1, 2, 3, ... along the window.
+    """
 
     MEAN = "mean"
     CLS = "cls"
+    LAST = "lasttoken"
+    WEIGHTED = "weightedmean"
 
 
 class ClusterInit(Enum):
@@ -81,7 +86,8 @@ class Settings:
 
     pooling: of whole texts, hence of questions in every family. temperature: of DRPQ scoring; it changes scores, not
     vectors. residual, own_snippet: of viewers, see mvindex.encoder.families.viewers. cluster_init: of `kmeans`.
-    separate: questions have weights of their own. label: what to know of the training, such as a small budget. Raises
+    separate: questions have weights of their own. lower_case: texts are lower-cased, whatever the tokenizer does by
+    itself. label: what to know of the training, such as a small budget. Raises
     ConfigError when a value is out of range.
     """
 
@@ -99,6 +105,7 @@ class Settings:
     own_snippet: bool = False
     cluster_init: ClusterInit = ClusterInit.INTERVAL
     separate: bool = False
+    lower_case: bool = False
     label: str = ""
 
     def __post_init__(self) -> None:
@@ -190,7 +197,7 @@ def write_settings(folder: Path, settings: Settings, base: Base | None = None) -
     }
     content |= {
         name: getattr(settings, name)
-        for name in ("residual", "own_snippet", "separate", "label")
+        for name in ("residual", "own_snippet", "separate", "lower_case", "label")
         if getattr(settings, name)
     }
     if settings.cluster_init is not ClusterInit.INTERVAL:
@@ -259,6 +266,7 @@ _KEYS: Mapping[str, Any] = {
     "own_snippet": ("own_snippet", bool),
     "cluster_init": ("cluster_init", ClusterInit),
     "separate": ("separate", bool),
+    "lower_case": ("lower_case", bool),
     "label": ("label", str),
 }
 

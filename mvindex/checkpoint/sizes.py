@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from mvindex.checkpoint.reader import weight_files
+from mvindex.checkpoint.reader import ENCODER_HALVES, weight_files
 from mvindex.checkpoint.settings import read_json_object
 from mvindex.errors import CheckpointError
 from mvindex.extras import require
@@ -35,7 +35,10 @@ def check_sizes(folder: Path) -> None:
             )
     config = transformers.AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
     with torch.device("meta"):  # shapes without numbers
-        model = transformers.AutoModel.from_config(config, trust_remote_code=False)
+        if half := ENCODER_HALVES.get(config.model_type):
+            model = getattr(transformers, half)(config)
+        else:
+            model = transformers.AutoModel.from_config(config, trust_remote_code=False)
     # Some checkpoints leave the pooler out.
     needed = sum(part.numel() for name, part in model.named_parameters() if not name.startswith("pooler."))
     if needed > sum(sizes) + _SPARE:

@@ -61,11 +61,13 @@ class TransformerEncoder:
         self._query_model: Any = parts.queries.to(device)
         self._source_model: Any = self._query_model if parts.documents is parts.queries else parts.documents.to(device)
         self._codes = None if parts.codes is None else parts.codes.to(device)
+        self._head = parts.head
+        self._width = int(self._query_model.config.hidden_size)
 
     @property
     def dim(self) -> int:
         """Dimensions of every vector."""
-        return int(self._query_model.config.hidden_size)
+        return self._checkpoint.dense[-1].outputs if self._checkpoint.dense else self._width
 
     @property
     def max_views(self) -> int | None:
@@ -103,17 +105,17 @@ class TransformerEncoder:
         arranged = self._inputs.arrange_documents(documents)
         starts = np.cumsum([0, *(len(one.spans) for one in arranged)], dtype=np.int64)
         encode = self._encode_tokens if self._checkpoint.settings.family in TOKEN_FAMILIES else self._encode
-        rows = encode(arranged, self._document_model, on_progress or _ignore)
+        rows = self._project(encode(arranged, self._document_model, on_progress or _ignore))
         self._finish(rows, lambda row: _owner(documents, starts, row))
         spans = np.array([span for one in arranged for span in one.spans], dtype=np.int64).reshape(-1, 2)
         return Views(rows, starts, spans)
 
     def encode_queries(self, texts: Sequence[str]) -> Floats:
-        """One vector per text, (q, dim) float32: the mean over its tokens (or CLS), always in fp32.
+        """One vector per text, (q, dim) float32: its tokens' states pooled as the checkpoint says, always in fp32.
 
         A query longer than the window is covered by several: its vector is the mean over all of them.
         """
-        rows = self._encode(self._inputs.arrange_queries(texts), self._query_model, _ignore)
+        rows = self._project(self._encode(self._inputs.arrange_queries(texts), self._query_model, _ignore))
         self._finish(rows, lambda row: f"query {row + 1}")
         return rows
 
@@ -146,7 +148,7 @@ class TransformerEncoder:
         windows = [window for one in arranged for window in one.windows]
         num_windows = np.array([len(one.windows) for one in arranged], dtype=np.int64)
         owner = np.repeat(np.arange(len(arranged)), num_windows)
-        means = RowMeans(int(starts[-1]), self.dim)
+        means = RowMeans(int(starts[-1]), self._width)
         for batch in batches(windows, starts[owner], self._shape, self._pad_id):
             means.add(batch, self._states(batch, model))
             on_progress(_count_finished(num_windows, owner[batch.places]))
@@ -158,7 +160,7 @@ class TransformerEncoder:
         Few documents are worked on at a time: their tokens' states are held at once.
         """
         starts = np.cumsum([0, *(len(one.spans) for one in arranged)], dtype=np.int64)
-        rows = np.zeros((int(starts[-1]), self.dim), dtype=np.float32)
+        rows = np.zeros((int(starts[-1]), self._width), dtype=np.float32)
         order = np.argsort([-one.num_rows for one in arranged], kind="stable")
         for places in _groups(order, np.array([one.num_rows for one in arranged]), _TOKENS_AT_ONCE):
             group = [arranged[place] for place in places]
@@ -183,6 +185,15 @@ class TransformerEncoder:
 
         with torch.inference_mode():
             return last_states(model, batch)
+
+    def _project(self, rows: Floats) -> Floats:
+        """The rows behind the Dense modules, if there are any: in fp32 on the CPU, where they cost next to nothing."""
+        import torch
+
+        if self._head is None:
+            return rows
+        with torch.inference_mode():
+            return np.asarray(self._head(torch.from_numpy(rows)).numpy())
 
     @property
     def _pad_id(self) -> int:

@@ -19,6 +19,7 @@ from pathlib import Path
 logger = logging.getLogger(__name__)
 
 EVENT = "mvindex.durable"
+UNFINISHED = ".unfinished"
 
 
 @contextmanager
@@ -64,3 +65,17 @@ def rename(path: Path, target: Path) -> None:
     with announced("rename", target):
         os.rename(path, target)
     flush_to_disk(target.parent)
+
+
+@contextmanager
+def whole_folder(path: Path) -> Iterator[Path]:
+    """A new folder to write into; it becomes `path`, which must not exist, when the block ends without an error."""
+    temporary = path.with_name(path.name + UNFINISHED)
+    shutil.rmtree(temporary, ignore_errors=True)
+    temporary.mkdir(parents=True)
+    yield temporary
+    for entry in sorted(temporary.rglob("*"), reverse=True):
+        flush_to_disk(entry)
+    flush_to_disk(temporary)
+    temporary.rename(path)
+    flush_to_disk(path.parent)

@@ -60,11 +60,12 @@ def test_sentence_transformers_files_are_read(folder):
     assert (settings.query_prompt, settings.document_prompt) == ("ask: ", "read: ")
 
 
-def test_the_default_prompt_is_for_both_sides(folder):
-    config = {"prompts": {"clustering": "c: "}, "default_prompt_name": "clustering"}
+def test_the_default_prompt_is_for_neither_side(folder):
+    """As in sentence-transformers, whose encode_query() and encode_document() have prompts of their own."""
+    config = {"prompts": {"clustering": "c: ", "document": None}, "default_prompt_name": "clustering"}
     put(folder, "config_sentence_transformers.json", config)
     settings = read_checkpoint(folder).settings
-    assert (settings.query_prompt, settings.document_prompt) == ("c: ", "c: ")
+    assert (settings.query_prompt, settings.document_prompt) == ("", "")
 
 
 def test_only_a_dot_product_model_without_normalize_keeps_its_norms(folder):
@@ -157,15 +158,27 @@ def test_a_wrong_mvindex_json_is_named(folder, content, message):
         ("config.json", CONFIG | {"is_encoder_decoder": True}, "encoder-decoder"),
         ("config.json", "nonsense", "is not JSON"),
         ("adapter_config.json", {}, "an adapter that names no base"),
-        ("1_Pooling/config.json", POOLING | {"pooling_mode_max_tokens": True}, "mean and pooling_mode_max_tokens"),
-        ("1_Pooling/config.json", {"pooling_mode_lasttoken": True}, "pooling by pooling_mode_lasttoken; wanted mean"),
-        ("1_Pooling/config.json", {"pooling_mode": "weightedmean"}, "pooling by weightedmean"),
+        (
+            "1_Pooling/config.json",
+            POOLING | {"pooling_mode_max_tokens": True},
+            "pooling by mean and max; wanted mean, cls",
+        ),
+        ("1_Pooling/config.json", {"pooling_mode_max_tokens": True}, "pooling by max; wanted mean"),
+        ("1_Pooling/config.json", {"pooling_mode": ["cls", "weightedmean"]}, "pooling by cls and weightedmean"),
         ("1_Pooling/config.json", {}, "pooling by nothing"),
-        ("sentence_bert_config.json", {"do_lower_case": True}, "do_lower_case true is not supported"),
+        ("sentence_bert_config.json", {"query_expansion": {"length": 32}}, "query_expansion is .*not supported"),
+        ("sentence_bert_config.json", {"transformer_task": "fill-mask"}, "transformer_task is 'fill-mask'"),
+        ("sentence_bert_config.json", {"processing_kwargs": {"text": {}}}, "processing_kwargs is .*not supported"),
+        ("sentence_bert_config.json", {"model_args": {"rotary": 1}}, "model_args has 'rotary'"),
+        ("sentence_bert_config.json", {"what": 1}, "what is 1, which is not supported"),
+        ("sentence_distilbert_config.json", {"query_length": True}, "query_length is True"),
+        ("config_sentence_transformers.json", {"truncate_dim": 4}, "truncate_dim is 4, which is not supported"),
+        ("config_sentence_transformers.json", {"similarity_fn_name": "manhattan"}, "similarity_fn_name is 'manhattan'"),
+        ("config_sentence_transformers.json", {"similarity_fn_name": "euclidean"}, "similarity_fn_name is 'euclidean'"),
         ("sentence_bert_config.json", {"max_seq_length": 0}, "max_seq_length is 0"),
         ("config_sentence_transformers.json", {"prompts": ["q"]}, "prompts is .*wanted an object of strings"),
         ("modules.json", {}, "wanted a list"),
-        ("modules.json", [{"type": "a.Transformer", "path": "../other"}], "leads out of the checkpoint"),
+        ("modules.json", [{"type": "code.Transformer", "path": ""}], "code from the checkpoint, which mvindex never"),
     ],
 )
 def test_what_cannot_be_honoured_is_refused(folder, name, content, message):
@@ -175,11 +188,90 @@ def test_what_cannot_be_honoured_is_refused(folder, name, content, message):
     assert str(folder) in str(caught.value)
 
 
-def test_a_dense_module_is_refused_by_name(folder):
+def test_a_module_outside_the_checkpoint_is_refused(folder):
+    put_modules(folder, MODULES)
+    entries = json.loads((folder / "modules.json").read_text())
+    put(folder, "modules.json", [entries[0] | {"path": "../other"}, *entries[1:]])
+    with pytest.raises(CheckpointError, match="leads out of the checkpoint"):
+        read_checkpoint(folder)
+
+
+@pytest.mark.parametrize("kind", ["LayerNorm", "WordWeights", "CNN", "Router", "MultiVectorMask", "SpladePooling"])
+def test_other_modules_are_refused_by_name(folder, kind):
+    put(folder, "1_Pooling/config.json", POOLING)
+    put_modules(folder, ["Transformer", "Pooling", kind])
+    with pytest.raises(CheckpointError, match=f"module 3 is '{kind}', which is not supported"):
+        read_checkpoint(folder)
+
+
+@pytest.mark.parametrize(
+    "kinds",
+    [
+        ["Transformer"],
+        ["Transformer", "Normalize", "Pooling"],
+        ["Transformer", "Pooling", "Normalize", "Dense"],
+        ["Transformer", "Pooling", "Pooling"],
+    ],
+)
+def test_modules_in_another_order_are_refused(folder, kinds):
+    put_modules(folder, kinds)
+    with pytest.raises(CheckpointError, match=f"the modules are {', '.join(kinds)}; wanted Transformer, Pooling"):
+        read_checkpoint(folder)
+
+
+def test_a_normalize_of_the_tokens_is_refused(folder):
+    put_modules(folder, MODULES)
+    put(folder, "1_Pooling/config.json", POOLING)
+    put(folder, "2_Normalize/config.json", {"module_input_name": "token_embeddings"})
+    with pytest.raises(CheckpointError, match="module_input_name is 'token_embeddings'; wanted 'sentence_embedding'"):
+        read_checkpoint(folder)
+
+
+DENSE = {"in_features": 8, "out_features": 4, "bias": True, "activation_function": "torch.nn.modules.activation.Tanh"}
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"activation_function": "os.system"}, "activation_function is 'os.system'; wanted one of Tanh, Identity"),
+        ({"activation_function": "torch.nn.modules.activation.Softmax"}, "activation_function is .*Softmax"),
+        ({"use_residual": True}, "use_residual true is not supported"),
+        ({"out_features": 0}, "in_features and out_features are"),
+        ({"in_features": None}, "in_features and out_features are"),
+        ({"module_input_name": "token_embeddings"}, "module_input_name is 'token_embeddings'"),
+    ],
+)
+def test_a_dense_module_that_cannot_be_followed_is_refused(folder, change, message):
+    put_dense(folder, DENSE | change)
+    with pytest.raises(CheckpointError, match=message) as caught:
+        read_checkpoint(folder)
+    assert "2_Dense" in str(caught.value)
+
+
+def test_pickled_weights_of_a_dense_module_are_refused(folder):
+    put_dense(folder, DENSE)
+    (folder / "2_Dense/model.safetensors").rename(folder / "2_Dense/pytorch_model.bin")
+    with pytest.raises(CheckpointError, match="2_Dense: weights only in pytorch_model.bin, a pickle"):
+        read_checkpoint(folder)
+
+
+def test_a_dense_module_is_part_of_the_fingerprint(folder):
+    put_dense(folder, DENSE)
+    seen = [read_checkpoint(folder).fingerprint]
+    put_dense(folder, DENSE | {"activation_function": "torch.nn.modules.linear.Identity"})
+    seen.append(read_checkpoint(folder).fingerprint)
+    put(folder, "2_Dense/model.safetensors", "others")
+    seen.append(read_checkpoint(folder).fingerprint)
+    put_modules(folder, MODULES)
+    seen.append(read_checkpoint(folder).fingerprint)
+    assert len(set(seen)) == 4
+
+
+def put_dense(folder, config):
     put(folder, "1_Pooling/config.json", POOLING)
     put_modules(folder, ["Transformer", "Pooling", "Dense", "Normalize"])
-    with pytest.raises(CheckpointError, match="module 3 is 'Dense', which is not supported yet"):
-        read_checkpoint(folder)
+    put(folder, "2_Dense/config.json", config)
+    put(folder, "2_Dense/model.safetensors", "dense")
 
 
 def test_a_prompt_left_out_of_the_pooling_is_refused(folder):
@@ -234,6 +326,8 @@ def test_shards_are_safetensors_of_the_folder(folder, shard):
         ("config.json", CONFIG | {"hidden_act": "relu"}),
         ("1_Pooling/config.json", {"pooling_mode_cls_token": True}),
         ("sentence_bert_config.json", {"max_seq_length": 32}),
+        ("sentence_bert_config.json", {"do_lower_case": True}),
+        ("sentence_roberta_config.json", {"document_length": 32}),
         ("config_sentence_transformers.json", {"prompts": {"query": "q: "}}),
         ("config_sentence_transformers.json", {"similarity_fn_name": "dot"}),
         ("mvindex.json", {"format_version": 1, "max_views": 4}),

@@ -20,8 +20,9 @@ sys.path.insert(0, str(Path(__file__).parent))
 from tiny_training import PATH, TinyBatches, TinyEncoder  # noqa: E402
 
 from mvindex.errors import CheckpointError, ConfigError, StoreError  # noqa: E402
+from mvindex.store.durable import whole_folder  # noqa: E402
 from mvindex_train.config import LossConfig, OptimiserConfig  # noqa: E402
-from mvindex_train.durable import remove_unfinished, whole_file, whole_folder  # noqa: E402
+from mvindex_train.durable import remove_unfinished, whole_file  # noqa: E402
 from mvindex_train.history import History  # noqa: E402
 from mvindex_train.loop import Interrupted, Run, Stage, run_stages  # noqa: E402
 from mvindex_train.processes import Processes  # noqa: E402

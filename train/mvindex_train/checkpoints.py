@@ -13,7 +13,7 @@ from mvindex.checkpoint.loading import quiet
 from mvindex.checkpoint.reader import QUERY_FOLDER, VIEW_WEIGHTS
 from mvindex.checkpoint.sources import PACKAGED, PACKAGED_HUB_ID
 from mvindex.extras import require
-from mvindex_train.durable import whole_folder
+from mvindex.store.durable import whole_folder
 from mvindex_train.trainable import TrainableEncoder
 
 CARD = "README.md"

@@ -1,4 +1,4 @@
-"""Files and folders that are there whole or not at all, whatever happens while they are written."""
+"""Files that are there whole or not at all, whatever happens while they are written."""
 
 from __future__ import annotations
 
@@ -9,29 +9,13 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from mvindex.errors import StoreError
-from mvindex.store.durable import flush_to_disk
-
-_UNFINISHED = ".unfinished"
-
-
-@contextmanager
-def whole_folder(path: Path) -> Iterator[Path]:
-    """A new folder to write into; it becomes `path`, which must not exist, when the block ends without an error."""
-    temporary = path.with_name(path.name + _UNFINISHED)
-    shutil.rmtree(temporary, ignore_errors=True)
-    temporary.mkdir(parents=True)
-    yield temporary
-    for entry in sorted(temporary.rglob("*"), reverse=True):
-        flush_to_disk(entry)
-    flush_to_disk(temporary)
-    temporary.rename(path)
-    flush_to_disk(path.parent)
+from mvindex.store.durable import UNFINISHED, flush_to_disk
 
 
 @contextmanager
 def whole_file(path: Path) -> Iterator[Path]:
     """A new file's name to write to; the file becomes `path`, in place of any there, when the block ends well."""
-    temporary = path.with_name(path.name + _UNFINISHED)
+    temporary = path.with_name(path.name + UNFINISHED)
     yield temporary
     flush_to_disk(temporary)
     os.replace(temporary, path)
@@ -49,5 +33,5 @@ def refusing(path: Path) -> Iterator[None]:
 
 def remove_unfinished(folder: Path) -> None:
     """Nothing; what writes that were cut short have left in the folder is gone."""
-    for entry in folder.glob("*" + _UNFINISHED):
+    for entry in folder.glob("*" + UNFINISHED):
         shutil.rmtree(entry) if entry.is_dir() else entry.unlink()

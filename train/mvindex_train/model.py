@@ -57,6 +57,8 @@ def build_encoder(config: EncoderConfig, seed: int) -> TrainableEncoder:
 
 
 def _check_base(base: Checkpoint, config: EncoderConfig) -> None:
+    if base.dense:
+        raise ConfigError(f"encoder.base is {base.source!r}, which has Dense modules; they cannot be trained yet")
     if base.settings.separate and not config.separate:
         raise ConfigError(f"encoder.separate is False; the base {base.source!r} has question weights of its own")
     if base.base is not None and config.lora_rank is not None:
@@ -85,6 +87,7 @@ def _settings(config: EncoderConfig, base: Checkpoint) -> Settings:
         own_snippet=config.own_snippet,
         cluster_init=ClusterInit(config.cluster_init),
         separate=config.separate,
+        lower_case=old.lower_case,
     )
 
 

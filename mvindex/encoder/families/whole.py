@@ -10,7 +10,10 @@ from mvindex.records import Ints
 
 
 def arrange_single(text: TokenizedText, frame: Frame) -> Arrangement:
-    """One view: the mean of all states, special tokens, prompt and title too, or of each window's first (CLS: DPR)."""
+    """One view: the mean of all states, special tokens, prompt and title too, or of each window's first (CLS: DPR).
+
+    Or of its last; or the mean weighted by place, see Pooling.
+    """
     windows = [pooled_window(ids, 0, frame.pooling) for ids in whole_windows(text, frame)]
     return Arrangement(windows, [text.whole], 1)
 

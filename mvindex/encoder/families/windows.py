@@ -105,11 +105,12 @@ def whole_windows(text: TokenizedText, frame: Frame) -> list[Ids]:
 
 
 def pooled_window(ids: Ids, slot: int, pooling: Pooling) -> Window:
-    """The input as a window that counts as a whole for the slot: all its states, or its first alone (CLS)."""
-    if pooling is Pooling.MEAN:
-        return Window(ids, np.full(len(ids), slot, dtype=np.int32))
+    """The input as a window that counts as a whole for the slot: all its states, or its first or last alone."""
+    if pooling in (Pooling.MEAN, Pooling.WEIGHTED):
+        weights = np.arange(1, len(ids) + 1, dtype=np.float32) if pooling is Pooling.WEIGHTED else None
+        return Window(ids, np.full(len(ids), slot, dtype=np.int32), weights)
     slots = context(len(ids))
-    slots[0] = slot
+    slots[0 if pooling is Pooling.CLS else -1] = slot
     return Window(ids, slots)
 
 

@@ -16,7 +16,7 @@ from mvindex.errors import ConfigError
 from mvindex.extras import require
 from mvindex.kernels.threads import default_threads
 from mvindex.records import Document, Floats, Ints
-from mvindex_train.durable import whole_folder
+from mvindex.store.durable import whole_folder
 from mvindex_train.negatives.candidates import Candidate
 from mvindex_train.negatives.documents import StoredDocuments, write_documents
 

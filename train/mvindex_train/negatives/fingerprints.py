@@ -9,11 +9,11 @@ from typing import Any
 import xxhash
 
 from mvindex.checkpoint import read_checkpoint
+from mvindex.encoder.cross_encoder import cross_encoder_fingerprint
 from mvindex.errors import ConfigError
 from mvindex.opening import open_index
 from mvindex.store.segments import file_checksum
 from mvindex_train.negatives.config import MiningJob
-from mvindex_train.negatives.cross_encoder import cross_encoder_fingerprint
 
 
 def job_settings(job: MiningJob) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from typing import Any
 from mvindex.checkpoint import read_checkpoint
 from mvindex.corpus import read_documents
 from mvindex.encoder import Encoder, load_encoder
+from mvindex.encoder.cross_encoder import CrossEncoder
 from mvindex.index import Index
 from mvindex.opening import create, open_index
 from mvindex.records import Document
@@ -21,7 +22,6 @@ from mvindex_train.data.records import Example, dump_example
 from mvindex_train.negatives.bm25 import Bm25Source, build_bm25
 from mvindex_train.negatives.candidates import CandidateSource
 from mvindex_train.negatives.config import MiningJob, SourceKind
-from mvindex_train.negatives.cross_encoder import CrossEncoder
 from mvindex_train.negatives.dense import DenseSource
 from mvindex_train.negatives.fingerprints import job_settings
 from mvindex_train.negatives.merging import EarlierFile

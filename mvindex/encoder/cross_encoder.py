@@ -1,4 +1,4 @@
-"""A cross-encoder that reads question and document together: it finds false negatives and teaches by its scores."""
+"""A cross-encoder that reads question and document together: it reranks, finds false negatives, and teaches."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class CrossEncoder:
     """
 
     def __init__(self, source: str, device: str | None = None) -> None:
-        self._torch = require("torch", "train", _PURPOSE)
+        self._torch = require("torch", "encode", _PURPOSE)
         self.folder = find_source(source).folder
         self._device: torch.device = choose_device(device)
         self._tokenizer, self._model = _load(self.folder)
@@ -49,7 +49,10 @@ class CrossEncoder:
 
         EncoderError: a score that is no finite number.
         """
-        texts = [(question, joined_text(document)) for question, document in pairs]
+        return self.score_texts([(question, joined_text(document)) for question, document in pairs])
+
+    def score_texts(self, texts: Sequence[tuple[str, str]]) -> list[float]:
+        """As score(), of questions and texts."""
         scores = [0.0] * len(texts)
         # Pairs of like length run together, so that little is padded.
         order = sorted(range(len(texts)), key=lambda row: (len(texts[row][0]) + len(texts[row][1]), row))
@@ -83,8 +86,8 @@ def cross_encoder_fingerprint(source: str) -> str:
 
 def _load(folder: Path) -> tuple[Any, Any]:
     """Tokenizer and model in fp32 for inference."""
-    transformers = require("transformers", "train", _PURPOSE)
-    safetensors = require("safetensors", "train", _PURPOSE)
+    transformers = require("transformers", "encode", _PURPOSE)
+    safetensors = require("safetensors", "encode", _PURPOSE)
     # Without any of these transformers makes up a vocabulary, and every word becomes unknown.
     if not any((folder / name).is_file() for name in VOCABULARIES):
         raise CheckpointError(f"{folder}: no tokenizer (none of {', '.join(VOCABULARIES)}); copy it from the model")

@@ -1,0 +1,20 @@
+"""Weights as safetensors hold them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from mvindex.checkpoint.settings import first_line
+from mvindex.errors import CheckpointError
+from mvindex.extras import require
+
+
+def read_tensors(path: Path) -> dict[str, Any]:
+    """Name -> tensor of a safetensors file; CheckpointError where it is not one."""
+    reader = require("safetensors.torch", "encode", "encoding texts")
+    try:
+        tensors: dict[str, Any] = reader.load_file(path)
+    except Exception as err:  # noqa: BLE001 - a size or kind of number that is wrong raises what torch raises then
+        raise CheckpointError(f"{path}: cannot be read: {first_line(err)}") from err
+    return tensors
