@@ -88,6 +88,14 @@ def parse_aggregate(name: str) -> Aggregate:
     raise QueryError(f"scoring is {name!r:.60}; wanted {wanted}")
 
 
+def parse_scoring(name: str, temperature: float | None, usual: float = 1.0) -> Scoring:
+    """The scoring of that name, at the usual temperature where none is given. QueryError: temperature without DRPQ."""
+    aggregate = parse_aggregate(name)
+    if aggregate is Aggregate.MAX and temperature is not None:
+        raise QueryError("temperature= belongs to scoring='drpq'")
+    return Scoring(aggregate, usual if temperature is None else temperature)
+
+
 def view_sums(packed: npt.NDArray[Any], query: Floats) -> ViewSums:
     """The inner products of stored views, (r, d) fp16 or fp32, and a query (d,) float32, all of norm up to MAX_NORM.
 

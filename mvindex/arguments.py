@@ -13,11 +13,13 @@ import numpy.typing as npt
 from mvindex.aggregate import Aggregate, Scoring
 from mvindex.encoder import CallableEncoder, Encoder, load_encoder
 from mvindex.errors import ConfigError, EncoderError, QueryError
+from mvindex.fusion import Mode
 from mvindex.ingest import Entry
 from mvindex.pruning import checked_eps
 from mvindex.records import Document, Floats
 from mvindex.store.filters import Filter
 from mvindex.store.settings import MAX_DIM
+from mvindex.store.tokens import parse_lexical
 from mvindex.store.views import MAX_NORM, ViewType
 
 Vector: TypeAlias = npt.NDArray[np.floating[Any]]
@@ -120,6 +122,29 @@ def check_query_text(text: str, number: int, count: int) -> None:
         raise QueryError(f"{which} is not valid Unicode at position {err.start}") from err
 
 
+def check_mode(mode: Mode, wanted: Asked, **options: object) -> None:
+    """Nothing; QueryError when an option of the search does not go with its mode. options: None where not given."""
+    meant = {Mode.DENSE: (), Mode.LEXICAL: ("text",), Mode.HYBRID: ("fusion", "weights", "text")}[mode]
+    for name, value in options.items():
+        if value is not None and name not in meant:
+            raise QueryError(f"{name}= does not belong to mode={mode.value!r}")
+    if mode is Mode.LEXICAL and wanted.scoring.aggregate is not Aggregate.MAX:
+        raise QueryError("scoring= says how views make a score; mode='lexical' looks at none")
+
+
+def question_texts(query: Any, text: object, mode: Mode) -> tuple[list[str], bool]:
+    """The texts whose words are searched, and whether one was given alone; QueryError for what are no texts."""
+    found = query if text is None else text
+    is_single = isinstance(found, str)
+    texts = [found] if is_single else found
+    if not isinstance(texts, Sequence) or not all(isinstance(one, str) for one in texts):
+        way_out = "give the text, or both: search(vector, text=..., ...)" if text is None else "wanted a text or texts"
+        raise QueryError(f"mode={mode.value!r} searches words, and found {type(found).__name__}; {way_out}")
+    for number, one in enumerate(texts, start=1):
+        check_query_text(one, number, len(texts))
+    return list(texts), is_single
+
+
 def as_vectors(query: Any, dim: int | None) -> Floats:
     """A (d,) or (q, d) array as float32, checked; one that is so already is not copied."""
     if _is_plainly_good(query, dim):
@@ -151,13 +176,14 @@ def _is_plainly_good(query: Any, dim: int | None) -> bool:
         return bool(values.dot(values) <= _PLAIN_SQUARE)
 
 
-def new_settings(
+def new_settings(  # noqa: PLR0913 - each argument is a setting of the index
     *,
     encoder: EncoderLike | None = None,
     dim: int | None = None,
     dtype: str = "fp16",
     temperature: float | None = None,
     prune_views: float | None = None,
+    lexical: str | None = None,
 ) -> tuple[dict[str, Any], Encoder | None]:
     """The settings of a new index, checked, and its encoder; see create()."""
     if (encoder is None) == (dim is None):
@@ -174,6 +200,8 @@ def new_settings(
         temperature = float((spec or {}).get("temperature", 1.0))
     check_temperature(temperature)
     settings = {"dim": dim, "dtype": dtype, "encoder": spec, "temperature": temperature, "prune_views": eps}
+    if parse_lexical(lexical) is not None:
+        settings["lexical"] = lexical
     return settings, loaded
 
 

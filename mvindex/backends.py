@@ -6,7 +6,7 @@ Each is named by its scheme, and is a module with create(), open_index(), exists
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from importlib.metadata import EntryPoint, entry_points
 from os import PathLike
 from pathlib import Path
@@ -18,6 +18,7 @@ from mvindex.index import Index
 
 GROUP = "mvindex.backends"
 EXPORTS = "mvindex.exports"
+IMPORTS = "mvindex.imports"
 _ADDRESS = re.compile(r"([a-z][a-z0-9+-]+):(?!\\)")
 
 
@@ -64,9 +65,21 @@ def _loaded(entry: EntryPoint) -> Backend:
         raise ExtraMissing(f"{entry.name}:// needs the package {err.name!r}: pip install 'mvindex[{extra}]'") from err
 
 
-def find_exporter(format: str) -> Callable[[Index, Path, Callable[[str, int, int | None], None]], Any]:
-    """What writes an index as files of this format; ConfigError names the formats there are."""
+def find_exporter(
+    format: str, others: Sequence[str] = ()
+) -> Callable[[Index, Path, Callable[[str, int, int | None], None]], Any]:
+    """What writes an index as files of this format; ConfigError names the formats there are, others among them."""
     formats = {entry.name: entry for entry in entry_points(group=EXPORTS)}
     if format not in formats:
-        raise ConfigError(f"format {format!r} is unknown; wanted one of {', '.join(sorted(formats)) or 'none'}")
+        raise ConfigError(
+            f"format {format!r} is unknown; wanted one of {', '.join(sorted({*formats, *others})) or 'none'}"
+        )
     return cast("Callable[[Index, Path, Callable[[str, int, int | None], None]], Any]", formats[format].load())
+
+
+def find_importer(source: str) -> Callable[..., Any]:
+    """What makes an index of files of this kind; ConfigError names the kinds there are, ExtraMissing its package."""
+    kinds = {entry.name: entry for entry in entry_points(group=IMPORTS)}
+    if source not in kinds:
+        raise ConfigError(f"nothing installed imports {source!r}; wanted one of {', '.join(sorted(kinds)) or 'none'}")
+    return cast("Callable[..., Any]", kinds[source].load())

@@ -43,11 +43,11 @@ def _spans(rows: list[StoredRow], starts: Ints) -> Ints:
     return spans
 
 
-def take_batches(store: EmbeddedStore, batches: Iterable[Batch], next_ordinal: int) -> Iterator[tuple[int, int]]:
+def take_batches(store: EmbeddedStore, batches: Iterable[Batch], next_ordinal: int | None) -> Iterator[tuple[int, int]]:
     """Of each batch, how many documents it has, and how many of them were stored: those that were not there already.
 
     Takes the writer lock. Each batch is durable when it is told of. next_ordinal: of the first document that is new
-    after the copy.
+    after the copy; None where the batches give no ordinals, and so count them up.
     """
     with store.writing():
         for batch in batches:
@@ -55,7 +55,8 @@ def take_batches(store: EmbeddedStore, batches: Iterable[Batch], next_ordinal: i
             if fresh is not None:
                 store.commit(fresh)
             yield len(batch.documents), 0 if fresh is None else len(fresh.documents)
-        store.change_settings(next_ordinal=next_ordinal)
+        if next_ordinal is not None:
+            store.change_settings(next_ordinal=next_ordinal)
 
 
 def _missing(store: EmbeddedStore, batch: Batch) -> Batch | None:

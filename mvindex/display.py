@@ -26,7 +26,7 @@ from rich.progress import (
 from rich.table import Table
 from rich.text import Text
 
-from mvindex.records import Hit, SearchResult
+from mvindex.records import Component, Hit, SearchResult
 from mvindex.signs import visible
 
 _MAX_TEXT_CHARS = 600
@@ -78,6 +78,10 @@ def result_json(
     best first, and the margin of the best over the second.
     """
     hits = [asdict(hit) for hit in result.hits]
+    for hit in hits:
+        hit["components"] = list(hit["components"])
+        if not hit["components"]:
+            del hit["components"]
     for hit in hits if explained else []:
         views = explained[hit["id"]] if explained else []
         hit["margin"] = views[0].score - views[1].score if len(views) > 1 else None
@@ -105,6 +109,8 @@ def print_result(
         title = f"  {visible(hit.title)}" if hit.title else ""
         console.print(Text.assemble(head, (visible(hit.id), "bold cyan"), title))
         console.print(_text_with_snippet(hit), soft_wrap=False)
+        for component in hit.components if explained else ():
+            console.print(_component_line(component), no_wrap=True, overflow="ellipsis")
         for line in _view_lines(explained[hit.id] if explained else [], has_weights="temperature" in asked):
             console.print(line, no_wrap=True, overflow="ellipsis")
     console.print()
@@ -225,6 +231,12 @@ def _text_with_snippet(hit: Hit) -> Text:
     lead, tail = "..." if first else "", "..." if last < len(hit.text) else ""
     text = visible(hit.text)
     return Text.assemble("     ", lead, text[first:begin], (text[begin:end], "bold green"), text[end:last], tail)
+
+
+def _component_line(component: Component) -> Text:
+    """What one ranking says of the hit, and what that adds to its score."""
+    rank = "not ranked" if component.rank is None else f"rank {component.rank}"
+    return Text(f"       {component.name}  {rank}  score {component.score:.4f}  adds {component.part:.4f}", style="dim")
 
 
 def _view_lines(views: Sequence[ViewScored], has_weights: bool) -> Iterator[Text]:

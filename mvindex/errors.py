@@ -6,7 +6,7 @@ MvindexError
     CorpusError                 an input file or row is wrong; names path and line
         DocumentError           a document's own value is wrong (no file known)
     CheckpointError             an encoder directory is wrong
-    EncoderError                an encoder gave something else than it must
+    EncoderError                an encoder or reranker gave something else than it must
     StoreError                  the index on disk cannot be read or written
         IndexLocked             another writer holds the index
         DamagedIndex            stored bytes do not match their checksum
@@ -54,7 +54,7 @@ class CheckpointError(MvindexError):
 
 
 class EncoderError(MvindexError):
-    """An encoder gave vectors of another shape, number or kind than it must."""
+    """An encoder gave vectors, or a reranker scores, of another shape, number or kind than it must."""
 
 
 class StoreError(MvindexError):

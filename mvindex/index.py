@@ -5,8 +5,8 @@ from __future__ import annotations
 import itertools
 import logging
 import shutil
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
@@ -25,24 +25,41 @@ from mvindex.arguments import (
     checked_id,
     each_view_array,
     entry_with_views,
+    question_texts,
 )
 from mvindex.build import BuildReport, EngineCache, EngineChoice, Told, build_engine, keep_search
 from mvindex.choosing import Sizes, chosen_kind, usable_memory
 from mvindex.copying import stored_batches, take_batches
 from mvindex.encoder import Encoder
 from mvindex.engines.base import Kind, RankingEngine, ScanEngine, Search
-from mvindex.errors import EncoderError, IndexLocked, QueryError, StaleReader, Unsupported
+from mvindex.errors import DamagedIndex, EncoderError, IndexLocked, QueryError, StaleReader, Unsupported
+from mvindex.fusion import Mode, parse_fusion
 from mvindex.ingest import Encode, Entry, IngestHooks, IngestReport, ingest
+from mvindex.mixing import Dense, Questions, judged_candidates, mixed_results
 from mvindex.records import Document, Floats, SearchResult, dump_metadata, require_text
 from mvindex.results import IndexInfo, ViewScore, document_of, scored_views, search_results
-from mvindex.search import Engines, Part, Request, search_documents
+from mvindex.search import Engines, Part, Ranking, Request, search_documents
+from mvindex.search.lexical import LexicalPart, LexicalSearch
+from mvindex.search.mixed import depth_of
 from mvindex.searchable import Searchable
 from mvindex.store.embedded import Batch, EmbeddedStore
 from mvindex.store.filters import Filter
 from mvindex.store.locks import writer_lock
 from mvindex.store.reader import SnapshotReader
 from mvindex.store.snapshot import Snapshot
-from mvindex.tuning import PruneReport, TuneReport, checked_budget, checked_target, tune_pruning, tune_search
+from mvindex.store.tokens import parse_lexical
+from mvindex.tuning import (
+    FusionReport,
+    Judged,
+    PruneReport,
+    TuneReport,
+    checked_budget,
+    checked_judgements,
+    checked_target,
+    tune_fusion,
+    tune_pruning,
+    tune_search,
+)
 from mvindex.upkeep import CompactReport, SnapshotReport, VerifyReport, compact_store, snapshot_store, verify
 
 logger = logging.getLogger(__name__)
@@ -228,6 +245,40 @@ class Index(Searchable):
         """Views in the store, those of retired documents included."""
         return self._store.snapshot.views.num_views
 
+    def set_lexical(self, lexical: str | None, on_progress: Callable[[int], None] = lambda count: None) -> None:
+        """Nothing; texts can be searched by their words from now on: "unicode", "english" (by stems), or None, not.
+
+        What is added later is as well. All at once, of all documents; readers go on with what they have. on_progress
+        is told of document rows. ConfigError for another kind; Unsupported for an index in no directory.
+        """
+        kind = parse_lexical(lexical)
+        with self._writing() as stores:
+            for store in stores:
+                store.set_lexical(kind, on_progress)
+
+    def mend_lexical(self) -> bool:
+        """True when the lexical index was damaged: it was made again from the texts."""
+        damaged = [store for store in self._stores() if not _is_lexical_sound(store)]
+        for store in damaged:
+            with store.writing():
+                store.set_lexical(parse_lexical(store.snapshot.settings["lexical"]), lambda count: None)
+        return bool(damaged)
+
+    def _stores(self) -> Collection[EmbeddedStore]:
+        """All that documents are kept in here; none where something else keeps them."""
+        return [self._store]
+
+    @contextmanager
+    def _writing(self) -> Iterator[Collection[EmbeddedStore]]:
+        """All stores, locked before the first is changed: where one is being written to, none is."""
+        stores = self._stores()
+        if not stores:
+            raise Unsupported(f"{self.where}: only an index in a directory has a lexical side")
+        with ExitStack() as stack:
+            for store in stores:
+                stack.enter_context(store.writing())
+            yield stores
+
     def tune(
         self,
         queries: Vector | None = None,
@@ -250,6 +301,52 @@ class Index(Searchable):
         if report.chosen is not None:
             self._keep_search(report.chosen.search)
         return report
+
+    def tune_fusion(
+        self,
+        questions: Sequence[str],
+        relevant: Sequence[Mapping[str, float]],
+        *,
+        vectors: Vector | None = None,
+        top_k: int = 10,
+        on_progress: Told = lambda what, done, total: None,
+    ) -> FusionReport:
+        """What was measured; hybrid search fuses as the best point says from now on, where that is a gain.
+
+        relevant: of each question the documents that are worth something, id to gain (1.0, or a graded judgement).
+        vectors: of the questions, (q, d), for an index without an encoder. Methods and weights are measured by nDCG at
+        top_k; whether the best is a gain is judged by choices made without the question that they are measured on.
+        ConfigError for fewer than 20 questions or one without a relevant document; Unsupported without a lexical side.
+        """
+        checked_judgements(questions, relevant)
+        wanted = asked(top_k, None, Scoring(), exact=False, candidates=None)
+        if not self._stores():
+            raise Unsupported(f"{self.where}: only an index in a directory has a lexical side")
+        texts, _ = question_texts(questions, None, Mode.HYBRID)
+        found = self.encode_queries(texts) if vectors is None else as_vectors(vectors, self.dim)
+        if len(found) != len(texts):
+            raise QueryError(f"{len(found)} query vectors and {len(texts)} texts; wanted a text for each")
+        judged = []
+        for each in self._judged(Questions(texts, found, self.fusion), relevant, wanted):
+            judged.append(each)
+            on_progress("searching", len(judged), len(texts))
+        report = tune_fusion(judged, top_k, self.fusion, on_progress)
+        if report.chosen is not None:
+            self.set_fusion(report.chosen.method, report.chosen.weights)
+        return report
+
+    def _judged(self, questions: Questions, relevant: Sequence[Mapping[str, float]], wanted: Asked) -> Iterator[Judged]:
+        """Of each question what fusion would order, and what that is worth."""
+        with ExitStack() as stack:
+            yield from judged_candidates(*self._both(wanted, stack), questions, relevant, wanted)
+
+    def set_fusion(self, fusion: str | None, weights: tuple[float, float] | None = None) -> None:
+        """Nothing; hybrid search fuses so unless a search says otherwise. None, None: as if it was never set."""
+        is_usual = fusion is None and weights is None
+        kept = None if is_usual else parse_fusion(fusion, weights).as_setting()
+        with self._writing() as stores:
+            for store in stores:
+                store.change_settings(fusion=kept)
 
     def tune_pruning(
         self,
@@ -311,10 +408,10 @@ class Index(Searchable):
         """All documents as they are stored, in the order of their ordinals, for what copies them."""
         return stored_batches(self._store, size)
 
-    def take(self, batches: Iterable[Batch], next_ordinal: int) -> Iterator[tuple[int, int]]:
+    def take(self, batches: Iterable[Batch], next_ordinal: int | None) -> Iterator[tuple[int, int]]:
         """Of each batch, how many documents it has, and how many were not here as they are: these are stored.
 
-        next_ordinal: of the first document that is new after that.
+        next_ordinal: of the first document that is new after that; None where the batches give no ordinals.
         """
         return take_batches(self._store, batches, next_ordinal)
 
@@ -357,6 +454,8 @@ class Index(Searchable):
             kind=engine["kind"] if engine else Kind.EXACT.value,
             temperature=self.temperature,
             prune_views=settings.get("prune_views"),
+            lexical=settings.get("lexical"),
+            fusion=settings.get("fusion"),
             engine_prune_views=engine["settings"].get("prune_views") if engine else None,
             search=engine["settings"].get("search") if engine else None,
             fresh_documents=int(np.count_nonzero(snapshot.alive[built_rows:])),
@@ -372,6 +471,33 @@ class Index(Searchable):
                 batch = queries[begin : begin + QUERY_BATCH]
                 results += search_results(reader, search_documents(part.snapshot, part.engines, batch, part.request))
             return results
+
+    def _mixed(self, questions: Questions, wanted: Asked) -> list[SearchResult]:
+        """One for each of the questions, by words, or by words and views."""
+        if not self._stores():
+            return super()._mixed(questions, wanted)
+        with ExitStack() as stack:
+            if questions.vectors is None:
+                return mixed_results(LexicalSearch([self.lexical_part(wanted, stack)]), None, questions, wanted)
+            return mixed_results(*self._both(wanted, stack), questions, wanted)
+
+    def _both(self, wanted: Asked, stack: ExitStack) -> tuple[LexicalSearch, Dense]:
+        """What is searched by words, and by views as deep as fusion asks; the stack closes it."""
+        part, reader = self.part(replace(wanted, top_k=depth_of(wanted.top_k)), stack)
+        words = LexicalPart(part.snapshot, reader, reader.lexical(), part.request.allowed)
+
+        def dense(queries: Floats) -> list[Ranking]:
+            return search_documents(part.snapshot, part.engines, queries, part.request)
+
+        return LexicalSearch([words]), dense
+
+    def lexical_part(self, wanted: Asked, stack: ExitStack) -> LexicalPart:
+        """What is searched here by words alone; the stack closes it."""
+        snapshot = self._store.snapshot
+        reader = stack.enter_context(self._store.reading(snapshot))
+        words = reader.lexical()
+        allowed = snapshot.alive if wanted.filter is None else reader.matching(wanted.filter)
+        return LexicalPart(snapshot, reader, words, allowed)
 
     def part(self, wanted: Asked, stack: ExitStack) -> tuple[Part, SnapshotReader]:
         """What is searched here, and what its documents are read by, which the stack closes."""
@@ -419,3 +545,16 @@ class Index(Searchable):
         wanted = [ids] if isinstance(ids, str) else list(ids or [])
         known = self._store.known([checked_id(doc_id) for doc_id in wanted])
         return sorted(entry.doc_row for entry in known.values())
+
+
+def _is_lexical_sound(store: EmbeddedStore) -> bool:
+    """False when the store's lexical index is not as it was written."""
+    if store.snapshot.settings.get("lexical") is None:
+        return True
+    try:
+        with store.reading(store.snapshot) as reader:
+            reader.lexical().check()
+    except DamagedIndex as err:
+        logger.info("%s: %s", store.directory, err)
+        return False
+    return True

@@ -75,7 +75,8 @@ def _target(old: Index, target: str | Path) -> Index:
         backend = find_backend(target)
         if backend is not None:
             return backend.create(str(target), {**kept, _MARK: mark}, None)
-        create_store(Path(target), {**kept, _MARK: mark})
+        words = {name: settings.get(name) for name in ("lexical", "fusion")}
+        create_store(Path(target), {**kept, **words, _MARK: mark})
         return Index(EmbeddedStore(Path(target)))
     new = open_index(target)
     if new.settings.get(_MARK) != mark:

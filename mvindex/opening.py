@@ -23,6 +23,7 @@ def create(  # noqa: PLR0913 - each argument is a setting of the index
     temperature: float | None = None,
     prune_views: float | None = None,
     shards: int | None = None,
+    lexical: str | None = None,
 ) -> Index:
     """A new empty index at path: a directory, or an address such as milvus://host:19530/corpus (docs/milvus.md).
 
@@ -31,13 +32,17 @@ def create(  # noqa: PLR0913 - each argument is a setting of the index
     fp32, how views are stored. temperature: of DRPQ scoring; the encoder's by default, else 1.0. prune_views: views
     that lie, as stored, within this Euclidean distance of a kept one of their document are not stored, now or later; so
     no score by best view is lower by more than that times the query's norm (docs/pruning.md). shards: the documents are
-    put into so many stores, by their ids (docs/sharding.md); the answers are the same. ConfigError when the path
-    exists, for neither or both of encoder and dim, or for a value that is none.
+    put into so many stores, by their ids (docs/sharding.md); the answers are the same. lexical: "unicode" or
+    "english" (words by their stems), and texts can be searched by their words too (docs/hybrid.md); None: they cannot,
+    until set_lexical(). ConfigError when the path exists, for neither or both of encoder and dim, or for a value that
+    is none.
     """
     settings, loaded = new_settings(
-        encoder=encoder, dim=dim, dtype=dtype, temperature=temperature, prune_views=prune_views
+        encoder=encoder, dim=dim, dtype=dtype, temperature=temperature, prune_views=prune_views, lexical=lexical
     )
     if (backend := find_backend(path)) is not None:
+        if lexical is not None:
+            raise ConfigError(f"{backend.shown(str(path))}: a lexical side belongs to an index in a directory")
         if shards is not None:
             raise ConfigError(f"{backend.shown(str(path))}: shards belong to an index in a directory")
         return backend.create(str(path), settings, loaded)

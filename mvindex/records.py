@@ -74,8 +74,26 @@ class Views:
 
 
 @dataclass(frozen=True, slots=True)
+class Component:
+    """What one of several rankings says of a document in a result that was made of them.
+
+    name: "dense", "lexical" or, of what was reranked, "hybrid" or "rerank"; rank: from 1, None where the document is
+    not among those that the ranking proposed; score: its own, exact whether it was proposed or not; part: what that
+    adds to the document's score, scaled and weighted.
+    """
+
+    name: str
+    rank: int | None
+    score: float
+    part: float
+
+
+@dataclass(frozen=True, slots=True)
 class Hit:
-    """A document in a result: its score, the slot of its winning view, and what that view stands for."""
+    """A document in a result: its score, the slot of its winning view, and what that view stands for.
+
+    components: of lexical and hybrid search, what views and words have to do with the score.
+    """
 
     id: str
     score: float
@@ -85,6 +103,7 @@ class Hit:
     text: str
     title: str
     metadata: Mapping[str, Any]
+    components: tuple[Component, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,7 +35,8 @@ class IndexInfo:
     prune_views: views that close to a kept one are not stored; engine_prune_views: nor are they in the engine. None:
     all views are. search: how the engine is searched, as tuned; None for the usual of its kind. shards: how many there
     are, None for an index without; missing_shards: those that are left out here, whose documents are not counted.
-    server: what keeps an index that is in no directory, and what that can do.
+    server: what keeps an index that is in no directory, and what that can do. lexical: how words are told apart, where
+    texts can be searched by them; fusion: how hybrid search fuses, as tuned (method and weights), None for the usual.
     """
 
     path: str
@@ -56,6 +57,8 @@ class IndexInfo:
     shards: int | None = None
     missing_shards: tuple[int, ...] = ()
     server: Mapping[str, Any] | None = None
+    lexical: str | None = None
+    fusion: Mapping[str, Any] | None = None
 
 
 def search_results(reader: SnapshotReader, found: Sequence[Ranking]) -> list[SearchResult]:

@@ -4,16 +4,29 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from os import PathLike
 from threading import Lock
 from typing import Any, overload
 
 import numpy as np
 
-from mvindex.aggregate import Aggregate, Scoring, parse_aggregate
-from mvindex.arguments import Asked, Vector, as_vectors, asked, check_query_text, checked_id
+from mvindex.aggregate import Scoring, parse_scoring
+from mvindex.arguments import (
+    Asked,
+    Vector,
+    as_vectors,
+    asked,
+    check_mode,
+    check_query_text,
+    checked_id,
+    question_texts,
+)
 from mvindex.encoder import Encoder, encoder_from_spec
-from mvindex.errors import ConfigError, QueryError
+from mvindex.errors import ConfigError, QueryError, Unsupported
+from mvindex.fusion import Fusion, Mode, parse_fusion, parse_mode
+from mvindex.mixing import Questions
 from mvindex.records import Floats, SearchResult
+from mvindex.reranking import Reranker, parse_rerank
 from mvindex.results import ViewScore
 from mvindex.store.filters import Filter
 
@@ -56,6 +69,12 @@ class Searchable(ABC):
         return float(settings.get("temperature") or (settings["encoder"] or {}).get("temperature", 1.0))
 
     @property
+    def fusion(self) -> Fusion:
+        """How hybrid search fuses views and words, unless a search says otherwise: as tuned, zscore and (1, 1) else."""
+        kept = self._settings.get("fusion")
+        return Fusion() if kept is None else parse_fusion(kept["method"], kept["weights"])
+
+    @property
     def encoder(self) -> Encoder:
         """The encoder that the index was made with, loaded on first use; QueryError for an index of given vectors."""
         spec = self._settings["encoder"]
@@ -89,6 +108,13 @@ class Searchable(ABC):
         *,
         temperature: float | None = None,
         candidates: int | None = None,
+        mode: str = "dense",
+        fusion: str | None = None,
+        weights: tuple[float, float] | None = None,
+        text: str | Sequence[str] | None = None,
+        rerank: Reranker | str | PathLike[str] | None = None,
+        rerank_on: str | None = None,
+        rerank_depth: int | None = None,
     ) -> SearchResult: ...
 
     @overload
@@ -102,6 +128,13 @@ class Searchable(ABC):
         *,
         temperature: float | None = None,
         candidates: int | None = None,
+        mode: str = "dense",
+        fusion: str | None = None,
+        weights: tuple[float, float] | None = None,
+        text: str | Sequence[str] | None = None,
+        rerank: Reranker | str | PathLike[str] | None = None,
+        rerank_on: str | None = None,
+        rerank_depth: int | None = None,
     ) -> Any: ...
 
     def search(  # noqa: PLR0913 - the one public call; each argument is a choice of the caller's
@@ -114,6 +147,13 @@ class Searchable(ABC):
         *,
         temperature: float | None = None,
         candidates: int | None = None,
+        mode: str = "dense",
+        fusion: str | None = None,
+        weights: tuple[float, float] | None = None,
+        text: str | Sequence[str] | None = None,
+        rerank: Reranker | str | PathLike[str] | None = None,
+        rerank_on: str | None = None,
+        rerank_depth: int | None = None,
     ) -> SearchResult | list[SearchResult]:
         """The top_k documents of a query: min(top_k, documents that pass the filter) of them, distinct, best first.
 
@@ -122,18 +162,41 @@ class Searchable(ABC):
         eq. 4-6); temperature: T, the index's own by default. exact=True demands a certified answer, whatever the
         active kind. candidates: for "drpq" only, look no further than that many view hits, at least top_k documents
         (the paper's fixed depth, 1,000 k of them): the result is exact only where that is proven all the same.
+
+        mode: "dense", by views; "lexical", by words (BM25), only documents that have one of them; "hybrid", both, fused
+        (docs/hybrid.md), for indexes with a lexical side. fusion: of hybrid, "zscore", "minmax" or "rrf"; weights: of
+        views and of words; by default the index's own, as tuned, or "zscore" and (1, 1). text: what the words are, one
+        for each query: the query itself by default, to be given with vectors.
+
+        rerank: a function of the question and the hits that gives a score for each, higher is better, or a checkpoint
+        of a cross-encoder. The best rerank_depth documents, max(50, top_k) by default, come in the order of these.
+        rerank_on: of a checkpoint, what it reads, "snippet" (the default) or "text". With vectors text is the question.
         """
-        chosen = self._scoring(scoring, temperature)
+        again = parse_rerank(rerank, rerank_on, rerank_depth, top_k, self._device)
+        if again is not None:
+            questions, words = again.questions(query, mode, text)
+            found = self.search(query, again.depth, filter, scoring, exact, temperature=temperature,
+                                candidates=candidates, mode=mode, fusion=fusion, weights=weights,
+                                text=words)  # fmt: skip
+            return again.reranked(questions, found, mode)
+        chosen = parse_scoring(scoring, temperature, self.temperature)
         wanted = asked(top_k, filter, chosen, exact, candidates)
-        queries, is_single = self._query_vectors(query)
-        results = self._results(queries, wanted)
+        way = parse_mode(mode)
+        check_mode(way, wanted, fusion=fusion, weights=weights, text=text)
+        if way is Mode.DENSE:
+            queries, is_single = self._query_vectors(query)
+            results = self._results(queries, wanted)
+        else:
+            texts, is_single = question_texts(query, text, way)
+            vectors = None if way is Mode.LEXICAL else self._vectors_for(query, len(texts), is_single)
+            results = self._mixed(Questions(texts, vectors, parse_fusion(fusion, weights, self.fusion)), wanted)
         return results[0] if is_single else results
 
     def explain(
         self, query: str | Vector, id: str, scoring: str = "max", *, temperature: float | None = None
     ) -> list[ViewScore]:
         """Every view of a document with its score for the query, best first. QueryError without such an id."""
-        chosen = self._scoring(scoring, temperature)
+        chosen = parse_scoring(scoring, temperature, self.temperature)
         queries, is_single = self._query_vectors(query)
         if not is_single:
             raise QueryError("explain() takes one query: a text or a (d,) vector")
@@ -147,11 +210,16 @@ class Searchable(ABC):
             check_query_text(text, number, len(texts))
         return as_vectors(self.encoder.encode_queries(texts), self.dim)
 
-    def _scoring(self, name: str, temperature: float | None) -> Scoring:
-        aggregate = parse_aggregate(name)
-        if aggregate is Aggregate.MAX and temperature is not None:
-            raise QueryError("temperature= belongs to scoring='drpq'")
-        return Scoring(aggregate, self.temperature if temperature is None else temperature)
+    def _mixed(self, questions: Questions, wanted: Asked) -> list[SearchResult]:
+        """One for each of the questions, by words, or by words and views."""
+        raise Unsupported(f"{self.where}: only an index in a directory has a lexical side; mode='dense' works here")
+
+    def _vectors_for(self, query: Any, count: int, is_single: bool) -> Floats:
+        """The vectors of the query, one for each of so many texts."""
+        vectors, is_alone = self._query_vectors(query)
+        if (len(vectors), is_alone) != (count, is_single):
+            raise QueryError(f"{len(vectors)} query vectors and {count} texts; wanted a text for each")
+        return vectors
 
     def _query_vectors(self, query: Any) -> tuple[Floats, bool]:
         """The queries as (q, d) float32 and whether one was given alone."""

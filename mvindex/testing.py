@@ -19,7 +19,7 @@ import numpy.typing as npt
 import pytest
 
 from mvindex.engines.base import RankingEngine
-from mvindex.errors import QueryError
+from mvindex.errors import QueryError, Unsupported
 from mvindex.index import Index
 from mvindex.records import Bools, Document, Doubles, Floats, Ints, SearchResult
 
@@ -435,8 +435,17 @@ class IndexContract:
                 index.search(good, top_k=top_k)  # type: ignore[arg-type]  # wrong on purpose
         with pytest.raises(QueryError, match="scoring"):
             index.search(good, scoring="mean")
+        with pytest.raises(QueryError, match="mode"):
+            index.search(good, mode="fuzzy")
         with pytest.raises(TypeError):
             index.search(good, k=3)  # type: ignore[call-overload]  # wrong on purpose
+
+    def test_an_index_without_words_refuses_to_search_them(self, index: Index, rng: np.random.Generator) -> None:
+        self.fill(index, random_views(rng, 5, self.dim))
+        with pytest.raises(Unsupported, match="lexical"):
+            index.search("text", mode="lexical")
+        with pytest.raises(Unsupported, match="lexical"):
+            index.search(np.ones(self.dim, dtype=np.float32), mode="hybrid", text="text")
 
 
 class EngineContract:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import nullcontext
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -12,12 +12,19 @@ from mvindex.cli.options import (
     CandidatesOption,
     DeviceOption,
     FilterOption,
+    FusionOption,
+    HybridOption,
     IndexOption,
     JsonOption,
+    ModeOption,
     PartialOption,
     QuestionFormatOption,
+    RerankDepthOption,
+    RerankOnOption,
+    RerankOption,
     ScoringOption,
     TemperatureOption,
+    WeightsOption,
     batches,
     check_scoring,
     note,
@@ -25,7 +32,9 @@ from mvindex.cli.options import (
     parse_cutoffs,
     parse_filter,
     question_format,
+    rerank_of,
     scoring_of,
+    way_of,
 )
 
 
@@ -39,6 +48,13 @@ def query(  # noqa: PLR0913 - each option is a flag of the command
     scoring: ScoringOption = "max",
     temperature: TemperatureOption = None,
     candidates: CandidatesOption = None,
+    mode: ModeOption = "dense",
+    hybrid: HybridOption = False,
+    fusion: FusionOption = None,
+    weights: WeightsOption = None,
+    rerank: RerankOption = None,
+    rerank_on: RerankOnOption = None,
+    rerank_depth: RerankDepthOption = None,
     exact: Annotated[bool, typer.Option("--exact", help="Demand a certified answer, whatever the engine.")] = False,
     explain: Annotated[
         bool, typer.Option("--explain", help="Show every view's score, the winner's margin and drpq's weights.")
@@ -53,6 +69,8 @@ def query(  # noqa: PLR0913 - each option is a flag of the command
 
     Example: mvindex query "when did the oil crisis begin?" --top-k 5 --json
     """
+    import numpy as np
+
     from mvindex import display
     from mvindex.questions import Question, read_questions
     from mvindex.trec import open_run
@@ -62,18 +80,23 @@ def query(  # noqa: PLR0913 - each option is a flag of the command
     if format is not None and queries is None:
         raise typer.BadParameter(f"--format {format}: belongs to --queries FILE")
     check_scoring(scoring, temperature, candidates, exact)
+    given, again = way_of(mode, hybrid, fusion, weights), rerank_of(rerank, rerank_on, rerank_depth)
     read = [Question("1", text)] if text is not None else read_questions([queries or "-"], question_format(format))
     condition = parse_filter(filter_json)
     with (
         open_chosen(index, device, allow_partial=allow_partial) as target,
         open_run(trec, force=force) if trec else nullcontext() as run,
     ):
-        how = scoring_of(target, scoring, temperature)
-        asked = scoring_of(target, scoring, temperature, candidates)
+        how, way = scoring_of(target, scoring, temperature), given.asked(target)
+        asked = scoring_of(target, scoring, temperature, candidates) | way | again
         for batch in batches(read, QUESTION_BATCH):
-            # Encoded once: the search and every explanation then speak of the same vector.
-            vectors = target.encode_queries([question.text for question in batch])
-            results = target.search(vectors, top_k=top_k, filter=condition, exact=exact, **asked)
+            texts = [question.text for question in batch]
+            # Encoded once: the search and every explanation then speak of the same vector. Words need none.
+            is_lexical = way.get("mode") == "lexical"
+            vectors = np.empty((len(texts), 0)) if is_lexical and not explain else target.encode_queries(texts)
+            words: dict[str, Any] = {"text": texts} if way or again else {}
+            query = texts if is_lexical else vectors
+            results = target.search(query, top_k=top_k, filter=condition, exact=exact, **asked, **words)
             for question, vector, result in zip(batch, vectors, results, strict=True):
                 if run is not None:
                     run.add(question.id, result.hits)
@@ -98,6 +121,13 @@ def evaluate(  # noqa: PLR0913 - each option is a flag of the command
     scoring: ScoringOption = "max",
     temperature: TemperatureOption = None,
     candidates: CandidatesOption = None,
+    mode: ModeOption = "dense",
+    hybrid: HybridOption = False,
+    fusion: FusionOption = None,
+    weights: WeightsOption = None,
+    rerank: RerankOption = None,
+    rerank_on: RerankOnOption = None,
+    rerank_depth: RerankDepthOption = None,
     exact: Annotated[bool, typer.Option("--exact", help="Demand certified answers, whatever the engine.")] = False,
     trec: Annotated[str | None, typer.Option(help="Write a TREC run file too.")] = None,
     force: Annotated[bool, typer.Option("--force", help="Overwrite the run file.")] = False,
@@ -115,13 +145,14 @@ def evaluate(  # noqa: PLR0913 - each option is a flag of the command
     from mvindex.trec import open_run
 
     check_scoring(scoring, temperature, candidates, exact)
+    given, again = way_of(mode, hybrid, fusion, weights), rerank_of(rerank, rerank_on, rerank_depth)
     condition, cutoffs, shape = parse_filter(filter_json), parse_cutoffs(at), question_format(format)
     judged = read_qrels(qrels) if qrels else None
     with (
         open_chosen(index, device, allow_partial=allow_partial) as target,
         open_run(trec, force=force) if trec else nullcontext() as run,
     ):
-        asked = scoring_of(target, scoring, temperature, candidates)
+        asked = scoring_of(target, scoring, temperature, candidates) | given.asked(target) | again
         # What a missing shard holds cannot be told.
         evaluation = Evaluation(cutoffs, judged, regex, None if target.missing_shards else target)
         with display.question_progress(None) as progress:

@@ -49,6 +49,12 @@ def ingest(  # noqa: PLR0913 - each option is a flag of the command
             help="Of a new index: leave out views this close to a kept one of their document (docs/pruning.md)."
         ),
     ] = None,
+    lexical: Annotated[
+        str | None,
+        typer.Option(
+            help="Of a new index: unicode or english (stems) makes texts searchable by words (docs/hybrid.md)."
+        ),
+    ] = None,
     shards: Annotated[
         int | None, typer.Option(help="Of a new index: put the documents into so many stores, by their ids.")
     ] = None,
@@ -75,6 +81,7 @@ def ingest(  # noqa: PLR0913 - each option is a flag of the command
     from mvindex.corpus import open_corpus
     from mvindex.ingest_files import FileIngest, OnError
     from mvindex.pruning import checked_eps
+    from mvindex.store.tokens import parse_lexical
 
     place = _parse_place(shards, shard)
     skip_or_stop = parse_choice("--on-error", on_error, OnError)
@@ -89,6 +96,7 @@ def ingest(  # noqa: PLR0913 - each option is a flag of the command
     new = {"encoder": encoder, "family": family, "max_views": views, "dtype": dtype, "temperature": temperature}
     new["prune_views"] = None if prune_views is None else checked_eps(prune_views)
     new["shards"] = shards
+    new["lexical"] = None if parse_lexical(lexical) is None else lexical
     with _opened_for_ingest(path, new, device, place) as target:
         stem = _rejects_stem(path)
         run = FileIngest(
@@ -161,7 +169,11 @@ def _created(path: str, new: dict[str, Any], device: str | None, place: ShardPla
     from mvindex.store.shards import check_place
 
     chosen = {name: value for name, value in new.items() if value is not None}
-    kept = {name: chosen.pop(name) for name in ("dtype", "temperature", "prune_views", "shards") if name in chosen}
+    kept = {
+        name: chosen.pop(name)
+        for name in ("dtype", "temperature", "prune_views", "shards", "lexical")
+        if name in chosen
+    }
     # Before the seconds that an encoder takes to load.
     if "temperature" in kept:
         check_temperature(kept["temperature"])
@@ -178,7 +190,7 @@ def _refuse_other_settings(index: Index, new: dict[str, Any]) -> None:
     info = index.info()
     encoder = info.encoder or {}
     has = {**encoder, "encoder": encoder.get("source"), "dtype": info.dtype, "temperature": info.temperature}
-    has |= {"prune_views": info.prune_views, "shards": info.shards}
+    has |= {"prune_views": info.prune_views, "shards": info.shards, "lexical": info.lexical}
     for name, value in new.items():
         if name == "encoder" and value is not None and os.path.isdir(value):
             value = has[name] if has[name] in (os.path.abspath(value), os.path.realpath(value)) else value

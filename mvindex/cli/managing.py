@@ -128,6 +128,10 @@ def build(  # noqa: PLR0913 - each option is a flag of the command
         bool,
         typer.Option("--train-only", help="Learn what ivf engines of all shards share, for --shard; needs --kind."),
     ] = False,
+    lexical: Annotated[
+        str | None,
+        typer.Option(help="Only this: make texts searchable by words, unicode or english (stems); none undoes it."),
+    ] = None,
     questions: Annotated[
         str | None, typer.Option(help="Questions that measure what the build costs in recall; see mvindex eval.")
     ] = None,
@@ -148,6 +152,13 @@ def build(  # noqa: PLR0913 - each option is a flag of the command
 
     if format is not None and questions is None:
         raise typer.BadParameter(f"--format {format}: belongs to --questions FILE")
+    if lexical is not None:
+        others = {"--kind": kind, "--prune-views": prune_views, "--lists": lists, "--shard": shard}
+        others |= {"--questions": questions, "--train-only": train_only or None}
+        if named := [name for name, value in others.items() if value is not None]:
+            raise typer.BadParameter(f"--lexical is a build of its own; give it without {named[0]}")
+        _build_lexical(index, lexical, as_json)
+        return
     # Read before anything is built: a bad line costs nothing then.
     asked = _read_questions(questions, format) if questions is not None else None
     cutoffs = parse_cutoffs(at)
@@ -157,6 +168,8 @@ def build(  # noqa: PLR0913 - each option is a flag of the command
         build_part(chosen_path(index), shard, chosen, as_json)
         return
     with _opened_for_build(index) as target:
+        if target.mend_lexical():
+            note("made again from the texts: the lexical index")
         with display.step_progress() as told:
             report = target.build(
                 kind=kind, prune_views=prune_views, lists=lists, target_recall=target_recall, on_progress=told
@@ -170,6 +183,23 @@ def build(  # noqa: PLR0913 - each option is a flag of the command
     display.print_table("build", row)
     if measured is not None:
         _print_measured(row, measured)
+
+
+def _build_lexical(place: str | None, lexical: str, as_json: bool) -> None:
+    from mvindex import display
+
+    started, done = time.monotonic(), 0
+    with _opened_for_build(place) as target, display.step_progress() as told:
+
+        def advance(count: int) -> None:
+            nonlocal done
+            done += count
+            told("counting words", done, None)
+
+        target.set_lexical(None if lexical == "none" else lexical, advance)
+        row: dict[str, Any] = {"lexical": target.info().lexical, "documents": len(target)}
+    row["seconds"] = round(time.monotonic() - started, 2)
+    display.print_json(row) if as_json else display.print_table("build", row)
 
 
 def _opened_for_build(place: str | None) -> Index:

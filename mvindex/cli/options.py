@@ -8,13 +8,14 @@ from collections.abc import Iterable, Iterator
 from enum import Enum
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, TypeVar
 
 import typer
 
 from mvindex.errors import ConfigError, QueryError, Unsupported
 
 if TYPE_CHECKING:
+    from mvindex.fusion import Mode
     from mvindex.index import Index
     from mvindex.questions import QuestionFormat
 
@@ -44,6 +45,24 @@ TemperatureOption = Annotated[
 ]
 CandidatesOption = Annotated[
     int | None, typer.Option(help="Of drpq: look at so many view hits only, and certify only what they prove.")
+]
+ModeOption = Annotated[
+    str, typer.Option(help="dense, by views; lexical, by words (BM25); hybrid, both (docs/hybrid.md).")
+]
+HybridOption = Annotated[bool, typer.Option("--hybrid", help="Short for --mode hybrid.")]
+FusionOption = Annotated[
+    str | None, typer.Option(help="Of hybrid: zscore, minmax or rrf; as the index was tuned, or zscore.")
+]
+WeightsOption = Annotated[
+    str | None,
+    typer.Option(metavar="DENSE,LEXICAL", help="Of hybrid: how much views and words count; as tuned, or 1,1."),
+]
+RerankOption = Annotated[
+    str | None, typer.Option(metavar="CHECKPOINT", help="A cross-encoder, folder or hub id, orders what was found.")
+]
+RerankOnOption = Annotated[str | None, typer.Option(help="Of --rerank: it reads the snippet (default) or the text.")]
+RerankDepthOption = Annotated[
+    int | None, typer.Option(help="Of --rerank: so many documents are ordered; 50, or --top-k if that is more.")
 ]
 QuestionFormatOption = Annotated[
     str | None, typer.Option(help="Of the questions: jsonl, dpr, tsv or text (one a line); all but text found.")
@@ -127,6 +146,51 @@ def scoring_of(index: Index, scoring: str, temperature: float | None, candidates
         return {"scoring": scoring}
     used = {"scoring": scoring, "temperature": index.temperature if temperature is None else temperature}
     return used if candidates is None else used | {"candidates": candidates}
+
+
+class Way(NamedTuple):
+    """What finds documents, as it was given: the mode, and of hybrid fusion and weights, None where they were not."""
+
+    mode: Mode
+    fusion: str | None
+    weights: list[str] | None
+
+    def asked(self, index: Index) -> dict[str, Any]:
+        """As search() of that index takes it and as results name it; none for dense."""
+        from mvindex.fusion import Mode, parse_fusion
+
+        if self.mode is Mode.DENSE:
+            return {}
+        if self.mode is Mode.LEXICAL:
+            return {"mode": self.mode.value}
+        how = parse_fusion(self.fusion, self.weights, index.fusion)
+        return {"mode": self.mode.value, "fusion": how.method.value, "weights": list(how.weights)}
+
+
+def way_of(mode: str, hybrid: bool, fusion: str | None, weights: str | None) -> Way:
+    """The way, checked before an index is opened."""
+    from mvindex.fusion import Mode, parse_fusion
+
+    if hybrid and mode not in ("dense", "hybrid"):
+        raise typer.BadParameter(f"--hybrid is short for --mode hybrid; --mode {mode} says otherwise")
+    chosen = Mode.HYBRID if hybrid else parse_choice("--mode", mode, Mode)
+    for option, value in (("--fusion", fusion), ("--weights", weights)):
+        if value is not None and chosen is not Mode.HYBRID:
+            raise typer.BadParameter(f"{option} {value}: belongs to --hybrid; the mode here is {chosen.value}")
+    given = None if weights is None else weights.split(",")
+    parse_fusion(fusion, given)
+    return Way(chosen, fusion, given)
+
+
+def rerank_of(rerank: str | None, on: str | None, depth: int | None) -> dict[str, Any]:
+    """The reranking, as search() takes it and as results name it; none where none is asked for."""
+    if rerank is None:
+        for option, value in (("--rerank-on", on), ("--rerank-depth", depth)):
+            if value is not None:
+                raise typer.BadParameter(f"{option} {value}: belongs to --rerank CHECKPOINT")
+        return {}
+    asked = {"rerank": rerank, "rerank_on": on or "snippet"}
+    return asked if depth is None else asked | {"rerank_depth": depth}
 
 
 def parse_filter(text: str | None) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -11,7 +12,7 @@ from mvindex.cli.options import IndexOption, JsonOption, QuestionFormatOption, n
 
 if TYPE_CHECKING:
     from mvindex.index import Index
-    from mvindex.tuning import PruneReport, TunePoint, TuneReport
+    from mvindex.tuning import FusionReport, PruneReport, TunePoint, TuneReport
 
 
 def tune(  # noqa: PLR0913 - each option is a flag of the command
@@ -29,6 +30,12 @@ def tune(  # noqa: PLR0913 - each option is a flag of the command
         float | None,
         typer.Option(help="Instead: choose how many near-duplicate views a build may leave out, for so much recall."),
     ] = None,
+    fusion: Annotated[
+        bool, typer.Option("--fusion", help="Instead: choose how hybrid search fuses views and words, by nDCG.")
+    ] = False,
+    qrels: Annotated[
+        str | None, typer.Option(help="Of --fusion: judgements, BEIR or TREC; else the questions' passage_id.")
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Measure how much an approximate engine must look at, and keep the fastest setting that reaches the target.
@@ -38,10 +45,14 @@ def tune(  # noqa: PLR0913 - each option is a flag of the command
     Example: mvindex tune --target-recall 0.97 --queries questions.jsonl --top-k 100 --plot tune.png
 
     Example: mvindex tune --prune-budget 0.005 --queries questions.jsonl
+
+    Example: mvindex tune --fusion --queries questions.jsonl --qrels qrels/dev.tsv
     """
     from mvindex import display
     from mvindex.errors import ConfigError
 
+    if fusion or qrels is not None:
+        _check_fusing(fusion, queries, {"--prune-budget": prune_budget, "--plot": plot})
     if format is not None and queries is None:
         raise typer.BadParameter(f"--format {format}: belongs to --queries FILE")
     if plot is not None and prune_budget is not None:
@@ -49,6 +60,12 @@ def tune(  # noqa: PLR0913 - each option is a flag of the command
     if plot is not None:
         _check_plot(plot)
     with open_chosen(index, None) as target:
+        if fusion:
+            texts, relevant, unjudged = _judged(queries or "", format, qrels)
+            with display.step_progress() as told:
+                fused = target.tune_fusion(texts, relevant, top_k=top_k, on_progress=told)
+            _print_fusion(fused, unjudged, as_json)
+            return
         vectors = None if queries is None else _vectors(target, queries, format)
         if prune_budget is not None:
             with display.step_progress() as told:
@@ -66,6 +83,57 @@ def tune(  # noqa: PLR0913 - each option is a flag of the command
             f"no setting reaches recall {target_recall}: the best, {_named(best)}, has {best.recall:.4f}; nothing was "
             "changed. Build with more precise codes (ivf-sq8, ivf-flat), or lower the target"
         )
+
+
+def _check_fusing(is_asked: bool, queries: str | None, others: Mapping[str, object]) -> None:
+    """Nothing; --fusion has what it needs, and nothing that belongs to another measurement."""
+    if not is_asked:
+        raise typer.BadParameter("--qrels: belongs to --fusion")
+    for option, value in others.items():
+        if value is not None:
+            raise typer.BadParameter(f"{option}: belongs to another measurement than --fusion")
+    if queries is None or queries.endswith(".npy"):
+        raise typer.BadParameter("--fusion: wanted --queries FILE with texts, whose words are searched")
+
+
+def _judged(file: str, format: str | None, qrels: str | None) -> tuple[list[str], list[Mapping[str, float]], int]:
+    """The questions with a relevant document, what is relevant to each, and how many others there are."""
+    from mvindex.questions import read_qrels, read_questions
+
+    questions = list(read_questions([file], question_format(format)))
+    judged = None if qrels is None else read_qrels(qrels)
+    texts, relevant = [], []
+    for question in questions:
+        gold: Mapping[str, float] = {} if question.passage_id is None else {question.passage_id: 1.0}
+        found = gold if judged is None else judged.get(question.id, {})
+        if any(gain > 0 for gain in found.values()):
+            texts.append(question.text)
+            relevant.append(found)
+    return texts, relevant, len(questions) - len(texts)
+
+
+def _print_fusion(report: FusionReport, unjudged: int, as_json: bool) -> None:
+    from dataclasses import asdict
+
+    from mvindex import display
+
+    if as_json:
+        display.print_json(asdict(report) | {"unjudged": unjudged})
+        return
+    shown = [*report.points[:5], *(point for point in report.points[5:] if not all(point.weights))]
+    rows = [("-> " if point == report.chosen else "", point) for point in shown] + [("before: ", report.current)]
+    header = ("fusion", "views", "words", f"nDCG@{report.top_k}")
+    table = [
+        (mark + point.method, f"{point.weights[0]:g}", f"{point.weights[1]:g}", f"{point.ndcg:.4f}")
+        for mark, point in rows
+    ]
+    display.print_grid(f"{report.questions} judged questions: the best, and each side alone", header, table)
+    told = f"chosen without the question itself: {report.held_out:.4f}, {report.gain:+.4f} (error {report.error:.4f})"
+    note(told if report.chosen else f"{told}: no gain, so nothing was changed")
+    for count, what in ((unjudged, "without a relevant document are left out"),
+                        (report.missing, "have none of theirs among what was found: they count 0")):  # fmt: skip
+        if count:
+            note(f"{count} questions {what}")
 
 
 def _vectors(index: Index, file: str, format: str | None) -> Any:

@@ -101,7 +101,7 @@ def _traits(store: EmbeddedStore) -> Iterator[tuple[str, Any]]:
     settings = store.snapshot.settings
     encoder = settings["encoder"]
     yield "encoder", repr(encoder["fingerprint"] if encoder else None)
-    for name in ("dtype", "temperature", "prune_views"):
+    for name in ("dtype", "temperature", "prune_views", "lexical"):
         yield name, repr(settings.get(name))
     if store.snapshot.dim is not None:
         yield "dim", store.snapshot.dim

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
@@ -19,11 +20,15 @@ from mvindex.engines import parse_kind
 from mvindex.engines.base import Search
 from mvindex.engines.lists import IVF_KINDS
 from mvindex.errors import ConfigError, QueryError, StaleReader, StoreError, Unsupported
+from mvindex.fusion import Fusion
 from mvindex.index import QUERY_BATCH, Index
 from mvindex.ingest import Encode, Entry, IngestHooks, IngestReport
+from mvindex.mixing import Dense, Questions, mixed_results
 from mvindex.records import Document, Floats, SearchResult
 from mvindex.results import IndexInfo, ViewScore, hits_of
 from mvindex.search import Part, Ranking, merge_rankings, owners, search_documents
+from mvindex.search.lexical import LexicalPart, LexicalSearch
+from mvindex.search.mixed import depth_of
 from mvindex.shards.building import build_shard, build_shards, learnt, train_shards
 from mvindex.shards.ingesting import Target, ingest_shards
 from mvindex.store.embedded import Batch, EmbeddedStore
@@ -38,6 +43,7 @@ from mvindex.store.shards import (
     read_shards,
     shard_of,
 )
+from mvindex.tuning import Judged
 from mvindex.upkeep import CompactReport, SnapshotReport
 from mvindex.upkeep.sharded import snapshot_shards
 
@@ -131,6 +137,17 @@ class ShardedIndex(Index):
         return tuple(sorted(self._missing))
 
     @property
+    def fusion(self) -> Fusion:
+        """How hybrid search fuses, unless a search says otherwise: as the first shard keeps it, the same as all others.
+
+        They differ only where somebody was killed while it was set; that is told.
+        """
+        first, *others = [index.fusion for index in self._shards.values()]
+        if any(other != first for other in others):
+            logger.warning("%s: its shards keep different fusions; set_fusion() makes them alike", self.path)
+        return first
+
+    @property
     def store_paths(self) -> list[Path]:
         """The directories that writers lock."""
         return [index.path for index in self._shards.values()]
@@ -173,7 +190,7 @@ class ShardedIndex(Index):
         for index in self._shards.values():
             yield from index.batches(size)
 
-    def take(self, batches: Iterable[Batch], next_ordinal: int) -> NoReturn:
+    def take(self, batches: Iterable[Batch], next_ordinal: int | None) -> NoReturn:
         """Unsupported: whole documents are copied into an index without shards."""
         raise Unsupported(f"{self.path}: documents as stored are copied into an index without shards only")
 
@@ -218,19 +235,63 @@ class ShardedIndex(Index):
 
         return self._answered(ask)
 
+    def _mixed(self, questions: Questions, wanted: Asked) -> list[SearchResult]:
+        """As one index of all documents would: words are counted in all shards together."""
+
+        def ask() -> list[SearchResult]:
+            with ExitStack() as stack:
+                if questions.vectors is None:
+                    results = mixed_results(self._words(wanted, stack), None, questions, wanted)
+                else:
+                    results = mixed_results(*self._both(wanted, stack), questions, wanted)
+                missing = self.missing_shards
+                return [replace(one, exact=one.exact and not missing, missing_shards=missing) for one in results]
+
+        return self._answered(ask)
+
+    def _judged(self, questions: Questions, relevant: Sequence[Mapping[str, float]], wanted: Asked) -> Iterator[Judged]:
+        """Of each question what fusion would order; no shard may fail, whatever searches are allowed."""
+        try:
+            yield from super()._judged(questions, relevant, wanted)
+        except _Failed as failed:
+            raise failed.error from failed
+
+    def _words(self, wanted: Asked, stack: ExitStack) -> LexicalSearch:
+        words = []
+        for number, index in self._shards.items():
+            with self._naming(number):
+                found = index.lexical_part(wanted, stack)
+            words.append(found._replace(naming=partial(self._naming, number)))
+        return LexicalSearch(words)
+
+    def _both(self, wanted: Asked, stack: ExitStack) -> tuple[LexicalSearch, Dense]:
+        """What is searched by words, and by views as deep as fusion asks; the stack closes it."""
+        words, parts = [], []
+        for number, index in self._shards.items():
+            with self._naming(number):
+                part, reader = index.part(replace(wanted, top_k=depth_of(wanted.top_k)), stack)
+                found = LexicalPart(part.snapshot, reader, reader.lexical(), part.request.allowed)
+            parts.append(part)
+            words.append(found._replace(naming=partial(self._naming, number)))
+        return LexicalSearch(words), partial(self._rankings, parts)
+
     def _found(self, parts: list[Part], queries: Floats) -> list[SearchResult]:
         """The results of a batch of queries."""
-        found: list[list[Ranking]] = []
-        for number, part in zip(self._shards, parts, strict=True):
-            with self._naming(number):
-                found.append(search_documents(part.snapshot, part.engines, queries, part.request))
-        merged = merge_rankings(parts, found)
+        merged = self._rankings(parts, queries)
         stored = self._documents(parts, merged)
         missing = self.missing_shards
         return [
             SearchResult(hits_of(each, stored), each.exact and not missing, each.short_by, each.rounds, missing)
             for each in merged
         ]
+
+    def _rankings(self, parts: list[Part], queries: Floats) -> list[Ranking]:
+        """The rankings of a batch of queries, of all shards together."""
+        found: list[list[Ranking]] = []
+        for number, part in zip(self._shards, parts, strict=True):
+            with self._naming(number):
+                found.append(search_documents(part.snapshot, part.engines, queries, part.request))
+        return merge_rankings(parts, found)
 
     def _documents(self, parts: list[Part], merged: list[Ranking]) -> dict[int, StoredDocument]:
         """The documents of the merged rankings, by row, each from its shard."""
@@ -283,6 +344,9 @@ class ShardedIndex(Index):
                 )
             choice = replace(choice, trained=trained)
         return build_shard(number, stores[number], choice, on_progress)
+
+    def _stores(self) -> Collection[EmbeddedStore]:
+        return self._whole().values()
 
     def _num_views(self) -> int:
         return sum(store.snapshot.views.num_views for store in self._whole().values())

@@ -23,6 +23,7 @@ import numpy as np
 import xxhash
 
 from mvindex.errors import DamagedIndex, StaleReader, StoreError
+from mvindex.store import postings
 from mvindex.store.durable import announced, flush_to_disk
 from mvindex.store.files import check_regular
 from mvindex.store.rows import StoreFormat, document_checksum
@@ -37,6 +38,9 @@ _LITTLE_ROOM_BYTES = 128 << 10
 # Of SQLite's header and the first page; a database file without them is none.
 _LEAST_BYTES = 512
 CHECKSUM_KEY = "checksum"
+# How texts are split into words (see Lexical), in an index that has a lexical side, and the tables for it.
+LEXICAL_KEY = "lexical"
+FUSION_KEY = "fusion"
 
 # Narrow and wide rows live apart: a pass over ids or metadata must not read 13 GB of text.
 _SCHEMA = """
@@ -211,7 +215,8 @@ def create(directory: Path, settings: Mapping[str, Any]) -> None:
         try:
             connection.execute("PRAGMA journal_mode=WAL")
             connection.execute("PRAGMA synchronous=FULL")
-            connection.executescript(f"BEGIN; PRAGMA application_id={APPLICATION_ID}; {_SCHEMA}")
+            schema = _SCHEMA + (postings.SCHEMA if settings.get(LEXICAL_KEY) else "")
+            connection.executescript(f"BEGIN; PRAGMA application_id={APPLICATION_ID}; {schema}")
             write_settings(connection, settings)
             connection.execute("COMMIT")
         finally:
@@ -226,15 +231,20 @@ def check_application(connection: sqlite3.Connection, path: Path) -> None:
 
 
 def check_schema(connection: sqlite3.Connection) -> None:
-    """Nothing; DamagedIndex when the tables are not those that create() makes."""
-    if connection.execute(_TABLES).fetchall() != _wanted_tables():
+    """Nothing; DamagedIndex when the tables are not those that create() makes for an index of these settings."""
+    query = "SELECT value NOT NULL AND value != 'null' FROM settings WHERE key = ?"
+    found = connection.execute(_TABLES).fetchall()
+    has_lexical = any(name == "settings" for _, name, _ in found) and connection.execute(
+        query, (LEXICAL_KEY,)
+    ).fetchone() == (1,)
+    if found != _wanted_tables(has_lexical):
         raise DamagedIndex(f"{_path_of(connection)}: its tables are not those of an index")
 
 
 @cache
-def _wanted_tables() -> list[tuple[str, str, str]]:
+def _wanted_tables(has_lexical: bool) -> list[tuple[str, str, str]]:
     with closing(sqlite3.connect(":memory:")) as empty:
-        empty.executescript(_SCHEMA)
+        empty.executescript(_SCHEMA + (postings.SCHEMA if has_lexical else ""))
         return empty.execute(_TABLES).fetchall()
 
 

@@ -42,6 +42,7 @@ from mvindex.store.networks import refuse_network
 from mvindex.store.reader import SnapshotReader, StoredRow, check_ids
 from mvindex.store.rows import LATEST, StoreFormat, pack_spans
 from mvindex.store.snapshot import Snapshot, read_snapshot
+from mvindex.store.tokens import Lexical
 from mvindex.store.views import pack_views
 from mvindex.store.writer import Change, GenerationWriter, Rows
 
@@ -263,6 +264,13 @@ class EmbeddedStore:
     def change_settings(self, **settings: Any) -> None:
         """Nothing; the settings are durable. Call inside writing()."""
         self._current_writer().commit(Change(settings=settings))
+
+    def set_lexical(self, lexical: Lexical | None, on_progress: Callable[[int], None]) -> None:
+        """Nothing; all texts can be searched by their words from now on, or none. Call inside writing().
+
+        On an error nothing has changed. on_progress is told of document rows, retired ones among them.
+        """
+        self._current_writer().set_lexical(self.snapshot, lexical, on_progress)
 
     @contextmanager
     def new_generation(self) -> Iterator[tuple[Generation, GenerationWriter]]:

@@ -15,6 +15,7 @@ from mvindex.records import Bools, Ints
 from mvindex.store.catalog import DOCUMENT_COLUMNS, FILE_NAME, check_document, read_settings
 from mvindex.store.filters import Filter, Sql, parse_filter
 from mvindex.store.generation import Generation
+from mvindex.store.lexical import LexicalReader
 from mvindex.store.rows import StoreFormat, ids_checksum, metadata_checksum, text_checksum, unpack_spans
 from mvindex.store.snapshot import Snapshot
 
@@ -41,6 +42,11 @@ class StoredRow(NamedTuple):
     metadata: str
     spans: bytes | None
     content_hash: bytes
+
+    @property
+    def words(self) -> str:
+        """What lexical search reads of it."""
+        return f"{self.title}\n{self.text}"
 
 
 class SnapshotReader:
@@ -84,6 +90,10 @@ class SnapshotReader:
                     return int(row[0])
         check_ids(self._snapshot.source, self._connection)
         return None
+
+    def lexical(self) -> LexicalReader:
+        """What the snapshot's documents say, word by word; Unsupported for an index without a lexical side."""
+        return LexicalReader(self._connection, self._snapshot)
 
     def ids(self, doc_rows: Sequence[int]) -> dict[int, str]:
         """The id of each document row."""

@@ -10,13 +10,16 @@ from pathlib import Path
 from typing import Any
 
 from mvindex.errors import DamagedIndex
+from mvindex.fusion import is_fusion
 from mvindex.store import catalog
 from mvindex.store.generation import Generation
 from mvindex.store.rows import StoreFormat
+from mvindex.store.tokens import Lexical
 
 MAX_DIM = 65_536
 # Settings that need not be there.
-_OPTIONAL = frozenset({"temperature"})
+_OPTIONAL = frozenset({"temperature", catalog.LEXICAL_KEY, catalog.FUSION_KEY})
+_LEXICAL = tuple(kind.value for kind in Lexical)
 _ENGINE_NAME = re.compile(r"engine-[a-z0-9-]{1,40}-[0-9]{6,18}")
 _FILE_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,80}")
 _INDEX_ID = re.compile(r"[0-9a-f]{32}")
@@ -34,6 +37,8 @@ def read_checked(source: Generation, connection: sqlite3.Connection) -> dict[str
         "next_ordinal": ("a whole number from 0 on", _is_count),
         "temperature": ("a number above 0, or none", lambda value: _is_temperature(value)),
         "engine": ("an engine's record, or null", lambda value: value is None or _is_engine(value)),
+        catalog.LEXICAL_KEY: (f"{', '.join(_LEXICAL)}, or null", lambda value: value is None or value in _LEXICAL),
+        catalog.FUSION_KEY: ("a method and two weights, or null", lambda value: value is None or is_fusion(value)),
     }
     if source.format is not StoreFormat.FLAT:
         wanted["dead"] = ("count and checksum", _is_dead)

@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from mvindex.errors import DamagedIndex
 from mvindex.records import Bools
@@ -43,6 +44,8 @@ class Snapshot:
         self.alive = _living(source, connection, self.settings, self.views.num_rows)
         self.filtered_rows: int = previous.filtered_rows if previous else 0
         self._living_views: tuple[int, Bools] | None = None
+        # Words of each document row, (num_rows,) uint32, once a search has needed them.
+        self.lengths: npt.NDArray[np.uint32] | None = None
 
     @property
     def num_rows(self) -> int:

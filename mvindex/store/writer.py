@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import sqlite3
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -15,16 +15,21 @@ import numpy.typing as npt
 
 from mvindex.errors import DamagedIndex, MvindexError, StoreError
 from mvindex.records import Ints
-from mvindex.store import catalog
+from mvindex.store import catalog, postings
 from mvindex.store.files import write_acknowledged
 from mvindex.store.generation import Generation
-from mvindex.store.reader import StoredRow
+from mvindex.store.postings import append_segment
+from mvindex.store.reader import SnapshotReader, StoredRow
 from mvindex.store.rows import LATEST, dead_checksum, document_checksum, ids_checksum, metadata_checksum, text_checksum
 from mvindex.store.segments import append
 from mvindex.store.snapshot import Snapshot
+from mvindex.store.tokens import Lexical, Tokens, parse_lexical, tokenised_in_parts
 from mvindex.store.views import ROW_DTYPE, view_checksums
 
 logger = logging.getLogger(__name__)
+
+# Documents whose words are counted together.
+_INDEXED_ROWS = 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,6 +73,7 @@ class GenerationWriter:
             records = self._records(change.rows)
             parts = zip(before, (change.rows.packed, records), strict=True)
             after = [append(self._generation.directory, segment, [data]) for segment, data in parts]
+        words = self._words(change.rows)
         settings = {**change.settings, "version": self.settings["version"] + 1, "dead": self._dead(change.retired)}
         with self._transaction() as connection:
             settings["ids"] = self._ids(connection, change)
@@ -77,6 +83,7 @@ class GenerationWriter:
             if change.rows is not None:
                 _insert(connection, self.num_rows, change.rows, records)
                 self._check_neighbour(connection)
+                _add_words(connection, self.num_rows, words)
             _set_metadata(connection, change.metadata)
             catalog.write_settings(connection, settings)
         self.settings.update(settings)
@@ -85,6 +92,36 @@ class GenerationWriter:
             self.num_rows += len(records)
             self.num_views += len(change.rows.packed)
         self._acknowledge()
+
+    def set_lexical(self, snapshot: Snapshot, lexical: Lexical | None, on_progress: Callable[[int], None]) -> None:
+        """Nothing; the texts of all rows are split into words so, all at once, or the index has no lexical side.
+
+        snapshot: this writer's state. on_progress is told of rows.
+        """
+        kind = None if lexical is None else lexical.value
+        settings = {catalog.LEXICAL_KEY: kind, "version": self.settings["version"] + 1}
+        with self._transaction() as connection:
+            for table in postings.TABLES:
+                connection.execute(f"DROP TABLE IF EXISTS {table}")
+            if lexical is not None:
+                for statement in filter(str.strip, postings.SCHEMA.split(";")):
+                    connection.execute(statement)
+                reader = SnapshotReader(connection, snapshot)
+                for begin in range(0, self.num_rows, _INDEXED_ROWS):
+                    rows = range(begin, min(begin + _INDEXED_ROWS, self.num_rows))
+                    stored = reader.stored(rows)
+                    _add_words(connection, begin, tokenised_in_parts([stored[row].words for row in rows], lexical))
+                    on_progress(len(rows))
+            catalog.write_settings(connection, settings)
+        self.settings.update(settings)
+        self._acknowledge()
+
+    def _words(self, rows: Rows | None) -> list[Tokens]:
+        """The words of the documents, for an index with a lexical side; counted before the transaction begins."""
+        lexical = parse_lexical(self.settings.get(catalog.LEXICAL_KEY))
+        if rows is None or lexical is None:
+            return []
+        return list(tokenised_in_parts([document.words for document in rows.documents], lexical))
 
     def _acknowledge(self) -> None:
         """Nothing; a failure here loses nothing, so it must not make a durable write look like a failed one."""
@@ -149,6 +186,13 @@ class GenerationWriter:
         records["view_start"] = self.num_views + rows.starts[:-1]
         records["checksum"] = view_checksums(rows.packed, rows.starts)
         return records
+
+
+def _add_words(connection: sqlite3.Connection, first_row: int, words: Iterable[Tokens]) -> None:
+    """Nothing; the words of the texts of the rows from first_row on are in the lexical index."""
+    for tokens in words:
+        append_segment(connection, first_row, tokens)
+        first_row += len(tokens.lengths)
 
 
 def _is_whole(row: tuple[Any, ...]) -> bool:

@@ -1,18 +1,24 @@
-"""`mvindex tune`: how an engine is searched, and how many views it can do without, by measurement."""
+"""`mvindex tune`, by measurement: how an engine and hybrid search look, and how many views an engine can do without."""
 
+from mvindex.tuning.fusing import FusionPoint, FusionReport, Judged, checked_judgements, tune_fusion
 from mvindex.tuning.pruning import PrunePoint, PruneReport, checked_budget, choose_pruning, tune_pruning
 from mvindex.tuning.searching import TunePoint, TuneReport, Tuning, checked_target, choose, tune_search
 
 __all__ = [
+    "FusionPoint",
+    "FusionReport",
+    "Judged",
     "PrunePoint",
     "PruneReport",
     "TunePoint",
     "TuneReport",
     "Tuning",
     "checked_budget",
+    "checked_judgements",
     "checked_target",
     "choose",
     "choose_pruning",
+    "tune_fusion",
     "tune_pruning",
     "tune_search",
 ]

@@ -18,6 +18,7 @@ from mvindex.store.durable import announced, flush_to_disk
 from mvindex.store.embedded import EmbeddedStore, built_aside
 from mvindex.store.files import Current, check_regular, write_acknowledged, write_current
 from mvindex.store.generation import generation_name
+from mvindex.store.lexical import check_lexical
 from mvindex.store.reader import check_ids
 from mvindex.store.rows import LATEST
 from mvindex.store.segments import BLOCK_BYTES, MappedSegment, file_checksum
@@ -151,3 +152,5 @@ def _check_catalog(connection: sqlite3.Connection, state: Snapshot) -> None:
             if faults := row.faults(source.format):
                 raise DamagedIndex(f"{source.catalog.path}: document {row.document[1]!r} is damaged: {faults[0]}")
     check_ids(source, connection)
+    if state.settings.get(catalog.LEXICAL_KEY) is not None:
+        check_lexical(connection, state.num_rows)

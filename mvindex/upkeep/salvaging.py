@@ -39,7 +39,8 @@ class SalvageReport:
     """What was saved: documents written to the target; lost: those that are damaged, with what is wrong.
 
     was_scanned: SQLite could not read the catalog whole; rows were found page by page. Of documents that were deleted
-    or replaced, some may then be back, and of metadata an older state, where no trace of what came later was left.
+    or replaced, some may then be back, and of metadata an older state, where no trace of what came later was left; and
+    a lexical side is to be built again.
     """
 
     path: str
@@ -66,7 +67,8 @@ def salvage(
             directory = building / generation_name(1)
             directory.mkdir()
             index_id = secrets.token_hex(16)
-            settings = {name: damaged.settings.get(name) for name in KEPT_SETTINGS}
+            kept = (*KEPT_SETTINGS, catalog.LEXICAL_KEY, catalog.FUSION_KEY)
+            settings = {name: damaged.settings.get(name) for name in kept}
             start_generation(directory, {**settings, "version": 0, "next_ordinal": 0}, (1, index_id))
             with closing(held(1, LATEST, directory)) as fresh:
                 _write(damaged, chosen, GenerationWriter(fresh, read_snapshot(fresh)))

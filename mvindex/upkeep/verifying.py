@@ -25,6 +25,7 @@ from mvindex.store.files import (
     read_kept_settings,
 )
 from mvindex.store.generation import Generation
+from mvindex.store.lexical import check_lexical
 from mvindex.store.rows import StoreFormat, dead_checksum
 from mvindex.store.segments import BLOCK_BYTES, Committed, block_checksum, file_checksum
 from mvindex.store.settings import read_checked
@@ -152,6 +153,7 @@ class _Check:
         settings = read_checked(self._source, connection)
         if not agrees(read_kept_settings(self._index), settings):
             self.add(self._index / CURRENT, "its settings are not those of the catalog", is_derived=True)
+        self._lexical(connection, settings)
         view_file, row_file = (catalog.read_committed(connection, name) for name in segment_names(settings))
         row_bytes = (settings["dim"] or 1) * ViewType(settings["dtype"]).dtype.itemsize
         views = StoredViews(self._source.directory / view_file.name, row_bytes)
@@ -176,6 +178,15 @@ class _Check:
         self._row_file(row_file)
         self._dead(settings, dead)
         self._engine(settings["engine"])
+
+    def _lexical(self, connection: sqlite3.Connection, settings: Mapping[str, Any]) -> None:
+        """Words and how often they stand where."""
+        if settings.get(catalog.LEXICAL_KEY) is None:
+            return
+        try:
+            check_lexical(connection, int(settings["ids"]["alive"][0]) + int(settings["ids"]["dead"][0]))
+        except (sqlite3.Error, MvindexError) as err:
+            self.add(self._source.catalog.path, str(err), is_derived=True)
 
     def _sound_rows(self, chunk: list[CatalogRow | int]) -> list[CatalogRow]:
         """The rows without faults; the others are noted, each with its faults."""

@@ -13,9 +13,39 @@ class Scoring(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     SCORING_UNSPECIFIED: _ClassVar[Scoring]
     SCORING_MAX: _ClassVar[Scoring]
     SCORING_DRPQ: _ClassVar[Scoring]
+
+class Mode(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    MODE_UNSPECIFIED: _ClassVar[Mode]
+    MODE_DENSE: _ClassVar[Mode]
+    MODE_LEXICAL: _ClassVar[Mode]
+    MODE_HYBRID: _ClassVar[Mode]
+
+class Fusion(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    FUSION_UNSPECIFIED: _ClassVar[Fusion]
+    FUSION_ZSCORE: _ClassVar[Fusion]
+    FUSION_MINMAX: _ClassVar[Fusion]
+    FUSION_RRF: _ClassVar[Fusion]
 SCORING_UNSPECIFIED: Scoring
 SCORING_MAX: Scoring
 SCORING_DRPQ: Scoring
+MODE_UNSPECIFIED: Mode
+MODE_DENSE: Mode
+MODE_LEXICAL: Mode
+MODE_HYBRID: Mode
+FUSION_UNSPECIFIED: Fusion
+FUSION_ZSCORE: Fusion
+FUSION_MINMAX: Fusion
+FUSION_RRF: Fusion
+
+class Weights(_message.Message):
+    __slots__ = ("dense", "lexical")
+    DENSE_FIELD_NUMBER: _ClassVar[int]
+    LEXICAL_FIELD_NUMBER: _ClassVar[int]
+    dense: float
+    lexical: float
+    def __init__(self, dense: _Optional[float] = ..., lexical: _Optional[float] = ...) -> None: ...
 
 class Texts(_message.Message):
     __slots__ = ("values",)
@@ -24,7 +54,7 @@ class Texts(_message.Message):
     def __init__(self, values: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class SearchRequest(_message.Message):
-    __slots__ = ("index", "texts", "vectors", "top_k", "filter_json", "scoring", "temperature", "exact", "candidates")
+    __slots__ = ("index", "texts", "vectors", "top_k", "filter_json", "scoring", "temperature", "exact", "candidates", "mode", "fusion", "weights", "words")
     INDEX_FIELD_NUMBER: _ClassVar[int]
     TEXTS_FIELD_NUMBER: _ClassVar[int]
     VECTORS_FIELD_NUMBER: _ClassVar[int]
@@ -34,6 +64,10 @@ class SearchRequest(_message.Message):
     TEMPERATURE_FIELD_NUMBER: _ClassVar[int]
     EXACT_FIELD_NUMBER: _ClassVar[int]
     CANDIDATES_FIELD_NUMBER: _ClassVar[int]
+    MODE_FIELD_NUMBER: _ClassVar[int]
+    FUSION_FIELD_NUMBER: _ClassVar[int]
+    WEIGHTS_FIELD_NUMBER: _ClassVar[int]
+    WORDS_FIELD_NUMBER: _ClassVar[int]
     index: str
     texts: Texts
     vectors: _documents_pb2.Vectors
@@ -43,7 +77,11 @@ class SearchRequest(_message.Message):
     temperature: float
     exact: bool
     candidates: int
-    def __init__(self, index: _Optional[str] = ..., texts: _Optional[_Union[Texts, _Mapping]] = ..., vectors: _Optional[_Union[_documents_pb2.Vectors, _Mapping]] = ..., top_k: _Optional[int] = ..., filter_json: _Optional[str] = ..., scoring: _Optional[_Union[Scoring, str]] = ..., temperature: _Optional[float] = ..., exact: _Optional[bool] = ..., candidates: _Optional[int] = ...) -> None: ...
+    mode: Mode
+    fusion: Fusion
+    weights: Weights
+    words: Texts
+    def __init__(self, index: _Optional[str] = ..., texts: _Optional[_Union[Texts, _Mapping]] = ..., vectors: _Optional[_Union[_documents_pb2.Vectors, _Mapping]] = ..., top_k: _Optional[int] = ..., filter_json: _Optional[str] = ..., scoring: _Optional[_Union[Scoring, str]] = ..., temperature: _Optional[float] = ..., exact: _Optional[bool] = ..., candidates: _Optional[int] = ..., mode: _Optional[_Union[Mode, str]] = ..., fusion: _Optional[_Union[Fusion, str]] = ..., weights: _Optional[_Union[Weights, _Mapping]] = ..., words: _Optional[_Union[Texts, _Mapping]] = ...) -> None: ...
 
 class SearchResponse(_message.Message):
     __slots__ = ("results",)
@@ -74,18 +112,32 @@ class Span(_message.Message):
     def __init__(self, begin: _Optional[int] = ..., end: _Optional[int] = ...) -> None: ...
 
 class Hit(_message.Message):
-    __slots__ = ("document", "score", "slot", "span", "snippet")
+    __slots__ = ("document", "score", "slot", "span", "snippet", "components")
     DOCUMENT_FIELD_NUMBER: _ClassVar[int]
     SCORE_FIELD_NUMBER: _ClassVar[int]
     SLOT_FIELD_NUMBER: _ClassVar[int]
     SPAN_FIELD_NUMBER: _ClassVar[int]
     SNIPPET_FIELD_NUMBER: _ClassVar[int]
+    COMPONENTS_FIELD_NUMBER: _ClassVar[int]
     document: _documents_pb2.Document
     score: float
     slot: int
     span: Span
     snippet: str
-    def __init__(self, document: _Optional[_Union[_documents_pb2.Document, _Mapping]] = ..., score: _Optional[float] = ..., slot: _Optional[int] = ..., span: _Optional[_Union[Span, _Mapping]] = ..., snippet: _Optional[str] = ...) -> None: ...
+    components: _containers.RepeatedCompositeFieldContainer[Component]
+    def __init__(self, document: _Optional[_Union[_documents_pb2.Document, _Mapping]] = ..., score: _Optional[float] = ..., slot: _Optional[int] = ..., span: _Optional[_Union[Span, _Mapping]] = ..., snippet: _Optional[str] = ..., components: _Optional[_Iterable[_Union[Component, _Mapping]]] = ...) -> None: ...
+
+class Component(_message.Message):
+    __slots__ = ("name", "rank", "score", "part")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    RANK_FIELD_NUMBER: _ClassVar[int]
+    SCORE_FIELD_NUMBER: _ClassVar[int]
+    PART_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    rank: int
+    score: float
+    part: float
+    def __init__(self, name: _Optional[str] = ..., rank: _Optional[int] = ..., score: _Optional[float] = ..., part: _Optional[float] = ...) -> None: ...
 
 class ExplainRequest(_message.Message):
     __slots__ = ("index", "text", "vector", "id", "scoring", "temperature")

@@ -42,8 +42,9 @@ class Capabilities:
     kinds: tuple[str, ...]
     max_limit: int = 16_384
     max_dim: int = 32_768
-    # None is ever used where a search must be right: see docs/milvus.md.
+    # Neither is ever used where a search must be right: see docs/milvus.md.
     group_by: str = "not used"
+    words: str = "not used"
 
 
 class Connection:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn, cast
 
@@ -120,6 +120,9 @@ class MilvusIndex(Index):
 
     def _matching(self, condition: Filter) -> Ints:
         return self.milvus.filters.matching(condition, self.milvus.reader, self._next_document())
+
+    def _stores(self) -> Collection[EmbeddedStore]:
+        return ()
 
     def _results(self, queries: Floats, wanted: AskedOfIndex) -> list[SearchResult]:
         if not self.milvus.has_views:

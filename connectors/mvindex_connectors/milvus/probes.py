@@ -6,6 +6,7 @@ which of what was wrong in one version is right in another.
 
 from __future__ import annotations
 
+import math
 import secrets
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -15,6 +16,7 @@ import numpy as np
 
 from mvindex.errors import StoreError
 from mvindex.records import Floats
+from mvindex.search.lexical import K1, B
 from mvindex_connectors.milvus.connection import Connection
 
 _DIM, _DOCUMENTS, _VIEWS, _TOP_K = 8, 20, 16, 10
@@ -116,6 +118,28 @@ def _max_sim(client: Any, name: str, options: dict[str, Any]) -> str:
     return _told(list(map(int, hits.ids)))
 
 
+def _words(client: Any, name: str, options: dict[str, Any]) -> str:
+    """Whether BM25 of three short texts scores as mvindex does (docs/hybrid.md)."""
+    from pymilvus import DataType, Function, FunctionType
+
+    schema = client.create_schema(auto_id=False)
+    schema.add_field("pk", DataType.INT64, is_primary=True)
+    schema.add_field("text", DataType.VARCHAR, max_length=100, enable_analyzer=True)
+    schema.add_field("words", DataType.SPARSE_FLOAT_VECTOR)
+    made_of = {"input_field_names": ["text"], "output_field_names": ["words"]}
+    schema.add_function(Function(name="bm25", function_type=FunctionType.BM25, **made_of))
+    wanted = {"bm25_k1": K1, "bm25_b": B}
+    _make(client, name, schema, ("SPARSE_INVERTED_INDEX", "BM25"), options, field="words", built=wanted)
+    texts = ["oil price", "oil oil war peace", "war"]
+    client.insert(name, [{"pk": pk, "text": text} for pk, text in enumerate(texts)], **options)
+    asked = {"limit": 1, "consistency_level": "Strong", "search_params": {"metric_type": "BM25"}}
+    [hits] = client.search(name, ["price"], anns_field="words", **asked, **options)
+    # One of three documents has the word, once among two; a document has 7 / 3 words on average.
+    score = math.log(1 + 2.5 / 1.5) * (K1 + 1) / (1 + K1 * (1 - B + B * 2 / (7 / 3)))
+    found = abs(float(hits[0]["distance"])) if hits else 0.0
+    return YES if abs(found - score) < 1e-5 else f"no: a score of {found:.4f} where k1 {K1} and b {B} give {score:.4f}"
+
+
 def _told(found: list[int]) -> str:
     """Of the documents of the hits, in order: the first ones are the best."""
     if found == list(range(_TOP_K)):
@@ -124,15 +148,21 @@ def _told(found: list[int]) -> str:
 
 
 def _make(  # noqa: PLR0913 - a collection takes that many
-    client: Any, name: str, schema: Any, index: tuple[str, str], options: dict[str, Any], field: str = "vec"
+    client: Any,
+    name: str,
+    schema: Any,
+    index: tuple[str, str],
+    options: dict[str, Any],
+    field: str = "vec",
+    built: dict[str, Any] | None = None,
 ) -> None:
     """Nothing; the collection is there, empty and loaded, whatever an attempt before this one left."""
     if client.has_collection(name, **options):
         client.drop_collection(name, **options)
     parameters = client.prepare_index_params()
     kind, metric = index
-    built = {"M": 16, "efConstruction": 64} if kind == "HNSW" else {}
-    parameters.add_index(field_name=field, index_type=kind, metric_type=metric, params=built)
+    usual = {"M": 16, "efConstruction": 64} if kind == "HNSW" else {}
+    parameters.add_index(field_name=field, index_type=kind, metric_type=metric, params=built or usual)
     client.create_collection(name, schema=schema, index_params=parameters, **options)
 
 
@@ -141,4 +171,5 @@ _ATTEMPTS: dict[str, Callable[[Any, str, dict[str, Any]], str]] = {
     "fp16 vectors": _vectors("FLOAT16_VECTOR", np.float16, 1.0, ("FLAT", "IP")),
     "int8 vectors": _vectors("INT8_VECTOR", np.int8, 100.0, ("HNSW", "IP")),
     "arrays of views (MAX_SIM)": _max_sim,
+    "words (BM25)": _words,
 }

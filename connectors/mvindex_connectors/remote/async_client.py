@@ -17,6 +17,7 @@ from mvindex.arguments import Vector, checked_document, checked_id, entry_with_v
 from mvindex.errors import EncoderError, MvindexError, QueryError, ServerUnavailable, TimedOut
 from mvindex.ingest import Entry, IngestReport, SeenIds, refuse_duplicate
 from mvindex.records import Document, Floats, SearchResult, require_text
+from mvindex.reranking import parse_rerank
 from mvindex.results import IndexInfo, ViewScore
 from mvindex.store.filters import Filter
 from mvindex.v1 import documents_pb2 as documents
@@ -46,7 +47,6 @@ from mvindex_connectors.remote.requests import (
     delete_request,
     explain_request,
     num_queries,
-    queries_of,
     search_request,
     texts_message,
     update_request,
@@ -110,16 +110,35 @@ class AsyncIndexClient:
         """What the index is; its path is the URL."""
         return info_from(await self._call(self._stub.Info, service.InfoRequest(index=self._address.name)), self.url)
 
-    async def search(self, query: Any, *args: Any, **options: Any) -> Any:
-        """The top_k documents of a query, or of each of several; arguments and results are Index.search's."""
-        queries = queries_of(query)
-        request = search_request(self._address.name, queries, *args, **options)
-        if not queries.is_single and not num_queries(request):
+    async def search(
+        self,
+        query: Any,
+        top_k: int = 10,
+        *args: Any,
+        rerank: Any = None,
+        rerank_on: str | None = None,
+        rerank_depth: int | None = None,
+        **options: Any,
+    ) -> Any:
+        """The top_k documents of a query, or of each of several; arguments and results are Index.search's.
+
+        What rerank= wants is done here, in a thread, not by the server.
+        """
+        again = None
+        if rerank is not None or rerank_on is not None or rerank_depth is not None:
+            again = await asyncio.to_thread(parse_rerank, rerank, rerank_on, rerank_depth, top_k, None)
+        if again is not None:
+            mode = options.get("mode", "dense")
+            questions, options["text"] = again.questions(query, mode, options.get("text"))
+            found = await self.search(query, again.depth, *args, **options)
+            return await asyncio.to_thread(again.reranked, questions, found, mode)
+        request, is_single = search_request(self._address.name, query, top_k, *args, **options)
+        if not is_single and not num_queries(request):
             return []
         results: list[SearchResult] = [
             result_from(each) for each in (await self._call(self._stub.Search, request)).results
         ]
-        return results[0] if queries.is_single else results
+        return results[0] if is_single else results
 
     async def encode_queries(self, texts: Sequence[str]) -> Floats:
         """One vector per text, (q, dim) float32, by the server's encoder; QueryError for an empty text."""

@@ -12,9 +12,11 @@ import numpy as np
 
 from mvindex.arguments import Vector, checked_id
 from mvindex.errors import QueryError, Unsupported
+from mvindex.fusion import Fusion, parse_fusion
 from mvindex.index import Index
 from mvindex.ingest import Encode, Entry, IngestHooks, IngestReport
 from mvindex.records import Document, Floats, SearchResult
+from mvindex.reranking import parse_rerank
 from mvindex.results import IndexInfo, ViewScore
 from mvindex.store.filters import Filter
 from mvindex.v1 import documents_pb2 as documents
@@ -28,7 +30,6 @@ from mvindex_connectors.remote.requests import (
     delete_request,
     explain_request,
     num_queries,
-    queries_of,
     search_request,
     texts_message,
     update_request,
@@ -90,6 +91,12 @@ class IndexClient(Index):
         return self._made.temperature
 
     @property
+    def fusion(self) -> Fusion:
+        """How hybrid search fuses views and words, unless a search says otherwise."""
+        made = self._made.fusion
+        return Fusion() if made is None else parse_fusion(made["method"], made["weights"])
+
+    @property
     def missing_shards(self) -> tuple[int, ...]:
         """The numbers of the shards that the server has left out."""
         return self.info().missing_shards
@@ -134,16 +141,32 @@ class IndexClient(Index):
         """Nothing; the document has this metadata instead of its old. QueryError when there is no such id."""
         self._caller.call(self._stub.Update, update_request(self._address.name, id, metadata))
 
-    def search(self, query: Any, *args: Any, **options: Any) -> Any:
-        """The top_k documents of a query, or of each of several; arguments and results are Index.search's."""
-        queries = queries_of(query)
-        request = search_request(self._address.name, queries, *args, **options)
-        if not queries.is_single and not num_queries(request):
+    def search(
+        self,
+        query: Any,
+        top_k: int = 10,
+        *args: Any,
+        rerank: Any = None,
+        rerank_on: str | None = None,
+        rerank_depth: int | None = None,
+        **options: Any,
+    ) -> Any:
+        """The top_k documents of a query, or of each of several; arguments and results are Index.search's.
+
+        What rerank= wants is done here, not by the server.
+        """
+        again = parse_rerank(rerank, rerank_on, rerank_depth, top_k, None)
+        if again is not None:
+            mode = options.get("mode", "dense")
+            questions, options["text"] = again.questions(query, mode, options.get("text"))
+            return again.reranked(questions, self.search(query, again.depth, *args, **options), mode)
+        request, is_single = search_request(self._address.name, query, top_k, *args, **options)
+        if not is_single and not num_queries(request):
             return []
         results: list[SearchResult] = [
             result_from(each) for each in self._caller.call(self._stub.Search, request).results
         ]
-        return results[0] if queries.is_single else results
+        return results[0] if is_single else results
 
     def encode_queries(self, texts: Sequence[str]) -> Floats:
         """One vector per text, (q, dim) float32, by the server's encoder; QueryError for an empty text."""
@@ -209,6 +232,22 @@ class IndexClient(Index):
     def use_encoder(self, encoder: Any) -> NoReturn:
         """Unsupported: the encoder is the server's."""
         raise self._unsupported("use_encoder")
+
+    def set_lexical(self, *args: Any, **options: Any) -> NoReturn:
+        """Unsupported."""
+        raise self._unsupported("set_lexical")
+
+    def tune_fusion(self, *args: Any, **options: Any) -> NoReturn:
+        """Unsupported, as set_lexical()."""
+        raise self._unsupported("tune_fusion")
+
+    def set_fusion(self, *args: Any, **options: Any) -> NoReturn:
+        """Unsupported, as set_lexical()."""
+        raise self._unsupported("set_fusion")
+
+    def mend_lexical(self) -> NoReturn:
+        """Unsupported."""
+        raise self._unsupported("mend_lexical")
 
     def build(self, *args: Any, **options: Any) -> NoReturn:
         """Unsupported."""

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 import numpy as np
 
 from mvindex.aggregate import Aggregate
 from mvindex.errors import DocumentError, EncoderError, QueryError
+from mvindex.fusion import Method, Mode, parse_fusion
 from mvindex.ingest import IngestReport
-from mvindex.records import Document, Floats, Hit, SearchResult, Span, dump_metadata
+from mvindex.records import Component, Document, Floats, Hit, SearchResult, Span, dump_metadata
 from mvindex.results import IndexInfo, ViewScore
 from mvindex.v1 import documents_pb2 as documents
 from mvindex.v1 import search_pb2 as search
@@ -26,6 +27,15 @@ _FROM_SCORING: dict[int, str] = {
     search.SCORING_MAX: Aggregate.MAX.value,
     search.SCORING_DRPQ: Aggregate.DRPQ.value,
 }
+_TO_MODE = {Mode.DENSE: search.MODE_DENSE, Mode.LEXICAL: search.MODE_LEXICAL, Mode.HYBRID: search.MODE_HYBRID}
+_FROM_MODE: dict[int, str] = {number: mode.value for mode, number in _TO_MODE.items()}
+_FROM_MODE[search.MODE_UNSPECIFIED] = Mode.DENSE.value
+_TO_FUSION = {
+    Method.ZSCORE: search.FUSION_ZSCORE,
+    Method.MINMAX: search.FUSION_MINMAX,
+    Method.RRF: search.FUSION_RRF,
+}
+_FROM_FUSION: dict[int, str] = {number: method.value for method, number in _TO_FUSION.items()}
 _COUNTS = ("added", "replaced", "updated", "unchanged", "views_given", "views_stored")
 
 
@@ -118,6 +128,38 @@ def scoring_from(number: int) -> str:
     return _FROM_SCORING[number]
 
 
+def mixed_fields(mode: Mode, words: Sequence[str] | None) -> dict[str, Any]:
+    """What a request says of a search that looks at words. words: None where they are the queries."""
+    return {"mode": _TO_MODE[mode], "words": None if words is None else search.Texts(values=words)}
+
+
+def fusion_fields(fusion: str | None, weights: Any) -> dict[str, Any]:
+    """What a request says of fusion: only what is given, the index has its own. QueryError for what is none."""
+    checked = parse_fusion(fusion, weights)
+    dense, lexical = checked.weights
+    return {
+        "fusion": None if fusion is None else _TO_FUSION[checked.method],
+        "weights": None if weights is None else search.Weights(dense=dense, lexical=lexical),
+    }
+
+
+def mixed_from(message: search.SearchRequest) -> dict[str, Any]:
+    """The arguments of search() that belong to words, none for a dense search; QueryError for an unknown number."""
+    has_weights, has_words = message.HasField("weights"), message.HasField("words")
+    if not (message.mode or message.fusion or has_weights or has_words):
+        return {}
+    if message.mode not in _FROM_MODE:
+        raise QueryError(f"mode is {message.mode}; this server knows 1 (dense), 2 (lexical) and 3 (hybrid)")
+    if message.fusion and message.fusion not in _FROM_FUSION:
+        raise QueryError(f"fusion is {message.fusion}; this server knows 1 (zscore), 2 (minmax) and 3 (rrf)")
+    return {
+        "mode": _FROM_MODE[message.mode],
+        "fusion": _FROM_FUSION.get(message.fusion),
+        "weights": (message.weights.dense, message.weights.lexical) if has_weights else None,
+        "text": list(message.words.values) if has_words else None,
+    }
+
+
 def results_message(results: Sequence[SearchResult]) -> search.SearchResponse:
     """The message of results. Filled in place: messages that are made and then copied take four times as long."""
     response = search.SearchResponse()
@@ -137,11 +179,17 @@ def _fill_hit(message: search.Hit, hit: Hit) -> None:
         document.metadata_json = json.dumps(hit.metadata, ensure_ascii=False, separators=(",", ":"))
     if hit.span is not None:
         message.span.begin, message.span.end = hit.span
+    for each in hit.components:
+        message.components.add(name=each.name, rank=each.rank, score=each.score, part=each.part)
 
 
 def result_from(message: search.SearchResult) -> SearchResult:
     """The result of a message."""
     hits = tuple(map(_hit_from, message.hits))
+    # All have some or none has: by views alone none is looked through for them.
+    if hits and message.hits[0].components:
+        components = (tuple(map(_component_from, each.components)) for each in message.hits)
+        hits = tuple(replace(hit, components=found) for hit, found in zip(hits, components, strict=True))
     return SearchResult(hits, message.exact, message.short_by, message.rounds, tuple(message.missing_shards))
 
 
@@ -158,6 +206,11 @@ def _hit_from(message: search.Hit) -> Hit:
         document.title,
         json.loads(metadata) if metadata else {},
     )
+
+
+def _component_from(message: search.Component) -> Component:
+    rank = message.rank if message.HasField("rank") else None
+    return Component(message.name, rank, message.score, message.part)
 
 
 def view_message(view: ViewScore) -> search.ViewScore:
@@ -199,7 +252,7 @@ def info_message(name: str, info: IndexInfo, is_read_only: bool) -> service.Info
     """The message of what an index is; where it lies, on the server's disk or in Milvus, is not told."""
     values = asdict(info)
     del values["path"], values["server"]
-    for json_name in ("encoder", "search"):
+    for json_name in ("encoder", "search", "fusion"):
         value = values.pop(json_name)
         values[f"{json_name}_json"] = None if value is None else json.dumps(value)
     return service.InfoResponse(index=name, is_read_only=is_read_only, **values)
@@ -207,8 +260,9 @@ def info_message(name: str, info: IndexInfo, is_read_only: bool) -> service.Info
 
 def info_from(message: service.InfoResponse, path: str) -> IndexInfo:
     """What an index is; path: how the caller calls it."""
-    given = {name: getattr(message, name) for name in ("encoder_json", "search_json") if message.HasField(name)}
-    optional = ("dim", "prune_views", "engine_prune_views", "shards")
+    jsons = ("encoder_json", "search_json", "fusion_json")
+    given = {name: getattr(message, name) for name in jsons if message.HasField(name)}
+    optional = ("dim", "prune_views", "engine_prune_views", "shards", "lexical")
     plain = (
         "format_version",
         "documents",
@@ -226,6 +280,7 @@ def info_from(message: service.InfoResponse, path: str) -> IndexInfo:
         path=path,
         encoder=json.loads(given.get("encoder_json", "null")),
         search=json.loads(given.get("search_json", "null")),
+        fusion=json.loads(given.get("fusion_json", "null")),
         missing_shards=tuple(message.missing_shards),
         **values,
     )

@@ -5,14 +5,22 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from mvindex.aggregate import Aggregate, Scoring, parse_aggregate
-from mvindex.arguments import as_vectors, asked, check_query_text, checked_id
+from mvindex.aggregate import parse_scoring
+from mvindex.arguments import as_vectors, asked, check_mode, check_query_text, checked_id, question_texts
 from mvindex.errors import QueryError
+from mvindex.fusion import Mode, parse_mode
 from mvindex.records import dump_metadata
 from mvindex.store.filters import Filter
 from mvindex.v1 import documents_pb2 as documents
 from mvindex.v1 import search_pb2 as search
-from mvindex_connectors.remote.convert import MOST, filter_json, scoring_message, vectors_message
+from mvindex_connectors.remote.convert import (
+    MOST,
+    filter_json,
+    fusion_fields,
+    mixed_fields,
+    scoring_message,
+    vectors_message,
+)
 
 
 class Queries(NamedTuple):
@@ -40,17 +48,9 @@ def texts_message(texts: Sequence[str]) -> search.Texts:
     return search.Texts(values=texts)
 
 
-def scoring_of(name: str, temperature: float | None) -> Scoring:
-    """The scoring, checked; without a temperature the index's own is meant."""
-    aggregate = parse_aggregate(name)
-    if aggregate is Aggregate.MAX and temperature is not None:
-        raise QueryError("temperature= belongs to scoring='drpq'")
-    return Scoring(aggregate) if temperature is None else Scoring(aggregate, temperature)
-
-
 def search_request(  # noqa: PLR0913 - the arguments of search()
     index: str,
-    queries: Queries,
+    query: Any,
     top_k: int = 10,
     filter: Filter | None = None,
     scoring: str = "max",
@@ -58,11 +58,22 @@ def search_request(  # noqa: PLR0913 - the arguments of search()
     *,
     temperature: float | None = None,
     candidates: int | None = None,
-) -> search.SearchRequest:
-    """The message of a search; QueryError for arguments that do not go together."""
-    chosen = scoring_of(scoring, temperature)
+    mode: str = "dense",
+    fusion: str | None = None,
+    weights: tuple[float, float] | None = None,
+    text: str | Sequence[str] | None = None,
+) -> tuple[search.SearchRequest, bool]:
+    """The message of a search, and whether one query was given alone; QueryError for what does not go together."""
+    chosen, way = parse_scoring(scoring, temperature), parse_mode(mode)
     wanted = asked(top_k, filter, chosen, exact, candidates)
-    return search.SearchRequest(
+    check_mode(way, wanted, fusion=fusion, weights=weights, text=text)
+    mixed: dict[str, Any] = {}
+    if way is Mode.DENSE:
+        queries = queries_of(query)
+    else:
+        queries, words = _with_words(query, text, way)
+        mixed = mixed_fields(way, words) | fusion_fields(fusion, weights)
+    message = search.SearchRequest(
         index=index,
         texts=queries.texts,
         vectors=queries.vectors,
@@ -72,12 +83,32 @@ def search_request(  # noqa: PLR0913 - the arguments of search()
         temperature=None if temperature is None else float(temperature),
         exact=bool(exact),
         candidates=None if candidates is None else min(int(candidates), MOST),
+        **mixed,
     )
+    return message, queries.is_single
+
+
+def _with_words(query: Any, text: str | Sequence[str] | None, way: Mode) -> tuple[Queries, list[str] | None]:
+    """The queries, and the words beside them; None where they are the queries."""
+    words, is_single = question_texts(query, text, way)
+    if way is Mode.LEXICAL:
+        return Queries(search.Texts(values=words), None, is_single), None
+    queries = queries_of(query)
+    count = _num_rows(queries)
+    if (count, queries.is_single) != (len(words), is_single):
+        raise QueryError(f"{count} query vectors and {len(words)} texts; wanted a text for each")
+    return queries, None if text is None else words
+
+
+def _num_rows(queries: Queries) -> int:
+    if queries.vectors is None:
+        return 0 if queries.texts is None else len(queries.texts.values)
+    return len(queries.vectors.values) // (4 * queries.vectors.dim) if queries.vectors.dim else 0
 
 
 def explain_request(index: str, query: Any, id: str, scoring: str, temperature: float | None) -> search.ExplainRequest:
     """The message of an explanation."""
-    queries, chosen = queries_of(query), scoring_of(scoring, temperature)
+    queries, chosen = queries_of(query), parse_scoring(scoring, temperature)
     if not queries.is_single:
         raise QueryError("explain() takes one query: a text or a (d,) vector")
     return search.ExplainRequest(

@@ -19,6 +19,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from mvindex.errors import LimitExceeded, MvindexError
+from mvindex.fusion import Mode
 from mvindex.index import Index
 from mvindex.records import Floats, SearchResult
 from mvindex.search.stages import watched_stages
@@ -32,10 +33,14 @@ _PATIENCE_S = 0.1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wanted:
-    """What a search asks for beside its queries, as search() takes it. key: equal for what can be searched together."""
+    """What a search asks for beside its queries, as search() takes it. key: equal for what can be searched together.
+
+    mode: the one of the options.
+    """
 
     key: tuple[tuple[str, Any], ...]
     options: dict[str, Any]
+    mode: Mode = Mode.DENSE
 
 
 class Watch(Protocol):
@@ -50,11 +55,17 @@ class _Job:
     queries: list[str] | Floats
     wanted: Wanted
     future: asyncio.Future[list[SearchResult]]
+    words: list[str] | None = None  # one for each query, where words are searched
     since: float = field(default_factory=time.monotonic)
 
     @property
     def size(self) -> int:
         return len(self.queries)
+
+    @property
+    def is_encoded_here(self) -> bool:
+        """True for texts that are searched by views."""
+        return isinstance(self.queries, list) and self.wanted.mode is not Mode.LEXICAL
 
 
 class Batcher:
@@ -81,21 +92,28 @@ class Batcher:
         for thread in self._threads.values():
             thread.shutdown(wait=True)
 
-    async def search(self, queries: list[str] | Floats, wanted: Wanted) -> list[SearchResult]:
-        """A result for each query, (q, d) or texts, checked; LimitExceeded when too many wait."""
+    async def search(
+        self, queries: list[str] | Floats, wanted: Wanted, words: list[str] | None = None
+    ) -> list[SearchResult]:
+        """A result for each query, (q, d) or texts, checked; LimitExceeded when too many wait.
+
+        words: texts, one for each query, where words are searched.
+        """
         is_large = len(queries) > _MANY
         waiting = _waiting(self._many if is_large else self._few)
         if waiting and waiting + len(queries) > self._queued:
             raise LimitExceeded(f"{waiting} queries wait already, of {self._queued} that may; try again in a second")
         if not is_large:
-            answer = self._submitted(self._few, queries, wanted)
+            answer = self._submitted(self._few, queries, wanted, words)
             try:
                 return await answer
             except asyncio.CancelledError:
                 _forget(self._few)
                 raise
-        parts = [queries[begin : begin + _PART] for begin in range(0, len(queries), _PART)]
-        jobs = [self._submitted(self._many, part, wanted) for part in parts]
+        parts = [slice(begin, begin + _PART) for begin in range(0, len(queries), _PART)]
+        jobs = [
+            self._submitted(self._many, queries[part], wanted, None if words is None else words[part]) for part in parts
+        ]
         try:
             return [result for part in await asyncio.gather(*jobs) for result in part]
         finally:
@@ -104,10 +122,10 @@ class Batcher:
             _forget(self._many)
 
     def _submitted(
-        self, lane: deque[_Job], queries: list[str] | Floats, wanted: Wanted
+        self, lane: deque[_Job], queries: list[str] | Floats, wanted: Wanted, words: list[str] | None
     ) -> asyncio.Future[list[SearchResult]]:
         loop = asyncio.get_running_loop()
-        job = _Job(queries, wanted, loop.create_future())
+        job = _Job(queries, wanted, loop.create_future(), words)
         lane.append(job)
         self._pump()
         if lane is self._few and not job.future.done() and job in self._few:
@@ -175,9 +193,9 @@ class Batcher:
             stages["search"] = time.perf_counter() - begun - stages.get("rescore", 0.0)
         return answers
 
-    def _encoded(self, jobs: list[_Job], stages: dict[str, float]) -> list[Floats | Exception]:
-        """The vectors of each job's queries; all texts are encoded at once."""
-        texts = [text for job in jobs if isinstance(job.queries, list) for text in job.queries]
+    def _encoded(self, jobs: list[_Job], stages: dict[str, float]) -> list[Any]:
+        """The vectors of each job's queries; all texts are encoded at once. Of words alone, the texts."""
+        texts = [text for job in jobs if job.is_encoded_here for text in job.queries]
         begun = time.perf_counter()
         encoded: Floats | Exception = np.empty((0, 0), dtype=np.float32)
         if texts:
@@ -186,10 +204,10 @@ class Batcher:
             except MvindexError as err:
                 encoded = err
             stages["encode"] = time.perf_counter() - begun
-        vectors: list[Floats | Exception] = []
+        vectors: list[Any] = []
         at = 0
         for job in jobs:
-            if not isinstance(job.queries, list):
+            if not job.is_encoded_here:
                 vectors.append(job.queries)
             elif isinstance(encoded, Exception):
                 vectors.append(encoded)
@@ -198,7 +216,7 @@ class Batcher:
                 at += job.size
         return vectors
 
-    def _searched(self, jobs: list[_Job], vectors: list[Floats | Exception]) -> list[list[SearchResult] | Exception]:
+    def _searched(self, jobs: list[_Job], vectors: list[Any]) -> list[list[SearchResult] | Exception]:
         """The answers of each job; those that want the same are searched together."""
         answers: list[list[SearchResult] | Exception] = [
             each if isinstance(each, Exception) else [] for each in vectors
@@ -213,9 +231,15 @@ class Batcher:
 
     def _search_group(self, jobs: list[_Job], vectors: list[Any], members: list[int], answers: list[Any]) -> None:
         """Nothing; the members of a group have their answers. What fails them together is tried for each alone."""
-        options = jobs[members[0]].wanted.options
+        wanted = jobs[members[0]].wanted
         try:
-            found = self._index.search(np.concatenate([vectors[number] for number in members]), **options)
+            if wanted.mode is Mode.DENSE:
+                found = self._index.search(np.concatenate([vectors[number] for number in members]), **wanted.options)
+            else:
+                words = [text for number in members for text in jobs[number].words or []]
+                is_lexical = wanted.mode is Mode.LEXICAL
+                queries: Any = words if is_lexical else np.concatenate([vectors[number] for number in members])
+                found = self._index.search(queries, text=words, **wanted.options)
         except (MvindexError, ValueError) as err:
             if len(members) == 1:
                 answers[members[0]] = err

@@ -25,8 +25,8 @@ from mvindex.v1 import service_pb2 as service
 from mvindex.v1.service_pb2_grpc import add_MvindexServiceServicer_to_server
 from mvindex_connectors.remote.address import is_loopback, read_file
 from mvindex_connectors.server.config import ServerConfig
+from mvindex_connectors.server.guarded import GuardedServer
 from mvindex_connectors.server.guarding import Guard
-from mvindex_connectors.server.interceptor import GuardedServer
 from mvindex_connectors.server.observing import Metrics
 from mvindex_connectors.server.served import ServedIndex
 from mvindex_connectors.server.servicer import Servicer

@@ -9,14 +9,15 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
 from typing import Any, TypeVar
 
-from mvindex.arguments import as_vectors, asked, check_query_text
-from mvindex.errors import LimitExceeded, NoSuchIndex, ServerUnavailable, Unsupported
+from mvindex.aggregate import parse_scoring
+from mvindex.arguments import as_vectors, asked, check_mode, check_query_text, question_texts
+from mvindex.errors import LimitExceeded, NoSuchIndex, QueryError, ServerUnavailable, Unsupported
+from mvindex.fusion import Mode, parse_fusion, parse_mode
 from mvindex.index import Index
 from mvindex.ingest import IngestHooks, IngestReport
 from mvindex.records import Document, Floats, SearchResult
 from mvindex.results import IndexInfo, ViewScore
 from mvindex.upkeep.compacting import CompactReport
-from mvindex_connectors.remote.requests import scoring_of
 from mvindex_connectors.server.batching import Batcher, Wanted, Watch
 from mvindex_connectors.server.config import ServerConfig
 from mvindex_connectors.server.repeats import Answers, is_stored, mark_of, with_mark
@@ -69,35 +70,58 @@ class ServedIndex:
             thread.shutdown(wait=True)
         self.index.close()
 
-    async def search(self, queries: Sequence[str] | Floats, **options: Any) -> list[SearchResult]:
-        """A result for each query. QueryError, or LimitExceeded, before it waits for its turn."""
+    async def search(
+        self, queries: Sequence[str] | Floats, *, text: Sequence[str] | None = None, **options: Any
+    ) -> list[SearchResult]:
+        """A result for each query. QueryError, or LimitExceeded, before it waits for its turn.
+
+        text: what the words are, one for each query, where they are not the queries.
+        """
         wanted = self._wanted(options)
+        words = None
+        if text is not None or wanted.mode is not Mode.DENSE:
+            words = self._words(queries, text, wanted)
+            queries = words if wanted.mode is Mode.LEXICAL else queries
         if (hits := len(queries) * wanted.options["top_k"]) > self._limits.hits:
             raise LimitExceeded(
                 f"{len(queries)} queries with top_k {wanted.options['top_k']} ask for {hits} documents at once; this "
                 f"server gives {self._limits.hits} (--max-hits): send fewer queries at a time"
             )
-        return await self._batcher.search(self._checked(queries), wanted)
+        return await self._batcher.search(self._checked(queries), wanted, words)
+
+    def _words(self, queries: Sequence[str] | Floats, text: Sequence[str] | None, wanted: Wanted) -> list[str]:
+        """The texts whose words are searched, one for each query."""
+        if wanted.mode is Mode.DENSE:
+            raise QueryError("text= does not belong to mode='dense'")
+        if text is not None:
+            self._check_number(text)
+        words, _ = question_texts(queries, text, wanted.mode)
+        if wanted.mode is Mode.HYBRID and len(words) != len(queries):
+            raise QueryError(f"{len(queries)} query vectors and {len(words)} texts; wanted a text for each")
+        return words
 
     def _wanted(self, options: Mapping[str, Any]) -> Wanted:
-        chosen = {name: value for name, value in options.items() if value is not None and name != "filter"}
-        wanted = _checked_options(tuple(sorted(chosen.items())), self._limits.top_k)
         condition = options.get("filter")
+        plain = {name: value for name, value in options.items() if name != "filter"}
+        wanted = _checked_options(self._limits.top_k, **plain)
         if condition is None:
             return wanted
         key = (*wanted.key, ("filter", json.dumps(condition, sort_keys=True)))
-        return Wanted(key=key, options={**wanted.options, "filter": condition})
+        return Wanted(key=key, options={**wanted.options, "filter": condition}, mode=wanted.mode)
 
     def _checked(self, queries: Sequence[str] | Floats) -> list[str] | Floats:
-        if len(queries) > self._limits.queries:
-            raise LimitExceeded(
-                f"{len(queries)} queries in one request; this server takes {self._limits.queries}: send several"
-            )
+        self._check_number(queries)
         if not isinstance(queries, Sequence):
             return as_vectors(queries, self.index.dim)
         for number, text in enumerate(queries, start=1):
             check_query_text(text, number, len(queries))
         return list(queries)
+
+    def _check_number(self, queries: Sequence[str] | Floats) -> None:
+        if len(queries) > self._limits.queries:
+            raise LimitExceeded(
+                f"{len(queries)} queries in one request; this server takes {self._limits.queries}: send several"
+            )
 
     async def explain(self, query: str | Floats, id: str, scoring: str, temperature: float | None) -> list[ViewScore]:
         """Every view of a document with its score for the query."""
@@ -223,14 +247,17 @@ def named_index(served: Mapping[str, ServedIndex], name: str) -> ServedIndex:
 
 
 @lru_cache(1024, typed=True)
-def _checked_options(given: tuple[tuple[str, Any], ...], most: int) -> Wanted:
+def _checked_options(most: int, **options: Any) -> Wanted:
     """What a search asks for, without its filter. QueryError, LimitExceeded; nearly all searches ask for the same."""
-    options = {"top_k": 10, **dict(given)}
-    scoring = scoring_of(options.get("scoring", "max"), options.get("temperature"))
-    asked(options["top_k"], None, scoring, options.get("exact", False), options.get("candidates"))
-    if options["top_k"] > most:
-        raise LimitExceeded(f"top_k is {options['top_k']}; this server gives at most {most} (--max-top-k)")
-    return Wanted(key=given, options=options)
+    given = {"top_k": 10, "scoring": "max", **{name: value for name, value in options.items() if value is not None}}
+    scoring = parse_scoring(given["scoring"], given.get("temperature"))
+    wanted = asked(given["top_k"], None, scoring, given.get("exact", False), given.get("candidates"))
+    mode = parse_mode(given.get("mode", Mode.DENSE.value))
+    check_mode(mode, wanted, fusion=given.get("fusion"), weights=given.get("weights"))
+    parse_fusion(given.get("fusion"), given.get("weights"))
+    if given["top_k"] > most:
+        raise LimitExceeded(f"top_k is {given['top_k']}; this server gives at most {most} (--max-top-k)")
+    return Wanted(key=tuple(sorted(given.items())), options=given, mode=mode)
 
 
 def _next(rows: Iterator[Document]) -> list[Document]:

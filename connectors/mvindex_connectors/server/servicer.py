@@ -21,6 +21,7 @@ from mvindex_connectors.remote.convert import (
     filter_from,
     info_message,
     metadata_from,
+    mixed_from,
     report_message,
     results_message,
     scoring_from,
@@ -29,8 +30,8 @@ from mvindex_connectors.remote.convert import (
     view_message,
     views_from,
 )
+from mvindex_connectors.server.guarded import CURRENT, NoMessage
 from mvindex_connectors.server.guarding import Guard
-from mvindex_connectors.server.interceptor import CURRENT, NoMessage
 from mvindex_connectors.server.repeats import checked_key
 from mvindex_connectors.server.served import ServedIndex, named_index
 
@@ -69,6 +70,7 @@ class Servicer(MvindexServiceServicer):
                 temperature=request.temperature if request.HasField("temperature") else None,
                 exact=request.exact,
                 candidates=request.candidates if request.HasField("candidates") else None,
+                **mixed_from(request),
             )
         # Counted once the answer is on its way.
         asyncio.get_running_loop().call_soon(self._guard.metrics.saw_results, index.name, results)

@@ -149,8 +149,11 @@ class App:
         with naming(index):
             if asked.explains and isinstance(asked.queries, list):
                 # Encoded once: the search and every explanation then speak of the same vectors.
-                asked = replace(asked, queries=await _while_connected(request, index.encode(asked.queries)))
-            results = await _while_connected(request, index.search(asked.queries, **asked.options))
+                texts = asked.queries
+                asked = replace(asked, queries=await _while_connected(request, index.encode(texts)))
+                if asked.words is None and (asked.options["mode"] or "dense") != "dense":
+                    asked = replace(asked, words=texts)
+            results = await _while_connected(request, index.search(asked.queries, text=asked.words, **asked.options))
             self._guard.metrics.saw_results(index.name, results)
             explained = await self._explained(index, asked, results) if asked.explains else None
         rows = [result_json(result, None if explained is None else explained[n]) for n, result in enumerate(results)]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import Any
 
 from mvindex.arguments import as_vectors, checked_document, entry_with_views
@@ -60,12 +61,16 @@ def _refused(name: str) -> Any:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SearchAsked:
-    """A search: texts or vectors (q, d), and its options. explains: every view of each hit is wanted too."""
+    """A search: texts or vectors (q, d), and its options. explains: every view of each hit is wanted too.
+
+    words: one for each query, where words are searched and are not the queries.
+    """
 
     queries: list[str] | Floats
     is_single: bool
     options: Mapping[str, Any]
     explains: bool
+    words: list[str] | None = None
 
 
 def search_arguments(body: Body) -> SearchAsked:
@@ -83,14 +88,38 @@ def search_arguments(body: Body) -> SearchAsked:
         "temperature": body.taken("temperature", (int, float)),
         "exact": bool(body.taken("exact", bool)),
         "candidates": body.taken("candidates", int),
+        "mode": body.taken("mode", str),
+        "fusion": body.taken("fusion", str),
+        "weights": _weights(body.taken("weights", list)),
     }
+    words = _words(body.taken("text", (str, list)), is_single=text is not None or vector is not None)
     explains = bool(body.taken("explain", bool))
     body.check_empty()
+    asked = partial(SearchAsked, options=options, explains=explains, words=words)
     if vector is not None or vectors is not None:
-        rows = _vectors([vector] if vector is not None else vectors)
-        return SearchAsked(queries=rows, is_single=vector is not None, options=options, explains=explains)
-    queries = [text] if text is not None else texts or []
-    return SearchAsked(queries=queries, is_single=text is not None, options=options, explains=explains)
+        return asked(queries=_vectors([vector] if vector is not None else vectors), is_single=vector is not None)
+    return asked(queries=[text] if text is not None else texts or [], is_single=text is not None)
+
+
+def _weights(given: list[Any] | None) -> tuple[Any, ...] | None:
+    """The weights; QueryError for a list of anything but numbers."""
+    if given is None:
+        return None
+    if not all(isinstance(each, int | float) and not isinstance(each, bool) for each in given):
+        raise QueryError('"weights" holds something that is no number')
+    return tuple(given)
+
+
+def _words(given: str | list[Any] | None, *, is_single: bool) -> list[str] | None:
+    """The texts beside the queries; QueryError where one query has several, or several have one."""
+    if given is None:
+        return None
+    if isinstance(given, str) != is_single:
+        raise QueryError('"text" is a text for query or vector, a list of texts for queries or vectors')
+    texts = [given] if isinstance(given, str) else given
+    if not all(isinstance(each, str) for each in texts):
+        raise QueryError('"text" holds something that is no text')
+    return texts
 
 
 def _vectors(rows: Any) -> Floats:
@@ -169,7 +198,9 @@ def document_json(document: Document) -> dict[str, Any]:
 def result_json(result: SearchResult, explained: Mapping[str, Sequence[ViewScore]] | None) -> dict[str, Any]:
     """A result; explained: every view of each hit, by id, best first."""
     row = asdict(result)
-    if explained is not None:
-        for hit in row["hits"]:
+    for hit in row["hits"]:
+        if not hit["components"]:
+            del hit["components"]  # of searches by words alone
+        if explained is not None:
             hit["views"] = [view._asdict() for view in explained[hit["id"]]]
     return row

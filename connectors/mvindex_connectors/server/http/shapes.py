@@ -110,6 +110,24 @@ _TAKEN: dict[str, Any] = {
                 "description": "Of drpq: aggregate this many views' documents.",
             },
             "explain": {**_FLAG, "default": False, "description": "Every view of each hit too."},
+            "mode": {
+                "enum": ["dense", "lexical", "hybrid"],
+                "default": "dense",
+                "description": "By views, by words (BM25), or by both; the last two want an index with words.",
+            },
+            "fusion": {"enum": ["zscore", "minmax", "rrf"], "description": "Of hybrid; if not given, the index's own."},
+            "weights": {
+                "type": "array",
+                "items": {"type": "number", "minimum": 0},
+                "minItems": 2,
+                "maxItems": 2,
+                "description": "Of hybrid: of views and of words, not both 0; if not given, the index's own.",
+            },
+            "text": {
+                "oneOf": [_QUERY, each(_QUERY, minItems=1)],
+                "description": "Of lexical and hybrid: whose words are looked for, the query if not given. A list of "
+                "as many for queries or vectors.",
+            },
         },
         oneOf=_one_of("query", "queries", "vector", "vectors"),
     ),
@@ -158,8 +176,20 @@ _GIVEN: dict[str, Any] = {
             "title": {"type": "string"},
             "metadata": {"type": "object"},
             "views": {**each(ref("ViewScore")), "description": "Where explain was asked for: best first."},
+            "components": {
+                **each(ref("Component")),
+                "description": "Of lexical and hybrid: what views and words have to do with the score.",
+            },
         },
-        optional=("views",),
+        optional=("views", "components"),
+    ),
+    "Component": given(
+        {
+            "name": {"enum": ["dense", "lexical"]},
+            "rank": {"type": ["integer", "null"], "description": "From 1; null where that ranking did not propose it."},
+            "score": {"type": "number"},
+            "part": {"type": "number", "description": "What it adds to the document's score."},
+        }
     ),
     "Result": given(
         {
@@ -185,6 +215,7 @@ _GIVEN: dict[str, Any] = {
             "encoder": {"type": ["object", "null"], "description": "null: the index takes vectors, no texts."},
             "kind": {"type": "string"},
             "temperature": {"type": "number"},
+            "lexical": {"type": ["string", "null"], "description": "null: it cannot be searched by words."},
             "size_bytes": _INTEGER,
         }
     ),
