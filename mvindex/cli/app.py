@@ -13,6 +13,8 @@ import typer
 from mvindex import __version__
 from mvindex.cli.analyzing import analyze
 from mvindex.cli.asking import evaluate, query
+from mvindex.cli.exporting import export_encoder
+from mvindex.cli.importing import importing
 from mvindex.cli.ingesting import ingest
 from mvindex.cli.keeping import compact, snapshot, upgrade, verify
 from mvindex.cli.managing import build, delete, get, info
@@ -74,6 +76,8 @@ app.command()(verify)
 app.command()(upgrade)
 app.command()(migrate)
 app.command()(export)
+app.command(name="export-encoder")(export_encoder)
+app.add_typer(importing)
 app.command(name="add", hidden=True)(ingest)
 app.command(name="search", hidden=True)(query)
 

@@ -38,16 +38,23 @@ def migrate(
 
 def export(
     directory: Annotated[Path, typer.Argument(help="Where the files go; that of an interrupted run goes on.")],
-    to: Annotated[str, typer.Option("--to", help="The format: milvus-bulk, the files of Milvus' bulk import.")],
+    to: Annotated[
+        str,
+        typer.Option(
+            "--to", help="parquet (a row a view), parquet-documents, npy, jsonl, trec (texts), or milvus-bulk."
+        ),
+    ],
     index: IndexOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Write an index as files that another system imports. Interrupted, give the same command again to go on.
+    """Write an index as files that others read. Interrupted, give the same command again to go on (docs/moving.md).
 
-    Example: mvindex export --to milvus-bulk bulk/ --index corpus.mvx
+    All but trec hold the vectors, and mvindex import makes an equal index of them.
+
+    Example: mvindex export --to parquet corpus-parquet/ --index corpus.mvx
     """
     from mvindex import display
-    from mvindex.backends import find_exporter
+    from mvindex.exchange.exporting import find_exporter
 
     exporter = find_exporter(to)
     with open_chosen(index, None) as source, display.step_progress() as told:

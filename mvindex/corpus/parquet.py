@@ -93,7 +93,7 @@ def _parquet_source(arrow: Any, path: str, schema: Any, options: CorpusOptions) 
         text_field=options.text_field or "text",
         title_field=title_column(columns, options),
         columns=columns,
-        left_out=tuple(field.name for field in schema if not _is_json_type(arrow.types, field.type)),
+        left_out=tuple(field.name for field in schema if not is_json_type(arrow.types, field.type)),
     )
     if len(set(columns)) < len(columns):
         raise CorpusError(f"{path}: two columns have the same name (columns: {', '.join(columns)})")
@@ -114,14 +114,14 @@ def _check_type(types: Any, source: Source, schema: Any, name: str, wanted: str)
         raise CorpusError(f'{source.path}: column "{name}" holds {kind}; wanted {wanted}')
 
 
-def _is_json_type(types: Any, kind: Any) -> bool:
+def is_json_type(types: Any, kind: Any) -> bool:
     """True when the values are JSON. Lists of floats do not count: they are vectors, far larger than the text."""
     if types.is_dictionary(kind):
-        return _is_json_type(types, kind.value_type)
+        return is_json_type(types, kind.value_type)
     if types.is_struct(kind):
-        return all(_is_json_type(types, kind.field(position).type) for position in range(kind.num_fields))
+        return all(is_json_type(types, kind.field(position).type) for position in range(kind.num_fields))
     if types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind):
-        return _is_json_type(types, kind.value_type) and not types.is_floating(kind.value_type)
+        return is_json_type(types, kind.value_type) and not types.is_floating(kind.value_type)
     is_number = types.is_integer(kind) or types.is_floating(kind) or types.is_boolean(kind)
     return is_number or types.is_null(kind) or str(kind) in _STRINGS
 
