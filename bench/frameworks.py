@@ -1,0 +1,138 @@
+"""What a framework's store adds to a query: LangChain, LlamaIndex and Haystack against the bare index, side by side.
+
+    python bench/frameworks.py --json --out build/bench/frameworks.json        # half a minute
+
+The same vectors everywhere, one a document, in a directory; each query is asked of every side before the next one, so
+that all meet the same neighbours on the machine. "terse" is without every view's score (has_view_scores=False). The
+extras langchain, llamaindex and haystack are needed.
+"""
+
+import argparse
+import json
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+from haystack import Document as HaystackDocument
+from langchain_core.embeddings import Embeddings
+from llama_index.core.schema import TextNode
+from llama_index.core.vector_stores.types import VectorStoreQuery
+
+import mvindex
+from mvindex_connectors.frameworks import haystack, langchain, llamaindex
+
+WARM = 20
+
+
+class Given(Embeddings):
+    """Vectors by the number in the text."""
+
+    def __init__(self, rows, queries):
+        self.rows, self.queries = rows, queries
+
+    def embed_documents(self, texts):
+        return [self.rows[int(text.split()[-1])] for text in texts]
+
+    def embed_query(self, text):
+        return self.queries[int(text.split()[-1])]
+
+
+def unit_rows(count, dim, seed):
+    rows = np.random.default_rng(seed).standard_normal((count, dim)).astype(np.float32)
+    return rows / np.linalg.norm(rows, axis=1, keepdims=True)
+
+
+def filled(folder, rows, queries):
+    """Stores of all three, each over its own directory of the same vectors."""
+    lists, metadata = rows.tolist(), [{"number": number, "half": number % 2} for number in range(len(rows))]
+    texts = [f"a text of {number}" for number in range(len(rows))]
+    langchain.MVIndexVectorStore.from_texts(
+        texts, Given(lists, queries), metadata, ids=texts, index=folder / "langchain.mvx", max_snippets=1
+    ).close()
+    nodes = [TextNode(id_=t, text=t, metadata=m, embedding=v) for t, m, v in zip(texts, metadata, lists, strict=True)]
+    store = llamaindex.MVIndexVectorStore(folder / "llamaindex.mvx")
+    store.add(nodes)
+    store.close()
+    documents = [
+        HaystackDocument(id=t, content=t, meta=m, embedding=v) for t, m, v in zip(texts, metadata, lists, strict=True)
+    ]
+    store = haystack.MVIndexDocumentStore(folder / "haystack.mvx")
+    store.write_documents(documents)
+    store.close()
+
+
+def sides(folder, rows, queries, top_k):
+    """What is timed, by name: the bare index, and each framework's query."""
+    index, lists = mvindex.open(folder / "langchain.mvx"), queries.tolist()
+    found = {"index": lambda n: [hit.id for hit in index.search(queries[n], top_k).hits]}
+    for suffix, has_view_scores in (("", True), (" terse", False)):
+        chain = langchain.MVIndexVectorStore(
+            folder / "langchain.mvx", Given(rows, lists), has_view_scores=has_view_scores
+        )
+        llama = llamaindex.MVIndexVectorStore(folder / "llamaindex.mvx", has_view_scores=has_view_scores)
+        store = haystack.MVIndexDocumentStore(folder / "haystack.mvx")
+        retriever = haystack.MVIndexEmbeddingRetriever(store, top_k=top_k, has_view_scores=has_view_scores)
+        found |= {
+            f"langchain{suffix}": lambda n, s=chain: [d.id for d in s.similarity_search(f"query {n}", k=top_k)],
+            f"llamaindex{suffix}": lambda n, s=llama: (
+                s.query(VectorStoreQuery(query_embedding=lists[n], similarity_top_k=top_k)).ids
+            ),
+            f"haystack{suffix}": lambda n, r=retriever: [d.id for d in r.run(lists[n])["documents"]],
+        }
+    return found
+
+
+def timed(asks, count):
+    """Milliseconds of each side, (sides, count); every side must find the same documents."""
+    taken = np.zeros((len(asks), count))
+    for number in range(-WARM, count):
+        answers = []
+        for side, ask in enumerate(asks.values()):
+            begun = time.perf_counter()
+            answers.append(ask(number % count))
+            if number >= 0:
+                taken[side, number] = 1000 * (time.perf_counter() - begun)
+        assert all(answer == answers[0] for answer in answers), answers
+    return taken
+
+
+def measured(options):
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        rows, queries = unit_rows(options.documents, options.dim, 1), unit_rows(options.queries, options.dim, 2)
+        filled(folder, rows, queries.tolist())
+        asks = sides(folder, rows, queries, options.top_k)
+        taken = timed(asks, options.queries)
+    medians = dict(zip(asks, np.median(taken, axis=1).tolist(), strict=True))
+    bare = medians["index"]
+    return {
+        side: {"p50_ms": round(p50, 3), "added_ms": round(p50 - bare, 3), "ratio": round(p50 / bare, 2)}
+        for side, p50 in medians.items()
+    }
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--documents", type=int, default=10_000)
+    parser.add_argument("--dim", type=int, default=64)
+    parser.add_argument("--queries", type=int, default=300)
+    parser.add_argument("--top-k", type=int, default=10)
+    parser.add_argument("--json", action="store_true", help="The figures as JSON on stdout.")
+    parser.add_argument("--out", type=Path)
+    options = parser.parse_args()
+    report = {"options": {name: vars(options)[name] for name in ("documents", "dim", "queries", "top_k")}}
+    report["sides"] = measured(options)
+    if options.out:
+        options.out.parent.mkdir(parents=True, exist_ok=True)
+        options.out.write_text(json.dumps(report, indent=1) + "\n")
+    if options.json:
+        print(json.dumps(report))
+        return
+    print(f"{'':18}{'p50 ms':>8}{'added':>8}{'ratio':>8}")
+    for side, one in report["sides"].items():
+        print(f"{side:18}{one['p50_ms']:8.2f}{one['added_ms']:8.2f}{one['ratio']:8.2f}")
+
+
+if __name__ == "__main__":
+    main()

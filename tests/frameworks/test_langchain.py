@@ -1,0 +1,567 @@
+"""LangChain: its own suites over a directory, Milvus Lite and a server; and what the suites do not ask."""
+
+import asyncio
+import copy
+import importlib
+import json
+import runpy
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from multiprocessing.reduction import ForkingPickler
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import mvindex
+
+NOT_RUN = "NOT RUN: needs langchain-core and langchain-tests (the extra frameworks-dev)"
+pytest.importorskip("langchain_tests", reason=NOT_RUN)
+
+from langchain_core.documents import Document  # noqa: E402 - there, now
+from langchain_core.embeddings import DeterministicFakeEmbedding, Embeddings  # noqa: E402
+from langchain_core.indexing import InMemoryRecordManager, aindex, index  # noqa: E402
+from langchain_core.load import dumps, loads  # noqa: E402
+from langchain_tests.integration_tests import RetrieversIntegrationTests, VectorStoreIntegrationTests  # noqa: E402
+from suites import CUT, IS_LONG, cut  # noqa: E402
+from word_vectors import OIL, PLAGUE, word_counts  # noqa: E402
+
+from mvindex.encoder import load_encoder  # noqa: E402
+from mvindex.errors import ConfigError, QueryError  # noqa: E402
+from mvindex_connectors.frameworks.blocking import Blocking  # noqa: E402
+from mvindex_connectors.frameworks.langchain import (  # noqa: E402
+    MVIndexRetriever,
+    MVIndexVectorStore,
+    relevance_of_cosine,
+)
+from mvindex_connectors.frameworks.reaching import Place, finished  # noqa: E402
+from mvindex_connectors.remote import Access, IndexClient  # noqa: E402
+
+
+class WordEmbeddings(Embeddings):
+    """Word counts; and what was asked."""
+
+    def __init__(self):
+        self.asked = []
+
+    def embed_documents(self, texts):
+        self.asked += texts
+        return [word_counts(text) for text in texts]
+
+    def embed_query(self, text):
+        return word_counts(text)
+
+
+class TestStoreInADirectory(VectorStoreIntegrationTests):
+    """All 25 tests as they come, of a store as it comes."""
+
+    @pytest.fixture
+    def vectorstore(self, tmp_path):
+        store = MVIndexVectorStore(tmp_path / "a.mvx", self.get_embeddings())
+        yield store
+        store.close()
+
+
+@pytest.mark.needs("minilm")
+class TestStoreWithItsOwnEncoder(VectorStoreIntegrationTests):
+    @pytest.fixture
+    def vectorstore(self, tmp_path, packaged):
+        store = MVIndexVectorStore(tmp_path / "a.mvx", encoder=packaged)
+        yield store
+        store.close()
+
+
+_SomeOfTheStoreSuite = cut(
+    VectorStoreIntegrationTests,
+    "test_add_documents",
+    "test_add_documents_by_id_with_mutation",
+    "test_deleting_bulk_documents",
+    "test_add_documents_async",
+    "test_get_by_ids_missing_async",
+    "test_deleting_bulk_documents_async",
+)
+
+
+@pytest.mark.skipif(not IS_LONG, reason=CUT)
+def test_the_whole_suite_is_run_elsewhere_too():
+    assert _SomeOfTheStoreSuite is VectorStoreIntegrationTests
+
+
+@pytest.fixture(scope="module")
+def in_lite(tmp_path_factory):
+    embeddings = DeterministicFakeEmbedding(size=6)
+    store = MVIndexVectorStore(f"milvus-lite:{tmp_path_factory.mktemp('lite') / 'a.db'}", embeddings)
+    yield store
+    store.close()
+
+
+@pytest.mark.needs("milvus-lite")
+class TestStoreInMilvusLite(_SomeOfTheStoreSuite):
+    @pytest.fixture
+    def vectorstore(self, in_lite):
+        yield in_lite
+        in_lite.delete()
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory):
+    from serving_tools import served
+
+    folder = tmp_path_factory.mktemp("served")
+    mvindex.create(folder / "a.mvx", dim=6).close()
+    mvindex.create(folder / "words.mvx", dim=10, lexical="english").close()
+    with served("--index", f"a={folder / 'a.mvx'}", "--index", f"words={folder / 'words.mvx'}") as serving:
+        yield serving
+
+
+class TestStoreBehindAServer(_SomeOfTheStoreSuite):
+    @pytest.fixture
+    def vectorstore(self, server):
+        store = MVIndexVectorStore(server.url("a"), self.get_embeddings())
+        yield store
+        store.delete()
+        store.close()
+
+
+class TestRetriever(RetrieversIntegrationTests):
+    @pytest.fixture(autouse=True)
+    def filled(self, tmp_path):
+        texts = [f"text {number}" for number in range(5)]
+        self.store = MVIndexVectorStore.from_texts(texts, DeterministicFakeEmbedding(size=6), index=tmp_path / "a.mvx")
+        yield
+        self.store.close()
+
+    @property
+    def retriever_constructor(self):
+        return MVIndexRetriever
+
+    @property
+    def retriever_constructor_params(self):
+        return {"store": self.store}
+
+    @property
+    def retriever_query_example(self):
+        return "text 3"
+
+
+@pytest.fixture
+def store(tmp_path):
+    texts, metadatas = [OIL, PLAGUE], [{"year": 1973}, {"year": 1343}]
+    made = MVIndexVectorStore.from_texts(
+        texts, WordEmbeddings(), metadatas, ids=["oil", "plague"], index=tmp_path / "words.mvx"
+    )
+    yield made
+    made.close()
+
+
+def test_a_hit_carries_the_sentence_that_won_where_it_stands_and_that_it_is_exact(store):
+    document = store.similarity_search("Who was killed in Europe?", k=1)[0]
+    cited = document.metadata["mvindex"]
+    assert document.id == "plague" and document.page_content == PLAGUE and document.metadata["year"] == 1343
+    assert cited["snippet"] == "It killed a third of Europe." == PLAGUE[slice(*cited["snippet_span"])]
+    assert cited["view"] == 1 and cited["exact"] is True
+    # (killed, europe, 1) both: the same direction, as far as fp16 keeps it.
+    assert cited["score"] == pytest.approx(1.0, abs=1e-3)
+
+
+def test_scores_are_the_cosines_worked_by_hand_and_relevance_is_half_of_one_plus_them(store):
+    # The query is (oil, 1); the best sentence on oil (price, oil, 1), on the plague (population, 1).
+    hits = store.similarity_search_with_score("oil?", k=2)
+    assert [document.id for document, _ in hits] == ["oil", "plague"]
+    assert hits[0][1] == pytest.approx(2 / (np.sqrt(2) * np.sqrt(3)), abs=1e-3)
+    assert hits[1][1] == pytest.approx(1 / (np.sqrt(2) * np.sqrt(2)), abs=1e-3)
+    relevant = store.similarity_search_with_relevance_scores("oil?", k=2)
+    assert [score for _, score in relevant] == [pytest.approx((1 + score) / 2) for _, score in hits]
+
+
+def test_every_views_score_is_told_unless_that_is_not_wanted(tmp_path):
+    made = MVIndexVectorStore.from_texts([PLAGUE], WordEmbeddings(), index=tmp_path / "v.mvx")
+    scores = made.similarity_search("population")[0].metadata["mvindex"]["view_scores"]
+    # The query is (population, 1); the sentences (plague, crimea, 1), (killed, europe, 1) and (population, 1).
+    assert [one["view"] for one in scores] == [2, 0, 1]
+    assert [one["score"] for one in scores] == pytest.approx([1, 1 / np.sqrt(6), 1 / np.sqrt(6)], abs=1e-3)
+    with mvindex.open(tmp_path / "v.mvx") as index:
+        explained = index.explain(np.array(word_counts("population")) / np.sqrt(2), made.similarity_search("x")[0].id)
+    assert [(one["view"], one["score"]) for one in scores] == [(view.slot, view.score) for view in explained]
+    made.close()
+    terse = MVIndexVectorStore(tmp_path / "v.mvx", WordEmbeddings(), has_view_scores=False)
+    assert "view_scores" not in terse.similarity_search("population")[0].metadata["mvindex"]
+    terse.close()
+
+
+def test_a_document_found_is_the_document_added_whatever_found_it(store):
+    found, again = store.similarity_search("oil", k=1)[0], store.similarity_search("embargo", k=1)[0]
+    added = Document(OIL, id="oil", metadata={"year": 1973})
+    assert found.metadata["mvindex"] != again.metadata["mvindex"]
+    # As MultiQueryRetriever drops doubles.
+    assert found == again == added and added == found and not found != added and again in [found]
+    assert found.metadata == {"year": 1973} and {"year": 1973} == found.metadata
+    assert found != Document(OIL, id="oil", metadata={"year": 1974}) and found.metadata != {"year": 1974}
+    assert found.metadata != 3
+
+
+@pytest.mark.filterwarnings("ignore:The function `loads` is in beta")
+def test_a_citation_goes_wherever_its_document_goes(store):
+    found = store.similarity_search("oil", k=1)[0]
+    cited = found.metadata["mvindex"]
+    assert loads(dumps(found), allowed_objects=[Document]).metadata["mvindex"] == cited
+    assert found.model_dump()["metadata"]["mvindex"] == found.model_copy(deep=True).metadata["mvindex"] == cited
+    assert json.loads(found.model_dump_json())["metadata"]["mvindex"] == cited
+    assert Document(found.page_content, metadata=found.metadata).metadata["mvindex"] == cited
+
+
+def test_cites_false_leaves_the_citation_out(store):
+    plain = MVIndexVectorStore(store._place.path, WordEmbeddings(), cites=False)
+    assert dict(plain.similarity_search("oil", k=1)[0].metadata) == {"year": 1973}
+    plain.close()
+
+
+def test_relevance_stays_within_0_and_1_and_keeps_the_order():
+    assert [relevance_of_cosine(score) for score in (-1.5, -1, 0, 0.5, 1, 1.0001)] == [0, 0, 0.5, 0.75, 1, 1]
+
+
+def test_a_threshold_of_relevance_leaves_what_is_above_it(store):
+    retriever = store.as_retriever(search_type="similarity_score_threshold", search_kwargs={"score_threshold": 0.8})
+    assert [document.id for document in retriever.invoke("oil?")] == ["oil"]
+
+
+def test_filters_are_those_of_the_index(store):
+    assert [d.id for d in store.similarity_search("oil", filter={"year": {"lt": 1500}})] == ["plague"]
+    assert [d.id for d in store.as_retriever(search_kwargs={"filter": {"id": "plague"}}).invoke("oil")] == ["plague"]
+    assert [d.id for d in MVIndexRetriever(store=store, filter={"year": 1343}).invoke("oil")] == ["plague"]
+    with pytest.raises(QueryError, match="unknown operator"):
+        store.similarity_search("oil", filter={"year": {"above": 3}})
+    with pytest.raises(QueryError, match="filter is a function"):
+        store.similarity_search("oil", filter=lambda document: True)
+
+
+def test_a_retriever_may_be_given_the_index_in_place_of_a_store(store):
+    retriever = MVIndexRetriever(index=store._place.path, embedding=WordEmbeddings(), k=1)
+    assert [d.id for d in retriever.invoke("plague")] == ["plague"]
+    assert [d.id for d in asyncio.run(retriever.ainvoke("oil", k=2))] == ["oil", "plague"]
+    retriever.store.close()
+
+
+def test_an_index_that_was_given_open_is_left_open(tmp_path):
+    with mvindex.create(tmp_path / "a.mvx", dim=10) as index:
+        store = MVIndexVectorStore(index, WordEmbeddings())
+        store.add_texts([OIL], ids=["oil"])
+        store.close()
+        assert len(index) == 1 and [d.id for d in store.similarity_search("oil")] == ["oil"]
+
+
+def test_what_is_no_embeddings_is_refused_at_once(tmp_path):
+    with pytest.raises(ConfigError, match="embedding is function; wanted langchain_core"):
+        MVIndexVectorStore(tmp_path / "a.mvx", word_counts)
+    with pytest.raises(ConfigError, match="lexical is 'german'"):
+        MVIndexVectorStore(tmp_path / "a.mvx", WordEmbeddings(), lexical="german")
+
+
+@pytest.fixture
+def wordy(tmp_path):
+    made = MVIndexVectorStore.from_texts(
+        [OIL, PLAGUE], WordEmbeddings(), ids=["oil", "plague"], index=tmp_path / "wordy.mvx", lexical="english"
+    )
+    yield made
+    made.close()
+
+
+def test_words_find_only_what_has_one_and_the_sentence_that_says_most_is_cited(wordy):
+    (found,) = wordy.similarity_search("prices in March", mode="lexical")
+    cited = found.metadata["mvindex"]
+    assert (found.id, cited["snippet"], cited["view"]) == ("oil", "By March the price of oil had risen.", 1)
+    # No views were asked for.
+    assert "view_scores" not in cited
+
+
+def test_hybrid_search_is_the_indexs_own_by_the_embedding_and_the_words(wordy):
+    vector = np.array(word_counts("shock in Europe")) / np.linalg.norm(word_counts("shock in Europe"))
+    with mvindex.open(wordy._place.path) as index:
+        for weights in ((1, 0), (0, 1), (1, 3)):
+            plain = index.search(vector, 2, mode="hybrid", text="shock in Europe", weights=weights)
+            found = wordy.similarity_search_with_score("shock in Europe", k=2, mode="hybrid", weights=weights)
+            assert [(d.id, score) for d, score in found] == [(hit.id, hit.score) for hit in plain.hits]
+    retriever = wordy.as_retriever(search_kwargs={"mode": "hybrid", "weights": (0, 1), "k": 1})
+    assert retriever.invoke("shock")[0].id == "oil"
+
+
+def test_a_reranker_is_given_the_question(wordy):
+    def longest_first(question, hits):
+        assert question == "oil"
+        return [len(hit.text) for hit in hits]
+
+    assert [d.id for d in wordy.similarity_search("oil", rerank=longest_first)] == ["oil", "plague"]
+    with pytest.raises(ValueError, match="want the question's text as well"):
+        wordy.similarity_search_by_vector(word_counts("oil"), mode="hybrid")
+
+
+def test_what_has_no_cosines_has_no_relevance_and_no_mmr_by_itself(wordy):
+    with pytest.raises(ValueError, match="relevance is made of cosines"):
+        wordy.similarity_search_with_relevance_scores("oil", mode="hybrid")
+    with pytest.raises(ValueError, match="relevance is made of cosines"):
+        asyncio.run(wordy.asimilarity_search_with_relevance_scores("oil", mode="lexical"))
+    with pytest.raises(ValueError, match="does not belong to MMR"):
+        wordy.max_marginal_relevance_search("oil", mode="hybrid")
+
+
+def test_a_document_that_is_deleted_before_its_views_are_scored_has_no_view_scores(store):
+    with mvindex.open(store._place.path) as index:
+        hits = index.search(np.array(word_counts("oil")), 2).hits
+    store.delete(["plague"])
+    scores = finished(Blocking(store._place).scores_of_views(np.float32(word_counts("oil")), hits))
+    assert [len(one) for one in scores] == [3, 0]
+
+
+def test_no_secret_of_an_address_is_shown():
+    assert "hidden" not in Place("milvus://me:hidden@host:19530/name", None, 3).shown
+
+
+def test_a_client_that_was_given_lends_its_access_to_awaited_calls(server):
+    async def access_of(client):
+        store = MVIndexVectorStore(client, WordEmbeddings())
+        assert await store.asimilarity_search("oil") == []
+        return store._place._client()._access
+
+    with IndexClient(server.url("words"), access=Access(token="read-me")) as client:
+        assert asyncio.run(access_of(client)).token == "read-me"
+
+
+def test_a_store_can_be_copied_and_sent_to_another_process(store):
+    retriever = MVIndexRetriever(store=store, k=1)
+    copied, sent = copy.deepcopy(retriever), ForkingPickler.loads(ForkingPickler.dumps(retriever))
+    assert [d.id for each in (copied, sent) for d in each.invoke("plague")] == ["plague", "plague"]
+    # Writers of a copy wait at the same lock.
+    assert copied.store._place is store._place
+    sent.store.close()
+
+
+@pytest.mark.needs("minilm")
+def test_a_document_that_was_found_keeps_its_title_when_it_is_added_again(tmp_path):
+    with mvindex.create(tmp_path / "a.mvx", encoder="minilm") as made:
+        made.add([mvindex.Document("oil", OIL, "Oil Crisis"), mvindex.Document("bees", "", "Bees")])
+    store = MVIndexVectorStore(tmp_path / "a.mvx")
+    assert set(store.add_documents(store.similarity_search("bees", k=2))) == {"oil", "bees"}
+    with mvindex.open(tmp_path / "a.mvx") as index:
+        assert (index.get("oil").title, index.get("bees").title) == ("Oil Crisis", "Bees")
+    store.close()
+
+
+def test_readers_and_writers_in_threads_do_not_disturb_each_other(store):
+    def write(number):
+        for turn in range(6):
+            store.add_texts([f"oil {turn}", OIL], ids=[f"{number}-{turn % 3}", "oil"])
+            store.delete([f"{number}-{(turn + 1) % 3}"])
+
+    def read(_):
+        for _ in range(20):
+            assert len(store.similarity_search("oil", k=2)) == 2
+            assert [d.page_content for d in store.get_by_ids(["oil"])] == [OIL]
+
+    with ThreadPoolExecutor(6) as pool:
+        for done in [pool.submit(write, 1), pool.submit(write, 2), *(pool.submit(read, n) for n in range(4))]:
+            done.result()
+
+
+def test_what_was_found_can_be_added_again_and_stays_as_it_was(store):
+    found = store.similarity_search("oil", k=2)
+    assert store.add_documents(found) == ["oil", "plague"]
+    again = store.get_by_ids(["oil", "plague"])
+    assert [(d.page_content, d.metadata) for d in again] == [(OIL, {"year": 1973}), (PLAGUE, {"year": 1343})]
+
+
+def test_a_key_of_the_users_with_our_name_is_refused(store):
+    with pytest.raises(ValueError, match="metadata key 'mvindex' holds 'mine'"):
+        store.add_texts(["a text"], [{"mvindex": "mine"}])
+
+
+def test_texts_from_a_generator_are_all_added_and_the_last_of_an_id_counts(store):
+    assert store.add_texts((text for text in ("one", "two")), ids=["x", "x"]) == ["x", "x"]
+    assert [d.page_content for d in store.get_by_ids(["x"])] == ["two"]
+
+
+def test_numbers_of_ids_and_metadatas_must_be_those_of_the_texts(store):
+    with pytest.raises(ValueError, match="1 ids for 2 documents"):
+        store.add_texts(["a", "b"], ids=["1"])
+    with pytest.raises(ValueError, match="1 metadatas for 2 texts"):
+        store.add_texts(["a", "b"], [{}])
+
+
+def test_every_snippet_is_embedded_once_and_one_text_is_one_view_where_asked(tmp_path):
+    by_snippets, by_text = WordEmbeddings(), WordEmbeddings()
+    MVIndexVectorStore.from_texts([OIL], by_snippets, index=tmp_path / "a.mvx").close()
+    whole = MVIndexVectorStore.from_texts([OIL], by_text, index=tmp_path / "b.mvx", max_snippets=1)
+    assert by_snippets.asked == [
+        "The embargo on oil began in October.", "By March the price of oil had risen.", "It was a shock."
+    ]  # fmt: skip
+    assert by_text.asked == [OIL]
+    assert whole.similarity_search("oil")[0].metadata["mvindex"]["snippet"] == OIL
+    whole.close()
+
+
+def test_delete_takes_ids_a_filter_or_everything(store):
+    assert store.delete(filter={"year": 1973}) and [d.id for d in store.similarity_search("oil")] == ["plague"]
+    assert store.delete(["plague", "never there"]) and store.similarity_search("oil") == []
+    store.add_texts(["one", "two"])
+    assert store.delete() and store.similarity_search("oil") == []
+
+
+def test_a_store_is_there_again_after_it_was_closed_and_sees_what_others_write(tmp_path):
+    place = tmp_path / "a.mvx"
+    MVIndexVectorStore.from_texts([OIL], WordEmbeddings(), ids=["oil"], index=place).close()
+    reader, writer = MVIndexVectorStore(place, WordEmbeddings()), MVIndexVectorStore(place, WordEmbeddings())
+    assert [d.id for d in reader.similarity_search("oil")] == ["oil"]
+    writer.add_texts([PLAGUE], ids=["plague"])
+    assert [d.id for d in reader.similarity_search("plague")] == ["plague", "oil"]
+    reader.close()
+    writer.close()
+
+
+def test_mmr_takes_the_unlike_one_where_plain_search_takes_a_twin(tmp_path):
+    texts = ["oil price", "oil price", "oil plague"]
+    store = MVIndexVectorStore.from_texts(texts, WordEmbeddings(), ids=["a", "twin", "other"], index=tmp_path / "m.mvx")
+    assert [d.id for d in store.similarity_search("oil price", k=2)] == ["a", "twin"]
+    assert [d.id for d in store.max_marginal_relevance_search("oil price", k=2, lambda_mult=0.3)] == ["a", "other"]
+    by_vector = store.max_marginal_relevance_search_by_vector(word_counts("oil price"), k=2, lambda_mult=0.3)
+    assert [d.id for d in by_vector] == ["a", "other"]
+    asyncio.run(_same_awaited(store))
+    mmr = store.as_retriever(search_type="mmr", search_kwargs={"k": 2, "lambda_mult": 0.3})
+    assert [d.id for d in mmr.invoke("oil price")] == ["a", "other"]
+    store.close()
+
+
+async def _same_awaited(store):
+    found = await store.amax_marginal_relevance_search("oil price", k=2, lambda_mult=0.3)
+    assert [d.id for d in found] == ["a", "other"]
+    found = await store.asimilarity_search_by_vector(word_counts("oil price"), k=1)
+    assert [d.id for d in found] == ["a"]
+
+
+def test_a_server_gives_the_same_documents_mmr_and_snippets_awaited_without_a_thread(server, store, monkeypatch):
+    async def compare():
+        remote = MVIndexVectorStore(server.url("words"), WordEmbeddings())
+        monkeypatch.setattr(asyncio, "to_thread", _no_thread)
+        documents = store.get_by_ids(["oil", "plague"])
+        assert await remote.aadd_documents(documents) == ["oil", "plague"]
+        for question in ("oil?", "Who was killed in Europe?"):
+            here, there = store.similarity_search(question), await remote.asimilarity_search(question)
+            assert there == here and [dict(d.metadata) for d in there] == [dict(d.metadata) for d in here]
+            diverse = await remote.amax_marginal_relevance_search(question, k=2)
+            assert diverse == store.max_marginal_relevance_search(question, k=2)
+        assert (await remote.asimilarity_search("prices", mode="lexical"))[0].metadata["mvindex"]["view"] == 1
+        assert await remote.adelete()
+        assert await remote.asimilarity_search("oil?") == []
+        await remote.aclose()
+
+    asyncio.run(compare())
+
+
+def _no_thread(*args):
+    raise AssertionError("a thread was started")
+
+
+def test_many_writers_of_one_store_wait_for_each_other(tmp_path):
+    async def fill():
+        store = MVIndexVectorStore(tmp_path / "a.mvx", WordEmbeddings())
+        await asyncio.gather(*(store.aadd_texts([f"oil {number}"], ids=[str(number)]) for number in range(8)))
+        assert len(await store.asimilarity_search("oil", k=20)) == 8
+        await store.aclose()
+
+    asyncio.run(fill())
+
+
+def test_an_index_with_its_own_encoder_takes_no_embeddings_and_one_of_vectors_needs_them(tmp_path):
+    encoder = mvindex.CallableEncoder(lambda texts: [word_counts(text) for text in texts], name="words")
+    mvindex.create(tmp_path / "own.mvx", encoder=encoder).close()
+    mvindex.create(tmp_path / "given.mvx", dim=10).close()
+    with pytest.raises(ConfigError, match="encodes texts itself"):
+        MVIndexVectorStore(tmp_path / "own.mvx", WordEmbeddings()).similarity_search("oil")
+    with pytest.raises(ConfigError, match="made of given vectors"):
+        MVIndexVectorStore(tmp_path / "given.mvx").similarity_search("oil")
+
+
+def test_a_callable_encoder_makes_the_index_and_opens_it_again(tmp_path):
+    encoder = mvindex.CallableEncoder(lambda texts: [word_counts(text) for text in texts], name="words")
+    MVIndexVectorStore.from_texts([OIL, PLAGUE], index=tmp_path / "a.mvx", ids=["o", "p"], encoder=encoder).close()
+    store = MVIndexVectorStore(tmp_path / "a.mvx", encoder=encoder)
+    assert [d.id for d in store.similarity_search("plague")] == ["p", "o"]
+    # Such an encoder says of no view what it stands for: nothing is made up.
+    assert store.similarity_search("plague")[0].metadata["mvindex"]["snippet"] is None
+    store.close()
+    with mvindex.open(tmp_path / "a.mvx", encoder=encoder) as opened:
+        assert [d.id for d in MVIndexVectorStore(opened, encoder=encoder).similarity_search("oil")] == ["o", "p"]
+
+
+@pytest.fixture(scope="module")
+def packaged():
+    return load_encoder("minilm")
+
+
+@pytest.mark.needs("minilm")
+def test_the_packaged_encoder_is_the_default_and_cites_the_sentence(tmp_path):
+    store = MVIndexVectorStore.from_texts([OIL, PLAGUE], ids=["oil", "plague"], index=tmp_path / "a.mvx")
+    document = MVIndexRetriever(store=store, k=1).invoke("How many Europeans died?")[0]
+    cited = document.metadata["mvindex"]
+    assert document.id == "plague" and cited["snippet"] == "It killed a third of Europe."
+    assert cited["view_scores"][0] == {"view": 1, "score": cited["score"]} and len(cited["view_scores"]) == 3
+    assert len(store.max_marginal_relevance_search("oil", k=2)) == 2
+    store.close()
+
+
+def test_a_question_to_an_index_that_is_not_there_makes_none(tmp_path):
+    store = MVIndexVectorStore(tmp_path / "a.mvx")
+    assert store.similarity_search("oil") == store.max_marginal_relevance_search("oil") == []
+    assert not (tmp_path / "a.mvx").exists()
+
+
+def test_the_indexing_api_awaited_changes_nothing_the_second_time(tmp_path):
+    async def run(store, records):
+        await records.acreate_schema()
+        documents = [Document(page_content=text, metadata={"source": "book"}) for text in (OIL, PLAGUE)]
+        how = {"cleanup": "full", "source_id_key": "source", "key_encoder": "sha256"}
+        first = await aindex(documents, records, store, **how)
+        second = await aindex(documents, records, store, **how)
+        third = await aindex(documents[1:], records, store, **how)
+        await store.aclose()
+        return first["num_added"], second["num_skipped"], third["num_deleted"]
+
+    store = MVIndexVectorStore(tmp_path / "a.mvx", WordEmbeddings())
+    assert asyncio.run(run(store, InMemoryRecordManager("a"))) == (2, 2, 1)
+
+
+@pytest.mark.parametrize("cleanup", ["incremental", "full", "scoped_full"])
+def test_the_indexing_api_changes_nothing_the_second_time_and_drops_what_is_gone(tmp_path, cleanup):
+    store, records = MVIndexVectorStore(tmp_path / "a.mvx", WordEmbeddings()), InMemoryRecordManager("a")
+    records.create_schema()
+
+    def run(*texts):
+        documents = [Document(page_content=text, metadata={"source": "book"}) for text in texts]
+        done = index(documents, records, store, cleanup=cleanup, source_id_key="source", key_encoder="sha256")
+        return done["num_added"], done["num_updated"], done["num_skipped"], done["num_deleted"]
+
+    assert run(OIL, PLAGUE) == (2, 0, 0, 0)
+    assert run(OIL, PLAGUE) == (0, 0, 2, 0)
+    assert run(PLAGUE) == (0, 0, 1, 1)
+    assert [d.page_content for d in store.similarity_search("oil")] == [PLAGUE]
+    store.close()
+
+
+def test_without_the_framework_the_command_is_named_that_installs_it():
+    code = "import sys; sys.modules['langchain_core'] = None; import mvindex_connectors.frameworks.langchain"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.stderr.strip().endswith("pip install 'mvindex[langchain]'")
+
+
+def test_the_example_runs_and_cites_the_sentence(capsys):
+    runpy.run_path(str(Path(__file__).parents[2] / "examples/frameworks/langchain_citing.py"), run_name="__main__")
+    assert "It caused a shock to the global economy. [oil, characters 93-133]" in capsys.readouterr().out
+
+
+def test_the_core_and_the_other_connectors_import_no_framework():
+    code = (
+        "import sys, mvindex, mvindex.opening, mvindex_connectors.frameworks.reaching as r;"
+        "print([name for name in sys.modules if name.split('.')[0] in ('langchain_core', 'haystack', 'llama_index')])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"
+    assert importlib.import_module("mvindex_connectors.frameworks.langchain").HIT_KEY == "mvindex"

@@ -1,0 +1,503 @@
+"""LlamaIndex: the contract of its base class over a directory, Milvus Lite and a server, and over its own store."""
+
+import asyncio
+import copy
+import runpy
+import subprocess
+import sys
+from multiprocessing.reduction import ForkingPickler
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import mvindex
+
+NOT_RUN = "NOT RUN: needs llama-index-core (the extra llamaindex, or frameworks-dev)"
+pytest.importorskip("llama_index.core", reason=NOT_RUN)
+
+from llama_index.core import Document, MockEmbedding, StorageContext, VectorStoreIndex, load_index_from_storage  # noqa: E402
+from llama_index.core.base.embeddings.base import BaseEmbedding  # noqa: E402
+from llama_index.core.llms import MockLLM  # noqa: E402
+from llama_index.core.retrievers import QueryFusionRetriever  # noqa: E402
+from llama_index.core.schema import MetadataMode, TextNode  # noqa: E402
+from llama_index.core.vector_stores import SimpleVectorStore  # noqa: E402
+from llama_index.core.vector_stores.types import (  # noqa: E402
+    FilterCondition,
+    FilterOperator,
+    MetadataFilter,
+    MetadataFilters,
+    VectorStoreQuery,
+    VectorStoreQueryMode,
+)
+from llamaindex_contract import VectorStoreContract, asked, by, corpus, node  # noqa: E402
+from suites import CUT, IS_LONG, cut  # noqa: E402
+from word_vectors import OIL, PLAGUE, word_counts  # noqa: E402
+
+from mvindex.errors import ConfigError, QueryError, Unsupported  # noqa: E402
+from mvindex_connectors.frameworks.llamaindex import MVIndexVectorStore  # noqa: E402
+from mvindex_connectors.frameworks.llamaindex_filters import matches, pushed_filter  # noqa: E402
+
+
+class TestLlamaIndexsOwnStore(VectorStoreContract):
+    """What the contract asks for, LlamaIndex's store in memory does, but for this."""
+
+    no_nodes = "SimpleVectorStore keeps ids and embeddings, no nodes"
+    not_done = {
+        "test_filters_nest": "SimpleVectorStore refuses nested filters",
+        "test_a_query_may_be_of_some_documents": "SimpleVectorStore does not look at doc_ids",
+        "test_mmr_heeds_the_threshold_of_the_query": "SimpleVectorStore takes mmr_threshold as an argument only",
+        "test_get_nodes_gives_those_of_the_ids_that_exist": no_nodes,
+        "test_get_nodes_gives_those_that_match_or_all": no_nodes,
+        "test_nodes_come_back_as_they_were_added": no_nodes,
+        "test_a_query_gives_the_nodes_with_their_text_and_metadata": no_nodes,
+        "test_get_nodes_can_be_awaited": no_nodes,
+        "test_an_index_is_there_again_from_the_store_alone": no_nodes,
+    }
+
+    @pytest.fixture
+    def store(self):
+        return SimpleVectorStore()
+
+    def reopened(self, store, tmp_path):
+        store.persist(str(tmp_path / "store.json"))
+        return SimpleVectorStore.from_persist_path(str(tmp_path / "store.json"))
+
+
+class TestStoreInADirectory(VectorStoreContract):
+    """All of it, of a store as it comes."""
+
+    @pytest.fixture
+    def store(self, tmp_path):
+        made = MVIndexVectorStore(tmp_path / "a.mvx")
+        yield made
+        made.close()
+
+    def reopened(self, store, tmp_path):
+        store.persist()
+        store.close()
+        return MVIndexVectorStore(store.index)
+
+
+class TestStoreToldItsDimensions(TestStoreInADirectory):
+    @pytest.fixture
+    def store(self, tmp_path):
+        made = MVIndexVectorStore(tmp_path / "a.mvx", embedding_dim=2)
+        yield made
+        made.close()
+
+
+_SomeOfTheContract = cut(
+    TestStoreInADirectory,
+    "test_adding_an_id_again_replaces_its_node",
+    "test_delete_takes_all_nodes_of_a_document_and_no_other",
+    "test_conditions_join_what_an_index_tells_and_what_it_does_not",
+    "test_filters_nest",
+    "test_a_query_may_be_of_some_documents",
+    "test_mmr_takes_the_unlike_one_where_plain_search_takes_a_twin",
+    "test_nodes_come_back_as_they_were_added",
+    "test_a_persisted_store_is_there_again",
+    "test_every_method_can_be_awaited",
+    "test_get_nodes_can_be_awaited",
+    "test_an_index_over_the_store_finds_what_was_inserted_and_forgets_what_was_deleted",
+)
+
+
+@pytest.mark.skipif(not IS_LONG, reason=CUT)
+def test_the_whole_contract_is_run_elsewhere_too():
+    assert _SomeOfTheContract is TestStoreInADirectory
+
+
+@pytest.fixture(scope="module")
+def in_lite(tmp_path_factory):
+    made = MVIndexVectorStore(f"milvus-lite:{tmp_path_factory.mktemp('lite') / 'a.db'}", embedding_dim=2)
+    yield made
+    made.close()
+
+
+@pytest.mark.needs("milvus-lite")
+class TestStoreInMilvusLite(_SomeOfTheContract):
+    @pytest.fixture
+    def store(self, in_lite):
+        yield in_lite
+        in_lite.clear()
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory):
+    from serving_tools import served
+
+    folder = tmp_path_factory.mktemp("served")
+    mvindex.create(folder / "a.mvx", dim=2).close()
+    mvindex.create(folder / "words.mvx", dim=10, lexical="english").close()
+    with served("--index", f"a={folder / 'a.mvx'}", "--index", f"words={folder / 'words.mvx'}") as serving:
+        yield serving
+
+
+class TestStoreBehindAServer(_SomeOfTheContract):
+    @pytest.fixture
+    def store(self, server):
+        made = MVIndexVectorStore(server.url("a"))
+        yield made
+        made.clear()
+        made.close()
+
+
+class WordEmbedding(BaseEmbedding):
+    """Word counts."""
+
+    def _get_text_embedding(self, text):
+        return word_counts(text)
+
+    _get_query_embedding = _get_text_embedding
+
+    async def _aget_query_embedding(self, query):
+        return word_counts(query)
+
+
+def texts():
+    return [
+        TextNode(id_="oil", text=OIL, metadata={"year": 1973}),
+        TextNode(id_="plague", text=PLAGUE, metadata={"year": 1343}),
+    ]
+
+
+@pytest.fixture
+def words(tmp_path):
+    made = MVIndexVectorStore(tmp_path / "words.mvx", embed_model=WordEmbedding(), lexical="english")
+    made.add(texts())
+    yield made
+    made.close()
+
+
+def question(text, top_k=2, mode="default", **options):
+    return VectorStoreQuery(query_str=text, similarity_top_k=top_k, mode=VectorStoreQueryMode(mode), **options)
+
+
+def test_a_hit_carries_the_sentence_that_won_where_it_stands_and_that_it_is_exact(words):
+    index = VectorStoreIndex.from_vector_store(words, embed_model=MockEmbedding(embed_dim=1))
+    best = index.as_retriever(similarity_top_k=1).retrieve("Who was killed in Europe?")[0]
+    cited = best.metadata["mvindex"]
+    assert best.node_id == "plague" and best.text == PLAGUE and best.metadata["year"] == 1343
+    assert cited["snippet"] == "It killed a third of Europe." == PLAGUE[slice(*cited["snippet_span"])]
+    assert cited["view"] == 1 and cited["exact"] is True
+    # (killed, europe, 1) both: the same direction, as far as fp16 keeps it.
+    assert cited["score"] == best.score == pytest.approx(1.0, abs=1e-3)
+
+
+def test_every_views_score_is_told_unless_that_is_not_wanted(words):
+    scores = words.query(question("population", 1)).nodes[0].metadata["mvindex"]["view_scores"]
+    # The query is (population, 1); the sentences (plague, crimea, 1), (killed, europe, 1) and (population, 1).
+    assert [one["view"] for one in scores] == [2, 0, 1]
+    assert [one["score"] for one in scores] == pytest.approx([1, 1 / np.sqrt(6), 1 / np.sqrt(6)], abs=1e-3)
+    terse = MVIndexVectorStore(words.index, embed_model=WordEmbedding(), has_view_scores=False)
+    assert "view_scores" not in terse.query(question("population", 1)).nodes[0].metadata["mvindex"]
+    terse.close()
+
+
+def test_a_node_found_is_the_node_added_whatever_found_it(words):
+    found, again = (words.query(question(text, 1)).nodes[0] for text in ("oil", "embargo"))
+    assert found.metadata["mvindex"] != again.metadata["mvindex"]
+    assert found.metadata == again.metadata == {"year": 1973}
+
+
+def test_what_the_first_nodes_bring_says_what_an_index_is_made_of(tmp_path):
+    given = MVIndexVectorStore(tmp_path / "given.mvx")
+    documents = [Document(text=OIL, doc_id="oil"), Document(text=PLAGUE, doc_id="plague")]
+    context = StorageContext.from_defaults(vector_store=given)
+    index = VectorStoreIndex.from_documents(documents, storage_context=context, embed_model=WordEmbedding())
+    # As in any store: LlamaIndex embeds, and a node's embedding is its view.
+    best = index.as_retriever(similarity_top_k=1).retrieve("plague")[0]
+    assert best.node.ref_doc_id == "plague" and best.metadata["mvindex"]["snippet"] == PLAGUE
+    with mvindex.open(given.index) as opened:
+        assert opened.info().encoder is None and opened.dim == 10
+    given.close()
+
+
+@pytest.mark.needs("minilm")
+def test_an_index_that_encodes_answers_texts_whatever_model_llamaindex_has(tmp_path):
+    with mvindex.create(tmp_path / "own.mvx", encoder="minilm") as made:
+        made.add([mvindex.Document("oil", OIL), mvindex.Document("plague", PLAGUE)])
+    store = MVIndexVectorStore(tmp_path / "own.mvx")
+    index = VectorStoreIndex.from_vector_store(store, embed_model=MockEmbedding(embed_dim=3))
+    best = index.as_retriever(similarity_top_k=1).retrieve("How many Europeans died?")[0]
+    assert best.node_id == "plague" and best.metadata["mvindex"]["snippet"] == "It killed a third of Europe."
+    answer = index.as_query_engine(llm=MockLLM(), similarity_top_k=1).query("How many Europeans died?")
+    assert [each.node_id for each in answer.source_nodes] == ["plague"]
+    store.close()
+
+
+def test_an_index_that_was_given_open_is_left_open(tmp_path):
+    with mvindex.create(tmp_path / "a.mvx", dim=2) as index:
+        store = MVIndexVectorStore(index)
+        store.add(corpus())
+        store.close()
+        assert len(index) == 4 and store.query(asked(1)).ids == ["a"]
+
+
+def test_neither_an_llm_nor_an_embedding_is_shown_the_citation_and_the_node_hashes_as_before(words):
+    found = words.query(question("oil", 1)).nodes[0]
+    assert "mvindex" in found.metadata
+    for mode in (MetadataMode.LLM, MetadataMode.EMBED):
+        assert found.get_content(mode) == f"year: 1973\n\n{OIL}"
+    assert found.hash == texts()[0].hash
+
+
+def test_what_was_found_can_be_added_again_and_stays_as_it_was(words):
+    assert sorted(words.add(words.query(question("oil")).nodes)) == ["oil", "plague"]
+    assert words.get_nodes(["oil", "plague"]) == texts()
+
+
+def test_without_citations_found_nodes_are_just_as_they_were_added(words, tmp_path):
+    plain = MVIndexVectorStore(words.index, embed_model=WordEmbedding(), cites=False)
+    assert plain.query(question("plague", 1)).nodes == texts()[1:]
+    plain.close()
+
+
+def test_a_key_of_the_users_with_our_name_is_refused(words):
+    with pytest.raises(ValueError, match="metadata key 'mvindex' holds 'mine'"):
+        words.add([TextNode(text="a text", metadata={"mvindex": "mine"})])
+
+
+def test_retrievers_that_fuse_questions_take_a_node_found_twice_for_one(words):
+    retriever = VectorStoreIndex.from_vector_store(words, embed_model=MockEmbedding(embed_dim=1)).as_retriever()
+    fused = QueryFusionRetriever(
+        [retriever, retriever],
+        llm=MockLLM(),
+        num_queries=1,
+        mode="reciprocal_rerank",
+        similarity_top_k=10,
+        use_async=False,
+    )
+    assert sorted(found.node_id for found in fused.retrieve("oil")) == ["oil", "plague"]
+
+
+def test_text_search_goes_by_words_and_finds_only_what_has_one(words):
+    result = words.query(question("prices in March", mode="text_search"))
+    assert result.ids == ["oil"]
+    assert result.nodes[0].metadata["mvindex"]["snippet"] == "By March the price of oil had risen."
+    index = VectorStoreIndex.from_vector_store(words, embed_model=MockEmbedding(embed_dim=1))
+    assert [n.node_id for n in index.as_retriever(vector_store_query_mode="text_search").retrieve("prices")] == ["oil"]
+
+
+def test_hybrid_is_the_indexs_own_and_alpha_weighs_views_against_words(words):
+    with mvindex.open(words.index) as index:
+        vector = np.array(word_counts("shock in Europe")) / np.linalg.norm(word_counts("shock in Europe"))
+        for alpha, weights in ((None, None), (0.0, (0, 1)), (1.0, (1, 0)), (0.25, (0.25, 0.75))):
+            plain = index.search(vector, 2, mode="hybrid", text="shock in Europe", weights=weights)
+            result = words.query(question("shock in Europe", mode="hybrid", alpha=alpha))
+            assert result.ids == [hit.id for hit in plain.hits]
+            assert result.similarities == pytest.approx([hit.score for hit in plain.hits])
+    assert words.query(question("shock in Europe", mode="hybrid", alpha=0.0)).ids == ["oil", "plague"]
+    assert words.query(question("shock in Europe", mode="hybrid", alpha=1.0)).ids == ["plague", "oil"]
+    assert words.query(question("shock", mode="hybrid", hybrid_top_k=1)).ids == ["oil"]
+
+
+def test_hybrid_scores_are_the_same_whether_the_index_or_python_filters(words):
+    words.add([TextNode(id_=f"n{n}", text=f"oil {'price ' * n}of {n}", metadata={"tag": "x" * n}) for n in range(9)])
+    by_index = words.query(question("oil price", 4, "hybrid", filters=by("tag", "in", ["xxx", "xxxx", "xxxxx"])))
+    by_python = words.query(
+        question("oil price", 4, "hybrid", filters=both(("tag", "text_match", "xxx"), ("tag", "<", "xxxxxx")))
+    )
+    assert len(by_index.ids) == 3 and by_python.ids == by_index.ids
+    assert by_python.similarities == by_index.similarities
+
+
+def both(*triples):
+    return MetadataFilters(filters=[by(*triple).filters[0] for triple in triples])
+
+
+def test_words_are_refused_where_the_index_has_none(tmp_path, server):
+    for place in (tmp_path / "a.mvx", server.url("a")):
+        store = MVIndexVectorStore(place, embedding_dim=2)
+        store.add(corpus())
+        with pytest.raises((QueryError, ConfigError, Unsupported), match="lexical"):
+            store.query(asked(mode=VectorStoreQueryMode.HYBRID, query_str="text"))
+        with pytest.raises((QueryError, ConfigError, Unsupported), match="lexical"):
+            store.query(question("text", mode="text_search"))
+        store.clear()
+        store.close()
+
+
+def test_options_of_a_search_go_to_the_index(words):
+    index = VectorStoreIndex.from_vector_store(words, embed_model=MockEmbedding(embed_dim=1))
+    plain = mvindex.open(words.index)
+    vector = np.array(word_counts("oil price")) / np.linalg.norm(word_counts("oil price"))
+    retriever = index.as_retriever(vector_store_kwargs={"scoring": "drpq", "temperature": 0.5})
+    expected = plain.search(vector, 2, scoring="drpq", temperature=0.5).hits
+    assert [found.score for found in retriever.retrieve("oil price")] == [hit.score for hit in expected]
+    plain.close()
+
+
+def test_an_index_with_its_own_encoder_embeds_texts_and_questions_itself(tmp_path):
+    encoder = mvindex.CallableEncoder(lambda texts: [word_counts(text) for text in texts], name="words")
+    store = MVIndexVectorStore(tmp_path / "own.mvx", encoder=encoder)
+    index = VectorStoreIndex(
+        texts(),
+        storage_context=StorageContext.from_defaults(vector_store=store),
+        embed_model=MockEmbedding(embed_dim=1),
+    )
+    assert [found.node_id for found in index.as_retriever().retrieve("plague")] == ["plague", "oil"]
+    assert store.query(question("plague", mode="mmr")).ids == ["plague", "oil"]
+    store.close()
+    with pytest.raises(ConfigError, match="encodes texts itself"):
+        MVIndexVectorStore(tmp_path / "own.mvx", embedding_dim=10).query(asked())
+
+
+@pytest.mark.needs("minilm")
+def test_the_packaged_encoder_is_the_default_and_cites_the_sentence(tmp_path):
+    store = MVIndexVectorStore(tmp_path / "a.mvx")
+    store.add(texts())
+    found = store.query(question("How many Europeans died?", 1)).nodes[0]
+    assert found.node_id == "plague" and found.metadata["mvindex"]["snippet"] == "It killed a third of Europe."
+    store.close()
+
+
+def test_one_of_the_three_who_embed_is_wanted_and_a_query_brings_what_it_needs(tmp_path, words):
+    with pytest.raises(ConfigError, match="give one of"):
+        MVIndexVectorStore(tmp_path / "a.mvx", encoder="minilm", embedding_dim=2)
+    with pytest.raises(ValueError, match="no query_str"):
+        words.query(VectorStoreQuery())
+    store = MVIndexVectorStore(tmp_path / "b.mvx", embedding_dim=2)
+    with pytest.raises(ValueError, match="no query_embedding"):
+        store.query(question("oil"))
+    with pytest.raises(ValueError, match="node 'x' has no embedding"):
+        store.add([*corpus(), TextNode(id_="x", text="a")])
+    with pytest.raises(ValueError, match=r"clear\(\) deletes everything"):
+        store.delete_nodes()
+
+
+@pytest.mark.parametrize(("operator", "value"), [("in", 3), ("any", None), ("text_match", 3), (">", None)])
+def test_a_value_that_its_operator_cannot_take_is_refused_whatever_is_stored(words, operator, value):
+    with pytest.raises(ValueError, match=f"filter on 'year': '{operator}' wants"):
+        words.query(question("oil", filters=by("year", operator, value)))
+
+
+def test_a_storage_context_that_was_persisted_is_loaded_with_the_store(words, tmp_path):
+    context = StorageContext.from_defaults(vector_store=words)
+    index = VectorStoreIndex(nodes=[], storage_context=context, embed_model=MockEmbedding(embed_dim=1))
+    index.storage_context.persist(tmp_path / "storage")
+    words.close()
+    again = MVIndexVectorStore(words.index, embed_model=WordEmbedding())
+    loaded = load_index_from_storage(
+        StorageContext.from_defaults(vector_store=again, persist_dir=str(tmp_path / "storage")),
+        embed_model=MockEmbedding(embed_dim=1),
+    )
+    assert [found.node_id for found in loaded.as_retriever(similarity_top_k=1).retrieve("plague")] == ["plague"]
+    again.close()
+
+
+def test_a_store_is_told_in_a_dict_without_secrets_and_made_again_from_it(tmp_path):
+    store = MVIndexVectorStore(tmp_path / "a.mvx", embedding_dim=2)
+    store.add(corpus())
+    told = store.to_dict()
+    assert told["class_name"] == "MVIndexVectorStore" and told["index"] == str(tmp_path / "a.mvx")
+    assert MVIndexVectorStore.from_dict(told).query(asked(1)).ids == ["a"]
+    secret = MVIndexVectorStore("milvus://me:hidden@host:19530/name", embedding_dim=2)
+    assert "hidden" not in secret.to_json()
+
+
+def test_a_store_can_be_copied_and_sent_to_another_process(words):
+    sent = ForkingPickler.loads(ForkingPickler.dumps(words))
+    for other in (copy.deepcopy(words), sent):
+        assert other.query(question("plague", 1)).ids == ["plague"]
+    sent.close()
+
+
+VALUES = (None, True, False, 0, 1, 2, -3, 1.0, 2.5, 2**60, "1", "a", "A", "ä", "", [1, 2], ["a"], [], {"deep": 1})
+KEYS = ("x", "y", "x.deep", "missing", "id", "not", 'quo"te', "doc_id")
+
+
+def chance_node(rng, number):
+    keys = ("x", "y", "x.deep", "id", "not", 'quo"te')
+    metadata = {key: VALUES[rng.integers(len(VALUES))] for key in keys if rng.random() < 0.8}
+    return node(f"n{number}", float(rng.random()), rng.choice(["book", "film", None]), metadata)
+
+
+def chance_filters(rng, depth=0):
+    parts = [
+        chance_filters(rng, depth + 1) if depth < 2 and rng.random() < 0.3 else chance_filter(rng)
+        for _ in range(rng.integers(0, 4))
+    ]
+    return MetadataFilters(filters=parts, condition=FilterCondition(str(rng.choice(["and", "or", "not"]))))
+
+
+def chance_filter(rng):
+    operator = FilterOperator(str(rng.choice([each.value for each in FilterOperator])))
+    pools = {"numbers": [0, 1, 2, -3, 2**60], "floats": [1.0, 2.5], "texts": ["1", "a", "A", "ä", "", "book", "None"]}
+    pool = pools[str(rng.choice(list(pools)))]
+    if operator.value.startswith("text"):
+        value = "a"
+    elif operator.value in ("in", "nin", "any", "all"):
+        value = [pool[rng.integers(len(pool))] for _ in range(rng.integers(0, 3))]
+    else:
+        value = pool[rng.integers(len(pool))]
+    return MetadataFilter(key=str(rng.choice(KEYS)), operator=operator, value=value)
+
+
+def test_any_filter_gives_what_pythons_check_of_every_node_gives(tmp_path):
+    rng = np.random.default_rng(5)
+    nodes = [chance_node(rng, number) for number in range(60)]
+    store = MVIndexVectorStore(tmp_path / "a.mvx", embedding_dim=2)
+    store.add(nodes)
+    ranked = store.query(asked(60)).ids
+    seen = {each.node_id: {**each.metadata, "doc_id": each.ref_doc_id or "None"} for each in nodes}
+    told = 0
+    for _ in range(150):
+        filters = chance_filters(rng)
+        told += pushed_filter(filters).is_exact
+        expected = [name for name in ranked if matches(filters, seen[name])]
+        assert store.query(asked(60, filters=filters)).ids == expected, filters
+        assert store.query(asked(3, filters=filters)).ids == expected[:3], filters
+        assert [each.node_id for each in store.get_nodes(filters=filters)] == [n for n in seen if n in set(expected)]
+    # Both ways were taken.
+    assert 30 < told < 130
+    store.close()
+
+
+def test_a_server_gives_the_same_nodes_mmr_and_snippets_awaited_without_a_thread(server, words, monkeypatch):
+    async def compare():
+        remote = MVIndexVectorStore(server.url("words"), embed_model=WordEmbedding())
+        monkeypatch.setattr(asyncio, "to_thread", _no_thread)
+        assert await remote.async_add(texts()) == ["oil", "plague"]
+        for mode in ("default", "mmr", "hybrid", "text_search"):
+            for text in ("oil?", "Who was killed in Europe?", "prices in March"):
+                here, there = words.query(question(text, mode=mode)), await remote.aquery(question(text, mode=mode))
+                assert there.nodes == here.nodes
+                cited = [[each.metadata["mvindex"] for each in result.nodes] for result in (there, here)]
+                for one, other in zip(*cited, strict=True):
+                    assert one.keys() == other.keys() and one["snippet"] == other["snippet"]
+                assert there.similarities == pytest.approx(here.similarities, abs=1e-3)
+        assert await remote.aget_nodes(filters=by("year", "<", 1500)) == texts()[1:]
+        await remote.aclear()
+        assert (await remote.aquery(question("oil?"))).ids == []
+        await remote.aclose()
+
+    asyncio.run(compare())
+
+
+def _no_thread(*args):
+    raise AssertionError("a thread was started")
+
+
+def test_a_store_sees_what_others_write_and_many_writers_wait_for_each_other(tmp_path):
+    async def fill():
+        reader = MVIndexVectorStore(tmp_path / "a.mvx", embedding_dim=2)
+        writer = MVIndexVectorStore(tmp_path / "a.mvx", embedding_dim=2)
+        await asyncio.gather(*(writer.async_add([node(str(number), 0.5)]) for number in range(8)))
+        assert len((await reader.aquery(asked(20))).ids) == 8
+        await reader.aclose()
+        await writer.aclose()
+
+    asyncio.run(fill())
+
+
+def test_without_the_framework_the_command_is_named_that_installs_it():
+    code = "import sys; sys.modules['llama_index.core'] = None; import mvindex_connectors.frameworks.llamaindex"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.stderr.strip().endswith("pip install 'mvindex[llamaindex]'")
+
+
+def test_the_example_runs_and_cites_the_sentence(capsys):
+    runpy.run_path(str(Path(__file__).parents[2] / "examples/frameworks/llamaindex_citing.py"), run_name="__main__")
+    assert "It caused a shock to the global economy. [oil, characters 93-133]" in capsys.readouterr().out
