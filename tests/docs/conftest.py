@@ -1,0 +1,10 @@
+"""The helpers beside the tests, those of the command line and of planning, on the path."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+FOLDER = Path(__file__).parent
+sys.path[:0] = [str(FOLDER), *(str(FOLDER.parent / name) for name in ("e2e", "unit"))]
+pytest.register_assert_rewrite("running")

@@ -1,0 +1,57 @@
+"""What the blocks of a page find in their folder: the project's own files, and a small collection under usual names."""
+
+import json
+import re
+import shutil
+
+from docs_pages import ROOT
+from planning_examples import made_rates
+from running import mvindex, ok, read_passages, write_tsv
+
+from mvindex.planning.rates import write_rates
+
+LINKED = ("bench", "constraints.txt", "docs", "pyproject.toml", "schemas", "tests")
+# Of the articles on oil and on the plague, whose questions lie in examples/squad.
+FIRST, OTHER = range(1, 7), range(201, 207)
+
+
+def make_material(folder):
+    """Nothing; the folder holds what every page is given."""
+    for name in LINKED:
+        (folder / name).symlink_to(ROOT / name)
+    shutil.copytree(ROOT / "examples", folder / "examples")
+    rows = [shortened(row) for row in read_passages(OTHER[-1]) if int(row[0]) in {*FIRST, *OTHER}]
+    for name in ("corpus.tsv", "examples/squad/passages.tsv"):
+        write_tsv(folder / name, rows)
+    questions = questions_on({row[0] for row in rows})
+    for name in ("questions.jsonl", "examples/squad/questions.dev.jsonl"):
+        write_lines(folder / name, map(json.dumps, questions))
+    write_lines(folder / "train.jsonl", map(json.dumps, questions[:8]))
+    write_lines(folder / "dev.jsonl", map(json.dumps, questions[:4]))
+    write_lines(folder / "questions.txt", (one["question"] for one in questions))
+    write_lines(folder / "queries.jsonl", (json.dumps({"id": one["id"], "text": one["question"]}) for one in questions))
+    judged = ("\t".join((one["id"], one["passage_id"], "1")) for one in questions)
+    write_lines(folder / "qrels.tsv", ["query-id\tcorpus-id\tscore", *judged])
+    write_rates(folder / "rates.json", made_rates())
+
+
+def shortened(row):
+    """The first two sentences of a passage: little to encode."""
+    sentences = re.split(r"(?<=[.!?]) ", row[1])
+    return [row[0], " ".join(sentences[:2]), row[2]]
+
+
+def questions_on(ids):
+    """Some sample questions on these passages, as many as a fusion is tuned by."""
+    lines = (ROOT / "examples/squad/questions.dev.jsonl").read_text(encoding="utf-8").splitlines()
+    return [one for one in map(json.loads, lines) if one["passage_id"] in ids][:24]
+
+
+def write_lines(path, lines):
+    path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+
+
+def make_indexes(folder, indexes):
+    """Nothing; in `indexes` lie corpus.mvx, of the corpus in the folder, and old.mvx, of an older format."""
+    ok(mvindex("ingest", "corpus.tsv", "--index", indexes / "corpus.mvx", cwd=folder))
+    shutil.copytree(ROOT / "tests/fixtures/format-1/vectors.mvx", indexes / "old.mvx")

@@ -1,0 +1,71 @@
+"""The blocks that no test runs, each with the reason; what they say is read all the same (docs_parsing.py)."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class NotRun:
+    """A block, by its page and how it begins, and why it is not run."""
+
+    page: str
+    begins: str
+    why: str
+
+
+INSTALLS = "installs from a package registry"
+BENCH = "measures for minutes or hours, on collections that are no part of the project"
+CLUSTER = "needs a Milvus server"
+NOT_RUN = [
+    NotRun("README.md", "pip install -c constraints.txt '.[all]'", INSTALLS),
+    NotRun("README.md", "make demo", "makes an environment from a package registry; CI runs both"),
+    NotRun("docs/benchmarks.md", "python bench/quality.py", BENCH),
+    NotRun("docs/benchmarks.md", "python bench/ingest.py", BENCH),
+    NotRun("docs/benchmarks.md", "python bench/memory.py", BENCH),
+    NotRun("docs/benchmarks.md", "python bench/search.py", BENCH),
+    NotRun("docs/benchmarks.md", "python bench/proof.py", BENCH),
+    NotRun("docs/benchmarks.md", "python bench/drpq.py", BENCH),
+    NotRun("docs/benchmarks.md", "OMP_NUM_THREADS=1 python bench/latency.py", BENCH),
+    NotRun(
+        "docs/crosscheck.md", "sh bench/crosscheck/run.sh", "installs another implementation of MVR from a registry"
+    ),
+    NotRun("docs/haystack.md", "pip install", INSTALLS),
+    NotRun("docs/hybrid.md", "python bench/lexical.py", BENCH),
+    NotRun("docs/hybrid.md", "python bench/hybrid.py", BENCH),
+    NotRun(
+        "docs/hybrid.md",
+        'mvindex query "ISO 9660" --hybrid --index grpc',
+        "needs the server of docs/serving.md, where the same is run",
+    ),
+    NotRun(
+        "docs/hybrid.md",
+        "index.search(",
+        "loads a cross-encoder of 90 MB from a hub; a small one is in tests/unit/test_reranking.py",
+    ),
+    NotRun("docs/langchain.md", "pip install", INSTALLS),
+    NotRun("docs/llamaindex.md", "pip install", INSTALLS),
+    NotRun("docs/milvus.md", "pip install", INSTALLS),
+    NotRun("docs/milvus.md", "mvindex ingest corpus.tsv --index milvus://", CLUSTER),
+    NotRun("docs/milvus.md", "mvindex migrate corpus.mvx milvus://", CLUSTER),
+    NotRun("docs/milvus.md", "python bench/milvus.py", BENCH),
+    NotRun("docs/milvus.md", "python bench/milvus_kills.py", BENCH),
+    NotRun("docs/peers.md", "python bench/peers.py", BENCH),
+    NotRun("docs/pruning.md", "python bench/pruning.py --data DATA\n", BENCH),
+    NotRun("docs/pruning.md", "python bench/pruning.py --data DATA --questions", BENCH),
+    NotRun("docs/quickstart.md", "pip install", INSTALLS),
+    NotRun("docs/scale.md", "python bench/scale.py --documents 200000", BENCH),
+    NotRun("docs/scale.md", "python tests/unit/memory_steps.py", BENCH),
+    NotRun("docs/scale.md", "python bench/scale.py --documents 1250 ", BENCH),
+    NotRun("docs/scale.md", "python bench/scale.py --documents 2067 ", BENCH),
+    NotRun("docs/serving.md", "pip install", INSTALLS),
+    NotRun("docs/serving.md", "grpcurl", "needs grpcurl, which is no package of Python or Debian"),
+    NotRun(
+        "docs/serving.md",
+        "PYTHONPATH=tests/serving schemathesis",
+        "takes minutes; tests/serving/test_http_fuzz.py does it",
+    ),
+    NotRun("docs/studies.md", "python bench/studies.py", BENCH),
+    NotRun("docs/training.md", "python bench/shipped.py", BENCH),
+    NotRun("docs/training.md", "python bench/training.py --data DATA --out OUT --steps 30 --small\n", BENCH),
+    NotRun("docs/training.md", "python bench/training.py --data DATA --out OUT --steps 30 --small --rows", BENCH),
+    NotRun("docs/training.md", "python bench/training_speed.py", BENCH),
+]

@@ -1,0 +1,40 @@
+"""Every link of the pages outside docs/ leads to a file, and to a heading of it (mkdocs looks after those in it)."""
+
+import re
+
+import pytest
+from docs_pages import ROOT, tokens_of
+
+AT_THE_ROOT = ["README.md", "CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md", "examples/squad/README.md"]
+
+
+def links_of(page):
+    for token in tokens_of(page):
+        for child in token.children or ():
+            address = child.attrGet("href") or child.attrGet("src")
+            if address:
+                yield str(address)
+
+
+def anchors_of(page):
+    """The anchors of a page's headings: their words in lower case, joined by hyphens."""
+    tokens = tokens_of(page)
+    for opening, inside in zip(tokens, tokens[1:], strict=False):
+        if opening.type == "heading_open":
+            yield re.sub(r"[^\w\- ]", "", inside.content.lower()).replace(" ", "-")
+
+
+@pytest.mark.parametrize("page", AT_THE_ROOT)
+def test_links_lead_to_what_is_there(page):
+    for address in links_of(page):
+        if re.match(r"[a-z]+:", address):
+            continue
+        path, _, anchor = address.partition("#")
+        target = ((ROOT / page).parent / path).resolve() if path else ROOT / page
+        assert target.exists(), f"{page}: {address} leads nowhere"
+        assert not anchor or anchor in anchors_of(target.relative_to(ROOT).as_posix()), f"{page}: no heading {address}"
+
+
+def test_links_are_found_and_headings_have_anchors():
+    assert "docs/api.md" in list(links_of("README.md"))
+    assert {"what-is-promised", "what-is-not-promised"} <= set(anchors_of("docs/trust.md"))
