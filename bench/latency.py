@@ -30,7 +30,7 @@ from mvindex.cli import asking
 from mvindex.engines import open_scan
 from mvindex.index import Index
 from mvindex.search.rescore import Best
-from mvindex.store.snapshot import SnapshotReader
+from mvindex.store.reader import SnapshotReader
 
 PARTS = ("encode", "scan", "rescore", "fetch", "show", "rest")
 COLOURS = ("#4c78a8", "#f58518", "#e45756", "#72b7b2", "#b0b0b0", "#dddddd")

@@ -1,6 +1,9 @@
-"""Makes the modules beside these tests importable."""
+"""Makes the modules beside these tests, and those that others share, importable."""
 
 import sys
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parent))
+FOLDER = Path(__file__).parent
+sys.path[:0] = [str(FOLDER), str(FOLDER.parent)]
+
+from browsing import browser, quiet  # noqa: E402, F401 - fixtures

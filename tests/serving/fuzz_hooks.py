@@ -1,4 +1,4 @@
-"""What the description cannot say of the index that is fuzzed: it takes vectors of 16 dims within fp16, and no texts.
+"""What the description cannot say of the index that is fuzzed: it takes vectors of 16 dims within fp16, texts as words.
 
 Schemathesis imports it. Values that are wrong by themselves stay as they are, so that they are refused as such.
 """
@@ -53,6 +53,7 @@ def fitted(body):
         body["scoring"] = "drpq"
     if "candidates" in body and body.get("exact") is True:
         body["exact"] = False
+    body = with_words(body)
     if type(body.get("top_k")) is int:
         body["top_k"] = min(body["top_k"], 100)
     documents = body.get("documents")
@@ -60,6 +61,29 @@ def fitted(body):
         body["views"] = [[[0.5] * DIM]] * len(documents)
     if are_all(lambda one: isinstance(one, dict) and isinstance(one.get("id"), str), documents):
         body["documents"] = list(distinct(documents))
+    return body
+
+
+def with_words(body):
+    """The body of a search with what goes with its mode, and one text for each vector."""
+    mode = body.get("mode", "dense")
+    is_good = {
+        "fusion": body.get("fusion") in ("zscore", "minmax", "rrf"),
+        "weights": are_all(lambda each: type(each) in (int, float), body.get("weights")),
+        "text": is_text(body.get("text")) or are_all(is_text, body.get("text")),
+    }
+    meant = {"dense": (), "lexical": ("text",), "hybrid": ("fusion", "weights", "text")}
+    if not isinstance(mode, str) or mode not in meant:
+        return body
+    body = {name: value for name, value in body.items() if name in meant[mode] or not is_good.get(name)}
+    if mode == "lexical" and body.get("scoring") in ("max", "drpq"):
+        for name in ("scoring", "temperature", "candidates"):
+            body.pop(name, None)
+    if mode != "dense" and "text" not in body:
+        body["text"] = "text"
+    if mode != "dense" and (is_good["text"] or body["text"] == "text"):
+        several = body.get("vectors")
+        body["text"] = "text 3" if "vector" in body or not isinstance(several, list) else ["text 3"] * len(several)
     return body
 
 

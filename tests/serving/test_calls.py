@@ -21,6 +21,7 @@ from mvindex.errors import (
     TimedOut,
     Unsupported,
 )
+from mvindex.exchange.exporting import export_index
 from mvindex.searchable import Searchable
 from mvindex.v1 import documents_pb2, search_pb2
 from mvindex.v1.service_pb2_grpc import MvindexServiceStub
@@ -49,6 +50,12 @@ def serving(folder):
 def client(serving):
     with IndexClient(serving.url()) as client:
         yield client
+
+
+def test_an_index_behind_a_server_is_not_exported_and_the_message_says_where(client, tmp_path):
+    with pytest.raises(Unsupported, match=r"grpc://.*: an export reads documents and views as they are stored"):
+        export_index(client, tmp_path / "out", "jsonl")
+    assert not (tmp_path / "out").exists()
 
 
 def test_limits_are_refused_with_a_hint_and_come_as_one_class(client, serving):
@@ -106,7 +113,7 @@ def test_what_only_the_owner_does_is_refused_by_name(client):
 def test_every_public_method_of_an_index_works_remotely_or_says_why_not():
     """None may fall through to the embedded index's, which would look for a store that is not there."""
     public = {name for name in [*vars(mvindex.Index), *vars(Searchable)] if not name.startswith("_")}
-    inherited = {"add", "add_views", "part", "current", "exact_scan", "rows_to_delete"}
+    inherited = {"add", "add_views", "part", "lexical_part", "current", "exact_scan", "rows_to_delete"}
     assert public - vars(IndexClient).keys() <= inherited
 
 
@@ -315,7 +322,7 @@ def test_wrong_urls_are_refused_with_the_shape_that_is_wanted():
         mvindex.open("ftp://h/a")
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+@pytest.mark.parametrize("number", [pytest.param(signal.SIGTERM, marks=pytest.mark.long), signal.SIGKILL])
 def test_an_ingest_goes_on_when_its_server_comes_back(tmp_path, number):
     """Nothing acknowledged is lost, and nothing is stored twice, whether the server drains or is killed."""
     path = tmp_path / "k.mvx"

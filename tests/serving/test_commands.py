@@ -69,6 +69,24 @@ def test_the_commands_do_remotely_what_they_do_locally(tmp_path, monkeypatch):
         assert refused.returncode == 1 and f"--index {url}" in refused.stderr
 
 
+@pytest.mark.needs("minilm")
+def test_queries_by_words_do_remotely_what_they_do_locally(tmp_path):
+    path = tmp_path / "words.mvx"
+    write_tsv(tmp_path / "corpus.tsv", read_passages(12, first=195))
+    ok(mvindex("ingest", "corpus.tsv", "--lexical", "english", "--index", path, cwd=tmp_path))
+    question = "where did the black death originate?"
+    asked = [["--hybrid"], ["--mode", "lexical"], ["--hybrid", "--fusion", "rrf", "--weights", "1,2", "--explain"]]
+    asked = [["query", question, "--json", *options] for options in asked]
+    (tmp_path / "q.jsonl").write_text(json.dumps({"id": "1", "question": question, "passage_id": "201"}) + "\n")
+    asked.append(["eval", "--questions", "q.jsonl", "--hybrid", "--json"])
+    local = [lines(mvindex(*each, "--index", path, cwd=tmp_path)) for each in asked]
+    with served(f"--index=w={path}") as serving:
+        remote = [lines(mvindex(*each, "--index", serving.url("w"), cwd=tmp_path)) for each in asked]
+        assert lines(mvindex("info", "--index", serving.url("w"), "--json", cwd=tmp_path))[0]["lexical"] == "english"
+    assert remote == local
+    assert [part["name"] for part in local[0][0]["hits"][0]["components"]] == ["dense", "lexical"]
+
+
 def test_a_server_that_is_not_there_is_one_line(tmp_path):
     done = mvindex("info", "--index", "grpc://127.0.0.1:1/a", cwd=tmp_path)
     assert done.returncode == 1 and done.stderr.startswith(

@@ -192,6 +192,12 @@ def test_a_whole_number_may_be_written_with_a_point(serving):
     assert len(search(serving, top_k=3.0)["hits"]) == 3
 
 
+def test_options_that_were_answered_before_excuse_none_that_only_equal_them(serving):
+    assert len(search(serving, top_k=1)["hits"]) == 1
+    status, _, answer = ask(serving, "POST", SEARCH, {"vector": [1.0] * 16, "top_k": True})
+    assert (status, answer["error"]["class"]) == (400, "QueryError")
+
+
 def test_answers_on_a_kept_connection_do_not_wait_for_one_another(serving):
     """An answer is a head and a body: where the body waits until the head is acknowledged, that takes 40 ms."""
     connection = http.client.HTTPConnection(serving.http.partition("://")[2], timeout=60)

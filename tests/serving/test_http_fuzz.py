@@ -14,6 +14,8 @@ from pathlib import Path
 import pytest
 from serving_tools import fill, served
 
+import mvindex
+
 TOKEN = "writer-0123456789"
 EXAMPLES = os.environ.get("FUZZ_EXAMPLES", "")
 CONFIG = Path(__file__).parent / "schemathesis.toml"
@@ -23,6 +25,8 @@ CONFIG = Path(__file__).parent / "schemathesis.toml"
 def serving(tmp_path_factory):
     folder = tmp_path_factory.mktemp("fuzzed")
     fill(folder / "a.mvx")
+    with mvindex.open(folder / "a.mvx") as index:
+        index.set_lexical("unicode")
     (folder / "tokens").write_text(f"read-write {TOKEN}\n")
     arguments = ["--http", "0", "--token-file", folder / "tokens", "--max-queries", "64", "--max-top-k", "100"]
     with served(f"--index=a={folder / 'a.mvx'}", *arguments) as serving:

@@ -3,7 +3,6 @@
 Screenshots go to build/page, for people to look at.
 """
 
-import sys
 import time
 from pathlib import Path
 
@@ -13,7 +12,7 @@ from serving_tools import fill, served
 import mvindex
 from mvindex import Document
 
-pytestmark = [pytest.mark.needs("chromium"), pytest.mark.needs("minilm")]
+pytestmark = [pytest.mark.needs("chromium"), pytest.mark.needs("minilm"), pytest.mark.usefixtures("quiet")]
 
 ROOT = Path(__file__).parents[2]
 TOKEN = "reader-0123456789"
@@ -53,24 +52,6 @@ def guarded(tmp_path_factory):
     (folder / "tokens").write_text(f"read-only {TOKEN}\n")
     with served(f"--index=given={folder / 'given.mvx'}", "--http", "0", "--token-file", folder / "tokens") as serving:
         yield serving
-
-
-@pytest.fixture(scope="module")
-def browser(tmp_path_factory):
-    sys.path.insert(0, str(ROOT / "tests" / "e2e" / "report"))
-    from browser import Browser
-
-    found = Browser(tmp_path_factory.mktemp("browser"))
-    yield found
-    found.close()
-
-
-@pytest.fixture(autouse=True)
-def quiet(browser):
-    """No console message: above all none of the policy's, which would be a breach of it."""
-    browser.console()
-    yield
-    assert browser.console() == []
 
 
 # In place of the texts: the borders of what one types in, and the bars, with what they stand on.

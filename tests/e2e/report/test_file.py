@@ -9,7 +9,7 @@ from made_report import made_report
 
 from mvindex.analysis.page import write_page
 
-pytestmark = pytest.mark.needs("chromium")
+pytestmark = [pytest.mark.needs("chromium"), pytest.mark.usefixtures("quiet")]
 
 
 def test_the_page_asks_for_no_other_file_when_read_from_disk(browser):

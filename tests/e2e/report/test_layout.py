@@ -4,7 +4,7 @@ import pytest
 from browser import CONTRASTS
 from made_report import made_report
 
-pytestmark = pytest.mark.needs("chromium")
+pytestmark = [pytest.mark.needs("chromium"), pytest.mark.usefixtures("quiet")]
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])

@@ -3,7 +3,7 @@
 import pytest
 from made_report import emptied, made_report
 
-pytestmark = pytest.mark.needs("chromium")
+pytestmark = [pytest.mark.needs("chromium"), pytest.mark.usefixtures("quiet")]
 ASKED = ("recall", "alone", "one_vector", "kept", "pruned", "local", "usage", "gradient", "hardest", "maps")
 
 

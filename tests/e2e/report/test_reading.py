@@ -3,7 +3,7 @@
 import pytest
 from made_report import SENTENCES, made_report, passage
 
-pytestmark = pytest.mark.needs("chromium")
+pytestmark = [pytest.mark.needs("chromium"), pytest.mark.usefixtures("quiet")]
 
 
 def test_the_tab_and_arrow_keys_read_the_map(browser):
