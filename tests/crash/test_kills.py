@@ -12,7 +12,7 @@ import pytest
 import warm
 from kill_table import OPERATIONS
 
-AMOUNT = ("--each-name", "--random", "6") if os.environ.get("FULL") == "1" else ("--steps", "6", "--random", "1")
+AMOUNT = ("--each-name", "--random", "2") if os.environ.get("FULL") == "1" else ("--steps", "6", "--random", "1")
 # So that they can run beside each other.
 GROUPS = [list(OPERATIONS)[first::4] for first in range(4)]
 

@@ -39,6 +39,7 @@ def test_with_any_number_of_open_files_too_few_nothing_is_lost(operation, tmp_pa
 
 
 @pytest.mark.full
+@pytest.mark.long
 def test_with_too_few_open_files_an_ingest_of_files_loses_no_reject(tmp_path):
     pytest.importorskip("torch")
     check(swept("open-files", ["mvindex ingest"], tmp_path, "--every", "3"), at_least=2, successes=2)

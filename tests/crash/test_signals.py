@@ -50,7 +50,7 @@ def test_a_signal_loses_nothing_of_any_operation(trouble, operation, tmp_path):
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("trouble", ["interrupted", "terminated"])
+@pytest.mark.parametrize("trouble", ["interrupted", pytest.param("terminated", marks=pytest.mark.long)])
 def test_a_signal_costs_an_ingest_of_files_no_document_and_no_reject(trouble, tmp_path):
     """The first Ctrl-C lets it end its chunk; it then says how to go on."""
     pytest.importorskip("torch")

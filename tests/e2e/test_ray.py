@@ -11,6 +11,7 @@ import mvindex
 tiny_models = pytest.importorskip("tiny_models")
 
 
+@pytest.mark.long
 @pytest.mark.needs("ray")
 def test_shards_as_ray_tasks_make_one_index(tmp_path):
     tiny_models.make_model(tmp_path / "encoder")

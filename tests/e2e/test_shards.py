@@ -103,6 +103,7 @@ def test_a_shard_that_is_missing_is_named_or_left_out_and_told(folder, tmp_path)
     assert report["missing_shards"] == [1] and report["exact"] == 0
 
 
+@pytest.mark.long
 def test_the_slurm_scripts_make_the_index(folder):
     """As Slurm would run them: by bash, the task's number in the environment."""
     env = os.environ | {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}

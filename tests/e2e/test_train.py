@@ -153,7 +153,7 @@ def test_an_existing_checkpoint_is_replaced_by_force_alone(files, trained, tmp_p
     assert (out / "model.safetensors").read_bytes() == before
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
+@pytest.mark.parametrize("number", [signal.SIGKILL, pytest.param(signal.SIGINT, marks=pytest.mark.long)])
 def test_a_run_that_was_stopped_goes_on_by_the_same_command_to_the_same_losses(files, trained, tmp_path, number):
     out = tmp_path / "stopped"
     process = start(*flags(files, out, "--save-every", "1"))

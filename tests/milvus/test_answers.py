@@ -34,7 +34,7 @@ def test_answers_are_those_of_an_index_in_a_directory(place, tmp_path, dtype):
         assert index.explain(queries[0], "d3", "drpq") == same.explain(queries[0], "d3", "drpq")
 
 
-@pytest.mark.parametrize(("top_k", "num_views"), [(3000, 8), (1000, 32)])
+@pytest.mark.parametrize(("top_k", "num_views"), [(3000, 8), pytest.param(1000, 32, marks=pytest.mark.long)])
 def test_more_rows_than_the_server_returns_at_once_leave_nothing_out(place, tmp_path, top_k, num_views):
     views = topical(top_k + 200, num_views, spread=0.02)
     index, same = both(place, tmp_path, views)

@@ -63,6 +63,7 @@ def test_python_objects_and_arrays_grow_by_at_most_sixteen_bytes_a_document(tmp_
 
 
 @pytest.mark.full
+@pytest.mark.long
 def test_all_private_memory_grows_by_at_most_sixteen_bytes_a_document_beside_planned_codes(tmp_path):
     sizes = (1000, 41_000)
     found, added = growth(tmp_path, "private_bytes", sizes)

@@ -21,6 +21,7 @@ def test_the_public_names_are_these():
         "SearchResult",
         "Views",
         "create",
+        "export_encoder",
         "load_encoder",
         "open",
         "repair",

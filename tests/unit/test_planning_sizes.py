@@ -151,7 +151,7 @@ CODE_BYTES = 4 << 20
         (Kind.IVF_FLAT, 20_000, 384),
         (Kind.IVF_SQ8, 60_000, 384),
         (Kind.IVF_PQ, 240_000, 192),
-        (Kind.IVF_RABITQ, 240_000, 384),
+        pytest.param(Kind.IVF_RABITQ, 240_000, 384, marks=pytest.mark.long),
     ],
 )
 def test_the_memory_of_an_open_engine_is_as_planned(tmp_path, kind, num_views, dim):
