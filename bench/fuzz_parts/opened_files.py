@@ -18,6 +18,8 @@ _RUNS = ("pickle.find_class", "os.system", "subprocess.Popen", "socket.connect",
 _OF_SQLITE = ("", "-wal", "-shm", "-journal")
 # Python's own modules and what packages read when they are imported.
 _LIBRARIES = tuple({os.path.realpath(path) for path in (*sys.path[1:], sys.prefix, sys.base_prefix, os.__file__[:-5])})
+# What the kernel says of the machine, such as how much memory a container has.
+_OF_THE_KERNEL = ("/proc/", "/sys/fs/cgroup/")
 _open: list[list] = []
 
 
@@ -75,7 +77,7 @@ def only_below(*folders: Path, follows_links: bool = True) -> Iterator[None]:
 def _check(event: str, path: str, folders: list[str]) -> None:
     if event in _RUNS:
         raise WrongAnswer(f"{event} {path}")
-    if path.startswith(_LIBRARIES) or path.startswith("/proc/"):
+    if path.startswith(_LIBRARIES + _OF_THE_KERNEL):
         return
     if event == "open" and path.endswith(_PICKLES) and "/rows-" not in path:
         raise WrongAnswer(f"a pickle was opened: {path}")

@@ -42,7 +42,6 @@ from mvindex.kernels.scan import (
     scan_blocks,
 )
 from mvindex.kernels.threads import default_threads, run_in_threads, taken_from
-from mvindex.kernels.vnni import MAX_DIM
 from mvindex.records import Bools, Doubles, Floats, Ints
 from mvindex.store.snapshot import Snapshot
 
@@ -82,8 +81,6 @@ class NativeScan:
         self, snapshot: Snapshot, queries: Floats, top_k: int, allowed: Bools, scoring: Scoring
     ) -> Candidates:
         """See ScanEngine. What is left out provably scores below the top_k-th: see kernels.scan."""
-        if snapshot.views.dim > MAX_DIM:
-            return self._plain().candidates(snapshot, queries, top_k, allowed, scoring)
         room = min(_ROOM + _ROOM_PER_DOCUMENT * top_k, int(np.count_nonzero(allowed)) + 1)
         at_once = max(1, _MAX_ENTRIES // room)
         parts = [

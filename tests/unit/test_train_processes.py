@@ -27,7 +27,7 @@ processes = Processes("cpu")
 found = []
 for own, others, chunk in (([0, 1, 2, 3, 4], [8, 11], None), ([0, 1, 2, 3, 4], [8, 11], 2), ([2], [3], None)):
     encoder = TinyEncoder(dropout=0.0).train()
-    config = OptimiserConfig(learning_rate=1e-2, chunk_documents=chunk)
+    config = OptimiserConfig(learning_rate=1e-2, chunk_documents=chunk, precision="fp32")
     loss = LossConfig(scale=10.0, local_weight=0.1, answer_view=True)
     stepper = Stepper(encoder, config, processes)
     figures = stepper.step(TinyBatches().batch(own, others), loss, Moment(number=0, epoch=0, rate=1.0))

@@ -181,8 +181,8 @@ def _contrastive(
 
 def _answer_share(inputs: LossInputs) -> torch.Tensor:
     if inputs.answer_rows is None:
-        return inputs.rows.new_zeros(())
-    return (inputs.answer_rows >= 0).to(inputs.rows.dtype).mean()
+        return inputs.rows.new_zeros((), dtype=torch.float32)
+    return (inputs.answer_rows >= 0).float().mean()
 
 
 def _owners(starts: torch.Tensor) -> torch.Tensor:
