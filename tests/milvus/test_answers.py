@@ -18,7 +18,7 @@ def both(place, tmp_path, views, metadata=None, **settings):
     return index, embedded(tmp_path, views, metadata, **settings)
 
 
-@pytest.mark.parametrize("dtype", ["fp16", "fp32"])
+@pytest.mark.parametrize("dtype", ["fp16", pytest.param("fp32", marks=pytest.mark.long)])
 def test_answers_are_those_of_an_index_in_a_directory(place, tmp_path, dtype):
     views = topical(500, 6)
     metadata = {doc_id: {"group": number % 7, "name": f"é{number}"} for number, doc_id in enumerate(views)}

@@ -35,7 +35,7 @@ def indexed_rows(index):
     [
         ("hnsw", 0.9),
         pytest.param("ivf-flat", 0.8, marks=pytest.mark.full),
-        pytest.param("ivf-sq8", 0.8, marks=pytest.mark.full),
+        pytest.param("ivf-sq8", 0.8, marks=[pytest.mark.full, pytest.mark.long]),
         pytest.param("ivf-pq", 0.5, marks=pytest.mark.full),
     ],
 )

@@ -46,11 +46,11 @@ def fuzzed(serving, folder, *options, description):
 
 
 def test_the_description_holds_whatever_is_sent(serving, tmp_path):
-    how = ["--max-examples", EXAMPLES] if EXAMPLES else ["--max-examples", "10", "--generation-deterministic"]
+    how = ["--max-examples", EXAMPLES] if EXAMPLES else ["--max-examples", "7", "--generation-deterministic"]
     status, words = fuzzed(serving, tmp_path, *how, description=f"{serving.http}/openapi.json")
     assert status == 0, words
     assert "Tested: 10" in words and re.search(r"API Links: +[4-8] covered", words), words
-    assert int(re.search(r"(\d+) generated", words)[1]) > 500, words
+    assert int(re.search(r"(\d+) generated", words)[1]) > 350, words
     # It reached what it was to try: documents were stored, found, changed and deleted.
     done = {(row["method"], row["code"]) for row in serving.calls()}
     assert {(name, "OK") for name in ("Search", "Add", "Get", "Update", "Delete", "Info", "Indexes", "Metrics")} <= done

@@ -33,7 +33,7 @@ from mvindex.aggregate import (
 from mvindex.errors import DamagedIndex, QueryError
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(SEEDS, st.sampled_from([1, 1, 2, 3, 8, 30]), st.sampled_from(["<f2", "<f4"]), TEMPERATURES)
 def test_scores_are_true_to_the_last_bit(seed, dim, dtype, temperature):
     documents, query = make_documents(seed, dim, dtype)
@@ -69,7 +69,7 @@ def test_scores_do_not_depend_on_whose_sums_they_start_from(seed, temperature, e
         assert_same(scored(documents, query, scoring, ViewSums(moved, errors)), expected)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(SEEDS, TEMPERATURES)
 def test_the_float64_mean_is_within_its_bound(seed, temperature):
     rng = np.random.default_rng(seed)
