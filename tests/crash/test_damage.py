@@ -42,7 +42,7 @@ def faults(found, kinds):
 
 def damages():
     """Those of all five indexes with FULL=1, else of three. Trials of the index with blocks take seconds."""
-    common = ["--damages", "28", "--seed", "1", "--cases"]
+    common = ["--damages", "40", "--seed", "1", "--cases"]
     if os.environ.get("FULL") != "1":
         return outcomes(*common, *SHORT)
     return outcomes(*common, *SHORT, "compacted") + outcomes("--damages", "5", "--seed", "2", "--cases", "blocks")

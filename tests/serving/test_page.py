@@ -37,10 +37,13 @@ DOCUMENTS = [
 
 @pytest.fixture(scope="module")
 def serving(tmp_path_factory):
-    path = tmp_path_factory.mktemp("page") / "page.mvx"
-    with mvindex.create(path, encoder="minilm") as index:
-        index.add(DOCUMENTS)
-    with served(f"--index=page={path}", "--http", "0") as serving:
+    folder = tmp_path_factory.mktemp("page")
+    for name, lexical in (("page", None), ("words", "english")):
+        with mvindex.create(folder / f"{name}.mvx", encoder="minilm", lexical=lexical) as index:
+            index.add(DOCUMENTS)
+    with served(
+        f"--index=page={folder / 'page.mvx'}", f"--index=words={folder / 'words.mvx'}", "--http", "0"
+    ) as serving:
         yield serving
 
 
@@ -74,7 +77,7 @@ return found;
 def ask(browser, serving, text, theme="light", width=1280, filter=""):
     browser.set(width, theme)
     opened(browser, serving)
-    wait(lambda: browser.texts("#index option") == ["page"])
+    wait(lambda: "page" in browser.texts("#index option"))
     browser.ask("document.getElementById('filter').value = arguments[0]", filter)
     browser.ask("document.getElementById('query').value = arguments[0]", text)
     browser.ask("document.getElementById('form').requestSubmit()")
@@ -102,11 +105,11 @@ def ids(browser, side):
 
 def test_a_question_finds_documents_by_max_and_by_drpq_side_by_side(browser, serving):
     ask(browser, serving, "why did the oil price rise?")
-    for side in ("max", "drpq"):
+    for side in ("max", "other"):
         assert ids(browser, side)[0] == "oil" and sorted(ids(browser, side)) == ["cats", "evil", "long", "oil"]
         assert browser.texts(f"#{side}-state") == ["certified exact"]
     left, right = browser.ask(
-        "return ['max', 'drpq'].map((id) => document.getElementById(id).getBoundingClientRect().left)"
+        "return ['max', 'other'].map((id) => document.getElementById(id).getBoundingClientRect().left)"
     )
     assert right - left > 400
     browser.picture(PICTURES / "light.png")
@@ -116,12 +119,12 @@ def test_where_the_rankings_differ_each_document_says_where_the_other_has_it(bro
     ask(browser, serving, "animals")
     with mvindex.open(serving.url("page")) as client:
         orders = [[hit.id for hit in client.search("animals", top_k=4, scoring=how).hits] for how in ("max", "drpq")]
-    assert [ids(browser, side) for side in ("max", "drpq")] == orders
+    assert [ids(browser, side) for side in ("max", "other")] == orders
     moved = [doc_id for doc_id, other in zip(*orders, strict=True) if doc_id != other]
     assert len(moved) == 2
     ups, downs = (f"\u25b2 {1 + orders[1].index(moved[0])} in DRPQ", f"\u25bc {1 + orders[1].index(moved[1])} in DRPQ")
     assert browser.texts("#max .moved") == [ups, downs]
-    assert browser.number("#drpq .moved") == 2 and "4 of them in both" in browser.texts("#status")[0]
+    assert browser.number("#other .moved") == 2 and "4 of them in both" in browser.texts("#status")[0]
     browser.picture(PICTURES / "moved.png")
 
 
@@ -147,12 +150,44 @@ def test_bars_of_all_documents_have_one_scale_and_those_of_drpq_show_weights(bro
         explained = [client.explain("why did the oil price rise?", hit.id, "drpq") for hit in found]
     views = [view for rows in explained for view in sorted(rows)]
     low, high = min(0, *(view.score for view in views)), max(view.score for view in views)
-    heights = [row[0] for row in browser.attributes("#drpq .view rect.score", "height")]
+    heights = [row[0] for row in browser.attributes("#other .view rect.score", "height")]
     assert heights == [pytest.approx(max(1, 32 * abs(view.score) / (high - low)), abs=0.05) for view in views]
-    weights = [row[0] for row in browser.attributes("#drpq .view rect.weight", "height")]
+    weights = [row[0] for row in browser.attributes("#other .view rect.weight", "height")]
     full = 32 * high / (high - low)
     assert weights == [pytest.approx(max(1, full * view.weight), abs=0.05) for view in views]
     assert browser.number("#max rect.weight") == 0
+
+
+def test_an_index_with_words_is_also_asked_by_views_and_words(browser, serving):
+    question = "Mice hunt at night"
+    ask(browser, serving, question)
+    assert not browser.page.is_visible("#way")
+    browser.page.select_option("#index", "words")
+    wait(lambda: browser.page.is_visible("#way"))
+    browser.page.fill("#temperature", "0.5")
+    browser.page.select_option("#way", "hybrid")
+    wait(lambda: browser.texts("#other-head")[0].startswith("hybrid"))
+    with mvindex.open(serving.url("words")) as client:
+        found = client.search(question, top_k=4, mode="hybrid").hits
+    assert ids(browser, "other") == [hit.id for hit in found] and found[0].id == "cats"
+    told = browser.texts("#other .components")
+    for hit, said in zip(found, told, strict=True):
+        views, words = hit.components
+        assert said.startswith(f"Views: rank {views.rank}, score {views.score:.4f}, adding {views.part:.4f}; words: ")
+        where = "not ranked" if words.rank is None else f"rank {words.rank}"
+        assert said.endswith(f"{where}, score {words.score:.4f}, adding {words.part:.4f}.")
+    assert browser.number("#max .components") == browser.number("#other rect.weight") == 0
+    assert browser.page.is_disabled("#temperature") and not browser.page.is_visible("#other-legend")
+    browser.settle()
+    browser.picture(PICTURES / "hybrid.png")
+    browser.page.reload()
+    wait(lambda: ids(browser, "other") == [hit.id for hit in found])
+    assert browser.texts("#other-head")[0].startswith("hybrid") and browser.page.is_disabled("#temperature")
+    browser.page.select_option("#index", "page")
+    wait(lambda: not browser.page.is_visible("#way"))
+    browser.page.click("[type=submit]")
+    wait(lambda: browser.texts("#other-head")[0].startswith("DRPQ"))
+    assert not browser.page.is_disabled("#temperature")
 
 
 @pytest.mark.parametrize("by", ["focus", "pointer"])
@@ -209,7 +244,7 @@ def test_the_keyboard_alone_is_enough(browser, serving):
     assert here() == ["max", "cats"]
     assert browser.number(".hit.twin") == 2
     browser.press("ArrowRight")
-    assert here() == ["drpq", "cats"]
+    assert here() == ["other", "cats"]
     browser.press("ArrowDown", "ArrowLeft")
     assert here() == ["max", ids(browser, "max")[1]]
     browser.press("ArrowUp", "Tab")
@@ -221,7 +256,7 @@ def test_the_keyboard_alone_is_enough(browser, serving):
 
 def test_a_filter_keeps_out_and_a_wrong_one_is_told(browser, serving):
     ask(browser, serving, "animals", filter='{"year": {"gte": 1990}}')
-    assert ids(browser, "max") == ids(browser, "drpq") == ["cats"]
+    assert ids(browser, "max") == ids(browser, "other") == ["cats"]
     ask(browser, serving, "animals", filter="{")
     assert browser.number("#status.fault") == 1 and "JSON" in browser.texts("#status")[0]
     assert browser.number("#filter[aria-invalid=true]") == 1 and browser.number("#results[hidden]") == 1
@@ -231,7 +266,7 @@ def test_what_was_found_while_the_page_still_loads_stays(browser, serving):
     held = []
     browser.page.route("**/v1/indexes/page", lambda route: held.append(route))
     opened(browser, serving)
-    wait(lambda: browser.texts("#index option") == ["page"] and held)
+    wait(lambda: "page" in browser.texts("#index option") and held)
     browser.page.fill("#query", "animals")
     browser.page.press("#query", "Enter")
     wait(lambda: " ms" in browser.texts("#status")[0])
@@ -330,11 +365,11 @@ def test_a_token_is_asked_for_and_an_index_of_vectors_says_that_it_takes_no_ques
 
 def test_on_a_phone_one_ranking_is_seen_at_a_time(browser, serving):
     ask(browser, serving, "cats", width=390)
-    seen = "return ['max', 'drpq'].map((id) => document.getElementById(id).checkVisibility())"
+    seen = "return ['max', 'other'].map((id) => document.getElementById(id).checkVisibility())"
     assert browser.ask(seen) == [True, False]
-    browser.page.click("#side [value=drpq]")
+    browser.page.click("#side [value=other]")
     assert browser.ask(seen) == [False, True]
-    browser.ask("document.querySelector('#drpq .hit').focus()")
+    browser.ask("document.querySelector('#other .hit').focus()")
     browser.press("ArrowLeft")
     assert browser.ask(seen) == [True, False]
     assert browser.ask("return document.activeElement.closest('ol').id") == "max"

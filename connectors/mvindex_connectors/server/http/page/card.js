@@ -28,7 +28,7 @@ export function scaleOf(results) {
   return { low: Math.min(0, ...scores), high: Math.max(0, ...scores) };
 }
 
-// place: side, rank, otherRank, otherSide, scale. filterBy(key, value) is called when its metadata is clicked.
+// place: rank, otherRank, otherName, scale, hasWeights. filterBy(key, value) is called when its metadata is clicked.
 export function card(hit, place, filterBy) {
   const text = made("p", { class: "text" });
   const article = made("article", { class: "hit", tabindex: "0", "aria-label": `${place.rank}: ${hit.title || hit.id}` },
@@ -41,18 +41,29 @@ export function card(hit, place, filterBy) {
     text,
     views(hit, place, (view) => mark(hit, text, view)),
     made("p", { class: "what" }, margin(hit)),
+    components(hit),
     metadata(hit, filterBy));
   article.dataset.id = hit.id;
   mark(hit, text, null);
   return made("li", {}, article);
 }
 
-function moved({ rank, otherRank, otherSide }) {
-  const name = otherSide === "drpq" ? "DRPQ" : "max";
+function moved({ rank, otherRank, otherName }) {
   if (otherRank === rank) return null;
-  if (otherRank === undefined) return made("span", { class: "moved up" }, `not in ${name}`);
+  if (otherRank === undefined) return made("span", { class: "moved up" }, `not in ${otherName}`);
   const [kind, arrow] = otherRank > rank ? ["moved up", "\u25b2"] : ["moved", "\u25bc"];
-  return made("span", { class: kind }, `${arrow} ${otherRank} in ${name}`);
+  return made("span", { class: kind }, `${arrow} ${otherRank} in ${otherName}`);
+}
+
+// Of hybrid search: what its views and its words have to do with the score.
+function components(hit) {
+  if (!hit.components) return null;
+  const named = { dense: "Views", lexical: "words" };
+  const each = hit.components.map(({ name, rank, score, part }) => {
+    const where = rank === null ? "not ranked" : `rank ${rank}`;
+    return `${named[name]}: ${where}, score ${shown(score, 4)}, adding ${shown(part, 4)}`;
+  });
+  return made("p", { class: "what components" }, `${each.join("; ")}.`);
 }
 
 function margin(hit) {
@@ -62,10 +73,10 @@ function margin(hit) {
   return `View ${hit.slot} of ${hit.views.length} is the best, ${shown(won - next, 4)} ahead of the next.`;
 }
 
-function words(hit, view, side) {
+function words(hit, view, hasWeights) {
   const best = Math.max(...hit.views.map((each) => each.score));
   const behind = view.slot === hit.slot ? "the best view" : `${shown(best - view.score, 4)} behind`;
-  const weight = side === "drpq" ? `, weight ${shown(view.weight, 3)}` : "";
+  const weight = hasWeights ? `, weight ${shown(view.weight, 3)}` : "";
   const stands = view.snippet === null ? ", stands for no words" : view.span === null && view.snippet ? ", the title" : "";
   return `View ${view.slot}: ${shown(view.score, 4)}, ${behind}${weight}${stands}`;
 }
@@ -79,14 +90,14 @@ function views(hit, place, point) {
   const show = (view) => {
     putAway();
     hideShown = hide;
-    tip.replaceChildren(made("p", {}, words(hit, view, place.side)),
+    tip.replaceChildren(made("p", {}, words(hit, view, place.hasWeights)),
       ...(view.snippet ? [made("blockquote", {}, view.snippet)] : []));
     tip.hidden = false;
     point(view);
   };
   hide();
   for (const view of [...hit.views].sort((one, other) => one.slot - other.slot)) {
-    const label = `${words(hit, view, place.side)}${view.snippet ? `: ${view.snippet}` : ""}`;
+    const label = `${words(hit, view, place.hasWeights)}${view.snippet ? `: ${view.snippet}` : ""}`;
     const kind = view.slot === hit.slot ? "view won" : "view";
     const button = made("button", { type: "button", class: kind, "aria-label": label },
       bar(view, place), made("span", {}, shown(view.score, 2)));
@@ -98,15 +109,15 @@ function views(hit, place, point) {
   return room;
 }
 
-function bar(view, { scale, side }) {
+function bar(view, { scale, hasWeights }) {
   const svg = drawn("svg", { viewBox: `0 0 ${BAR.width} ${BAR.height}`, "aria-hidden": "true" });
   const unit = BAR.height / (scale.high - scale.low || 1);
   const nought = scale.high * unit;
   const height = Math.max(1, Math.abs(view.score) * unit);
-  const wide = side === "drpq" ? 14 : 20;
+  const wide = hasWeights ? 14 : 20;
   const y = view.score < 0 ? nought : nought - height;
   svg.append(drawn("rect", { class: "score", x: 4, width: wide, y, height, rx: 2 }));
-  if (side === "drpq") {
+  if (hasWeights) {
     const share = Math.max(1, view.weight * nought);
     svg.append(drawn("rect", { class: "weight", x: 20, width: 5, y: nought - share, height: share, rx: 1 }));
   }

@@ -1,8 +1,10 @@
 // The form, what it asks the server, and the two rankings that come back.
 import { card, made, putAway, scaleOf } from "./card.js";
 
-const SIDES = ["max", "drpq"];
-const KEPT = ["filter", "top_k", "temperature"];
+const SIDES = ["max", "other"];
+// What may stand beside max: how it is called, and what decides in it.
+const WAYS = { drpq: ["DRPQ", "all views, by their softmax"], hybrid: ["hybrid", "the best view, and the words"] };
+const KEPT = ["filter", "top_k", "temperature", "way"];
 const part = (id) => document.getElementById(id);
 let asking = new AbortController();
 
@@ -62,6 +64,12 @@ function question() {
   return body;
 }
 
+function optionsOf(way) {
+  if (way === "hybrid") return { mode: "hybrid" };
+  const temperature = part("temperature").value;
+  return { scoring: "drpq", ...(temperature ? { temperature: Number(temperature) } : {}) };
+}
+
 async function search() {
   asking.abort();
   const mine = asking = new AbortController();
@@ -71,11 +79,10 @@ async function search() {
   say("Searching \u2026", "busy");
   try {
     const body = question();
-    const temperature = part("temperature").value;
-    const drpq = { ...body, scoring: "drpq", ...(temperature ? { temperature: Number(temperature) } : {}) };
-    const bodies = [{ ...body, scoring: "max" }, drpq];
+    const way = part("way").value;
+    const bodies = [{ ...body, scoring: "max" }, { ...body, ...optionsOf(way) }];
     const found = await Promise.all(bodies.map((each) => ask(`${place()}/search`, each, mine.signal)));
-    show(found);
+    show(found, way);
     say(summary(found, Math.round(performance.now() - started)));
     keepInAddress();
   } catch (err) {
@@ -84,29 +91,39 @@ async function search() {
   if (mine === asking) part("results").setAttribute("aria-busy", "false");
 }
 
-function summary([max, drpq], ms) {
+function summary([max, other], ms) {
   const count = max.hits.length;
-  const ids = new Set(drpq.hits.map((hit) => hit.id));
+  const ids = new Set(other.hits.map((hit) => hit.id));
   const both = max.hits.filter((hit) => ids.has(hit.id)).length;
-  const isSame = both === count && max.hits.every((hit, at) => hit.id === drpq.hits[at].id);
+  const isSame = both === count && max.hits.every((hit, at) => hit.id === other.hits[at].id);
   const order = !count ? "" : isSame ? ", in the same order by both" : `, ${both} of them in both rankings`;
   return `${count} document${count === 1 ? "" : "s"} in ${ms} ms${order}`;
 }
 
 function keepInAddress() {
   const kept = new URLSearchParams({ q: part("query").value, index: part("index").value });
-  for (const name of KEPT) if (part(name).value !== part(name).defaultValue) kept.set(name, part(name).value);
+  for (const name of KEPT) if (part(name).value !== usual(part(name))) kept.set(name, part(name).value);
   if (part("exact").checked) kept.set("exact", "1");
   history.replaceState(null, "", `#${kept}`);
 }
 
-function show(found) {
+function usual(field) {
+  return field.options ? field.options[0].value : field.defaultValue;
+}
+
+function show(found, way) {
   if (!found[0].hits.length) return nothing();
   const ranks = found.map((result) => new Map(result.hits.map((hit, at) => [hit.id, at + 1])));
   const scale = scaleOf(found);
+  const [name, what] = WAYS[way];
+  part("other-head").replaceChildren(`${name} `, made("span", { class: "quiet" }, what));
+  part("side").lastElementChild.textContent = name;
+  part("other-legend").hidden = way !== "drpq";
   SIDES.forEach((side, at) => {
-    const [otherSide, others] = [SIDES[1 - at], ranks[1 - at]];
-    const where = (hit, n) => ({ side, scale, rank: n + 1, otherRank: others.get(hit.id), otherSide });
+    const [otherName, others] = [at ? "max" : name, ranks[1 - at]];
+    const where = (hit, n) => ({
+      scale, rank: n + 1, otherRank: others.get(hit.id), otherName, hasWeights: at === 1 && way === "drpq",
+    });
     part(side).replaceChildren(...found[at].hits.map((hit, n) => card(hit, where(hit, n), filterBy)));
     part(`${side}-state`).textContent = notes(found[at]);
   });
@@ -176,12 +193,19 @@ function goalOf(key, here) {
   }[key];
 }
 
+function onlyWhatCounts() {
+  part("temperature").disabled = part("way").value !== "drpq";
+}
+
 async function describe() {
   const before = asking;
   const info = await ask(place());
   part("about").textContent = `${info.documents.toLocaleString("en")} documents, ${info.views.toLocaleString("en")} views, `
     + `${info.dim} dims, ${info.kind}`;
   part("temperature").placeholder = String(info.temperature);
+  part("way-label").hidden = info.lexical === null;
+  if (info.lexical === null) part("way").value = "drpq";
+  onlyWhatCounts();
   const takesTexts = info.encoder !== null;
   part("query").disabled = document.querySelector("[type=submit]").disabled = !takesTexts;
   // Whoever asked meanwhile wants to see what came of that.
@@ -193,7 +217,8 @@ async function describe() {
   } else if (!info.documents) {
     blank("This index is empty", "Documents come in by mvindex ingest, from Python, or by a POST to /v1/indexes/NAME/documents.");
   } else {
-    blank("Ask, and see why each document was found", "Both rankings are shown: by the best view, and by all views (DRPQ). "
+    const other = info.lexical === null ? "by all views (DRPQ)" : "beside it by all views (DRPQ) or by views and words";
+    blank("Ask, and see why each document was found", `Two rankings are shown: by the best view, and ${other}. `
       + "In each document the snippet that won is marked; each bar is a view, and shows its snippet when pointed at.");
   }
 }
@@ -205,6 +230,7 @@ async function begin() {
     const kept = new URLSearchParams(location.hash.slice(1));
     if (indexes.includes(kept.get("index"))) part("index").value = kept.get("index");
     for (const name of KEPT) if (kept.has(name)) part(name).value = kept.get(name);
+    if (!WAYS[part("way").value]) part("way").value = "drpq";
     part("exact").checked = kept.has("exact");
     await describe();
     if (!part("token-label").hidden && !part("query").disabled) part("query").focus();
@@ -221,6 +247,10 @@ part("form").addEventListener("submit", async (event) => {
 });
 part("index").addEventListener("change", () => describe().catch(fault));
 part("token").addEventListener("change", begin);
+part("way").addEventListener("change", () => {
+  onlyWhatCounts();
+  if (part("query").value.trim()) search();
+});
 part("side").addEventListener("click", (event) => { if (event.target.value) choose(event.target.value); });
 for (const name of ["mouseover", "focusin"]) part("results").addEventListener(name, (event) => twins(event.target));
 for (const name of ["mouseleave", "focusout"]) part("results").addEventListener(name, () => twins(null));
