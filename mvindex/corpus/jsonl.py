@@ -27,7 +27,7 @@ def parse_object(line: bytes) -> dict[str, Any]:
     try:
         value = _DECODER.decode(decode_utf8(line))
     except json.JSONDecodeError as err:
-        raise DocumentError(f"invalid JSON at character {err.pos}: {err.msg}") from err
+        raise DocumentError(f"invalid JSON at character {err.pos}: {err.msg}; wanted a JSON object") from err
     except RecursionError as err:
         raise DocumentError("invalid JSON: nested too deeply") from err
     except ValueError as err:  # from _refuse_constant, and Python's limit on the digits of an integer

@@ -390,6 +390,7 @@ def test_json_lines_with_one_vector_or_several(tmp_path):
         ('{"id": "a", "vector": [1]}\n{"id": "a", "vector": [1]}', r"in.jsonl:2: id 'a' stands at .*in.jsonl:1"),
         ('{"id": "a", "vector": [1]}\n\x80', r"in.jsonl:2: .*"),
         ("[1]", "wanted an object"),
+        ("1\tA passage and no vectors.", r"in.jsonl:1: invalid JSON at character 2: .*; wanted a JSON object"),
         ("", "holds no documents"),
     ],
 )
