@@ -1,0 +1,70 @@
+"""What importing a shard of DPR's embeddings takes: time, the memory of this process and of the one that reads it.
+
+    python bench/dpr.py write /tmp/embeddings_0 [--count 400000] [--dim 768]
+    python bench/dpr.py import /tmp/embeddings_0 [--json]
+
+The shard holds random vectors, as DPR's generate_dense_embeddings.py writes them; its documents get no texts. Two
+commands, so that what writing it takes is not counted.
+"""
+
+import argparse
+import json
+import pickle  # noqa: TID251 - what DPR writes
+import resource
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+
+from mvindex.exchange.dpr import import_dpr
+from mvindex.exchange.importing import Target
+
+_MIB = 1 << 20
+
+
+def write_shard(path, count, dim):
+    """Nothing; the file holds a list of pairs (id, vector), (dim,) fp32."""
+    rows = np.random.default_rng(1).standard_normal((count, dim), dtype=np.float32)
+    with path.open("wb") as file:
+        pickle.dump([(f"wiki:{number}", row) for number, row in enumerate(rows, start=1)], file, protocol=4)
+
+
+def measured_import(path):
+    """What an import into a new index took."""
+    with tempfile.TemporaryDirectory() as folder:
+        started = time.perf_counter()
+        report = import_dpr([str(path)], Target(path=f"{folder}/x.mvx"))
+        seconds = time.perf_counter() - started
+    return {
+        "documents": report.documents,
+        "shard_mib": round(path.stat().st_size / _MIB),
+        "seconds": round(seconds, 1),
+        "this_process_mib": _peak_mib(resource.RUSAGE_SELF),
+        "reading_process_mib": _peak_mib(resource.RUSAGE_CHILDREN),
+    }
+
+
+def _peak_mib(who):
+    """The most memory that was resident; Linux counts KiB."""
+    return round(resource.getrusage(who).ru_maxrss / 1024)
+
+
+def main():
+    """Nothing; a shard is written, or a line told of its import."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("what", choices=["write", "import"])
+    parser.add_argument("shard", type=Path)
+    parser.add_argument("--count", type=int, default=400_000)
+    parser.add_argument("--dim", type=int, default=768)
+    parser.add_argument("--json", action="store_true")
+    options = parser.parse_args()
+    if options.what == "write":
+        write_shard(options.shard, options.count, options.dim)
+        return
+    row = measured_import(options.shard)
+    print(json.dumps(row) if options.json else "\n".join(f"{name}: {value}" for name, value in row.items()))
+
+
+if __name__ == "__main__":
+    main()
