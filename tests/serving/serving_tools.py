@@ -4,9 +4,11 @@ import contextlib
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
+import time
 
 import numpy as np
 
@@ -95,6 +97,40 @@ def served(*args, env=None):
         assert serving.stop() == 0, "".join(serving.log)
     finally:
         serving.close()
+
+
+@contextlib.contextmanager
+def far_away(serving, delay_s):
+    """The server's port as seen over a slow network: what is sent arrives delay_s later, either way."""
+    host, port = serving.target.rsplit(":", 1)
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        sockets = []
+
+        def pump(source, sink):
+            with contextlib.suppress(OSError):
+                while data := source.recv(1 << 16):
+                    time.sleep(delay_s)
+                    sink.sendall(data)
+                sink.shutdown(socket.SHUT_WR)
+
+        def accept():
+            with contextlib.suppress(OSError):
+                while True:
+                    near, _ = listener.accept()
+                    far = socket.create_connection((host, int(port)))
+                    sockets.extend((near, far))
+                    for pair in ((near, far), (far, near)):
+                        threading.Thread(target=pump, args=pair, daemon=True).start()
+
+        acceptor = threading.Thread(target=accept, daemon=True)
+        acceptor.start()
+        try:
+            yield listener.getsockname()[1]
+        finally:
+            listener.shutdown(socket.SHUT_RDWR)
+            acceptor.join(10)
+            for one in sockets:
+                one.close()
 
 
 def vectors(count, dim=16, seed=1):

@@ -7,13 +7,14 @@ import time
 import grpc
 import pytest
 from certificates import Authority
-from serving_tools import fill, served, start, vectors
+from serving_tools import far_away, fill, served, start, vectors
 
 import mvindex
 from mvindex.errors import AccessDenied, ConfigError, NotPermitted, ServerUnavailable
 from mvindex.v1 import service_pb2
 from mvindex.v1.service_pb2_grpc import MvindexServiceStub
 from mvindex_connectors.remote import Access, CallSettings, IndexClient
+from mvindex_connectors.remote.calling import is_worth_a_retry
 from mvindex_connectors.server.config import ServerConfig, parse_index
 from mvindex_connectors.server.tokens import Role, Tokens
 
@@ -195,6 +196,41 @@ def test_a_servers_expired_certificate_is_refused_by_the_client_at_once(folder, 
         with pytest.raises(ServerUnavailable):
             IndexClient(serving.url(), access=Access(tls_ca=authority.cert), settings=CallSettings(retry_s=100))
         assert time.monotonic() - begun < 30
+
+
+@pytest.mark.needs("openssl")
+@pytest.mark.parametrize("is_tls", [False, True])
+def test_a_server_far_away_is_reached_at_the_first_try(folder, authority, is_tls):
+    cert, key = authority.issue(f"far-{is_tls}")
+    options = ["--tls-cert", cert, "--tls-key", key] if is_tls else []
+    access = Access(tls_ca=authority.cert) if is_tls else Access()
+    with served(f"--index=a={folder / 'a.mvx'}", *options) as serving, far_away(serving, 0.3) as port:
+        url = f"{serving.grpc.partition('://')[0]}://127.0.0.1:{port}/a"
+        with IndexClient(url, access=access, settings=QUICK) as client:
+            assert len(client.search(vectors(1)[0]).hits) == 10
+
+
+@pytest.mark.parametrize(
+    ("details", "is_worth"),
+    [
+        # As gRPC 1.8x says them. The first two: broken off by a slow network or a server that ended.
+        ("last error: UNKNOWN: ipv4:127.0.0.1:1: tcp handshaker shutdown", True),
+        ("last error: UNAVAILABLE: ipv4:127.0.0.1:1: Handshake read failed (Endpoint closing)", True),
+        ("last error: UNKNOWN: ipv4:127.0.0.1:1: Failed to connect to remote host: Connection refused", True),
+        ("Tls handshake failed (TSI_PROTOCOL_FAILURE): SSL_ERROR_SSL: error:100000f7: WRONG_VERSION_NUMBER", False),
+        ("SSL_ERROR_SSL: CERTIFICATE_VERIFY_FAILED: certificate has expired: OK", False),
+        ("Peer name 127.0.0.2 is not in peer certificate", False),
+    ],
+)
+def test_only_what_no_other_try_can_change_is_given_up_at_once(details, is_worth):
+    class Failed(grpc.RpcError):
+        def code(self):
+            return grpc.StatusCode.UNAVAILABLE
+
+        def details(self):
+            return details
+
+    assert is_worth_a_retry(Failed()) is is_worth
 
 
 @pytest.mark.needs("openssl")

@@ -17,8 +17,9 @@ from mvindex_connectors.remote.status import REQUEST_ID_KEY, error_of
 
 T = TypeVar("T")
 
-# Where the network or the server's certificate is wrong, another try changes nothing.
-_HOPELESS = ("certificate", "handshake", "ssl", "tls")
+# Where a certificate is wrong, or one side speaks no TLS, another try changes nothing. A handshake that was merely
+# broken off (a server that restarts, a slow network) has neither in its message.
+_HOPELESS = ("certificate", "ssl_error_ssl")
 # What grpc.aio makes of a write into a stream whose connection has broken.
 _BROKEN_WRITE = "internal error from core"
 # What gRPC says of calls whose channel their own program has closed.
@@ -31,7 +32,9 @@ OPTIONS = (
     ("grpc.max_receive_message_length", -1),
     ("grpc.max_send_message_length", -1),
     ("grpc.initial_reconnect_backoff_ms", 100),
-    ("grpc.min_reconnect_backoff_ms", 100),
+    # In spite of its name, what one connection may take to be made, TLS included (MIN_CONNECT_TIMEOUT in gRPC's
+    # connection-backoff.md): several round trips, maybe between continents or to a machine that is busy.
+    ("grpc.min_reconnect_backoff_ms", 10_000),
     ("grpc.max_reconnect_backoff_ms", 2000),
     ("grpc.keepalive_time_ms", 60_000),
     ("grpc.keepalive_timeout_ms", 20_000),
