@@ -21,6 +21,7 @@ TARGETS = {
     "checkpoint-files": ("checkpoint_files", 1.0),
     "checkpoint-tensors": ("checkpoint_tensors", 0.5),
     "checkpoint-model": ("checkpoint_model", 0.05),
+    "exchange-pickle": ("exchange_pickle", 1.0),
     "index-catalog": ("index_bytes", 0.5),
     "index-files": ("index_bytes", 0.3),
     "index-format-1": ("index_bytes", 0.2),

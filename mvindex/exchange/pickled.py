@@ -16,6 +16,7 @@ import numpy as np
 from mvindex.exchange.confined import Refused, in_frames, serve
 
 _FLOATS: dict[str, np.dtype[Any]] = {"f2": np.dtype("f2"), "f4": np.dtype("f4"), "f8": np.dtype("f8")}
+_INTEGERS = ("i4", "i8", "u4", "u8")
 # More than any index takes: what is far beyond need not be told.
 _MAX_ID_CHARS = 1 << 13
 
@@ -29,12 +30,28 @@ class _Dtype:
         self.code, self.order = code, "<"
 
     def __setstate__(self, state: Any) -> None:
-        if not isinstance(state, tuple) or len(state) < 2:
+        if not isinstance(state, tuple) or len(state) < 8 or state[2:] not in _states(self.code, state[2:]):
             raise Refused("a dtype with a state that NumPy does not write")
         order = _text(state[1])
         if order not in ("<", ">", "|", "="):
             raise Refused(f"a dtype with the byte order {order!r:.20}")
         self.order = ">" if order == ">" else "<"
+
+
+def _states(code: str, otherwise: Any) -> tuple[Any, ...]:
+    """What NumPy may write after the byte order: no fields, and size, alignment and flags, which it would follow."""
+    if code in _FLOATS or code in _INTEGERS:
+        return ((None, None, None, -1, -1, 0),)
+    if code[:1] == "U":
+        return tuple((None, None, None, _string_bytes(code), 4, flags) for flags in (0, 8))
+    return (otherwise,)  # of a dtype that is refused wherever it is met
+
+
+def _string_bytes(code: str) -> int:
+    """Of a string of NumPy, such as U12."""
+    if not code[1:].isdecimal():
+        raise Refused(f"a dtype {code!r:.20}")
+    return 4 * int(code[1:])
 
 
 class _Array:
@@ -94,6 +111,9 @@ def _reconstruct(kind: Any, *shape_and_code: Any) -> _Array:
 
 
 def _dtype(code: Any, *flags: Any) -> _Dtype:
+    # Not to be aligned, and a copy; without a copy, NumPy would ignore the byte order that follows.
+    if flags != (False, True):
+        raise Refused("a dtype with flags that NumPy does not write")
     return _Dtype(_text(code))
 
 
@@ -113,9 +133,9 @@ def _encode(text: Any, codec: Any = "utf-8") -> bytes:
 def _scalar(dtype: Any, raw: Any = b"") -> int | str:
     """A number or string of NumPy, as ids may be."""
     code = dtype.code if isinstance(dtype, _Dtype) else ""
-    if isinstance(raw, bytes) and code in ("i4", "i8", "u4", "u8") and len(raw) == int(code[1]):
+    if isinstance(raw, bytes) and code in _INTEGERS and len(raw) == int(code[1]):
         return int.from_bytes(raw, "big" if dtype.order == ">" else "little", signed=code[0] == "i")
-    if isinstance(raw, bytes) and code[:1] == "U" and dtype.order == "<":
+    if isinstance(raw, bytes) and code[:1] == "U" and dtype.order == "<" and len(raw) == _string_bytes(code):
         return raw.decode("utf-32-le").rstrip("\0")
     raise Refused(f"a scalar of dtype {code!r:.20}; wanted a string or a whole number")
 

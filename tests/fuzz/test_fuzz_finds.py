@@ -91,6 +91,13 @@ def judgements_in_memory(patched):
     patched.setattr(target.Qrels, "bytes_per_byte", 0)
 
 
+def pickles_trusted(patched):
+    """Whatever a pickle names is looked up."""
+    import fuzz_parts.exchange_pickle as target
+
+    patched.setattr(target.Pickles, "prelude", ("trusting_pickles", str(Path(__file__).parent)))
+
+
 def _anything(*_):
     return _Equal()
 
@@ -119,6 +126,7 @@ class _Equal:
         ("qrels", judgements_lost, "wrong"),
         ("qrels", judgements_for_ever, "hang"),
         ("qrels", judgements_in_memory, "memory"),
+        ("exchange-pickle", pickles_trusted, "wrong"),
     ],
 )
 def test_a_fault_is_found_as_what_it_is(name, break_it, kind, fuzz_folder, monkeypatch):

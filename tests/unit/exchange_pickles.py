@@ -109,12 +109,13 @@ def calls(marker):
     files["by a module that would be imported"] = b"cantigravity\nfly\n."
     files["an array of another class"] = pickle.dumps([("1", np.zeros(2, dtype="f4").view(Vector))])
     files["a state for NumPy's dtype"] = b"\x80\x02cnumpy\ndtype\n}(S'__call__'\ncos\nsystem\nub."
-    files["a call of what was made"] = b"cnumpy\ndtype\n(S'f4'\ntR(S" + quoted + b"\ntR."
+    files["a call of what was made"] = b"cnumpy\ndtype\n(S'f4'\nI00\nI01\ntR(S" + quoted + b"\ntR."
     return files
 
 
 def breaks(good):
     """Pickles that run nothing and would break a reader that trusts them."""
+    big = pairs(dtype=">f4")
     dtype, reconstruct = b"cnumpy\ndtype\n", b"cnumpy.core.multiarray\n_reconstruct\n"
     deep = b"]" * 200_000 + b"a" * 199_999 + b"."
     laughs = b"]" + b"".join(b"q%c(h%c" % (n, n) + b"h%c" % n * 9 + b"e](h%ce" % n for n in range(1, 9)) + b"."
@@ -153,7 +154,12 @@ def breaks(good):
         "bytes that are a text": b"](S'1'\n"
         + _array(reconstruct, dtype, b"(I1\nt", b"X\x04\x00\x00\x00abcd")
         + b"\x86e.",
-        "a dtype without a state": b"](S'1'\n" + dtype + b"(S'f4'\ntR}b\x86e.",
+        "a dtype without a state": b"](S'1'\n" + dtype + b"(S'f4'\nI00\nI01\ntR}b\x86e.",
+        "a dtype that is no copy": pickle.dumps(big, protocol=4).replace(b"f4\x94\x89\x88", b"f4\x94\x89\x89"),
+        "a dtype of another size": pickle.dumps(big, protocol=2).replace(b"NNNJ\xff", b"NNNJ\x08"),
+        "a string of another size": pickle.dumps([(np.str_("ab"), big[0][1])], protocol=4).replace(
+            b"NNNK\x08", b"NNNK\x7f"
+        ),
         "another codec": b"c_codecs\nencode\n(S'x'\nS'rot13'\ntR.",
         "ndarray called": b"cnumpy\nndarray\n(I4\ntR.",
     }
@@ -161,7 +167,7 @@ def breaks(good):
 
 def _array(reconstruct, dtype, shape, raw):
     made = reconstruct + b"(cnumpy\nndarray\n(I0\ntS'b'\ntR"
-    return made + b"(I1\n" + shape + dtype + b"(S'f4'\ntRI00\n" + raw + b"tb"
+    return made + b"(I1\n" + shape + dtype + b"(S'f4'\nI00\nI01\ntRI00\n" + raw + b"tb"
 
 
 def _body(data):

@@ -125,6 +125,11 @@ def test_a_refusal_says_which_item_and_what_was_wanted():
         "a dict": r"holds dict; wanted a list of pairs \(id, vector\)",
         "an array of objects": "item 0: an array of dtype 'O8'; wanted float16, float32 or float64",
         "vectors of two lengths": "item 1: a vector of 3 float32; the first has 2 float32",
+        "a dtype that is no copy": "a dtype with flags that NumPy does not write",
+        "a shape that lies": "item 0: an array whose bytes are not as many as its shape says",
+        "a dtype without a state": "a dtype with a state that NumPy does not write",
+        "a dtype of another size": "a dtype with a state that NumPy does not write",
+        "a string of another size": "a dtype with a state that NumPy does not write",
         "a matrix": r"item 0: an array of shape \(2, 2\); wanted a vector \(d,\)",
     }
     for name, message in cases.items():
