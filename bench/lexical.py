@@ -1,6 +1,6 @@
 """Search by words beside FTS5's own bm25() and bm25s, over the same words, and what keeping words costs.
 
-    python bench/lexical.py --data DIR [--documents 20000,200000,1000000] [--bm25s-up-to 200000] [--json]
+    python bench/lexical.py --data DIR [--documents 20000,200000,1000000] [--bm25s-up-to N] [--fts5-up-to N] [--json]
 
 The documents are the passages of squad, wiki_sample and pubmedqa in DIR, again under new ids until there are as many
 as wanted: then the postings of a rare word grow with the collection as those of a common word do, so times at large
@@ -123,7 +123,7 @@ def _size(index):
     return path.stat().st_size
 
 
-def row_of(data, count, questions, with_bm25s):
+def row_of(data, count, questions, with_fts5, with_bm25s):
     with tempfile.TemporaryDirectory() as folder:
         without, plain_s = filled(Path(folder) / "without.mvx", data, count, None)
         begun = time.perf_counter()
@@ -138,8 +138,9 @@ def row_of(data, count, questions, with_bm25s):
         row["bytes_a_document"] = bytes_added / count
         row["mvindex_ms"], ours = timed(by_mvindex(index), questions)
         index.close()
-        with closing(sqlite3.connect(Path(folder) / "words.mvx.sqlite")) as connection:
-            row["fts5_ms"], _ = timed(by_fts5(data, count, connection), questions)
+        if with_fts5:
+            with closing(sqlite3.connect(Path(folder) / "words.mvx.sqlite")) as connection:
+                row["fts5_ms"], _ = timed(by_fts5(data, count, connection), questions)
         if with_bm25s:
             gc.collect()
             row["bm25s_ms"], theirs = timed(by_bm25s(data, count), questions)
@@ -153,12 +154,13 @@ def main():
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--documents", default="20000,200000,1000000")
     parser.add_argument("--bm25s-up-to", type=int, default=200_000)
+    parser.add_argument("--fts5-up-to", type=int, default=1_000_000)
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     read = read_questions([str(options.data / "squad/questions.test.jsonl")])
     questions = [question.text for question in itertools.islice(read, 120)]
     for count in map(int, options.documents.split(",")):
-        row = row_of(options.data, count, questions, count <= options.bm25s_up_to)
+        row = row_of(options.data, count, questions, count <= options.fts5_up_to, count <= options.bm25s_up_to)
         print(json.dumps(row) if options.json else shown(row), flush=True)
 
 
