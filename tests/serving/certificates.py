@@ -15,10 +15,10 @@ class Authority:
             "-subj", f"/CN={name}", "-keyout", self.key, "-out", self.cert,
         )  # fmt: skip
 
-    def issue(self, name, *, expired=False):
+    def issue(self, name, *, expired=False, hosts="IP:127.0.0.1,DNS:localhost"):
         cert, key, request = (self.folder / f"{name}.{end}" for end in ("pem", "key", "csr"))
         names = self.folder / f"{name}.ext"
-        names.write_text("subjectAltName=IP:127.0.0.1,DNS:localhost\n")
+        names.write_text(f"subjectAltName={hosts}\n")
         _openssl(
             "req", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-subj", f"/CN={name}",
             "-keyout", key, "-out", request,

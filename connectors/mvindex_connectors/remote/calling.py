@@ -17,9 +17,9 @@ from mvindex_connectors.remote.status import REQUEST_ID_KEY, error_of
 
 T = TypeVar("T")
 
-# Where a certificate is wrong, or one side speaks no TLS, another try changes nothing. A handshake that was merely
-# broken off (a server that restarts, a slow network) has neither in its message.
-_HOPELESS = ("certificate", "ssl_error_ssl")
+# Where a certificate is wrong or another's, or the server speaks no TLS, another try changes nothing. A handshake that
+# was merely broken off (a server that restarts, a slow network) has nothing of this in its message.
+_HOPELESS = ("certificate", "ssl_error_ssl", "verification check failed")
 # What grpc.aio makes of a write into a stream whose connection has broken.
 _BROKEN_WRITE = "internal error from core"
 # What gRPC says of calls whose channel their own program has closed.
