@@ -214,8 +214,10 @@ def main() -> None:
     with open("/proc/self/statm", "rb") as file:
         limit = int(file.read().split()[0]) * resource.getpagesize() + _ROOM_BYTES
     resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
-    for codec in ("ascii", "latin-1", "utf-8", "utf-32-le"):
-        codecs.lookup(codec)  # loaded beforehand in the product too
+    from mvindex.exchange.confined import CODECS
+
+    for codec in CODECS:
+        codecs.lookup(codec)
     watcher = _Watcher()
     while header := sys.stdin.buffer.read(_HEADER_BYTES):
         data = sys.stdin.buffer.read(int.from_bytes(header, "little"))

@@ -18,6 +18,8 @@ from typing import Any, BinaryIO, NoReturn
 import numpy as np
 
 FRAME_VECTORS = 4096
+# What reads may need, and a confined process could no longer load.
+CODECS = ("ascii", "latin-1", "utf-8", "utf-32-le")
 # Python's own bookkeeping; everything else is refused.
 _HARMLESS_EVENTS = frozenset({"pickle.find_class", "object.__getattr__", "sys._getframe"})
 
@@ -56,8 +58,7 @@ def in_frames(ids: Sequence[str | int], vectors: Sequence[Any]) -> Iterator[tupl
 
 def _confine(memory_bytes: int, cpu_s: int) -> None:
     """Nothing; from now on this process can only compute, and write what it has open."""
-    # What a confined process could no longer load.
-    for codec in ("ascii", "latin-1", "utf-8", "utf-32-le"):
+    for codec in CODECS:
         codecs.lookup(codec)
     with contextlib.suppress(ValueError, OSError):  # macOS knows the limit and takes none
         _limit(resource.RLIMIT_AS, _used_bytes() + memory_bytes)

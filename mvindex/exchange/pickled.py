@@ -30,7 +30,7 @@ class _Dtype:
         self.code, self.order = code, "<"
 
     def __setstate__(self, state: Any) -> None:
-        if not isinstance(state, tuple) or len(state) < 8 or state[2:] not in _states(self.code, state[2:]):
+        if not isinstance(state, tuple) or len(state) < 8 or not _is_written(self.code, state[2:]):
             raise Refused("a dtype with a state that NumPy does not write")
         order = _text(state[1])
         if order not in ("<", ">", "|", "="):
@@ -38,13 +38,13 @@ class _Dtype:
         self.order = ">" if order == ">" else "<"
 
 
-def _states(code: str, otherwise: Any) -> tuple[Any, ...]:
-    """What NumPy may write after the byte order: no fields, and size, alignment and flags, which it would follow."""
+def _is_written(code: str, rest: tuple[Any, ...]) -> bool:
+    """Whether NumPy writes these after the byte order: no fields; size, alignment and flags, which it would follow."""
     if code in _FLOATS or code in _INTEGERS:
-        return ((None, None, None, -1, -1, 0),)
+        return rest == (None, None, None, -1, -1, 0)
     if code[:1] == "U":
-        return tuple((None, None, None, _string_bytes(code), 4, flags) for flags in (0, 8))
-    return (otherwise,)  # of a dtype that is refused wherever it is met
+        return rest in [(None, None, None, _string_bytes(code), 4, flags) for flags in (0, 8)]
+    return True  # of a dtype that is refused wherever it is met
 
 
 def _string_bytes(code: str) -> int:
