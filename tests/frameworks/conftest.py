@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+import mvindex
+
 sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[1] / "serving")]
 
 
@@ -21,3 +23,21 @@ def pytest_pyfunc_call(pyfuncitem):
     names = pyfuncitem._fixtureinfo.argnames
     asyncio.run(pyfuncitem.obj(**{name: pyfuncitem.funcargs[name] for name in names}))
     return True
+
+
+@pytest.fixture(scope="session")
+def packaged():
+    """The packaged encoder, loaded once."""
+    return mvindex.load_encoder("minilm")
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory):
+    """A server of empty indexes: dim2, dim6 and dim768, without words; and words, of 10 dims, with them."""
+    from serving_tools import served
+
+    folder = tmp_path_factory.mktemp("served")
+    for name, dim, lexical in (("dim2", 2, None), ("dim6", 6, None), ("dim768", 768, None), ("words", 10, "english")):
+        mvindex.create(folder / f"{name}.mvx", dim=dim, lexical=lexical).close()
+    with served(*(f"--index={path.stem}={path}" for path in sorted(folder.iterdir()))) as serving:
+        yield serving

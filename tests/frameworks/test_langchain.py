@@ -1,4 +1,4 @@
-"""LangChain: its own suites over a directory, Milvus Lite and a server; and what the suites do not ask."""
+"""LangChain: what its own suites (test_langchain_suites.py) do not ask."""
 
 import asyncio
 import copy
@@ -16,18 +16,15 @@ import pytest
 
 import mvindex
 
-NOT_RUN = "NOT RUN: needs langchain-core and langchain-tests (the extra frameworks-dev)"
-pytest.importorskip("langchain_tests", reason=NOT_RUN)
+NOT_RUN = "NOT RUN: needs langchain-core (the extra langchain, or frameworks-dev)"
+pytest.importorskip("langchain_core", reason=NOT_RUN)
 
 from langchain_core.documents import Document  # noqa: E402 - there, now
-from langchain_core.embeddings import DeterministicFakeEmbedding, Embeddings  # noqa: E402
+from langchain_core.embeddings import Embeddings  # noqa: E402
 from langchain_core.indexing import InMemoryRecordManager, aindex, index  # noqa: E402
 from langchain_core.load import dumps, loads  # noqa: E402
-from langchain_tests.integration_tests import RetrieversIntegrationTests, VectorStoreIntegrationTests  # noqa: E402
-from suites import CUT, IS_LONG, cut  # noqa: E402
 from word_vectors import OIL, PLAGUE, word_counts  # noqa: E402
 
-from mvindex.encoder import load_encoder  # noqa: E402
 from mvindex.errors import ConfigError, QueryError  # noqa: E402
 from mvindex_connectors.frameworks.blocking import Blocking  # noqa: E402
 from mvindex_connectors.frameworks.langchain import (  # noqa: E402
@@ -51,98 +48,6 @@ class WordEmbeddings(Embeddings):
 
     def embed_query(self, text):
         return word_counts(text)
-
-
-class TestStoreInADirectory(VectorStoreIntegrationTests):
-    """All 25 tests as they come, of a store as it comes."""
-
-    @pytest.fixture
-    def vectorstore(self, tmp_path):
-        store = MVIndexVectorStore(tmp_path / "a.mvx", self.get_embeddings())
-        yield store
-        store.close()
-
-
-@pytest.mark.needs("minilm")
-class TestStoreWithItsOwnEncoder(VectorStoreIntegrationTests):
-    @pytest.fixture
-    def vectorstore(self, tmp_path, packaged):
-        store = MVIndexVectorStore(tmp_path / "a.mvx", encoder=packaged)
-        yield store
-        store.close()
-
-
-_SomeOfTheStoreSuite = cut(
-    VectorStoreIntegrationTests,
-    "test_add_documents",
-    "test_add_documents_by_id_with_mutation",
-    "test_deleting_bulk_documents",
-    "test_add_documents_async",
-    "test_get_by_ids_missing_async",
-    "test_deleting_bulk_documents_async",
-)
-
-
-@pytest.mark.skipif(not IS_LONG, reason=CUT)
-def test_the_whole_suite_is_run_elsewhere_too():
-    assert _SomeOfTheStoreSuite is VectorStoreIntegrationTests
-
-
-@pytest.fixture(scope="module")
-def in_lite(tmp_path_factory):
-    embeddings = DeterministicFakeEmbedding(size=6)
-    store = MVIndexVectorStore(f"milvus-lite:{tmp_path_factory.mktemp('lite') / 'a.db'}", embeddings)
-    yield store
-    store.close()
-
-
-@pytest.mark.needs("milvus-lite")
-class TestStoreInMilvusLite(_SomeOfTheStoreSuite):
-    @pytest.fixture
-    def vectorstore(self, in_lite):
-        yield in_lite
-        in_lite.delete()
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory):
-    from serving_tools import served
-
-    folder = tmp_path_factory.mktemp("served")
-    mvindex.create(folder / "a.mvx", dim=6).close()
-    mvindex.create(folder / "words.mvx", dim=10, lexical="english").close()
-    with served("--index", f"a={folder / 'a.mvx'}", "--index", f"words={folder / 'words.mvx'}") as serving:
-        yield serving
-
-
-class TestStoreBehindAServer(_SomeOfTheStoreSuite):
-    @pytest.fixture
-    def vectorstore(self, server):
-        store = MVIndexVectorStore(server.url("a"), self.get_embeddings())
-        yield store
-        store.delete()
-        store.close()
-
-
-class TestRetriever(RetrieversIntegrationTests):
-    @pytest.fixture(autouse=True)
-    def filled(self, tmp_path):
-        texts = [f"text {number}" for number in range(5)]
-        self.store = MVIndexVectorStore.from_texts(texts, DeterministicFakeEmbedding(size=6), index=tmp_path / "a.mvx")
-        yield
-        self.store.close()
-
-    @property
-    def retriever_constructor(self):
-        return MVIndexRetriever
-
-    @property
-    def retriever_constructor_params(self):
-        return {"store": self.store}
-
-    @property
-    def retriever_query_example(self):
-        return "text 3"
 
 
 @pytest.fixture
@@ -490,11 +395,6 @@ def test_a_callable_encoder_makes_the_index_and_opens_it_again(tmp_path):
     store.close()
     with mvindex.open(tmp_path / "a.mvx", encoder=encoder) as opened:
         assert [d.id for d in MVIndexVectorStore(opened, encoder=encoder).similarity_search("oil")] == ["o", "p"]
-
-
-@pytest.fixture(scope="module")
-def packaged():
-    return load_encoder("minilm")
 
 
 @pytest.mark.needs("minilm")
