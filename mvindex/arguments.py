@@ -60,6 +60,11 @@ def checked_id(doc_id: object) -> str:
     return doc_id
 
 
+def checked_ids(ids: str | Iterable[str]) -> list[str]:
+    """The ids, each once; QueryError for one that no document may have. One string is one id."""
+    return list(dict.fromkeys(checked_id(each) for each in ([ids] if isinstance(ids, str) else ids)))
+
+
 def each_view_array(views: Vector | Sequence[Vector]) -> Iterable[Any]:
     """The views of one document after the other; EncoderError for an array of another shape."""
     if isinstance(views, np.ndarray) and views.ndim not in (2, 3) and views.dtype != object:

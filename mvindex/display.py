@@ -82,8 +82,9 @@ def result_json(
         hit["components"] = list(hit["components"])
         if not hit["components"]:
             del hit["components"]
-    for hit in hits if explained else []:
-        views = explained[hit["id"]] if explained else []
+    for hit in hits if explained is not None else []:
+        # None of a document that was deleted since the search.
+        views = (explained or {}).get(hit["id"], ())
         hit["margin"] = views[0].score - views[1].score if len(views) > 1 else None
         hit["views"] = [
             {"slot": view.slot, "score": view.score, "weight": view.weight, "snippet": view.snippet} for view in views
@@ -109,9 +110,9 @@ def print_result(
         title = f"  {visible(hit.title)}" if hit.title else ""
         console.print(Text.assemble(head, (visible(hit.id), "bold cyan"), title))
         console.print(_text_with_snippet(hit), soft_wrap=False)
-        for component in hit.components if explained else ():
+        for component in hit.components if explained is not None else ():
             console.print(_component_line(component), no_wrap=True, overflow="ellipsis")
-        for line in _view_lines(explained[hit.id] if explained else [], has_weights="temperature" in asked):
+        for line in _view_lines((explained or {}).get(hit.id, ()), has_weights="temperature" in asked):
             console.print(line, no_wrap=True, overflow="ellipsis")
     console.print()
 

@@ -409,14 +409,19 @@ class Index(Tunable):
         request = Request(top_k=wanted.top_k, allowed=allowed, scoring=wanted.scoring, depth=wanted.depth)
         return Part(snapshot, Engines(scan=self.exact_scan(), ranking=ranking), request), reader
 
-    def _explained(self, query: Floats, id: str, chosen: Scoring) -> list[ViewScore]:
+    def _explained(self, query: Floats, ids: Sequence[str], chosen: Scoring) -> dict[str, list[ViewScore]]:
         snapshot = self._store.snapshot
         with self._store.reading(snapshot) as reader:
-            row = reader.find(id)
-            if row is None:
-                raise QueryError(f"{self.where}: there is no document {id!r}")
-            stored = reader.documents([row])[row]
-        return scored_views(stored, snapshot.views.fetch(np.array([row]))[0], query, chosen)
+            rows = {doc_id: row for doc_id in ids if (row := reader.find(doc_id)) is not None}
+            stored = reader.documents(list(rows.values()))
+        if not rows:
+            return {}
+        views, starts = snapshot.views.fetch(np.array(list(rows.values()), dtype=np.int64))
+        bounds = zip(starts.tolist(), starts[1:].tolist(), strict=False)
+        return {
+            doc_id: scored_views(stored[row], views[begin:end], query, chosen)
+            for (doc_id, row), (begin, end) in zip(rows.items(), bounds, strict=True)
+        }
 
     def current(self, exact: bool) -> tuple[Snapshot, RankingEngine | None]:
         """The snapshot to search and its engine (None: the scan).

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from os import PathLike
 from threading import Lock
 from typing import Any, overload
@@ -18,7 +18,7 @@ from mvindex.arguments import (
     asked,
     check_mode,
     check_query_text,
-    checked_id,
+    checked_ids,
     question_texts,
 )
 from mvindex.encoder import Encoder, encoder_from_spec
@@ -59,8 +59,8 @@ class Searchable(ABC):
         """One for each of the queries, (q, d)."""
 
     @abstractmethod
-    def _explained(self, query: Floats, id: str, chosen: Scoring) -> list[ViewScore]:
-        """Every view of the document, best first; QueryError without such an id. query: (d,)."""
+    def _explained(self, query: Floats, ids: Sequence[str], chosen: Scoring) -> dict[str, list[ViewScore]]:
+        """Every view of each of the documents that exist, best first, by id. query: (d,)."""
 
     @property
     def temperature(self) -> float:
@@ -196,11 +196,21 @@ class Searchable(ABC):
         self, query: str | Vector, id: str, scoring: str = "max", *, temperature: float | None = None
     ) -> list[ViewScore]:
         """Every view of a document with its score for the query, best first. QueryError without such an id."""
+        found = self.explain_all(query, [id], scoring, temperature=temperature)
+        if id not in found:
+            raise QueryError(f"{self.where}: there is no document {id!r}")
+        return found[id]
+
+    def explain_all(
+        self, query: str | Vector, ids: str | Iterable[str], scoring: str = "max", *, temperature: float | None = None
+    ) -> dict[str, list[ViewScore]]:
+        """What explain() gives of each of the documents that exist, by id, in the order of the ids."""
         chosen = parse_scoring(scoring, temperature, self.temperature)
         queries, is_single = self._query_vectors(query)
         if not is_single:
             raise QueryError("explain() takes one query: a text or a (d,) vector")
-        return self._explained(queries[0], checked_id(id), chosen)
+        wanted = checked_ids(ids)
+        return self._explained(queries[0], wanted, chosen) if wanted else {}
 
     def encode_queries(self, texts: Sequence[str]) -> Floats:
         """One vector per text, (q, dim) float32, by the index's encoder; QueryError for an empty text."""

@@ -375,8 +375,13 @@ class IndexContract:
         views = random_views(rng, 30, self.dim)
         self.fill(index, views)
         query = rng.standard_normal(self.dim).astype(np.float32)
-        for hit in index.search(query, top_k=30, scoring="drpq", temperature=0.5).hits:
+        hits = index.search(query, top_k=30, scoring="drpq", temperature=0.5).hits
+        ids = [hit.id for hit in hits]
+        together = index.explain_all(query, [*ids, "not there", ids[0]], "drpq", temperature=0.5)
+        assert list(together) == ids
+        for hit in hits:
             parts = index.explain(query, hit.id, "drpq", temperature=0.5)
+            assert parts == together[hit.id]
             assert sum(part.weight for part in parts) == pytest.approx(1)
             assert parts[0].slot == hit.slot
             mean = sum(part.weight * part.score for part in parts)

@@ -100,7 +100,7 @@ def query(  # noqa: PLR0913 - each option is a flag of the command
             for question, vector, result in zip(batch, vectors, results, strict=True):
                 if run is not None:
                     run.add(question.id, result.hits)
-                views = {hit.id: target.explain(vector, hit.id, **how) for hit in result.hits} if explain else None
+                views = target.explain_all(vector, [hit.id for hit in result.hits], **how) if explain else None
                 if as_json:
                     identity = {"query_id": question.id} if queries is not None else {}
                     display.print_json(identity | display.result_json(question.text, result, asked, views))

@@ -307,8 +307,14 @@ class ShardedIndex(Index):
             stored |= {int(rows[place]): documents[int(local[place])] for place in wanted}
         return stored
 
-    def _explained(self, query: Floats, id: str, chosen: Scoring) -> list[ViewScore]:
-        return self._owner(id)._explained(query, id, chosen)
+    def _explained(self, query: Floats, ids: Sequence[str], chosen: Scoring) -> dict[str, list[ViewScore]]:
+        by_shard: dict[int, list[str]] = {}
+        for doc_id in ids:
+            by_shard.setdefault(shard_of(doc_id, self._count), []).append(doc_id)
+        found: dict[str, list[ViewScore]] = {}
+        for own in by_shard.values():
+            found |= self._owner(own[0])._explained(query, own, chosen)
+        return {doc_id: found[doc_id] for doc_id in ids if doc_id in found}
 
     def _built(self, choice: EngineChoice, on_progress: Told) -> BuildReport:
         return build_shards(self.path, self._whole(), choice, on_progress)

@@ -140,26 +140,38 @@ class Component(_message.Message):
     def __init__(self, name: _Optional[str] = ..., rank: _Optional[int] = ..., score: _Optional[float] = ..., part: _Optional[float] = ...) -> None: ...
 
 class ExplainRequest(_message.Message):
-    __slots__ = ("index", "text", "vector", "id", "scoring", "temperature")
+    __slots__ = ("index", "text", "vector", "id", "scoring", "temperature", "ids")
     INDEX_FIELD_NUMBER: _ClassVar[int]
     TEXT_FIELD_NUMBER: _ClassVar[int]
     VECTOR_FIELD_NUMBER: _ClassVar[int]
     ID_FIELD_NUMBER: _ClassVar[int]
     SCORING_FIELD_NUMBER: _ClassVar[int]
     TEMPERATURE_FIELD_NUMBER: _ClassVar[int]
+    IDS_FIELD_NUMBER: _ClassVar[int]
     index: str
     text: str
     vector: _documents_pb2.Vectors
     id: str
     scoring: Scoring
     temperature: float
-    def __init__(self, index: _Optional[str] = ..., text: _Optional[str] = ..., vector: _Optional[_Union[_documents_pb2.Vectors, _Mapping]] = ..., id: _Optional[str] = ..., scoring: _Optional[_Union[Scoring, str]] = ..., temperature: _Optional[float] = ...) -> None: ...
+    ids: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, index: _Optional[str] = ..., text: _Optional[str] = ..., vector: _Optional[_Union[_documents_pb2.Vectors, _Mapping]] = ..., id: _Optional[str] = ..., scoring: _Optional[_Union[Scoring, str]] = ..., temperature: _Optional[float] = ..., ids: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class ExplainResponse(_message.Message):
-    __slots__ = ("views",)
+    __slots__ = ("views", "documents")
     VIEWS_FIELD_NUMBER: _ClassVar[int]
+    DOCUMENTS_FIELD_NUMBER: _ClassVar[int]
     views: _containers.RepeatedCompositeFieldContainer[ViewScore]
-    def __init__(self, views: _Optional[_Iterable[_Union[ViewScore, _Mapping]]] = ...) -> None: ...
+    documents: _containers.RepeatedCompositeFieldContainer[Explanation]
+    def __init__(self, views: _Optional[_Iterable[_Union[ViewScore, _Mapping]]] = ..., documents: _Optional[_Iterable[_Union[Explanation, _Mapping]]] = ...) -> None: ...
+
+class Explanation(_message.Message):
+    __slots__ = ("id", "views")
+    ID_FIELD_NUMBER: _ClassVar[int]
+    VIEWS_FIELD_NUMBER: _ClassVar[int]
+    id: str
+    views: _containers.RepeatedCompositeFieldContainer[ViewScore]
+    def __init__(self, id: _Optional[str] = ..., views: _Optional[_Iterable[_Union[ViewScore, _Mapping]]] = ...) -> None: ...
 
 class ViewScore(_message.Message):
     __slots__ = ("slot", "score", "span", "snippet", "weight")

@@ -33,11 +33,12 @@ def packaged():
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory):
-    """A server of empty indexes: dim2, dim6 and dim768, without words; and words, of 10 dims, with them."""
+    """A server of empty indexes: dim2, dim6, dim10 and dim768, without words; and words, of 10 dims, with them."""
     from serving_tools import served
 
     folder = tmp_path_factory.mktemp("served")
-    for name, dim, lexical in (("dim2", 2, None), ("dim6", 6, None), ("dim768", 768, None), ("words", 10, "english")):
-        mvindex.create(folder / f"{name}.mvx", dim=dim, lexical=lexical).close()
+    for dim in (2, 6, 10, 768):
+        mvindex.create(folder / f"dim{dim}.mvx", dim=dim).close()
+    mvindex.create(folder / "words.mvx", dim=10, lexical="english").close()
     with served(*(f"--index={path.stem}={path}" for path in sorted(folder.iterdir()))) as serving:
         yield serving

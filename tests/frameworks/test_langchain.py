@@ -361,6 +361,16 @@ def test_a_server_gives_the_same_documents_mmr_and_snippets_awaited_without_a_th
     asyncio.run(compare())
 
 
+def test_the_views_of_all_hits_are_one_call_to_a_server(server):
+    from serving_tools import wait_for
+
+    store = MVIndexVectorStore(server.url("dim10"), WordEmbeddings())
+    store.add_texts(["oil", "price", "plague", "killed"])
+    for found in (store.similarity_search("oil", k=4), asyncio.run(store.asimilarity_search("oil", k=4))):
+        assert [len(document.metadata["mvindex"]["view_scores"]) for document in found] == [1] * 4
+    wait_for(lambda: sum(call["index"] == "dim10" for call in server.calls("Explain")) == 2)
+
+
 def _no_thread(*args):
     raise AssertionError("a thread was started")
 

@@ -13,6 +13,7 @@ from mvindex import Document
 from mvindex.errors import ConfigError, DocumentError, IndexLocked, QueryError, StoreError, Unsupported
 from mvindex.testing import unit
 from mvindex_connectors.milvus.layout import special_record
+from mvindex_connectors.milvus.reading import Reader
 
 
 def client_of(index):
@@ -192,6 +193,33 @@ def test_a_second_reader_sees_a_document_before_or_after_its_replacement_never_b
     assert problems == []
     assert seen == sorted(seen)
     assert len(set(seen)) > 1
+
+
+def test_a_document_that_is_replaced_while_it_is_explained_is_explained_whole(place, monkeypatch):
+    """Its title is never that of one version, and its views those of another."""
+    query, ids, find, replacements = np.array([1.0, 0.0]), ["x", "y"], Reader.find, ["a title that is longer"]
+    with mvindex.create(place, encoder=lengths) as index:
+        index.add([Document("x", "", "a title"), Document("y", "", "another")])
+        before = index.explain_all(query, ids)
+
+        def found_then_replaced(reader, ids, *fields):
+            found = find(reader, ids, *fields)
+            if "x" in ids and replacements:
+                index.add([Document("x", "", replacements.pop())])
+            return found
+
+        monkeypatch.setattr(Reader, "find", found_then_replaced)
+        meanwhile = index.explain_all(query, ids)
+        assert not replacements
+        index.refresh()
+        after = index.explain_all(query, ids)
+    assert [each["x"][0].snippet for each in (before, after)] == ["a title", "a title that is longer"]
+    assert before["x"][0].score != after["x"][0].score
+    assert meanwhile in (before, after)
+
+
+def lengths(texts):
+    return np.array([[[len(text), 1.0]] for text in texts])
 
 
 def test_wrong_arguments_are_refused_as_by_any_index(place):

@@ -20,6 +20,13 @@ ENCODER_SPEC = "tiny"
 START_S = 120
 
 
+def wait_for(happened, seconds=20):
+    deadline = time.monotonic() + seconds
+    while not happened():
+        assert time.monotonic() < deadline, "it did not happen"
+        time.sleep(0.05)
+
+
 class Serving:
     """A running `mvindex serve`: where it listens, and what it has logged so far."""
 

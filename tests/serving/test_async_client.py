@@ -30,6 +30,7 @@ def test_it_answers_as_the_blocking_client_does(serving):
                 "batch": await client.search(vectors(3), top_k=2, scoring="drpq", temperature=0.5),
                 "none": await client.search(vectors(3)[:0]),
                 "explain": await client.explain(row, "d3"),
+                "explain all": await client.explain_all(row, ["d5", "nope", "d3"]),
                 "get": (await client.get("d3"), await client.get("nope")),
                 "info": await client.info(),
                 "count": await client.count(),
@@ -41,6 +42,7 @@ def test_it_answers_as_the_blocking_client_does(serving):
         assert found["single"] == client.search(row, 5)
         assert found["batch"] == client.search(vectors(3), top_k=2, scoring="drpq", temperature=0.5)
         assert found["explain"] == client.explain(row, "d3")
+        assert found["explain all"] == {doc_id: client.explain(row, doc_id) for doc_id in ("d5", "d3")}
         assert found["get"] == (client.get("d3"), None)
         assert (found["info"], found["count"], found["none"]) == (client.info(), len(client), [])
         assert found["all"] == list(client) and len(found["all"]) == 50

@@ -89,7 +89,26 @@ def test_a_search_that_cannot_be_meant_is_a_query_error(channel, name):
     assert code_of(lambda: search(BAD_SEARCHES[name])) == (INVALID, "QueryError")
 
 
+BAD_EXPLANATIONS = {
+    "no query": search_pb2.ExplainRequest(index="a", id="d1"),
+    "two vectors": search_pb2.ExplainRequest(index="a", vector=raw(GOOD * 2), id="d1"),
+    "no document": search_pb2.ExplainRequest(index="a", vector=raw(GOOD)),
+    "one and several": search_pb2.ExplainRequest(index="a", vector=raw(GOOD), id="d1", ids=["d2"]),
+    "an id with a NUL": search_pb2.ExplainRequest(index="a", vector=raw(GOOD), ids=["d1", "d\0"]),
+    "an unknown scoring": search_pb2.ExplainRequest(index="a", vector=raw(GOOD), ids=["d1"], scoring=77),
+}
+
+
+@pytest.mark.parametrize("name", BAD_EXPLANATIONS)
+def test_an_explanation_that_cannot_be_meant_is_a_query_error(channel, name):
+    explain = MvindexServiceStub(channel).Explain
+    assert code_of(lambda: explain(BAD_EXPLANATIONS[name]))[1] == "QueryError"
+
+
 def test_too_much_is_a_limit(channel):
+    explain = MvindexServiceStub(channel).Explain
+    many = search_pb2.ExplainRequest(index="a", vector=raw(GOOD), ids=map(str, range(1001)))
+    assert code_of(lambda: explain(many)) == (grpc.StatusCode.RESOURCE_EXHAUSTED, "LimitExceeded")
     search = MvindexServiceStub(channel).Search
     for request in (
         search_pb2.SearchRequest(index="a", vectors=raw(GOOD), top_k=10_001),

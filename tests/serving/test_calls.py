@@ -91,6 +91,15 @@ def test_errors_name_the_index_and_not_the_servers_disk(client, folder):
     assert str(folder) not in str(client.info())
 
 
+def test_more_documents_are_explained_than_one_call_takes(client):
+    row = vectors(1)[0]
+    ids = [f"d{number}" for number in range(49, -1, -1)]
+    asked = [*(f"none {number}" for number in range(1000)), *ids]
+    found = client.explain_all(row, asked)
+    assert list(found) == [doc_id for doc_id in ids if doc_id in client] and len(found) > 40
+    assert found["d3"] == client.explain(row, "d3")
+
+
 def test_what_only_the_owner_does_is_refused_by_name(client):
     for name, call in {
         "build": lambda: client.build(),

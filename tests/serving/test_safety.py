@@ -7,7 +7,7 @@ import time
 import grpc
 import pytest
 from certificates import Authority
-from serving_tools import far_away, fill, served, start, vectors
+from serving_tools import far_away, fill, served, start, vectors, wait_for
 
 import mvindex
 from mvindex.errors import AccessDenied, ConfigError, NotPermitted, ServerUnavailable
@@ -270,13 +270,6 @@ def test_reflection_needs_a_token_and_health_does_not(folder):
 
 def names(pair):
     return {"tls_cert": pair[0], "tls_key": pair[1]}
-
-
-def wait_for(happened, seconds=20):
-    deadline = time.monotonic() + seconds
-    while not happened():
-        assert time.monotonic() < deadline, "it did not happen"
-        time.sleep(0.05)
 
 
 def test_tokens_come_from_the_environment_or_a_file(tmp_path, monkeypatch):

@@ -75,6 +75,20 @@ def test_explain_lists_every_view_best_first(index):
         index.explain(query, "nope")
 
 
+def test_several_are_explained_in_the_order_asked_for_and_none_that_is_not_there(index):
+    query = vectors(10)[3, 1]
+    found = index.explain_all(query, ["4", "nope", "3", "4"])
+    assert list(found) == ["4", "3"]
+    assert found == {doc_id: index.explain(query, doc_id) for doc_id in ("4", "3")}
+    assert index.explain_all(query, "3") == {"3": found["3"]}
+    assert index.explain_all(query, []) == index.explain_all(query, ["nope"]) == {}
+    for wrong, message in ((["3", 4], "ids are strings"), (["a\0"], "NUL"), (["\ud800"], "not valid Unicode")):
+        with pytest.raises(QueryError, match=message):
+            index.explain_all(query, wrong)
+    with pytest.raises(QueryError, match="one query"):
+        index.explain_all(vectors(10)[3], ["3"])
+
+
 def test_delete_wants_one_kind_of_choice(index):
     for wrong in ({}, {"ids": ["1"], "filter": {"id": "1"}}):
         with pytest.raises(QueryError):

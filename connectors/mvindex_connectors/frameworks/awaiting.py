@@ -6,9 +6,9 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
-from mvindex.errors import QueryError
 from mvindex.records import Document, Floats, Hit
 from mvindex.store.filters import Filter
+from mvindex_connectors.frameworks.citing import scores_by_hit
 from mvindex_connectors.remote.async_client import AsyncIndexClient
 
 S = TypeVar("S")
@@ -42,14 +42,7 @@ class Awaiting(AsyncIndexClient):
 
     async def scores_of_views(self, vector: Floats, hits: Sequence[Hit]) -> list[list[dict[str, Any]]]:
         """Of each hit every view with its score, best first; nothing of one that is gone meanwhile."""
-
-        async def explained(hit: Hit) -> list[dict[str, Any]]:
-            try:
-                return [{"view": view.slot, "score": view.score} for view in await self.explain(vector, hit.id)]
-            except QueryError:
-                return []  # it was deleted since the search
-
-        return await _each(explained, hits)
+        return scores_by_hit(await self.explain_all(vector, [hit.id for hit in hits]), hits)
 
 
 async def _each(call: Callable[[S], Awaitable[T]], items: Iterable[S]) -> list[T]:

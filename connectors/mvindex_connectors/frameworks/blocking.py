@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
@@ -11,17 +10,17 @@ import numpy as np
 
 import mvindex
 from mvindex.aggregate import view_scores
-from mvindex.errors import QueryError
 from mvindex.records import Document, Floats, Hit, SearchResult, dump_metadata
 from mvindex.results import IndexInfo, document_of
 from mvindex.store.filters import Filter
+from mvindex_connectors.frameworks.citing import scores_by_hit
 
 if TYPE_CHECKING:
     from mvindex_connectors.frameworks.reaching import Place
 
 _NOTHING = SearchResult(hits=(), exact=True, short_by=0, rounds=0)
-# Documents read at once; calls to a server under way at once.
-_READ, _CALLS = 1000, 8
+# Documents read at once.
+_READ = 1000
 
 
 class Blocking:
@@ -110,7 +109,9 @@ class Blocking:
         """Of each hit every view with its score, best first; nothing of one that is gone meanwhile."""
         found = self._stored_views(hits)
         if found is None:
-            return self._explained(vector, hits)
+            index = self._opened()
+            ids = [hit.id for hit in hits]
+            return scores_by_hit({} if index is None else index.explain_all(vector, ids), hits)
         rows, starts = found
         scores = view_scores(rows, vector)
         return [_best_first(scores[begin:end]) for begin, end in zip(starts, starts[1:], strict=False)]
@@ -136,28 +137,12 @@ class Blocking:
         is_whole = len(rows) == len(hits) and max(rows) < snapshot.num_rows
         return snapshot.views.fetch(np.array(rows)) if is_whole else None
 
-    def _explained(self, vector: Floats, hits: Sequence[Hit]) -> list[list[dict[str, Any]]]:
-        index = self._opened()
-        if index is None or not hits:
-            return [[] for _ in hits]
-        if not self._place.is_remote:
-            return [_explained(index, vector, hit.id) for hit in hits]
-        with ThreadPoolExecutor(_CALLS) as pool:
-            return list(pool.map(lambda hit: _explained(index, vector, hit.id), hits))
-
 
 def _is_updated(index: mvindex.Index | None, doc_id: str, metadata: Mapping[str, Any]) -> bool:
     if index is None or doc_id not in index:
         return False
     index.update(doc_id, metadata=metadata)
     return True
-
-
-def _explained(index: mvindex.Index, vector: Floats, doc_id: str) -> list[dict[str, Any]]:
-    try:
-        return [{"view": view.slot, "score": view.score} for view in index.explain(vector, doc_id)]
-    except QueryError:
-        return []  # it was deleted since the search
 
 
 def _best_first(scores: Floats) -> list[dict[str, Any]]:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from mvindex.records import Floats, Hit, SearchResult, Span
+from mvindex.results import ViewScore
 
 if TYPE_CHECKING:
     from mvindex_connectors.frameworks.reaching import Reach
@@ -14,6 +15,11 @@ if TYPE_CHECKING:
 # a framework's document has that an mvindex.Document has not. Users' own keys cannot collide with the names below it.
 HIT_KEY = "mvindex"
 _NAMES = frozenset({"snippet", "snippet_span", "view", "score", "exact", "title", "view_scores"})
+
+
+def scores_by_hit(found: Mapping[str, Sequence[ViewScore]], hits: Sequence[Hit]) -> list[list[dict[str, Any]]]:
+    """Of each hit every view with its score, as found by id; nothing of one that was deleted since the search."""
+    return [[{"view": view.slot, "score": view.score} for view in found.get(hit.id, ())] for hit in hits]
 
 
 def citation(hit: Hit, exact: bool) -> dict[str, Any]:

@@ -56,7 +56,7 @@ class MVIndexVectorStore(VectorStore):
     own multi-view encoder does it; encoder: of an index to be made. lexical: "unicode" or "english", of an index to be
     made, and mode="hybrid" and "lexical" work. Scores are cosines, higher is better. What is found carries
     metadata["mvindex"], see docs/langchain.md, and equals what was added all the same; cites=False leaves it out.
-    has_view_scores: with every view's score; on a server and in Milvus that is a call a hit. relevance_score_fn:
+    has_view_scores: with every view's score; on a server and in Milvus that is one more call. relevance_score_fn:
     score -> 0..1, in place of (1 + score) / 2.
     """
 

@@ -56,7 +56,7 @@ class MVIndexVectorStore(BasePydanticVectorStore):
     says which of the first and the last it is; one that is made takes the embeddings of nodes that have some, else
     encodes ("minilm"). lexical: "unicode" or "english", of an index to be made, and HYBRID and TEXT_SEARCH work. Scores
     are cosines, higher is better. cites: found nodes carry metadata["mvindex"], see docs/llamaindex.md.
-    has_view_scores: with every view's score; on a server and in Milvus that is a call a hit.
+    has_view_scores: with every view's score; on a server and in Milvus that is one more call.
     """
 
     stores_text: bool = True

@@ -11,7 +11,7 @@ from mvindex.arguments import Asked as AskedOfIndex
 from mvindex.arguments import Vector, as_vectors, asked, checked_id
 from mvindex.build import BuildReport
 from mvindex.encoder import Encoder
-from mvindex.errors import QueryError, StaleReader, Unsupported
+from mvindex.errors import StaleReader, Unsupported
 from mvindex.index import QUERY_BATCH, Index
 from mvindex.records import Document, Floats, Ints, SearchResult
 from mvindex.results import IndexInfo, ViewScore, document_of, hits_of, scored_views
@@ -191,14 +191,24 @@ class MilvusIndex(Index):
         )
         return SearchResult(hits_of(ranking, by_number), ranking.exact, ranking.short_by, ranking.rounds)
 
-    def _explained(self, query: Floats, id: str, chosen: Scoring) -> list[ViewScore]:
-        row = self._record(id)
-        if row is None:
-            raise QueryError(f"{self.where}: there is no document {id!r}")
-        found = list(self.milvus.reader.views([light(row)], int(self.dim or 1)).values())
-        if not found:
-            raise QueryError(f"{self.where}: document {id!r} was deleted just now")
-        return scored_views(stored_document(row, self.where), found[0][1], query, chosen)
+    def _explained(self, query: Floats, ids: Sequence[str], chosen: Scoring) -> dict[str, list[ViewScore]]:
+        found: dict[str, list[ViewScore]] = {}
+        reader, left = self.milvus.reader, list(ids)
+        for _ in range(_ANSWERS):
+            records = reader.find(left)
+            views = reader.views([light(row) for row in records.values()], int(self.dim or 1))
+            left = []
+            for doc_id, row in records.items():
+                # None: it was deleted just now.
+                record, rows = views.get(int(row["pk"]), (None, None))
+                if record is not None and record.version != row["version"]:
+                    left.append(doc_id)
+                elif rows is not None:
+                    found[doc_id] = scored_views(stored_document(row, self.where), rows, query, chosen)
+            if not left:
+                return {doc_id: found[doc_id] for doc_id in ids if doc_id in found}
+            reader = reader.strongly()
+        raise StaleReader(f"{self.where}: document {left[0]!r} was replaced again and again; ask later")
 
     def batches(self, size: int = 1024) -> Iterator[Batch]:
         """All documents as they are stored, by rising numbers."""

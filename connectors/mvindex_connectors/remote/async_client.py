@@ -38,6 +38,7 @@ from mvindex_connectors.remote.calling import (
 from mvindex_connectors.remote.convert import (
     add_counts,
     document_from,
+    explanations_from,
     info_from,
     result_from,
     vectors_from,
@@ -46,6 +47,7 @@ from mvindex_connectors.remote.convert import (
 from mvindex_connectors.remote.requests import (
     delete_request,
     explain_request,
+    explain_requests,
     num_queries,
     search_request,
     texts_message,
@@ -153,6 +155,15 @@ class AsyncIndexClient:
         """Every view of a document with its score for the query, best first. QueryError without such an id."""
         request = explain_request(self._address.name, query, id, scoring, temperature)
         return [view_from(view) for view in (await self._call(self._stub.Explain, request)).views]
+
+    async def explain_all(
+        self, query: str | Vector, ids: str | Iterable[str], scoring: str = "max", *, temperature: float | None = None
+    ) -> dict[str, list[ViewScore]]:
+        """What explain() gives of each of the documents that exist, by id, in the order of the ids."""
+        found: dict[str, list[ViewScore]] = {}
+        for request in explain_requests(self._address.name, query, ids, scoring, temperature):
+            found |= explanations_from(await self._call(self._stub.Explain, request))
+        return found
 
     async def get(self, id: str) -> Document | None:
         """The document of this id, or None."""

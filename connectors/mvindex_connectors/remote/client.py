@@ -25,10 +25,18 @@ from mvindex.v1 import service_pb2 as service
 from mvindex.v1.service_pb2_grpc import MvindexServiceStub
 from mvindex_connectors.remote.address import Access, access_from_environment, parse_address
 from mvindex_connectors.remote.calling import Caller, CallSettings
-from mvindex_connectors.remote.convert import document_from, info_from, result_from, vectors_from, view_from
+from mvindex_connectors.remote.convert import (
+    document_from,
+    explanations_from,
+    info_from,
+    result_from,
+    vectors_from,
+    view_from,
+)
 from mvindex_connectors.remote.requests import (
     delete_request,
     explain_request,
+    explain_requests,
     num_queries,
     search_request,
     texts_message,
@@ -181,6 +189,15 @@ class IndexClient(Index):
         """Every view of a document with its score for the query, best first. QueryError without such an id."""
         request = explain_request(self._address.name, query, id, scoring, temperature)
         return [view_from(view) for view in self._caller.call(self._stub.Explain, request).views]
+
+    def explain_all(
+        self, query: str | Vector, ids: str | Iterable[str], scoring: str = "max", *, temperature: float | None = None
+    ) -> dict[str, list[ViewScore]]:
+        """What explain() gives of each of the documents that exist, by id, in the order of the ids."""
+        found: dict[str, list[ViewScore]] = {}
+        for request in explain_requests(self._address.name, query, ids, scoring, temperature):
+            found |= explanations_from(self._caller.call(self._stub.Explain, request))
+        return found
 
     @property
     def settings(self) -> Mapping[str, Any]:

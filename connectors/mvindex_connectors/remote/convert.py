@@ -21,6 +21,8 @@ from mvindex.v1 import service_pb2 as service
 
 # The most that a proto integer holds: no index has so many views, so that more means the same.
 MOST = 2**63 - 1
+# Documents that a server explains in one call.
+MOST_EXPLAINED = 1000
 _TO_SCORING = {Aggregate.MAX: search.SCORING_MAX, Aggregate.DRPQ: search.SCORING_DRPQ}
 _FROM_SCORING: dict[int, str] = {
     search.SCORING_UNSPECIFIED: Aggregate.MAX.value,
@@ -224,6 +226,19 @@ def view_from(message: search.ViewScore) -> ViewScore:
     """A view's part in a score."""
     snippet = message.snippet if message.HasField("snippet") else None
     return ViewScore(message.slot, message.score, _span_from(message), snippet, message.weight)
+
+
+def explanations_message(found: Mapping[str, Sequence[ViewScore]]) -> search.ExplainResponse:
+    """The message of the views of several documents, by id."""
+    documents = (
+        search.Explanation(id=doc_id, views=[view_message(view) for view in views]) for doc_id, views in found.items()
+    )
+    return search.ExplainResponse(documents=documents)
+
+
+def explanations_from(message: search.ExplainResponse) -> dict[str, list[ViewScore]]:
+    """The views of several documents, by id."""
+    return {each.id: [view_from(view) for view in each.views] for each in message.documents}
 
 
 def _span_message(span: Span | None) -> search.Span | None:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from mvindex.aggregate import parse_scoring
-from mvindex.arguments import as_vectors, asked, check_mode, check_query_text, checked_id, question_texts
+from mvindex.arguments import as_vectors, asked, check_mode, check_query_text, checked_id, checked_ids, question_texts
 from mvindex.errors import QueryError
 from mvindex.fusion import Mode, parse_mode
 from mvindex.records import dump_metadata
@@ -21,6 +21,9 @@ from mvindex_connectors.remote.convert import (
     scoring_message,
     vectors_message,
 )
+
+# Documents asked for in one call; a server explains up to MOST_EXPLAINED.
+_EXPLAINED = 256
 
 
 class Queries(NamedTuple):
@@ -107,7 +110,24 @@ def _num_rows(queries: Queries) -> int:
 
 
 def explain_request(index: str, query: Any, id: str, scoring: str, temperature: float | None) -> search.ExplainRequest:
-    """The message of an explanation."""
+    """The message of an explanation of one document."""
+    message = _explanation(index, query, scoring, temperature)
+    message.id = checked_id(id)
+    return message
+
+
+def explain_requests(
+    index: str, query: Any, ids: str | Iterable[str], scoring: str, temperature: float | None
+) -> Iterator[search.ExplainRequest]:
+    """The messages of an explanation of several documents, some in each."""
+    wanted, message = checked_ids(ids), _explanation(index, query, scoring, temperature)
+    for begin in range(0, len(wanted), _EXPLAINED):
+        part = search.ExplainRequest(ids=wanted[begin : begin + _EXPLAINED])
+        part.MergeFrom(message)
+        yield part
+
+
+def _explanation(index: str, query: Any, scoring: str, temperature: float | None) -> search.ExplainRequest:
     queries, chosen = queries_of(query), parse_scoring(scoring, temperature)
     if not queries.is_single:
         raise QueryError("explain() takes one query: a text or a (d,) vector")
@@ -115,7 +135,6 @@ def explain_request(index: str, query: Any, id: str, scoring: str, temperature: 
         index=index,
         text=None if queries.texts is None else queries.texts.values[0],
         vector=queries.vectors,
-        id=checked_id(id),
         scoring=scoring_message(chosen.aggregate),
         temperature=None if temperature is None else float(temperature),
     )

@@ -18,6 +18,7 @@ from mvindex.ingest import IngestHooks, IngestReport
 from mvindex.records import Document, Floats, SearchResult
 from mvindex.results import IndexInfo, ViewScore
 from mvindex.upkeep.compacting import CompactReport
+from mvindex_connectors.remote.convert import MOST_EXPLAINED
 from mvindex_connectors.server.batching import Batcher, Wanted, Watch
 from mvindex_connectors.server.config import ServerConfig
 from mvindex_connectors.server.repeats import Answers, is_stored, mark_of, with_mark
@@ -126,6 +127,14 @@ class ServedIndex:
     async def explain(self, query: str | Floats, id: str, scoring: str, temperature: float | None) -> list[ViewScore]:
         """Every view of a document with its score for the query."""
         return await self.read(lambda: self.index.explain(query, id, scoring, temperature=temperature))
+
+    async def explain_all(
+        self, query: str | Floats, ids: Sequence[str], scoring: str, temperature: float | None
+    ) -> dict[str, list[ViewScore]]:
+        """Every view of each of the documents that exist, by id, in the order of the ids."""
+        if len(ids) > MOST_EXPLAINED:
+            raise LimitExceeded(f"{len(ids)} documents to explain in one request; this server takes {MOST_EXPLAINED:,}")
+        return await self.read(lambda: self.index.explain_all(query, ids, scoring, temperature=temperature))
 
     async def encode(self, texts: Sequence[str]) -> Floats:
         """The vectors of texts."""

@@ -18,6 +18,7 @@ from mvindex.v1.service_pb2_grpc import MvindexServiceServicer
 from mvindex_connectors.remote.convert import (
     document_from,
     document_message,
+    explanations_message,
     filter_from,
     info_message,
     metadata_from,
@@ -36,7 +37,7 @@ from mvindex_connectors.server.repeats import checked_key
 from mvindex_connectors.server.served import ServedIndex, named_index
 
 # Hits that are converted in the event loop: about 5 ms of its time.
-_HITS_AT_ONCE = 1000
+_HITS_AT_ONCE, _EXPLAINED_AT_ONCE = 1000, 100
 
 
 class Servicer(MvindexServiceServicer):
@@ -80,15 +81,23 @@ class Servicer(MvindexServiceServicer):
         return results_message(results)
 
     async def Explain(self, request: search.ExplainRequest, context: Any) -> search.ExplainResponse:
-        """Every view of a document with its score for a query."""
+        """Every view of a document, or of several, with its score for a query."""
         index = self._index(request.index)
         kind = request.WhichOneof("query")
         if kind is None:
             raise QueryError("the request has neither a text nor a vector")
         query = request.text if kind == "text" else _one(vectors_from(request.vector))
         temperature = request.temperature if request.HasField("temperature") else None
+        scoring = scoring_from(request.scoring)
         with naming(index):
-            views = await index.explain(query, request.id, scoring_from(request.scoring), temperature)
+            if request.ids and request.id:
+                raise QueryError("the request has an id and ids: give one or the other")
+            if request.ids:
+                found = await index.explain_all(query, list(request.ids), scoring, temperature)
+                if len(found) > _EXPLAINED_AT_ONCE:
+                    return await index.read(lambda: explanations_message(found))
+                return explanations_message(found)
+            views = await index.explain(query, request.id, scoring, temperature)
         return search.ExplainResponse(views=[view_message(view) for view in views])
 
     async def Encode(self, request: search.EncodeRequest, context: Any) -> search.EncodeResponse:

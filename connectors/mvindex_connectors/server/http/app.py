@@ -14,6 +14,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from mvindex.errors import LimitExceeded, MvindexError, QueryError, TimedOut, Unsupported
+from mvindex_connectors.remote.convert import MOST_EXPLAINED
 from mvindex_connectors.remote.status import REQUEST_ID_KEY, http_status_of, known_class
 from mvindex_connectors.server.guarding import Call, Guard, request_id_of
 from mvindex_connectors.server.http.bodies import (
@@ -160,14 +161,13 @@ class App:
         return _json(rows[0] if asked.is_single else {"results": rows})
 
     async def _explained(self, index: ServedIndex, asked: Any, results: Any) -> list[dict[str, Any]]:
-        if sum(len(result.hits) for result in results) > 1000:
-            raise LimitExceeded("explain is for up to 1,000 hits in one request; ask for fewer")
+        if sum(len(result.hits) for result in results) > MOST_EXPLAINED:
+            raise LimitExceeded(f"explain is for up to {MOST_EXPLAINED:,} hits in one request; ask for fewer")
         how = (asked.options.get("scoring") or "max", asked.options.get("temperature"))
-        explained = []
-        for query, result in zip(asked.queries, results, strict=True):
-            found = [await index.explain(query, hit.id, *how) for hit in result.hits]
-            explained.append({hit.id: views for hit, views in zip(result.hits, found, strict=True)})
-        return explained
+        return [
+            await index.explain_all(query, [hit.id for hit in result.hits], *how)
+            for query, result in zip(asked.queries, results, strict=True)
+        ]
 
     async def _add(self, request: Request, call: Call) -> Response:
         index = self._index(request, call, writes=True)

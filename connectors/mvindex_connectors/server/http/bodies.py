@@ -202,5 +202,6 @@ def result_json(result: SearchResult, explained: Mapping[str, Sequence[ViewScore
         if not hit["components"]:
             del hit["components"]  # of searches by words alone
         if explained is not None:
-            hit["views"] = [view._asdict() for view in explained[hit["id"]]]
+            # None of a document that was deleted since the search.
+            hit["views"] = [view._asdict() for view in explained.get(hit["id"], ())]
     return row
