@@ -1,16 +1,21 @@
 """What a framework's store adds to a query: LangChain, LlamaIndex and Haystack against the bare index, side by side.
 
     python bench/frameworks.py --json --out build/bench/frameworks.json        # half a minute
+    python bench/frameworks.py --server                                        # and behind a server on this machine
 
 The same vectors everywhere, one a document, in a directory; each query is asked of every side before the next one, so
 that all meet the same neighbours on the machine. "terse" is without every view's score (has_view_scores=False). The
-extras langchain, llamaindex and haystack are needed.
+extras langchain, llamaindex and haystack are needed; --server, which asks LangChain's store and the bare index by gRPC,
+needs server and client too.
 """
 
 import argparse
 import json
+import subprocess
+import sys
 import tempfile
 import time
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -83,6 +88,29 @@ def sides(folder, rows, queries, top_k):
     return found
 
 
+@contextmanager
+def server_of(path):
+    """Inside it, the directory is served as "a": the address."""
+    command = [sys.executable, "-m", "mvindex", "serve", f"--index=a={path}", "--port=0"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
+        try:
+            yield json.loads(process.stdout.readline())["grpc"] + "/a"
+        finally:
+            process.terminate()
+
+
+def far_sides(address, rows, queries, top_k):
+    """The same of LangChain's store and the bare index behind a server."""
+    index, lists = mvindex.open(address), queries.tolist()
+    found = {"index, server": lambda n: [hit.id for hit in index.search(queries[n], top_k).hits]}
+    for suffix, has_view_scores in (("", True), (" terse", False)):
+        chain = langchain.MVIndexVectorStore(address, Given(rows, lists), has_view_scores=has_view_scores)
+        found[f"langchain{suffix}, server"] = lambda n, s=chain: [
+            d.id for d in s.similarity_search(f"query {n}", k=top_k)
+        ]
+    return found
+
+
 def timed(asks, count):
     """Milliseconds of each side, (sides, count); every side must find the same documents."""
     taken = np.zeros((len(asks), count))
@@ -103,7 +131,11 @@ def measured(options):
         rows, queries = unit_rows(options.documents, options.dim, 1), unit_rows(options.queries, options.dim, 2)
         filled(folder, rows, queries.tolist())
         asks = sides(folder, rows, queries, options.top_k)
-        taken = timed(asks, options.queries)
+        with ExitStack() as stack:
+            if options.server:
+                address = stack.enter_context(server_of(folder / "langchain.mvx"))
+                asks |= far_sides(address, rows, queries, options.top_k)
+            taken = timed(asks, options.queries)
     medians = dict(zip(asks, np.median(taken, axis=1).tolist(), strict=True))
     bare = medians["index"]
     return {
@@ -118,6 +150,7 @@ def main():
     parser.add_argument("--dim", type=int, default=64)
     parser.add_argument("--queries", type=int, default=300)
     parser.add_argument("--top-k", type=int, default=10)
+    parser.add_argument("--server", action="store_true", help="Behind a server too.")
     parser.add_argument("--json", action="store_true", help="The figures as JSON on stdout.")
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
@@ -129,9 +162,9 @@ def main():
     if options.json:
         print(json.dumps(report))
         return
-    print(f"{'':18}{'p50 ms':>8}{'added':>8}{'ratio':>8}")
+    print(f"{'':24}{'p50 ms':>8}{'added':>8}{'ratio':>8}")
     for side, one in report["sides"].items():
-        print(f"{side:18}{one['p50_ms']:8.2f}{one['added_ms']:8.2f}{one['ratio']:8.2f}")
+        print(f"{side:24}{one['p50_ms']:8.2f}{one['added_ms']:8.2f}{one['ratio']:8.2f}")
 
 
 if __name__ == "__main__":
