@@ -11,11 +11,10 @@ needs server and client too.
 
 import argparse
 import json
-import subprocess
 import sys
 import tempfile
 import time
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from pathlib import Path
 
 import numpy as np
@@ -26,6 +25,9 @@ from llama_index.core.vector_stores.types import VectorStoreQuery
 
 import mvindex
 from mvindex_connectors.frameworks import haystack, langchain, llamaindex
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "serving"))
+from serving_tools import served  # noqa: E402 - the tests' server, in a process of its own
 
 WARM = 20
 
@@ -88,17 +90,6 @@ def sides(folder, rows, queries, top_k):
     return found
 
 
-@contextmanager
-def server_of(path):
-    """Inside it, the directory is served as "a": the address."""
-    command = [sys.executable, "-m", "mvindex", "serve", f"--index=a={path}", "--port=0"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
-        try:
-            yield json.loads(process.stdout.readline())["grpc"] + "/a"
-        finally:
-            process.terminate()
-
-
 def far_sides(address, rows, queries, top_k):
     """The same of LangChain's store and the bare index behind a server."""
     index, lists = mvindex.open(address), queries.tolist()
@@ -133,8 +124,8 @@ def measured(options):
         asks = sides(folder, rows, queries, options.top_k)
         with ExitStack() as stack:
             if options.server:
-                address = stack.enter_context(server_of(folder / "langchain.mvx"))
-                asks |= far_sides(address, rows, queries, options.top_k)
+                serving = stack.enter_context(served(f"--index=a={folder / 'langchain.mvx'}"))
+                asks |= far_sides(serving.url(), rows, queries, options.top_k)
             taken = timed(asks, options.queries)
     medians = dict(zip(asks, np.median(taken, axis=1).tolist(), strict=True))
     bare = medians["index"]

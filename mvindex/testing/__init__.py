@@ -1,0 +1,20 @@
+"""Contract suites: subclass one per implementation, so that each answers the same questions. Needs pytest.
+
+class TestMyIndex(IndexContract):
+    def open_index(self, tmp_path): return mvindex.create(tmp_path / "x.mvx", dim=self.dim)
+"""
+
+from mvindex.testing.contracts import EngineContract, IndexContract, random_views, unit
+from mvindex.testing.truth import TrueScores, assert_same, brute_force, nearest_float32, true_scores
+
+__all__ = [
+    "EngineContract",
+    "IndexContract",
+    "TrueScores",
+    "assert_same",
+    "brute_force",
+    "nearest_float32",
+    "random_views",
+    "true_scores",
+    "unit",
+]
