@@ -16,7 +16,7 @@ from mvindex.records import Document, Hit, SearchResult, Views
 
 if TYPE_CHECKING:
     from mvindex.encoder import CallableEncoder, export_encoder, load_encoder
-    from mvindex.index import Index
+    from mvindex.index import Index, IndexProtocol
     from mvindex.index.factory import create
     from mvindex.index.factory import open_index as open
     from mvindex.maintenance import repair, salvage, upgrade, verify
@@ -27,6 +27,7 @@ __all__ = [
     "Document",
     "Hit",
     "Index",
+    "IndexProtocol",
     "MvindexError",
     "SearchResult",
     "Views",
@@ -44,6 +45,7 @@ __all__ = [
 _LATE = {
     "CallableEncoder": ("mvindex.encoder", "CallableEncoder"),
     "Index": ("mvindex.index", "Index"),
+    "IndexProtocol": ("mvindex.index", "IndexProtocol"),
     "create": ("mvindex.index.factory", "create"),
     "export_encoder": ("mvindex.encoder", "export_encoder"),
     "load_encoder": ("mvindex.encoder", "load_encoder"),

@@ -4,22 +4,28 @@ from __future__ import annotations
 
 import json
 import unicodedata
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
-from mvindex.errors import DocumentError, EncoderError
+from mvindex.errors import DocumentError, EncoderError, QueryError
 
 Floats: TypeAlias = npt.NDArray[np.float32]
 Doubles: TypeAlias = npt.NDArray[np.float64]
 Ints: TypeAlias = npt.NDArray[np.int64]
 Bools: TypeAlias = npt.NDArray[np.bool_]
 Span: TypeAlias = tuple[int, int]
+# Called with a step, how much of it is done, and how much there is.
+ProgressCallback: TypeAlias = Callable[[str, int, int], None]
 
 MAX_ID_CHARS = 1024
+
+
+def no_progress(step: str, done: int, total: int) -> None:
+    """Ignore progress."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +126,89 @@ class SearchResult:
     short_by: int
     rounds: int
     missing_shards: tuple[int, ...] = ()
+
+
+class ViewScore(NamedTuple):
+    """The part of one view in a document's score.
+
+    Attributes:
+        slot: The view's slot.
+        score: Its score for the query.
+        span: The characters [begin, end) of the text that it stands for; None where it stands for none.
+        snippet: The text of the span.
+        weight: Its weight in the document's score: DRPQ's softmax (eq. 4; the weights of a document sum to 1), or for
+            "max" 1.0 for the winning view and 0.0 for the others.
+
+    """
+
+    slot: int
+    score: float
+    span: Span | None
+    snippet: str | None
+    weight: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IndexInfo:
+    """A description of an index; sizes in bytes.
+
+    Attributes:
+        num_dead: Rows of deleted and replaced documents that are still on disk.
+        prune_views: Distance within which near-duplicate views are not stored; None stores all.
+        search: Search parameters of the engine, as tuned; None for the defaults of its kind.
+        fresh_documents: Documents added since the engine was built; they are scanned beside it.
+        shards: Number of shards; None for an index without.
+        missing_shards: Shards that are left out, whose documents are not counted.
+        server: The server that holds the index, and its abilities; None for a directory.
+        lexical: How texts are split into terms for lexical search; None without a lexical side.
+        fusion: Method and weights of hybrid search, as tuned; None for the defaults.
+
+    """
+
+    path: str
+    format_version: int
+    documents: int
+    views: int
+    num_dead: int
+    dim: int | None
+    dtype: str
+    encoder: Mapping[str, Any] | None
+    kind: str
+    temperature: float
+    prune_views: float | None
+    engine_prune_views: float | None
+    search: Mapping[str, int] | None
+    fresh_documents: int
+    size_bytes: int
+    shards: int | None = None
+    missing_shards: tuple[int, ...] = ()
+    server: Mapping[str, Any] | None = None
+    lexical: str | None = None
+    fusion: Mapping[str, Any] | None = None
+
+
+def check_count(name: str, value: object) -> None:
+    """Raise QueryError unless the value is a whole number from 1 on."""
+    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1:
+        raise QueryError(f"{name}: expected a whole number from 1 on, got {value!r:.60}")
+
+
+def check_id(doc_id: object) -> str:
+    """Return the id; raise QueryError unless it is a string that a document may have as its id."""
+    if not isinstance(doc_id, str):
+        raise QueryError(f"id: expected a string, got {type(doc_id).__name__} {doc_id!r:.60}")
+    if "\0" in doc_id:
+        raise QueryError(f"id: expected a string without NUL, got {doc_id!r:.60}")
+    try:
+        doc_id.encode("utf-8")
+    except UnicodeEncodeError as err:
+        raise QueryError(f"id: expected valid Unicode, got {doc_id!r:.60}") from err
+    return doc_id
+
+
+def check_ids(ids: str | Iterable[str]) -> list[str]:
+    """Return the ids, each once, in their order; one string is one id. QueryError for what cannot be an id."""
+    return list(dict.fromkeys(check_id(each) for each in ([ids] if isinstance(ids, str) else ids)))
 
 
 def dump_metadata(metadata: Mapping[str, Any], doc_id: str) -> str:

@@ -25,7 +25,7 @@ from mvindex.scoring.aggregate import Scoring, parse_aggregate
 from mvindex.store.views import decode
 
 if TYPE_CHECKING:
-    from mvindex.index import Index
+    from mvindex.index import Index, embedded_store_of
 
 # Told what is being done, how much of it is done, and of how much.
 OnProgress: TypeAlias = Callable[[str, int, int], None]
@@ -63,9 +63,9 @@ class _Analysis:
 
     def __init__(self, index: Index, options: AnalysisOptions, on_progress: OnProgress) -> None:
         self._index, self._options, self._on_progress = index, options, on_progress
-        self._snapshot = index.store.snapshot
+        self._snapshot = embedded_store_of(index).snapshot
         if self._snapshot.num_documents == 0:
-            raise Unsupported(f"{index.path}: the index is empty; ingest documents before analysing it")
+            raise Unsupported(f"{index.where}: the index is empty; ingest documents before analysing it")
         temperature = index.temperature if options.temperature is None else options.temperature
         self._scoring = Scoring(parse_aggregate(options.scoring), temperature)
         self._left_out: dict[str, str] = {}
@@ -171,7 +171,7 @@ class _Analysis:
     ) -> Iterable[Floats | None]:
         done = _Counter(self._on_progress, "reading attention", len(rows))
         for begin in range(0, len(rows), _ENCODED_AT_ONCE):
-            with self._index.store.reading(self._snapshot) as reader:
+            with embedded_store_of(self._index).reading(self._snapshot) as reader:
                 stored = reader.documents(rows[begin : begin + _ENCODED_AT_ONCE].tolist()).values()
             yield from attend([Document(one.id, one.text, one.title) for one in stored])
             done(len(stored))

@@ -11,13 +11,13 @@ import numpy as np
 from mvindex.analysis.maps import plane
 from mvindex.analysis.questions import Answered
 from mvindex.analysis.ranks import NOT_FOUND
-from mvindex.index.results import stands_for
 from mvindex.records import Floats, Ints
+from mvindex.search.results import span_and_snippet
 from mvindex.store.reader import StoredDocument
 from mvindex.store.views import decode
 
 if TYPE_CHECKING:
-    from mvindex.index import Index
+    from mvindex.index import Index, embedded_store_of
 
 MOST_CHARS = 4000
 _HARDEST = 10
@@ -33,7 +33,7 @@ def hardest(index: Index, answered: Sequence[Answered], ranks: Ints) -> list[dic
     """
     order = [row for row in np.argsort(-ranks, kind="stable").tolist() if ranks[row] > 1 and answered[row].wanted]
     shown = []
-    with index.store.reading(index.store.snapshot) as reader:
+    with embedded_store_of(index).reading(embedded_store_of(index).snapshot) as reader:
         for row in order[:_HARDEST]:
             one = answered[row]
             wanted_id = reader.ids([one.wanted[0]])[one.wanted[0]]
@@ -55,10 +55,10 @@ def maps(index: Index, answered: Sequence[Answered], places: Ints, winners: Ints
 
     places: (q,) the document row that each question wants, -1 for none; winners: (q,) the slot of its best view.
     """
-    views = index.store.snapshot.views
+    views = embedded_store_of(index).snapshot.views
     asked = Counter(places[places >= 0].tolist())
     several = [row for row, _ in asked.most_common() if views.starts[row + 1] - views.starts[row] > 1][:_MAPS]
-    with index.store.reading(index.store.snapshot) as reader:
+    with embedded_store_of(index).reading(embedded_store_of(index).snapshot) as reader:
         stored = reader.documents(several)
     return [
         _map(stored[row], _views_of(index, row), (answered, np.flatnonzero(places == row), winners)) for row in several
@@ -75,7 +75,12 @@ def _map(stored: StoredDocument, views: Floats, asked: tuple[Sequence[Answered],
         "text": stored.text[:MOST_CHARS],
         "explained": explained,
         "views": [
-            {"slot": slot, "x": float(x), "y": float(y), "snippet": (stands_for(stored, slot)[1] or "")[:MOST_CHARS]}
+            {
+                "slot": slot,
+                "x": float(x),
+                "y": float(y),
+                "snippet": (span_and_snippet(stored, slot)[1] or "")[:MOST_CHARS],
+            }
             for slot, (x, y) in enumerate(points[: len(views)])
         ],
         "questions": [
@@ -86,7 +91,7 @@ def _map(stored: StoredDocument, views: Floats, asked: tuple[Sequence[Answered],
 
 
 def _views_of(index: Index, doc_row: int) -> Floats:
-    packed, _ = index.store.snapshot.views.fetch(np.array([doc_row]))
+    packed, _ = embedded_store_of(index).snapshot.views.fetch(np.array([doc_row]))
     return decode(packed[:_MOST_POINTS])
 
 

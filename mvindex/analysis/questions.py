@@ -16,7 +16,7 @@ from mvindex.eval.questions import Question
 from mvindex.records import Floats, Hit, SearchResult
 
 if TYPE_CHECKING:
-    from mvindex.index import Index
+    from mvindex.index import Index, embedded_store_of
 
 # Question id to document id to grade; above 0 is relevant.
 Qrels: TypeAlias = Mapping[str, Mapping[str, int]]
@@ -101,7 +101,7 @@ def ask(
         batch = chosen[begin : begin + _BATCH]
         vectors = index.encode_queries([question.text for question in batch])
         results: list[SearchResult] = index.search(vectors, top_k=max(options.cutoffs), exact=True, **how)
-        with index.store.reading(index.store.snapshot) as reader:
+        with embedded_store_of(index).reading(embedded_store_of(index).snapshot) as reader:
             for question, vector, result in zip(batch, vectors, results, strict=True):
                 ids, ranks = _wanted(asking.target, (question, gold[question.id]), result.hits, matcher)
                 rows = [row for row in (reader.find(doc_id) for doc_id in ids) if row is not None]

@@ -18,7 +18,7 @@ from mvindex.cli.options import (
     TemperatureOption,
     check_scoring,
     note,
-    open_chosen,
+    open_chosen_local,
     parse_cutoffs,
     question_format,
 )
@@ -118,7 +118,7 @@ def _opened(subject: str | None, passages: str | None, device: str | None) -> It
     if passages is None:
         if subject and _is_encoder(Path(subject)):
             raise ConfigError(f"{subject} is an encoder; give --passages FILE, a corpus to analyse it on")
-        with open_chosen(subject or None, device) as index:
+        with open_chosen_local(subject or None, device) as index:
             yield index
         return
     from mvindex.cli import render as display

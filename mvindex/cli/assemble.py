@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import closing
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
@@ -25,8 +26,8 @@ def assemble(
 
     Example: mvindex assemble corpus.mvx
     """
-    from mvindex import shards as sharding
     from mvindex.cli import render as display
+    from mvindex.ingest.assemble import assemble as assemble_shards
 
     done = 0
     with display.step_progress() as tell:
@@ -36,24 +37,25 @@ def assemble(
             done += count
             tell("documents", done, None)
 
-        row = asdict(sharding.assemble(index, advance))
+        row = asdict(assemble_shards(index, advance))
     display.print_json(row) if as_json else display.print_table("assemble", row)
 
 
 def build_part(path: Path, shard: int | None, chosen: Mapping[str, Any], as_json: bool) -> None:
-    """Nothing; one shard's engine is built, or where that is None, what those of all shards share is learnt."""
+    """Build the engine of one shard; without a number, train what the engines of all shards share."""
     from mvindex.cli import render as display
-    from mvindex.shards import open_sharded
+    from mvindex.engines import parse_kind
+    from mvindex.engines.build import EngineChoice
+    from mvindex.engines.build_shards import build_one_shard, train_shards
+    from mvindex.store.sharded import open_sharded_store
 
     if chosen["kind"] is None:
         raise typer.BadParameter("--shard and --train-only build in several steps: say --kind in each of them")
-    if shard is None and chosen["prune_views"] is not None:
-        raise typer.BadParameter("--prune-views belongs to the steps with --shard: what is learnt is the same")
     row: dict[str, Any]
-    index = open_sharded(path, None)
-    with index, display.step_progress() as told:
+    choice = EngineChoice(kind=parse_kind(chosen["kind"]), lists=chosen["lists"]).checked()
+    with closing(open_sharded_store(path)) as store, display.step_progress() as on_progress:
         if shard is None:
-            row = {"trained": str(index.train(chosen["kind"], lists=chosen["lists"], on_progress=told))}
+            row = {"trained": str(train_shards(path, store.sharding.stores, choice, on_progress))}
         else:
-            row = {"shard": shard, **asdict(index.build_shard(shard, **chosen, on_progress=told))}
+            row = {"shard": shard, **asdict(build_one_shard(store, shard, choice, on_progress))}
     display.print_json(row) if as_json else display.print_table("build", row)

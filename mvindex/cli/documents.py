@@ -20,9 +20,11 @@ from mvindex.cli.options import (
     chosen_path,
     note,
     open_chosen,
+    open_chosen_local,
     parse_cutoffs,
     parse_filter,
     question_format,
+    unsupported,
 )
 from mvindex.errors import QueryError
 
@@ -43,13 +45,10 @@ def get(
     """
     from mvindex.cli import render as display
 
-    missing = []
     with open_chosen(index, None, allow_partial=allow_partial) as target:
-        for doc_id in ids:
-            document = target.get(doc_id)
-            if document is None:
-                missing.append(doc_id)
-                continue
+        documents = {document.id: document for document in target.get(ids)}
+        missing = [doc_id for doc_id in ids if doc_id not in documents]
+        for document in documents.values():
             row = {"id": document.id, "title": document.title, "text": document.text, "metadata": document.metadata}
             display.print_json(row) if as_json else display.print_table(document.id, row)
     if missing:
@@ -95,9 +94,10 @@ def info(
     from mvindex.cli import render as display
 
     with open_chosen(index, None) as target:
-        row = asdict(target.info())
-        if probe:
-            row["server"] = {**(row["server"] or {}), "probed": dict(target.probe())}
+        row = asdict(target.info()) | {"unsupported": unsupported(target)}
+    if probe:
+        with open_chosen_local(index) as local:
+            row["server"] = {**(row["server"] or {}), "probed": dict(local.probe())}
     row = {name: value for name, value in row.items() if name != "server" or value is not None}
     if "server" not in row:
         row["scan"] = engines.scan_name()
@@ -114,11 +114,9 @@ def build(  # noqa: PLR0913 - each option is a flag of the command
         ),
     ] = None,
     index: IndexOption = None,
-    prune_views: Annotated[
-        float | None,
-        typer.Option(help="Of all but exact: leave out views this close to one held (docs/pruning.md)."),
+    nlist: Annotated[
+        int | None, typer.Option(help="For ivf kinds: number of inverted lists; by the number of views.")
     ] = None,
-    lists: Annotated[int | None, typer.Option(help="Of ivf kinds: how many lists; by the number of views.")] = None,
     target_recall: Annotated[
         float, typer.Option(help="Without --kind: the share of the exact answer that should be found.")
     ] = 0.97,
@@ -145,7 +143,7 @@ def build(  # noqa: PLR0913 - each option is a flag of the command
     Files that are derived and damaged (see mvindex verify) are made again first. An ivf build that was stopped goes on
     where it was; `mvindex tune` then chooses how it is searched.
 
-    Example: mvindex build, or: mvindex build --kind hnsw --prune-views 0.3 --questions questions.jsonl
+    Example: mvindex build, or: mvindex build --kind hnsw --questions questions.jsonl
     """
     from dataclasses import asdict
 
@@ -154,7 +152,7 @@ def build(  # noqa: PLR0913 - each option is a flag of the command
     if format is not None and questions is None:
         raise typer.BadParameter(f"--format {format}: belongs to --questions FILE")
     if lexical is not None:
-        others = {"--kind": kind, "--prune-views": prune_views, "--lists": lists, "--shard": shard}
+        others = {"--kind": kind, "--nlist": nlist, "--shard": shard}
         others |= {"--questions": questions, "--train-only": train_only or None}
         if named := [name for name, value in others.items() if value is not None]:
             raise typer.BadParameter(f"--lexical is a build of its own; give it without {named[0]}")
@@ -165,16 +163,14 @@ def build(  # noqa: PLR0913 - each option is a flag of the command
     cutoffs = parse_cutoffs(at)
     started = time.monotonic()
     if shard is not None or train_only:
-        chosen = {"kind": kind, "lists": lists, "prune_views": prune_views}
+        chosen = {"kind": kind, "lists": nlist}
         build_part(chosen_path(index), shard, chosen, as_json)
         return
     with _opened_for_build(index) as target:
-        if target.mend_lexical():
+        if target.rebuild_lexical_if_damaged():
             note("made again from the texts: the lexical index")
         with display.step_progress() as told:
-            report = target.build(
-                kind=kind, prune_views=prune_views, lists=lists, target_recall=target_recall, on_progress=told
-            )
+            report = target.build(kind=kind, nlist=nlist, target_recall=target_recall, on_progress=told)
         row: dict[str, Any] = asdict(report)
         row["seconds"] = round(time.monotonic() - started, 2)
         measured = None if asked is None else _measured(target, asked, cutoffs)
@@ -197,7 +193,10 @@ def _build_lexical(place: str | None, lexical: str, as_json: bool) -> None:
             done += count
             told("counting words", done, None)
 
-        target.set_lexical(None if lexical == "none" else lexical, advance)
+        if lexical == "none":
+            target.disable_lexical()
+        else:
+            target.enable_lexical(lexical, advance)
         row: dict[str, Any] = {"lexical": target.info().lexical, "documents": len(target)}
     row["seconds"] = round(time.monotonic() - started, 2)
     display.print_json(row) if as_json else display.print_table("build", row)
@@ -209,7 +208,7 @@ def _opened_for_build(place: str | None) -> Index:
     from mvindex.maintenance import repair
 
     try:
-        return open_chosen(place, None)
+        return open_chosen_local(place)
     except DamagedIndex as err:
         made_again = repair(chosen_path(place)).made_again
         if not made_again:
@@ -217,7 +216,7 @@ def _opened_for_build(place: str | None) -> Index:
         note(f"{err}")
         for file in made_again:
             note(f"made again from the catalog: {file}")
-        return open_chosen(place, None)
+        return open_chosen_local(place)
 
 
 def _read_questions(file: str, format: str | None) -> list[Question]:

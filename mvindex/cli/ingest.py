@@ -18,9 +18,9 @@ from mvindex.errors import ConfigError
 
 if TYPE_CHECKING:
     from mvindex.index import Index
-    from mvindex.index.results import IndexInfo
     from mvindex.ingest import IngestReport
     from mvindex.ingest.files import FileReport
+    from mvindex.records import IndexInfo
     from mvindex.store.shard_layout import ShardPlace
 
 
@@ -100,7 +100,7 @@ def ingest(  # noqa: PLR0913 - each option is a flag of the command
     with _opened_for_ingest(path, new, device, place) as target:
         stem = _rejects_stem(path)
         run = FileIngest(
-            target,
+            target.add_entries,
             corpus,
             skip_or_stop,
             stem if place is None else stem.with_name(f"{stem.name}.{place.directory}"),
@@ -145,8 +145,7 @@ def _parse_place(shards: int | None, shard: str | None) -> ShardPlace | None:
 @contextmanager
 def _opened_for_ingest(path: str, new: dict[str, Any], device: str | None, place: ShardPlace | None) -> Iterator[Index]:
     """The index at this place, made when there is none; one that was made and stayed empty is removed again."""
-    from mvindex.index.factory import index_exists, open_index, remove_untouched
-    from mvindex.index.single_shard import has_shard, open_shard_index
+    from mvindex.index.factory import has_shard, index_exists, open_index, open_shard_index, remove_untouched
 
     if index_exists(path) if place is None else has_shard(chosen_path(path), place):
         with open_index(path, device=device) if place is None else open_shard_index(Path(path), place, device) as index:
@@ -163,9 +162,7 @@ def _opened_for_ingest(path: str, new: dict[str, Any], device: str | None, place
 def _created(path: str, new: dict[str, Any], device: str | None, place: ShardPlace | None) -> Index:
     """A new index, or a new shard of one."""
     from mvindex.encoder import load_encoder
-    from mvindex.index.factory import create
-    from mvindex.index.options import check_temperature
-    from mvindex.index.single_shard import create_shard_index
+    from mvindex.index.factory import check_temperature, create, create_shard_index
     from mvindex.store.shard_layout import check_place
 
     chosen = {name: value for name, value in new.items() if value is not None}

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from mvindex.cli.options import IndexOption, JsonOption, chosen_path, is_address, note, open_chosen
+from mvindex.cli.options import IndexOption, JsonOption, chosen_path, is_address, note, open_chosen_local
 
 if TYPE_CHECKING:
     from mvindex.maintenance import SalvageReport, VerifyReport
@@ -28,7 +28,7 @@ def compact(index: IndexOption = None, as_json: JsonOption = False) -> None:
     """
     from mvindex.cli import render as display
 
-    with open_chosen(index, None) as target, _progress("documents", len(target)) as advance:
+    with open_chosen_local(index) as target, _progress("documents", len(target)) as advance:
         report = target.compact(advance)
     row = asdict(report)
     display.print_json(row) if as_json else display.print_table("compact", row)
@@ -47,7 +47,7 @@ def snapshot(
     """
     from mvindex.cli import render as display
 
-    with open_chosen(index, None) as target, _progress("bytes", target.info().size_bytes) as advance:
+    with open_chosen_local(index) as target, _progress("bytes", target.info().size_bytes) as advance:
         row = asdict(target.snapshot(directory, advance))
     display.print_json(row) if as_json else display.print_table("snapshot", row)
 
@@ -87,7 +87,7 @@ def verify(
     if is_address(index):
         if salvage is not None:
             chosen_path(index)  # refuses it by name
-        with open_chosen(index, None) as target, _progress("bytes", None) as advance:
+        with open_chosen_local(index) as target, _progress("bytes", None) as advance:
             report = target.verify(advance)
     else:
         path = chosen_path(index)

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from mvindex.cli.options import IndexOption, JsonOption, open_chosen
+from mvindex.cli.options import IndexOption, JsonOption, open_chosen_local
 
 _QUERIES = 100
 
@@ -57,6 +57,6 @@ def export(
     from mvindex.io.export import find_exporter
 
     exporter = find_exporter(to)
-    with open_chosen(index, None) as source, display.step_progress() as told:
+    with open_chosen_local(index) as source, display.step_progress() as told:
         row = asdict(exporter(source, directory, told))
     display.print_json(row) if as_json else display.print_table("export", row)

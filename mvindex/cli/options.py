@@ -16,7 +16,7 @@ from mvindex.errors import ConfigError, QueryError, Unsupported
 
 if TYPE_CHECKING:
     from mvindex.eval.questions import QuestionFormat
-    from mvindex.index import Index
+    from mvindex.index import Index, IndexProtocol
     from mvindex.scoring.fusion import Mode
 
 T = TypeVar("T")
@@ -76,11 +76,23 @@ def note(text: str) -> None:
     sys.stderr.write(text + "\n")
 
 
-def open_chosen(place: str | None, device: str | None, *, allow_partial: bool = False) -> Index:
-    """The index at this place, or the only one in this folder."""
+def open_chosen(place: str | None, device: str | None, *, allow_partial: bool = False) -> IndexProtocol:
+    """Open the index at this place, or the only one in this folder."""
     from mvindex.index.factory import open_index
 
     return open_index(place or _only_index(), device=device, allow_partial=allow_partial)
+
+
+def open_chosen_local(place: str | None, device: str | None = None) -> Index:
+    """Open an index that this process works on itself; Unsupported for one behind a server."""
+    from mvindex.index.factory import open_local
+
+    return open_local(place or _only_index(), device=device)
+
+
+def unsupported(index: IndexProtocol) -> dict[str, str]:
+    """Return the operations that the index does not have, each with the reason and the way out."""
+    return {operation.value: reason for operation, reason in index.capabilities.unsupported.items()}
 
 
 def chosen_path(place: str | None) -> Path:

@@ -25,10 +25,12 @@ from mvindex.engines.build import (
 from mvindex.engines.params import IVF_KINDS
 from mvindex.engines.protocol import Kind
 from mvindex.errors import ConfigError
+from mvindex.records import ProgressCallback
 from mvindex.store.embedded import EmbeddedStore
 from mvindex.store.files import check_regular
 from mvindex.store.fsync import announced, flush_to_disk, rename
 from mvindex.store.segments import file_checksum
+from mvindex.store.sharded import ShardedStore
 
 _NOTE = "trained.json"
 
@@ -64,6 +66,31 @@ def build_shard(number: int, store: EmbeddedStore, choice: EngineChoice, on_prog
         remove_leftovers(store)
         return report_of(store.snapshot, choice.kind, store.snapshot.settings["engine"])
     return build_engine(store, choice, tell)
+
+
+def build_one_shard(
+    store: ShardedStore, number: int, choice: EngineChoice, on_progress: ProgressCallback
+) -> BuildReport:
+    """Build in one shard what build_shards() builds in all; other processes may build others meanwhile.
+
+    Raises:
+        ConfigError: For ivf kinds that were not trained over all shards with the same kind and nlist, and for numbers
+            of no shard.
+
+    """
+    sharding, directory = store.sharding, store.directory
+    if number not in sharding.stores:
+        raise ConfigError(f"{directory}: expected a shard from 0 to {sharding.count - 1}, got {number}")
+    if choice.kind in IVF_KINDS:
+        trained = learnt(directory, sharding.stores, choice)
+        if trained is None:
+            kind = choice.kind.value
+            raise ConfigError(
+                f"{directory}: nothing was trained for {kind!r} over all shards as they are now: mvindex build "
+                f"--kind {kind} --train-only comes first, with the same --nlist"
+            )
+        choice = replace(choice, trained=trained)
+    return build_shard(number, sharding.stores[number], choice, on_progress)
 
 
 def _is_built(store: EmbeddedStore, choice: EngineChoice, checksum: str) -> bool:

@@ -1,5 +1,6 @@
-"""The public object: an index over a store, an engine and an encoder."""
+"""The public object: an index over a store, a search engine and an encoder."""
 
-from mvindex.index.index import QUERY_BATCH, Index
+from mvindex.index.index import Index, embedded_store_of, search_engine_of, store_of
+from mvindex.index.protocol import IndexProtocol
 
-__all__ = ["QUERY_BATCH", "Index"]
+__all__ = ["Index", "IndexProtocol", "embedded_store_of", "search_engine_of", "store_of"]

@@ -14,7 +14,8 @@ from typing import Any, Protocol, cast
 
 from mvindex.encoder import Encoder
 from mvindex.errors import ConfigError, ExtraMissing, Unsupported
-from mvindex.index import Index
+from mvindex.index.index import Index
+from mvindex.index.protocol import IndexProtocol
 
 GROUP = "mvindex.backends"
 EXPORTS = "mvindex.exports"
@@ -28,8 +29,11 @@ class Backend(Protocol):
     def create(self, address: str, settings: Mapping[str, Any], encoder: Encoder | None) -> Index:
         """A new empty index at the address; ConfigError when there is one."""
 
-    def open_index(self, address: str, device: str | None) -> Index:
-        """The index at the address; StoreError when there is none."""
+    def open_index(self, address: str, device: str | None) -> IndexProtocol:
+        """Open the index at the address, wherever it is worked on; StoreError when there is none."""
+
+    def open_local(self, address: str, device: str | None) -> Index:
+        """Open the index at the address, to be worked on by this process; Unsupported where a server does that."""
 
     def exists(self, address: str) -> bool:
         """True when something stands there."""

@@ -1,17 +1,30 @@
-"""An index is made, opened, or removed again: create() and open_index()."""
+"""Create and open indexes: create(), open_index() and open_local()."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any, TypeAlias, cast
 
-from mvindex.errors import ConfigError
-from mvindex.index import Index
+from mvindex.encoder import CallableEncoder, Encoder, load_encoder
+from mvindex.errors import ConfigError, QueryError
+from mvindex.index.admin import LocalAdmin
 from mvindex.index.backends import find_backend
-from mvindex.index.options import EncoderLike, as_encoder, new_settings
-from mvindex.index.sharded import create_sharded, open_sharded
+from mvindex.index.index import Index, store_of
+from mvindex.index.protocol import IndexProtocol
+from mvindex.ingest.prune import checked_eps
+from mvindex.lexical.tokenizer import parse_lexical
+from mvindex.scoring.aggregate import Aggregate, Scoring
+from mvindex.search.local import LocalSearch
 from mvindex.store.embedded import EmbeddedStore, create_store
-from mvindex.store.shard_layout import is_sharded
+from mvindex.store.protocol import LocalStore
+from mvindex.store.settings import MAX_DIM
+from mvindex.store.shard_layout import ShardPlace, check_place, checked_count, create_shard, create_shards, is_sharded
+from mvindex.store.sharded import open_sharded_store, open_single_shard
+from mvindex.store.views import ViewType
+
+EncoderLike: TypeAlias = "Encoder | Callable[..., Any] | str | os.PathLike[str]"
 
 
 def create(  # noqa: PLR0913 - each argument is a setting of the index
@@ -25,31 +38,40 @@ def create(  # noqa: PLR0913 - each argument is a setting of the index
     shards: int | None = None,
     lexical: str | None = None,
 ) -> Index:
-    """A new empty index at path: a directory, or an address such as milvus://host:19530/corpus (docs/milvus.md).
+    """Create an empty index.
 
-    encoder: an Encoder, any callable (see CallableEncoder), or what load_encoder() takes ("minilm", a directory, a
-    hub id). dim alone makes an index of given vectors: it takes add_views() and vector queries only. dtype: fp16 or
-    fp32, how views are stored. temperature: of DRPQ scoring; the encoder's by default, else 1.0. prune_views: views
-    that lie, as stored, within this Euclidean distance of a kept one of their document are not stored, now or later; so
-    no score by best view is lower by more than that times the query's norm (docs/pruning.md). shards: the documents are
-    put into so many stores, by their ids (docs/sharding.md); the answers are the same. lexical: "unicode" or
-    "english" (words by their stems), and texts can be searched by their words too (docs/hybrid.md); None: they cannot,
-    until set_lexical(). ConfigError when the path exists, for neither or both of encoder and dim, or for a value that
-    is none.
+    Args:
+        path: A directory, or an address such as milvus://host:19530/corpus (docs/milvus.md).
+        encoder: An Encoder, any callable (see CallableEncoder), or what load_encoder() takes ("minilm", a directory, a
+            hub id).
+        dim: Instead of an encoder: the dimensions of given vectors; the index then takes add_views() and vector
+            queries only.
+        dtype: "fp16" or "fp32", how views are stored.
+        temperature: T of DRPQ scoring; the encoder's by default, else 1.0.
+        prune_views: Euclidean distance within which views, as stored, of one document count as near-duplicates, of
+            which one is stored. No score by best view is lower by more than that times the query's norm
+            (docs/pruning.md).
+        shards: Number of stores that the documents are spread over, by their ids (docs/sharding.md).
+        lexical: "unicode" or "english" (terms are stems) for lexical search too (docs/hybrid.md); None goes without,
+            until enable_lexical().
+
+    Raises:
+        ConfigError: When the path exists, for neither or both of encoder and dim, or for a value that is none.
+
     """
     settings, loaded = new_settings(
         encoder=encoder, dim=dim, dtype=dtype, temperature=temperature, prune_views=prune_views, lexical=lexical
     )
     if (backend := find_backend(path)) is not None:
-        if lexical is not None:
-            raise ConfigError(f"{backend.shown(str(path))}: a lexical side belongs to an index in a directory")
-        if shards is not None:
-            raise ConfigError(f"{backend.shown(str(path))}: shards belong to an index in a directory")
+        for name, value in (("lexical", lexical), ("shards", shards)):
+            if value is not None:
+                raise ConfigError(f"{backend.shown(str(path))}: {name}= belongs to an index in a directory")
         return backend.create(str(path), settings, loaded)
     if shards is not None:
-        return create_sharded(Path(path), shards, settings, loaded)
+        create_shards(Path(path), checked_count(shards), settings)
+        return local_index(open_sharded_store(Path(path)), loaded)
     create_store(Path(path), settings)
-    return Index(EmbeddedStore(Path(path)), loaded)
+    return local_index(EmbeddedStore(Path(path)), loaded)
 
 
 def open_index(
@@ -58,22 +80,46 @@ def open_index(
     encoder: EncoderLike | None = None,
     device: str | None = None,
     allow_partial: bool = False,
-) -> Index:
-    """The index at path, a directory or an address. Its encoder is loaded when first needed, or may be given.
+) -> IndexProtocol:
+    """Open an index, in this process or behind a server.
 
-    path: a directory, or a URL of an installed backend, such as grpc://host:port/name of a server (docs/serving.md).
-    device: where the encoder runs, the best there is by default; with "cuda" exact scans run there as well.
-    allow_partial: of an index in shards, some may be missing or damaged; the others answer, and every result says so.
+    Args:
+        path: A directory, or an address of an installed backend, such as grpc://host:port/name (docs/serving.md).
+        encoder: The encoder that the index was made with; by default it is loaded when it is first needed.
+        device: Where the encoder runs, the best there is by default; with "cuda" exact scans run there as well.
+        allow_partial: For shards: leave out those that are missing or damaged; every result says so.
 
-    StoreError when there is no index; ConfigError when the given encoder is another one.
+    Raises:
+        StoreError: When there is no index.
+        ConfigError: When the given encoder is another one.
+
     """
-    index: Index
-    if (backend := find_backend(path)) is not None:
-        index = backend.open_index(str(path), device)
+    backend = find_backend(path)
+    if backend is None or encoder is not None:
+        return open_local(path, encoder=encoder, device=device, allow_partial=allow_partial)
+    return backend.open_index(str(path), device)
+
+
+def open_local(
+    path: str | Path,
+    *,
+    encoder: EncoderLike | None = None,
+    device: str | None = None,
+    allow_partial: bool = False,
+) -> Index:
+    """Open an index that this process works on itself: a directory or an index in Milvus; see open_index().
+
+    Raises:
+        Unsupported: For an index behind a server.
+
+    """
+    backend = find_backend(path)
+    if backend is not None:
+        index = backend.open_local(str(path), device)
     elif is_sharded(Path(path)):
-        index = open_sharded(Path(path), device, allow_partial=allow_partial)
+        index = local_index(open_sharded_store(Path(path), allow_partial=allow_partial), None, device)
     else:
-        index = Index(EmbeddedStore(Path(path)), None, device)
+        index = local_index(EmbeddedStore(Path(path)), None, device)
     try:
         if encoder is not None:
             index.use_encoder(as_encoder(encoder))
@@ -83,12 +129,100 @@ def open_index(
     return index
 
 
+def local_index(store: LocalStore, encoder: Encoder | None = None, device: str | None = None) -> Index:
+    """Compose an index of embedded stores."""
+    search = LocalSearch(store, device)
+    return Index(store, search, LocalAdmin(store, search), encoder, device)
+
+
 def index_exists(path: str | Path) -> bool:
-    """True when there is an index, or anything else, at the path or address."""
+    """Return whether there is an index, or anything else, at the path or address."""
     backend = find_backend(path)
     return os.path.lexists(path) if backend is None else backend.exists(str(path))
 
 
 def remove_untouched(index: Index) -> None:
-    """Nothing; the index is closed, and gone if nothing was ever stored in it, by anyone."""
-    index.remove_untouched()
+    """Close the index, and remove it if nothing was ever stored in it, by anyone."""
+    store_of(index).remove_if_untouched()
+
+
+def create_shard_index(path: Path, place: ShardPlace, **chosen: Any) -> Index:
+    """Create an empty shard of the index at path, to be filled on its own from a whole corpus.
+
+    Args:
+        path: The directory of the index.
+        place: Which shard, of how many.
+        **chosen: Settings as create() takes them: encoder, dim and so on.
+
+    Raises:
+        ConfigError: When the shard exists, or the index has another count of shards.
+
+    """
+    check_place(path, place)
+    settings, encoder = new_settings(**chosen)
+    create_shard(path, place, settings)
+    return local_index(open_single_shard(path, place), encoder)
+
+
+def open_shard_index(path: Path, place: ShardPlace, device: str | None = None) -> Index:
+    """Open a shard of the index at path, to be filled on its own from a whole corpus.
+
+    Raises:
+        StoreError: When the shard is missing.
+        ConfigError: When the index has another count of shards.
+
+    """
+    return local_index(open_single_shard(path, place), None, device)
+
+
+def has_shard(path: Path, place: ShardPlace) -> bool:
+    """Return whether the shard was begun."""
+    return os.path.lexists(path / place.directory)
+
+
+def new_settings(  # noqa: PLR0913 - each argument is a setting of the index
+    *,
+    encoder: EncoderLike | None = None,
+    dim: int | None = None,
+    dtype: str = "fp16",
+    temperature: float | None = None,
+    prune_views: float | None = None,
+    lexical: str | None = None,
+) -> tuple[dict[str, Any], Encoder | None]:
+    """Return the checked settings of a new index, and its encoder; see create()."""
+    if (encoder is None) == (dim is None):
+        raise ConfigError("give create() either encoder= (texts are encoded) or dim= (vectors are given)")
+    if dim is not None and (isinstance(dim, bool) or not isinstance(dim, int) or not 1 <= dim <= MAX_DIM):
+        raise ConfigError(f"dim: expected a whole number from 1 to {MAX_DIM}, got {dim!r}")
+    if dtype not in [view_type.value for view_type in ViewType]:
+        raise ConfigError(f"dtype: expected fp16 or fp32, got {dtype!r}")
+    eps = None if prune_views is None else checked_eps(prune_views)
+    loaded = None if encoder is None else as_encoder(encoder)
+    spec = None if loaded is None else dict(loaded.spec)
+    dim = dim if loaded is None else loaded.dim
+    if temperature is None:
+        temperature = float((spec or {}).get("temperature", 1.0))
+    check_temperature(temperature)
+    settings = {"dim": dim, "dtype": dtype, "encoder": spec, "temperature": temperature, "prune_views": eps}
+    if parse_lexical(lexical) is not None:
+        settings["lexical"] = lexical
+    return settings, loaded
+
+
+def check_temperature(value: object) -> None:
+    """Raise ConfigError when DRPQ cannot divide by this."""
+    try:
+        Scoring(Aggregate.DRPQ, value)  # type: ignore[arg-type]  # whatever the caller gave
+    except QueryError as err:
+        raise ConfigError(str(err)) from err
+
+
+def as_encoder(encoder: EncoderLike) -> Encoder:
+    """Return the encoder that was given or named; ConfigError for what is none."""
+    if isinstance(encoder, str | os.PathLike):
+        return load_encoder(encoder)
+    if hasattr(encoder, "encode_documents"):
+        return cast(Encoder, encoder)
+    if callable(encoder):
+        return CallableEncoder(encoder)
+    raise ConfigError(f"encoder: expected a name, a path, a callable or an Encoder, got {type(encoder).__name__}")

@@ -1,467 +1,511 @@
-"""Index: the public object. One directory of documents and views, an engine over them, and the encoder they need."""
+"""Index: the public object, composed of a store, a search engine and an encoder."""
 
 from __future__ import annotations
 
-import itertools
-import logging
-import shutil
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
+from threading import Lock
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from mvindex import engines
-from mvindex.encoder import Encoder
-from mvindex.engines.auto import Sizes, chosen_kind, usable_memory
-from mvindex.engines.build import BuildReport, EngineCache, EngineChoice, Told, build_engine, keep_search
-from mvindex.engines.protocol import Kind, RankingEngine, ScanEngine, Search
-from mvindex.errors import DamagedIndex, EncoderError, IndexLocked, QueryError, StaleReader, Unsupported
-from mvindex.index.hybrid import Dense, Questions, judged_candidates, mixed_results
-from mvindex.index.options import (
-    Asked,
-    Vector,
-    checked_document,
-    checked_id,
-    each_view_array,
-    entry_with_views,
+from mvindex.encoder import Encoder, encoder_from_spec
+from mvindex.errors import ConfigError, QueryError, Unsupported
+from mvindex.ingest import Encode, Entry, IngestHooks, IngestReport, ingest, text_entries, view_entries
+from mvindex.records import (
+    Document,
+    Floats,
+    IndexInfo,
+    ProgressCallback,
+    ViewScore,
+    check_count,
+    check_id,
+    check_ids,
+    dump_metadata,
+    no_progress,
 )
-from mvindex.index.results import IndexInfo, ViewScore, document_of, scored_views, search_results
-from mvindex.index.tunable import Tunable
-from mvindex.ingest import Encode, Entry, IngestHooks, IngestReport, ingest
-from mvindex.lexical.bm25 import LexicalPart, LexicalSearch
-from mvindex.lexical.tokenizer import parse_lexical
-from mvindex.maintenance import CompactReport, SnapshotReport, VerifyReport, compact_store, snapshot_store, verify
-from mvindex.records import Document, Floats, SearchResult, dump_metadata, require_text
-from mvindex.scoring.aggregate import Scoring
-from mvindex.search import Engines, Part, Ranking, Request, search_documents
-from mvindex.search.hybrid import depth_of
-from mvindex.store.embedded import Batch, EmbeddedStore
+from mvindex.scoring.aggregate import parse_scoring
+from mvindex.scoring.fusion import Fusion, Mode, parse_fusion
+from mvindex.scoring.rerank import parse_rerank
+from mvindex.search.options import SearchOptions
+from mvindex.search.protocol import SearchEngine
+from mvindex.search.queries import TextQueries, Vector, as_vectors, check_query_text, is_texts, query_texts
+from mvindex.search.results import document_of, scored_views
+from mvindex.store.embedded import EmbeddedStore, temperature_of
 from mvindex.store.filters import Filter
-from mvindex.store.locks import writer_lock
-from mvindex.store.reader import SnapshotReader
-from mvindex.store.snapshot import Snapshot
-from mvindex.store.transfer import stored_batches, take_batches
-from mvindex.tuning import Judged, checked_target
+from mvindex.store.protocol import Capabilities, Operation, Store
 
-logger = logging.getLogger(__name__)
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
-# Queries searched at once: bounds the memory of their candidates.
-QUERY_BATCH = 256
+    from mvindex.engines.build import BuildReport
+    from mvindex.index.admin import Admin
+    from mvindex.index.protocol import RerankLike
+    from mvindex.maintenance import CompactReport, SnapshotReport, VerifyReport
+    from mvindex.tuning import FusionReport, TuneReport
 
 
-class Index(Tunable):
-    """Documents with their views, searched by text or vector. Make one with create() or open_index().
+class Index:
+    """Documents with their views, searched by text or vector. Make one with create() or open().
 
     Reads are thread-safe and see one snapshot, moved on by refresh() and by this object's own writes. Writes take the
     index's one writer lock (IndexLocked names the holder) and are durable when they return.
     """
 
-    def __init__(self, store: EmbeddedStore, encoder: Encoder | None = None, device: str | None = None) -> None:
-        super().__init__(encoder, device)
-        self._store = store
-        self._scan: ScanEngine | None = None
-        # Of so many scans of this process, each takes its share of the memory.
-        self._scan_share = 1
-        self._engines = EngineCache(device)
+    def __init__(
+        self,
+        store: Store,
+        engine: SearchEngine,
+        admin: Admin,
+        encoder: Encoder | None = None,
+        device: str | None = None,
+    ) -> None:
+        """Compose an index; use create() or open() instead.
 
-    def __enter__(self) -> Index:
+        Args:
+            store: Where documents and views are.
+            engine: What answers queries over the store.
+            admin: What builds, tunes and maintains the index.
+            encoder: What encodes texts; None loads the one that the index was made with when it is needed.
+            device: Where an encoder that is loaded later runs.
+
+        """
+        self._store, self._engine, self._admin = store, engine, admin
+        self._encoder, self._device = encoder, device
+        self._lock = Lock()
+
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self.close()
 
     def __len__(self) -> int:
-        return self._store.snapshot.num_documents
+        return self._store.count()
 
     def __iter__(self) -> Iterator[Document]:
-        with self._store.reading(self._store.snapshot) as reader:
-            for stored in reader.all_documents():
-                yield document_of(stored)
+        return self.scan()
 
     def __contains__(self, doc_id: object) -> bool:
-        with self._store.reading(self._store.snapshot) as reader:
-            return isinstance(doc_id, str) and reader.find(doc_id) is not None
-
-    @property
-    def _settings(self) -> Mapping[str, Any]:
-        """What was chosen when the index was made."""
-        return self._store.snapshot.settings
-
-    @property
-    def is_untouched(self) -> bool:
-        """True when nothing was ever stored here."""
-        return int(self._store.snapshot.settings["version"]) == 0
-
-    @property
-    def path(self) -> Path:
-        """The index's directory."""
-        return self._store.directory
+        return isinstance(doc_id, str) and bool(self._store.get([check_id(doc_id)]))
 
     @property
     def where(self) -> str:
-        """Where the index is, for messages: a directory, or an address without secrets."""
-        return str(self.path)
+        """The directory, or the address without secrets."""
+        return self._store.where
 
     @property
-    def missing_shards(self) -> tuple[int, ...]:
-        """The numbers of the shards that are left out here; none in an index without shards."""
-        return ()
+    def path(self) -> Path:
+        """The directory of the index; Unsupported for an index that is in none."""
+        self.capabilities.check(Operation.FILES, self.where)
+        return Path(self.where)
 
     @property
-    def store_paths(self) -> list[Path]:
-        """The directories that writers lock."""
-        return [self.path]
+    def capabilities(self) -> Capabilities:
+        """The operations that the index has; what is missing names its reason and the way out."""
+        return self._store.capabilities
 
     @property
-    def store(self) -> EmbeddedStore:
-        """Where documents and views are kept, for what reads them all."""
-        return self._store
+    def settings(self) -> Mapping[str, Any]:
+        """What was chosen when the index was made, and what it keeps with its documents."""
+        return self._store.settings
 
     @property
     def dim(self) -> int | None:
         """Dimensions of the views; None while an index with an encoder is empty."""
-        return self._store.snapshot.dim
+        return self._store.dim
+
+    @property
+    def temperature(self) -> float:
+        """The T of DRPQ scoring that is used when a search gives none."""
+        return temperature_of(self._store.settings)
+
+    @property
+    def fusion(self) -> Fusion:
+        """How hybrid search fuses when a search does not say: as tuned, else zscore with weights (1, 1)."""
+        kept = self._store.settings.get("fusion")
+        return Fusion() if kept is None else parse_fusion(kept["method"], kept["weights"])
+
+    @property
+    def missing_shards(self) -> tuple[int, ...]:
+        """The numbers of the shards that are left out."""
+        return self._store.missing_shards
+
+    @property
+    def encoder(self) -> Encoder:
+        """The encoder that the index was made with, loaded on first use; QueryError for an index of given vectors."""
+        spec = self._store.settings["encoder"]
+        if spec is None:
+            raise QueryError(f"{self.where}: this index was made of given vectors; give vectors, not texts")
+        with self._lock:
+            if self._encoder is None:
+                self._encoder = encoder_from_spec(spec, device=self._device)
+            return self._encoder
+
+    def use_encoder(self, encoder: Encoder) -> None:
+        """Encode texts with this encoder; ConfigError unless it is the one that made the index."""
+        spec = self._store.settings["encoder"]
+        if spec is None:
+            raise ConfigError(f"{self.where}: this index was made of given vectors; it takes no encoder")
+        if encoder.fingerprint != spec["fingerprint"]:
+            raise ConfigError(
+                f"{self.where}: expected the encoder {spec['fingerprint']!r}, got {encoder.fingerprint!r}; vectors of "
+                "two encoders cannot be compared"
+            )
+        self._encoder = encoder
 
     def close(self) -> None:
-        """Nothing; files and connections are closed afterwards."""
+        """Close files and connections."""
         self._store.close()
 
     def refresh(self) -> bool:
-        """True when another process had written: reads then see the latest state."""
+        """Move on to the latest committed state; return whether there was a newer one."""
         return self._store.refresh()
 
-    def add(self, documents: Iterable[Document], *, hooks: IngestHooks | None = None) -> IngestReport:
-        """What was done with the documents: each is encoded and stored, and an older one of its id replaced.
+    def info(self) -> IndexInfo:
+        """Describe the index: encoder, dimensions, engine, sizes."""
+        return self._store.info()
 
-        The same content again changes nothing. Batches of up to 1,024 documents are committed as they are done; an
-        error leaves those before it. DocumentError when an id comes twice or there is no text.
-        """
-        numbered = enumerate(documents, start=1)
-        named = ((f"document {number}", checked_document(item, number)) for number, item in numbered)
-        entries = (Entry(place, require_text(document)) for place, document in named)
-        return self.add_entries(entries, hooks)
+    def add(self, documents: Iterable[Document], *, hooks: IngestHooks | None = None) -> IngestReport:
+        """Encode and store documents; see IndexProtocol.add()."""
+        return self.add_entries(text_entries(documents), hooks)
 
     def add_entries(self, entries: Iterable[Entry], hooks: IngestHooks | None = None) -> IngestReport:
-        """What was done with documents that know where they came from (see add)."""
+        """Encode and store documents that know their source location; otherwise as add()."""
         encoder = self.encoder
-        return self._ingest(entries, lambda documents, tick: encoder.encode_documents(documents, tick), hooks)
+        encode: Encode = lambda documents, on_progress: encoder.encode_documents(documents, on_progress)  # noqa: E731 - the encoder has more parameters
+        return ingest(self._store, entries, encode, hooks)
 
     def add_views(
         self, documents: Iterable[Document], views: Vector | Sequence[Vector], *, hooks: IngestHooks | None = None
     ) -> IngestReport:
-        """What was done with documents whose views are given; otherwise as add().
+        """Store documents whose views are given; see IndexProtocol.add_views()."""
+        return ingest(self._store, view_entries(documents, views, self.dim), None, hooks)
 
-        views: (n, k, d), (n, d) for one view each, or n arrays (k_i, d), any float type, any norm, k_i >= 1; kept as
-        the index's dtype holds them. EncoderError for another number, shape or dim; nothing is stored then.
-        """
-        dim = self.dim
-        if isinstance(documents, Sequence) and len(documents) != len(views):
-            raise EncoderError(f"{len(documents)} documents and {len(views)} views; wanted one for one")
-        pairs = itertools.zip_longest(documents, each_view_array(views))
-        numbered = enumerate(pairs, start=1)
-        entries = (entry_with_views(number, document, rows, dim) for number, (document, rows) in numbered)
-        return self._ingest(entries, None, hooks)
+    def get(self, ids: str | Iterable[str]) -> Any:
+        """Return the document of an id, or those of several; see IndexProtocol.get()."""
+        wanted = check_ids(ids)
+        found = {doc_id: document_of(stored) for doc_id, stored in self._store.get(wanted).items()} if wanted else {}
+        if isinstance(ids, str):
+            return found.get(ids)
+        return [found[doc_id] for doc_id in wanted if doc_id in found]
 
-    def _ingest(self, entries: Iterable[Entry], encode: Encode | None, hooks: IngestHooks | None) -> IngestReport:
-        return ingest(self._store, entries, encode, hooks)
+    def scan(
+        self, filter: Filter | None = None, limit: int | None = None, after: str | None = None
+    ) -> Iterator[Document]:
+        """Yield documents in the order in which they were first added; see IndexProtocol.scan()."""
+        if limit is not None:
+            check_count("limit", limit)
+        stored = self._store.scan(filter, None if after is None else check_id(after))
+        return (document_of(one) for one in islice(stored, limit))
 
-    def get(self, id: str) -> Document | None:
-        """The document of this id, or None."""
-        snapshot = self._store.snapshot
-        with self._store.reading(snapshot) as reader:
-            row = reader.find(checked_id(id))
-            return None if row is None else document_of(reader.documents([row])[row])
+    def update(self, id: str, *, metadata: Mapping[str, Any]) -> None:
+        """Replace the metadata of a document. QueryError when there is no such id."""
+        if not self.update_all({check_id(id): metadata}):
+            raise QueryError(f"{self.where}: there is no document {id!r}")
+
+    def update_all(self, metadata: Mapping[str, Mapping[str, Any]]) -> int:
+        """Replace the metadata of several documents, by id, in one step; return how many of the ids exist."""
+        dumped = {check_id(doc_id): dump_metadata(value, doc_id) for doc_id, value in metadata.items()}
+        with self._store.writing():
+            known = self._store.known(list(dumped))
+            if known:
+                self._store.set_metadata({old.doc_row: dumped[doc_id] for doc_id, old in known.items()})
+        return len(known)
 
     def delete(self, *, ids: str | Iterable[str] | None = None, filter: Filter | None = None) -> int:
-        """How many documents were deleted, in one step: those of the ids that exist, or those the filter matches."""
+        """Delete documents by id or by a filter, in one step; return how many there were."""
         if (ids is None) == (filter is None):
             raise QueryError("delete() takes either ids= or filter=")
+        wanted = [] if ids is None else check_ids(ids)
         with self._store.writing():
-            rows = self.rows_to_delete(ids, filter)
+            if filter is not None:
+                rows = self._store.matching(filter).tolist()
+            else:
+                rows = sorted(known.doc_row for known in self._store.known(wanted).values())
             if rows:
                 self._store.delete(rows)
         return len(rows)
 
-    def update(self, id: str, *, metadata: Mapping[str, Any]) -> None:
-        """Nothing; the document has this metadata instead of its old. QueryError when there is no such id."""
-        dumped = dump_metadata(metadata, id)
-        with self._store.writing():
-            known = self._store.known([checked_id(id)])
-            if id not in known:
-                raise QueryError(f"{self.where}: there is no document {id!r}")
-            self._store.set_metadata({known[id].doc_row: dumped})
+    def search(  # noqa: PLR0913 - the one public call; each argument is a choice of the caller's
+        self,
+        query: str | Sequence[str] | Vector,
+        top_k: int = 10,
+        filter: Filter | None = None,
+        scoring: str = "max",
+        exact: bool = False,
+        *,
+        temperature: float | None = None,
+        candidates: int | None = None,
+        mode: str = "dense",
+        fusion: str | None = None,
+        weights: tuple[float, float] | None = None,
+        text: str | Sequence[str] | None = None,
+        rerank: RerankLike | None = None,
+        rerank_on: str | None = None,
+        rerank_depth: int | None = None,
+    ) -> Any:
+        """Return the best documents of a query, or of each of several; see IndexProtocol.search()."""
+        plan = parse_rerank(rerank, rerank_on, rerank_depth, top_k, self._device)
+        options = SearchOptions.parse(
+            top_k,
+            filter,
+            scoring,
+            exact,
+            temperature=temperature,
+            candidates=candidates,
+            mode=mode,
+            fusion=fusion,
+            weights=weights,
+            default_fusion=self.fusion if weights is not None or fusion is not None else None,
+        )
+        if plan is None:
+            return self.search_with_options(query, options, text=text)
+        questions, text = plan.questions(query, mode, text)
+        found = self.search_with_options(query, replace(options, top_k=plan.depth), text=text)
+        return plan.reranked(questions, found, mode)
+
+    def search_with_options(
+        self, query: str | Sequence[str] | Vector, options: SearchOptions, *, text: str | Sequence[str] | None = None
+    ) -> Any:
+        """Return what search() does, for options that are checked already."""
+        options = options.with_defaults(self.temperature, self.fusion)
+        if options.mode is Mode.DENSE:
+            if text is not None:
+                raise QueryError("text= does not belong to mode='dense'; expected mode='lexical' or 'hybrid'")
+            queries, is_single = self._query_vectors(query)
+            results = self._engine.search(queries, options)
+        else:
+            self.capabilities.check(Operation.LEXICAL, self.where)
+            texts, is_single = query_texts(query, text, options.mode)
+            vectors = None if options.mode is Mode.LEXICAL else self._vectors_for(query, len(texts), is_single)
+            results = self._engine.search_text(TextQueries(texts, vectors), options)
+        return results[0] if is_single else results
+
+    def explain(
+        self, query: str | Vector, id: str, scoring: str = "max", *, temperature: float | None = None
+    ) -> list[ViewScore]:
+        """Return every view of a document with its score for one query, best first. QueryError without such an id."""
+        found = self.explain_all(query, [id], scoring, temperature=temperature)
+        if id not in found:
+            raise QueryError(f"{self.where}: there is no document {id!r}")
+        return found[id]
+
+    def explain_all(
+        self, query: str | Vector, ids: str | Iterable[str], scoring: str = "max", *, temperature: float | None = None
+    ) -> dict[str, list[ViewScore]]:
+        """Return what explain() does for each of the documents that exist, by id, in the order of the ids."""
+        chosen = parse_scoring(scoring, temperature, self.temperature)
+        queries, is_single = self._query_vectors(query)
+        if not is_single:
+            raise QueryError("explain: expected one query, a text or a (d,) vector, got several")
+        found = self._store.views(check_ids(ids))
+        return {doc_id: scored_views(stored, views, queries[0], chosen) for doc_id, (stored, views) in found.items()}
+
+    def views(self, ids: str | Iterable[str]) -> dict[str, Floats]:
+        """Return the views of the documents that exist, (k, d) as stored, by id."""
+        return {doc_id: views for doc_id, (_, views) in self._store.views(check_ids(ids)).items()}
+
+    def encode_queries(self, texts: Sequence[str]) -> Floats:
+        """Return one vector per text, (q, dim) float32, by the index's encoder; QueryError for an empty text."""
+        if not texts:
+            return np.empty((0, self.dim or 1), dtype=np.float32)
+        for number, text in enumerate(texts, start=1):
+            check_query_text(text, number, len(texts))
+        return as_vectors(self.encoder.encode_queries(texts), self.dim)
+
+    def _vectors_for(self, query: Any, count: int, is_single: bool) -> Floats:
+        """Return the vectors of a hybrid query, one for each of `count` texts."""
+        vectors, is_one = self._query_vectors(query)
+        if (len(vectors), is_one) != (count, is_single):
+            raise QueryError(f"expected a text for each query vector, got {len(vectors)} vectors and {count} texts")
+        return vectors
+
+    def _query_vectors(self, query: Any) -> tuple[Floats, bool]:
+        """Return the queries as (q, d) float32, and whether a single one was given."""
+        if isinstance(query, str):
+            return self.encode_queries([query]), True
+        if is_texts(query):
+            return self.encode_queries(list(query)), False
+        vectors = as_vectors(query, self.dim)
+        return (vectors[None], True) if vectors.ndim == 1 else (vectors, False)
 
     def build(
         self,
         kind: str | None = None,
         *,
-        prune_views: float | None = None,
-        lists: int | None = None,
+        nlist: int | None = None,
         target_recall: float = 0.97,
-        on_progress: Told = lambda what, done, total: None,
+        on_progress: ProgressCallback = no_progress,
     ) -> BuildReport:
-        """What was built; searches then use an engine of this kind, over all documents there are.
+        """Build a search engine over all documents and make it the active one.
 
-        kind: exact, flat, hnsw, ivf-flat, ivf-sq8, ivf-pq or ivf-rabitq; None chooses by size, memory and the share of
-        the exact answer that should be found, and the report says why. Documents added later are scanned beside it
-        until the next build. Readers are never blocked; an ivf build that was killed goes on where it was when it is
-        run again. prune_views: the engine leaves out views within this distance of one of their document that it
-        holds. The store keeps them, so that scores stay the same, and what is called exact is; a build without it
-        undoes it. lists: of ivf kinds. on_progress is told what is done, how much, of how much. ConfigError for options
-        that are none, or that the kind has not.
+        Documents added later are scanned beside it until the next build. Readers are never blocked; an ivf build that
+        was killed goes on where it was when it is run again.
+
+        Args:
+            kind: The name of an engine kind, such as "exact", "flat", "hnsw" or "ivf-pq"; None chooses by size, memory
+                and target_recall, and the report says why.
+            nlist: For ivf kinds: number of inverted lists; by the number of views unless given.
+            target_recall: Without a kind: the share of the exact answer that should be found.
+            on_progress: Called with a step, how much of it is done, and how much there is.
+
+        Raises:
+            ConfigError: For a value that is none, or an option that the kind does not have.
+
         """
-        target = checked_target(target_recall)
-        chosen, why = (engines.parse_kind(kind), "as asked for") if kind is not None else self._best_kind(target)
-        choice = EngineChoice(kind=chosen, prune_views=prune_views, lists=lists)
-        return replace(self._built(choice, on_progress), why=why)
+        self.capabilities.check(Operation.BUILD, self.where)
+        return self._admin.build(kind, nlist=nlist, target_recall=target_recall, on_progress=on_progress)
 
-    def _built(self, choice: EngineChoice, on_progress: Told) -> BuildReport:
-        return build_engine(self._store, choice, on_progress)
+    def tune(
+        self,
+        queries: Vector | None = None,
+        *,
+        top_k: int = 10,
+        target_recall: float = 0.97,
+        on_progress: ProgressCallback = no_progress,
+    ) -> TuneReport:
+        """Measure the active engine's search parameters, and keep the fastest that reach the target.
 
-    def _best_kind(self, target_recall: float) -> tuple[Kind, str]:
-        sizes = Sizes(num_views=self._num_views(), dim=self.dim or 1, memory_bytes=usable_memory())
-        return chosen_kind(sizes, target_recall)
+        Args:
+            queries: (q, d), best real ones, a hundred or more, of which 256 are sampled; None samples views of the
+                index, which are easier to find than what people ask.
+            top_k: Number of documents of the exact answer.
+            target_recall: Share of these that must be found. Where no setting reaches it nothing is changed.
+            on_progress: Called with a step, how much of it is done, and how much there is.
 
-    def _num_views(self) -> int:
-        """Views in the store, those of retired documents included."""
-        return self._store.snapshot.views.num_views
+        Raises:
+            ConfigError: For kinds that have nothing to tune.
 
-    def set_lexical(self, lexical: str | None, on_progress: Callable[[int], None] = lambda count: None) -> None:
-        """Nothing; texts can be searched by their words from now on: "unicode", "english" (by stems), or None, not.
-
-        What is added later is as well. All at once, of all documents; readers go on with what they have. on_progress
-        is told of document rows. ConfigError for another kind; Unsupported for an index in no directory.
         """
-        kind = parse_lexical(lexical)
-        with self._writing() as stores:
-            for store in stores:
-                store.set_lexical(kind, on_progress)
+        self.capabilities.check(Operation.TUNE, self.where)
+        check_count("top_k", top_k)
+        vectors = None if queries is None else as_vectors(queries, self.dim)
+        return self._admin.tune(vectors, top_k=top_k, target_recall=target_recall, on_progress=on_progress)
 
-    def mend_lexical(self) -> bool:
-        """True when the lexical index was damaged: it was made again from the texts."""
-        damaged = [store for store in self._stores() if not _is_lexical_sound(store)]
-        for store in damaged:
-            with store.writing():
-                store.set_lexical(parse_lexical(store.snapshot.settings["lexical"]), lambda count: None)
-        return bool(damaged)
+    def tune_fusion(
+        self,
+        questions: Sequence[str],
+        relevant: Sequence[Mapping[str, float]],
+        *,
+        vectors: Vector | None = None,
+        top_k: int = 10,
+        on_progress: ProgressCallback = no_progress,
+    ) -> FusionReport:
+        """Measure fusion methods and weights on judged questions, and keep the best where it is a gain.
 
-    def _stores(self) -> Collection[EmbeddedStore]:
-        """All that documents are kept in here; none where something else keeps them."""
-        return [self._store]
+        Methods and weights are measured by nDCG at top_k; whether the best is a gain is judged by choices made
+        without the question that they are measured on.
 
-    @contextmanager
-    def _writing(self) -> Iterator[Collection[EmbeddedStore]]:
-        """All stores, locked before the first is changed: where one is being written to, none is."""
-        stores = self._stores()
-        if not stores:
-            raise Unsupported(f"{self.where}: only an index in a directory has a lexical side")
-        with ExitStack() as stack:
-            for store in stores:
-                stack.enter_context(store.writing())
-            yield stores
+        Args:
+            questions: Texts, 20 or more.
+            relevant: For each question the documents that are relevant: id to gain (1.0, or a graded judgement).
+            vectors: The vectors of the questions, (q, d), for an index without an encoder.
+            top_k: Depth of nDCG.
+            on_progress: Called with a step, how much of it is done, and how much there is.
 
-    def _judged(self, questions: Questions, relevant: Sequence[Mapping[str, float]], wanted: Asked) -> Iterator[Judged]:
-        """Of each question what fusion would order, and what that is worth."""
-        with ExitStack() as stack:
-            yield from judged_candidates(*self._both(wanted, stack), questions, relevant, wanted)
+        Raises:
+            ConfigError: For too few questions, or one without a relevant document.
+            Unsupported: For an index without a lexical side.
 
-    def _tuned_parts(self, wanted: Asked) -> list[Part]:
-        """What tune() measures."""
-        with ExitStack() as stack:
-            return [self.part(wanted, stack)[0]]
+        """
+        self.capabilities.check(Operation.LEXICAL, self.where)
+        check_count("top_k", top_k)
+        texts, _ = query_texts(questions, None, Mode.HYBRID)
+        found = self.encode_queries(texts) if vectors is None else as_vectors(vectors, self.dim)
+        if len(found) != len(texts):
+            raise QueryError(f"expected a text for each query vector, got {len(found)} vectors and {len(texts)} texts")
+        options = SearchOptions(top_k=top_k, mode=Mode.HYBRID).with_defaults(self.temperature, self.fusion)
+        return self._admin.tune_fusion(TextQueries(texts, found), relevant, options, on_progress)
 
-    def _keep_search(self, search: Search) -> None:
-        keep_search(self._store, search)
+    def set_hybrid_weights(self, fusion: str | None, weights: tuple[float, float] | None = None) -> None:
+        """Fuse hybrid search by this method and these weights unless a search says otherwise; None, None resets."""
+        self.capabilities.check(Operation.LEXICAL, self.where)
+        is_default = fusion is None and weights is None
+        self._admin.set_fusion(None if is_default else parse_fusion(fusion, weights))
+
+    def enable_lexical(self, tokenizer: str, on_progress: Callable[[int], None] = lambda count: None) -> None:
+        """Index the terms of all texts, all at once; later documents as they are added.
+
+        Args:
+            tokenizer: "unicode", or "english" (terms are stems).
+            on_progress: Called with numbers of document rows.
+
+        Raises:
+            ConfigError: For another tokenizer.
+            Unsupported: For an index that cannot have a lexical side.
+
+        """
+        self.capabilities.check(Operation.LEXICAL, self.where)
+        self._admin.set_lexical(tokenizer, on_progress)
+
+    def disable_lexical(self) -> None:
+        """Remove the lexical side."""
+        self.capabilities.check(Operation.LEXICAL, self.where)
+        self._admin.set_lexical(None, lambda count: None)
+
+    def rebuild_lexical_if_damaged(self) -> bool:
+        """Rebuild the lexical side from the texts where it is damaged; return whether it was."""
+        return self.capabilities.supports(Operation.LEXICAL) and self._admin.rebuild_lexical_if_damaged()
 
     def compact(self, on_progress: Callable[[int], None] = lambda count: None) -> CompactReport:
-        """What was done: the rows of retired documents (deleted or replaced) are dropped, and their bytes given back.
+        """Drop the rows of deleted and replaced documents, and give their bytes back.
 
-        Ids, ordinals, views and texts stay; the active engine is built again. Other readers go on undisturbed with the
-        files they have, which are removed once nobody holds them; writers are refused meanwhile. on_progress is told
-        of documents copied. Takes room for a second copy while it runs; DamagedIndex or StoreError (a full disk) leaves
-        everything as it was.
+        Ids, ordinals, views and texts stay; the active engine is built again. Readers go on with the files they have,
+        which are removed once nobody uses them; writers are refused meanwhile. Takes room for a second copy.
+
+        Args:
+            on_progress: Called with numbers of documents copied.
+
+        Raises:
+            DamagedIndex: Or StoreError (a full disk); everything is left as it was.
+
         """
-        self._scan = None  # its copies are of the old rows, and would hold their files
-        return compact_store(self._store, on_progress)
+        self.capabilities.check(Operation.COMPACT, self.where)
+        return self._admin.compact(on_progress)
 
     def snapshot(self, path: str | Path, on_progress: Callable[[int], None] = lambda count: None) -> SnapshotReport:
-        """What was copied: the index at path is the latest committed state, complete or not there at all.
+        """Copy the latest committed state to a new index at path, complete or not at all; nobody waits.
 
-        Neither readers nor a writer wait. on_progress is told of bytes copied. ConfigError when path exists;
-        DamagedIndex when something does not match its checksum: a copy never hides damage.
+        Args:
+            path: A new directory.
+            on_progress: Called with numbers of bytes copied.
+
+        Raises:
+            ConfigError: When path exists.
+            DamagedIndex: When something does not match its checksum: a copy never hides damage.
+
         """
-        return snapshot_store(self._store, Path(path), on_progress)
-
-    @property
-    def settings(self) -> Mapping[str, Any]:
-        """What was chosen when the index was made, and what it keeps of itself."""
-        return self._settings
-
-    @property
-    def next_ordinal(self) -> int:
-        """What the next new document would have."""
-        return int(self._settings["next_ordinal"])
-
-    def batches(self, size: int = 1024) -> Iterator[Batch]:
-        """All documents as they are stored, in the order of their ordinals, for what copies them."""
-        return stored_batches(self._store, size)
-
-    def take(self, batches: Iterable[Batch], next_ordinal: int | None) -> Iterator[tuple[int, int]]:
-        """Of each batch, how many documents it has, and how many were not here as they are: these are stored.
-
-        next_ordinal: of the first document that is new after that; None where the batches give no ordinals.
-        """
-        return take_batches(self._store, batches, next_ordinal)
+        self.capabilities.check(Operation.SNAPSHOT, self.where)
+        return self._admin.snapshot(Path(path), on_progress)
 
     def verify(self, on_progress: Callable[[int], None] = lambda size_bytes: None) -> VerifyReport:
-        """What is not as it was written: everything is read and checked. on_progress is told of bytes read."""
-        return verify(self.path, on_progress)
-
-    def remove_untouched(self) -> None:
-        """Nothing; the index is closed, and its directory gone if nothing was ever stored in it, by anyone."""
-        try:
-            with ExitStack() as stack:
-                for path in self.store_paths:
-                    stack.enter_context(writer_lock(path))
-                self.refresh()
-                if self.is_untouched:
-                    shutil.rmtree(self.path)
-        except IndexLocked:
-            logger.info("%s is being written to by another process; it stays", self.path)
-        finally:
-            self.close()
+        """Read everything, and report what does not match its checksum; on_progress is called with bytes read."""
+        self.capabilities.check(Operation.VERIFY, self.where)
+        return self._admin.verify(on_progress)
 
     def probe(self) -> Mapping[str, str]:
-        """What the server that keeps the index can do, tried on it; Unsupported for an index in a directory."""
-        raise Unsupported(f"{self.where}: no server keeps this index; there is nothing to probe")
-
-    def info(self) -> IndexInfo:
-        """What the index is: encoder, dims, engine, sizes."""
-        snapshot = self._store.snapshot
-        settings, engine = snapshot.settings, snapshot.settings["engine"]
-        built_rows = engine["built_rows"] if engine else snapshot.num_rows
-        return IndexInfo(
-            path=str(self.path),
-            format_version=settings["format_version"],
-            documents=len(self),
-            views=snapshot.num_living_views,
-            num_dead=snapshot.num_rows - len(self),
-            dim=snapshot.dim,
-            dtype=settings["dtype"],
-            encoder=settings["encoder"],
-            kind=engine["kind"] if engine else Kind.EXACT.value,
-            temperature=self.temperature,
-            prune_views=settings.get("prune_views"),
-            lexical=settings.get("lexical"),
-            fusion=settings.get("fusion"),
-            engine_prune_views=engine["settings"].get("prune_views") if engine else None,
-            search=engine["settings"].get("search") if engine else None,
-            fresh_documents=int(np.count_nonzero(snapshot.alive[built_rows:])),
-            size_bytes=sum(file.stat().st_size for file in self.path.rglob("*") if file.is_file()),
-        )
-
-    def _results(self, queries: Floats, wanted: Asked) -> list[SearchResult]:
-        """One for each of the queries, (q, d)."""
-        with ExitStack() as stack:
-            part, reader = self.part(wanted, stack)
-            results = []
-            for begin in range(0, len(queries), QUERY_BATCH):
-                batch = queries[begin : begin + QUERY_BATCH]
-                results += search_results(reader, search_documents(part.snapshot, part.engines, batch, part.request))
-            return results
-
-    def _mixed(self, questions: Questions, wanted: Asked) -> list[SearchResult]:
-        """One for each of the questions, by words, or by words and views."""
-        if not self._stores():
-            return super()._mixed(questions, wanted)
-        with ExitStack() as stack:
-            if questions.vectors is None:
-                return mixed_results(LexicalSearch([self.lexical_part(wanted, stack)]), None, questions, wanted)
-            return mixed_results(*self._both(wanted, stack), questions, wanted)
-
-    def _both(self, wanted: Asked, stack: ExitStack) -> tuple[LexicalSearch, Dense]:
-        """What is searched by words, and by views as deep as fusion asks; the stack closes it."""
-        part, reader = self.part(replace(wanted, top_k=depth_of(wanted.top_k)), stack)
-        words = LexicalPart(part.snapshot, reader, reader.lexical(), part.request.allowed)
-
-        def dense(queries: Floats) -> list[Ranking]:
-            return search_documents(part.snapshot, part.engines, queries, part.request)
-
-        return LexicalSearch([words]), dense
-
-    def lexical_part(self, wanted: Asked, stack: ExitStack) -> LexicalPart:
-        """What is searched here by words alone; the stack closes it."""
-        snapshot = self._store.snapshot
-        reader = stack.enter_context(self._store.reading(snapshot))
-        words = reader.lexical()
-        allowed = snapshot.alive if wanted.filter is None else reader.matching(wanted.filter)
-        return LexicalPart(snapshot, reader, words, allowed)
-
-    def part(self, wanted: Asked, stack: ExitStack) -> tuple[Part, SnapshotReader]:
-        """What is searched here, and what its documents are read by, which the stack closes."""
-        snapshot, ranking = self.current(wanted.exact)
-        reader = stack.enter_context(self._store.reading(snapshot))
-        allowed = snapshot.alive if wanted.filter is None else reader.matching(wanted.filter)
-        request = Request(top_k=wanted.top_k, allowed=allowed, scoring=wanted.scoring, depth=wanted.depth)
-        return Part(snapshot, Engines(scan=self.exact_scan(), ranking=ranking), request), reader
-
-    def _explained(self, query: Floats, ids: Sequence[str], chosen: Scoring) -> dict[str, list[ViewScore]]:
-        snapshot = self._store.snapshot
-        with self._store.reading(snapshot) as reader:
-            rows = {doc_id: row for doc_id in ids if (row := reader.find(doc_id)) is not None}
-            stored = reader.documents(list(rows.values()))
-        if not rows:
-            return {}
-        views, starts = snapshot.views.fetch(np.array(list(rows.values()), dtype=np.int64))
-        bounds = zip(starts.tolist(), starts[1:].tolist(), strict=False)
-        return {
-            doc_id: scored_views(stored[row], views[begin:end], query, chosen)
-            for (doc_id, row), (begin, end) in zip(rows.items(), bounds, strict=True)
-        }
-
-    def current(self, exact: bool) -> tuple[Snapshot, RankingEngine | None]:
-        """The snapshot to search and its engine (None: the scan).
-
-        An engine that another process has replaced is gone from disk; this snapshot is then scanned, which gives the
-        same documents or better ones, until refresh() moves on.
-        """
-        snapshot = self._store.snapshot
-        try:
-            return snapshot, None if exact else self._engines.open(snapshot)
-        except StaleReader as err:
-            logger.info("%s; scanning instead", err)
-            return snapshot, None
-
-    def exact_scan(self) -> ScanEngine:
-        """The exact scan, opened at the first search: it may import torch, which `get` need not wait for."""
-        with self._lock:
-            if self._scan is None:
-                self._scan = engines.open_scan(self._device, self._scan_share)
-            return self._scan
-
-    def rows_to_delete(self, ids: str | Iterable[str] | None, condition: Filter | None) -> list[int]:
-        """The rows of the documents that delete() means."""
-        snapshot = self._store.snapshot
-        if condition is not None:
-            with self._store.reading(snapshot) as reader:
-                return np.flatnonzero(reader.matching(condition)).tolist()
-        wanted = [ids] if isinstance(ids, str) else list(ids or [])
-        known = self._store.known([checked_id(doc_id) for doc_id in wanted])
-        return sorted(entry.doc_row for entry in known.values())
+        """Try what the server that holds the index can do; Unsupported for an index in a directory."""
+        self.capabilities.check(Operation.PROBE, self.where)
+        return self._admin.probe()
 
 
-def _is_lexical_sound(store: EmbeddedStore) -> bool:
-    """False when the store's lexical index is not as it was written."""
-    if store.snapshot.settings.get("lexical") is None:
-        return True
-    try:
-        with store.reading(store.snapshot) as reader:
-            reader.lexical().check()
-    except DamagedIndex as err:
-        logger.info("%s: %s", store.directory, err)
-        return False
-    return True
+def store_of(index: Index) -> Store:
+    """Return the store of an index, for tools that read or copy documents as they are stored."""
+    return index._store
+
+
+def embedded_store_of(index: Index) -> EmbeddedStore:
+    """Return the one embedded store of an index, for tools that read its files; Unsupported for shards and Milvus."""
+    parts = index._store.parts()
+    if len(parts) != 1 or index._store.sharding is not None:
+        raise Unsupported(f"{index.where}: expected an index in a directory, without shards; mvindex migrate makes one")
+    return parts[0].store
+
+
+def search_engine_of(index: Index) -> SearchEngine:
+    """Return the engine slot of an index, for tools that measure it."""
+    return index._engine

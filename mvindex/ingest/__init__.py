@@ -1,33 +1,47 @@
 """Documents into a store, chunk by chunk."""
 
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from mvindex.ingest.entries import text_entries, view_entries
 from mvindex.ingest.pipeline import (
     CHUNK_CHARS,
     CHUNK_DOCUMENTS,
-    Chunk,
     Encode,
     Entry,
     IngestHooks,
     IngestReport,
     SeenIds,
-    content_hash,
-    ingest,
-    ingest_chunk,
-    read_chunks,
+    ingest_store,
     refuse_duplicate,
 )
+from mvindex.ingest.shards import Target, ingest_shards
+from mvindex.store.protocol import Store
 
 __all__ = [
     "CHUNK_CHARS",
     "CHUNK_DOCUMENTS",
-    "Chunk",
     "Encode",
     "Entry",
     "IngestHooks",
     "IngestReport",
     "SeenIds",
-    "content_hash",
     "ingest",
-    "ingest_chunk",
-    "read_chunks",
     "refuse_duplicate",
+    "text_entries",
+    "view_entries",
 ]
+
+
+def ingest(
+    store: Store, entries: Iterable[Entry], encode: Encode | None, hooks: IngestHooks | None = None
+) -> IngestReport:
+    """Store the entries, in shards or not; encode may be None when every entry brings its views.
+
+    Takes the writer lock for the whole run. An error leaves the chunks before it committed and nothing of its own.
+    """
+    sharding = store.sharding
+    if sharding is None:
+        return ingest_store(store, entries, encode, hooks)
+    return ingest_shards(Target(stores=sharding.stores, count=sharding.count, encode=encode), entries, hooks)

@@ -10,8 +10,7 @@ from pathlib import Path
 
 from mvindex.corpus import Corpus, CorpusFormat, Reject, RejectsWriter, Row
 from mvindex.errors import CorpusError
-from mvindex.index import Index
-from mvindex.ingest import Entry, IngestHooks, IngestReport, refuse_duplicate
+from mvindex.ingest.pipeline import Entry, IngestHooks, IngestReport, refuse_duplicate
 
 
 class OnError(Enum):
@@ -38,7 +37,7 @@ class FileIngest:
     keeps_bad_rows: rows that are no documents are rejected here; False where another process does, of the same files.
     """
 
-    index: Index
+    add_entries: Callable[[Iterator[Entry], IngestHooks], IngestReport]
     corpus: Corpus
     on_error: OnError
     rejects_stem: Path
@@ -53,7 +52,7 @@ class FileIngest:
         with ExitStack() as stack:
             stack.enter_context(self.corpus)
             self._rejects = stack.enter_context(RejectsWriter(self.rejects_stem))
-            report = self.index.add_entries(self._entries(), hooks)
+            report = self.add_entries(self._entries(), hooks)
             self._rejects.flush()
             files, reasons = self._rejects.formats, self._rejects.reasons_path
             return FileReport(ingest=report, rejected=self._rejects.count, rejects_files=files, reasons_file=reasons)

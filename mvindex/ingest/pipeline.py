@@ -18,8 +18,9 @@ import numpy as np
 from mvindex.errors import ConfigError, DocumentError, EncoderError
 from mvindex.ingest.prune import without_near_duplicates
 from mvindex.records import Document, Floats, Ints, Views, dump_metadata
+from mvindex.store.batch import Batch, content_hash
 from mvindex.store.catalog import Known
-from mvindex.store.embedded import Batch, EmbeddedStore, content_hash
+from mvindex.store.protocol import Store
 from mvindex.store.temporary import temporary_database, temporary_errors
 from mvindex.store.views import pack_views
 
@@ -96,8 +97,8 @@ class IngestHooks:
     note: Note = _no_settings
 
 
-def ingest(
-    store: EmbeddedStore, entries: Iterable[Entry], encode: Encode | None, hooks: IngestHooks | None = None
+def ingest_store(
+    store: Store, entries: Iterable[Entry], encode: Encode | None, hooks: IngestHooks | None = None
 ) -> IngestReport:
     """What was done with the entries. encode may be None when every entry brings its views.
 
@@ -105,9 +106,9 @@ def ingest(
     """
     hooks = hooks or IngestHooks()
     report = IngestReport()
-    if store.snapshot.settings.get("shard") is not None:
+    if store.settings.get("shard") is not None:
         raise ConfigError(
-            f"{store.directory} is a shard of an index: add to the whole index, or ingest a corpus with --shard"
+            f"{store.where} is a shard of an index: add to the whole index, or ingest a corpus with --shard"
         )
     with store.writing(), SeenIds() as seen:
         for chunk in read_chunks(entries):
@@ -151,7 +152,7 @@ def read_chunks(entries: Iterable[Entry]) -> Iterator[list[Entry]]:
 
 
 def ingest_chunk(
-    store: EmbeddedStore,
+    store: Store,
     chunk: Sequence[Entry],
     work: tuple[Encode | None, Callable[[int], None]],
     report: IngestReport,
@@ -223,12 +224,12 @@ def _views_of(fresh: Sequence[Entry], encode: Encode | None, on_progress: Callab
     return Views(rows, np.append(0, np.cumsum(counts)), np.full((len(rows), 2), -1, dtype=np.int64))
 
 
-def _pruned(store: EmbeddedStore, given: Views, documents: Sequence[Document]) -> Views:
+def _pruned(store: Store, given: Views, documents: Sequence[Document]) -> Views:
     """The views without near-duplicates, where the index is made so: of the rows as they will be stored."""
-    eps = store.snapshot.settings.get("prune_views")
+    eps = store.settings.get("prune_views")
     if eps is None:
         return given
-    stored = pack_views(given, store.snapshot.view_type, [document.id for document in documents])
+    stored = pack_views(given, store.view_type, [document.id for document in documents])
     return without_near_duplicates(given, stored, eps)
 
 

@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any, NamedTuple
 
 from mvindex.errors import StoreError
-from mvindex.ingest import Chunk, Encode, Entry, IngestHooks, IngestReport, SeenIds, ingest_chunk
+from mvindex.ingest.pipeline import Chunk, Encode, Entry, IngestHooks, IngestReport, SeenIds, ingest_chunk
 from mvindex.ingest.shard_runs import CorpusDigest, Numbering, Run, runs_of
 from mvindex.store.embedded import EmbeddedStore
 from mvindex.store.shard_layout import ShardPlace, named, shard_of

@@ -9,7 +9,7 @@ from typing import BinaryIO
 import numpy as np
 
 from mvindex.io.texts import document_rows, open_text, write_line
-from mvindex.store.embedded import Batch
+from mvindex.store.batch import Batch
 from mvindex.store.views import ViewType
 
 

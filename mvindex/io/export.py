@@ -6,7 +6,7 @@ import fcntl
 import logging
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import chain, islice
@@ -15,9 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from mvindex.errors import ConfigError, StoreError, Unsupported
-from mvindex.index import Index, backends
-from mvindex.index.sharded import ShardedIndex
+from mvindex.errors import ConfigError, StoreError
+from mvindex.index import Index, backends, store_of
 from mvindex.io.arrays import write_arrays
 from mvindex.io.manifest import (
     MANIFEST,
@@ -29,7 +28,7 @@ from mvindex.io.manifest import (
 )
 from mvindex.io.parquet import write_document_rows, write_view_rows
 from mvindex.io.texts import write_jsonl, write_trec
-from mvindex.store.embedded import Batch
+from mvindex.store.batch import Batch
 from mvindex.store.fsync import flush_to_disk, make_directories, rename
 from mvindex.store.views import ViewType
 
@@ -39,6 +38,8 @@ Told = Callable[[str, int, "int | None"], None]
 
 # Of 1,024 documents each: with 8 views of 768 dims in fp16 a part is 0.8 GB.
 PART_BATCHES = 64
+# Documents in a batch.
+BATCH = 1024
 KEPT = ("dim", "dtype", "encoder", "temperature", "prune_views", "lexical", "fusion")
 
 
@@ -91,11 +92,11 @@ def export_index(
     if to not in FORMATS:
         raise ConfigError(f"format {to!r} is unknown; wanted one of {', '.join(FORMATS)}")
     directory = Path(directory)
-    settings = _settings(index)
+    settings = index.settings
     if index.dim is None or not len(index):
         raise StoreError(f"{index.where}: holds no documents; there is nothing to export")
     kept = {name: settings.get(name) for name in KEPT} | {"dim": index.dim}
-    fresh = Manifest(to=to, source=_state(index), settings=kept, next_ordinal=index.next_ordinal)
+    fresh = Manifest(to=to, source=_state(index), settings=kept, next_ordinal=int(settings["next_ordinal"]))
     try:
         with _writing_alone(directory):
             manifest = _begun(directory, fresh, index.where)
@@ -105,20 +106,11 @@ def export_index(
         raise StoreError(f"{directory}: cannot be written: {err.strerror or err}") from err
 
 
-def _settings(index: Index) -> Mapping[str, Any]:
-    try:
-        return index.settings
-    except Unsupported as err:
-        raise Unsupported(
-            f"{index.where}: an export reads documents and views as they are stored, which a server does not give; run "
-            "`mvindex export` where its index lies"
-        ) from err
-
-
 def _state(index: Index) -> list[list[Any]]:
     """What tells that an index is still as it was: id and version of each of its stores."""
-    parts = index.shards.values() if isinstance(index, ShardedIndex) else [index]
-    return [[str(part.settings["index_id"]), part.settings.get("version")] for part in parts]
+    store = store_of(index)
+    parts = [part.store.settings for part in store.parts()] or [store.settings]
+    return [[str(settings["index_id"]), settings.get("version")] for settings in parts]
 
 
 def _begun(directory: Path, fresh: Manifest, where: str) -> Manifest:
@@ -188,7 +180,7 @@ class _Export:
 
     def _completed(self, index: Index, manifest: Manifest) -> Manifest:
         """The manifest of the whole export, whose missing parts are written."""
-        batches = _after(manifest.documents, index.batches())
+        batches = _after(manifest.documents, store_of(index).batches(BATCH))
         number = len(manifest.files) // len(self.format.names)
         while (first := next(batches, None)) is not None:
             part = chain([first], batches if self.format.is_one_part else islice(batches, PART_BATCHES - 1))

@@ -12,16 +12,16 @@ from pathlib import Path
 from typing import Any
 
 from mvindex.errors import ConfigError, CorpusError, EncoderError, StoreError
-from mvindex.index import Index
+from mvindex.index import Index, store_of
 from mvindex.index.backends import Backend, find_backend
-from mvindex.index.factory import index_exists, open_index
-from mvindex.index.options import EncoderLike, new_settings
+from mvindex.index.factory import EncoderLike, index_exists, local_index, new_settings, open_local
 from mvindex.io.manifest import Manifest
 from mvindex.io.validation import Kept, Told, VectorSource, batches_of
 from mvindex.scoring.fusion import is_fusion
 from mvindex.store.embedded import EmbeddedStore, create_store
 from mvindex.store.fsync import remove_entry, rename
 from mvindex.store.locks import writer_lock
+from mvindex.store.transfer import store_batches
 from mvindex.store.views import ViewType
 
 _MARK = "imported_from"
@@ -89,7 +89,7 @@ def fill(target: Target, source: VectorSource, mark: str, told: Told, manifest: 
         looked_at = imported = 0
         next_ordinal = None if manifest is None else manifest.next_ordinal
         batches = batches_of(source.given, kept)
-        for count, stored in index.take(batches, next_ordinal):
+        for count, stored in store_batches(store_of(index), batches, next_ordinal):
             looked_at, imported = looked_at + count, imported + stored
             told("importing", looked_at, total)
         index.refresh()
@@ -146,7 +146,7 @@ def _made(path: str, settings: Mapping[str, Any]) -> Iterator[Index]:
     aside = final.with_name(f".{final.name}.importing")
     _begin(aside, settings)
     try:
-        with Index(EmbeddedStore(aside)) as index:
+        with local_index(EmbeddedStore(aside)) as index:
             yield index
         rename(aside, final)
     except (CorpusError, ConfigError, EncoderError):
@@ -162,7 +162,7 @@ def _at_address(path: str, backend: Backend, settings: Mapping[str, Any]) -> Ind
         raise ConfigError(f"{backend.shown(path)}: a lexical side belongs to an index in a directory")
     if not backend.exists(path):
         return backend.create(path, {name: value for name, value in settings.items() if name != "lexical"}, None)
-    old = open_index(path)
+    old = open_local(path)
     if old.settings.get(_MARK) != settings[_MARK]:
         old.close()
         raise ConfigError(f"{backend.shown(path)} exists already, and was not begun by this import; give a new place")
@@ -172,7 +172,7 @@ def _at_address(path: str, backend: Backend, settings: Mapping[str, Any]) -> Ind
 def _begin(aside: Path, settings: Mapping[str, Any]) -> None:
     """Nothing; the directory holds an index of these settings: that of an interrupted run, or a new one."""
     if os.path.lexists(aside):
-        with open_index(aside) as old:
+        with open_local(aside) as old:
             is_same = old.settings.get(_MARK) == settings[_MARK]
         with writer_lock(aside):
             if is_same:

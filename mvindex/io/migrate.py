@@ -12,15 +12,17 @@ from pathlib import Path
 import numpy as np
 
 from mvindex.errors import ConfigError, StoreError
-from mvindex.index import Index
+from mvindex.index import Index, store_of
 from mvindex.index.backends import find_backend
-from mvindex.index.factory import index_exists, open_index
-from mvindex.index.options import as_vectors
+from mvindex.index.factory import index_exists, local_index, open_local
 from mvindex.records import Floats, SearchResult
+from mvindex.search.queries import as_vectors
 from mvindex.store.embedded import EmbeddedStore, create_store
+from mvindex.store.transfer import store_batches
 
 _SEED = 7
 _TOP_K = 20
+_BATCH = 1024
 # What a new index takes over from the old one.
 _KEPT = ("dim", "dtype", "encoder", "temperature", "prune_views")
 _MARK = "migrated_from"
@@ -49,9 +51,10 @@ def migrate(
     queries: so many are asked of both at the end, and must give the same; StoreError where one does not. ConfigError
     when something else stands at the target than what an earlier run from this source has made.
     """
-    with open_index(source) as old, _target(old, target) as new:
+    with open_local(source) as old, _target(old, target) as new:
+        stored = store_of(old)
         total, moved, looked_at = len(old), 0, 0
-        for count, num_moved in new.take(old.batches(), old.next_ordinal):
+        for count, num_moved in store_batches(store_of(new), stored.batches(_BATCH), stored.settings["next_ordinal"]):
             looked_at, moved = looked_at + count, moved + num_moved
             on_progress("moving", looked_at, total)
         new.refresh()
@@ -77,8 +80,8 @@ def _target(old: Index, target: str | Path) -> Index:
             return backend.create(str(target), {**kept, _MARK: mark}, None)
         words = {name: settings.get(name) for name in ("lexical", "fusion")}
         create_store(Path(target), {**kept, **words, _MARK: mark})
-        return Index(EmbeddedStore(Path(target)))
-    new = open_index(target)
+        return local_index(EmbeddedStore(Path(target)))
+    new = open_local(target)
     if new.settings.get(_MARK) != mark:
         where = new.where
         new.close()
@@ -91,7 +94,7 @@ def _sampled(index: Index, count: int) -> Floats:
     dim = index.dim or 1
     drawn = np.random.default_rng(_SEED)
     views: list[Floats] = []
-    for batch in index.batches() if count else ():
+    for batch in store_of(index).batches(_BATCH) if count else ():
         rows = batch.views.rows
         views.append(rows[drawn.integers(len(rows), size=min(count, len(rows)))])
         if len(views) > 64:

@@ -10,7 +10,7 @@ from xml.sax.saxutils import escape
 
 from mvindex.errors import StoreError
 from mvindex.records import Document
-from mvindex.store.embedded import Batch
+from mvindex.store.batch import Batch
 from mvindex.store.views import ViewType
 
 

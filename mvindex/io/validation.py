@@ -14,7 +14,7 @@ import numpy.typing as npt
 from mvindex.errors import ConfigError, CorpusError, DocumentError, StoreError
 from mvindex.ingest import CHUNK_DOCUMENTS, Entry, SeenIds, refuse_duplicate
 from mvindex.records import Document, Views
-from mvindex.store.embedded import Batch, content_hash
+from mvindex.store.batch import Batch, content_hash
 from mvindex.store.settings import MAX_DIM
 from mvindex.store.views import ViewType, pack_views
 

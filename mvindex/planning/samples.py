@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from mvindex.index import Index
+from mvindex.index import Index, embedded_store_of
 from mvindex.index.factory import create
 from mvindex.planning.sizes import Collection
 from mvindex.records import Document, Floats
@@ -44,11 +44,11 @@ def make_sample(path: Path, held: Collection, num_views: int) -> Sample:
             views = views + drawn.standard_normal((count, per_document, held.dim), dtype=np.float32) * np.float32(0.5)
             views /= np.linalg.norm(views, axis=2, keepdims=True)
             index.add_views([Document(str(begin + row), "a") for row in range(count)], views)
-        return Sample(snapshot=index.store.snapshot, queries=_queries(index, drawn))
+        return Sample(snapshot=embedded_store_of(index).snapshot, queries=_queries(index, drawn))
 
 
 def _queries(index: Index, drawn: np.random.Generator) -> Floats:
-    views = index.store.snapshot.views
+    views = embedded_store_of(index).snapshot.views
     rows = drawn.integers(0, views.num_views, _QUERIES)
     near: Floats = views.matrix[rows].astype(np.float32)
     near = near + drawn.standard_normal(near.shape, dtype=np.float32) * np.float32(0.3 / np.sqrt(near.shape[1]))

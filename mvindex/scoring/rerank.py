@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 
 from mvindex.errors import EncoderError, QueryError
-from mvindex.index.options import check_count
-from mvindex.records import Component, Hit, SearchResult
+from mvindex.records import Component, Hit, SearchResult, check_count
 from mvindex.scoring.fusion import Mode
 
 if TYPE_CHECKING:

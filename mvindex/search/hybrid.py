@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from mvindex.lexical.bm25 import LexicalRanking, LexicalSearch
-from mvindex.records import Component, Floats, Ints
+from mvindex.records import Component, Doubles, Floats, Ints
 from mvindex.scoring.aggregate import Scoring
 from mvindex.scoring.fusion import DEPTH, Fused, Fusion, Scored, fuse
 from mvindex.search.request import Ranking
@@ -34,6 +34,21 @@ class Candidates(NamedTuple):
         """The places of the candidates, best first: falling scores, then rising ordinals."""
         order: Ints = np.lexsort((self.ordinals, -scores))
         return order
+
+
+class JudgedQuestion(NamedTuple):
+    """One question of a tuning: what may be found, and what that is worth.
+
+    Attributes:
+        candidates: What fusion orders.
+        gains: (u,) of the candidates.
+        ideal: Gains of all relevant documents, highest first, found or not.
+
+    """
+
+    candidates: Candidates
+    gains: Doubles
+    ideal: Doubles
 
 
 def lexical_rankings(search: LexicalSearch, questions: Sequence[str], top_k: int) -> list[Mixed]:

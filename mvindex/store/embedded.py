@@ -12,21 +12,21 @@ import os
 import secrets
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager, suppress
-from dataclasses import dataclass, field
+from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
 from threading import Lock
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
-import xxhash
 
-from mvindex.errors import ConfigError, MvindexError, StaleReader, StoreError, Unsupported
+from mvindex.errors import ConfigError, IndexLocked, MvindexError, QueryError, StaleReader, StoreError, Unsupported
 from mvindex.lexical.tokenizer import Lexical
-from mvindex.records import Document, Floats, Ints, Views, dump_metadata
+from mvindex.records import Floats, IndexInfo, Ints, Views, dump_metadata
 from mvindex.store import catalog
+from mvindex.store.batch import Batch
 from mvindex.store.catalog import Known
 from mvindex.store.files import Current, read_current, write_acknowledged, write_current
+from mvindex.store.filters import Filter
 from mvindex.store.fsync import flush_to_disk, make_directories, rename
 from mvindex.store.generation import (
     Generation,
@@ -40,39 +40,21 @@ from mvindex.store.generation import (
 )
 from mvindex.store.locks import writer_lock
 from mvindex.store.network_fs import refuse_network
-from mvindex.store.reader import SnapshotReader, StoredRow, check_ids
+from mvindex.store.protocol import Capabilities, Operation, Sharding, Store, StorePart
+from mvindex.store.reader import SnapshotReader, StoredDocument, StoredRow, check_ids
 from mvindex.store.rows import LATEST, StoreFormat, pack_spans
 from mvindex.store.snapshot import Snapshot, read_snapshot
-from mvindex.store.views import pack_views
+from mvindex.store.transfer import stored_batches
+from mvindex.store.views import ViewType, pack_views
 from mvindex.store.writer import Change, GenerationWriter, Rows
 
 logger = logging.getLogger(__name__)
 
+T = TypeVar("T")
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Batch:
-    """One commit: documents with distinct ids, their views and content hashes; metadata to set, by document row.
-
-    ordinals: (n,) of those of the documents that are new, None for the next ones. settings: set with the documents.
-    """
-
-    documents: Sequence[Document]
-    views: Views
-    content_hashes: Sequence[bytes]
-    metadata_updates: Mapping[int, str] = field(default_factory=dict)
-    ordinals: Ints | None = None
-    settings: Mapping[str, Any] = field(default_factory=dict)
-
-
-def content_hash(document: Document, views: Floats | None = None) -> bytes:
-    """The xxh3-128 of what a document's stored rows depend on: title, text and, where given, its (k, d) views."""
-    digest = xxhash.xxh3_128()
-    for part in (document.title.encode(), document.text.encode()):
-        digest.update(len(part).to_bytes(8, "little"))
-        digest.update(part)
-    if views is not None:
-        digest.update(np.ascontiguousarray(views, dtype="<f4").tobytes())
-    return digest.digest()
+# Documents read at once by scan().
+_SCANNED = 1024
+CAPABILITIES = Capabilities({Operation.PROBE: "only a server that holds an index can be probed"})
 
 
 def create_store(directory: Path, settings: Mapping[str, Any]) -> None:
@@ -172,9 +154,155 @@ class EmbeddedStore:
         self._writer: GenerationWriter | None = None
         self.snapshot = read_snapshot(open_generation(self.directory))
 
+    @property
+    def where(self) -> str:
+        """The directory, for messages."""
+        return str(self.directory)
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """The operations that the store has."""
+        return CAPABILITIES
+
+    @property
+    def settings(self) -> Mapping[str, Any]:
+        """The settings of the index as of the snapshot."""
+        return self.snapshot.settings
+
+    @property
+    def dim(self) -> int | None:
+        """Dimensions of the views; None until the first batch of an index with an encoder."""
+        return self.snapshot.dim
+
+    @property
+    def view_type(self) -> ViewType:
+        """The number type of stored views."""
+        return self.snapshot.view_type
+
+    @property
+    def missing_shards(self) -> tuple[int, ...]:
+        """Empty: there are no shards."""
+        return ()
+
+    @property
+    def sharding(self) -> Sharding | None:
+        """None: there are no shards."""
+        return None
+
+    @property
+    def is_untouched(self) -> bool:
+        """Whether nothing was ever stored."""
+        return int(self.settings["version"]) == 0
+
+    def parts(self) -> Sequence[StorePart]:
+        """Return the store itself, the only part."""
+        return [StorePart(self)]
+
+    def all_parts(self) -> Sequence[StorePart]:
+        """Return the store itself, the only part."""
+        return self.parts()
+
+    def attempt(self, read: Callable[[], T]) -> T:
+        """Return what `read` returns."""
+        return read()
+
     def close(self) -> None:
-        """Nothing; the store's connections are closed afterwards."""
+        """Close the store's connections."""
         self.snapshot.source.close()
+
+    def remove_if_untouched(self) -> None:
+        """Close the store, and remove its directory if nothing was ever stored in it, by anyone."""
+        remove_untouched(self, self.directory, [self.directory])
+
+    def count(self) -> int:
+        """Return the number of live documents."""
+        return self.snapshot.num_documents
+
+    def info(self) -> IndexInfo:
+        """Describe the index."""
+        snapshot, settings = self.snapshot, self.settings
+        engine = settings["engine"]
+        built_rows = engine["built_rows"] if engine else snapshot.num_rows
+        return IndexInfo(
+            path=self.where,
+            format_version=settings["format_version"],
+            documents=snapshot.num_documents,
+            views=snapshot.num_living_views,
+            num_dead=snapshot.num_rows - snapshot.num_documents,
+            dim=snapshot.dim,
+            dtype=settings["dtype"],
+            encoder=settings["encoder"],
+            kind=engine["kind"] if engine else "exact",
+            temperature=temperature_of(settings),
+            prune_views=settings.get("prune_views"),
+            lexical=settings.get("lexical"),
+            fusion=settings.get("fusion"),
+            engine_prune_views=engine["settings"].get("prune_views") if engine else None,
+            search=engine["settings"].get("search") if engine else None,
+            fresh_documents=int(np.count_nonzero(snapshot.alive[built_rows:])),
+            size_bytes=size_of(self.directory),
+        )
+
+    def get(self, ids: Sequence[str]) -> dict[str, StoredDocument]:
+        """Return the documents of the ids that exist in the snapshot, by id."""
+        with self.reading(self.snapshot) as reader:
+            rows = _find(reader, ids)
+            documents = reader.documents(list(rows.values()))
+        return {doc_id: documents[row] for doc_id, row in rows.items()}
+
+    def views(self, ids: Sequence[str]) -> dict[str, tuple[StoredDocument, Floats]]:
+        """Return each of the documents that exist in the snapshot with its views, (k, d) as stored, by id."""
+        snapshot = self.snapshot
+        with self.reading(snapshot) as reader:
+            rows = _find(reader, ids)
+            documents = reader.documents(list(rows.values()))
+        if not rows:
+            return {}
+        views, starts = snapshot.views.fetch(np.array(list(rows.values()), dtype=np.int64))
+        bounds = zip(rows.items(), starts.tolist(), starts[1:].tolist(), strict=False)
+        return {doc_id: (documents[row], views[begin:end]) for (doc_id, row), begin, end in bounds}
+
+    def scan(self, condition: Filter | None, after: str | None) -> Iterator[StoredDocument]:
+        """Yield the documents of the snapshot that match, by rising ordinals; see Store.scan()."""
+        return (document for _, document in self.scan_ordinals(condition, after))
+
+    def scan_ordinals(self, condition: Filter | None, after: str | int | None) -> Iterator[tuple[int, StoredDocument]]:
+        """Yield (ordinal, document) in one transaction, behind the document of an id or behind an ordinal."""
+        snapshot = self.snapshot
+        with self.reading(snapshot) as reader:
+            rows = snapshot.rows_by_ordinal
+            if after is not None:
+                last = self._ordinal_of(reader, after) if isinstance(after, str) else after
+                rows = rows[np.searchsorted(snapshot.views.ordinals(rows), last, side="right") :]
+            if condition is not None:
+                rows = rows[reader.matching(condition)[rows]]
+            for begin in range(0, len(rows), _SCANNED):
+                some = rows[begin : begin + _SCANNED]
+                documents = reader.documents(some.tolist())
+                ordinals = snapshot.views.ordinals(some).tolist()
+                yield from ((ordinal, documents[row]) for ordinal, row in zip(ordinals, some.tolist(), strict=True))
+
+    def ordinal_of(self, doc_id: str) -> int:
+        """Return the ordinal of a document; QueryError when there is no such id."""
+        with self.reading(self.snapshot) as reader:
+            return self._ordinal_of(reader, doc_id)
+
+    def _ordinal_of(self, reader: SnapshotReader, doc_id: str) -> int:
+        row = reader.find(doc_id)
+        if row is None:
+            raise QueryError(
+                f"{self.where}: after={doc_id!r}: expected the id of a document, got one that is not there"
+            )
+        return int(self.snapshot.views.ordinals(np.array([row]))[0])
+
+    def batches(self, size: int) -> Iterator[Batch]:
+        """Yield the live documents as they are stored, by rising ordinals; DamagedIndex when one is not sound."""
+        return stored_batches(self.snapshot, self.reading, size)
+
+    def matching(self, condition: Filter) -> Ints:
+        """Return the rows of the live documents that match, (m,) int64."""
+        with self.reading(self.snapshot) as reader:
+            return np.flatnonzero(reader.matching(condition))
 
     def refresh(self) -> bool:
         """True when there was something newer; the snapshot is then the latest committed state."""
@@ -346,6 +474,35 @@ class EmbeddedStore:
         dim = writer.settings["dim"]
         if dim is not None and views.rows.shape[1] != dim:
             raise StoreError(f"{self.directory}: views of {views.rows.shape[1]} dims; this index holds {dim}")
+
+
+def remove_untouched(store: Store, directory: Path, locked: Sequence[Path]) -> None:
+    """Close the store, and remove its directory if nothing was ever stored; `locked`: the directories writers lock."""
+    try:
+        with ExitStack() as stack:
+            for path in locked:
+                stack.enter_context(writer_lock(path))
+            store.refresh()
+            if store.is_untouched:
+                shutil.rmtree(directory)
+    except IndexLocked:
+        logger.info("%s is being written to by another process; it stays", directory)
+    finally:
+        store.close()
+
+
+def temperature_of(settings: Mapping[str, Any]) -> float:
+    """Return the temperature of DRPQ scoring that an index has: its own, else its encoder's, else 1.0."""
+    return float(settings.get("temperature") or (settings["encoder"] or {}).get("temperature", 1.0))
+
+
+def size_of(directory: Path) -> int:
+    """Return the bytes of all files under a directory."""
+    return sum(file.stat().st_size for file in directory.rglob("*") if file.is_file())
+
+
+def _find(reader: SnapshotReader, ids: Sequence[str]) -> dict[str, int]:
+    return {doc_id: row for doc_id in ids if (row := reader.find(doc_id)) is not None}
 
 
 def _ordinals(first: int, batch: Batch, known: Mapping[str, Known]) -> Ints:

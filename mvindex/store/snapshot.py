@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from mvindex.errors import DamagedIndex
-from mvindex.records import Bools
+from mvindex.records import Bools, Ints
 from mvindex.store import catalog
 from mvindex.store.files import read_acknowledged
 from mvindex.store.generation import Generation
@@ -56,6 +56,15 @@ class Snapshot:
     def num_documents(self) -> int:
         """Living documents."""
         return int(np.count_nonzero(self.alive))
+
+    @cached_property
+    def rows_by_ordinal(self) -> Ints:
+        """The rows of live documents by rising ordinals, (num_documents,): the order in which they were first added."""
+        rows = np.flatnonzero(self.alive)
+        ordinals = self.views.ordinals(rows)
+        if np.all(ordinals[1:] > ordinals[:-1]):
+            return rows
+        return rows[np.argsort(ordinals, kind="stable")]
 
     @property
     def num_living_views(self) -> int:

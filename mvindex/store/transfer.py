@@ -1,25 +1,28 @@
-"""Documents as they are stored, from one store into another: ids, texts, views, ordinals and hashes stay the same."""
+"""Copy documents as they are stored from one store to another: ids, texts, views, ordinals and hashes stay."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager
 
 import numpy as np
 
 from mvindex.records import Document, Ints, Views, dump_metadata
-from mvindex.store.embedded import Batch, EmbeddedStore
-from mvindex.store.reader import StoredRow
+from mvindex.store.batch import Batch
+from mvindex.store.protocol import Store
+from mvindex.store.reader import SnapshotReader, StoredRow
 from mvindex.store.rows import unpack_spans
+from mvindex.store.snapshot import Snapshot
 from mvindex.store.views import decode
 
 
-def stored_batches(store: EmbeddedStore, size: int) -> Iterator[Batch]:
-    """The living documents of the store's snapshot, by rising ordinals; DamagedIndex when one is not sound."""
-    snapshot = store.snapshot
-    living = np.flatnonzero(snapshot.alive)
-    living = living[np.argsort(snapshot.views.ordinals(living), kind="stable")]
-    with store.reading(snapshot) as reader:
+def stored_batches(
+    snapshot: Snapshot, reading: Callable[[Snapshot], AbstractContextManager[SnapshotReader]], size: int
+) -> Iterator[Batch]:
+    """Yield the live documents as they are stored, by rising ordinals; DamagedIndex when one is not sound."""
+    living = snapshot.rows_by_ordinal
+    with reading(snapshot) as reader:
         for begin in range(0, len(living), size):
             doc_rows = living[begin : begin + size]
             stored = reader.stored(doc_rows.tolist())
@@ -43,45 +46,37 @@ def _spans(rows: list[StoredRow], starts: Ints) -> Ints:
     return spans
 
 
-def take_batches(store: EmbeddedStore, batches: Iterable[Batch], next_ordinal: int | None) -> Iterator[tuple[int, int]]:
-    """Of each batch, how many documents it has, and how many of them were stored: those that were not there already.
+def store_batches(store: Store, batches: Iterable[Batch], next_ordinal: int | None) -> Iterator[tuple[int, int]]:
+    """Store documents that come as another store holds them; known ones with the same content are left alone.
 
-    Takes the writer lock. Each batch is durable when it is told of. next_ordinal: of the first document that is new
-    after the copy; None where the batches give no ordinals, and so count them up.
+    Takes the writer lock.
+
+    Args:
+        store: Where the documents go.
+        batches: Documents with their views; each batch is one commit.
+        next_ordinal: Ordinal of the first document added after this copy; None where the batches give no ordinals.
+
+    Yields:
+        After each batch is durable, its number of documents and how many of them were stored.
+
     """
     with store.writing():
         for batch in batches:
-            fresh = _missing(store, batch)
-            if fresh is not None:
-                store.commit(fresh)
-            yield len(batch.documents), 0 if fresh is None else len(fresh.documents)
+            missing = _missing(store, batch)
+            if missing:
+                store.commit(batch if len(missing) == len(batch.documents) else batch.select(missing))
+            yield len(batch.documents), len(missing)
         if next_ordinal is not None:
             store.change_settings(next_ordinal=next_ordinal)
 
 
-def _missing(store: EmbeddedStore, batch: Batch) -> Batch | None:
-    """The documents of the batch that the store has not, or has otherwise; None where it has all."""
+def _missing(store: Store, batch: Batch) -> list[int]:
+    """Return the positions of the documents that the store lacks, or holds with other content."""
     known = store.known([document.id for document in batch.documents])
-    left = []
+    missing = []
     for number, document in enumerate(batch.documents):
         old = known.get(document.id)
         is_same = old is not None and old.content_hash == batch.content_hashes[number]
         if old is None or not is_same or old.metadata != dump_metadata(document.metadata, document.id):
-            left.append(number)
-    if len(left) == len(batch.documents):
-        return batch
-    return _part(batch, left) if left else None
-
-
-def _part(batch: Batch, numbers: list[int]) -> Batch:
-    """Some documents of the batch."""
-    starts = batch.views.starts
-    counts = np.diff(starts)[numbers]
-    rows = np.concatenate([np.arange(starts[number], starts[number + 1]) for number in numbers])
-    views = Views(batch.views.rows[rows], np.append(0, np.cumsum(counts)), batch.views.spans[rows])
-    return Batch(
-        documents=[batch.documents[number] for number in numbers],
-        views=views,
-        content_hashes=[batch.content_hashes[number] for number in numbers],
-        ordinals=None if batch.ordinals is None else batch.ordinals[numbers],
-    )
+            missing.append(number)
+    return missing

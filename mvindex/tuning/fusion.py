@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from numbers import Real
-from typing import NamedTuple
 
 import numpy as np
 
 from mvindex.errors import ConfigError
 from mvindex.records import Doubles, Ints
 from mvindex.scoring.fusion import Fusion, Method, fuse
-from mvindex.search.hybrid import Candidates
+from mvindex.search.hybrid import JudgedQuestion
 
 # Fewer questions say nothing about which of some thirty settings is the best.
 _LEAST = 20
@@ -21,17 +20,6 @@ _MOST = 1e9
 _FOLDS = 5
 _SEED = 7
 _SHARES = np.linspace(0, 2, 11).round(1).tolist()
-
-
-class Judged(NamedTuple):
-    """One question: what may be found, and what that is worth.
-
-    gains: (u,) of the candidates; ideal: of all documents that are worth something, highest first, found or not.
-    """
-
-    candidates: Candidates
-    gains: Doubles
-    ideal: Doubles
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,7 +82,7 @@ def _total(number: int, judged: Mapping[str, float]) -> float:
 
 
 def tune_fusion(
-    judged: Sequence[Judged], top_k: int, current: Fusion, on_progress: Callable[[str, int, int], None]
+    judged: Sequence[JudgedQuestion], top_k: int, current: Fusion, on_progress: Callable[[str, int, int], None]
 ) -> FusionReport:
     """What was measured; nothing is changed."""
     fusions = [*_fusions(), current]
@@ -144,7 +132,7 @@ def _held_out(values: Doubles) -> Doubles:
     return found
 
 
-def _ndcg(question: Judged, fusion: Fusion, top_k: int) -> float:
+def _ndcg(question: JudgedQuestion, fusion: Fusion, top_k: int) -> float:
     """NDCG of the best top_k (Järvelin and Kekäläinen 2002), with gains as judged, as trec_eval has it."""
     scores = fuse(question.candidates.rows, question.candidates.lists, fusion).scores
     gains = question.gains[question.candidates.order(scores)[:top_k]]

@@ -38,7 +38,7 @@ from mvindex.maintenance import snapshot as copying  # noqa: E402 - as above
 from mvindex.maintenance import verify as verifying  # noqa: E402 - as above
 from mvindex.records import Views  # noqa: E402 - as above
 from mvindex.shards import assemble, create_shard_index  # noqa: E402 - as above
-from mvindex.store import assemble as assembling  # noqa: E402 - as above
+from mvindex.ingest import assemble as assembling  # noqa: E402 - as above
 from mvindex.store import catalog, reader, segments, views  # noqa: E402 - as above
 from mvindex.store import snapshot as snapshots  # noqa: E402 - as above
 from mvindex.store.shard_layout import ShardPlace  # noqa: E402 - as above

@@ -10,7 +10,7 @@ from shard_examples import DIM, corpus, fill_shard, fill_shards
 import mvindex
 from mvindex.errors import ConfigError, DamagedIndex, StoreError
 from mvindex.shards import assemble, create_shard_index, open_shard_index
-from mvindex.store.embedded import Batch
+from mvindex.store.batch import Batch
 from mvindex.store.shard_layout import ShardPlace, shard_of
 
 COUNT = 3

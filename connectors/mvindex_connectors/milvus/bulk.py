@@ -22,7 +22,7 @@ import numpy as np
 from mvindex.errors import ConfigError, EngineUnavailable, StoreError
 from mvindex.index import Index
 from mvindex.records import Floats
-from mvindex.store.embedded import Batch
+from mvindex.store.batch import Batch
 from mvindex.store.views import row_norms
 from mvindex_connectors.milvus.address import Address, parse_address
 from mvindex_connectors.milvus.connection import Connection, views_of

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from mvindex.records import Document, Views
-from mvindex.store.embedded import Batch
+from mvindex.store.batch import Batch
 from mvindex_connectors.milvus.records import light, stored_document
 from mvindex_connectors.milvus.store import MilvusStore
 

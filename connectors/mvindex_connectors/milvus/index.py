@@ -17,7 +17,8 @@ from mvindex.maintenance import CompactReport, SnapshotReport, VerifyReport
 from mvindex.records import Document, Floats, Ints, SearchResult
 from mvindex.scoring.aggregate import Scoring
 from mvindex.search import Ranking
-from mvindex.store.embedded import Batch, EmbeddedStore
+from mvindex.store.batch import Batch
+from mvindex.store.embedded import EmbeddedStore
 from mvindex.store.filters import Filter
 from mvindex.store.reader import StoredDocument
 from mvindex.tuning import TuneReport, checked_target

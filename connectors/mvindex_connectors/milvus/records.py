@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from mvindex.errors import DamagedIndex, DocumentError, Unsupported
 from mvindex.records import Floats, Ints, dump_metadata
-from mvindex.store.embedded import Batch
+from mvindex.store.batch import Batch
 from mvindex.store.reader import StoredDocument
 from mvindex.store.rows import as_signed, pack_spans, row_checksum, unpack_spans
 from mvindex.store.views import view_checksums

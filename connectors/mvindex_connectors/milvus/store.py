@@ -22,7 +22,7 @@ import numpy as np
 from mvindex.errors import ConfigError, EncoderError, IndexLocked, StoreError, Unsupported
 from mvindex.records import Floats, Ints
 from mvindex.store.catalog import Known
-from mvindex.store.embedded import Batch
+from mvindex.store.batch import Batch
 from mvindex.store.views import ViewType, decode, pack_views, row_norms
 from mvindex_connectors.milvus.columns import Column, columns_of, upsert
 from mvindex_connectors.milvus.connection import Connection, views_of

@@ -1,0 +1,204 @@
+"""Administration of an index: build, tune, lexical side, compact, snapshot, verify."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Protocol
+
+from mvindex import engines
+from mvindex.engines.auto import Sizes, chosen_kind, usable_memory
+from mvindex.engines.build import BuildReport, EngineChoice, build_engine, keep_search
+from mvindex.engines.build_shards import build_shards
+from mvindex.engines.protocol import Kind
+from mvindex.errors import DamagedIndex, Unsupported
+from mvindex.lexical.tokenizer import parse_lexical
+from mvindex.maintenance import CompactReport, SnapshotReport, VerifyReport, compact_store, snapshot_store, verify
+from mvindex.maintenance.shards import snapshot_shards
+from mvindex.records import Floats, ProgressCallback
+from mvindex.scoring.fusion import Fusion
+from mvindex.search.local import LocalSearch
+from mvindex.search.options import SearchOptions
+from mvindex.search.queries import TextQueries
+from mvindex.store.embedded import EmbeddedStore
+from mvindex.store.protocol import LocalStore
+from mvindex.tuning import (
+    FusionReport,
+    TuneReport,
+    checked_judgements,
+    checked_target,
+    tune_fusion,
+    tune_search,
+)
+
+logger = logging.getLogger(__name__)
+
+
+class Admin(Protocol):
+    """Administration of one index; called only for operations that its capabilities have. See Index for each."""
+
+    def build(
+        self, kind: str | None, *, nlist: int | None, target_recall: float, on_progress: ProgressCallback
+    ) -> BuildReport:
+        """Build an engine and make it the active one."""
+
+    def tune(
+        self, queries: Floats | None, *, top_k: int, target_recall: float, on_progress: ProgressCallback
+    ) -> TuneReport:
+        """Measure the active engine's search parameters, and keep the fastest that reach the target."""
+
+    def tune_fusion(
+        self,
+        questions: TextQueries,
+        relevant: Sequence[Mapping[str, float]],
+        options: SearchOptions,
+        on_progress: ProgressCallback,
+    ) -> FusionReport:
+        """Measure fusion methods and weights, and keep the best where it is a gain."""
+
+    def set_fusion(self, fusion: Fusion | None) -> None:
+        """Keep the fusion of hybrid search; None resets it."""
+
+    def set_lexical(self, tokenizer: str | None, on_progress: Callable[[int], None]) -> None:
+        """Index the terms of all texts, or remove the lexical side."""
+
+    def rebuild_lexical_if_damaged(self) -> bool:
+        """Rebuild the lexical side where it is damaged; return whether it was."""
+
+    def compact(self, on_progress: Callable[[int], None]) -> CompactReport:
+        """Give back the bytes of deleted and replaced documents."""
+
+    def snapshot(self, path: Path, on_progress: Callable[[int], None]) -> SnapshotReport:
+        """Copy the latest committed state."""
+
+    def verify(self, on_progress: Callable[[int], None]) -> VerifyReport:
+        """Check everything against its checksum."""
+
+    def probe(self) -> Mapping[str, str]:
+        """Try what the server that holds the index can do."""
+
+
+class LocalAdmin:
+    """Administration of embedded stores, in shards or not."""
+
+    def __init__(self, store: LocalStore, search: LocalSearch) -> None:
+        self._store, self._search = store, search
+
+    def build(
+        self, kind: str | None, *, nlist: int | None, target_recall: float, on_progress: ProgressCallback
+    ) -> BuildReport:
+        """Build an engine and make it the active one; see Index.build()."""
+        target = checked_target(target_recall)
+        chosen, why = (engines.parse_kind(kind), "as asked for") if kind is not None else self._best_kind(target)
+        choice = EngineChoice(kind=chosen, lists=nlist)
+        sharding = self._store.sharding
+        if sharding is not None:
+            report = build_shards(Path(self._store.where), sharding.stores, choice, on_progress)
+        else:
+            report = build_engine(self._stores()[0], choice, on_progress)
+        return replace(report, why=why)
+
+    def _best_kind(self, target_recall: float) -> tuple[Kind, str]:
+        num_views = sum(store.snapshot.views.num_views for store in self._stores())
+        sizes = Sizes(num_views=num_views, dim=self._store.dim or 1, memory_bytes=usable_memory())
+        return chosen_kind(sizes, target_recall)
+
+    def tune(
+        self, queries: Floats | None, *, top_k: int, target_recall: float, on_progress: ProgressCallback
+    ) -> TuneReport:
+        """Measure the active engine's search parameters; see Index.tune()."""
+        target = checked_target(target_recall)
+        stores = self._stores()
+        with self._search.opened(SearchOptions(top_k=top_k)) as parts:
+            report = tune_search([part.search for part in parts], queries, target, on_progress)
+        if report.chosen is not None:
+            for store in stores:
+                if store.settings["engine"] is not None:
+                    keep_search(store, report.chosen.search)
+        return report
+
+    def tune_fusion(
+        self,
+        questions: TextQueries,
+        relevant: Sequence[Mapping[str, float]],
+        options: SearchOptions,
+        on_progress: ProgressCallback,
+    ) -> FusionReport:
+        """Measure fusion methods and weights; see Index.tune_fusion()."""
+        checked_judgements(questions.texts, relevant)
+        judged = []
+        for each in self._search.judged(questions, relevant, options):
+            judged.append(each)
+            on_progress("searching", len(judged), len(questions.texts))
+        report = tune_fusion(judged, options.top_k, options.fusion or Fusion(), on_progress)
+        if report.chosen is not None:
+            self.set_fusion(report.chosen.fusion)
+        return report
+
+    def set_fusion(self, fusion: Fusion | None) -> None:
+        """Keep the fusion of hybrid search in every store; None resets it."""
+        with self._store.writing():
+            for store in self._stores():
+                store.change_settings(fusion=None if fusion is None else fusion.as_setting())
+
+    def set_lexical(self, tokenizer: str | None, on_progress: Callable[[int], None]) -> None:
+        """Index the terms of all texts, or remove the lexical side; all stores are locked before one is changed."""
+        kind = parse_lexical(tokenizer)
+        with self._store.writing():
+            for store in self._stores():
+                store.set_lexical(kind, on_progress)
+
+    def rebuild_lexical_if_damaged(self) -> bool:
+        """Rebuild the lexical side of each store where it is damaged; return whether one was."""
+        damaged = [store for store in self._stores() if not _is_lexical_sound(store)]
+        for store in damaged:
+            with store.writing():
+                store.set_lexical(parse_lexical(store.settings["lexical"]), lambda count: None)
+        return bool(damaged)
+
+    def compact(self, on_progress: Callable[[int], None]) -> CompactReport:
+        """Give back the bytes of deleted and replaced documents, store by store."""
+        self._search.forget_scans()
+        reports = [compact_store(store, on_progress) for store in self._stores()]
+        return CompactReport(
+            generation=max(report.generation for report in reports),
+            documents=sum(report.documents for report in reports),
+            dropped=sum(report.dropped for report in reports),
+            bytes_before=sum(report.bytes_before for report in reports),
+            bytes_after=sum(report.bytes_after for report in reports),
+            is_old_held=any(report.is_old_held for report in reports),
+        )
+
+    def snapshot(self, path: Path, on_progress: Callable[[int], None]) -> SnapshotReport:
+        """Copy the latest committed state; of shards one after the other."""
+        stores = self._stores()
+        if self._store.sharding is not None:
+            return snapshot_shards(Path(self._store.where), stores, path, on_progress)
+        return snapshot_store(stores[0], path, on_progress)
+
+    def verify(self, on_progress: Callable[[int], None]) -> VerifyReport:
+        """Check everything against its checksum."""
+        return verify(self._store.where, on_progress)
+
+    def probe(self) -> Mapping[str, str]:
+        """Raise Unsupported: no server holds the index."""
+        raise Unsupported(f"{self._store.where}: no server holds this index; there is nothing to probe")
+
+    def _stores(self) -> list[EmbeddedStore]:
+        """Return all embedded stores; StoreError when a shard is missing."""
+        return [part.store for part in self._store.all_parts()]
+
+
+def _is_lexical_sound(store: EmbeddedStore) -> bool:
+    """Return whether the store's lexical side is as it was written."""
+    if store.settings.get("lexical") is None:
+        return True
+    try:
+        with store.reading(store.snapshot) as reader:
+            reader.lexical().check()
+    except DamagedIndex as err:
+        logger.info("%s: %s", store.directory, err)
+        return False
+    return True

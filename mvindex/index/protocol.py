@@ -1,0 +1,279 @@
+"""IndexProtocol: what a user may call on any index, in this process or behind a server."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from os import PathLike
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, overload
+
+from mvindex.records import Document, Floats, IndexInfo, SearchResult, ViewScore
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+    from mvindex.ingest import Entry, IngestHooks, IngestReport
+    from mvindex.scoring.rerank import Reranker
+    from mvindex.search.options import FusionName, ModeName, ScoringName, SearchOptions
+    from mvindex.search.queries import Vector
+    from mvindex.store.filters import Filter
+    from mvindex.store.protocol import Capabilities
+
+RerankLike: TypeAlias = "Reranker | str | PathLike[str]"
+
+
+class IndexProtocol(Protocol):
+    """Documents with their views, searched by text or vector. Implemented by Index and IndexClient."""
+
+    @property
+    def where(self) -> str:
+        """The directory, or the address without secrets."""
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """The operations that the index has; what is missing names its reason and the way out."""
+
+    @property
+    def dim(self) -> int | None:
+        """Dimensions of the views; None while an index with an encoder is empty."""
+
+    @property
+    def temperature(self) -> float:
+        """The T of DRPQ scoring that is used when a search gives none."""
+
+    @property
+    def missing_shards(self) -> tuple[int, ...]:
+        """The numbers of the shards that are left out."""
+
+    def __enter__(self) -> Self:
+        """Return the index, to be closed at the end of the with block."""
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        """Close the index."""
+
+    def __len__(self) -> int:
+        """Return the number of documents."""
+
+    def __iter__(self) -> Iterator[Document]:
+        """Yield every document, in the order in which they were first added."""
+
+    def __contains__(self, doc_id: object) -> bool:
+        """Return whether there is a document of this id."""
+
+    def close(self) -> None:
+        """Close files and connections."""
+
+    def refresh(self) -> bool:
+        """Move on to the latest committed state; return whether there was a newer one."""
+
+    def info(self) -> IndexInfo:
+        """Describe the index: encoder, dimensions, engine, sizes."""
+
+    def add(self, documents: Iterable[Document], *, hooks: IngestHooks | None = None) -> IngestReport:
+        """Encode and store documents; an older document of the same id is replaced.
+
+        The same content again changes nothing. Batches of up to 1,024 documents are committed as they are done; an
+        error leaves those before it.
+
+        Args:
+            documents: Documents with distinct ids and a text or a title.
+            hooks: Callbacks for progress, duplicates and stopping.
+
+        Returns:
+            Counts of added, replaced, updated and unchanged documents.
+
+        Raises:
+            DocumentError: When an id comes twice, or there is no text.
+            QueryError: When the index was made of given vectors.
+
+        """
+
+    def add_entries(self, entries: Iterable[Entry], hooks: IngestHooks | None = None) -> IngestReport:
+        """Encode and store documents that know their source location; otherwise as add()."""
+
+    def add_views(
+        self, documents: Iterable[Document], views: Vector | Sequence[Vector], *, hooks: IngestHooks | None = None
+    ) -> IngestReport:
+        """Store documents whose views are given; otherwise as add().
+
+        Args:
+            documents: Documents with distinct ids.
+            views: (n, k, d), (n, d) for one view each, or n arrays (k_i, d), k_i >= 1, of any float type and norm.
+            hooks: Callbacks for progress, duplicates and stopping.
+
+        Raises:
+            EncoderError: For another number, shape or dim; nothing of that batch is stored then.
+
+        """
+
+    @overload
+    def get(self, ids: str) -> Document | None: ...
+    @overload
+    def get(self, ids: Iterable[str]) -> list[Document]: ...
+    def get(self, ids: str | Iterable[str]) -> Document | None | list[Document]:
+        """Return documents by id, all of one state.
+
+        Args:
+            ids: One id, or several.
+
+        Returns:
+            For one id the document, or None; for several those that exist, in the order of the ids.
+
+        """
+
+    def scan(
+        self, filter: Filter | None = None, limit: int | None = None, after: str | None = None
+    ) -> Iterator[Document]:
+        """Yield documents in the order in which they were first added.
+
+        A document that is replaced keeps its place, so that pages neither skip nor repeat one.
+
+        Args:
+            filter: A metadata filter; None for all documents.
+            limit: Number of documents; None for no limit.
+            after: The id of the last document of the page before.
+
+        Raises:
+            QueryError: For a filter that cannot be read, or when there is no document `after`.
+
+        """
+
+    def update(self, id: str, *, metadata: Mapping[str, Any]) -> None:
+        """Replace the metadata of a document. QueryError when there is no such id."""
+
+    def delete(self, *, ids: str | Iterable[str] | None = None, filter: Filter | None = None) -> int:
+        """Delete documents by id or by a filter.
+
+        Returns:
+            The number of documents deleted.
+
+        Raises:
+            QueryError: Unless exactly one of ids and filter is given.
+
+        """
+
+    @overload
+    def search(
+        self,
+        query: str,
+        top_k: int = 10,
+        filter: Filter | None = None,
+        scoring: ScoringName = "max",
+        exact: bool = False,
+        *,
+        temperature: float | None = None,
+        candidates: int | None = None,
+        mode: ModeName = "dense",
+        fusion: FusionName | None = None,
+        weights: tuple[float, float] | None = None,
+        text: str | None = None,
+        rerank: RerankLike | None = None,
+        rerank_on: str | None = None,
+        rerank_depth: int | None = None,
+    ) -> SearchResult: ...
+    @overload
+    def search(
+        self,
+        query: Sequence[str],
+        top_k: int = 10,
+        filter: Filter | None = None,
+        scoring: ScoringName = "max",
+        exact: bool = False,
+        *,
+        temperature: float | None = None,
+        candidates: int | None = None,
+        mode: ModeName = "dense",
+        fusion: FusionName | None = None,
+        weights: tuple[float, float] | None = None,
+        text: Sequence[str] | None = None,
+        rerank: RerankLike | None = None,
+        rerank_on: str | None = None,
+        rerank_depth: int | None = None,
+    ) -> list[SearchResult]: ...
+    @overload
+    def search(
+        self,
+        query: Vector,
+        top_k: int = 10,
+        filter: Filter | None = None,
+        scoring: ScoringName = "max",
+        exact: bool = False,
+        *,
+        temperature: float | None = None,
+        candidates: int | None = None,
+        mode: ModeName = "dense",
+        fusion: FusionName | None = None,
+        weights: tuple[float, float] | None = None,
+        text: str | Sequence[str] | None = None,
+        rerank: RerankLike | None = None,
+        rerank_on: str | None = None,
+        rerank_depth: int | None = None,
+    ) -> Any: ...
+    def search(  # noqa: PLR0913 - the one public call; each argument is a choice of the caller's
+        self,
+        query: str | Sequence[str] | Vector,
+        top_k: int = 10,
+        filter: Filter | None = None,
+        scoring: ScoringName = "max",
+        exact: bool = False,
+        *,
+        temperature: float | None = None,
+        candidates: int | None = None,
+        mode: ModeName = "dense",
+        fusion: FusionName | None = None,
+        weights: tuple[float, float] | None = None,
+        text: str | Sequence[str] | None = None,
+        rerank: RerankLike | None = None,
+        rerank_on: str | None = None,
+        rerank_depth: int | None = None,
+    ) -> SearchResult | list[SearchResult]:
+        """Return the best documents of a query: min(top_k, documents that pass the filter) distinct ones.
+
+        Args:
+            query: A text or a (d,) vector for one result; texts or a (q, d) array for a list of results.
+            top_k: Number of documents.
+            filter: A metadata filter.
+            scoring: "max", the best view's score, or "drpq", the mean of the view scores s weighted by
+                softmax(s / T) (DRPQ eq. 4-6).
+            exact: Demand a certified answer, whatever engine is active.
+            temperature: T of "drpq"; the index's own by default.
+            candidates: For "drpq": look at no more than so many view hits, at least top_k documents (the paper's
+                fixed depth, 1,000 k of them); the result is exact only where that is proven all the same.
+            mode: "dense", by views; "lexical", by terms (BM25), only documents that have one of them; "hybrid", both,
+                fused, for indexes with a lexical side.
+            fusion: For "hybrid": "zscore", "minmax" or "rrf"; the index's own by default.
+            weights: For "hybrid": weights of the dense and the lexical score; the index's own by default.
+            text: The text of each query for lexical search; the query itself by default, needed with vectors.
+            rerank: A function of the query and the hits that returns a score for each, higher is better, or a
+                checkpoint of a cross-encoder.
+            rerank_on: For a checkpoint: "snippet" (the default) or "text".
+            rerank_depth: Number of documents that are reranked; max(50, top_k) by default.
+
+        Raises:
+            QueryError: For a value that is none, or options that do not go together.
+            Unsupported: For lexical search in an index without a lexical side.
+
+        """
+
+    def search_with_options(
+        self, query: str | Sequence[str] | Vector, options: SearchOptions, *, text: str | Sequence[str] | None = None
+    ) -> Any:
+        """Return what search() does, for options that are checked already."""
+
+    def explain(
+        self, query: str | Vector, id: str, scoring: ScoringName = "max", *, temperature: float | None = None
+    ) -> list[ViewScore]:
+        """Return every view of a document with its score for one query, best first. QueryError without such an id."""
+
+    def explain_all(
+        self,
+        query: str | Vector,
+        ids: str | Iterable[str],
+        scoring: ScoringName = "max",
+        *,
+        temperature: float | None = None,
+    ) -> dict[str, list[ViewScore]]:
+        """Return what explain() does for each of the documents that exist, by id, in the order of the ids."""
+
+    def encode_queries(self, texts: Sequence[str]) -> Floats:
+        """Return one vector per text, (q, dim) float32, by the index's encoder; QueryError for an empty text."""

@@ -1,0 +1,65 @@
+"""Documents and views as callers give them, checked and as entries of an ingest."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from mvindex.errors import EncoderError
+from mvindex.ingest.pipeline import Entry
+from mvindex.records import Document, require_text
+
+
+def text_entries(documents: Iterable[Document]) -> Iterator[Entry]:
+    """Yield an entry for each document; DocumentError when one has no text, EncoderError when it is no Document."""
+    for number, document in enumerate(documents, start=1):
+        yield Entry(f"document {number}", require_text(_check_document(document, number)))
+
+
+def view_entries(documents: Iterable[Document], views: Any, dim: int | None) -> Iterator[Entry]:
+    """Yield an entry for each document with its views, (k, d) float32.
+
+    Args:
+        documents: The documents.
+        views: (n, k, d), (n, d), or n arrays (k_i, d).
+        dim: The dimensions expected; None takes any.
+
+    Raises:
+        EncoderError: For another number, shape or dim; for counts that are known at once, before the first entry.
+
+    """
+    if isinstance(documents, Sequence) and len(documents) != len(views):
+        raise EncoderError(
+            f"expected as many views as documents, got {len(documents)} documents and {len(views)} views"
+        )
+    if isinstance(views, np.ndarray) and views.ndim not in (2, 3) and views.dtype != object:
+        raise EncoderError(f"views: expected shape (n, k, d), (n, d) or a list of (k_i, d), got {views.shape}")
+    pairs = enumerate(itertools.zip_longest(documents, views), start=1)
+    return (_view_entry(number, document, rows, dim) for number, (document, rows) in pairs)
+
+
+def _check_document(item: object, number: int) -> Document:
+    if isinstance(item, Document):
+        return item
+    raise EncoderError(f"document {number}: expected mvindex.Document, got {type(item).__name__} {item!r:.60}")
+
+
+def _view_entry(number: int, document: Document | None, rows: npt.ArrayLike | None, dim: int | None) -> Entry:
+    if document is None or rows is None:
+        missing, extra = ("documents", "views") if document is None else ("views", "documents")
+        raise EncoderError(f"there are fewer {missing} than {extra}: item {number} has none; expected one for one")
+    _check_document(document, number)
+    array = np.asarray(rows)
+    array = array[None] if array.ndim == 1 else array
+    if array.ndim != 2 or not len(array) or array.dtype.kind not in "fiu":
+        raise EncoderError(
+            f"document {document.id!r}: expected views of shape (k, d) and numbers, got {array.shape}, {array.dtype}"
+        )
+    if dim is not None and array.shape[1] != dim:
+        raise EncoderError(f"document {document.id!r}: expected views of {dim} dims, got {array.shape[1]}")
+    with np.errstate(over="ignore"):
+        return Entry(f"document {number}", document, np.ascontiguousarray(array, dtype=np.float32))

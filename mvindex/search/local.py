@@ -1,0 +1,245 @@
+"""LocalSearch: the engine slot of embedded stores, one or several searched as one."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from threading import Lock
+from typing import NamedTuple
+
+import numpy as np
+
+from mvindex import engines
+from mvindex.engines.build import EngineCache
+from mvindex.engines.protocol import RankingEngine, ScanEngine
+from mvindex.errors import QueryError, StaleReader
+from mvindex.lexical.bm25 import LexicalPart, LexicalSearch
+from mvindex.records import Floats, SearchResult
+from mvindex.search import Part, Ranking, merge_rankings, owners, search_documents
+from mvindex.search.hybrid import (
+    Hybrid,
+    JudgedQuestion,
+    Mixed,
+    candidates_of,
+    depth_of,
+    hybrid_rankings,
+    lexical_rankings,
+)
+from mvindex.search.options import SearchOptions
+from mvindex.search.queries import QUERY_BATCH, TextQueries
+from mvindex.search.request import Engines, Request
+from mvindex.search.results import hits_of
+from mvindex.store.embedded import EmbeddedStore
+from mvindex.store.protocol import LocalStore, StorePart
+from mvindex.store.reader import SnapshotReader, StoredDocument
+
+logger = logging.getLogger(__name__)
+
+
+class OpenPart(NamedTuple):
+    """A store part opened for one search; the reader's transaction ends with the search."""
+
+    search: Part
+    reader: SnapshotReader
+    source: StorePart
+
+
+@dataclass(slots=True)
+class _PartEngines:
+    """The engines of one store: its active one, loaded when needed, and its exact scan, opened at the first search."""
+
+    active: EngineCache
+    scan: ScanEngine | None = None
+
+
+class LocalSearch:
+    """Dense, lexical and hybrid search over embedded stores. Thread-safe."""
+
+    def __init__(self, store: LocalStore, device: str | None = None) -> None:
+        """Take the stores to search; device: where engines run that can run elsewhere than on the CPU."""
+        self._store, self._device = store, device
+        self._lock = Lock()
+        self._engines: dict[EmbeddedStore, _PartEngines] = {}
+
+    def forget_scans(self) -> None:
+        """Drop the scans' copies of views, which hold the files of the snapshots they were made of."""
+        with self._lock:
+            for kept in self._engines.values():
+                kept.scan = None
+
+    def search(self, queries: Floats, options: SearchOptions) -> list[SearchResult]:
+        """Return a dense result for each query, (q, d) float32."""
+
+        def read() -> list[SearchResult]:
+            with self.opened(options) as parts:
+                begins = range(0, len(queries), QUERY_BATCH)
+                return [one for at in begins for one in self._results(parts, queries[at : at + QUERY_BATCH])]
+
+        return self._store.attempt(read)
+
+    def search_text(self, queries: TextQueries, options: SearchOptions) -> list[SearchResult]:
+        """Return a lexical result for each text, or a hybrid one where vectors are given."""
+
+        def read() -> list[SearchResult]:
+            if queries.vectors is None:
+                with self._opened_texts(options) as lexical:
+                    return [
+                        self._text_result(lexical, text, found, is_lexical=True)
+                        for batch in queries.batches()
+                        for text, found in zip(
+                            batch.texts, lexical_rankings(lexical, batch.texts, options.top_k), strict=True
+                        )
+                    ]
+            with self.opened(replace(options, top_k=depth_of(options.top_k))) as parts:
+                lexical = lexical_search(parts)
+                return [one for batch in queries.batches() for one in self._hybrid(parts, lexical, batch, options)]
+
+        return self._store.attempt(read)
+
+    def _hybrid(
+        self, parts: Sequence[OpenPart], lexical: LexicalSearch, queries: TextQueries, options: SearchOptions
+    ) -> list[SearchResult]:
+        """Return the fused results of one batch."""
+        if queries.vectors is None or options.fusion is None:
+            raise QueryError("hybrid search needs the vectors of its queries")
+        how = Hybrid(options.scoring, options.fusion, options.top_k)
+        dense = rankings(parts, queries.vectors)
+        found = hybrid_rankings(lexical, queries.texts, queries.vectors, dense, how)
+        pairs = zip(queries.texts, found, strict=True)
+        return [self._text_result(lexical, text, mixed, is_lexical=False) for text, mixed in pairs]
+
+    def _text_result(self, lexical: LexicalSearch, text: str, found: Mixed, *, is_lexical: bool) -> SearchResult:
+        """Return the result of one query; a lexical one shows the view whose span matches the text best."""
+        ranking = found.ranking
+        stored = lexical.documents(ranking.rows)
+        if is_lexical:
+            slots = lexical.slots(text, [stored[row] for row in ranking.rows.tolist()])
+            ranking = ranking._replace(slots=np.array(slots, dtype=np.int64))
+        pairs = zip(hits_of(ranking, stored), found.components, strict=True)
+        hits = tuple(replace(hit, components=components) for hit, components in pairs)
+        missing = self._store.missing_shards
+        return SearchResult(hits, ranking.exact and not missing, ranking.short_by, ranking.rounds, missing)
+
+    def _results(self, parts: Sequence[OpenPart], queries: Floats) -> list[SearchResult]:
+        found = rankings(parts, queries)
+        stored = _documents(parts, found)
+        missing = self._store.missing_shards
+        return [
+            SearchResult(hits_of(each, stored), each.exact and not missing, each.short_by, each.rounds, missing)
+            for each in found
+        ]
+
+    @contextmanager
+    def opened(self, options: SearchOptions) -> Iterator[list[OpenPart]]:
+        """Open every part that is there for one search; the readers' transactions end with it."""
+        with ExitStack() as stack:
+            parts = []
+            sources = self._store.parts()
+            for source in sources:
+                with source.errors():
+                    parts.append(self._opened(source, options, stack, share=len(sources)))
+            yield parts
+
+    def _opened(self, source: StorePart, options: SearchOptions, stack: ExitStack, *, share: int) -> OpenPart:
+        kept = self._part_engines(source.store)
+        snapshot, ranking = source.store.snapshot, None
+        if not options.exact:
+            try:
+                ranking = kept.active.open(snapshot)
+            except StaleReader as err:
+                # The engine was built again since; scanning finds the same documents or better ones.
+                logger.info("%s; scanning instead", err)
+        reader = stack.enter_context(source.store.reading(snapshot))
+        allowed = snapshot.alive if options.filter is None else reader.matching(options.filter)
+        request = Request(top_k=options.top_k, allowed=allowed, scoring=options.scoring, depth=options.candidates)
+        return OpenPart(Part(snapshot, self._engines_of(kept, ranking, share), request), reader, source)
+
+    @contextmanager
+    def _opened_texts(self, options: SearchOptions) -> Iterator[LexicalSearch]:
+        """Open the lexical side of every part that is there; no engine is loaded."""
+        with ExitStack() as stack:
+            parts = []
+            for source in self._store.parts():
+                with source.errors():
+                    snapshot = source.store.snapshot
+                    reader = stack.enter_context(source.store.reading(snapshot))
+                    lexical = reader.lexical()
+                    allowed = snapshot.alive if options.filter is None else reader.matching(options.filter)
+                    parts.append(LexicalPart(snapshot, reader, lexical, allowed, source.errors))
+            yield LexicalSearch(parts)
+
+    def _part_engines(self, store: EmbeddedStore) -> _PartEngines:
+        with self._lock:
+            if store not in self._engines:
+                self._engines[store] = _PartEngines(EngineCache(self._device))
+            return self._engines[store]
+
+    def _engines_of(self, kept: _PartEngines, ranking: RankingEngine | None, share: int) -> Engines:
+        """Return the engines of a search; the scan is opened at the first one, since it may import torch."""
+        with self._lock:
+            if kept.scan is None:
+                # Each of so many scans of this process takes its share of the memory.
+                kept.scan = engines.open_scan(self._device, share)
+            return Engines(scan=kept.scan, ranking=ranking)
+
+    def judged(
+        self, queries: TextQueries, relevant: Sequence[Mapping[str, float]], options: SearchOptions
+    ) -> Iterator[JudgedQuestion]:
+        """Yield for each question what fusion would order, and the gains of that; relevant: gains by document id."""
+        if options.fusion is None:
+            raise QueryError("judged questions need a fusion")
+        how = Hybrid(options.scoring, options.fusion, options.top_k)
+        gains_of = iter(relevant)
+        self._store.all_parts()
+        with self.opened(replace(options, top_k=depth_of(options.top_k))) as parts:
+            lexical = lexical_search(parts)
+            for batch in queries.batches():
+                if batch.vectors is None:
+                    raise QueryError("fusion is measured with the vectors of the questions")
+                columns = zip(batch.texts, batch.vectors, rankings(parts, batch.vectors), strict=True)
+                for text, vector, ranking in columns:
+                    gains = {doc_id: gain for doc_id, gain in next(gains_of).items() if gain > 0}
+                    found = candidates_of(lexical, text, vector, ranking, how)
+                    by_row = {row: gains[doc_id] for doc_id, row in lexical.rows_of(gains).items()}
+                    values = [by_row.get(row, 0.0) for row in found.rows.tolist()]
+                    ideal = -np.sort(-np.array(list(gains.values()), dtype=np.float64))
+                    yield JudgedQuestion(found, np.array(values, dtype=np.float64), ideal)
+
+
+def rankings(parts: Sequence[OpenPart], queries: Floats) -> list[Ranking]:
+    """Return the dense rankings of a batch of queries over all parts together."""
+    found: list[list[Ranking]] = []
+    for part in parts:
+        with part.source.errors():
+            search = part.search
+            found.append(search_documents(search.snapshot, search.engines, queries, search.request))
+    return merge_rankings([part.search for part in parts], found)
+
+
+def lexical_search(parts: Sequence[OpenPart]) -> LexicalSearch:
+    """Return lexical search over the parts of one search."""
+    shards = []
+    for part in parts:
+        with part.source.errors():
+            lexical = part.reader.lexical()
+        allowed = part.search.request.allowed
+        shards.append(LexicalPart(part.search.snapshot, part.reader, lexical, allowed, part.source.errors))
+    return LexicalSearch(shards)
+
+
+def _documents(parts: Sequence[OpenPart], found: Sequence[Ranking]) -> dict[int, StoredDocument]:
+    """Return the documents that rankings over all parts name, by row."""
+    if not found:
+        return {}
+    rows = np.unique(np.concatenate([ranking.rows for ranking in found]))
+    which, local = owners([part.search for part in parts], rows)
+    stored: dict[int, StoredDocument] = {}
+    for number, part in enumerate(parts):
+        places = np.flatnonzero(which == number)
+        if len(places):
+            with part.source.errors():
+                documents = part.reader.documents(local[places].tolist())
+            stored |= {int(rows[place]): documents[int(local[place])] for place in places}
+    return stored

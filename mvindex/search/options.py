@@ -1,0 +1,136 @@
+"""SearchOptions: what a search is asked beside its query, checked once and carried from every edge to the store."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal, TypeAlias
+
+from mvindex.errors import QueryError
+from mvindex.records import check_count
+from mvindex.scoring.aggregate import Aggregate, Scoring, parse_scoring
+from mvindex.scoring.fusion import Fusion, Mode, parse_fusion, parse_mode
+from mvindex.store.filters import Filter
+
+ModeName: TypeAlias = Literal["dense", "lexical", "hybrid"]
+ScoringName: TypeAlias = Literal["max", "drpq"]
+FusionName: TypeAlias = Literal["zscore", "minmax", "rrf"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SearchOptions:
+    """The options of a search, checked when made; make one with parse().
+
+    Attributes:
+        top_k: Number of distinct documents.
+        filter: A metadata filter; None allows all documents.
+        aggregate: How view scores make a document's score.
+        temperature: T of DRPQ's softmax; None for the index's own.
+        exact: Whether a certified answer is demanded, whatever engine is active.
+        candidates: For DRPQ: look at no more than so many view hits; None looks as far as it takes.
+        mode: Dense, lexical or hybrid.
+        fusion: For hybrid: method and weights; None for the index's own.
+
+    """
+
+    top_k: int = 10
+    filter: Filter | None = None
+    aggregate: Aggregate = Aggregate.MAX
+    temperature: float | None = None
+    exact: bool = False
+    candidates: int | None = None
+    mode: Mode = Mode.DENSE
+    fusion: Fusion | None = None
+
+    @classmethod
+    def parse(  # noqa: PLR0913 - one parameter for each option that a caller may give
+        cls,
+        top_k: int = 10,
+        filter: Filter | None = None,
+        scoring: str = "max",
+        exact: bool = False,
+        *,
+        temperature: float | None = None,
+        candidates: int | None = None,
+        mode: str = "dense",
+        fusion: str | None = None,
+        weights: Sequence[float] | None = None,
+        default_fusion: Fusion | None = None,
+    ) -> SearchOptions:
+        """Return the options of a search as a caller names them.
+
+        Args:
+            top_k: Number of distinct documents, from 1 on.
+            filter: A metadata filter.
+            scoring: "max" or "drpq".
+            exact: Whether to demand a certified answer.
+            temperature: T of DRPQ, a finite number above 0.
+            candidates: For DRPQ: number of view hits to look at.
+            mode: "dense", "lexical" or "hybrid".
+            fusion: For hybrid: "zscore", "minmax" or "rrf".
+            weights: For hybrid: weights of the dense and the lexical score.
+            default_fusion: What completes a method without weights, or weights without a method.
+
+        Raises:
+            QueryError: For a value that is none, or options that do not go together.
+
+        """
+        check_count("top_k", top_k)
+        chosen = parse_scoring(scoring, temperature)
+        if candidates is not None:
+            check_count("candidates", candidates)
+            if chosen.aggregate is not Aggregate.DRPQ:
+                raise QueryError("candidates= belongs to scoring='drpq'; by the best view no document is aggregated")
+            if exact:
+                raise QueryError("candidates= limits the search, exact=True demands a certified one; give one of them")
+        way = parse_mode(mode)
+        if way is not Mode.HYBRID and (fusion is not None or weights is not None):
+            name = "weights" if fusion is None else "fusion"
+            raise QueryError(f"{name}= does not belong to mode={way.value!r}; expected mode='hybrid'")
+        if way is Mode.LEXICAL and chosen.aggregate is not Aggregate.MAX:
+            raise QueryError("scoring= combines the scores of views; mode='lexical' reads none")
+        fused = None
+        if fusion is not None or weights is not None:
+            fused = parse_fusion(fusion, weights, default_fusion or Fusion())
+        return cls(
+            top_k=int(top_k),
+            filter=filter,
+            aggregate=chosen.aggregate,
+            temperature=None if temperature is None else chosen.temperature,
+            exact=exact,
+            candidates=None if candidates is None else int(candidates),
+            mode=way,
+            fusion=fused,
+        )
+
+    def with_defaults(self, temperature: float, fusion: Fusion) -> SearchOptions:
+        """Return the options with the index's own temperature and fusion where none was given."""
+        return replace(
+            self,
+            temperature=temperature if self.temperature is None else self.temperature,
+            fusion=fusion if self.fusion is None else self.fusion,
+        )
+
+    @property
+    def scoring(self) -> Scoring:
+        """How views make a score."""
+        return Scoring(self.aggregate, 1.0 if self.temperature is None else self.temperature)
+
+    @property
+    def key(self) -> Hashable:
+        """Equal for options that ask for the same; searches of one key can be answered together."""
+        return replace(self, filter=None), json.dumps(self.filter, sort_keys=True)
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the options other than top_k and filter that results name, as parse() takes them."""
+        named: dict[str, Any] = {"scoring": self.aggregate.value}
+        if self.aggregate is Aggregate.DRPQ:
+            named["temperature"] = self.temperature
+        if self.candidates is not None:
+            named["candidates"] = self.candidates
+        if self.mode is not Mode.DENSE:
+            named["mode"] = self.mode.value
+        if self.mode is Mode.HYBRID and self.fusion is not None:
+            named |= {"fusion": self.fusion.method.value, "weights": list(self.fusion.weights)}
+        return named

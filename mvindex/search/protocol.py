@@ -1,0 +1,19 @@
+"""SearchEngine: the engine slot of an index, which answers checked queries over its store."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from mvindex.records import Floats, SearchResult
+from mvindex.search.options import SearchOptions
+from mvindex.search.queries import TextQueries
+
+
+class SearchEngine(Protocol):
+    """Answers queries over one store. Options come with the index's defaults filled in."""
+
+    def search(self, queries: Floats, options: SearchOptions) -> list[SearchResult]:
+        """Return a dense result for each query, (q, d) float32."""
+
+    def search_text(self, queries: TextQueries, options: SearchOptions) -> list[SearchResult]:
+        """Return a lexical result for each text, or a hybrid one where vectors are given."""

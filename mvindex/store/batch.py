@@ -1,0 +1,57 @@
+"""One commit of documents and their views."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import xxhash
+
+from mvindex.records import Document, Floats, Ints, Views
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Batch:
+    """One commit: documents with distinct ids, their views, and everything that is stored in the same transaction.
+
+    Attributes:
+        documents: Documents to add or replace.
+        views: Their views.
+        content_hashes: The content_hash() of each document.
+        metadata_updates: Metadata (canonical JSON) to set on other documents, by document row.
+        ordinals: (n,) int64, used for documents that are new; None numbers them on.
+        settings: Settings of the index to set.
+
+    """
+
+    documents: Sequence[Document]
+    views: Views
+    content_hashes: Sequence[bytes]
+    metadata_updates: Mapping[int, str] = field(default_factory=dict)
+    ordinals: Ints | None = None
+    settings: Mapping[str, Any] = field(default_factory=dict)
+
+    def select(self, numbers: Sequence[int]) -> Batch:
+        """Return the documents at these positions as a batch of their own, without metadata updates and settings."""
+        counts = np.diff(self.views.starts)[list(numbers)]
+        bounds = [np.arange(self.views.starts[number], self.views.starts[number + 1]) for number in numbers]
+        rows = np.concatenate(bounds) if bounds else np.empty(0, dtype=np.int64)
+        return Batch(
+            documents=[self.documents[number] for number in numbers],
+            views=Views(self.views.rows[rows], np.append(0, np.cumsum(counts)), self.views.spans[rows]),
+            content_hashes=[self.content_hashes[number] for number in numbers],
+            ordinals=None if self.ordinals is None else self.ordinals[list(numbers)],
+        )
+
+
+def content_hash(document: Document, views: Floats | None = None) -> bytes:
+    """Return the xxh3-128 of a document's title, text and, where given, (k, d) views: what its rows depend on."""
+    digest = xxhash.xxh3_128()
+    for part in (document.title.encode(), document.text.encode()):
+        digest.update(len(part).to_bytes(8, "little"))
+        digest.update(part)
+    if views is not None:
+        digest.update(np.ascontiguousarray(views, dtype="<f4").tobytes())
+    return digest.digest()

@@ -1,0 +1,355 @@
+"""ShardedStore: documents in several embedded stores, each in the one that its id belongs to, used as one store.
+
+A row of the whole is the row inside the shard, with the shard's number above bit 48.
+"""
+
+from __future__ import annotations
+
+import heapq
+import logging
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from functools import partial
+from operator import itemgetter
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+
+from mvindex.errors import StaleReader, StoreError
+from mvindex.records import Floats, IndexInfo, Ints
+from mvindex.store.batch import Batch
+from mvindex.store.catalog import Known
+from mvindex.store.embedded import CAPABILITIES, EmbeddedStore, remove_untouched, size_of
+from mvindex.store.filters import Filter
+from mvindex.store.protocol import Capabilities, Sharding, StorePart
+from mvindex.store.reader import StoredDocument
+from mvindex.store.shard_layout import ShardPlace, check_place, named, open_shard, read_shards, shard_of
+from mvindex.store.views import ViewType
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+_SHARD_BITS = 48
+
+
+def open_sharded_store(path: Path, *, allow_partial: bool = False) -> ShardedStore:
+    """Open the shards at path.
+
+    Args:
+        path: The directory of the index.
+        allow_partial: Leave out shards that are missing or damaged, instead of raising StoreError.
+
+    Raises:
+        StoreError: Naming the shard; also when none of them can be opened.
+
+    """
+    path = path.absolute()
+    shards = read_shards(path)
+    stores: dict[int, EmbeddedStore] = {}
+    missing: dict[int, StoreError] = {}
+    try:
+        for place, index_id in zip(shards.places(), shards.shard_ids, strict=True):
+            try:
+                stores[place.number] = open_shard(path, place, index_id)
+            except StoreError as err:
+                if not allow_partial:
+                    raise
+                missing[place.number] = err
+        if not stores:
+            raise StoreError(f"{path}: none of its {shards.count} shards can be opened; {missing[0]}")
+    except BaseException:
+        for store in stores.values():
+            store.close()
+        raise
+    for error in missing.values():
+        logger.warning("%s; it is left out", error)
+    return ShardedStore(path, stores, shards.count, missing=missing, allow_partial=allow_partial)
+
+
+def open_single_shard(path: Path, place: ShardPlace) -> ShardedStore:
+    """Open one shard, to be filled on its own from a whole corpus; ConfigError when the index has another count."""
+    check_place(path, place)
+    return ShardedStore(path.absolute(), {place.number: open_shard(path, place)}, place.count, is_single=True)
+
+
+class ShardedStore:
+    """Documents in several embedded stores. A document is atomic; what concerns several is done shard by shard.
+
+    Where shards were missing when it was opened with allow_partial, the others answer; writes raise StoreError.
+    """
+
+    def __init__(  # noqa: PLR0913 - how shards are open; made by the two functions above only
+        self,
+        path: Path,
+        stores: Mapping[int, EmbeddedStore],
+        count: int,
+        *,
+        missing: Mapping[int, StoreError] | None = None,
+        allow_partial: bool = False,
+        is_single: bool = False,
+    ) -> None:
+        """Take open shards by number.
+
+        Args:
+            path: The directory of the index, in which those of the shards lie.
+            stores: The open shards.
+            count: Number of shards of the whole index.
+            missing: Shards that are not there, with the reason.
+            allow_partial: Whether reads go on without shards that fail.
+            is_single: Whether one shard is opened to be filled on its own.
+
+        """
+        self.directory = path
+        self._stores, self._count = dict(stores), count
+        self._missing = dict(missing or {})
+        self._allows_partial, self._is_single = allow_partial, is_single
+
+    @property
+    def where(self) -> str:
+        """The directory, for messages."""
+        return str(self.directory)
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """The operations that the store has."""
+        return CAPABILITIES
+
+    @property
+    def settings(self) -> Mapping[str, Any]:
+        """The settings of the first shard, with the next ordinal of all and the engine of one that is filled.
+
+        Shards differ in what somebody changed who was killed between two of them; a warning names it.
+        """
+        first, *others = [store.settings for store in self._stores.values()]
+        if any(other.get("fusion") != first.get("fusion") for other in others):
+            logger.warning(
+                "%s: its shards hold different fusions; set_hybrid_weights() makes them equal", self.directory
+            )
+        filled = [store.settings for store in self._stores.values() if store.count()]
+        engine = filled[0]["engine"] if filled else first["engine"]
+        next_ordinal = max(store.settings["next_ordinal"] for store in self._stores.values())
+        return {**first, "dim": self.dim, "engine": engine, "next_ordinal": next_ordinal}
+
+    @property
+    def dim(self) -> int | None:
+        """Dimensions of the views; None until the first batch of an index with an encoder."""
+        return next((store.dim for store in self._stores.values() if store.dim is not None), None)
+
+    @property
+    def view_type(self) -> ViewType:
+        """The number type of stored views."""
+        return next(iter(self._stores.values())).view_type
+
+    @property
+    def missing_shards(self) -> tuple[int, ...]:
+        """The numbers of the shards that are left out."""
+        return tuple(sorted(self._missing))
+
+    @property
+    def sharding(self) -> Sharding:
+        """The shards to be written. StoreError when one is missing."""
+        self._refuse_missing()
+        return Sharding(self._stores, self._count)
+
+    @property
+    def is_untouched(self) -> bool:
+        """Whether nothing was ever stored in any shard."""
+        return not self._missing and all(store.is_untouched for store in self._stores.values())
+
+    def parts(self) -> Sequence[StorePart]:
+        """Return the shards that are there; errors inside errors() name the shard."""
+        return [StorePart(store, partial(self._shard_errors, number)) for number, store in self._stores.items()]
+
+    def all_parts(self) -> Sequence[StorePart]:
+        """Return all shards; StoreError when one is missing."""
+        self._whole()
+        return self.parts()
+
+    def attempt(self, read: Callable[[], T]) -> T:
+        """Return what `read` returns; where partial answers are allowed, without the shards that fail."""
+        while True:
+            try:
+                return read()
+            except _ShardFailed as failed:
+                if not self._allows_partial or len(self._stores) == 1:
+                    raise failed.error from failed
+                logger.warning("%s; it is left out", failed.error)
+                self._missing[failed.number] = failed.error
+                self._stores.pop(failed.number).close()
+
+    def close(self) -> None:
+        """Close all shards."""
+        for store in self._stores.values():
+            store.close()
+
+    def refresh(self) -> bool:
+        """Move each shard on to its latest state; return whether one had a newer one."""
+        return any([store.refresh() for store in self._stores.values()])
+
+    def remove_if_untouched(self) -> None:
+        """Close the store, and remove its directory if nothing was ever stored in it, by anyone."""
+        directories = [store.directory for store in self._stores.values()]
+        remove_untouched(self, directories[0] if self._is_single else self.directory, directories)
+
+    def count(self) -> int:
+        """Return the number of documents in the shards that are there."""
+        return sum(store.count() for store in self._stores.values())
+
+    def info(self) -> IndexInfo:
+        """Describe the index: all shards that are there together."""
+        infos = [store.info() for store in self._stores.values()]
+        filled = [info for info in infos if info.documents] or infos[:1]
+        return replace(
+            filled[0],
+            path=self.where,
+            documents=sum(info.documents for info in infos),
+            views=sum(info.views for info in infos),
+            num_dead=sum(info.num_dead for info in infos),
+            dim=self.dim,
+            kind=" and ".join(sorted({info.kind for info in filled})),
+            fresh_documents=sum(info.fresh_documents for info in infos),
+            size_bytes=size_of(self.directory),
+            shards=self._count,
+            missing_shards=self.missing_shards,
+        )
+
+    def get(self, ids: Sequence[str]) -> dict[str, StoredDocument]:
+        """Return the documents of the ids that exist; StoreError when one belongs to a shard that is missing."""
+        found: dict[str, StoredDocument] = {}
+        for number, own in self._by_shard(ids).items():
+            found |= self._owner(number, own).get(own)
+        return {doc_id: found[doc_id] for doc_id in ids if doc_id in found}
+
+    def views(self, ids: Sequence[str]) -> dict[str, tuple[StoredDocument, Floats]]:
+        """Return each of the documents that exist with its views; StoreError when a shard of theirs is missing."""
+        found: dict[str, tuple[StoredDocument, Floats]] = {}
+        for number, own in self._by_shard(ids).items():
+            found |= self._owner(number, own).views(own)
+        return {doc_id: found[doc_id] for doc_id in ids if doc_id in found}
+
+    def scan(self, condition: Filter | None, after: str | None) -> Iterator[StoredDocument]:
+        """Yield the documents of the shards that are there, by rising ordinals; see Store.scan()."""
+        last = None
+        if after is not None:
+            number = shard_of(after, self._count)
+            last = self._owner(number, [after]).ordinal_of(after)
+        shards = [store.scan_ordinals(condition, last) for store in self._stores.values()]
+        return (document for _, document in heapq.merge(*shards, key=itemgetter(0)))
+
+    def batches(self, size: int) -> Iterator[Batch]:
+        """Yield all documents as they are stored, shard by shard."""
+        for store in self._whole().values():
+            yield from store.batches(size)
+
+    @contextmanager
+    def writing(self) -> Iterator[None]:
+        """Take the writer locks of all shards, before the first of them is changed."""
+        with ExitStack() as stack:
+            for number, store in sorted(self._whole().items()):
+                with named(store.directory, ShardPlace(number, self._count)):
+                    stack.enter_context(store.writing())
+            yield
+
+    def known(self, ids: Sequence[str]) -> dict[str, Known]:
+        """Return what is stored of the ids that exist, as committed now."""
+        found: dict[str, Known] = {}
+        for number, own in self._by_shard(ids).items():
+            known = self._owner(number, own).known(own)
+            found |= {doc_id: replace(old, doc_row=_row(number, old.doc_row)) for doc_id, old in known.items()}
+        return found
+
+    def matching(self, condition: Filter) -> Ints:
+        """Return the rows of the documents that match, (m,) int64."""
+        rows = [_row(number, 0) + store.matching(condition) for number, store in self._whole().items()]
+        return np.concatenate(rows)
+
+    def commit(self, batch: Batch) -> None:
+        """Store a batch, shard by shard; new documents are numbered through all shards. Call inside writing()."""
+        ids = [document.id for document in batch.documents]
+        next_ordinal = int(self.settings["next_ordinal"])
+        if batch.ordinals is None:
+            known = self.known(ids)
+            is_new = np.array([doc_id not in known for doc_id in ids], dtype=np.int64)
+            batch = replace(batch, ordinals=next_ordinal + np.cumsum(is_new) - is_new)
+            next_ordinal += int(is_new.sum())
+        positions = {doc_id: position for position, doc_id in enumerate(ids)}
+        for number, own in self._by_shard(ids).items():
+            self._stores[number].commit(batch.select([positions[doc_id] for doc_id in own]))
+        if batch.metadata_updates:
+            self.set_metadata(batch.metadata_updates)
+        self.change_settings(**batch.settings, next_ordinal=next_ordinal)
+
+    def delete(self, doc_rows: Iterable[int]) -> None:
+        """Delete the documents of these rows, each shard's in one step. Call inside writing()."""
+        for number, rows in _split(doc_rows).items():
+            self._stores[number].delete(rows)
+
+    def set_metadata(self, updates: Mapping[int, str], settings: Mapping[str, Any] | None = None) -> None:
+        """Set metadata by document row, each shard's in one step. Call inside writing()."""
+        for number, rows in _split(updates).items():
+            self._stores[number].set_metadata({row: updates[_row(number, row)] for row in rows}, settings)
+
+    def change_settings(self, **settings: Any) -> None:
+        """Set settings in every shard; an engine only where there is one. Call inside writing()."""
+        for store in self._stores.values():
+            store.change_settings(**settings)
+
+    def _by_shard(self, ids: Collection[str]) -> dict[int, list[str]]:
+        by_shard: dict[int, list[str]] = {}
+        for doc_id in ids:
+            by_shard.setdefault(shard_of(doc_id, self._count), []).append(doc_id)
+        return by_shard
+
+    def _owner(self, number: int, ids: Sequence[str]) -> EmbeddedStore:
+        """Return a shard; StoreError, which names the first of the ids, when it is missing."""
+        if number in self._stores:
+            return self._stores[number]
+        reason = self._missing.get(number, f"only shards {sorted(self._stores)} are open here")
+        raise StoreError(f"document {ids[0]!r} belongs to a shard that is missing: {reason}")
+
+    def _refuse_missing(self) -> None:
+        for error in self._missing.values():
+            raise StoreError(f"{self.directory}: this needs all {self._count} shards; {error}")
+
+    def _whole(self) -> Mapping[int, EmbeddedStore]:
+        """Return all shards; StoreError when one is missing."""
+        self._refuse_missing()
+        if len(self._stores) < self._count:
+            raise StoreError(f"{self.directory}: this needs all {self._count} shards; one is opened to be filled")
+        return self._stores
+
+    @contextmanager
+    def _shard_errors(self, number: int) -> Iterator[None]:
+        """Make errors inside name the shard, and let attempt() leave it out."""
+        try:
+            with named(self._stores[number].directory, ShardPlace(number, self._count)):
+                yield
+        except StaleReader:
+            raise
+        except StoreError as err:
+            if not self._allows_partial:
+                raise
+            raise _ShardFailed(number, err) from err
+
+
+class _ShardFailed(StoreError):
+    """A shard could not be read, and may be left out."""
+
+    def __init__(self, number: int, error: StoreError) -> None:
+        super().__init__(str(error))
+        self.number, self.error = number, error
+
+
+def _row(number: int, row: int) -> int:
+    return number << _SHARD_BITS | row
+
+
+def _split(rows: Iterable[int]) -> dict[int, list[int]]:
+    """Return the rows inside each shard, by its number."""
+    by_shard: dict[int, list[int]] = {}
+    for row in rows:
+        by_shard.setdefault(row >> _SHARD_BITS, []).append(row & ((1 << _SHARD_BITS) - 1))
+    return by_shard
