@@ -18,7 +18,8 @@ from pathlib import Path
 import mvindex
 from mvindex.corpus import read_documents
 from mvindex.encoder import load_encoder
-from mvindex.ingest import Entry, read_chunks
+from mvindex.ingest import Entry
+from mvindex.ingest.pipeline import read_chunks
 
 
 def timed(call):

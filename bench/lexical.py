@@ -24,6 +24,7 @@ import numpy as np
 import mvindex
 from mvindex.corpus import read_documents
 from mvindex.eval.questions import read_questions
+from mvindex.index import embedded_store_of
 from mvindex.lexical.bm25 import K1, B
 from mvindex.lexical.tokenizer import Lexical, tokenised
 
@@ -117,7 +118,7 @@ def by_bm25s(data, count):
 
 def _size(index):
     """Bytes of the catalog, its log written back."""
-    path = index.store.snapshot.directory / "catalog.sqlite"
+    path = embedded_store_of(index).snapshot.directory / "catalog.sqlite"
     with closing(sqlite3.connect(path)) as connection:
         connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
     return path.stat().st_size

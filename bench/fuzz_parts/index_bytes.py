@@ -16,6 +16,7 @@ from fuzz_parts.index_kits import CATALOG, Kit, flat_kits, make_kits, quick_engi
 from fuzz_parts.patches import patch, patched, resealed
 from fuzz_parts.target import Limits, require
 from mvindex.errors import MvindexError
+from mvindex.index import embedded_store_of
 
 # One input in so many is followed by what writes: salvage, repair, build.
 _SAMPLED = 20
@@ -198,8 +199,8 @@ def _all_parts(documents: set) -> set:
 
 def _older(kit: Kit) -> set:
     """The documents that were replaced or deleted, whose rows are still there."""
-    with mvindex.open(kit.path) as index, index.store.reading(index.store.snapshot) as reader:
-        stored = reader.documents(range(index.store.snapshot.num_rows)).values()
+    with mvindex.open(kit.path) as index, embedded_store_of(index).reading(embedded_store_of(index).snapshot) as reader:
+        stored = reader.documents(range(embedded_store_of(index).snapshot.num_rows)).values()
         return {(each.id, each.title, each.text, repr(each.metadata)) for each in stored}
 
 

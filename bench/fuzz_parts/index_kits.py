@@ -19,6 +19,7 @@ from fuzz_parts.index_answers import Answer, asked
 from fuzz_parts.target import require
 from mvindex import engines, kernels
 from mvindex.engines.scan_numpy import NumpyScan
+from mvindex.index import embedded_store_of
 
 _ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(_ROOT / "tests" / "crash"))
@@ -148,7 +149,11 @@ def _shrink(path: Path) -> None:
 def _end_in_log(path: Path) -> None:
     """Nothing; what was added last stands in the log, as after a writer that was killed while somebody read."""
     copy = path.with_name("copy")
-    with mvindex.open(path) as reader, reader.store.reading(reader.store.snapshot), mvindex.open(path) as index:
+    with (
+        mvindex.open(path) as reader,
+        embedded_store_of(reader).reading(embedded_store_of(reader).snapshot),
+        mvindex.open(path) as index,
+    ):
         _add(index, [_LATER, 2], 3)
         index.delete(ids=[doc_id(0)])
         shutil.copytree(path, copy)

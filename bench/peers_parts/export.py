@@ -8,6 +8,7 @@ from scale_parts.indexes import cached
 from vectors import CACHE
 
 import mvindex
+from mvindex.index import embedded_store_of
 from mvindex.store.views import decode
 
 ROWS = 16_384
@@ -22,7 +23,7 @@ def exported(corpus, documents, num_views, data):
         folder.mkdir(parents=True)
         path, questions = cached(corpus, documents, num_views, data)
         with mvindex.open(path) as index:
-            views = index.store.snapshot.views
+            views = embedded_store_of(index).snapshot.views
             shape, counts = (views.num_views, views.dim), views.counts(0, len(index))
             rows = np.lib.format.open_memmap(folder / "views.npy", mode="w+", dtype=np.float32, shape=shape)
             for begin in range(0, len(rows), ROWS):

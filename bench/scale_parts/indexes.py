@@ -10,6 +10,7 @@ from vectors import CACHE, cached_squad
 
 import mvindex
 from mvindex.corpus import CorpusOptions, read_documents
+from mvindex.index import embedded_store_of
 from scale_parts.corpora import BLOCK_DOCUMENTS, CORPORA, Real, unit
 
 NUM_QUESTIONS = 256
@@ -28,7 +29,7 @@ def real_vectors(data):
 def _encode(data, kept):
     path, questions = cached_squad(data)
     with mvindex.open(path) as index:
-        views = index.store.snapshot.views
+        views = embedded_store_of(index).snapshot.views
         rows = views.read_views(0, views.num_views).astype(np.float32)
         documents = list(index)
         titles = sorted({document.title for document in documents})

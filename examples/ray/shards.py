@@ -11,7 +11,8 @@ from pathlib import Path
 import ray
 
 import mvindex
-from mvindex.shards import assemble, open_sharded
+from mvindex.index.factory import open_local
+from mvindex.ingest.assemble import assemble
 
 
 @ray.remote
@@ -27,7 +28,7 @@ def fill(corpus: str, index: str, shard: str, encoder: str) -> str:
 @ray.remote
 def build(index: str, number: int, kind: str) -> int:
     """The documents of the shard, which has an engine now."""
-    with open_sharded(Path(index), None) as opened:
+    with open_local(Path(index), None) as opened:
         return opened.build_shard(number, kind).documents
 
 
@@ -50,7 +51,7 @@ def main() -> None:
         print(line)
     print(assemble(index))
     if given.kind != "exact":
-        with open_sharded(Path(index), None) as opened:
+        with open_local(Path(index), None) as opened:
             opened.train(given.kind)
         print(ray.get([build.remote(index, number, given.kind) for number in range(given.shards)]))
     ray.shutdown()

@@ -132,7 +132,7 @@ class LocalAdmin:
         for each in self._search.judged(questions, relevant, options):
             judged.append(each)
             on_progress("searching", len(judged), len(questions.texts))
-        report = tune_fusion(judged, options.top_k, options.fusion or Fusion(), on_progress)
+        report = tune_fusion(judged, options.top_k, options.fusion, on_progress)
         if report.chosen is not None:
             self.set_fusion(report.chosen.fusion)
         return report

@@ -260,7 +260,6 @@ class Index:
             mode=mode,
             fusion=fusion,
             weights=weights,
-            default_fusion=self.fusion if weights is not None or fusion is not None else None,
         )
         if plan is None:
             return self.search_with_options(query, options, text=text)

@@ -102,7 +102,7 @@ class LocalSearch:
         self, parts: Sequence[OpenPart], lexical: LexicalSearch, queries: TextQueries, options: SearchOptions
     ) -> list[SearchResult]:
         """Return the fused results of one batch."""
-        if queries.vectors is None or options.fusion is None:
+        if queries.vectors is None:
             raise QueryError("hybrid search needs the vectors of its queries")
         how = Hybrid(options.scoring, options.fusion, options.top_k)
         dense = rankings(parts, queries.vectors)
@@ -188,8 +188,6 @@ class LocalSearch:
         self, queries: TextQueries, relevant: Sequence[Mapping[str, float]], options: SearchOptions
     ) -> Iterator[JudgedQuestion]:
         """Yield for each question what fusion would order, and the gains of that; relevant: gains by document id."""
-        if options.fusion is None:
-            raise QueryError("judged questions need a fusion")
         how = Hybrid(options.scoring, options.fusion, options.top_k)
         gains_of = iter(relevant)
         self._store.all_parts()

@@ -10,7 +10,7 @@ from typing import Any, Literal, TypeAlias
 from mvindex.errors import QueryError
 from mvindex.records import check_count
 from mvindex.scoring.aggregate import Aggregate, Scoring, parse_scoring
-from mvindex.scoring.fusion import Fusion, Mode, parse_fusion, parse_mode
+from mvindex.scoring.fusion import Fusion, Method, Mode, parse_fusion, parse_mode
 from mvindex.store.filters import Filter
 
 ModeName: TypeAlias = Literal["dense", "lexical", "hybrid"]
@@ -30,7 +30,8 @@ class SearchOptions:
         exact: Whether a certified answer is demanded, whatever engine is active.
         candidates: For DRPQ: look at no more than so many view hits; None looks as far as it takes.
         mode: Dense, lexical or hybrid.
-        fusion: For hybrid: method and weights; None for the index's own.
+        method: For hybrid: how scores are put on one scale; None for the index's own.
+        weights: For hybrid: weights of the dense and the lexical score; None for the index's own.
 
     """
 
@@ -41,7 +42,8 @@ class SearchOptions:
     exact: bool = False
     candidates: int | None = None
     mode: Mode = Mode.DENSE
-    fusion: Fusion | None = None
+    method: Method | None = None
+    weights: tuple[float, float] | None = None
 
     @classmethod
     def parse(  # noqa: PLR0913 - one parameter for each option that a caller may give
@@ -56,7 +58,6 @@ class SearchOptions:
         mode: str = "dense",
         fusion: str | None = None,
         weights: Sequence[float] | None = None,
-        default_fusion: Fusion | None = None,
     ) -> SearchOptions:
         """Return the options of a search as a caller names them.
 
@@ -70,7 +71,6 @@ class SearchOptions:
             mode: "dense", "lexical" or "hybrid".
             fusion: For hybrid: "zscore", "minmax" or "rrf".
             weights: For hybrid: weights of the dense and the lexical score.
-            default_fusion: What completes a method without weights, or weights without a method.
 
         Raises:
             QueryError: For a value that is none, or options that do not go together.
@@ -90,9 +90,7 @@ class SearchOptions:
             raise QueryError(f"{name}= does not belong to mode={way.value!r}; expected mode='hybrid'")
         if way is Mode.LEXICAL and chosen.aggregate is not Aggregate.MAX:
             raise QueryError("scoring= combines the scores of views; mode='lexical' reads none")
-        fused = None
-        if fusion is not None or weights is not None:
-            fused = parse_fusion(fusion, weights, default_fusion or Fusion())
+        fused = parse_fusion(fusion, weights)
         return cls(
             top_k=int(top_k),
             filter=filter,
@@ -101,21 +99,29 @@ class SearchOptions:
             exact=exact,
             candidates=None if candidates is None else int(candidates),
             mode=way,
-            fusion=fused,
+            method=None if fusion is None else fused.method,
+            weights=None if weights is None else fused.weights,
         )
 
     def with_defaults(self, temperature: float, fusion: Fusion) -> SearchOptions:
         """Return the options with the index's own temperature and fusion where none was given."""
+        chosen = parse_fusion(None if self.method is None else self.method.value, self.weights, fusion)
         return replace(
             self,
             temperature=temperature if self.temperature is None else self.temperature,
-            fusion=fusion if self.fusion is None else self.fusion,
+            method=chosen.method,
+            weights=chosen.weights,
         )
 
     @property
     def scoring(self) -> Scoring:
         """How views make a score."""
         return Scoring(self.aggregate, 1.0 if self.temperature is None else self.temperature)
+
+    @property
+    def fusion(self) -> Fusion:
+        """How hybrid search fuses."""
+        return Fusion(self.method or Method.ZSCORE, self.weights or (1.0, 1.0))
 
     @property
     def key(self) -> Hashable:
@@ -131,6 +137,6 @@ class SearchOptions:
             named["candidates"] = self.candidates
         if self.mode is not Mode.DENSE:
             named["mode"] = self.mode.value
-        if self.mode is Mode.HYBRID and self.fusion is not None:
+        if self.mode is Mode.HYBRID:
             named |= {"fusion": self.fusion.method.value, "weights": list(self.fusion.weights)}
         return named

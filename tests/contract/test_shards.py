@@ -2,6 +2,7 @@
 
 import mvindex
 from mvindex.engines.scan_numpy import NumpyScan
+from mvindex.index import store_of
 from mvindex.testing import IndexContract
 
 
@@ -10,7 +11,7 @@ class TestShards(IndexContract):
 
     def open_index(self, tmp_path):
         index = mvindex.create(tmp_path / "contract.mvx", dim=self.dim, shards=self.shards)
-        for shard in index.shards.values():
+        for shard in store_of(index).sharding.stores.values():
             shard._scan = NumpyScan()
         return index
 

@@ -16,6 +16,7 @@ import numpy as np
 from kill_documents import DIM, SentenceViews, doc_id, document, given_views
 
 import mvindex
+from mvindex.index import embedded_store_of
 
 SOUND, OLDER, GENERATION, OTHER, EMPTIED = "sound", "older", "generation", "other", "emptied"
 
@@ -107,7 +108,7 @@ class Kit:
         """The same, by a process that a reader keeps from folding in its log, and that is killed at the end."""
         pid = os.fork()
         if pid == 0:
-            with self.open(path) as index, index.store.reading(index.store.snapshot):
+            with self.open(path) as index, embedded_store_of(index).reading(embedded_store_of(index).snapshot):
                 self._end(path)
                 os.kill(os.getpid(), signal.SIGKILL)
         _, status = os.waitpid(pid, 0)

@@ -20,6 +20,7 @@ from kill_processes import Child, Parent, asked
 
 import mvindex
 from mvindex.errors import MvindexError
+from mvindex.index import embedded_store_of
 from mvindex.store import network_fs as networks
 
 _TEMPORARY_BYTES = 64 << 10
@@ -147,7 +148,7 @@ def _wrong(path: Path) -> list:
 
 
 def _read_on(parent: Parent, path: Path) -> None:
-    with mvindex.open(path) as index, index.store.reading(index.store.snapshot) as reader:
+    with mvindex.open(path) as index, embedded_store_of(index).reading(embedded_store_of(index).snapshot) as reader:
         reader.documents([0])
         parent.say(reading=True)
         while not parent.is_waiting():

@@ -21,6 +21,7 @@ from kill_processes import Child, Parent, asked
 
 import mvindex
 from mvindex.errors import MvindexError
+from mvindex.index import embedded_store_of
 from mvindex.store.catalog import write_settings
 
 SECRET = "secret"
@@ -114,7 +115,7 @@ def _made(folder: Path) -> Path:
 def _with_a_log(folder: Path, start: Callable[[Path], None]) -> None:
     """Nothing; the catalog has its log and lock file beside it, as a killed writer leaves them."""
     start(folder)
-    with opened(folder / INDEX) as index, index.store.reading(index.store.snapshot) as reader:
+    with opened(folder / INDEX) as index, embedded_store_of(index).reading(embedded_store_of(index).snapshot) as reader:
         reader.documents([0])
         with opened(folder / INDEX) as writer:
             writer.update(doc_id(3), metadata={"late": True})

@@ -17,6 +17,7 @@ from kill_table import FORMAT_1
 import mvindex
 import mvindex.ingest
 from mvindex.errors import MvindexError, StaleReader
+from mvindex.index import embedded_store_of
 
 NOBODY = 65534
 _QUERY = np.linspace(-1, 1, DIM, dtype=np.float32)
@@ -232,7 +233,7 @@ def _make_large(path: Path, version: int = 1) -> None:
 
 def _read_slowly(parent: Parent, path: Path) -> None:
     def read() -> int:
-        with mvindex.open(path) as index, index.store.reading(index.store.snapshot) as reader:
+        with mvindex.open(path) as index, embedded_store_of(index).reading(embedded_store_of(index).snapshot) as reader:
             first = {item.text for item in reader.documents(range(10)).values()}
             parent.say(half=True)
             while not parent.is_waiting():

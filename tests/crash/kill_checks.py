@@ -13,6 +13,7 @@ from kill_documents import Held, State, dumped
 from kill_operations import Operation
 
 import mvindex
+from mvindex.index import embedded_store_of
 from mvindex.testing import brute_force
 
 # An index of some dozens of documents opens in milliseconds; a fault that makes it wait, for a lock say, takes longer.
@@ -78,11 +79,11 @@ def judged(operation: Operation, held: dict[str, Held] | None, floor: int, open_
 
 def held_by(index: mvindex.Index) -> dict[str, Held]:
     """All that the index holds, read document by document."""
-    snapshot = index.store.snapshot
+    snapshot = embedded_store_of(index).snapshot
     rows = np.flatnonzero(snapshot.alive)
     if not len(rows):
         return {}
-    with index.store.reading(snapshot) as reader:
+    with embedded_store_of(index).reading(snapshot) as reader:
         stored = reader.documents(rows.tolist())
     packed, starts = snapshot.views.fetch(rows)
     ordinals = snapshot.views.ordinals(rows).tolist()

@@ -23,6 +23,7 @@ from strace_log import Call, Kind, read_calls, record
 import mvindex
 from mvindex import engines, ingest
 from mvindex.engines.scan_numpy import NumpyScan
+from mvindex.index import embedded_store_of
 
 
 class Job(NamedTuple):
@@ -216,7 +217,7 @@ def _faults_at_the_end(operation: Operation, folder: Path) -> Iterator[Fault]:
             yield from judged(operation, held, len(operation.states) - 1).faults
         more = document(900)
         with opened(folder / name) if is_encoded else mvindex.open(folder / name) as index:
-            ordinal = index.store.snapshot.settings["next_ordinal"]
+            ordinal = embedded_store_of(index).snapshot.settings["next_ordinal"]
             index.add([more]) if is_encoded else index.add_views([more], [given_views(more)])
             wanted = State(ordinal, held).added([more], None if is_encoded else dtype)
             if held_by(index) != wanted.documents:

@@ -12,6 +12,7 @@ from kill_operations import INDEX, Acknowledge, Operation, documents, opened
 from kill_table import COPY
 
 import mvindex
+from mvindex.index import embedded_store_of
 
 NESTED = f"some/folders/{INDEX}"
 # What is done, and what the index holds afterwards.
@@ -70,7 +71,7 @@ def life(*stages: Stage, targets: tuple[str, ...] = (INDEX,), is_read: bool = Fa
             acknowledge(1)
             if is_read:
                 reader = stack.enter_context(opened(path))
-                stack.enter_context(reader.store.reading(reader.store.snapshot))
+                stack.enter_context(embedded_store_of(reader).reading(embedded_store_of(reader).snapshot))
             held = held_by(index)
             done = next(number for number, state in enumerate(states) if state is not None and state.documents == held)
             for number, (call, _) in enumerate(stages[done - 1 :], start=done + 1):

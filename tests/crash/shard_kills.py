@@ -35,7 +35,8 @@ import mvindex  # noqa: E402 - as above
 from mvindex import engines  # noqa: E402 - as above
 from mvindex.engines.scan_numpy import NumpyScan  # noqa: E402 - as above
 from mvindex.errors import StoreError  # noqa: E402 - as above
-from mvindex.shards import assemble, open_shard_index  # noqa: E402 - as above
+from mvindex.index.factory import open_shard_index  # noqa: E402 - as above
+from mvindex.ingest.assemble import assemble  # noqa: E402 - as above
 from mvindex.store.segments import file_checksum  # noqa: E402 - as above
 from mvindex.store.shard_layout import ShardPlace, shard_of  # noqa: E402 - as above
 from mvindex.testing import brute_force  # noqa: E402 - as above
@@ -76,7 +77,7 @@ def whole(path: Path) -> None:
 
 def build(path: Path) -> None:
     with mvindex.open(path) as index:
-        index.build(KIND, lists=LISTS)
+        index.build(KIND, nlist=LISTS)
 
 
 def of_shard(given: Any, number: int) -> dict[str, tuple[int, str, Any, list[list[float]]]]:
@@ -177,7 +178,7 @@ def left(path: Path) -> list[Any]:
     shards = []
     for number in range(SHARDS):
         with open_shard_index(path, ShardPlace(number, SHARDS)) as shard:
-            settings = shard.store.snapshot.settings
+            settings = shard.snapshot.settings
             engine = settings["engine"] and {**settings["engine"], "directory": ""}
             runs = [settings.get(key) for key in ("run", "runs", "next_ordinal")]
             shards.append([sorted(stored(shard).items()), engine, runs])

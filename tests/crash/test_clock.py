@@ -13,6 +13,7 @@ import pytest
 from faults_sweeps import swept
 
 import mvindex
+from mvindex.index import embedded_store_of
 
 OPERATIONS = ["replace", "update metadata", "compact with flat, beside a reader", "snapshot"]
 OTHERS = ["ingest into a new index", "build hnsw over flat", "salvage", "upgrade", "mvindex compact", "mvindex delete"]
@@ -64,7 +65,7 @@ def test_a_reader_without_locks_sees_any_change_whichever_way_the_clock_went(tmp
         index.add_views([mvindex.Document("1", "t")], np.ones((1, 1, 4)))
     (file,) = path.rglob("catalog.sqlite")
     with mvindex.open(path) as index:
-        catalog = index.store.snapshot.source.catalog
+        catalog = embedded_store_of(index).snapshot.source.catalog
         for time_s in (0, 4_000_000_000, 10):
             state = catalog._unguarded_state()
             os.utime(file, (time_s, time_s))

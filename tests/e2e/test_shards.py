@@ -10,6 +10,7 @@ import pytest
 from running import ROOT, lines, mvindex, ok, read_passages, schema, write_tsv
 
 import mvindex as package
+from mvindex.index import store_of
 
 tiny_models = pytest.importorskip("tiny_models")
 jsonschema = pytest.importorskip("jsonschema")
@@ -129,6 +130,6 @@ def test_the_slurm_scripts_make_the_index(folder):
     (info,) = lines(mvindex("info", "--index", "slurm.mvx", "--json", cwd=folder))
     assert (info["kind"], info["shards"], info["documents"], info["fresh_documents"]) == ("ivf-flat", 2, 60, 0)
     with package.open(folder / "slurm.mvx") as index:
-        records = [shard.store.snapshot.settings["engine"] for shard in index.shards.values()]
+        records = [shard.snapshot.settings["engine"] for shard in store_of(index).sharding.stores.values()]
     assert len({record["settings"]["trained"] for record in records}) == 1
     assert hits(folder, "slurm.mvx", "--exact") == hits(folder, "one.mvx")

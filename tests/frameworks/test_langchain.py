@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 import mvindex
+from mvindex.index import embedded_store_of
 
 NOT_RUN = "NOT RUN: needs langchain-core (the extra langchain, or frameworks-dev)"
 pytest.importorskip("langchain_core", reason=NOT_RUN)
@@ -145,7 +146,7 @@ def test_a_retriever_may_be_given_the_index_in_place_of_a_store(store):
     retriever = MVIndexRetriever(index=store._place.path, embedding=WordEmbeddings(), k=1)
     assert [d.id for d in retriever.invoke("plague")] == ["plague"]
     assert [d.id for d in asyncio.run(retriever.ainvoke("oil", k=2))] == ["oil", "plague"]
-    retriever.store.close()
+    embedded_store_of(retriever).close()
 
 
 def test_an_index_that_was_given_open_is_left_open(tmp_path):
@@ -237,8 +238,8 @@ def test_a_store_can_be_copied_and_sent_to_another_process(store):
     copied, sent = copy.deepcopy(retriever), ForkingPickler.loads(ForkingPickler.dumps(retriever))
     assert [d.id for each in (copied, sent) for d in each.invoke("plague")] == ["plague", "plague"]
     # Writers of a copy wait at the same lock.
-    assert copied.store._place is store._place
-    sent.store.close()
+    assert embedded_store_of(copied)._place is store._place
+    embedded_store_of(sent).close()
 
 
 @pytest.mark.needs("minilm")

@@ -9,6 +9,7 @@ from milvus_documents import assert_equal, embedded, fill, topical
 import mvindex
 from mvindex import Document
 from mvindex.errors import ConfigError, StoreError
+from mvindex.index import embedded_store_of
 from mvindex.io.export import export_index
 from mvindex.io.files import import_vectors
 from mvindex.io.import_ import Target
@@ -41,7 +42,7 @@ def assert_same_index(one, other, *, has_hashes=True):
 
 def known(index):
     ids = sorted(document.id for document in index)
-    found = index._store.known(ids)
+    found = embedded_store_of(index).known(ids)
     return [found[doc_id] for doc_id in ids]
 
 

@@ -11,6 +11,7 @@ from milvus_documents import fill, topical
 import mvindex
 from mvindex import Document
 from mvindex.errors import ConfigError, DocumentError, IndexLocked, QueryError, StoreError, Unsupported
+from mvindex.index import embedded_store_of
 from mvindex.testing import unit
 from mvindex_connectors.milvus.layout import special_record
 from mvindex_connectors.milvus.reader import Reader
@@ -230,6 +231,6 @@ def test_wrong_arguments_are_refused_as_by_any_index(place):
             index.update("nope", metadata={})
         with pytest.raises(QueryError, match="no document"):
             index.explain(np.ones(8), "nope")
-        for call in (lambda: index.snapshot("x"), lambda: index.store, lambda: index.path):
+        for call in (lambda: index.snapshot("x"), lambda: embedded_store_of(index), lambda: index.path):
             with pytest.raises(Unsupported):
                 call()

@@ -7,6 +7,7 @@ import time
 import grpc
 import numpy as np
 import pytest
+from mvindex.index.searchable import Searchable
 from serving_tools import fill, served, start, vectors
 
 import mvindex
@@ -21,7 +22,7 @@ from mvindex.errors import (
     TimedOut,
     Unsupported,
 )
-from mvindex.index.searchable import Searchable
+from mvindex.index import embedded_store_of
 from mvindex.io.export import export_index
 from mvindex.v1 import documents_pb2, search_pb2
 from mvindex.v1.service_pb2_grpc import MvindexServiceStub
@@ -109,7 +110,7 @@ def test_what_only_the_owner_does_is_refused_by_name(client):
         "snapshot": lambda: client.snapshot("x"),
         "encoder": lambda: client.encoder,
         "use_encoder": lambda: client.use_encoder(None),
-        "store": lambda: client.store,
+        "store": lambda: embedded_store_of(client),
         "path": lambda: client.path,
         "settings": lambda: client.settings,
     }.items():

@@ -24,6 +24,7 @@ from mvindex.errors import (
     ServerUnavailable,
     Unsupported,
 )
+from mvindex.index import embedded_store_of
 from mvindex.store.locks import writer_lock
 from mvindex.v1 import documents_pb2, search_pb2
 from mvindex.v1.service_pb2_grpc import MvindexServiceStub
@@ -129,7 +130,7 @@ def test_nobody_else_writes_until_the_last_write_of_a_drained_server_has_ended(t
     is_writing, may_end = threading.Event(), threading.Event()
 
     def write(index):
-        with index.store.writing():
+        with embedded_store_of(index).writing():
             is_writing.set()
             assert may_end.wait(60)
 

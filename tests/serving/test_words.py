@@ -55,7 +55,7 @@ def test_a_server_fuses_as_the_index_was_tuned(tmp_path):
     fill_with_words(tmp_path / "a.mvx")
     with mvindex.open(tmp_path / "a.mvx") as index:
         usual = index.search(VECTORS, mode="hybrid", text=TEXTS)
-        index.set_fusion("rrf", (0.2, 1.0))
+        index.set_hybrid_weights("rrf", (0.2, 1.0))
         tuned = index.search(VECTORS, mode="hybrid", text=TEXTS)
         assert tuned == index.search(VECTORS, mode="hybrid", text=TEXTS, fusion="rrf", weights=(0.2, 1))
     with served(f"--index=a={tmp_path / 'a.mvx'}") as serving, IndexClient(serving.url("a")) as client:

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 
 import mvindex
+from mvindex.index import store_of
 from mvindex.records import Views
 
 PASSAGES = Path(__file__).parents[2] / "examples" / "squad" / "passages.tsv"
@@ -69,7 +70,7 @@ def made_index(path, *, count=60, dtype="fp16", shards=None, lexical=None):
 def stored(index):
     """All that an index holds, by ordinal: nothing of it may change on the way."""
     rows = []
-    for batch in index.batches():
+    for batch in store_of(index).batches(1024):
         starts = batch.views.starts
         for number, document in enumerate(batch.documents):
             own = slice(starts[number], starts[number + 1])

@@ -30,6 +30,10 @@ from mvindex import maintenance as upkeep  # noqa: E402 - as above
 from mvindex.corpus import CorpusOptions, inputs, open_corpus  # noqa: E402 - as above
 from mvindex.engines import params as lists  # noqa: E402 - as above
 from mvindex.engines.build import keep_search  # noqa: E402 - as above
+from mvindex.index import embedded_store_of  # noqa: E402 - as above
+from mvindex.index.factory import create_shard_index  # noqa: E402 - as above
+from mvindex.ingest import assemble as assembling  # noqa: E402 - as above
+from mvindex.ingest.assemble import assemble  # noqa: E402 - as above
 from mvindex.ingest.files import FileIngest, OnError  # noqa: E402 - as above
 from mvindex.maintenance import compact as compacting  # noqa: E402 - as above
 from mvindex.maintenance import read as reading  # noqa: E402 - as above
@@ -37,8 +41,6 @@ from mvindex.maintenance import salvage as salvaging  # noqa: E402 - as above
 from mvindex.maintenance import snapshot as copying  # noqa: E402 - as above
 from mvindex.maintenance import verify as verifying  # noqa: E402 - as above
 from mvindex.records import Views  # noqa: E402 - as above
-from mvindex.shards import assemble, create_shard_index  # noqa: E402 - as above
-from mvindex.ingest import assemble as assembling  # noqa: E402 - as above
 from mvindex.store import catalog, reader, segments, views  # noqa: E402 - as above
 from mvindex.store import snapshot as snapshots  # noqa: E402 - as above
 from mvindex.store.shard_layout import ShardPlace  # noqa: E402 - as above
@@ -104,8 +106,10 @@ def look(folder, count):
 
 def build(folder, count):
     with opened(folder) as index:
-        index.build("ivf-pq", lists=LISTS)
-        keep_search(index.store, {"probes": 2, "fetch": 4})  # a tuned engine is compacted with as many lists
+        index.build("ivf-pq", nlist=LISTS)
+        keep_search(
+            embedded_store_of(index), {"probes": 2, "fetch": 4}
+        )  # a tuned engine is compacted with as many lists
 
 
 def snapshot(folder, count):
@@ -155,7 +159,7 @@ def put_together(folder, count):
 
 def build_shards(folder, count):
     with mvindex.open(folder / "s.mvx") as index:
-        index.build("ivf-pq", lists=LISTS)
+        index.build("ivf-pq", nlist=LISTS)
 
 
 def opened(folder):

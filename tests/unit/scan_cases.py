@@ -15,6 +15,7 @@ from mvindex.engines.scan_numpy import NumpyScan
 from mvindex.engines.scan_torch import ScanConfig, TorchScan
 from mvindex.engines.scan_vnni import NativeConfig, NativeScan
 from mvindex.engines.torch_blocks import Precision
+from mvindex.index import embedded_store_of
 from mvindex.kernels import has_int8_products
 from mvindex.scoring.aggregate import Aggregate, Scoring
 from mvindex.search import Engines, Request, search_documents
@@ -80,7 +81,7 @@ def check_case(seed, case, path, names=tuple(SCANS), rounds=2):
     number, faults = 0, []
     with pytest.MonkeyPatch.context() as patch, build(case, path) as index:
         patch.setattr(stored_views, "_BLOCK_ELEMENTS", case.block_elements)
-        snapshot = index._store.snapshot
+        snapshot = embedded_store_of(index).snapshot
         scans = {name: SCANS[name]() for name in names}
         for scoring in (Scoring(), Scoring(Aggregate.DRPQ, float(rng.choice(TEMPERATURES)))):
             temperature = scoring.temperature if scoring.aggregate is Aggregate.DRPQ else None
@@ -154,5 +155,5 @@ def assert_holds_and_ranks(scan, case, path, top_ks=(1, 10), temperatures=(None,
             truth = true_scores(case.stored, case.starts, case.queries, temperature)
             for top_k in top_ks:
                 wanted = Wanted(case.queries, top_k, allowed, scoring)
-                assert_holds_the_best(scan.candidates(index._store.snapshot, *wanted), truth, wanted)
-                assert_ranks_as(index._store.snapshot, scan, truth, wanted)
+                assert_holds_the_best(scan.candidates(embedded_store_of(index).snapshot, *wanted), truth, wanted)
+                assert_ranks_as(embedded_store_of(index).snapshot, scan, truth, wanted)

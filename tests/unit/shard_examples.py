@@ -3,8 +3,8 @@
 import numpy as np
 
 import mvindex
+from mvindex.index.factory import create_shard_index, open_shard_index
 from mvindex.ingest import Entry
-from mvindex.shards import create_shard_index, open_shard_index
 from mvindex.store.shard_layout import ShardPlace
 
 DIM = 8
@@ -37,8 +37,8 @@ def stored(index):
     """All that searches can see, by id: ordinal, text, metadata and views."""
     found = {}
     for shard in getattr(index, "shards", {0: index}).values():
-        snapshot = shard.store.snapshot
-        with shard.store.reading(snapshot) as reader:
+        snapshot = shard.snapshot
+        with shard.reading(snapshot) as reader:
             for row, document in reader.documents(np.flatnonzero(snapshot.alive).tolist()).items():
                 views = snapshot.views.fetch(np.array([row]))[0].tolist()
                 ordinal = int(snapshot.views.ordinals(np.array([row]))[0])

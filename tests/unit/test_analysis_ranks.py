@@ -9,6 +9,7 @@ import mvindex
 from mvindex.analysis import variants
 from mvindex.analysis.pool import Block, choose_pool
 from mvindex.analysis.ranks import NOT_FOUND, Asked, Wanted, count_ranks
+from mvindex.index import embedded_store_of
 from mvindex.ingest.prune import kept_views
 from mvindex.scoring.aggregate import Aggregate, Scoring
 
@@ -57,7 +58,7 @@ def test_ranks_are_those_of_sorting_every_document(tmp_path, seed, aggregate):
     chosen = [variants.whole(), variants.alone(1), variants.pruned(1.5), variants.MeanView("mean", is_unit=False)]
     done = []
     with make_index(tmp_path / "i.mvx", documents) as index:
-        pool = choose_pool(index.store.snapshot, flat, 1000, 0)
+        pool = choose_pool(embedded_store_of(index).snapshot, flat, 1000, 0)
         table = count_ranks(pool, Asked(queries, Wanted(which, flat), scoring), chosen, done.append)
 
     def reduced(views):
@@ -82,7 +83,7 @@ def test_the_rank_by_all_views_is_that_of_the_search(tmp_path):
     documents, queries = ragged(generator, 50, 5), generator.integers(-3, 4, size=(20, 3)).astype(np.float32)
     gold = generator.integers(0, 50, size=20)
     with make_index(tmp_path / "i.mvx", documents) as index:
-        pool = choose_pool(index.store.snapshot, gold, 1000, 0)
+        pool = choose_pool(embedded_store_of(index).snapshot, gold, 1000, 0)
         table = count_ranks(
             pool, Asked(queries, Wanted(np.arange(20), gold), Scoring()), [variants.whole()], lambda _: None
         )
@@ -92,7 +93,7 @@ def test_the_rank_by_all_views_is_that_of_the_search(tmp_path):
 
 def test_a_question_that_wants_nothing_is_not_found(tmp_path):
     with make_index(tmp_path / "i.mvx", [np.eye(2, dtype=np.float32)]) as index:
-        pool = choose_pool(index.store.snapshot, np.empty(0, dtype=np.int64), 10, 0)
+        pool = choose_pool(embedded_store_of(index).snapshot, np.empty(0, dtype=np.int64), 10, 0)
         nothing = Wanted(np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64))
         table = count_ranks(
             pool, Asked(np.ones((1, 2), np.float32), nothing, Scoring()), [variants.whole()], lambda _: None
@@ -104,7 +105,7 @@ def test_a_sample_holds_what_is_wanted_and_is_the_same_again(tmp_path):
     with make_index(tmp_path / "i.mvx", [np.eye(2, dtype=np.float32)] * 30) as index:
         index.delete(ids=["3"])
         wanted = np.array([29, 4, 4])
-        pool, again, other = (choose_pool(index.store.snapshot, wanted, 10, seed) for seed in (1, 1, 2))
+        pool, again, other = (choose_pool(embedded_store_of(index).snapshot, wanted, 10, seed) for seed in (1, 1, 2))
     assert len(pool) == 10
     assert pool.of == 29
     assert {4, 29} <= set(pool.doc_rows.tolist())

@@ -46,5 +46,5 @@ def test_the_bytes_of_codes_are_those_of_built_engines(tmp_path, kind):
     views = np.random.default_rng(1).standard_normal((num_views // 4, 4, dim))
     with mvindex.create(tmp_path / "x.mvx", dim=dim) as index:
         index.add_views([mvindex.Document(str(n), "t") for n in range(len(views))], views)
-        report = index.build(kind.value, lists=lists if kind.value.startswith("ivf") else None)
+        report = index.build(kind.value, nlist=lists if kind.value.startswith("ivf") else None)
     assert report.engine_bytes == pytest.approx(num_views * code_bytes(kind, dim), rel=0.05)

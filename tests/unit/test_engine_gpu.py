@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 import mvindex
+from mvindex.index import embedded_store_of
 
 DIM, COUNT = 32, 4000
 
@@ -16,7 +17,7 @@ def path(request, tmp_path_factory):
     with mvindex.create(path, dim=DIM) as index:
         documents = [mvindex.Document(str(n), "t", metadata={"even": n % 2 == 0}) for n in range(COUNT)]
         index.add_views(documents, views)
-        index.build(request.param, lists=64)
+        index.build(request.param, nlist=64)
     return path
 
 
@@ -62,7 +63,7 @@ def test_a_faiss_without_a_gpu_says_so_and_answers_on_the_cpu(path, caplog, monk
     caplog.set_level("INFO")
     queries = np.random.default_rng(6).standard_normal((20, DIM)).astype(np.float32)
     with mvindex.open(path) as index:
-        asked, plain = (EngineCache(device).open(index.store.snapshot) for device in ("cuda", None))
+        asked, plain = (EngineCache(device).open(embedded_store_of(index).snapshot) for device in ("cuda", None))
     rankings = [engine.search(queries, 40, None) for engine in (asked, plain)]
     assert all((one == other).all() for one, other in zip(*rankings, strict=True))
     assert "has no GPU" in caplog.text

@@ -12,6 +12,7 @@ import pytest
 import mvindex
 from mvindex.engines.build import EngineCache
 from mvindex.errors import ConfigError
+from mvindex.index import embedded_store_of
 from mvindex.testing import unit
 from mvindex_connectors.engines import faiss_ivf, faiss_lists
 
@@ -39,8 +40,8 @@ def answers(index, top_k=20):
 def test_recall_does_not_fall_as_more_lists_are_looked_at(path, kind):
     queries = np.random.default_rng(9).standard_normal((50, DIM)).astype(np.float32)
     with mvindex.open(path) as index:
-        index.build(kind, lists=64)
-        engine = EngineCache().open(index.store.snapshot)
+        index.build(kind, nlist=64)
+        engine = EngineCache().open(embedded_store_of(index).snapshot)
         exact = best_view_rows(index, queries)
         recalls = []
         for probes in (1, 4, 16, 64):
@@ -53,7 +54,7 @@ def test_recall_does_not_fall_as_more_lists_are_looked_at(path, kind):
 
 def best_view_rows(index, queries, limit=50):
     """The best view rows of each query, (q, limit), by a product with all of them."""
-    matrix = index.store.snapshot.views.matrix.astype(np.float32)
+    matrix = embedded_store_of(index).snapshot.views.matrix.astype(np.float32)
     return np.argsort(-(queries @ matrix.T), axis=1)[:, :limit].tolist()
 
 
@@ -81,7 +82,7 @@ def test_a_build_that_was_stopped_goes_on_and_gives_the_same_engine(path, kind, 
         assert answers(index) == whole
         assert not any("training" in what for what, _ in told)
         assert min(done for what, done in told if what == "adding views") > 2048 * 2
-        assert not list(index.store.snapshot.directory.glob("building-*"))
+        assert not list(embedded_store_of(index).snapshot.directory.glob("building-*"))
 
 
 def test_documents_that_came_while_a_build_was_stopped_are_in_it(tmp_path, monkeypatch):
@@ -119,18 +120,18 @@ def test_a_killed_build_leaves_an_index_that_answers_and_builds(path):
     with mvindex.open(path) as index:
         assert len(answers(index)[0]) == 20
         assert index.build("ivf-flat").views == COUNT * VIEWS
-        assert not list(index.store.snapshot.directory.glob("building-*"))
+        assert not list(embedded_store_of(index).snapshot.directory.glob("building-*"))
 
 
 @pytest.mark.parametrize("lists", [0, -1, 1 << 18, True])
 def test_a_number_of_lists_that_cannot_be_is_refused(path, lists):
     with mvindex.open(path) as index, pytest.raises(ConfigError, match="lists is"):
-        index.build("ivf-flat", lists=lists)
+        index.build("ivf-flat", nlist=lists)
 
 
 def test_kinds_without_lists_refuse_them(path):
     with mvindex.open(path) as index, pytest.raises(ConfigError, match="has no lists"):
-        index.build("hnsw", lists=10)
+        index.build("hnsw", nlist=10)
 
 
 @pytest.mark.parametrize("count", [1, 2, 15, 40])
@@ -150,12 +151,12 @@ def test_a_sample_of_shards_is_one_array_with_all_views_of_the_smallest(tmp_path
     with mvindex.create(tmp_path / "few.mvx", dim=DIM) as few, mvindex.create(tmp_path / "many.mvx", dim=DIM) as many:
         few.add_views(documents[:2], views[:2])
         many.add_views(documents, views)
-        snapshots = [few.store.snapshot, many.store.snapshot]
+        snapshots = [embedded_store_of(few).snapshot, embedded_store_of(many).snapshot]
         tracemalloc.start()
         sample = faiss_ivf.sample_views(snapshots, 4096)
         peak = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
         # A shard of 40 views gives them all; of 8,000 views 64 at a time, its share of 4,096 being 4,076.
         assert len(sample) == 40 + 63 * 64
-        assert (sample[:40] == few.store.snapshot.views.matrix).all()
+        assert (sample[:40] == embedded_store_of(few).snapshot.views.matrix).all()
         assert peak < 1.2 * sample.nbytes

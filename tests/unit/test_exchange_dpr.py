@@ -7,6 +7,7 @@ import pytest
 
 import mvindex
 from mvindex.errors import ConfigError, CorpusError
+from mvindex.index import store_of
 from mvindex.io.dpr import import_dpr, in_numbers
 from mvindex.io.import_ import Target
 from mvindex.io.join import Texts
@@ -38,21 +39,21 @@ def test_passages_get_the_vectors_of_their_ids_in_the_order_of_the_corpus(tmp_pa
     assert (report.documents, report.views, report.dtype) == (6, 6, "fp32")
     with mvindex.open(tmp_path / "out.mvx") as index:
         assert [document.id for document in index] == list("412365")
-        batch = next(index.batches())
+        batch = next(store_of(index).batches(1024))
         assert batch.views.rows.tobytes() == VECTORS[[4, 1, 2, 3, 0, 5]].tobytes()
         assert batch.ordinals.tolist() == [0, 1, 2, 3, 4, 5]
         hit = index.search(VECTORS[2], 1).hits[0]
         assert (hit.id, hit.text, hit.title) == ("2", 'Text "of" 2, ü.', "Title 2")
         assert hit.score == pytest.approx(float(VECTORS[2].astype("f8") @ VECTORS[2].astype("f8")), rel=1e-6)
         index.add_views([mvindex.Document("7", "x")], [VECTORS[:1]])
-        assert [batch.ordinals.tolist() for batch in index.batches()] == [[0, 1, 2, 3, 4, 5, 6]]
+        assert [batch.ordinals.tolist() for batch in store_of(index).batches(1024)] == [[0, 1, 2, 3, 4, 5, 6]]
 
 
 def test_half_precision_is_stored_where_it_is_asked_for(tmp_path):
     embeddings(tmp_path, "12")
     assert imported(tmp_path, corpus(tmp_path, "12"), dtype="fp16").dtype == "fp16"
     with mvindex.open(tmp_path / "out.mvx") as index:
-        assert next(index.batches()).views.rows.tolist() == VECTORS[1:3].astype("f2").tolist()
+        assert next(store_of(index).batches(1024)).views.rows.tolist() == VECTORS[1:3].astype("f2").tolist()
 
 
 @pytest.mark.parametrize(

@@ -39,7 +39,7 @@ def test_an_export_read_back_is_an_equal_index(sources, kind, to, tmp_path):
     with mvindex.open(sources[kind]) as old, mvindex.open(back) as new:
         assert stored(new) == stored(old)
         assert len(stored(old)) == 59
-        assert new.next_ordinal == old.next_ordinal
+        assert new.settings["next_ordinal"] == old.settings["next_ordinal"]
         for name in ("dtype", "encoder", "dim", "temperature", "lexical", "prune_views"):
             assert new.settings.get(name) == old.settings.get(name)
         for scoring in ("max", "drpq"):

@@ -9,6 +9,7 @@ import pytest
 
 import mvindex
 from mvindex.errors import ConfigError, CorpusError
+from mvindex.index import store_of
 from mvindex.io.files import import_vectors
 from mvindex.io.import_ import Target
 from mvindex.io.join import Texts
@@ -24,12 +25,12 @@ def held(folder, files, **options):
     report = import_vectors([str(folder / name) for name in files], target, **options)
     with mvindex.open(folder / "out.mvx") as index:
         rows = []
-        for batch in index.batches():
+        for batch in store_of(index).batches(1024):
             starts = batch.views.starts
             for number, document in enumerate(batch.documents):
                 own = slice(starts[number], starts[number + 1])
                 rows.append((document, batch.views.rows[own].tolist(), batch.views.spans[own].tolist()))
-        assert [batch.ordinals.tolist() for batch in index.batches()] == [list(range(len(rows)))]
+        assert [batch.ordinals.tolist() for batch in store_of(index).batches(1024)] == [list(range(len(rows)))]
     return rows, report
 
 

@@ -15,6 +15,7 @@ from mvindex.errors import (
     IndexLocked,
     StaleReader,
 )
+from mvindex.index import embedded_store_of
 from mvindex.index.factory import remove_untouched
 
 
@@ -34,7 +35,7 @@ def test_a_reader_keeps_its_snapshot_until_it_refreshes(index, tmp_path):
 
 
 def test_a_second_writer_is_refused_with_the_holder_named(index, tmp_path):
-    with mvindex.open(tmp_path / "x.mvx") as other, index._store.writing():
+    with mvindex.open(tmp_path / "x.mvx") as other, embedded_store_of(index).writing():
         with pytest.raises(IndexLocked, match=f"process {os.getpid()} on "):
             other.delete(ids="1")
     with mvindex.open(tmp_path / "x.mvx") as other:
@@ -45,7 +46,7 @@ def test_the_lock_of_a_killed_writer_does_not_block(index, tmp_path):
     code = (
         "import mvindex, os, sys\n"
         "index = mvindex.open(sys.argv[1])\n"
-        "with index._store.writing():\n"
+        "with embedded_store_of(index).writing():\n"
         "    os.kill(os.getpid(), 9)\n"
     )
     done = subprocess.run([sys.executable, "-c", code, str(tmp_path / "x.mvx")], check=False)

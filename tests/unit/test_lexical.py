@@ -127,7 +127,7 @@ def test_words_are_counted_in_living_documents_alone_whatever_was_written(size, 
             assert [hits(again, question, top_k=500) for question in questions] == before
             assert again.verify().is_sound
             # Made anew from the texts, it says the same.
-            again.set_lexical("unicode")
+            again.enable_lexical("unicode")
             assert [hits(again, question, top_k=500) for question in questions] == before
 
 
@@ -275,7 +275,7 @@ def test_texts_too_long_to_be_split_at_once_are_split_one_after_the_other(tmp_pa
     with mvindex.create(tmp_path / "a.mvx", dim=4, lexical="unicode") as index:
         index.add_views(documents, views)
         check_against_slow(index, "oil river")
-        index.set_lexical("unicode")
+        index.enable_lexical("unicode")
         check_against_slow(index, "oil river")
         assert index.verify().is_sound
 

@@ -21,7 +21,7 @@ with mvindex.open(sys.argv[1]) as index:
         index.add_views(*slow.corpus(10, seed=step, prefix=f"{step % 7}-"))
         if step % 5 == 4:
             index.delete(ids=[f"{step % 7}-{step % 10}"])
-            index.set_lexical("unicode") if step % 2 else index.compact()
+            index.enable_lexical("unicode") if step % 2 else index.compact()
         print(step, flush=True)
 """
 

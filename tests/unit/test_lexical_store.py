@@ -11,9 +11,11 @@ from lexical_examples import check_against_slow, hits, made
 
 import mvindex
 from mvindex.errors import ConfigError, DamagedIndex, StaleReader, StoreError, Unsupported
+from mvindex.index import embedded_store_of, store_of
+from mvindex.index.factory import create_shard_index
+from mvindex.ingest.assemble import assemble
 from mvindex.lexical import postings
 from mvindex.lexical.postings import read_segments
-from mvindex.shards import assemble, create_shard_index
 from mvindex.store import catalog
 from mvindex.store.shard_layout import ShardPlace
 
@@ -31,7 +33,7 @@ def test_many_small_commits_leave_few_segments_and_the_scores_of_one(tmp_path):
             small.add_views(documents[begin : begin + size], views[begin : begin + size])
             begin += size
         assert begin == len(documents)
-        with closing(sqlite3.connect(small.store.snapshot.directory / catalog.FILE_NAME)) as connection:
+        with closing(sqlite3.connect(embedded_store_of(small).snapshot.directory / catalog.FILE_NAME)) as connection:
             segments = read_segments(connection)
         assert len(segments) <= 14
         assert segments[-1].end == 150
@@ -63,7 +65,7 @@ def test_a_reader_keeps_its_own_counts_while_others_write(tmp_path):
         assert hits(reader, "oil peace") == before
         reader.refresh()
         assert hits(reader, "oil peace") == hits(index, "oil peace") != before
-        index.set_lexical("english")
+        index.enable_lexical("english")
         with pytest.raises(StaleReader, match="refresh"):
             hits(reader, "oil")
 
@@ -80,7 +82,7 @@ def test_a_commit_that_fails_leaves_the_words_as_they_were(tmp_path, monkeypatch
     with pytest.raises(StoreError, match="disk is full"):
         index.add_views([mvindex.Document("d2", "river")], np.ones((1, 2)))
     with pytest.raises(StoreError, match="disk is full"):
-        index.set_lexical("english")
+        index.enable_lexical("english")
     monkeypatch.undo()
     assert hits(index, "oil war river") == before
     assert index.verify().is_sound
@@ -96,17 +98,17 @@ def test_an_index_without_words_says_how_to_get_them_and_gets_them(tmp_path):
         for options in ({"mode": "lexical"}, {"mode": "hybrid", "text": "oil"}):
             with pytest.raises(Unsupported, match="build --lexical"):
                 index.search("oil" if options["mode"] == "lexical" else np.ones(4), **options)
-        index.set_lexical("unicode")
+        index.enable_lexical("unicode")
         check_against_slow(index, "oil river")
         index.add_views([mvindex.Document("new", "oil")], np.ones((1, 4)))
         check_against_slow(index, "oil river")
-        index.set_lexical(None)
+        index.disable_lexical()
         assert index.info().lexical is None
         assert index.verify().is_sound
         with pytest.raises(Unsupported):
             hits(index, "oil")
         with pytest.raises(ConfigError, match="klingon"):
-            index.set_lexical("klingon")
+            index.enable_lexical("klingon")
 
 
 @pytest.mark.parametrize(
@@ -136,8 +138,8 @@ def test_damaged_words_are_never_answered_from_and_a_build_makes_them_again(tmp_
         assert report.damaged_documents == 0
         with pytest.raises(DamagedIndex):
             damaged.snapshot(tmp_path / "copy.mvx")
-        assert damaged.mend_lexical()
-        assert not damaged.mend_lexical()
+        assert damaged.rebuild_lexical_if_damaged()
+        assert not damaged.rebuild_lexical_if_damaged()
         assert hits(damaged, "oil war") == before
         assert damaged.verify().is_sound
 
@@ -181,12 +183,12 @@ def test_shards_whose_words_are_told_apart_differently_are_refused(tmp_path):
     with mvindex.create(tmp_path / "a.mvx", dim=4, lexical="unicode", shards=2) as index:
         index.add_views(documents, views)
         # As a build that was killed between two shards leaves it.
-        index.shards[1].set_lexical("english")
+        store_of(index).sharding.stores[1].set_lexical("english")
         with pytest.raises(StoreError, match="build --lexical"):
             hits(index, "oil")
-        index.set_lexical("english")
+        index.enable_lexical("english")
         check_against_slow(index, "oil war")
-        index.shards[0].set_lexical(None)
+        store_of(index).sharding.stores[0].disable_lexical()
         with pytest.raises(Unsupported, match="shard-00000-of-00002"):
             hits(index, "oil")
 

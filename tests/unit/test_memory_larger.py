@@ -34,7 +34,7 @@ def large(tmp_path_factory):
             index.add_views(documents, views)
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(lists, "LEAST_SAMPLE", 64 * lists.POINTS)
-            index.build("ivf-pq", lists=64)
+            index.build("ivf-pq", nlist=64)
     assert views_bytes(path) == FULL_SIZE
     return path, said(path, queries=2)
 

@@ -10,6 +10,7 @@ from planning_examples import collection
 
 import mvindex
 from mvindex.engines.protocol import Kind
+from mvindex.index import embedded_store_of
 from mvindex.planning.sizes import engine_bytes, scan_bytes, store_bytes
 from mvindex.store.views import ViewType
 
@@ -32,8 +33,8 @@ def make_index(path, num_views, dim, per_document=8):
 def build(path, kind, lists=None):
     """What was built, and how many lists it has."""
     with mvindex.open(path) as index:
-        report = index.build(kind.value, lists=lists)
-        return report, index.store.snapshot.settings["engine"]["settings"].get("lists", 0)
+        report = index.build(kind.value, nlist=lists)
+        return report, embedded_store_of(index).snapshot.settings["engine"]["settings"].get("lists", 0)
 
 
 @pytest.fixture(scope="module", params=[(20_000, 32), (20_000, 50), (20_000, 33), (12_000, 96)], ids=str)
@@ -97,7 +98,7 @@ def test_the_copies_of_the_native_scan_are_as_large_as_planned(tmp_path, dim):
     from mvindex.engines.scan_vnni import _Copies
 
     with mvindex.open(make_index(tmp_path / "x.mvx", 40_000, dim)) as index:
-        copies = _Copies(index.store.snapshot, None)
+        copies = _Copies(embedded_store_of(index).snapshot, None)
         size = sum(map(copies.size_bytes, range(len(copies.buffers)))) + copies.table.scales.nbytes
     planned = scan_bytes("native int8 (AVX-512 VNNI)", collection(documents=5000, dim=dim))
     assert planned == pytest.approx(size, rel=0.01)
@@ -127,7 +128,7 @@ def resident():
     return [1024 * int(found[name].split()[0]) for name in ("RssAnon", "RssFile")]
 
 with mvindex.open(sys.argv[1]) as index:
-    record, directory = index.store.snapshot.settings["engine"], index.store.snapshot.directory
+    record, directory = embedded_store_of(index).snapshot.settings["engine"], embedded_store_of(index).snapshot.directory
 queries = np.random.default_rng(0).standard_normal((1, int(sys.argv[2]))).astype(np.float32)
 # What Faiss and BLAS take for themselves at the first search is no engine's.
 other = faiss.IndexFlatIP(queries.shape[1])

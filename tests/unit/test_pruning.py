@@ -11,6 +11,7 @@ from hypothesis.extra import numpy as arrays
 import mvindex
 from mvindex.engines.protocol import BuildOptions, Kind
 from mvindex.errors import ConfigError, DamagedIndex, StoreError
+from mvindex.index import embedded_store_of
 from mvindex.ingest import prune as pruning
 from mvindex.ingest.prune import kept_views
 from mvindex.records import Document, Views
@@ -176,7 +177,7 @@ class WordEncoder:
 
 def stored_rows(index):
     """The views of the living documents, in the order of the index."""
-    snapshot = index._store.snapshot
+    snapshot = embedded_store_of(index).snapshot
     return [snapshot.views.fetch(np.array([row]))[0].tolist() for row in np.flatnonzero(snapshot.alive)]
 
 
@@ -360,7 +361,10 @@ def test_the_error_of_a_pruned_engine_grows_by_the_distance_times_the_querys_nor
     for name, eps in (("whole", None), ("pruned", 0.2)):
         (tmp_path / name).mkdir()
         built = FaissEngine().build(
-            Kind.FLAT, index._store.snapshot, tmp_path / name, BuildOptions(work=tmp_path / "work", prune_views=eps)
+            Kind.FLAT,
+            embedded_store_of(index).snapshot,
+            tmp_path / name,
+            BuildOptions(work=tmp_path / "work", prune_views=eps),
         )
         errors.append(FaissEngine().open(Kind.FLAT, tmp_path / name, {**built, "built_rows": 200}).error(queries))
     assert errors[1] - errors[0] == pytest.approx([1.0, 0.2])
@@ -386,7 +390,9 @@ def test_an_engine_of_an_older_version_still_opens(crowded, tmp_path):
     index, views = crowded
     directory = tmp_path / "older"
     directory.mkdir()
-    built = FaissEngine().build(Kind.FLAT, index._store.snapshot, directory, BuildOptions(work=tmp_path / "work"))
+    built = FaissEngine().build(
+        Kind.FLAT, embedded_store_of(index).snapshot, directory, BuildOptions(work=tmp_path / "work")
+    )
     older = {"max_norm": built["max_norm"], "faiss": built["faiss"], "built_rows": 200}
     ranking = FaissEngine().open(Kind.FLAT, directory, older)
     scores, rows = ranking.search(views["d3"][:1], 1200, None)

@@ -32,6 +32,7 @@ from scan_vectors import (
     random_rows,
 )
 
+from mvindex.index import embedded_store_of
 from mvindex.scoring.aggregate import Aggregate, Scoring
 from mvindex.testing import nearest_float32, true_scores, unit
 
@@ -122,8 +123,8 @@ def test_any_temperature_is_taken(name, temperature, tmp_path):
         for size in (1.0, 1e-30, 1e9, 1e15):
             wanted = Wanted((case.queries * size).astype(np.float32), 5, np.ones(80, dtype=bool), scoring)
             truth = true_scores(case.stored, starts, wanted.queries, float(temperature))
-            assert_holds_the_best(scan.candidates(index._store.snapshot, *wanted), truth, wanted)
-            assert_ranks_as(index._store.snapshot, scan, truth, wanted)
+            assert_holds_the_best(scan.candidates(embedded_store_of(index).snapshot, *wanted), truth, wanted)
+            assert_ranks_as(embedded_store_of(index).snapshot, scan, truth, wanted)
 
 
 @EACH_ARITHMETIC

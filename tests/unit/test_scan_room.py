@@ -28,6 +28,7 @@ from scan_vectors import (
 from mvindex.engines import scan_vnni as exact_native
 from mvindex.engines.scan_numpy import NumpyScan
 from mvindex.engines.scan_vnni import NativeConfig, NativeScan
+from mvindex.index import embedded_store_of
 from mvindex.scoring.aggregate import Aggregate, Scoring
 from mvindex.store import views as stored_views
 from mvindex.store.settings import MAX_DIM
@@ -65,8 +66,8 @@ def test_queries_without_room_are_answered_by_the_wider_scan(kind, room, threads
             for top_k in (1, 10, 299):
                 wanted = Wanted(case.queries, top_k, np.ones(300, dtype=bool), scoring)
                 before = wider.num_queries
-                assert_holds_the_best(scan.candidates(index._store.snapshot, *wanted), truth, wanted)
-                assert_ranks_as(index._store.snapshot, scan, truth, wanted)
+                assert_holds_the_best(scan.candidates(embedded_store_of(index).snapshot, *wanted), truth, wanted)
+                assert_ranks_as(embedded_store_of(index).snapshot, scan, truth, wanted)
                 if top_k > room:  # a query of zeros is asked of a scan the first time only
                     asked = np.concatenate([case.queries, case.queries[case.queries.any(axis=1)]])
                     assert wider.num_queries - before == len(asked)
@@ -81,7 +82,7 @@ def test_the_widest_views_an_index_takes_are_within_what_the_compiled_product_ca
     with build(case, tmp_path / "x.mvx") as index:
         wanted = Wanted(case.queries, 3, np.ones(40, dtype=bool), Scoring())
         truth = true_scores(case.stored, starts, case.queries)
-        found = NativeScan(NumpyScan).candidates(index._store.snapshot, *wanted)
+        found = NativeScan(NumpyScan).candidates(embedded_store_of(index).snapshot, *wanted)
         assert_holds_the_best(found, truth, wanted)
 
 
@@ -134,5 +135,5 @@ def test_few_allowed_documents_are_scored_without_a_scan_up_to_a_number_of_pairs
     scan = CountingScan()
     with build(Case(stored, starts, queries, 1), tmp_path / "x.mvx") as index:
         wanted = Wanted(queries, top_k, allowed, Scoring())
-        assert_ranks_as(index._store.snapshot, scan, true_scores(stored, starts, queries), wanted)
+        assert_ranks_as(embedded_store_of(index).snapshot, scan, true_scores(stored, starts, queries), wanted)
     assert scan.num_queries == num_scanned

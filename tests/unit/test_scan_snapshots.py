@@ -8,6 +8,7 @@ from scan_cases import EACH_ARITHMETIC, EACH_SCAN, SCANS, Wanted, assert_holds_t
 from scan_vectors import Case, random_rows
 
 import mvindex
+from mvindex.index import embedded_store_of
 from mvindex.scoring.aggregate import Aggregate, Scoring
 from mvindex.store import views as stored_views
 from mvindex.testing import assert_same, brute_force, true_scores, unit
@@ -54,7 +55,7 @@ def test_one_scan_may_be_asked_by_many_threads(name, monkeypatch, tmp_path):
         def ask(number):
             begin, scoring = 8 * number, scorings[number % 2]
             wanted = Wanted(case.queries[begin : begin + 1 + number], 10, np.ones(400, dtype=bool), scoring)
-            found = scan.candidates(index._store.snapshot, *wanted)
+            found = scan.candidates(embedded_store_of(index).snapshot, *wanted)
             assert_holds_the_best(found, truths[number % 2][begin:], wanted)
 
         for done in [pool.submit(ask, number) for number in range(24)]:

@@ -16,6 +16,7 @@ from mvindex.engines.scan_numpy import NumpyScan
 from mvindex.engines.scan_torch import ScanConfig, TorchScan
 from mvindex.engines.scan_vnni import NativeScan
 from mvindex.engines.torch_blocks import Precision
+from mvindex.index import embedded_store_of
 from mvindex.kernels import has_int8_products
 from mvindex.scoring.aggregate import Aggregate, Scoring
 from mvindex.search import Engines, Request, rescore, search_documents
@@ -86,7 +87,7 @@ def check_case(seed, case, path, names):
     rng = np.random.default_rng(seed)
     number, faults = 0, []
     with build(case, path) as index:
-        snapshot, ranking = index._store.snapshot, index._engines.open(index._store.snapshot)
+        snapshot, ranking = embedded_store_of(index).snapshot, index._engines.open(embedded_store_of(index).snapshot)
         by_view = true_scores(case.stored, np.arange(len(case.stored) + 1), case.queries)
         for scoring in (Scoring(), Scoring(Aggregate.DRPQ, float(rng.choice(TEMPERATURES)))):
             temperature = scoring.temperature if scoring.aggregate is Aggregate.DRPQ else None

@@ -9,7 +9,9 @@ from shard_examples import DIM, corpus, fill_shard, fill_shards
 
 import mvindex
 from mvindex.errors import ConfigError, DamagedIndex, StoreError
-from mvindex.shards import assemble, create_shard_index, open_shard_index
+from mvindex.index import store_of
+from mvindex.index.factory import create_shard_index, open_shard_index
+from mvindex.ingest.assemble import assemble
 from mvindex.store.batch import Batch
 from mvindex.store.shard_layout import ShardPlace, shard_of
 
@@ -86,8 +88,8 @@ def test_a_shard_whose_run_has_not_ended_is_named(path):
 
 def put(path, number, doc_id, ordinal):
     """A document stands in a shard, whether it belongs there or not."""
-    from mvindex.ingest import content_hash
     from mvindex.records import Views
+    from mvindex.store.batch import content_hash
     from mvindex.store.embedded import EmbeddedStore
 
     store = EmbeddedStore(path / ShardPlace(number, COUNT).directory)
@@ -138,7 +140,7 @@ def test_many_small_runs_are_kept_short(tmp_path):
     with mvindex.create(tmp_path / "x.mvx", dim=DIM, shards=2) as index:
         for number in range(70):
             index.add_views(documents[number : number + 1], views[number : number + 1])
-        runs = [shard.store.snapshot.settings["runs"] for shard in index.shards.values()]
+        runs = [shard.snapshot.settings["runs"] for shard in store_of(index).sharding.stores.values()]
     assert runs[0] == runs[1]
     assert (runs[0]["earlier"]["count"], len(runs[0]["last"])) == (6, 64)
     assert assemble(tmp_path / "x.mvx").documents == 70

@@ -11,6 +11,7 @@ import mvindex
 from mvindex.engines import build as building
 from mvindex.engines import build_shards as shard_building
 from mvindex.errors import ConfigError, EngineError
+from mvindex.index import store_of
 from mvindex.maintenance import repair, salvage, upgrade, verify
 from mvindex.store.segments import file_checksum
 from mvindex.store.shard_layout import shard_of
@@ -44,8 +45,8 @@ def queries():
 
 def engine_files(index):
     return {
-        number: shard.store.snapshot.directory / shard.store.snapshot.settings["engine"]["directory"] / "index.faiss"
-        for number, shard in index.shards.items()
+        number: shard.snapshot.directory / shard.snapshot.settings["engine"]["directory"] / "index.faiss"
+        for number, shard in store_of(index).sharding.stores.items()
     }
 
 
@@ -82,16 +83,16 @@ def test_a_build_that_was_killed_goes_on_with_what_was_learnt(path, monkeypatch)
     with mvindex.open(path) as index:
         with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
             patch.setattr(shard_building, "build_engine", fail_at_the_second)
-            index.build("ivf-pq", lists=16)
+            index.build("ivf-pq", nlist=16)
         learnt = json.loads((path / "trained.json").read_text())["checksum"]
-        version = index.shards[0].store.snapshot.settings["version"]
-        index.build("ivf-pq", lists=16)
-        assert index.shards[0].store.snapshot.settings["version"] == version
-        for shard in index.shards.values():
-            assert shard.store.snapshot.settings["engine"]["settings"]["trained"] == learnt
+        version = store_of(index).sharding.stores[0].snapshot.settings["version"]
+        index.build("ivf-pq", nlist=16)
+        assert store_of(index).sharding.stores[0].snapshot.settings["version"] == version
+        for shard in store_of(index).sharding.stores.values():
+            assert shard.snapshot.settings["engine"]["settings"]["trained"] == learnt
         assert not (path / "trained.json").exists()
         assert [file.name for file in path.glob("trained-*")] == [f"trained-{learnt}.faiss"]
-        index.build("ivf-sq8", lists=16)
+        index.build("ivf-sq8", nlist=16)
         (file,) = path.glob("trained-*")
         assert file_checksum(file) != learnt
 
@@ -99,7 +100,7 @@ def test_a_build_that_was_killed_goes_on_with_what_was_learnt(path, monkeypatch)
 def test_shards_built_one_by_one_are_those_built_together(path, queries):
     shutil.copytree(path, path.with_name("y.mvx"))
     with mvindex.open(path) as together, mvindex.open(path.with_name("y.mvx")) as apart:
-        together.build("ivf-pq", lists=16)
+        together.build("ivf-pq", nlist=16)
         with pytest.raises(ConfigError, match="--train-only comes first"):
             apart.build_shard(1, "ivf-pq", lists=16)
         apart.train("ivf-pq", lists=16)
@@ -118,7 +119,7 @@ def test_what_was_learnt_for_another_kind_is_refused(path):
 
     with mvindex.open(path) as index:
         trained = index.train("ivf-sq8", lists=16)
-        store = index.shards[0].store
+        store = store_of(index).sharding.stores[0]
         with pytest.raises(EngineError, match="is not trained for kind 'ivf-pq' and views of 16 dims"):
             build_engine(store, EngineChoice(kind=Kind.IVF_PQ, trained=trained))
         assert index.info().kind == "exact"
@@ -128,11 +129,13 @@ def test_tuning_measures_all_shards_together_and_each_is_searched_so(path, queri
     with mvindex.open(path) as index:
         with pytest.raises(ConfigError, match="nothing to tune"):
             index.tune(queries)
-        index.build("ivf-pq", lists=64)
+        index.build("ivf-pq", nlist=64)
         report = index.tune(queries, top_k=10, target_recall=0.8)
         assert report.chosen is not None and report.queries == 40
         assert index.info().search == report.chosen.search
-        assert {str(shard.info().search) for shard in index.shards.values()} == {str(report.chosen.search)}
+        assert {str(shard.info().search) for shard in store_of(index).sharding.stores.values()} == {
+            str(report.chosen.search)
+        }
         found = [{hit.id for hit in result.hits} for result in index.search(queries, top_k=10)]
         true = [{hit.id for hit in result.hits} for result in index.search(queries, top_k=10, exact=True)]
         recall = np.mean([len(one & two) / 10 for one, two in zip(found, true, strict=True)])
@@ -156,22 +159,22 @@ def test_shards_without_documents_need_no_engine(tmp_path, queries):
 
 def test_compacting_keeps_documents_and_what_was_learnt(path, queries):
     with mvindex.open(path) as index:
-        index.build("ivf-sq8", lists=16)
-        learnt = index.shards[0].store.snapshot.settings["engine"]["settings"]["trained"]
+        index.build("ivf-sq8", nlist=16)
+        learnt = store_of(index).sharding.stores[0].snapshot.settings["engine"]["settings"]["trained"]
         index.delete(ids=[f"d{n}" for n in range(0, COUNT, 3)])
         wanted, exact = stored(index), answers(index, queries, exact=True)
         report = index.compact()
         assert (report.documents, report.dropped) == (COUNT - 500, 500)
         assert stored(index) == wanted and answers(index, queries, exact=True) == exact
-        for shard in index.shards.values():
-            record = shard.store.snapshot.settings["engine"]
+        for shard in store_of(index).sharding.stores.values():
+            record = shard.snapshot.settings["engine"]
             assert record["settings"]["trained"] == learnt and record["settings"]["num_views"] < 3 * COUNT / SHARDS
-            assert shard.store.snapshot.settings["runs"]["last"][0]["documents"] == COUNT
+            assert shard.snapshot.settings["runs"]["last"][0]["documents"] == COUNT
 
 
 def test_a_snapshot_is_the_whole_index(path, queries):
     with mvindex.open(path) as index:
-        index.build("ivf-pq", lists=16)
+        index.build("ivf-pq", nlist=16)
         report = index.snapshot(path.with_name("copy.mvx"))
         assert report.documents == COUNT
         wanted = answers(index, queries)

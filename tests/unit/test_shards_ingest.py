@@ -16,8 +16,10 @@ from shard_examples import DIM, answers, corpus, entries, fill_shard, fill_shard
 import mvindex
 from mvindex import ingest
 from mvindex.errors import ConfigError, DocumentError, IndexLocked, StoreError
+from mvindex.index import embedded_store_of, store_of
+from mvindex.index.factory import open_shard_index
 from mvindex.ingest import IngestHooks
-from mvindex.shards import assemble, open_shard_index
+from mvindex.ingest.assemble import assemble
 from mvindex.store.shard_layout import ShardPlace
 
 FOLDER = Path(__file__).parent
@@ -45,7 +47,7 @@ def unsharded(path, *corpora):
 
 def test_every_document_is_in_the_shard_of_its_id(tmp_path):
     with whole(tmp_path / "x.mvx", 4, corpus(60)) as index:
-        for number, shard in index.shards.items():
+        for number, shard in store_of(index).sharding.stores.items():
             ids = [document.id for document in shard]
             assert ids and all(xxhash.xxh3_64_intdigest(doc_id.encode()) % 4 == number for doc_id in ids)
         assert sorted(document.id for document in index) == sorted(f"d{n}" for n in range(60))
@@ -106,10 +108,10 @@ def test_answers_are_those_of_an_index_without_shards(tmp_path_factory, data, co
 
 def test_the_same_corpus_again_changes_nothing(tmp_path, small_chunks):
     with whole(tmp_path / "x.mvx", 3, corpus(40)) as index:
-        before = [shard.store.snapshot.settings["version"] for shard in index.shards.values()]
+        before = [shard.snapshot.settings["version"] for shard in store_of(index).sharding.stores.values()]
         report = index.add_views(*corpus(40))
         assert (report.added, report.unchanged) == (0, 40)
-        assert [shard.store.snapshot.settings["version"] for shard in index.shards.values()] == before
+        assert [shard.snapshot.settings["version"] for shard in store_of(index).sharding.stores.values()] == before
 
 
 def test_an_id_twice_in_a_run_names_both_lines(tmp_path):
@@ -194,8 +196,8 @@ def test_a_shard_that_is_killed_and_begun_again_is_the_one_that_was_not(tmp_path
     fill_shard(tmp_path / "y.mvx", place, *corpora)
     with open_shard_index(path, place) as shard, open_shard_index(tmp_path / "y.mvx", place) as other:
         assert stored(shard) == stored(other)
-        assert shard.store.snapshot.settings["runs"] == other.store.snapshot.settings["runs"]
-        assert shard.store.snapshot.settings["next_ordinal"] == 90
+        assert shard.snapshot.settings["runs"] == embedded_store_of(other).snapshot.settings["runs"]
+        assert shard.snapshot.settings["next_ordinal"] == 90
 
 
 def test_two_processes_fill_two_shards_at_the_same_time(tmp_path):
@@ -228,7 +230,7 @@ def test_a_whole_run_is_refused_while_a_shard_is_written_to(tmp_path):
 
 def test_a_shard_takes_no_single_documents_but_whole_corpora(tmp_path):
     with whole(tmp_path / "x.mvx", 2, corpus(10)) as index, pytest.raises(ConfigError, match="is a shard of an index"):
-        index.shards[0].add_views(*corpus(5, prefix="e"))
+        store_of(index).sharding.stores[0].add_views(*corpus(5, prefix="e"))
 
 
 def test_shards_of_two_counts_do_not_go_together(tmp_path):
@@ -246,6 +248,6 @@ def test_the_same_documents_as_entries_name_their_places(tmp_path):
         twice = [*entries(documents, views), entries(documents, views)[2]._replace(place="line 99")]
         from mvindex.ingest.shards import Target, ingest_shards
 
-        stores = {number: shard.store for number, shard in index.shards.items()}
+        stores = {number: shard for number, shard in store_of(index).sharding.stores.items()}
         with pytest.raises(DocumentError, match="line 99: id 'd2' stands at line 3 already"):
             ingest_shards(Target(stores=stores, count=3, encode=None), twice)

@@ -9,6 +9,7 @@ import pytest
 
 import mvindex
 from mvindex.errors import ConfigError, DamagedIndex, IndexLocked, QueryError, Unsupported
+from mvindex.index import store_of
 from mvindex.io import Target, export_index, import_vectors
 from mvindex.scoring.fusion import Fusion, Method, is_fusion
 
@@ -98,9 +99,9 @@ def test_a_choice_that_is_a_gain_is_kept_and_used_from_then_on(tmp_path, asked):
         again.snapshot(tmp_path / "b.mvx")
         again.compact()
         assert again.fusion == Fusion(weights=(0.0, 2.0))
-        again.set_fusion("minmax", (1, 3))
+        again.set_hybrid_weights("minmax", (1, 3))
         assert again.info().fusion == {"method": "minmax", "weights": [1.0, 3.0]}
-        again.set_fusion(None)
+        again.set_hybrid_weights(None)
         assert again.info().fusion is None
     with mvindex.open(tmp_path / "b.mvx") as copy:
         assert copy.fusion == Fusion(weights=(0.0, 2.0))
@@ -140,7 +141,7 @@ def test_what_cannot_be_measured_is_refused(tmp_path, asked):
         with pytest.raises(QueryError, match="39 query vectors and 40 texts"):
             index.tune_fusion(texts, relevant, vectors=vectors[:-1])
         with pytest.raises(QueryError, match="wanted zscore, minmax or rrf"):
-            index.set_fusion("sum")
+            index.set_hybrid_weights("sum")
         assert index.info().fusion is None
     with mvindex.create(tmp_path / "b.mvx", dim=DIM) as silent, pytest.raises(Unsupported, match="build --lexical"):
         silent.tune_fusion(texts, relevant, vectors=vectors)
@@ -185,13 +186,13 @@ def test_settings_of_shards_are_changed_together_or_not_at_all(tmp_path):
     fill(tmp_path / "s.mvx", shards=2).close()
     with mvindex.open(tmp_path / "s.mvx") as one, mvindex.open(tmp_path / "s.mvx") as other:
         with one.shards[1].store.writing():
-            for change in (lambda: other.set_fusion("rrf"), lambda: other.set_lexical("english")):
+            for change in (lambda: other.set_hybrid_weights("rrf"), lambda: other.enable_lexical("english")):
                 with pytest.raises(IndexLocked, match="shard-00001"):
                     change()
         one.refresh()
         assert [(each.info().fusion, each.info().lexical) for each in one.shards.values()] == [(None, "unicode")] * 2
-        other.set_fusion("rrf")
-        other.set_lexical("english")
+        other.set_hybrid_weights("rrf")
+        other.enable_lexical("english")
         one.refresh()
         each_has = {(each.fusion.method.value, each.info().lexical) for each in one.shards.values()}
         assert each_has == {("rrf", "english")}
@@ -217,20 +218,20 @@ def test_a_setting_that_is_no_fusion_is_told(setting):
 
 def test_shards_that_a_kill_left_unlike_are_told_of(tmp_path, caplog):
     with fill(tmp_path / "s.mvx", shards=2) as index:
-        index.set_fusion("rrf")
-        with index.shards[1].store.writing():
-            index.shards[1].store.change_settings(fusion=None)
+        index.set_hybrid_weights("rrf")
+        with store_of(index).sharding.stores[1].writing():
+            store_of(index).sharding.stores[1].change_settings(fusion=None)
         assert index.fusion == Fusion(Method.RRF)
         assert "its shards keep different fusions; set_fusion() makes them alike" in caplog.text
         caplog.clear()
-        index.set_fusion("minmax")
+        index.set_hybrid_weights("minmax")
         assert index.fusion == Fusion(Method.MINMAX)
         assert caplog.text == ""
 
 
 def test_an_export_brings_along_how_the_index_was_tuned(tmp_path):
     with fill(tmp_path / "a.mvx") as index:
-        index.set_fusion("minmax", (1, 3))
+        index.set_hybrid_weights("minmax", (1, 3))
         export_index(index, tmp_path / "out", "npy")
     import_vectors([tmp_path / "out"], Target(path=str(tmp_path / "b.mvx")))
     with mvindex.open(tmp_path / "b.mvx") as again:

@@ -19,7 +19,7 @@ def path(tmp_path_factory):
     path = tmp_path_factory.mktemp("tuned") / "x.mvx"
     with mvindex.create(path, dim=DIM) as index:
         index.add_views([mvindex.Document(str(n), "t") for n in range(COUNT)], views)
-        index.build("ivf-pq", lists=64)
+        index.build("ivf-pq", nlist=64)
     return path
 
 

@@ -13,6 +13,7 @@ from index_examples import documents, vectors
 import mvindex
 from mvindex.engines.scan_torch import ScanConfig, TorchScan
 from mvindex.errors import ConfigError, DamagedIndex, IndexLocked, Unsupported
+from mvindex.index import embedded_store_of
 from mvindex.store.network_fs import network_of
 
 FORMAT_1 = Path(__file__).parents[1] / "fixtures" / "format-1"
@@ -20,9 +21,9 @@ FORMAT_1 = Path(__file__).parents[1] / "fixtures" / "format-1"
 
 def held(index):
     """Every document: title, text, metadata, ordinal, spans and views as stored, by id."""
-    snapshot = index.store.snapshot
+    snapshot = embedded_store_of(index).snapshot
     rows = np.flatnonzero(snapshot.alive)
-    with index.store.reading(snapshot) as reader:
+    with embedded_store_of(index).reading(snapshot) as reader:
         stored = reader.documents(rows.tolist())
     found = {}
     for row, document in stored.items():
@@ -51,7 +52,7 @@ def test_a_compacted_index_holds_and_answers_the_same_in_fewer_rows(worn, kind):
     assert held(worn) == before
     assert worn.search(vectors(1)[0], top_k=20, exact=True) == answers
     assert worn.info().num_dead == 0 and worn.info().kind == kind
-    assert worn.store.snapshot.views.ordinals(np.arange(9)).tolist() == [1, 2, 3, 4, 5, 6, 8, 9, 10]
+    assert embedded_store_of(worn).snapshot.views.ordinals(np.arange(9)).tolist() == [1, 2, 3, 4, 5, 6, 8, 9, 10]
     assert sorted(os.listdir(worn.path)) == ["current.json", "generation-000002", "writer.lock"]
     worn.add_views([mvindex.Document("new", "t")], vectors(1, seed=8))
     assert held(worn)["new"]["ordinal"] == 11
@@ -98,7 +99,7 @@ def test_a_torch_scan_gives_the_room_of_an_old_generation_back(worn):
 
 
 def test_compacting_refuses_beside_another_writer(worn):
-    with mvindex.open(worn.path) as other, worn.store.writing():
+    with mvindex.open(worn.path) as other, embedded_store_of(worn).writing():
         with pytest.raises(IndexLocked):
             other.compact()
 

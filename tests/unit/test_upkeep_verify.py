@@ -12,6 +12,7 @@ from index_examples import documents, vectors
 
 import mvindex
 from mvindex.errors import ConfigError, DamagedIndex, MvindexError, StoreError
+from mvindex.index import embedded_store_of
 from mvindex.store.files import Current, read_kept_settings, write_current
 from mvindex.store.rows import dead_checksum
 
@@ -287,7 +288,9 @@ def test_documents_are_checked_that_the_log_alone_holds(tmp_path):
     """Committed, but not yet moved into the database: a killed writer leaves that behind."""
     with mvindex.create(tmp_path / "x.mvx", dim=4) as index:
         index.add_views(documents(3), vectors(3))
-        with index.store.snapshot.source.catalog.reading() as connection:  # keeps the log from being folded in
+        with embedded_store_of(
+            index
+        ).snapshot.source.catalog.reading() as connection:  # keeps the log from being folded in
             connection.execute("SELECT count(*) FROM documents").fetchone()
             index.add_views([mvindex.Document("late", "t")], vectors(1, seed=3))
             shutil.copytree(index.path, tmp_path / "y.mvx")

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from mvindex.index.results import ViewScore
+
 from mvindex.records import Floats, Hit, SearchResult, Span
 
 if TYPE_CHECKING:

@@ -10,12 +10,13 @@ from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
+from mvindex.index.options import EncoderLike, as_encoder
+from mvindex.index.results import IndexInfo
+
 from mvindex.errors import ConfigError
 from mvindex.index import Index
 from mvindex.index.backends import find_backend
 from mvindex.index.factory import create, index_exists, open_index
-from mvindex.index.options import EncoderLike, as_encoder
-from mvindex.index.results import IndexInfo
 from mvindex.lexical.tokenizer import parse_lexical
 from mvindex.records import Document, Floats, Hit
 from mvindex.store.filters import Filter

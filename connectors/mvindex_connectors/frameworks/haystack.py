@@ -17,9 +17,9 @@ require("haystack", "haystack", "the Haystack store")
 from haystack import Document, component, default_from_dict, default_to_dict
 from haystack.document_stores.types import DuplicatePolicy, FilterPolicy, apply_filter_policy
 from haystack.utils import Secret
+from mvindex.index.options import EncoderLike
 
 from mvindex.errors import ConfigError
-from mvindex.index.options import EncoderLike
 from mvindex.records import Floats
 from mvindex_connectors.frameworks.citations import HIT_KEY, citations
 from mvindex_connectors.frameworks.connection import Place, Reach

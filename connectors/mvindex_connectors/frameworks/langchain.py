@@ -22,12 +22,12 @@ from langchain_core.embeddings import Embeddings
 from langchain_core.retrievers import BaseRetriever
 from langchain_core.vectorstores import VectorStore
 from langchain_core.vectorstores.utils import maximal_marginal_relevance
+from mvindex.index.options import EncoderLike
 from pydantic import ConfigDict, Field, model_validator
 
 import mvindex
 from mvindex.errors import ConfigError, QueryError
 from mvindex.index import Index
-from mvindex.index.options import EncoderLike
 from mvindex.records import Floats, SearchResult
 from mvindex_connectors.frameworks.citations import (
     HIT_KEY,

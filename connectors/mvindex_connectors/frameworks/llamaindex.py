@@ -25,11 +25,11 @@ from llama_index.core.vector_stores.types import (
     VectorStoreQueryMode,
     VectorStoreQueryResult,
 )
+from mvindex.index.options import EncoderLike
 
 from mvindex.errors import ConfigError
 from mvindex.index import Index
 from mvindex.index.backends import find_backend
-from mvindex.index.options import EncoderLike
 from mvindex.records import Floats, SearchResult
 from mvindex_connectors.frameworks.citations import citation, citations, kept
 from mvindex_connectors.frameworks.connection import Place, Reach

@@ -7,9 +7,9 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from mvindex.index.results import IndexInfo, document_of
 
 import mvindex
-from mvindex.index.results import IndexInfo, document_of
 from mvindex.records import Document, Floats, Hit, SearchResult, dump_metadata
 from mvindex.scoring.aggregate import view_scores
 from mvindex.store.filters import Filter

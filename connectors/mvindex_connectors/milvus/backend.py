@@ -11,8 +11,9 @@ from mvindex.encoder import Encoder
 from mvindex.errors import ConfigError, StoreError
 from mvindex.index import Index
 from mvindex_connectors.milvus.address import Address, parse_address
+from mvindex_connectors.milvus.admin import MilvusAdmin
 from mvindex_connectors.milvus.connection import Connection
-from mvindex_connectors.milvus.index import MilvusIndex
+from mvindex_connectors.milvus.engine import MilvusEngine
 from mvindex_connectors.milvus.store import MilvusStore, create_store, index_exists
 
 
@@ -23,23 +24,31 @@ def create(address: str, settings: Mapping[str, Any], encoder: Encoder | None) -
     connection = Connection(parse_address(address))
     try:
         create_store(connection, settings)
-        return MilvusIndex(MilvusStore(connection), encoder)
+        return _index(MilvusStore(connection), encoder, None)
     except BaseException:
         connection.close()
         raise
 
 
-def open_index(address: str, device: str | None) -> Index:
+def open_local(address: str, device: str | None) -> Index:
     """The index there; StoreError when there is none."""
     place = parse_address(address)
     if _is_missing(place):
         raise StoreError(f"{place.shown}: there is no such Milvus Lite database, so no index")
     connection = Connection(place)
     try:
-        return MilvusIndex(MilvusStore(connection), None, device)
+        return _index(MilvusStore(connection), None, device)
     except BaseException:
         connection.close()
         raise
+
+
+open_index = open_local
+
+
+def _index(store: MilvusStore, encoder: Encoder | None, device: str | None) -> Index:
+    engine = MilvusEngine(store)
+    return Index(store, engine, MilvusAdmin(store, engine), encoder, device)
 
 
 def exists(address: str) -> bool:

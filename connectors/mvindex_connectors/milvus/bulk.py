@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from mvindex.errors import ConfigError, EngineUnavailable, StoreError
-from mvindex.index import Index
+from mvindex.index import Index, store_of
 from mvindex.records import Floats
 from mvindex.store.batch import Batch
 from mvindex.store.views import row_norms
@@ -79,7 +79,7 @@ def export_bulk(index: Index, directory: Path, on_progress: Told) -> ExportRepor
 
 def _shards(index: Index) -> Iterator[list[Batch]]:
     gathered: list[Batch] = []
-    for batch in index.batches():
+    for batch in store_of(index).batches(1024):
         gathered.append(batch)
         if len(gathered) == SHARD_BATCHES:
             yield gathered
@@ -140,7 +140,7 @@ def _settings(index: Index, manifest: Mapping[str, Any], documents: int) -> dict
     kept = {name: index.settings.get(name) for name in _KEPT}
     counted = {
         "next_document": documents,
-        "next_ordinal": max([index.next_ordinal, *(shard["last_ordinal"] + 1 for shard in shards)]),
+        "next_ordinal": max([int(index.settings["next_ordinal"]), *(shard["last_ordinal"] + 1 for shard in shards)]),
         "documents": documents,
         "views": sum(shard["views"] for shard in shards),
         "max_views": max([0, *(shard["max_views"] for shard in shards)]),

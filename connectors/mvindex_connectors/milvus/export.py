@@ -8,18 +8,17 @@ import numpy as np
 
 from mvindex.records import Document, Views
 from mvindex.store.batch import Batch
+from mvindex_connectors.milvus.reader import Reader
 from mvindex_connectors.milvus.records import light, stored_document
-from mvindex_connectors.milvus.store import MilvusStore
 
 
-def stored_batches(store: MilvusStore, size: int) -> Iterator[Batch]:
-    """All documents, by rising numbers; DamagedIndex when one is not sound."""
-    reader, dim = store.reader.strongly(), store.snapshot.dim or 1
-    for rows in reader.each(int(store.snapshot.settings["next_document"]), step=size):
+def stored_batches(reader: Reader, end: int, dim: int, size: int) -> Iterator[Batch]:
+    """Yield all documents numbered below `end`, by rising numbers; DamagedIndex when one is not sound."""
+    for rows in reader.each(end, step=size):
         found = reader.views([light(row) for row in rows], dim)
         # One that was replaced between the two reads is left to whoever compares afterwards.
         kept = [row for row in rows if int(row["pk"]) in found]
-        stored = [stored_document(row, store.where) for row in kept]
+        stored = [stored_document(row, reader.where) for row in kept]
         views = [found[int(row["pk"])][1] for row in kept]
         starts = np.append(0, np.cumsum([len(each) for each in views]))
         spans = np.full((int(starts[-1]), 2), -1, dtype=np.int64)

@@ -78,11 +78,11 @@ class Reader:
         return int(row["count(*)"])
 
     def each(
-        self, end: int, fields: Sequence[str] = RECORD_FIELDS, step: int = PASS_NUMBERS
+        self, end: int, fields: Sequence[str] = RECORD_FIELDS, step: int = PASS_NUMBERS, begin: int = 0
     ) -> Iterator[list[dict[str, Any]]]:
-        """All records of documents numbered below the end, by rising numbers, in lists."""
-        for begin in range(0, end, step):
-            rows = self.query(f"pk >= {begin} and pk < {min(begin + step, end)}", fields, "reading all records")
+        """Yield all records of documents numbered from `begin` to before `end`, by rising numbers, in lists."""
+        for first in range(begin, end, step):
+            rows = self.query(f"pk >= {first} and pk < {min(first + step, end)}", fields, "reading all records")
             if rows:
                 yield sorted(rows, key=lambda row: int(row["pk"]))
 

@@ -46,7 +46,7 @@ _VIEW_BYTES = 64 << 20
 _WHOLE_RECORDS, _KEPT_RECORDS = 256, 4_096
 
 
-class Asked(NamedTuple):
+class CandidateRequest(NamedTuple):
     """What each query of a batch asks for. allowed: document numbers, rising; None for all."""
 
     top_k: int
@@ -95,7 +95,7 @@ class _Query:
 class MilvusSearch:
     """Searches of one state of the settings. settings: of the index; dim: of its views."""
 
-    def __init__(self, connection: Connection, reader: Reader, settings: Any, asked: Asked) -> None:
+    def __init__(self, connection: Connection, reader: Reader, settings: Any, asked: CandidateRequest) -> None:
         self._connection, self._reader, self._asked = connection, reader, asked
         self._settings, self._dim = settings, int(settings["dim"])
         engine = settings["engine"] or {"kind": FLAT, "parameters": {}, "search": {}}

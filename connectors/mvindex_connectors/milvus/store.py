@@ -19,14 +19,20 @@ from typing import Any
 
 import numpy as np
 
-from mvindex.errors import ConfigError, EncoderError, IndexLocked, StoreError, Unsupported
-from mvindex.records import Floats, Ints
-from mvindex.store.catalog import Known
+from mvindex.errors import ConfigError, EncoderError, IndexLocked, QueryError, StaleReader, StoreError, Unsupported
+from mvindex.records import Floats, IndexInfo, Ints
 from mvindex.store.batch import Batch
+from mvindex.store.catalog import Known
+from mvindex.store.embedded import temperature_of
+from mvindex.store.filters import Filter
+from mvindex.store.protocol import Capabilities, Operation, Sharding, StorePart
+from mvindex.store.reader import StoredDocument
 from mvindex.store.views import ViewType, decode, pack_views, row_norms
 from mvindex_connectors.milvus.columns import Column, columns_of, upsert
 from mvindex_connectors.milvus.connection import Connection, views_of
+from mvindex_connectors.milvus.export import stored_batches
 from mvindex_connectors.milvus.filters import FilterTable
+from mvindex_connectors.milvus.kinds import FLAT
 from mvindex_connectors.milvus.layout import (
     FORMAT,
     LIGHT_FIELDS,
@@ -44,11 +50,29 @@ from mvindex_connectors.milvus.layout import (
     view_schema,
 )
 from mvindex_connectors.milvus.lease import Lease
-from mvindex_connectors.milvus.reader import Reader
-from mvindex_connectors.milvus.records import check_limits, check_metadata, checked, new_records, sealed
+from mvindex_connectors.milvus.reader import PASS_NUMBERS, Reader
+from mvindex_connectors.milvus.records import (
+    check_limits,
+    check_metadata,
+    checked,
+    light,
+    new_records,
+    sealed,
+    stored_document,
+)
 from mvindex_connectors.milvus.seen_ids import Written
 
 logger = logging.getLogger(__name__)
+
+# Times that a read is made again whose documents are replaced while it is made.
+RETRIES = 5
+CAPABILITIES = Capabilities(
+    {
+        Operation.LEXICAL: "only an index in a directory has a lexical side; mode='dense' works here",
+        Operation.SNAPSHOT: "mvindex migrate copies an index in Milvus to a directory",
+        Operation.FILES: "an index in Milvus has no directory; mvindex migrate makes one",
+    }
+)
 
 _MARK = "mvindex"
 _FORGOTTEN = ("pk", "id", "ordinal", "content_hash", "metadata", "version", "num_views")
@@ -93,6 +117,135 @@ class MilvusStore:
         if self.has_views:
             connection.load(views_of(connection.address.collection))
             self._strong.view_keys_of(0, 1)  # once strong: sessions then never go back behind this moment
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """The operations that the store has."""
+        return CAPABILITIES
+
+    @property
+    def settings(self) -> Mapping[str, Any]:
+        """The settings of the index as last read."""
+        return self.snapshot.settings
+
+    @property
+    def dim(self) -> int | None:
+        """Dimensions of the views; None until the first batch of an index with an encoder."""
+        return self.snapshot.dim
+
+    @property
+    def view_type(self) -> ViewType:
+        """The number type that views are rounded to; Milvus holds them as float32."""
+        return self.snapshot.view_type
+
+    @property
+    def missing_shards(self) -> tuple[int, ...]:
+        """Empty: there are no shards of ours."""
+        return ()
+
+    @property
+    def sharding(self) -> Sharding | None:
+        """None: there are no shards of ours."""
+        return None
+
+    @property
+    def is_untouched(self) -> bool:
+        """Whether nothing was ever stored."""
+        return int(self.settings["version"]) == 0
+
+    def parts(self) -> Sequence[StorePart]:
+        """Return none: views are in no files of this machine."""
+        return ()
+
+    def remove_if_untouched(self) -> None:
+        """Close the store, and drop its collections if nothing was ever stored in it, by anyone."""
+        try:
+            self.refresh()
+            if self.is_untouched and self.count() == 0:
+                drop_store(self.connection)
+        finally:
+            self.close()
+
+    def count(self) -> int:
+        """Return the number of documents."""
+        return self.reader.count()
+
+    def info(self) -> IndexInfo:
+        """Describe the index, and what the server can do."""
+        settings, engine = self.settings, self.settings["engine"]
+        views = int(settings["views"])
+        return IndexInfo(
+            path=self.where,
+            format_version=settings["format_version"],
+            documents=self.count(),
+            views=views,
+            num_dead=0,
+            dim=self.dim,
+            dtype=settings["dtype"],
+            encoder=settings["encoder"],
+            kind=engine["kind"] if engine else FLAT,
+            temperature=temperature_of(settings),
+            prune_views=settings.get("prune_views"),
+            engine_prune_views=None,
+            search=(engine or {}).get("search") or None,
+            fresh_documents=0,
+            size_bytes=views * 4 * (self.dim or 0),
+            server=self.connection.described(),
+        )
+
+    def get(self, ids: Sequence[str]) -> dict[str, StoredDocument]:
+        """Return the documents of the ids that exist, by id."""
+        rows = self.reader.find(ids)
+        return {doc_id: stored_document(rows[doc_id], self.where) for doc_id in ids if doc_id in rows}
+
+    def scan(self, condition: Filter | None, after: str | None) -> Iterator[StoredDocument]:
+        """Yield the documents that match, by rising numbers; see Store.scan()."""
+        reader = self.reader.strongly()
+        begin = 0
+        if after is not None:
+            last = reader.find([after]).get(after)
+            if last is None:
+                raise QueryError(
+                    f"{self.where}: after={after!r}: expected the id of a document, got one that is not there"
+                )
+            begin = int(last["pk"]) + 1
+        end = int(self.settings["next_document"])
+        if condition is None:
+            for rows in reader.each(end, begin=begin):
+                yield from (stored_document(row, self.where) for row in rows)
+            return
+        numbers = self.matching(condition)
+        for some in chunks(numbers[numbers >= begin].tolist(), PASS_NUMBERS):
+            found = reader.records(some)
+            yield from (stored_document(found[number], self.where) for number in sorted(found))
+
+    def views(self, ids: Sequence[str]) -> dict[str, tuple[StoredDocument, Floats]]:
+        """Return each of the documents that exist with its views, (k, d) float32, by id, both of one version."""
+        found: dict[str, tuple[StoredDocument, Floats]] = {}
+        reader, left = self.reader, list(ids)
+        for _ in range(RETRIES):
+            records = reader.find(left)
+            views = reader.views([light(row) for row in records.values()], int(self.dim or 1))
+            left = []
+            for doc_id, row in records.items():
+                # None: it was deleted just now.
+                record, rows = views.get(int(row["pk"]), (None, None))
+                if record is not None and record.version != row["version"]:
+                    left.append(doc_id)
+                elif rows is not None:
+                    found[doc_id] = (stored_document(row, self.where), rows)
+            if not left:
+                return {doc_id: found[doc_id] for doc_id in ids if doc_id in found}
+            reader = reader.strongly()
+        raise StaleReader(f"{self.where}: document {left[0]!r} was replaced again and again; try later")
+
+    def matching(self, condition: Filter) -> Ints:
+        """Return the numbers of the documents that match, rising, (m,) int64."""
+        return self.filters.matching(condition, self.reader, int(self.settings["next_document"]))
+
+    def batches(self, size: int) -> Iterator[Batch]:
+        """Yield all documents as they are stored, by rising numbers."""
+        return stored_batches(self.reader.strongly(), int(self.settings["next_document"]), self.dim or 1, size)
 
     @property
     def has_views(self) -> bool:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -13,13 +12,12 @@ from mvindex.records import Floats
 from mvindex.scoring.aggregate import Scoring
 from mvindex.tuning import TunePoint, TuneReport, choose
 from mvindex.tuning.queries import sampled
+from mvindex_connectors.milvus.engine import MilvusEngine
 from mvindex_connectors.milvus.kinds import FLAT, choices
 from mvindex_connectors.milvus.layout import LIGHT_FIELDS
 from mvindex_connectors.milvus.records import light
-from mvindex_connectors.milvus.search import Answer, Asked
-
-if TYPE_CHECKING:
-    from mvindex_connectors.milvus.index import MilvusIndex
+from mvindex_connectors.milvus.search import Answer, CandidateRequest
+from mvindex_connectors.milvus.store import MilvusStore
 
 _QUERIES, _TIMED = 64, 16
 # A setting is not tried when one that looks at less already finds all but so much.
@@ -29,29 +27,31 @@ _SEED = 7
 Told = Callable[[str, int, int], None]
 
 
-def tune_index(index: MilvusIndex, given: Floats | None, wanted: tuple[int, float], on_progress: Told) -> TuneReport:
+def tune_index(
+    store: MilvusStore, searched: MilvusEngine, given: Floats | None, wanted: tuple[int, float], on_progress: Told
+) -> TuneReport:
     """What was measured; the fastest setting that reaches the target is kept. wanted: top_k and target recall."""
     top_k, target = wanted
-    engine = index.milvus.snapshot.settings["engine"]
+    engine = store.settings["engine"]
     kind = engine["kind"] if engine else FLAT
     tried = choices(kind, engine["parameters"]) if engine else []
     if not tried:
         raise ConfigError("there is nothing to tune: build an approximate kind first (hnsw, or one of ivf-*)")
-    queries = sampled(_own_views(index) if given is None else given, _QUERIES)
+    queries = sampled(_own_views(store) if given is None else given, _QUERIES)
     if not len(queries):
         raise ConfigError("tuning needs a query at least")
     started = time.perf_counter()
-    truth = index.answers(queries, Asked(top_k, Scoring(), exact=True))
+    truth = searched.answers(queries, CandidateRequest(top_k, Scoring(), exact=True))
     exact_ms = 1000 * (time.perf_counter() - started) / len(queries)
     points: list[TunePoint] = []
     for number, search in enumerate(tried, start=1):
         if not any(point.recall >= _ENOUGH for point in points):
-            points.append(_measured(index, queries, (top_k, truth), search))
+            points.append(_measured(searched, queries, (top_k, truth), search))
         on_progress("measuring", number, len(tried))
     chosen = choose(points, target)
     if chosen is not None:
-        with index.milvus.writing():
-            index.milvus.change_settings(engine={**engine, "search": dict(chosen.search)})
+        with store.writing():
+            store.change_settings(engine={**engine, "search": dict(chosen.search)})
     return TuneReport(
         kind=kind,
         top_k=top_k,
@@ -67,16 +67,16 @@ def tune_index(index: MilvusIndex, given: Floats | None, wanted: tuple[int, floa
 
 
 def _measured(
-    index: MilvusIndex, queries: Floats, wanted: tuple[int, Sequence[Answer]], search: dict[str, int]
+    searched: MilvusEngine, queries: Floats, wanted: tuple[int, Sequence[Answer]], search: dict[str, int]
 ) -> TunePoint:
     top_k, truth = wanted
     started = time.perf_counter()
-    found = index.answers(queries, Asked(top_k, Scoring()), search)
+    found = searched.answers(queries, CandidateRequest(top_k, Scoring()), search)
     batch_ms = 1000 * (time.perf_counter() - started) / len(queries)
     seconds = []
     for query in queries[:_TIMED]:
         started = time.perf_counter()
-        index.answers(query[None], Asked(top_k, Scoring()), search)
+        searched.answers(query[None], CandidateRequest(top_k, Scoring()), search)
         seconds.append(time.perf_counter() - started)
     shares = np.array([_share(one, other) for one, other in zip(found, truth, strict=True)])
     spread = float(shares.std(ddof=1)) / np.sqrt(len(shares)) if len(shares) > 1 else 0.0
@@ -98,12 +98,12 @@ def _share(found: Answer, wanted: Answer) -> float:
     return min(int(np.count_nonzero(is_right)), len(wanted.best.documents)) / len(wanted.best.documents)
 
 
-def _own_views(index: MilvusIndex) -> Floats:
+def _own_views(store: MilvusStore) -> Floats:
     """A view of each of some documents drawn by chance, with a fixed seed."""
-    reader, drawn = index.milvus.reader, np.random.default_rng(_SEED)
-    total = int(index.milvus.snapshot.settings["next_document"])
+    reader, drawn = store.reader, np.random.default_rng(_SEED)
+    total = int(store.settings["next_document"])
     numbers = drawn.permutation(total)[: 4 * _QUERIES] if total else np.empty(0, dtype=np.int64)
     rows = list(reader.records(sorted(numbers.tolist()), LIGHT_FIELDS).values())[:_QUERIES]
-    found = reader.views([light(row) for row in rows], int(index.dim or 1))
+    found = reader.views([light(row) for row in rows], int(store.dim or 1))
     picked = [views[int(drawn.integers(len(views)))] for _, views in found.values()]
-    return np.array(picked, dtype=np.float32).reshape(-1, int(index.dim or 1))
+    return np.array(picked, dtype=np.float32).reshape(-1, int(store.dim or 1))

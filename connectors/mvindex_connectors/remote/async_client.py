@@ -12,10 +12,10 @@ from typing import Any
 
 import grpc
 import numpy as np
-
-from mvindex.errors import EncoderError, MvindexError, QueryError, ServerUnavailable, TimedOut
 from mvindex.index.options import Vector, checked_document, checked_id, entry_with_views
 from mvindex.index.results import IndexInfo, ViewScore
+
+from mvindex.errors import EncoderError, MvindexError, QueryError, ServerUnavailable, TimedOut
 from mvindex.ingest import Entry, IngestReport, SeenIds, refuse_duplicate
 from mvindex.records import Document, Floats, SearchResult, require_text
 from mvindex.scoring.rerank import parse_rerank

@@ -9,11 +9,11 @@ from types import TracebackType
 from typing import Any, NoReturn
 
 import numpy as np
+from mvindex.index.options import Vector, checked_id
+from mvindex.index.results import IndexInfo, ViewScore
 
 from mvindex.errors import QueryError, Unsupported
 from mvindex.index import Index
-from mvindex.index.options import Vector, checked_id
-from mvindex.index.results import IndexInfo, ViewScore
 from mvindex.ingest import Encode, Entry, IngestHooks, IngestReport
 from mvindex.records import Document, Floats, SearchResult
 from mvindex.scoring.fusion import Fusion, parse_fusion

@@ -8,9 +8,9 @@ from dataclasses import asdict, replace
 from typing import Any
 
 import numpy as np
+from mvindex.index.results import IndexInfo, ViewScore
 
 from mvindex.errors import DocumentError, EncoderError, QueryError
-from mvindex.index.results import IndexInfo, ViewScore
 from mvindex.ingest import IngestReport
 from mvindex.records import Component, Document, Floats, Hit, SearchResult, Span, dump_metadata
 from mvindex.scoring.aggregate import Aggregate

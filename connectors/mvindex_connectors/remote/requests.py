@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-from mvindex.errors import QueryError
 from mvindex.index.options import (
     as_vectors,
     asked,
@@ -15,6 +14,8 @@ from mvindex.index.options import (
     checked_ids,
     question_texts,
 )
+
+from mvindex.errors import QueryError
 from mvindex.records import dump_metadata
 from mvindex.scoring.aggregate import parse_scoring
 from mvindex.scoring.fusion import Mode, parse_mode

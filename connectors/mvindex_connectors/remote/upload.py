@@ -14,7 +14,8 @@ from typing import Any
 import grpc
 
 from mvindex.errors import MvindexError, ServerUnavailable, TimedOut
-from mvindex.ingest import Chunk, Entry, IngestHooks, IngestReport, SeenIds
+from mvindex.ingest import Entry, IngestHooks, IngestReport, SeenIds
+from mvindex.ingest.pipeline import Chunk
 from mvindex.records import dump_metadata
 from mvindex.v1 import documents_pb2 as documents
 from mvindex.v1.service_pb2_grpc import MvindexServiceStub

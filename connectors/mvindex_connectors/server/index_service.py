@@ -9,10 +9,11 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
 from typing import Any, TypeVar
 
-from mvindex.errors import LimitExceeded, NoSuchIndex, QueryError, ServerUnavailable, Unsupported
-from mvindex.index import Index
 from mvindex.index.options import as_vectors, asked, check_mode, check_query_text, question_texts
 from mvindex.index.results import IndexInfo, ViewScore
+
+from mvindex.errors import LimitExceeded, NoSuchIndex, QueryError, ServerUnavailable, Unsupported
+from mvindex.index import Index
 from mvindex.ingest import IngestHooks, IngestReport
 from mvindex.maintenance.compact import CompactReport
 from mvindex.records import Document, Floats, SearchResult

@@ -7,8 +7,9 @@ import logging
 from collections.abc import Collection
 from dataclasses import asdict
 
-from mvindex.errors import MvindexError
 from mvindex.index.results import IndexInfo
+
+from mvindex.errors import MvindexError
 from mvindex_connectors.server.config import ServerConfig
 from mvindex_connectors.server.index_service import ServedIndex
 from mvindex_connectors.server.telemetry import Metrics

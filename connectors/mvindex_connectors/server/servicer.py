@@ -9,7 +9,8 @@ from typing import Any
 import grpc
 
 from mvindex.errors import LimitExceeded, MvindexError, QueryError, TimedOut
-from mvindex.ingest import CHUNK_CHARS, CHUNK_DOCUMENTS, Entry, read_chunks
+from mvindex.ingest import CHUNK_CHARS, CHUNK_DOCUMENTS, Entry
+from mvindex.ingest.pipeline import read_chunks
 from mvindex.records import Document
 from mvindex.v1 import documents_pb2 as documents
 from mvindex.v1 import search_pb2 as search

@@ -8,9 +8,10 @@ from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any
 
-from mvindex.errors import QueryError
 from mvindex.index.options import as_vectors, checked_document, entry_with_views
 from mvindex.index.results import ViewScore
+
+from mvindex.errors import QueryError
 from mvindex.records import Document, Floats, SearchResult, require_text
 from mvindex_connectors.server.idempotency import checked_key
 from mvindex_connectors.server.servicer import check_chunk

@@ -1,0 +1,87 @@
+"""Administration of an index in Milvus: build, tune, compact, verify, probe."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from mvindex.engines.build import BuildReport
+from mvindex.errors import Unsupported
+from mvindex.maintenance import CompactReport, SnapshotReport, VerifyReport
+from mvindex.records import Floats, ProgressCallback
+from mvindex.scoring.fusion import Fusion
+from mvindex.search.options import SearchOptions
+from mvindex.search.queries import TextQueries
+from mvindex.store.protocol import Operation
+from mvindex.tuning import FusionReport, TuneReport, checked_target
+from mvindex_connectors.milvus import maintenance
+from mvindex_connectors.milvus.capability_checks import probe
+from mvindex_connectors.milvus.engine import MilvusEngine
+from mvindex_connectors.milvus.index_build import build_index
+from mvindex_connectors.milvus.store import MilvusStore
+from mvindex_connectors.milvus.tuning import tune_index
+
+
+class MilvusAdmin:
+    """Administration of one index in Milvus."""
+
+    def __init__(self, store: MilvusStore, engine: MilvusEngine) -> None:
+        self._store, self._engine = store, engine
+
+    def build(
+        self, kind: str | None, *, nlist: int | None, target_recall: float, on_progress: ProgressCallback
+    ) -> BuildReport:
+        """Build an index of Milvus over all views, flushed, and known to cover every row; other clients wait.
+
+        kind: mvindex' or Milvus' own name, of those that this Milvus builds; None chooses by size.
+        """
+        checked_target(target_recall)
+        return build_index(self._store, kind, nlist, on_progress)
+
+    def tune(
+        self, queries: Floats | None, *, top_k: int, target_recall: float, on_progress: ProgressCallback
+    ) -> TuneReport:
+        """Measure the search parameters of the active index, and keep the fastest that reach the target."""
+        target = checked_target(target_recall)
+        return tune_index(self._store, self._engine, queries, (top_k, target), on_progress)
+
+    def compact(self, on_progress: Callable[[int], None]) -> CompactReport:
+        """Remove views that no record names, left by writers that died."""
+        return maintenance.compact(self._store, on_progress)
+
+    def verify(self, on_progress: Callable[[int], None]) -> VerifyReport:
+        """Check every record and all views against their checksums."""
+        return maintenance.verify(self._store, on_progress)
+
+    def probe(self) -> Mapping[str, str]:
+        """Return, by the name of each ability, "yes" or what this Milvus says or does instead."""
+        return probe(self._store.connection)
+
+    def snapshot(self, path: Path, on_progress: Callable[[int], None]) -> SnapshotReport:
+        """Raise Unsupported."""
+        raise self._unsupported(Operation.SNAPSHOT)
+
+    def tune_fusion(
+        self,
+        questions: TextQueries,
+        relevant: Sequence[Mapping[str, float]],
+        options: SearchOptions,
+        on_progress: ProgressCallback,
+    ) -> FusionReport:
+        """Raise Unsupported."""
+        raise self._unsupported(Operation.LEXICAL)
+
+    def set_fusion(self, fusion: Fusion | None) -> None:
+        """Raise Unsupported."""
+        raise self._unsupported(Operation.LEXICAL)
+
+    def set_lexical(self, tokenizer: str | None, on_progress: Callable[[int], None]) -> None:
+        """Raise Unsupported."""
+        raise self._unsupported(Operation.LEXICAL)
+
+    def rebuild_lexical_if_damaged(self) -> bool:
+        """Return False: there is no lexical side."""
+        return False
+
+    def _unsupported(self, operation: Operation) -> Unsupported:
+        return Unsupported(f"{self._store.where}: {self._store.capabilities.unsupported[operation]}")

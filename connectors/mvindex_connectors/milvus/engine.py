@@ -1,0 +1,108 @@
+"""MilvusEngine: the engine slot of an index in Milvus. It answers as an index in a directory would."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from mvindex.errors import StaleReader, Unsupported
+from mvindex.records import Floats, SearchResult
+from mvindex.search import Ranking
+from mvindex.search.options import SearchOptions
+from mvindex.search.queries import QUERY_BATCH, TextQueries
+from mvindex.search.results import hits_of
+from mvindex.store.reader import StoredDocument
+from mvindex_connectors.milvus.records import stored_document
+from mvindex_connectors.milvus.rescore import Best
+from mvindex_connectors.milvus.search import Answer, CandidateRequest, MilvusSearch, SettingsChanged
+from mvindex_connectors.milvus.store import RETRIES, MilvusStore
+
+# Documents of the answers of queries that are searched together: their candidates are in memory at once.
+_PAIRS_AT_ONCE = 4_096
+
+
+class MilvusEngine:
+    """Dense search over a store in Milvus. There is no snapshot: reads see what is there."""
+
+    def __init__(self, store: MilvusStore) -> None:
+        self._store = store
+
+    def search_text(self, queries: TextQueries, options: SearchOptions) -> list[SearchResult]:
+        """Raise Unsupported: an index in Milvus has no lexical side."""
+        raise Unsupported(f"{self._store.where}: lexical search needs an index in a directory; mode='dense' works here")
+
+    def search(self, queries: Floats, options: SearchOptions) -> list[SearchResult]:
+        """Return a dense result for each query, (q, d) float32."""
+        if not self._store.has_views:
+            return [SearchResult((), True, 0, 0) for _ in queries]
+        allowed = None if options.filter is None else self._store.matching(options.filter)
+        wanted = CandidateRequest(options.top_k, options.scoring, options.candidates, options.exact, allowed)
+        size = max(1, min(QUERY_BATCH, _PAIRS_AT_ONCE // options.top_k))
+        begins = range(0, len(queries), size)
+        return [one for at in begins for one in self._batch(queries[at : at + size], wanted)]
+
+    def _batch(self, queries: Floats, wanted: CandidateRequest) -> list[SearchResult]:
+        """Return the results of a few queries; one whose documents change meanwhile is searched again."""
+        results: dict[int, SearchResult] = {}
+        for _ in range(RETRIES):
+            left = [number for number in range(len(queries)) if number not in results]
+            if not left:
+                break
+            answers, records = self._searched(queries[left], wanted, self._store.settings)
+            stored = self._documents([answer.best for answer in answers], records)
+            for number, answer in zip(left, answers, strict=True):
+                if all((pair in stored) for pair in _pairs(answer.best)):
+                    results[number] = self._result(answer, stored)
+        if len(results) < len(queries):
+            raise StaleReader(
+                f"{self._store.where}: the documents of a result were replaced again and again; try later"
+            )
+        return [results[number] for number in range(len(queries))]
+
+    def answers(
+        self, queries: Floats, wanted: CandidateRequest, search: Mapping[str, int] | None = None
+    ) -> list[Answer]:
+        """Return the best documents of each query, by number; search: search parameters instead of those as tuned."""
+        settings = self._store.settings
+        if search is not None:
+            settings = {**settings, "engine": {**settings["engine"], "search": dict(search)}}
+        return self._searched(queries, wanted, settings)[0]
+
+    def _searched(
+        self, queries: Floats, wanted: CandidateRequest, settings: Mapping[str, Any]
+    ) -> tuple[list[Answer], dict[int, dict[str, Any]]]:
+        """Return the answers, and the records that were read on the way."""
+        for _ in range(RETRIES):
+            search = MilvusSearch(self._store.connection, self._store.reader, settings, wanted)
+            try:
+                return search.run(queries), search.records
+            except SettingsChanged:
+                self._store.refresh()
+                settings = self._store.settings
+        raise StaleReader(f"{self._store.where}: the index was built again and again during the search; try later")
+
+    def _documents(
+        self, found: Sequence[Best], records: Mapping[int, Mapping[str, Any]]
+    ) -> dict[tuple[int, int], StoredDocument]:
+        """Return the documents by number and version of their views; records: those that need not be read."""
+        pairs = {pair for best in found for pair in _pairs(best)}
+        kept = {number: row for number, row in records.items() if (number, int(row["version"])) in pairs}
+        numbers = sorted({number for number, _ in pairs} - kept.keys())
+        rows = {**kept, **self._store.reader.records(numbers)}
+        where = self._store.where
+        return {(number, int(row["version"])): stored_document(row, where) for number, row in rows.items()}
+
+    def _result(self, answer: Answer, stored: Mapping[tuple[int, int], StoredDocument]) -> SearchResult:
+        best = answer.best
+        by_number = {number: stored[number, version] for number, version in _pairs(best)}
+        short_by = 0
+        if not best.is_full and not answer.exact:
+            short_by = min(best.wanted, self._store.count()) - len(best.documents)
+        ranking = Ranking(
+            best.documents, best.scores, best.slots, answer.exact, max(short_by, 0), answer.rounds, best.num_scored
+        )
+        return SearchResult(hits_of(ranking, by_number), ranking.exact, ranking.short_by, ranking.rounds)
+
+
+def _pairs(best: Best) -> Iterator[tuple[int, int]]:
+    return zip(best.documents.tolist(), best.versions.tolist(), strict=True)
