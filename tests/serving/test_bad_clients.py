@@ -46,7 +46,7 @@ def alive(serving):
         assert len(client.search(vectors(1)[0], top_k=3).hits) == 3
 
 
-def code_of(call):
+def grpc_code(call):
     """The code that a call ends with, and its class by name."""
     with pytest.raises(grpc.RpcError) as failed:
         call()
@@ -86,7 +86,7 @@ BAD_SEARCHES = {
 @pytest.mark.parametrize("name", BAD_SEARCHES)
 def test_a_search_that_cannot_be_meant_is_a_query_error(channel, name):
     search = MvindexServiceStub(channel).Search
-    assert code_of(lambda: search(BAD_SEARCHES[name])) == (INVALID, "QueryError")
+    assert grpc_code(lambda: search(BAD_SEARCHES[name])) == (INVALID, "QueryError")
 
 
 BAD_EXPLANATIONS = {
@@ -102,24 +102,24 @@ BAD_EXPLANATIONS = {
 @pytest.mark.parametrize("name", BAD_EXPLANATIONS)
 def test_an_explanation_that_cannot_be_meant_is_a_query_error(channel, name):
     explain = MvindexServiceStub(channel).Explain
-    assert code_of(lambda: explain(BAD_EXPLANATIONS[name]))[1] == "QueryError"
+    assert grpc_code(lambda: explain(BAD_EXPLANATIONS[name]))[1] == "QueryError"
 
 
 def test_too_much_is_a_limit(channel):
     explain = MvindexServiceStub(channel).Explain
     many = search_pb2.ExplainRequest(index="a", vector=raw(GOOD), ids=map(str, range(1001)))
-    assert code_of(lambda: explain(many)) == (grpc.StatusCode.RESOURCE_EXHAUSTED, "LimitExceeded")
+    assert grpc_code(lambda: explain(many)) == (grpc.StatusCode.RESOURCE_EXHAUSTED, "LimitExceeded")
     search = MvindexServiceStub(channel).Search
     for request in (
         search_pb2.SearchRequest(index="a", vectors=raw(GOOD), top_k=10_001),
         search_pb2.SearchRequest(index="a", vectors=raw(GOOD), top_k=2**64 - 1),
         search_pb2.SearchRequest(index="a", vectors=raw(GOOD * 5000)),
     ):
-        assert code_of(lambda request=request: search(request)) == (
+        assert grpc_code(lambda request=request: search(request)) == (
             grpc.StatusCode.RESOURCE_EXHAUSTED, "LimitExceeded"
         )  # fmt: skip
     huge = search_pb2.SearchRequest(index="a", filter_json="x" * (3 << 20))
-    assert code_of(lambda: search(huge))[0] is grpc.StatusCode.RESOURCE_EXHAUSTED
+    assert grpc_code(lambda: search(huge))[0] is grpc.StatusCode.RESOURCE_EXHAUSTED
 
 
 def add(channel, *messages):
@@ -154,20 +154,20 @@ def test_a_chunk_that_cannot_be_stored_is_named_and_nothing_of_it_is(channel):
         (documents_pb2.AddRequest(index="a", chunk=0, documents=chunk().documents, views=chunk().views), "QueryError"),
         (documents_pb2.AddRequest(index="a", chunk=1, documents=chunk().documents), "QueryError"),
     ):
-        code, name = code_of(add(channel, message))
+        code, name = grpc_code(add(channel, message))
         assert (code, name) == (INVALID, kind) or (name == "StoreError" and kind == "EncoderError"), (message, name)
     twice = chunk()
     twice.documents.append(twice.documents[0])
     twice.views.counts.append(1)
     twice.views.vectors.values += twice.views.vectors.values
-    assert code_of(add(channel, twice)) == (INVALID, "DocumentError")
+    assert grpc_code(add(channel, twice)) == (INVALID, "DocumentError")
 
 
 def test_an_empty_stream_and_one_that_says_nothing_are_no_harm(channel):
     assert add(channel)() == []
     assert add(channel, documents_pb2.AddRequest(index="a"))() == []
-    assert code_of(add(channel, documents_pb2.AddRequest(index="nope"))) == (NOT_FOUND, "NoSuchIndex")
-    assert code_of(add(channel, documents_pb2.AddRequest())) == (NOT_FOUND, "NoSuchIndex")
+    assert grpc_code(add(channel, documents_pb2.AddRequest(index="nope"))) == (NOT_FOUND, "NoSuchIndex")
+    assert grpc_code(add(channel, documents_pb2.AddRequest())) == (NOT_FOUND, "NoSuchIndex")
 
 
 def test_a_client_that_leaves_in_the_middle_of_a_stream_leaves_nothing_behind(serving):
@@ -181,7 +181,7 @@ def test_a_client_that_leaves_in_the_middle_of_a_stream_leaves_nothing_behind(se
 def test_methods_and_services_that_there_are_not(channel):
     for path in ("/mvindex.v1.MvindexService/Nope", "/mvindex.v2.MvindexService/Search", "/x", "/"):
         call = channel.unary_unary(path)
-        assert code_of(lambda call=call: call(b""))[0] is grpc.StatusCode.UNIMPLEMENTED
+        assert grpc_code(lambda call=call: call(b""))[0] is grpc.StatusCode.UNIMPLEMENTED
 
 
 GARBAGE = (b"\xff" * 50, b"\x0a\xff\xff\xff\xff\x0f", b"\x12\x80", b"\x0a\x02\xff\xfe")
@@ -191,7 +191,7 @@ GARBAGE = (b"\xff" * 50, b"\x0a\xff\xff\xff\xff\x0f", b"\x12\x80", b"\x0a\x02\xf
 def test_bytes_that_are_no_message_are_a_query_error(channel, method):
     call = channel.unary_unary(f"/mvindex.v1.MvindexService/{method}")
     for garbage in GARBAGE[:2] if method == "Indexes" else GARBAGE:
-        assert code_of(lambda garbage=garbage: call(garbage)) == (INVALID, "QueryError")
+        assert grpc_code(lambda garbage=garbage: call(garbage)) == (INVALID, "QueryError")
 
 
 def test_a_stream_of_bytes_that_are_no_message_is_a_query_error(channel):
@@ -200,7 +200,7 @@ def test_a_stream_of_bytes_that_are_no_message_is_a_query_error(channel):
         call = method(f"/mvindex.v1.MvindexService/{name}")
         for garbage in GARBAGE:
             given = iter([garbage]) if name == "Add" else garbage
-            assert code_of(lambda call=call, given=given: list(call(given))) == (INVALID, "QueryError")
+            assert grpc_code(lambda call=call, given=given: list(call(given))) == (INVALID, "QueryError")
 
 
 def test_bytes_that_are_no_http2_are_hung_up_on(serving):
@@ -242,10 +242,10 @@ def test_memory_stays_bounded_under_large_and_broken_requests(serving, channel):
     search = MvindexServiceStub(channel).Search
     request = search_pb2.SearchRequest(index="a", vectors=raw([np.nan] * 16 * 4096))
     for _ in range(5):
-        code_of(lambda: search(request))
+        grpc_code(lambda: search(request))
     before = resident_mb()
     for _ in range(60):
-        code_of(lambda: search(request))
+        grpc_code(lambda: search(request))
     assert resident_mb() - before < 60
 
 

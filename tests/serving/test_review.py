@@ -29,13 +29,13 @@ from mvindex.v1 import documents_pb2, search_pb2
 from mvindex.v1.service_pb2_grpc import MvindexServiceStub
 from mvindex_connectors.remote import Access, AsyncIndexClient, CallSettings, IndexClient
 from mvindex_connectors.remote.address import parse_address
-from mvindex_connectors.remote.calling import Patience
+from mvindex_connectors.remote.retry import RetryBudget
 from mvindex_connectors.server.config import ServerConfig
-from mvindex_connectors.server.observing import Metrics
-from mvindex_connectors.server.running import Server
-from mvindex_connectors.server.served import ServedIndex
+from mvindex_connectors.server.index_service import IndexService
+from mvindex_connectors.server.lifecycle import Server
+from mvindex_connectors.server.maintenance import Maintenance
+from mvindex_connectors.server.telemetry import Metrics
 from mvindex_connectors.server.tokens import Tokens
-from mvindex_connectors.server.upkeep import Upkeep
 
 ALL = {"n": {"gte": 0}}
 
@@ -64,9 +64,9 @@ def config_of(path, **options):
 
 
 @contextlib.contextmanager
-def held(path, kind=ServedIndex, index=None):
+def held(path, kind=IndexService, index=None):
     """A served index, without a server around it."""
-    one = kind("a", mvindex.open(path) if index is None else index, config_of(path), Metrics().watch("a"))
+    one = kind("a", mvindex.open(path) if index is None else index, config_of(path), Metrics().batch_metrics("a"))
     try:
         yield one
     finally:
@@ -136,7 +136,7 @@ def test_nobody_else_writes_until_the_last_write_of_a_drained_server_has_ended(t
     async def serve():
         server = Server(config_of(path, drain_s=0.1))
         await server.start()
-        one = server._served["a"]
+        one = server._services["a"]
         one._writer.submit(write, one.index)
         await asyncio.to_thread(is_writing.wait, 60)
         stopping = asyncio.ensure_future(server.stop())
@@ -157,15 +157,15 @@ def test_what_others_wrote_while_a_server_started_shows(tmp_path):
     fill(path)
 
     class Late(Server):
-        def _hold(self, *args):
+        def _lock_indexes(self, *args):
             with mvindex.open(path) as other:
                 other.add_views([Document("late", "x")], vectors(1))
-            super()._hold(*args)
+            super()._lock_indexes(*args)
 
     async def serve():
         server = Late(config_of(path))
         await server.start()
-        found = await server._served["a"].get(["late"])
+        found = await server._services["a"].get(["late"])
         await server.stop()
         return found
 
@@ -213,11 +213,11 @@ def test_a_search_that_is_given_up_leaves_the_queue(tmp_path):
         await asyncio.sleep(0.5)
         waiting = [asyncio.ensure_future(one.search(vectors(size, 4))) for size in (1, 64)]
         await asyncio.sleep(0.1)
-        assert (len(one._batcher._few), len(one._batcher._many)) == (1, 1)
+        assert (len(one._batcher._small), len(one._batcher._large)) == (1, 1)
         for task in waiting:
             task.cancel()
         await asyncio.gather(*waiting, return_exceptions=True)
-        assert (len(one._batcher._few), len(one._batcher._many)) == (0, 0)
+        assert (len(one._batcher._small), len(one._batcher._large)) == (0, 0)
         may_end.set()
         return await asyncio.gather(*slow)
 
@@ -229,7 +229,7 @@ def test_upkeep_outlives_what_it_did_not_foresee(tmp_path, caplog):
     fill(tmp_path / "a.mvx")
     asked = []
 
-    class Odd(ServedIndex):
+    class Odd(IndexService):
         async def info(self):
             asked.append(1)
             if len(asked) == 1:
@@ -237,18 +237,18 @@ def test_upkeep_outlives_what_it_did_not_foresee(tmp_path, caplog):
             return await super().info()
 
     async def look(one, metrics):
-        upkeep = Upkeep(config_of(tmp_path / "a.mvx"), [one], metrics)
-        upkeep.start()
+        maintenance = Maintenance(config_of(tmp_path / "a.mvx"), [one], metrics)
+        maintenance.start()
         await asyncio.sleep(0.3)
-        upkeep._measured = -1e9
+        maintenance._gauges_set_at = -1e9
         await asyncio.sleep(1.5)
-        upkeep.stop()
+        maintenance.stop()
 
     metrics = Metrics()
     with held(tmp_path / "a.mvx", Odd) as one:
         asyncio.run(look(one, metrics))
-    assert "unforeseen" in caplog.text
-    assert b'mvindex_index_documents{index="a"} 50.0' in metrics.page()
+    assert "unexpected error" in caplog.text
+    assert b'mvindex_index_documents{index="a"} 50.0' in metrics.render()
 
 
 @pytest.mark.parametrize("letter", ["語", "\U0001f600", "%", "\n"])
@@ -287,11 +287,11 @@ def test_who_watches_does_not_hold_up_the_end(folder, service, tmp_path):
 
 
 def test_a_server_has_as_long_to_come_back_however_long_the_call_took_before():
-    patience = Patience(CallSettings(retry_s=0.2))
+    budget = RetryBudget(CallSettings(retry_s=0.2))
     time.sleep(0.3)
-    assert patience.next_pause() is not None
+    assert budget.next_pause() is not None
     time.sleep(0.3)
-    assert patience.next_pause() is None
+    assert budget.next_pause() is None
 
 
 def test_what_is_refused_is_sent_once(folder):
@@ -397,7 +397,7 @@ def test_a_stream_ends_when_its_token_is_withdrawn(tmp_path):
     tokens.write_text(old + new)
     tokens.chmod(0o600)
     known = Tokens(tokens)
-    before, kept = (known.caller_of(f"Bearer {line.split()[1]}") for line in (old, new))
+    before, kept = (known.authenticate(f"Bearer {line.split()[1]}") for line in (old, new))
     tokens.write_text("# one fewer\n" + new.strip() + " named\n")
     known.reload()
     with pytest.raises(AccessDenied, match="withdrawn"):

@@ -14,7 +14,7 @@ from mvindex.errors import AccessDenied, ConfigError, NotPermitted, ServerUnavai
 from mvindex.v1 import service_pb2
 from mvindex.v1.service_pb2_grpc import MvindexServiceStub
 from mvindex_connectors.remote import Access, CallSettings, IndexClient
-from mvindex_connectors.remote.calling import is_worth_a_retry
+from mvindex_connectors.remote.retry import is_retryable
 from mvindex_connectors.server.config import ServerConfig, parse_index
 from mvindex_connectors.server.tokens import Role, Tokens
 
@@ -103,11 +103,11 @@ def test_a_wrong_token_file_is_refused_by_line_and_its_tokens_are_not_shown(tmp_
 
 def test_tokens_say_who_calls_and_all_else_is_denied(folder):
     tokens = Tokens(folder / "tokens")
-    assert tokens.caller_of(f"Bearer {READER}").name == "ann"
-    assert tokens.caller_of(f"bearer {WRITER}").role is Role.READ_WRITE
+    assert tokens.authenticate(f"Bearer {READER}").name == "ann"
+    assert tokens.authenticate(f"bearer {WRITER}").role is Role.READ_WRITE
     for header in (None, "", "Bearer", "Bearer ", READER, f"Basic {READER}", f"Bearer {READER}x", "Bearer \udcff"):
         with pytest.raises(AccessDenied):
-            tokens.caller_of(header)
+            tokens.authenticate(header)
 
 
 def test_tokens_of_a_file_that_went_wrong_stay_as_they_were(tmp_path):
@@ -116,11 +116,11 @@ def test_tokens_of_a_file_that_went_wrong_stay_as_they_were(tmp_path):
     tokens = Tokens(path)
     path.write_text("nonsense\n")
     tokens.reload()
-    assert tokens.caller_of(f"Bearer {READER}").role is Role.READ_ONLY
+    assert tokens.authenticate(f"Bearer {READER}").role is Role.READ_ONLY
     path.write_text(f"read-only {WRITER}\n")
     tokens.reload()
     with pytest.raises(AccessDenied):
-        tokens.caller_of(f"Bearer {READER}")
+        tokens.authenticate(f"Bearer {READER}")
 
 
 def test_a_token_is_not_sent_in_the_clear_nor_taken_from_a_url():
@@ -233,7 +233,7 @@ def test_a_connection_that_was_broken_off_is_made_again(details):
         def details(self):
             return details
 
-    assert is_worth_a_retry(Failed())
+    assert is_retryable(Failed())
 
 
 @pytest.mark.needs("openssl")

@@ -12,7 +12,7 @@ from google.protobuf.descriptor import FieldDescriptor
 
 from mvindex import errors
 from mvindex.v1 import documents_pb2, search_pb2, service_pb2
-from mvindex_connectors.remote.status import CODES, HTTP_STATUS, code_of, error_of
+from mvindex_connectors.remote.status import CODES, HTTP_STATUS, error_from_code, grpc_code
 
 ROOT = Path(__file__).parents[2]
 SCHEMAS = sorted((ROOT / "schemas" / "mvindex" / "v1").glob("*.proto"))
@@ -97,9 +97,9 @@ def every_error():
 
 @pytest.mark.parametrize("kind", every_error(), ids=lambda kind: kind.__name__)
 def test_each_error_has_a_code_and_comes_back_as_itself(kind):
-    code = code_of(kind("it is so"))
+    code = grpc_code(kind("it is so"))
     assert code is CODES[kind]
-    back = error_of(code, "it is so", [("mvindex-error", kind.__name__)])
+    back = error_from_code(code, "it is so", [("mvindex-error", kind.__name__)])
     assert type(back) is kind and str(back) == "it is so"
 
 
@@ -107,15 +107,18 @@ def test_a_class_that_the_table_lacks_travels_as_the_nearest_above_it():
     class Odd(errors.QueryError):
         pass
 
-    assert code_of(Odd("x")) is CODES[errors.QueryError]
+    assert grpc_code(Odd("x")) is CODES[errors.QueryError]
 
 
 def test_without_a_class_the_code_decides_and_a_made_up_class_is_not_believed():
     from grpc import StatusCode
 
-    assert type(error_of(StatusCode.UNAVAILABLE, "x", None)) is errors.ServerUnavailable
-    assert type(error_of(StatusCode.RESOURCE_EXHAUSTED, "x", [("mvindex-error", "SystemExit")])) is errors.LimitExceeded
-    assert type(error_of(StatusCode.CANCELLED, "x", ())) is errors.RemoteError
+    assert type(error_from_code(StatusCode.UNAVAILABLE, "x", None)) is errors.ServerUnavailable
+    assert (
+        type(error_from_code(StatusCode.RESOURCE_EXHAUSTED, "x", [("mvindex-error", "SystemExit")]))
+        is errors.LimitExceeded
+    )
+    assert type(error_from_code(StatusCode.CANCELLED, "x", ())) is errors.RemoteError
 
 
 def test_only_codes_of_the_servers_own_faults_are_http_500():

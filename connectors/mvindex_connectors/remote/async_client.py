@@ -25,16 +25,6 @@ from mvindex.v1 import search_pb2 as search
 from mvindex.v1 import service_pb2 as service
 from mvindex.v1.service_pb2_grpc import MvindexServiceStub
 from mvindex_connectors.remote.address import Access, access_from_environment, parse_address
-from mvindex_connectors.remote.calling import (
-    OPTIONS,
-    CallSettings,
-    Patience,
-    as_error,
-    call_metadata,
-    channel_parts,
-    closed_error,
-    is_worth_a_retry,
-)
 from mvindex_connectors.remote.convert import (
     add_counts,
     document_from,
@@ -53,7 +43,17 @@ from mvindex_connectors.remote.requests import (
     texts_message,
     update_request,
 )
-from mvindex_connectors.remote.sending import WINDOW, chunk_message, chunks_of
+from mvindex_connectors.remote.retry import (
+    OPTIONS,
+    CallSettings,
+    RetryBudget,
+    call_metadata,
+    channel_parts,
+    closed_error,
+    error_from_rpc,
+    is_retryable,
+)
+from mvindex_connectors.remote.upload import WINDOW, chunk_message, split_chunks
 
 
 class AsyncIndexClient:
@@ -81,15 +81,15 @@ class AsyncIndexClient:
 
     async def __aiter__(self) -> AsyncIterator[Document]:
         request = documents.ListRequest(index=self._address.name)
-        with self._telling_of_closing():
+        with self._closed_client_errors():
             responses = self._stub.List(request, metadata=call_metadata(self._access))
         try:
-            with self._telling_of_closing():
+            with self._closed_client_errors():
                 async for response in responses:
                     for message in response.documents:
                         yield document_from(message)
         except grpc.RpcError as err:
-            raise as_error(self._address, err) from None
+            raise error_from_rpc(self._address, err) from None
         finally:
             # Who stops in the middle must not keep one of the server's places for streams.
             responses.cancel()
@@ -205,11 +205,11 @@ class AsyncIndexClient:
         return await self._ingest(entries, on_progress)
 
     async def _ingest(self, entries: Iterable[Entry], on_progress: Callable[[int], None]) -> IngestReport:
-        sending = _Sending(self, on_progress)
+        sending = _AsyncUpload(self, on_progress)
         try:
-            with self._telling_of_closing(), SeenIds() as seen:
+            with self._closed_client_errors(), SeenIds() as seen:
                 try:
-                    for number, chunk in enumerate(chunks_of(entries), start=1):
+                    for number, chunk in enumerate(split_chunks(entries), start=1):
                         await sending.send(chunk_message(number, seen.first_of(chunk, refuse_duplicate)))
                 except MvindexError:
                     # What was sent before a bad document is stored, as it is in an index that is not remote.
@@ -222,7 +222,7 @@ class AsyncIndexClient:
         return sending.report
 
     @contextmanager
-    def _telling_of_closing(self) -> Iterator[None]:
+    def _closed_client_errors(self) -> Iterator[None]:
         """Inside it, what gRPC says of a channel that close() has closed is said as the blocking client says it."""
         try:
             yield
@@ -233,19 +233,19 @@ class AsyncIndexClient:
 
     async def _call(self, method: Callable[..., Awaitable[Any]], request: Any) -> Any:
         """The response; a server that is away is asked again until retry_s is over."""
-        patience = Patience(self._settings)
+        budget = RetryBudget(self._settings)
         while True:
             try:
-                with self._telling_of_closing():
-                    return await method(request, timeout=patience.left_s, metadata=call_metadata(self._access))
+                with self._closed_client_errors():
+                    return await method(request, timeout=budget.remaining_s, metadata=call_metadata(self._access))
             except grpc.RpcError as err:
-                pause = patience.next_pause() if is_worth_a_retry(err) else None
+                pause = budget.next_pause() if is_retryable(err) else None
                 if pause is None:
-                    raise as_error(self._address, err) from None
+                    raise error_from_rpc(self._address, err) from None
                 await asyncio.sleep(pause)
 
 
-class _Sending:
+class _AsyncUpload:
     """One run of documents, over one stream after the other."""
 
     def __init__(self, client: AsyncIndexClient, on_progress: Callable[[int], None]) -> None:
@@ -273,20 +273,20 @@ class _Sending:
             self._call.cancel()
 
     async def _settle(self, left: int, fresh: documents.AddRequest | None) -> None:
-        patience = Patience(self._client._settings)
+        budget = RetryBudget(self._client._settings)
         while fresh is not None or len(self._waiting) > left:
             try:
                 await self._open(fresh)
                 fresh = None
                 if len(self._waiting) > left:
                     await self._take()
-                    patience = Patience(self._client._settings)
+                    budget = RetryBudget(self._client._settings)
             except grpc.RpcError as err:
                 self._call = fresh = None
-                pause = patience.next_pause() if is_worth_a_retry(err) else None
+                pause = budget.next_pause() if is_retryable(err) else None
                 if pause is None:
                     self.has_failed = True
-                    raise as_error(self._client._address, err) from None
+                    raise error_from_rpc(self._client._address, err) from None
                 await asyncio.sleep(pause)
             except MvindexError:
                 self.has_failed = True

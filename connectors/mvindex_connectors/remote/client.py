@@ -24,7 +24,6 @@ from mvindex.v1 import search_pb2 as search
 from mvindex.v1 import service_pb2 as service
 from mvindex.v1.service_pb2_grpc import MvindexServiceStub
 from mvindex_connectors.remote.address import Access, access_from_environment, parse_address
-from mvindex_connectors.remote.calling import Caller, CallSettings
 from mvindex_connectors.remote.convert import (
     document_from,
     explanations_from,
@@ -42,7 +41,8 @@ from mvindex_connectors.remote.requests import (
     texts_message,
     update_request,
 )
-from mvindex_connectors.remote.sending import Ingest
+from mvindex_connectors.remote.retry import CallSettings, RetryingChannel
+from mvindex_connectors.remote.upload import Upload
 
 
 class IndexClient(Index):
@@ -55,8 +55,8 @@ class IndexClient(Index):
     def __init__(self, url: str, *, access: Access | None = None, settings: CallSettings | None = None) -> None:
         """access: by default what the environment says (docs/serving.md). NoSuchIndex for a name that is not served."""
         self._address = parse_address(url)
-        self._caller = Caller(self._address, access or access_from_environment(), settings or CallSettings())
-        self._stub = MvindexServiceStub(self._caller.channel)
+        self._channel = RetryingChannel(self._address, access or access_from_environment(), settings or CallSettings())
+        self._stub = MvindexServiceStub(self._channel.grpc_channel)
         try:
             self._made = self.info()
         except BaseException:
@@ -71,13 +71,13 @@ class IndexClient(Index):
 
     def close(self) -> None:
         """Nothing; the connection is closed, and calls under way end."""
-        self._caller.close()
+        self._channel.close()
 
     def __len__(self) -> int:
         return self.info().documents
 
     def __iter__(self) -> Iterator[Document]:
-        for response in self._caller.stream(self._stub.List, documents.ListRequest(index=self._address.name)):
+        for response in self._channel.stream(self._stub.List, documents.ListRequest(index=self._address.name)):
             yield from map(document_from, response.documents)
 
     def __contains__(self, doc_id: object) -> bool:
@@ -118,7 +118,7 @@ class IndexClient(Index):
 
     def info(self) -> IndexInfo:
         """What the index is; its path is the URL."""
-        response = self._caller.call(self._stub.Info, service.InfoRequest(index=self._address.name))
+        response = self._channel.call(self._stub.Info, service.InfoRequest(index=self._address.name))
         return info_from(response, self.url)
 
     def refresh(self) -> bool:
@@ -132,22 +132,22 @@ class IndexClient(Index):
         return self._ingest(entries, None, hooks)
 
     def _ingest(self, entries: Iterable[Entry], encode: Encode | None, hooks: IngestHooks | None) -> IngestReport:
-        return Ingest(self._caller, hooks or IngestHooks()).run(entries)
+        return Upload(self._channel, hooks or IngestHooks()).run(entries)
 
     def get(self, id: str) -> Document | None:
         """The document of this id, or None."""
         request = documents.GetRequest(index=self._address.name, ids=[checked_id(id)])
-        found = self._caller.call(self._stub.Get, request).documents
+        found = self._channel.call(self._stub.Get, request).documents
         return document_from(found[0]) if found else None
 
     def delete(self, *, ids: str | Iterable[str] | None = None, filter: Filter | None = None) -> int:
         """How many documents were deleted, in one step: those of the ids that exist, or those the filter matches."""
         request = delete_request(self._address.name, ids, filter, secrets.token_hex(16))
-        return int(self._caller.call(self._stub.Delete, request).deleted)
+        return int(self._channel.call(self._stub.Delete, request).deleted)
 
     def update(self, id: str, *, metadata: Mapping[str, Any]) -> None:
         """Nothing; the document has this metadata instead of its old. QueryError when there is no such id."""
-        self._caller.call(self._stub.Update, update_request(self._address.name, id, metadata))
+        self._channel.call(self._stub.Update, update_request(self._address.name, id, metadata))
 
     def search(
         self,
@@ -172,7 +172,7 @@ class IndexClient(Index):
         if not is_single and not num_queries(request):
             return []
         results: list[SearchResult] = [
-            result_from(each) for each in self._caller.call(self._stub.Search, request).results
+            result_from(each) for each in self._channel.call(self._stub.Search, request).results
         ]
         return results[0] if is_single else results
 
@@ -181,14 +181,14 @@ class IndexClient(Index):
         if not texts:
             return np.empty((0, self.dim or 1), dtype=np.float32)
         request = search.EncodeRequest(index=self._address.name, texts=texts_message(texts))
-        return vectors_from(self._caller.call(self._stub.Encode, request).vectors)
+        return vectors_from(self._channel.call(self._stub.Encode, request).vectors)
 
     def explain(
         self, query: str | Vector, id: str, scoring: str = "max", *, temperature: float | None = None
     ) -> list[ViewScore]:
         """Every view of a document with its score for the query, best first. QueryError without such an id."""
         request = explain_request(self._address.name, query, id, scoring, temperature)
-        return [view_from(view) for view in self._caller.call(self._stub.Explain, request).views]
+        return [view_from(view) for view in self._channel.call(self._stub.Explain, request).views]
 
     def explain_all(
         self, query: str | Vector, ids: str | Iterable[str], scoring: str = "max", *, temperature: float | None = None
@@ -196,7 +196,7 @@ class IndexClient(Index):
         """What explain() gives of each of the documents that exist, by id, in the order of the ids."""
         found: dict[str, list[ViewScore]] = {}
         for request in explain_requests(self._address.name, query, ids, scoring, temperature):
-            found |= explanations_from(self._caller.call(self._stub.Explain, request))
+            found |= explanations_from(self._channel.call(self._stub.Explain, request))
         return found
 
     @property

@@ -20,9 +20,9 @@ from mvindex.v1 import search_pb2 as search
 from mvindex.v1 import service_pb2 as service
 
 # The most that a proto integer holds: no index has so many views, so that more means the same.
-MOST = 2**63 - 1
+MAX_INT64 = 2**63 - 1
 # Documents that a server explains in one call.
-MOST_EXPLAINED = 1000
+MAX_EXPLAINED = 1000
 _TO_SCORING = {Aggregate.MAX: search.SCORING_MAX, Aggregate.DRPQ: search.SCORING_DRPQ}
 _FROM_SCORING: dict[int, str] = {
     search.SCORING_UNSPECIFIED: Aggregate.MAX.value,
@@ -130,7 +130,7 @@ def scoring_from(number: int) -> str:
     return _FROM_SCORING[number]
 
 
-def mixed_fields(mode: Mode, words: Sequence[str] | None) -> dict[str, Any]:
+def lexical_fields(mode: Mode, words: Sequence[str] | None) -> dict[str, Any]:
     """What a request says of a search that looks at words. words: None where they are the queries."""
     return {"mode": _TO_MODE[mode], "words": None if words is None else search.Texts(values=words)}
 
@@ -145,7 +145,7 @@ def fusion_fields(fusion: str | None, weights: Any) -> dict[str, Any]:
     }
 
 
-def mixed_from(message: search.SearchRequest) -> dict[str, Any]:
+def lexical_options_from(message: search.SearchRequest) -> dict[str, Any]:
     """The arguments of search() that belong to words, none for a dense search; QueryError for an unknown number."""
     has_weights, has_words = message.HasField("weights"), message.HasField("words")
     if not (message.mode or message.fusion or has_weights or has_words):

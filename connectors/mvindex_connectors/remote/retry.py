@@ -1,0 +1,178 @@
+"""Channels, timeouts and retries, shared by both clients."""
+
+from __future__ import annotations
+
+import random
+import secrets
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import grpc
+
+from mvindex.errors import ConfigError, MvindexError, ServerUnavailable
+from mvindex_connectors.remote.address import Access, Address, check_secret, read_file
+from mvindex_connectors.remote.status import REQUEST_ID_KEY, error_from_code
+
+T = TypeVar("T")
+
+# Messages of TLS failures (wrong certificate, no TLS) that a retry cannot change. A handshake that was merely
+# interrupted (a server that restarts, a slow network) has none of these in its message.
+_PERMANENT = ("certificate", "ssl_error_ssl", "verification check failed")
+# The message of grpc.aio for a write into a stream whose connection has broken.
+_BROKEN_WRITE = "internal error from core"
+# The messages of gRPC for calls on a channel that this program has closed.
+_CLOSED = ("Channel closed!", "Channel closed.")
+_FIRST_PAUSE_S = 0.05
+_MAX_PAUSE_S = 2.0
+OPTIONS = (
+    # RetryBudget does the retries; those of gRPC would use up a part of each call's time.
+    ("grpc.enable_retries", 0),
+    ("grpc.max_receive_message_length", -1),
+    ("grpc.max_send_message_length", -1),
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    # In spite of its name, the timeout for establishing a connection, TLS included (MIN_CONNECT_TIMEOUT in gRPC's
+    # connection-backoff.md): several round trips, possibly between continents or to a busy machine.
+    ("grpc.min_reconnect_backoff_ms", 10_000),
+    ("grpc.max_reconnect_backoff_ms", 2000),
+    ("grpc.keepalive_time_ms", 60_000),
+    ("grpc.keepalive_timeout_ms", 20_000),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallSettings:
+    """Timeouts of a client.
+
+    Args:
+        timeout_s: Seconds for one call, retries included.
+        retry_s: Seconds for an unreachable server to come back.
+        chunk_timeout_s: Seconds for the acknowledgement of a chunk, whose documents the server may have to encode.
+
+    Raises:
+        ConfigError: A value is not a number of seconds.
+    """
+
+    timeout_s: float = 60.0
+    retry_s: float = 15.0
+    chunk_timeout_s: float = 600.0
+
+    def __post_init__(self) -> None:
+        for name in ("timeout_s", "retry_s", "chunk_timeout_s"):
+            value = getattr(self, name)
+            if not isinstance(value, int | float) or not 0 <= value < 1e7 or (value == 0 and name != "retry_s"):
+                raise ConfigError(f"{name}: expected seconds, got {value!r}")
+
+
+def channel_parts(address: Address, access: Access) -> tuple[str, grpc.ChannelCredentials | None]:
+    """Return the target of a channel, and credentials if it uses TLS."""
+    check_secret(address, access)
+    if not address.is_tls:
+        return address.target, None
+    ca, cert, key = (None if path is None else read_file(path) for path in (access.tls_ca, access.tls_cert,
+                                                                            access.tls_key))  # fmt: skip
+    return address.target, grpc.ssl_channel_credentials(ca, key, cert)
+
+
+def call_metadata(access: Access) -> list[tuple[str, str]]:
+    """Return the headers of a call: the token, and a new request id."""
+    metadata = [(REQUEST_ID_KEY, secrets.token_hex(8))]
+    if access.token:
+        metadata.append(("authorization", f"Bearer {access.token}"))
+    return metadata
+
+
+def closed_error(address: Address) -> ServerUnavailable:
+    """Return the error of a client that was closed before or during a call."""
+    return ServerUnavailable(f"{address}: this client was closed")
+
+
+def error_from_rpc(address: Address, err: grpc.RpcError) -> MvindexError:
+    """Return the error of a failed call, of the class that the server raised."""
+    details: str = err.details() or ""
+    if err.code() is grpc.StatusCode.CANCELLED and details in _CLOSED:
+        return closed_error(address)
+    trailing = err.trailing_metadata() or ()
+    error = error_from_code(err.code(), details, trailing)
+    if isinstance(error, ServerUnavailable):
+        return ServerUnavailable(f"{address}: the server cannot be reached: {details}")
+    return type(error)(f"{address}: {details}") if not dict(trailing).get("mvindex-error") else error
+
+
+def is_retryable(err: grpc.RpcError) -> bool:
+    """Return whether a retry may succeed."""
+    details = (err.details() or "").lower()
+    if err.code() is grpc.StatusCode.INTERNAL:
+        return details.startswith(_BROKEN_WRITE)
+    return err.code() is grpc.StatusCode.UNAVAILABLE and not any(word in details for word in _PERMANENT)
+
+
+class RetryBudget:
+    """The time left for a call, and the pauses between its attempts."""
+
+    def __init__(self, settings: CallSettings) -> None:
+        self._settings = settings
+        self._begun_at = time.monotonic()
+        self._failed_at: float | None = None
+        self._pause = _FIRST_PAUSE_S
+
+    @property
+    def remaining_s(self) -> float:
+        """Seconds until the call's deadline, at least 1 ms."""
+        return max(self._begun_at + self._settings.timeout_s - time.monotonic(), 0.001)
+
+    def next_pause(self) -> float | None:
+        """Return the seconds to wait before the next attempt; None if the server has been unreachable for too long."""
+        now = time.monotonic()
+        if self._failed_at is None:
+            # The time before the failure does not count against the server's time to come back.
+            self._failed_at = now
+        pause = self._pause * random.uniform(0.5, 1.0)
+        self._pause = min(self._pause * 2, _MAX_PAUSE_S)
+        return pause if now - self._failed_at + pause < self._settings.retry_s else None
+
+
+class RetryingChannel:
+    """Blocking calls with retries over one channel; safe to use from several threads."""
+
+    def __init__(self, address: Address, access: Access, settings: CallSettings) -> None:
+        self.address, self.access, self.settings = address, access, settings
+        target, credentials = channel_parts(address, access)
+        if credentials is None:
+            self.grpc_channel = grpc.insecure_channel(target, options=OPTIONS)
+        else:
+            self.grpc_channel = grpc.secure_channel(target, credentials, options=OPTIONS)
+
+    def close(self) -> None:
+        """Close the channel; calls in progress are cancelled."""
+        self.grpc_channel.close()
+
+    def call(self, method: Callable[..., Any], request: Any) -> Any:
+        """Return the response, retrying for retry_s while the server is unreachable; the call must be idempotent."""
+        return self.with_retries(
+            lambda budget: method(request, timeout=budget.remaining_s, metadata=call_metadata(self.access))
+        )
+
+    def with_retries(self, attempt: Callable[[RetryBudget], T]) -> T:
+        """Return the result of the attempt, retrying while the server is unreachable."""
+        budget = RetryBudget(self.settings)
+        while True:
+            try:
+                return attempt(budget)
+            except grpc.RpcError as err:
+                pause = budget.next_pause() if is_retryable(err) else None
+                if pause is None:
+                    raise error_from_rpc(self.address, err) from None
+                time.sleep(pause)
+            except ValueError as err:
+                raise closed_error(self.address) from err
+
+    def stream(self, method: Callable[..., Any], request: Any) -> Iterator[Any]:
+        """Yield the responses of a stream, which has no deadline and is not resumed."""
+        try:
+            yield from method(request, metadata=call_metadata(self.access))
+        except grpc.RpcError as err:
+            raise error_from_rpc(self.address, err) from None
+        except ValueError as err:
+            raise closed_error(self.address) from err

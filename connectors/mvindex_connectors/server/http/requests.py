@@ -1,0 +1,161 @@
+"""JSON bodies: requests decoded and checked by their types, and results as the types of responses."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple, TypeVar, cast
+
+import msgspec
+from msgspec import UNSET
+
+from mvindex import records, results
+from mvindex.arguments import as_vectors, entry_with_views
+from mvindex.errors import DocumentError, MvindexError, QueryError
+from mvindex.records import Floats, require_text
+from mvindex_connectors.server.http import schemas
+from mvindex_connectors.server.idempotency import check_idempotency_key
+from mvindex_connectors.server.servicer import check_chunk
+
+R = TypeVar("R", bound=schemas.Request)
+
+_DECODERS = {
+    kind: msgspec.json.Decoder(kind)
+    for kind in (schemas.SearchRequest, schemas.AddRequest, schemas.DeleteRequest, schemas.UpdateRequest)
+}
+_MESSAGE = re.compile(r"(?P<problem>.*?)(?: - at `(?:key in )?\$\.?(?P<place>.*)`)?", re.DOTALL)
+_OPTIONS = ("filter", "scoring", "temperature", "exact", "mode", "fusion", "weights")
+_MEMBER_CHARS = 60
+
+
+def decode(kind: type[R], content: bytes) -> R:
+    """Return the request of a body. QueryError, or DocumentError within a document, where the body is another."""
+    try:
+        request = cast(R, _DECODERS[kind].decode(content))
+    except msgspec.ValidationError as err:
+        raise _readable(str(err)) from err
+    except (ValueError, RecursionError) as err:
+        raise QueryError(f"body: expected JSON, got something else: {err}") from err
+    given = [name for name in kind.one_of if getattr(request, name) is not UNSET]
+    if kind.one_of and len(given) != 1:
+        raise QueryError(f"body: expected one of {', '.join(kind.one_of)}, got {' and '.join(given) or 'none'}")
+    return request
+
+
+def _readable(message: str) -> MvindexError:
+    """Return the error of a message of msgspec, as "<place>: expected ..., got ...".
+
+    Its forms: "Expected `int`, got `str` - at `$.top_k`"; "Object contains unknown field `x` - at `$.documents[0]`".
+    """
+    parts = _MESSAGE.fullmatch(message)
+    problem, place = (parts["problem"], parts["place"]) if parts else (message, None)
+    kind = DocumentError if place and place.startswith("documents[") else QueryError
+    if unknown := re.fullmatch("Object contains unknown field `(.*)`", problem, re.DOTALL):
+        return kind(f"{place or 'body'}: expected known members only, got {unknown[1]!r:.{_MEMBER_CHARS}}")
+    if missing := re.fullmatch("Object missing required field `(.*)`", problem):
+        return kind(f'{place or "body"}: expected a member "{missing[1]}", got none')
+    problem = problem.replace("`float` that's a multiple of 1.0", "a whole number").replace("`", "")
+    return kind(f"{place or 'body'}: {problem[0].lower()}{problem[1:]}")
+
+
+class SearchCall(NamedTuple):
+    """A search as the index takes it: texts, or vectors (q, d), and options; texts: for the lexical part, if given."""
+
+    queries: list[str] | Floats
+    is_single: bool
+    texts: list[str] | None
+    options: dict[str, Any]
+
+
+def search_call(request: schemas.SearchRequest) -> SearchCall:
+    """Return the search that a request describes; QueryError where its members do not go together."""
+    is_single = request.query is not UNSET or request.vector is not UNSET
+    options = {name: value for name in _OPTIONS if (value := getattr(request, name)) is not UNSET}
+    counts = {name: getattr(request, name) for name in ("top_k", "candidates")}
+    options |= {name: int(value) for name, value in counts.items() if value is not UNSET}
+    return SearchCall(_queries(request), is_single, _texts(request, is_single), options)
+
+
+def _queries(request: schemas.SearchRequest) -> list[str] | Floats:
+    if request.query is not UNSET:
+        return [request.query]
+    if request.queries is not UNSET:
+        return request.queries
+    if request.vector is not UNSET:
+        return as_vectors([request.vector], None)
+    return _vectors("vectors", request.vectors or [])
+
+
+def _texts(request: schemas.SearchRequest, is_single: bool) -> list[str] | None:
+    """Return the texts beside the queries; QueryError where one query has several, or several queries have one."""
+    text = request.text
+    if text is UNSET:
+        return None
+    if isinstance(text, str) != is_single:
+        expected, got = ("one text", "a list") if is_single else ("a list of texts", "one text")
+        raise QueryError(f"text: expected {expected}, as there are queries, got {got}")
+    return [text] if isinstance(text, str) else text
+
+
+def _vectors(place: str, rows: list[list[float]]) -> Floats:
+    """Return the rows as (q, d) float32; QueryError where their lengths differ."""
+    dims = {len(row) for row in rows}
+    if len(dims) > 1:
+        raise QueryError(f"{place}: expected vectors of one dimension, got {min(dims)} and {max(dims)} numbers")
+    return as_vectors(rows, None)
+
+
+class AddCall(NamedTuple):
+    """Documents to store at once, with their views where these are given."""
+
+    documents: Sequence[records.Document]
+    views: Sequence[Floats] | None
+    key: str
+
+
+def add_call(request: schemas.AddRequest) -> AddCall:
+    """Return the documents of a request; LimitExceeded for more than are committed at once."""
+    key = check_idempotency_key(request.idempotency_key)
+    documents = [records.Document(each.id, each.text, each.title, each.metadata) for each in request.documents]
+    check_chunk(documents)
+    if request.views is UNSET:
+        return AddCall([require_text(document) for document in documents], None, key)
+    if len(request.views) != len(documents):
+        raise QueryError(f"views: expected a list of vectors for each of {len(documents)} documents, got "
+                         f"{len(request.views)} lists")  # fmt: skip
+    arrays = [_vectors(f"views[{number}]", rows) for number, rows in enumerate(request.views)]
+    pairs = zip(documents, arrays, strict=True)
+    entries = [entry_with_views(number, *pair, None) for number, pair in enumerate(pairs, start=1)]
+    return AddCall(documents, [entry.views for entry in entries if entry.views is not None], key)
+
+
+def document_response(document: records.Document) -> schemas.Document:
+    """Return a document as the response shows it."""
+    return schemas.Document(document.id, document.text, document.title, dict(document.metadata))
+
+
+def result_response(
+    result: records.SearchResult, explanations: Mapping[str, Sequence[results.ViewScore]] | None
+) -> schemas.SearchResult:
+    """Return a result as the response shows it; explanations: every view of each hit by id, best first."""
+    hits = [_hit(hit, explanations) for hit in result.hits]
+    return schemas.SearchResult(hits, result.exact, result.short_by, result.rounds, list(result.missing_shards))
+
+
+def _hit(hit: records.Hit, explanations: Mapping[str, Sequence[results.ViewScore]] | None) -> schemas.Hit:
+    shown = schemas.Hit(
+        hit.id, hit.score, hit.slot, hit.span, hit.snippet, hit.text, hit.title, cast(dict[str, Any], hit.metadata)
+    )
+    if hit.components:
+        shown.components = [schemas.Component(each.name, each.rank, each.score, each.part) for each in hit.components]
+    if explanations is not None:
+        # No views for a document that was deleted since the search.
+        shown.views = [schemas.ViewScore(*view) for view in explanations.get(hit.id, ())]
+    return shown
+
+
+def info_response(name: str, info: results.IndexInfo, is_read_only: bool) -> schemas.IndexInfo:
+    """Return what an index is, without where it lies."""
+    renamed = {"name": name, "is_read_only": is_read_only, "num_deleted": info.num_dead}
+    names = (each for each in schemas.IndexInfo.__struct_fields__ if each not in renamed)
+    return schemas.IndexInfo(**renamed, **{each: getattr(info, each) for each in names})

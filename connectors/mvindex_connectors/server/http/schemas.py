@@ -1,0 +1,315 @@
+"""The JSON of requests and responses as types: what is accepted is checked by them, and OpenAPI is generated from them.
+
+A member that is left out is UNSET; null is refused where no type names it. Rules that the index checks itself (and
+names better) stand in the description only.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, ClassVar, Literal
+
+from msgspec import UNSET, Meta, Struct, UnsetType, field
+
+from mvindex.aggregate import Aggregate
+from mvindex.fusion import Method, Mode
+from mvindex.ingest import CHUNK_DOCUMENTS
+from mvindex.records import MAX_ID_CHARS
+
+
+def _described(description: str = "", **schema: Any) -> Meta:
+    """Return a note for the description only; the index checks such values."""
+    return Meta(description=description or None, extra_json_schema=schema)
+
+
+Text = Annotated[str, _described(pattern=r"^[^\u0000]*$")]
+QueryText = Annotated[str, _described(pattern=r"\S")]
+DocumentId = Annotated[
+    str,
+    _described(
+        minLength=1,
+        maxLength=MAX_ID_CHARS,
+        # No control character, and not only spaces.
+        pattern=r"^[^\u0000-\u001f\u007f-\u009f]*[^\u0000-\u001f\u007f-\u009f\s][^\u0000-\u001f\u007f-\u009f]*$",
+    ),
+]
+# JSON has one kind of number: 10.0 is the whole number 10, which msgspec's int refuses.
+Count = Annotated[float, Meta(ge=1, multiple_of=1, extra_json_schema={"type": "integer"})]
+Vector = Annotated[list[float], Meta(min_length=1)]
+Filter = Annotated[dict[str, Any], Meta(extra_json_schema={"$ref": "#/components/schemas/Filter"})]
+IdempotencyKey = Annotated[
+    str, _described("A repeated request with the same key is not carried out again.", maxLength=128, pattern="^[ -~]*$")
+]
+Span = Annotated[
+    tuple[int, int] | None,
+    _described("Characters [begin, end) of the text; null where a view stands for no part of it."),
+]
+
+
+class Request(Struct, forbid_unknown_fields=True, kw_only=True):
+    """A request body."""
+
+    # Exactly one of these members must be given.
+    one_of: ClassVar[tuple[str, ...]] = ()
+
+
+class SearchRequest(Request):
+    """A search with one query or several."""
+
+    one_of = ("query", "queries", "vector", "vectors")
+
+    query: Annotated[QueryText, _described("A text. Give one of query, queries, vector and vectors.")] | UnsetType = (
+        UNSET
+    )
+    queries: Annotated[list[QueryText], Meta(min_length=1)] | UnsetType = UNSET
+    vector: Annotated[Vector, _described("As many dimensions as the index has.")] | UnsetType = UNSET
+    vectors: (
+        Annotated[list[Vector], Meta(min_length=1, description="All of the same number of dimensions.")] | UnsetType
+    ) = UNSET
+    top_k: Annotated[Count, _described("Number of documents; 10 by default.")] | UnsetType = UNSET
+    filter: Filter | UnsetType = UNSET
+    scoring: Annotated[str, _described("max by default.", enum=[each.value for each in Aggregate])] | UnsetType = UNSET
+    temperature: (
+        Annotated[float, Meta(gt=0, description="For drpq; the index's own temperature by default.")] | UnsetType
+    ) = UNSET
+    exact: Annotated[bool, _described("Return a certified result, or an error.")] = False
+    candidates: Annotated[Count, _described("For drpq: score the documents of this many views only.")] | UnsetType = (
+        UNSET
+    )
+    explain: Annotated[bool, _described("Also return every view of each hit.")] = False
+    mode: (
+        Annotated[
+            str,
+            _described(
+                "Search by views (dense, the default), by terms (lexical, BM25) or by both (hybrid). The last two need "
+                "an index with lexical search.",
+                enum=[each.value for each in Mode],
+            ),
+        ]
+        | UnsetType
+    ) = UNSET
+    fusion: (
+        Annotated[str, _described("For hybrid; the index's own by default.", enum=[each.value for each in Method])]
+        | UnsetType
+    ) = UNSET
+    weights: (
+        Annotated[
+            tuple[Annotated[float, Meta(ge=0)], Annotated[float, Meta(ge=0)]],
+            _described("For hybrid: of views and of terms, not both 0; the index's own by default."),
+        ]
+        | UnsetType
+    ) = UNSET
+    text: (
+        Annotated[
+            QueryText | Annotated[list[QueryText], Meta(min_length=1)],
+            _described(
+                "For lexical and hybrid: the text whose terms are searched, the query by default. A list of as many "
+                "texts for queries or vectors."
+            ),
+        ]
+        | UnsetType
+    ) = UNSET
+
+
+class NewDocument(Request):
+    """A document to store. Text and title may both be empty only where views are given."""
+
+    id: DocumentId
+    text: Text = ""
+    title: Text = ""
+    metadata: dict[str, Any] = {}
+
+
+class AddRequest(Request):
+    """Documents to store, all of them or none."""
+
+    documents: Annotated[list[NewDocument], Meta(min_length=1), _described(maxItems=CHUNK_DOCUMENTS)]
+    views: (
+        Annotated[
+            list[Annotated[list[Vector], Meta(min_length=1)]],
+            Meta(min_length=1, description="A list of vectors for each document."),
+            _described(maxItems=CHUNK_DOCUMENTS),
+        ]
+        | UnsetType
+    ) = UNSET
+    idempotency_key: IdempotencyKey = ""
+
+
+class DeleteRequest(Request):
+    """Documents to delete: give ids or a filter."""
+
+    one_of = ("ids", "filter")
+
+    ids: list[Text] | UnsetType = UNSET
+    filter: Filter | UnsetType = UNSET
+    idempotency_key: IdempotencyKey = ""
+
+
+class UpdateRequest(Request):
+    """Metadata that replaces a document's."""
+
+    metadata: dict[str, Any]
+
+
+class Document(Struct):
+    """A document as stored."""
+
+    id: DocumentId
+    text: Text
+    title: Text
+    metadata: dict[str, Any]
+
+
+class ViewScore(Struct):
+    """One view's share in a document's score."""
+
+    slot: int
+    score: float
+    span: Span
+    snippet: str | None
+    weight: Annotated[float, _described("Its share in the document's score.")]
+
+
+class Component(Struct):
+    """What one ranking contributes to a document's score."""
+
+    name: Annotated[str, _described(enum=["dense", "lexical"])]
+    rank: Annotated[int | None, _described("From 1; null where that ranking did not propose the document.")]
+    score: float
+    contribution: Annotated[float, _described("What it adds to the document's score.")]
+
+
+class Hit(Struct):
+    """A document in a result."""
+
+    id: str
+    score: float
+    slot: Annotated[int, _described("The winning view.")]
+    span: Span
+    snippet: str | None
+    text: str
+    title: str
+    metadata: dict[str, Any]
+    views: Annotated[list[ViewScore], _described("With explain: best first.")] | UnsetType = UNSET
+    components: (
+        Annotated[list[Component], _described("For lexical and hybrid: what views and terms add to the score.")]
+        | UnsetType
+    ) = UNSET
+
+
+class SearchResult(Struct):
+    """The hits of one query."""
+
+    hits: list[Hit]
+    exact: Annotated[bool, _described("True when these are provably the best.")]
+    short_by: Annotated[int, _described("How many fewer documents these are than requested.")]
+    rounds: int
+    missing_shards: list[int]
+
+
+class SearchResults(Struct):
+    """A result for each of several queries, in their order."""
+
+    results: list[SearchResult]
+
+
+class AddResponse(Struct):
+    """How many documents were new, replaced, given new metadata, or there already."""
+
+    added: int
+    replaced: int
+    updated: int
+    unchanged: int
+
+
+class DeleteResponse(Struct):
+    """How many documents were deleted."""
+
+    deleted: int
+
+
+class UpdateResponse(Struct):
+    """The metadata was replaced."""
+
+
+class IndexList(Struct):
+    """The names of the indexes of this server."""
+
+    indexes: list[str]
+
+
+class IndexInfo(Struct, kw_only=True):
+    """Sizes and settings of an index."""
+
+    name: str
+    is_read_only: bool
+    format_version: int
+    documents: int
+    views: int
+    num_deleted: Annotated[int, _described("Rows of deleted or replaced documents that still take space.")]
+    dim: int | None
+    dtype: str
+    encoder: Annotated[dict[str, Any] | None, _described("null: the index takes vectors, not texts.")]
+    kind: str
+    temperature: float
+    prune_views: float | None
+    search: dict[str, Any] | None
+    fresh_documents: Annotated[int, _described("Documents added since the engine was built.")]
+    lexical: Annotated[str | None, _described("null: the index has no lexical search.")]
+    fusion: dict[str, Any] | None
+    size_bytes: int
+    shards: int | None
+    missing_shards: list[int]
+
+
+class Health(Struct):
+    """The server accepts calls."""
+
+    status: Literal["serving"]
+
+
+class ErrorDetail(Struct):
+    """What went wrong."""
+
+    class_: Annotated[str, _described("The error class, as in mvindex.errors.")] = field(name="class")
+    message: str
+    request_id: Annotated[str, _described("The id under which the server's log lists the call.")]
+
+
+class Error(Struct):
+    """The body of every response that is not a success."""
+
+    error: ErrorDetail
+
+
+_SCALAR = {"type": ["string", "number", "boolean", "null"]}
+_ORDERED = {"type": ["string", "number"]}
+_FILTER_REF = {"$ref": "#/components/schemas/Filter"}
+# The members of a filter are the names of metadata, so that no type describes them.
+FILTER_SCHEMA: dict[str, Any] = {
+    "type": "object",
+    "description": 'Over metadata, such as {"year": {"gte": 1990}}; all conditions must hold. "id" is the document\'s '
+    "id; a.b is key b of object a.",
+    "properties": {
+        "and": {"type": "array", "items": _FILTER_REF},
+        "or": {"type": "array", "items": _FILTER_REF},
+        "not": _FILTER_REF,
+    },
+    # Keys joined by dots; no quote or backslash.
+    "propertyNames": {"pattern": r'^[^."\\]+(\.[^."\\]+)*$'},
+    "additionalProperties": {
+        "anyOf": [
+            _SCALAR,
+            {
+                "type": "object",
+                "properties": {
+                    **dict.fromkeys(("eq", "ne"), _SCALAR),
+                    **dict.fromkeys(("lt", "lte", "gt", "gte"), _ORDERED),
+                    **dict.fromkeys(("in", "nin"), {"type": "array", "items": _SCALAR}),
+                    "exists": {"type": "boolean"},
+                },
+                "additionalProperties": False,
+                "minProperties": 1,
+            },
+        ]
+    },
+}
