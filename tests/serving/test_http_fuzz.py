@@ -63,7 +63,7 @@ def test_a_description_that_does_not_hold_is_found(serving, tmp_path):
     """Of the fuzzer itself: it reads the answers."""
     with urllib.request.urlopen(f"{serving.http}/openapi.json") as answer:
         told = json.load(answer)
-    told["components"]["schemas"]["Info"]["required"].append("colour")
+    told["components"]["schemas"]["IndexInfo"]["required"].append("colour")
     (tmp_path / "wrong.json").write_text(json.dumps(told))
     status, words = fuzzed(
         serving, tmp_path, "--phases", "coverage", "--include-operation-id", "info", description="wrong.json"

@@ -38,11 +38,11 @@ DOCUMENTS = [
 @pytest.fixture(scope="module")
 def serving(tmp_path_factory):
     folder = tmp_path_factory.mktemp("page")
-    for name, lexical in (("page", None), ("words", "english")):
+    for name, lexical in (("page", None), ("lexical", "english")):
         with mvindex.create(folder / f"{name}.mvx", encoder="minilm", lexical=lexical) as index:
             index.add(DOCUMENTS)
     with served(
-        f"--index=page={folder / 'page.mvx'}", f"--index=words={folder / 'words.mvx'}", "--http", "0"
+        f"--index=page={folder / 'page.mvx'}", f"--index=lexical={folder / 'lexical.mvx'}", "--http", "0"
     ) as serving:
         yield serving
 
@@ -158,24 +158,24 @@ def test_bars_of_all_documents_have_one_scale_and_those_of_drpq_show_weights(bro
     assert browser.number("#max rect.weight") == 0
 
 
-def test_an_index_with_words_is_also_asked_by_views_and_words(browser, serving):
+def test_an_index_with_lexical_search_offers_hybrid_search(browser, serving):
     question = "Mice hunt at night"
     ask(browser, serving, question)
     assert not browser.page.is_visible("#way")
-    browser.page.select_option("#index", "words")
+    browser.page.select_option("#index", "lexical")
     wait(lambda: browser.page.is_visible("#way"))
     browser.page.fill("#temperature", "0.5")
     browser.page.select_option("#way", "hybrid")
     wait(lambda: browser.texts("#other-head")[0].startswith("hybrid"))
-    with mvindex.open(serving.url("words")) as client:
+    with mvindex.open(serving.url("lexical")) as client:
         found = client.search(question, top_k=4, mode="hybrid").hits
     assert ids(browser, "other") == [hit.id for hit in found] and found[0].id == "cats"
     told = browser.texts("#other .components")
     for hit, said in zip(found, told, strict=True):
-        views, words = hit.components
-        assert said.startswith(f"Views: rank {views.rank}, score {views.score:.4f}, adding {views.part:.4f}; words: ")
-        where = "not ranked" if words.rank is None else f"rank {words.rank}"
-        assert said.endswith(f"{where}, score {words.score:.4f}, adding {words.part:.4f}.")
+        dense, lexical = hit.components
+        assert said.startswith(f"Views: rank {dense.rank}, score {dense.score:.4f}, adding {dense.part:.4f}; terms: ")
+        where = "not ranked" if lexical.rank is None else f"rank {lexical.rank}"
+        assert said.endswith(f"{where}, score {lexical.score:.4f}, adding {lexical.part:.4f}.")
     assert browser.number("#max .components") == browser.number("#other rect.weight") == 0
     assert browser.page.is_disabled("#temperature") and not browser.page.is_visible("#other-legend")
     browser.settle()

@@ -240,7 +240,7 @@ def test_a_connection_that_was_broken_off_is_made_again(details):
 def test_a_certificate_without_its_key_is_refused(authority, folder):
     cert, _ = authority.issue("one")
     _, key = authority.issue("two")
-    with pytest.raises(RuntimeError, match="not a certificate with its key"):
+    with pytest.raises(RuntimeError, match="expected a certificate and its key"):
         start(f"--index=a={folder / 'a.mvx'}", "--tls-cert", cert, "--tls-key", key)
 
 

@@ -186,13 +186,13 @@ def test_an_index_without_words_says_so_in_the_same_class(folder, serving):
 
 
 REQUESTS = [
-    ({"mode": 9}, "mode is 9"),
-    ({"mode": search_pb2.MODE_HYBRID, "fusion": 9}, "fusion is 9"),
+    ({"mode": 9}, "mode: expected 1 (dense), 2 (lexical) or 3 (hybrid), got 9"),
+    ({"mode": search_pb2.MODE_HYBRID, "fusion": 9}, "fusion: expected 1 (zscore), 2 (minmax) or 3 (rrf), got 9"),
     ({"mode": search_pb2.MODE_HYBRID}, "give the text"),
-    ({"mode": search_pb2.MODE_HYBRID, "words": search_pb2.Texts(values=["a", "b"])}, "a text for each"),
+    ({"mode": search_pb2.MODE_HYBRID, "terms": search_pb2.Texts(values=["a", "b"])}, "a text for each"),
     ({"mode": search_pb2.MODE_LEXICAL, "fusion": search_pb2.FUSION_RRF}, "fusion= does not belong"),
     ({"fusion": search_pb2.FUSION_RRF}, "fusion= does not belong"),
-    ({"words": search_pb2.Texts(values=["a"])}, "text= does not belong"),
+    ({"terms": search_pb2.Texts(values=["a"])}, "text= does not belong"),
 ]
 
 
@@ -221,9 +221,15 @@ def post(serving, body, name="a"):
 
 
 def shown(result):
-    keys = ("name", "rank", "score", "part")
     return [
-        (hit.id, hit.score, [{key: getattr(part, key) for key in keys} for part in hit.components])
+        (
+            hit.id,
+            hit.score,
+            [
+                {"name": each.name, "rank": each.rank, "score": each.score, "contribution": each.part}
+                for each in hit.components
+            ],
+        )
         for hit in result.hits
     ]
 
@@ -253,11 +259,11 @@ def test_http_takes_words_as_the_query_and_names_none_by_views_alone(serving):
     ("members", "message"),
     [
         ({"mode": "hybrid"}, "give the text"),
-        ({"mode": "hybrid", "text": ["oil"]}, '"text" is a text'),
-        ({"mode": "hybrid", "text": "oil", "weights": [1, "x"]}, "no number"),
-        ({"mode": "hybrid", "text": "oil", "weights": [1, 2, 3]}, "weights are"),
+        ({"mode": "hybrid", "text": ["oil"]}, "text: expected one text"),
+        ({"mode": "hybrid", "text": "oil", "weights": [1, "x"]}, "weights[1]: expected float, got str"),
+        ({"mode": "hybrid", "text": "oil", "weights": [1, 2, 3]}, "weights: expected array of length 2"),
         ({"mode": "fuzzy"}, "mode is 'fuzzy'"),
-        ({"mode": None}, '"mode" is null'),
+        ({"mode": None}, "mode: expected str, got null"),
         ({"text": "oil"}, "text= does not belong"),
     ],
     ids=str,

@@ -158,6 +158,6 @@ def update_request(index: str, id: str, metadata: Any) -> documents.UpdateReques
     return documents.UpdateRequest(index=index, id=checked_id(id), metadata_json=dump_metadata(metadata, id))
 
 
-def num_queries(request: search.SearchRequest) -> int:
-    """Return the number of queries of a request; for vectors, of bytes: only 0 matters."""
-    return len(request.texts.values) + len(request.vectors.values)
+def has_queries(request: search.SearchRequest) -> bool:
+    """Return whether a request has any query."""
+    return bool(request.texts.values or request.vectors.values)

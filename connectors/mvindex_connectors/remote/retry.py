@@ -52,6 +52,7 @@ class CallSettings:
 
     Raises:
         ConfigError: A value is not a number of seconds.
+
     """
 
     timeout_s: float = 60.0

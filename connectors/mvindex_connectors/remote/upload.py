@@ -147,8 +147,8 @@ class Upload:
         message = self._waiting.popleft()
         if response.chunk != message.chunk:
             raise ServerUnavailable(
-                f"{self._channel.address}: expected the acknowledgement of chunk {message.chunk}, got {response.chunk}. "
-                "A proxy may mix up streams"
+                f"{self._channel.address}: expected the acknowledgement of chunk {message.chunk}, got that of "
+                f"{response.chunk}. A proxy may mix up streams"
             )
         add_counts(self.report, response)
         self._hooks.on_progress(len(message.documents))
