@@ -346,7 +346,7 @@ def test_a_token_is_asked_for_and_an_index_of_vectors_says_that_it_takes_no_ques
     opened(browser, guarded)
     wait(lambda: browser.number("#status.fault"))
     assert (
-        browser.texts("#status") == ["This server wants a token."]
+        browser.texts("#status") == ["This server requires a token."]
         and browser.ask("return document.activeElement.id") == "token"
     )
     browser.picture(PICTURES / "token.png")

@@ -242,7 +242,7 @@ class AsyncIndexClient:
             raise closed_error(self._address) from err
 
     async def _call(self, method: Callable[..., Awaitable[Any]], request: Any) -> Any:
-        """The response; a server that is away is asked reranking until retry_s is over."""
+        """Return the response, retrying for retry_s while the server is unreachable."""
         budget = RetryBudget(self._settings)
         while True:
             try:
