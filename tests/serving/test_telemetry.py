@@ -1,4 +1,4 @@
-"""What a server tells about itself, beside what the HTTP tests read from a running one."""
+"""Logs and traces of a server, beyond those that the HTTP tests read from a running one."""
 
 import json
 import logging
@@ -19,7 +19,7 @@ def test_a_log_line_is_json_whatever_the_message_holds():
     assert row["time"].endswith("Z") and len(row["time"]) == 24
 
 
-def test_calls_are_spans_where_opentelemetry_is_set_up():
+def test_calls_are_spans_if_opentelemetry_is_configured():
     trace = pytest.importorskip("opentelemetry.trace", reason="NOT RUN: needs opentelemetry-sdk")
     sdk = pytest.importorskip("opentelemetry.sdk.trace", reason="NOT RUN: needs opentelemetry-sdk")
     from opentelemetry.sdk.trace.export import SimpleSpanProcessor

@@ -68,8 +68,8 @@ def search_request(  # noqa: PLR0913 - the arguments of search()
 ) -> tuple[search.SearchRequest, bool]:
     """Return the message of a search, and whether it is a single query; QueryError for contradictory arguments."""
     chosen, parsed_mode = parse_scoring(scoring, temperature), parse_mode(mode)
-    wanted = asked(top_k, filter, chosen, exact, candidates)
-    check_mode(parsed_mode, wanted, fusion=fusion, weights=weights, text=text)
+    checked = asked(top_k, filter, chosen, exact, candidates)
+    check_mode(parsed_mode, checked, fusion=fusion, weights=weights, text=text)
     lexical: dict[str, Any] = {}
     if parsed_mode is Mode.DENSE:
         queries = queries_of(query)
@@ -80,7 +80,7 @@ def search_request(  # noqa: PLR0913 - the arguments of search()
         index=index,
         texts=queries.texts,
         vectors=queries.vectors,
-        top_k=min(wanted.top_k, MAX_INT64),
+        top_k=min(checked.top_k, MAX_INT64),
         filter_json=filter_json(filter),
         scoring=scoring_message(chosen.aggregate),
         temperature=None if temperature is None else float(temperature),
