@@ -17,9 +17,16 @@ _NAME_CHARS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ012
 class Limits:
     """The limits of requests; a request beyond one ends with RESOURCE_EXHAUSTED and a hint.
 
-    message_bytes: of one request; queries: in one request; top_k: documents per result; hits: documents in all results
-    of a request; calls: at once, in total; streams: ingests and lists at once; queued: queries that may wait; idle_s:
-    seconds that a stream may be idle.
+    Args:
+        message_bytes: Bytes of a request.
+        queries: Queries in a request.
+        top_k: Documents per result.
+        hits: Documents in all results of a request.
+        calls: Calls at once.
+        streams: Ingests and lists at once.
+        queued: Queries that may wait to be searched.
+        idle_s: Seconds that a stream may be idle.
+
     """
 
     message_bytes: int = 16 << 20
@@ -59,11 +66,26 @@ class Tls:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerConfig:
-    """Which indexes are served, where, to whom, and within which limits. ConfigError if unsafe or contradictory.
+    """Which indexes are served, where, to whom, and within which limits.
 
-    indexes: names, each with a directory or URL. port, http_port: 0 takes a free one; no HTTP if http_port is None.
-    batch: the most queries searched together, 1 for no micro-batching. compact_at: an index is compacted when this
-    share of its document rows is deleted or replaced; 1 for never.
+    Args:
+        indexes: Pairs of a name and a directory or URL.
+        host: Address to listen on; one beyond loopback needs tls and token_file, or is_insecure.
+        port: Port of gRPC; 0 takes a free one.
+        http_port: Port of HTTP; 0 takes a free one, None for no HTTP.
+        tls: Certificate and key, or None.
+        token_file: File of tokens, or None to admit every caller.
+        is_insecure: Allow every address without tls and token_file.
+        is_read_only: Refuse writes, and follow the writes of other processes.
+        device: "cpu" or "cuda" for the encoders; None for the best available.
+        batch: The most queries searched together; 1 for no micro-batching.
+        drain_s: Seconds that calls may take to end after a signal.
+        compact_at: Compact an index when this share of its document rows is deleted or replaced; 1 for never.
+        limits: Limits of requests.
+
+    Raises:
+        ConfigError: A value is malformed, unsafe or contradicts another.
+
     """
 
     indexes: Sequence[tuple[str, str]]

@@ -22,7 +22,7 @@ from mvindex_connectors.server.admission import Admission, CallContext, request_
 from mvindex_connectors.server.http import schemas
 from mvindex_connectors.server.http.openapi import OPERATIONS, openapi
 from mvindex_connectors.server.http.requests import (
-    R,
+    RequestT,
     SearchCall,
     add_call,
     decode,
@@ -129,7 +129,7 @@ class App:
             call.caller.check_may_write()
         return find_index(self._services, call.index)
 
-    async def _request(self, request: Request, kind: type[R]) -> R:
+    async def _request(self, request: Request, kind: type[RequestT]) -> RequestT:
         """Return the request of a JSON body; never more than the limit of it is in memory."""
         if request.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
             # Which also keeps out the forms of other sites' pages.

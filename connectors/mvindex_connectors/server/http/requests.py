@@ -17,7 +17,7 @@ from mvindex_connectors.server.http import schemas
 from mvindex_connectors.server.idempotency import check_idempotency_key
 from mvindex_connectors.server.servicer import check_chunk
 
-R = TypeVar("R", bound=schemas.Request)
+RequestT = TypeVar("RequestT", bound=schemas.Request)
 
 _DECODERS = {
     kind: msgspec.json.Decoder(kind)
@@ -28,10 +28,10 @@ _OPTIONS = ("filter", "scoring", "temperature", "exact", "mode", "fusion", "weig
 _MEMBER_CHARS = 60
 
 
-def decode(kind: type[R], content: bytes) -> R:
+def decode(kind: type[RequestT], content: bytes) -> RequestT:
     """Return the request of a body. QueryError, or DocumentError within a document, where the body is another."""
     try:
-        request = cast(R, _DECODERS[kind].decode(content))
+        request = cast(RequestT, _DECODERS[kind].decode(content))
     except msgspec.ValidationError as err:
         raise _readable(str(err)) from err
     except (ValueError, RecursionError) as err:

@@ -18,7 +18,7 @@ from mvindex.records import MAX_ID_CHARS
 
 def _described(description: str = "", **schema: Any) -> Meta:
     """Return a note for the description only; the index checks such values."""
-    return Meta(description=description or None, extra_json_schema=schema)
+    return Meta(description=description or None, extra_json_schema=schema or None)
 
 
 Text = Annotated[str, _described(pattern=r"^[^\u0000]*$")]
@@ -33,7 +33,7 @@ DocumentId = Annotated[
     ),
 ]
 # JSON has one kind of number: 10.0 is the whole number 10, which msgspec's int refuses.
-Count = Annotated[float, Meta(ge=1, multiple_of=1, extra_json_schema={"type": "integer"})]
+Count = Annotated[float, Meta(ge=1, multiple_of=1)]
 Vector = Annotated[list[float], Meta(min_length=1)]
 Filter = Annotated[dict[str, Any], Meta(extra_json_schema={"$ref": "#/components/schemas/Filter"})]
 IdempotencyKey = Annotated[
