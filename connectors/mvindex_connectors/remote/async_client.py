@@ -195,7 +195,7 @@ class AsyncIndexClient:
     ) -> IngestReport:
         """Add documents, which the server encodes, and return the report; see Index.add()."""
         if (await self.info()).encoder is None:
-            raise QueryError(f"{self.url}: expected vectors, as this index has no encoder, got texts")
+            raise QueryError(f"{self.url}: this index was made of given vectors; give vectors, not texts")
         numbered = enumerate(items, start=1)
         named = ((f"document {number}", checked_document(item, number)) for number, item in numbered)
         return await self._ingest((Entry(place, require_text(document)) for place, document in named), on_progress)

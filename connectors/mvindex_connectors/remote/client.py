@@ -141,7 +141,7 @@ class IndexClient(Index):
     def add_entries(self, entries: Iterable[Entry], hooks: IngestHooks | None = None) -> IngestReport:
         """Add documents with their source locations; the server encodes them. See add()."""
         if self._info.encoder is None:
-            raise QueryError(f"{self.url}: expected vectors, as this index has no encoder, got texts")
+            raise QueryError(f"{self.url}: this index was made of given vectors; give vectors, not texts")
         return self._ingest(entries, None, hooks)
 
     def _ingest(self, entries: Iterable[Entry], encode: Encode | None, hooks: IngestHooks | None) -> IngestReport:
