@@ -1,4 +1,4 @@
-"""What a server and its clients do where something goes wrong between two of their steps."""
+"""Failures of a server and its clients between two of their steps."""
 
 import asyncio
 import contextlib
@@ -65,7 +65,7 @@ def config_of(path, **options):
 
 @contextlib.contextmanager
 def held(path, kind=IndexService, index=None):
-    """A served index, without a server around it."""
+    """The service of an index, without a server."""
     one = kind("a", mvindex.open(path) if index is None else index, config_of(path), Metrics().batch_metrics("a"))
     try:
         yield one
@@ -73,25 +73,25 @@ def held(path, kind=IndexService, index=None):
         one.close()
 
 
-async def begun_and_left(call, is_done):
-    """Nothing; the call was carried out, and cancelled before its answer was there."""
+async def cancelled_in_progress(call, is_done):
+    """Carry out a call, and cancel it before its response arrives."""
     task = asyncio.ensure_future(call)
     await asyncio.sleep(0)
     end = time.monotonic() + 20
     while not is_done():
         assert time.monotonic() < end
-        # Not awaited: the loop, which would take the answer, stands still.
+        # Not awaited, so that the loop cannot receive the response.
         time.sleep(0.005)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
 
 
-def test_a_deletion_that_comes_again_deletes_nothing_more_though_who_asked_first_is_gone(tmp_path):
+def test_a_repeated_deletion_deletes_nothing_more_though_its_first_caller_is_gone(tmp_path):
     fill(tmp_path / "a.mvx")
 
     async def ask(one):
-        await begun_and_left(one.delete(None, ALL, "key"), lambda: len(one.index) == 0)
+        await cancelled_in_progress(one.delete(None, ALL, "key"), lambda: len(one.index) == 0)
         await one.add("", 1, [Document("new", "x", "", {"n": 1})], [vectors(1)])
         return await one.delete(None, ALL, "key")
 
@@ -101,7 +101,7 @@ def test_a_deletion_that_comes_again_deletes_nothing_more_though_who_asked_first
 
 
 @pytest.mark.parametrize("is_restarted", [False, True])
-def test_a_chunk_of_new_metadata_that_comes_again_undoes_nothing(tmp_path, is_restarted):
+def test_a_repeated_chunk_of_metadata_does_not_undo_later_updates(tmp_path, is_restarted):
     fill(tmp_path / "a.mvx", count=0)
 
     def chunk(value):
@@ -110,7 +110,7 @@ def test_a_chunk_of_new_metadata_that_comes_again_undoes_nothing(tmp_path, is_re
     async def ask(one):
         await one.add("before", 1, *chunk(1))
         changed = one.add("run", 1, *chunk(2))
-        await begun_and_left(changed, lambda: one.index.get("d").metadata == {"v": 2})
+        await cancelled_in_progress(changed, lambda: one.index.get("d").metadata == {"v": 2})
         await one.update("d", {"v": 3})
 
     with held(tmp_path / "a.mvx") as one:
@@ -123,7 +123,7 @@ def test_a_chunk_of_new_metadata_that_comes_again_undoes_nothing(tmp_path, is_re
         assert one.index.get("d").metadata == {"v": 3}
 
 
-def test_nobody_else_writes_until_the_last_write_of_a_drained_server_has_ended(tmp_path):
+def test_the_writer_lock_is_held_until_the_last_write_of_a_draining_server(tmp_path):
     path = tmp_path / "a.mvx"
     fill(path)
     is_writing, may_end = threading.Event(), threading.Event()
@@ -152,7 +152,7 @@ def test_nobody_else_writes_until_the_last_write_of_a_drained_server_has_ended(t
         pass
 
 
-def test_what_others_wrote_while_a_server_started_shows(tmp_path):
+def test_writes_during_the_start_of_a_server_are_visible(tmp_path):
     path = tmp_path / "a.mvx"
     fill(path)
 
@@ -172,7 +172,7 @@ def test_what_others_wrote_while_a_server_started_shows(tmp_path):
     assert [document.id for document in asyncio.run(serve())] == ["late"]
 
 
-def test_a_chunk_that_is_encoded_when_its_index_is_closed_is_given_up(tmp_path):
+def test_a_chunk_being_encoded_is_abandoned_when_its_index_is_closed(tmp_path):
     begun = threading.Event()
 
     def encode(texts):
@@ -197,7 +197,7 @@ def test_a_chunk_that_is_encoded_when_its_index_is_closed_is_given_up(tmp_path):
         assert len(index) == 0
 
 
-def test_a_search_that_is_given_up_leaves_the_queue(tmp_path):
+def test_a_cancelled_search_leaves_the_queue(tmp_path):
     may_end = threading.Event()
 
     def encode(texts):
@@ -225,7 +225,7 @@ def test_a_search_that_is_given_up_leaves_the_queue(tmp_path):
         assert [[result.hits[0].id for result in results] for results in asyncio.run(ask(one))] == [["d"], ["d"]]
 
 
-def test_upkeep_outlives_what_it_did_not_foresee(tmp_path, caplog):
+def test_maintenance_survives_unexpected_errors(tmp_path, caplog):
     fill(tmp_path / "a.mvx")
     asked = []
 
@@ -258,7 +258,7 @@ def test_an_error_with_a_long_text_keeps_its_class(client, letter):
 
 
 @pytest.mark.parametrize("service", ["health", "reflection"])
-def test_who_watches_does_not_hold_up_the_end(folder, service, tmp_path):
+def test_watching_streams_do_not_delay_shutdown(folder, service, tmp_path):
     fill(tmp_path / "a.mvx")
     serving = start("--index", f"a={tmp_path / 'a.mvx'}", "--drain", "30")
     may_end = threading.Event()
@@ -286,7 +286,7 @@ def test_who_watches_does_not_hold_up_the_end(folder, service, tmp_path):
         may_end.set()
 
 
-def test_a_server_has_as_long_to_come_back_however_long_the_call_took_before():
+def test_the_retry_budget_starts_at_the_first_failure():
     budget = RetryBudget(CallSettings(retry_s=0.2))
     time.sleep(0.3)
     assert budget.next_pause() is not None
@@ -294,7 +294,7 @@ def test_a_server_has_as_long_to_come_back_however_long_the_call_took_before():
     assert budget.next_pause() is None
 
 
-def test_what_is_refused_is_sent_once(folder):
+def test_a_refused_upload_is_sent_once(folder):
     with served("--index", f"a={folder / 'a.mvx'}", "--read-only") as serving, IndexClient(serving.url()) as client:
         with pytest.raises(Unsupported):
             client.add_views([Document(f"x{n}", "t") for n in range(6000)], vectors(6000))
@@ -317,7 +317,7 @@ def test_long_documents_are_listed_a_few_at_a_time(tmp_path):
         assert [len(response.documents) for response in responses] == [2, 2, 2, 2, 1]
 
 
-def test_an_answer_of_too_many_documents_is_a_limit(client, serving):
+def test_a_result_of_too_many_documents_exceeds_a_limit(client, serving):
     with pytest.raises(LimitExceeded, match=r"100 queries with top_k 5001 .*--max-hits"):
         client.search(vectors(100), 5001)
     assert [len(result.hits) for result in client.search(vectors(100), 5000, filter=ALL)] == [50] * 100
@@ -328,9 +328,9 @@ def test_an_answer_of_too_many_documents_is_a_limit(client, serving):
     assert refused.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
 
 
-def test_a_client_that_is_closed_in_the_middle_says_so(serving):
+def test_closing_a_client_during_a_call_raises(serving):
     client, has_begun = IndexClient(serving.url()), threading.Event()
-    told = []
+    errors = []
 
     def documents():
         for number in range(4000):
@@ -342,20 +342,20 @@ def test_a_client_that_is_closed_in_the_middle_says_so(serving):
     def ingest():
         with pytest.raises(ServerUnavailable, match="this client was closed") as closed:
             client.add_views(documents(), list(vectors(4000)))
-        told.append(closed)
+        errors.append(closed)
 
     thread = threading.Thread(target=ingest)
     thread.start()
     assert has_begun.wait(60)
     client.close()
     thread.join(60)
-    assert told
+    assert errors
     for call in (lambda: next(iter(client)), lambda: client.add_views([Document("s", "t")], vectors(1))):
         with pytest.raises(ServerUnavailable, match="this client was closed"):
             call()
 
 
-def test_an_async_client_that_is_closed_in_the_middle_says_so(serving):
+def test_closing_an_async_client_during_a_call_raises(serving):
     async def ask():
         client = AsyncIndexClient(serving.url())
         await client.info()
@@ -384,7 +384,7 @@ def test_a_bad_document_leaves_the_chunks_before_it_stored_by_the_async_client_t
     assert asyncio.run(ask()) == [True] * 4 + [False] * 2
 
 
-def test_what_a_url_says_beyond_its_shape_is_not_repeated():
+def test_an_unknown_url_option_is_not_repeated_in_the_message():
     with pytest.raises(ConfigError, match="there is no option 'token'") as refused:
         parse_address("grpc://127.0.0.1:7700/a?token=abcdefgh")
     assert "abcdefgh" not in str(refused.value)
