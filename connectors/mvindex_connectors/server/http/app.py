@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import importlib.resources
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import msgspec
 from starlette.applications import Starlette
@@ -196,7 +196,8 @@ class App:
     async def _delete(self, request: Request, call: CallContext) -> Response:
         index = self._index(request, call, writes=True)
         body = await self._request(request, schemas.DeleteRequest)
-        ids, condition = (None if each is msgspec.UNSET else each for each in (body.ids, body.filter))
+        ids = None if body.ids is msgspec.UNSET else body.ids
+        condition = None if body.filter is msgspec.UNSET else body.filter
         with index_error_context(index):
             key = check_idempotency_key(body.idempotency_key)
             return _json(schemas.DeleteResponse(await index.delete(ids, condition, key)))
@@ -280,10 +281,11 @@ def _by_method(endpoints: Mapping[str, Endpoint]) -> Endpoint:
 
 async def _encoded(index: IndexService, search: SearchCall) -> SearchCall:
     """Return the search with its texts encoded once: it and every explanation then use the same vectors."""
+    queries = cast(list[str], search.queries)
     texts = search.texts
     if texts is None and search.options.get("mode", "dense") != "dense":
-        texts = list(search.queries)
-    return search._replace(queries=await index.encode(search.queries), texts=texts)
+        texts = queries
+    return search._replace(queries=await index.encode(queries), texts=texts)
 
 
 async def _while_connected(request: Request, answer: Awaitable[T]) -> T:

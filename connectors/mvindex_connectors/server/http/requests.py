@@ -19,7 +19,7 @@ from mvindex_connectors.server.servicer import check_chunk
 
 RequestT = TypeVar("RequestT", bound=schemas.Request)
 
-_DECODERS = {
+_DECODERS: dict[type[schemas.Request], msgspec.json.Decoder[Any]] = {
     kind: msgspec.json.Decoder(kind)
     for kind in (schemas.SearchRequest, schemas.AddRequest, schemas.DeleteRequest, schemas.UpdateRequest)
 }
@@ -29,7 +29,7 @@ _MEMBER_CHARS = 60
 
 
 def decode(kind: type[RequestT], content: bytes) -> RequestT:
-    """Return the request of a body. QueryError, or DocumentError within a document, where the body is another."""
+    """Return the request of a body; QueryError, or DocumentError within a document, if it is malformed."""
     try:
         request = cast(RequestT, _DECODERS[kind].decode(content))
     except msgspec.ValidationError as err:
@@ -156,6 +156,6 @@ def _hit(hit: records.Hit, explanations: Mapping[str, Sequence[results.ViewScore
 
 def info_response(name: str, info: results.IndexInfo, is_read_only: bool) -> schemas.IndexInfo:
     """Return what an index is, without where it lies."""
-    renamed = {"name": name, "is_read_only": is_read_only, "num_deleted": info.num_dead}
+    renamed: dict[str, Any] = {"name": name, "is_read_only": is_read_only, "num_deleted": info.num_dead}
     names = (each for each in schemas.IndexInfo.__struct_fields__ if each not in renamed)
     return schemas.IndexInfo(**renamed, **{each: getattr(info, each) for each in names})
