@@ -13,12 +13,12 @@ from typing import Any
 import grpc
 import numpy as np
 
-from mvindex.arguments import Vector, checked_document, checked_id, entry_with_views
 from mvindex.errors import EncoderError, MvindexError, QueryError, ServerUnavailable, TimedOut
+from mvindex.index.options import Vector, checked_document, checked_id, entry_with_views
+from mvindex.index.results import IndexInfo, ViewScore
 from mvindex.ingest import Entry, IngestReport, SeenIds, refuse_duplicate
 from mvindex.records import Document, Floats, SearchResult, require_text
-from mvindex.reranking import parse_rerank
-from mvindex.results import IndexInfo, ViewScore
+from mvindex.scoring.rerank import parse_rerank
 from mvindex.store.filters import Filter
 from mvindex.v1 import documents_pb2 as documents
 from mvindex.v1 import search_pb2 as search

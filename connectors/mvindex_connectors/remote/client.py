@@ -10,14 +10,14 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from mvindex.arguments import Vector, checked_id
 from mvindex.errors import QueryError, Unsupported
-from mvindex.fusion import Fusion, parse_fusion
 from mvindex.index import Index
+from mvindex.index.options import Vector, checked_id
+from mvindex.index.results import IndexInfo, ViewScore
 from mvindex.ingest import Encode, Entry, IngestHooks, IngestReport
 from mvindex.records import Document, Floats, SearchResult
-from mvindex.reranking import parse_rerank
-from mvindex.results import IndexInfo, ViewScore
+from mvindex.scoring.fusion import Fusion, parse_fusion
+from mvindex.scoring.rerank import parse_rerank
 from mvindex.store.filters import Filter
 from mvindex.v1 import documents_pb2 as documents
 from mvindex.v1 import search_pb2 as search

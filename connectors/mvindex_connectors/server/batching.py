@@ -19,10 +19,10 @@ from typing import Any, Protocol
 import numpy as np
 
 from mvindex.errors import LimitExceeded, MvindexError
-from mvindex.fusion import Mode
 from mvindex.index import Index
 from mvindex.records import Floats, SearchResult
-from mvindex.search.stages import watched_stages
+from mvindex.scoring.fusion import Mode
+from mvindex.search.profiling import watched_stages
 
 # A request of more queries is large; it is searched in parts of this size.
 _MAX_SMALL = 32

@@ -61,9 +61,9 @@ def serve(  # noqa: PLR0913 - each option is a flag of the command
     """
     import sys
 
-    from mvindex import display
+    from mvindex.cli import render as display
     from mvindex.errors import ConfigError
-    from mvindex.extras import require
+    from mvindex.plugins import require
 
     require("grpc", "server", "mvindex serve")
     require("prometheus_client", "server", "mvindex serve")

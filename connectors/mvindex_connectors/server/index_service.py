@@ -9,15 +9,15 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
 from typing import Any, TypeVar
 
-from mvindex.aggregate import parse_scoring
-from mvindex.arguments import as_vectors, asked, check_mode, check_query_text, question_texts
 from mvindex.errors import LimitExceeded, NoSuchIndex, QueryError, ServerUnavailable, Unsupported
-from mvindex.fusion import Mode, parse_fusion, parse_mode
 from mvindex.index import Index
+from mvindex.index.options import as_vectors, asked, check_mode, check_query_text, question_texts
+from mvindex.index.results import IndexInfo, ViewScore
 from mvindex.ingest import IngestHooks, IngestReport
+from mvindex.maintenance.compact import CompactReport
 from mvindex.records import Document, Floats, SearchResult
-from mvindex.results import IndexInfo, ViewScore
-from mvindex.upkeep.compacting import CompactReport
+from mvindex.scoring.aggregate import parse_scoring
+from mvindex.scoring.fusion import Mode, parse_fusion, parse_mode
 from mvindex_connectors.remote.convert import MAX_EXPLAINED
 from mvindex_connectors.server.batching import Batcher, BatchObserver, BatchOptions
 from mvindex_connectors.server.config import ServerConfig

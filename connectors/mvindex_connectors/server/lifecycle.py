@@ -19,7 +19,7 @@ from grpc_reflection.v1alpha.reflection import SERVICE_NAME as REFLECTION
 
 from mvindex.errors import ConfigError, IndexLocked, MvindexError, Unsupported
 from mvindex.index import Index
-from mvindex.opening import open_index
+from mvindex.index.factory import open_index
 from mvindex.store.locks import served_lock
 from mvindex.v1 import service_pb2
 from mvindex.v1.service_pb2_grpc import add_MvindexServiceServicer_to_server

@@ -8,7 +8,7 @@ from collections.abc import Collection
 from dataclasses import asdict
 
 from mvindex.errors import MvindexError
-from mvindex.results import IndexInfo
+from mvindex.index.results import IndexInfo
 from mvindex_connectors.server.config import ServerConfig
 from mvindex_connectors.server.index_service import IndexService
 from mvindex_connectors.server.telemetry import Metrics

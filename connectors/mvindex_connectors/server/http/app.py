@@ -14,8 +14,8 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from mvindex.errors import LimitExceeded, MvindexError, QueryError, TimedOut, Unsupported
+from mvindex.index.results import ViewScore
 from mvindex.records import SearchResult
-from mvindex.results import ViewScore
 from mvindex_connectors.remote.convert import MAX_EXPLAINED
 from mvindex_connectors.remote.status import REQUEST_ID_KEY, http_status, nearest_known_class
 from mvindex_connectors.server.admission import Admission, CallContext, request_id_from

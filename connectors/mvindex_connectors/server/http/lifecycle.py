@@ -9,7 +9,7 @@ import ssl
 from collections.abc import Iterator, Mapping
 
 from mvindex.errors import ConfigError
-from mvindex.extras import require
+from mvindex.plugins import require
 from mvindex_connectors.remote.address import is_loopback
 from mvindex_connectors.server.admission import Admission
 from mvindex_connectors.server.config import ServerConfig

@@ -9,9 +9,10 @@ from typing import Any, NamedTuple, TypeVar, cast
 import msgspec
 from msgspec import UNSET
 
-from mvindex import records, results
-from mvindex.arguments import as_vectors, entry_with_views
+from mvindex import records
 from mvindex.errors import DocumentError, MvindexError, QueryError
+from mvindex.index import results
+from mvindex.index.options import as_vectors, entry_with_views
 from mvindex.records import Floats, require_text
 from mvindex_connectors.server.http import schemas
 from mvindex_connectors.server.idempotency import check_idempotency_key

@@ -10,10 +10,10 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from msgspec import UNSET, Meta, Struct, UnsetType, field
 
-from mvindex.aggregate import Aggregate
-from mvindex.fusion import Method, Mode
 from mvindex.ingest import CHUNK_DOCUMENTS
 from mvindex.records import MAX_ID_CHARS
+from mvindex.scoring.aggregate import Aggregate
+from mvindex.scoring.fusion import Method, Mode
 
 
 def _described(description: str = "", **schema: Any) -> Meta:
