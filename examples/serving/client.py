@@ -1,4 +1,4 @@
-"""A server and its client in one script: the same code as with an index directory, and another URL.
+"""A server and its client in one script: the same code as for an index directory, with another URL.
 
 python examples/serving/client.py
 """

@@ -28,7 +28,7 @@ if _version_not_supported:
 
 
 class MvindexServiceStub:
-    """Searches and writes of the indexes that a server holds, each called by its name.
+    """Searches and writes of the indexes of a server, each addressed by its name.
     """
 
     def __init__(self, channel):
@@ -90,74 +90,74 @@ class MvindexServiceStub:
 
 
 class MvindexServiceServicer:
-    """Searches and writes of the indexes that a server holds, each called by its name.
+    """Searches and writes of the indexes of a server, each addressed by its name.
     """
 
     def Search(self, request, context):
-        """The best documents of one query or of several.
+        """Searches with one query or several.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def Explain(self, request, context):
-        """Every view of a document with its score for a query.
+        """Scores every view of a document, or of several, for a query.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def Encode(self, request, context):
-        """Texts as query vectors.
+        """Encodes texts as queries.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def Add(self, request_iterator, context):
-        """Documents, chunk by chunk: each response says that a chunk is durable, in their order.
+        """Stores documents, chunk by chunk: each response acknowledges that a chunk is durable, in order.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def Delete(self, request, context):
-        """Documents are deleted, by id or by filter.
+        """Deletes documents, by id or by filter.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def Update(self, request, context):
-        """A document gets other metadata.
+        """Replaces the metadata of a document.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def Get(self, request, context):
-        """Documents by id.
+        """Returns documents by id.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def List(self, request, context):
-        """All documents.
+        """Streams all documents.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def Info(self, request, context):
-        """What an index is.
+        """Describes an index.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def Indexes(self, request, context):
-        """The indexes that this server holds.
+        """Lists the indexes of this server.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -225,7 +225,7 @@ def add_MvindexServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class MvindexService:
-    """Searches and writes of the indexes that a server holds, each called by its name.
+    """Searches and writes of the indexes of a server, each addressed by its name.
     """
 
     @staticmethod

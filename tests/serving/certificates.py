@@ -1,10 +1,10 @@
-"""Certificates made by openssl: an authority, a server for 127.0.0.1, clients, and some that nobody should trust."""
+"""Certificates made by openssl: an authority, a server for 127.0.0.1, clients, and untrusted ones."""
 
 import subprocess
 
 
 class Authority:
-    """A certificate authority in a folder; issue() gives paths of a certificate and its key."""
+    """A certificate authority in a folder; issue() returns the paths of a certificate and its key."""
 
     def __init__(self, folder, name="ca"):
         self.folder, self.name = folder, name

@@ -1,4 +1,4 @@
-"""Makes the modules beside these tests, and those that others share, importable."""
+"""Make the helper modules of these tests and the shared ones importable."""
 
 import sys
 from pathlib import Path

@@ -1,6 +1,7 @@
-"""What the description cannot say of the index that is fuzzed: it takes vectors of 16 dims within fp16, texts as words.
+"""Schemathesis hooks: fit valid requests to the fuzzed index, which the description cannot specify.
 
-Schemathesis imports it. Values that are wrong by themselves stay as they are, so that they are refused as such.
+It has vectors of 16 dimensions within fp16, and lexical search. Invalid values are left unchanged, so that they are
+refused.
 """
 
 import schemathesis
@@ -29,7 +30,7 @@ def fitting(row):
 
 
 def distinct(documents):
-    """The documents, each with an id of its own, as one request wants them."""
+    """Yield the documents with distinct ids, as a request requires."""
     known = set()
     for number, document in enumerate(documents):
         doc_id = document["id"]
@@ -39,7 +40,7 @@ def distinct(documents):
 
 
 def fitted(body):
-    """The body of a search or an add, for this index; what is asked for goes together, and is within the limits."""
+    """Return the body of a search or an add for this index, without contradictions and within its limits."""
     body = dict(body)
     if is_text(body.get("query")) and "vector" not in body:
         body["vector"] = [len(body.pop("query")) % 2]
@@ -53,7 +54,7 @@ def fitted(body):
         body["scoring"] = "drpq"
     if "candidates" in body and body.get("exact") is True:
         body["exact"] = False
-    body = with_words(body)
+    body = with_texts(body)
     if type(body.get("top_k")) is int:
         body["top_k"] = min(body["top_k"], 100)
     documents = body.get("documents")
@@ -64,24 +65,24 @@ def fitted(body):
     return body
 
 
-def with_words(body):
-    """The body of a search with what goes with its mode, and one text for each vector."""
+def with_texts(body):
+    """Return the body of a search with the options of its mode, and one text for each vector."""
     mode = body.get("mode", "dense")
-    is_good = {
+    is_valid = {
         "fusion": body.get("fusion") in ("zscore", "minmax", "rrf"),
         "weights": are_all(lambda each: type(each) in (int, float), body.get("weights")),
         "text": is_text(body.get("text")) or are_all(is_text, body.get("text")),
     }
-    meant = {"dense": (), "lexical": ("text",), "hybrid": ("fusion", "weights", "text")}
-    if not isinstance(mode, str) or mode not in meant:
+    allowed = {"dense": (), "lexical": ("text",), "hybrid": ("fusion", "weights", "text")}
+    if not isinstance(mode, str) or mode not in allowed:
         return body
-    body = {name: value for name, value in body.items() if name in meant[mode] or not is_good.get(name)}
+    body = {name: value for name, value in body.items() if name in allowed[mode] or not is_valid.get(name)}
     if mode == "lexical" and body.get("scoring") in ("max", "drpq"):
         for name in ("scoring", "temperature", "candidates"):
             body.pop(name, None)
     if mode != "dense" and "text" not in body:
         body["text"] = "text"
-    if mode != "dense" and (is_good["text"] or body["text"] == "text"):
+    if mode != "dense" and (is_valid["text"] or body["text"] == "text"):
         several = body.get("vectors")
         body["text"] = "text 3" if "vector" in body or not isinstance(several, list) else ["text 3"] * len(several)
     return body

@@ -1,4 +1,4 @@
-"""A real server in a process of its own, and how tests talk to it."""
+"""A real server in a separate process, for tests."""
 
 import contextlib
 import json
@@ -23,12 +23,12 @@ START_S = 120
 def wait_for(happened, seconds=20):
     deadline = time.monotonic() + seconds
     while not happened():
-        assert time.monotonic() < deadline, "it did not happen"
+        assert time.monotonic() < deadline, "it did not happen in time"
         time.sleep(0.05)
 
 
 class Serving:
-    """A running `mvindex serve`: where it listens, and what it has logged so far."""
+    """A running `mvindex serve`: its addresses, and its log so far."""
 
     def __init__(self, process):
         self.process = process
@@ -40,8 +40,8 @@ class Serving:
             process.wait(START_S)
             self._reader.join(5)
             raise RuntimeError("the server did not start: " + "".join(self.log))
-        told = json.loads(line)
-        self.grpc, self.http = told["grpc"], told["http"]
+        addresses = json.loads(line)
+        self.grpc, self.http = addresses["grpc"], addresses["http"]
         self.target = self.grpc.partition("://")[2]
 
     def _read_log(self):
@@ -52,19 +52,19 @@ class Serving:
         return f"{self.grpc}/{name}"
 
     def calls(self, method=None):
-        """The calls that the log tells of."""
+        """Return the logged calls."""
         rows = [json.loads(line) for line in list(self.log) if line.startswith("{")]
         return [row for row in rows if row["message"] == "call" and method in (None, row["method"])]
 
     def stop(self, number=signal.SIGTERM, timeout=60):
-        """The exit status."""
+        """Stop the server and return the exit status."""
         self.process.send_signal(number)
         status = self.process.wait(timeout)
         self.close()
         return status
 
     def close(self):
-        """Nothing; the process is gone, and its pipes are closed."""
+        """Kill the process if it is running, and close its pipes."""
         if self.process.poll() is None:
             self.process.kill()
             self.process.wait()
@@ -96,7 +96,7 @@ def start(*args, env=None):
 
 @contextlib.contextmanager
 def served(*args, env=None):
-    """Inside it, a server runs; it must end well."""
+    """Run a server, which must end with status 0."""
     serving = start(*args, env=env)
     try:
         yield serving
@@ -108,7 +108,7 @@ def served(*args, env=None):
 
 @contextlib.contextmanager
 def far_away(serving, delay_s):
-    """The server's port as seen over a slow network: what is sent arrives delay_s later, either way."""
+    """Yield a port that forwards to the server with a delay of delay_s in both directions."""
     host, port = serving.target.rsplit(":", 1)
     with socket.create_server(("127.0.0.1", 0)) as listener:
         sockets = []
@@ -145,7 +145,7 @@ def vectors(count, dim=16, seed=1):
 
 
 def fill(path, count=50, dim=16, views=2, seed=3):
-    """An index of given vectors at path: d0, d1, ... with their number in the metadata."""
+    """Create an index of given vectors at path: d0, d1, ... with their number in the metadata; return the vectors."""
     rows = vectors(count * views, dim, seed).reshape(count, views, dim)
     with mvindex.create(path, dim=dim) as index:
         index.add_views([Document(f"d{n}", f"text {n}", f"title {n}", {"n": n}) for n in range(count)], rows)

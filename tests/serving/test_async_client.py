@@ -1,4 +1,4 @@
-"""AsyncIndexClient answers as IndexClient does."""
+"""AsyncIndexClient returns what IndexClient returns."""
 
 import asyncio
 import signal
@@ -20,7 +20,7 @@ def serving(tmp_path_factory):
         yield serving
 
 
-def test_it_answers_as_the_blocking_client_does(serving):
+def test_it_returns_what_the_blocking_client_returns(serving):
     row = vectors(1)[0]
 
     async def ask():
@@ -96,7 +96,7 @@ def test_a_cancelled_search_is_cancelled_on_the_server(serving):
     asyncio.run(ask())
 
 
-def test_its_ingest_outlives_its_server(tmp_path):
+def test_an_ingest_continues_after_a_restart_of_the_server(tmp_path):
     path = tmp_path / "k.mvx"
     mvindex.create(path, dim=16).close()
     servers = [start(f"--index=k={path}")]
@@ -125,7 +125,7 @@ def test_its_ingest_outlives_its_server(tmp_path):
             server.close()
 
 
-def test_a_server_that_is_not_there_is_named():
+def test_an_unreachable_server_is_named():
     async def ask():
         async with AsyncIndexClient("grpc://127.0.0.1:1/a", settings=CallSettings(retry_s=0.5)) as client:
             with pytest.raises(ServerUnavailable, match="127.0.0.1:1/a"):

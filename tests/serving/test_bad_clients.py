@@ -1,4 +1,4 @@
-"""Clients that are broken or hostile: each gets a defined error, and the server lives on."""
+"""Broken and hostile clients: each gets a defined error, and the server survives."""
 
 import socket
 import struct
@@ -28,7 +28,7 @@ def serving(tmp_path_factory):
     with served(f"--index=a={path}", "--max-message-mb", "2") as serving:
         yield serving
         with IndexClient(serving.url()) as client:
-            # Nothing of all this was stored or lost.
+            # No document was stored or lost.
             assert {document.id for document in client} == {f"d{n}" for n in range(50)}
 
 
@@ -46,8 +46,8 @@ def alive(serving):
         assert len(client.search(vectors(1)[0], top_k=3).hits) == 3
 
 
-def code_of(call):
-    """The code that a call ends with, and its class by name."""
+def grpc_code(call):
+    """Return the code of a failed call, and the name of its error class."""
     with pytest.raises(grpc.RpcError) as failed:
         call()
     return failed.value.code(), dict(failed.value.trailing_metadata() or ()).get("mvindex-error")
@@ -84,9 +84,9 @@ BAD_SEARCHES = {
 
 
 @pytest.mark.parametrize("name", BAD_SEARCHES)
-def test_a_search_that_cannot_be_meant_is_a_query_error(channel, name):
+def test_a_malformed_search_is_a_query_error(channel, name):
     search = MvindexServiceStub(channel).Search
-    assert code_of(lambda: search(BAD_SEARCHES[name])) == (INVALID, "QueryError")
+    assert grpc_code(lambda: search(BAD_SEARCHES[name])) == (INVALID, "QueryError")
 
 
 BAD_EXPLANATIONS = {
@@ -100,26 +100,26 @@ BAD_EXPLANATIONS = {
 
 
 @pytest.mark.parametrize("name", BAD_EXPLANATIONS)
-def test_an_explanation_that_cannot_be_meant_is_a_query_error(channel, name):
+def test_a_malformed_explanation_is_a_query_error(channel, name):
     explain = MvindexServiceStub(channel).Explain
-    assert code_of(lambda: explain(BAD_EXPLANATIONS[name]))[1] == "QueryError"
+    assert grpc_code(lambda: explain(BAD_EXPLANATIONS[name]))[1] == "QueryError"
 
 
-def test_too_much_is_a_limit(channel):
+def test_too_large_requests_exceed_a_limit(channel):
     explain = MvindexServiceStub(channel).Explain
     many = search_pb2.ExplainRequest(index="a", vector=raw(GOOD), ids=map(str, range(1001)))
-    assert code_of(lambda: explain(many)) == (grpc.StatusCode.RESOURCE_EXHAUSTED, "LimitExceeded")
+    assert grpc_code(lambda: explain(many)) == (grpc.StatusCode.RESOURCE_EXHAUSTED, "LimitExceeded")
     search = MvindexServiceStub(channel).Search
     for request in (
         search_pb2.SearchRequest(index="a", vectors=raw(GOOD), top_k=10_001),
         search_pb2.SearchRequest(index="a", vectors=raw(GOOD), top_k=2**64 - 1),
         search_pb2.SearchRequest(index="a", vectors=raw(GOOD * 5000)),
     ):
-        assert code_of(lambda request=request: search(request)) == (
+        assert grpc_code(lambda request=request: search(request)) == (
             grpc.StatusCode.RESOURCE_EXHAUSTED, "LimitExceeded"
         )  # fmt: skip
     huge = search_pb2.SearchRequest(index="a", filter_json="x" * (3 << 20))
-    assert code_of(lambda: search(huge))[0] is grpc.StatusCode.RESOURCE_EXHAUSTED
+    assert grpc_code(lambda: search(huge))[0] is grpc.StatusCode.RESOURCE_EXHAUSTED
 
 
 def add(channel, *messages):
@@ -132,7 +132,7 @@ def chunk(views=None, **fields):
     return documents_pb2.AddRequest(index="a", chunk=1, documents=[document], views=views)
 
 
-def test_a_chunk_that_cannot_be_stored_is_named_and_nothing_of_it_is(channel):
+def test_an_invalid_chunk_is_named_and_not_stored_in_part(channel):
     views = documents_pb2.Views
     for message, kind in (
         (chunk(id=""), "DocumentError"),
@@ -154,23 +154,23 @@ def test_a_chunk_that_cannot_be_stored_is_named_and_nothing_of_it_is(channel):
         (documents_pb2.AddRequest(index="a", chunk=0, documents=chunk().documents, views=chunk().views), "QueryError"),
         (documents_pb2.AddRequest(index="a", chunk=1, documents=chunk().documents), "QueryError"),
     ):
-        code, name = code_of(add(channel, message))
+        code, name = grpc_code(add(channel, message))
         assert (code, name) == (INVALID, kind) or (name == "StoreError" and kind == "EncoderError"), (message, name)
     twice = chunk()
     twice.documents.append(twice.documents[0])
     twice.views.counts.append(1)
     twice.views.vectors.values += twice.views.vectors.values
-    assert code_of(add(channel, twice)) == (INVALID, "DocumentError")
+    assert grpc_code(add(channel, twice)) == (INVALID, "DocumentError")
 
 
-def test_an_empty_stream_and_one_that_says_nothing_are_no_harm(channel):
+def test_empty_and_silent_streams_are_harmless(channel):
     assert add(channel)() == []
     assert add(channel, documents_pb2.AddRequest(index="a"))() == []
-    assert code_of(add(channel, documents_pb2.AddRequest(index="nope"))) == (NOT_FOUND, "NoSuchIndex")
-    assert code_of(add(channel, documents_pb2.AddRequest())) == (NOT_FOUND, "NoSuchIndex")
+    assert grpc_code(add(channel, documents_pb2.AddRequest(index="nope"))) == (NOT_FOUND, "NoSuchIndex")
+    assert grpc_code(add(channel, documents_pb2.AddRequest())) == (NOT_FOUND, "NoSuchIndex")
 
 
-def test_a_client_that_leaves_in_the_middle_of_a_stream_leaves_nothing_behind(serving):
+def test_a_client_that_disconnects_during_a_stream_leaves_no_trace(serving):
     for _ in range(5):
         with grpc.insecure_channel(serving.target) as channel:
             call = MvindexServiceStub(channel).List(documents_pb2.ListRequest(index="a"))
@@ -178,32 +178,32 @@ def test_a_client_that_leaves_in_the_middle_of_a_stream_leaves_nothing_behind(se
             call.cancel()
 
 
-def test_methods_and_services_that_there_are_not(channel):
+def test_unknown_methods_and_services(channel):
     for path in ("/mvindex.v1.MvindexService/Nope", "/mvindex.v2.MvindexService/Search", "/x", "/"):
         call = channel.unary_unary(path)
-        assert code_of(lambda call=call: call(b""))[0] is grpc.StatusCode.UNIMPLEMENTED
+        assert grpc_code(lambda call=call: call(b""))[0] is grpc.StatusCode.UNIMPLEMENTED
 
 
 GARBAGE = (b"\xff" * 50, b"\x0a\xff\xff\xff\xff\x0f", b"\x12\x80", b"\x0a\x02\xff\xfe")
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_bytes_that_are_no_message_are_a_query_error(channel, method):
+def test_malformed_messages_are_a_query_error(channel, method):
     call = channel.unary_unary(f"/mvindex.v1.MvindexService/{method}")
     for garbage in GARBAGE[:2] if method == "Indexes" else GARBAGE:
-        assert code_of(lambda garbage=garbage: call(garbage)) == (INVALID, "QueryError")
+        assert grpc_code(lambda garbage=garbage: call(garbage)) == (INVALID, "QueryError")
 
 
-def test_a_stream_of_bytes_that_are_no_message_is_a_query_error(channel):
+def test_a_stream_of_malformed_messages_is_a_query_error(channel):
     for method in (channel.stream_stream, channel.unary_stream):
         name = "Add" if method == channel.stream_stream else "List"
         call = method(f"/mvindex.v1.MvindexService/{name}")
         for garbage in GARBAGE:
             given = iter([garbage]) if name == "Add" else garbage
-            assert code_of(lambda call=call, given=given: list(call(given))) == (INVALID, "QueryError")
+            assert grpc_code(lambda call=call, given=given: list(call(given))) == (INVALID, "QueryError")
 
 
-def test_bytes_that_are_no_http2_are_hung_up_on(serving):
+def test_connections_without_http2_are_closed(serving):
     host, port = serving.target.split(":")
     head = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
     frames = (
@@ -221,7 +221,7 @@ def test_bytes_that_are_no_http2_are_hung_up_on(serving):
                 pass
 
 
-def test_many_connections_that_say_nothing_keep_nobody_out(serving):
+def test_many_silent_connections_do_not_block_others(serving):
     host, port = serving.target.split(":")
     silent = [socket.create_connection((host, int(port)), timeout=30) for _ in range(200)]
     try:
@@ -242,19 +242,19 @@ def test_memory_stays_bounded_under_large_and_broken_requests(serving, channel):
     search = MvindexServiceStub(channel).Search
     request = search_pb2.SearchRequest(index="a", vectors=raw([np.nan] * 16 * 4096))
     for _ in range(5):
-        code_of(lambda: search(request))
+        grpc_code(lambda: search(request))
     before = resident_mb()
     for _ in range(60):
-        code_of(lambda: search(request))
+        grpc_code(lambda: search(request))
     assert resident_mb() - before < 60
 
 
 @settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.sampled_from(METHODS), st.binary(max_size=60), st.booleans())
-def test_whatever_bytes_come_get_a_defined_answer(serving, channel, method, noise, is_named):
-    """Bounded fuzzing: random bytes as messages, half of them after a field that names a real index."""
+def test_arbitrary_bytes_get_a_defined_response(serving, channel, method, noise, is_named):
+    """Random bytes as messages, half of them after a field that names an existing index."""
     content = (b"\x0a\x01a" if is_named and method != "Indexes" else b"") + noise
-    if method == "Delete":  # an empty filter would rightly delete everything
+    if method == "Delete":  # an empty filter would delete all documents
         content = content.replace(b"{", b"").replace(b"\x1a", b"")
     call = channel.unary_unary(f"/mvindex.v1.MvindexService/{method}")
     try:
@@ -281,7 +281,7 @@ REQUESTS = st.builds(
 
 @settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
 @given(REQUESTS)
-def test_whatever_search_is_asked_gets_an_answer_or_a_defined_error(serving, channel, request_):
+def test_arbitrary_searches_get_a_result_or_a_defined_error(serving, channel, request_):
     try:
         answer = MvindexServiceStub(channel).Search(request_, timeout=30)
         assert len(answer.results) == len(request_.vectors.values) // (4 * request_.vectors.dim)

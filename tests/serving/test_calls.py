@@ -1,4 +1,4 @@
-"""Calls to a real server: limits, deadlines, batches, repeats, drains, kills, and what a local writer is told."""
+"""Calls to a real server: limits, deadlines, batches, idempotency, drains, kills, and the lock of local writers."""
 
 import signal
 import threading
@@ -53,13 +53,13 @@ def client(serving):
         yield client
 
 
-def test_an_index_behind_a_server_is_not_exported_and_the_message_says_where(client, tmp_path):
+def test_a_remote_index_is_not_exported_and_the_message_says_where_it_is(client, tmp_path):
     with pytest.raises(Unsupported, match=r"grpc://.*: an export reads documents and views as they are stored"):
         export_index(client, tmp_path / "out", "jsonl")
     assert not (tmp_path / "out").exists()
 
 
-def test_limits_are_refused_with_a_hint_and_come_as_one_class(client, serving):
+def test_exceeded_limits_raise_one_class_with_a_hint(client, serving):
     with pytest.raises(LimitExceeded, match="at most 4000"):
         client.search(vectors(1)[0], top_k=4001)
     with pytest.raises(LimitExceeded, match="takes 3000"):
@@ -80,8 +80,8 @@ def test_limits_are_refused_with_a_hint_and_come_as_one_class(client, serving):
     assert "x0" not in client
 
 
-def test_an_index_that_is_not_there_is_named_with_those_that_are(serving):
-    with pytest.raises(NoSuchIndex, match="'b'.*a, big"):
+def test_an_unknown_index_is_named_with_the_existing_ones(serving):
+    with pytest.raises(NoSuchIndex, match="a, big, got 'b'"):
         mvindex.open(serving.url("b"))
 
 
@@ -92,7 +92,7 @@ def test_errors_name_the_index_and_not_the_servers_disk(client, folder):
     assert str(folder) not in str(client.info())
 
 
-def test_more_documents_are_explained_than_one_call_takes(client):
+def test_more_documents_are_explained_than_fit_one_call(client):
     row = vectors(1)[0]
     ids = [f"d{number}" for number in range(49, -1, -1)]
     asked = [*(f"none {number}" for number in range(1000)), *ids]
@@ -101,7 +101,7 @@ def test_more_documents_are_explained_than_one_call_takes(client):
     assert found["d3"] == client.explain(row, "d3")
 
 
-def test_what_only_the_owner_does_is_refused_by_name(client):
+def test_operations_on_the_directory_are_unsupported_by_name(client):
     for name, call in {
         "build": lambda: client.build(),
         "tune": lambda: client.tune(),
@@ -120,15 +120,15 @@ def test_what_only_the_owner_does_is_refused_by_name(client):
         mvindex.open(client.url, encoder=len)
 
 
-def test_every_public_method_of_an_index_works_remotely_or_says_why_not():
-    """None may fall through to the embedded index's, which would look for a store that is not there."""
+def test_every_public_method_of_an_index_is_defined_by_the_client():
+    """No method may be inherited from the embedded index, which has a store."""
     public = {name for name in [*vars(mvindex.Index), *vars(Searchable)] if not name.startswith("_")}
     inherited = {"add", "add_views", "part", "lexical_part", "current", "exact_scan", "rows_to_delete"}
     assert public - vars(IndexClient).keys() <= inherited
 
 
-def test_a_deadline_passes_for_the_client_and_the_server_drops_what_waits(serving):
-    """Large requests fill their lane; of those that wait there, the ones given up cost no search."""
+def test_queued_searches_are_dropped_after_their_deadline(serving):
+    """Large requests fill their lane; abandoned ones in the queue are never searched."""
     with grpc.insecure_channel(serving.target) as channel:
         search = MvindexServiceStub(channel).Search
         request = search_pb2.SearchRequest(
@@ -150,7 +150,7 @@ def test_a_deadline_passes_for_the_client_and_the_server_drops_what_waits(servin
     assert [row["code"] for row in serving.calls("Search") if row["code"] == "CANCELLED"]
 
 
-def test_a_large_request_does_not_hold_small_ones_up(serving):
+def test_a_large_request_does_not_delay_small_ones(serving):
     with IndexClient(serving.url("big"), settings=CallSettings(timeout_s=300)) as large:
         rows = vectors(1000, dim=64)
         done = threading.Event()
@@ -173,7 +173,7 @@ def test_a_large_request_does_not_hold_small_ones_up(serving):
         assert len(waits) >= 3 and np.median(waits) < (time.monotonic() - begun) / 3
 
 
-def test_large_requests_that_fill_their_queue_leave_small_ones_theirs(serving):
+def test_large_requests_that_fill_their_queue_leave_that_of_small_ones_free(serving):
     rows = vectors(3000, dim=64)
     with grpc.insecure_channel(serving.target) as channel:
         search = MvindexServiceStub(channel).Search
@@ -182,12 +182,12 @@ def test_large_requests_that_fill_their_queue_leave_small_ones_theirs(serving):
         with IndexClient(serving.url("big")) as client:
             assert len(client.search(rows[0]).hits) == 10
         codes = {call.code() for call in calls}
-    # Whether some were answered before others came is the machine's affair.
+    # Whether some were answered before others arrived depends on the machine.
     assert grpc.StatusCode.RESOURCE_EXHAUSTED in codes
     assert codes <= {grpc.StatusCode.RESOURCE_EXHAUSTED, grpc.StatusCode.OK}
 
 
-def test_queries_that_come_together_are_searched_together_and_right(serving):
+def test_concurrent_queries_are_batched_and_get_the_right_results(serving):
     rows = vectors(64, dim=64, seed=5)
     with IndexClient(serving.url("big")) as client:
         alone = [client.search(row, top_k=5) for row in rows]
@@ -225,7 +225,7 @@ def test_a_write_does_not_block_reads(serving, client):
     assert client.delete(ids=[f"w{turn}-{n}" for turn in range(20) for n in range(200)]) == 4000
 
 
-def test_a_chunk_that_comes_again_is_acknowledged_again_and_not_stored_again(serving, client):
+def test_a_repeated_chunk_is_acknowledged_but_not_stored_again(serving, client):
     chunk = documents_pb2.AddRequest(
         index="a", idempotency_key="run-1", chunk=1, documents=[document_message(Document("twice", "one"))],
         views=views_message([vectors(1)]),
@@ -252,7 +252,7 @@ def test_a_bad_document_leaves_the_chunks_before_it_stored(client):
     assert client.delete(ids=[f"g{n}" for n in range(1500)]) >= 1024
 
 
-def test_progress_and_a_stop_in_the_middle(client):
+def test_progress_and_an_early_stop(client):
     from mvindex.ingest import IngestHooks
 
     done = []
@@ -263,7 +263,7 @@ def test_progress_and_a_stop_in_the_middle(client):
     assert client.delete(ids=[f"p{n}" for n in range(20_000)]) == report.added
 
 
-def test_a_stream_that_stands_still_is_ended(serving):
+def test_an_idle_stream_is_ended(serving):
     with grpc.insecure_channel(serving.target) as channel:
         done = threading.Event()
 
@@ -279,19 +279,19 @@ def test_a_stream_that_stands_still_is_ended(serving):
         assert 4 < time.monotonic() - begun < 40
 
 
-def test_a_closed_client_says_so(serving):
+def test_a_closed_client_raises(serving):
     client = IndexClient(serving.url())
     client.close()
     with pytest.raises(ServerUnavailable, match="closed"):
         client.search(vectors(1)[0])
 
 
-def test_a_server_that_does_not_answer_in_time_is_named(serving):
+def test_a_server_that_does_not_respond_in_time_is_named(serving):
     with IndexClient(serving.url("big"), settings=CallSettings(timeout_s=0.5)) as client, pytest.raises(TimedOut):
         client.search(vectors(3000, dim=64), top_k=160, scoring="drpq")
 
 
-def test_a_local_write_is_told_where_to_write(serving, folder):
+def test_a_local_write_is_refused_with_the_address_of_the_server(serving, folder):
     with mvindex.open(folder / "a.mvx") as index:
         assert len(index.search(vectors(1)[0]).hits) == 10
         for write in (lambda: index.delete(ids="d1"), lambda: index.build(kind="hnsw"), index.compact):
@@ -299,7 +299,7 @@ def test_a_local_write_is_told_where_to_write(serving, folder):
                 write()
 
 
-def test_a_second_server_must_only_read_and_then_sees_what_the_first_writes(serving, folder, client):
+def test_a_second_server_must_be_read_only_and_sees_the_writes_of_the_first(serving, folder, client):
     with pytest.raises(RuntimeError, match="--read-only"):
         start(f"--index=a={folder / 'a.mvx'}")
     with served(f"--index=a={folder / 'a.mvx'}", "--read-only") as reading, IndexClient(reading.url()) as second:
@@ -313,7 +313,7 @@ def test_a_second_server_must_only_read_and_then_sees_what_the_first_writes(serv
     assert client.delete(ids="seen") == 1
 
 
-def test_a_port_that_is_taken_is_named(serving, folder):
+def test_a_port_in_use_is_named(serving, folder):
     port = serving.target.rpartition(":")[2]
     with pytest.raises(RuntimeError, match=f"cannot listen on 127.0.0.1:{port}"):
         start(f"--index=b={folder / 'b.mvx'}" if (folder / "b.mvx").exists() else _new(folder), "--port", port)
@@ -324,7 +324,7 @@ def _new(folder):
     return f"--index=b={folder / 'b.mvx'}"
 
 
-def test_wrong_urls_are_refused_with_the_shape_that_is_wanted():
+def test_malformed_urls_are_refused_with_the_expected_form():
     for url in ("grpc://h/a", "grpc://h:1", "grpc://h:1/a/b", "grpc://h:1/a?x=1", "grpc://:1/a", "grpc://h:99999/a"):
         with pytest.raises(ConfigError, match="grpc://HOST:PORT/NAME"):
             mvindex.open(url)
@@ -333,8 +333,8 @@ def test_wrong_urls_are_refused_with_the_shape_that_is_wanted():
 
 
 @pytest.mark.parametrize("number", [pytest.param(signal.SIGTERM, marks=pytest.mark.long), signal.SIGKILL])
-def test_an_ingest_goes_on_when_its_server_comes_back(tmp_path, number):
-    """Nothing acknowledged is lost, and nothing is stored twice, whether the server drains or is killed."""
+def test_an_ingest_continues_when_its_server_comes_back(tmp_path, number):
+    """No acknowledged chunk is lost and none is stored twice, whether the server drains or is killed."""
     path = tmp_path / "k.mvx"
     mvindex.create(path, dim=16).close()
     first = start(f"--index=k={path}")
@@ -381,7 +381,7 @@ def test_an_ingest_goes_on_when_its_server_comes_back(tmp_path, number):
         assert len(index) == count and {document.id for document in index} == {f"k{n}" for n in range(count)}
 
 
-def test_a_key_is_remembered_by_the_index_through_a_kill(tmp_path):
+def test_the_index_remembers_an_idempotency_key_through_a_kill(tmp_path):
     path = tmp_path / "k.mvx"
     mvindex.create(path, dim=16).close()
     chunk = documents_pb2.AddRequest(
@@ -404,7 +404,7 @@ def test_a_key_is_remembered_by_the_index_through_a_kill(tmp_path):
             server.stop(signal.SIGKILL)
 
 
-def test_calls_under_way_end_before_a_server_does(folder, tmp_path):
+def test_calls_in_progress_end_before_the_server(folder, tmp_path):
     fill(tmp_path / "slow.mvx", 3000, views=8, dim=64)
     server = start(f"--index=s={tmp_path / 'slow.mvx'}")
     found = {}
@@ -420,8 +420,8 @@ def test_calls_under_way_end_before_a_server_does(folder, tmp_path):
             client.search(rows[0])
 
 
-def test_a_stream_that_waits_for_its_client_is_ended_with_the_server_and_goes_on_with_the_next(tmp_path):
-    """A producer that is slow when the server drains does not hold it, nor lose anything."""
+def test_an_idle_stream_ends_with_the_server_and_continues_with_the_next(tmp_path):
+    """A slow producer neither delays the draining server nor loses documents."""
     path = tmp_path / "w.mvx"
     mvindex.create(path, dim=16).close()
     servers = [start(f"--index=w={path}", "--drain", "60")]
@@ -449,7 +449,7 @@ def test_a_stream_that_waits_for_its_client_is_ended_with_the_server_and_goes_on
             server.close()
 
 
-def test_a_worn_index_is_compacted_while_it_answers(tmp_path):
+def test_an_index_with_many_deleted_rows_is_compacted_while_it_is_searched(tmp_path):
     rows = fill(tmp_path / "a.mvx", 3000)
     with (
         served(f"--index=a={tmp_path / 'a.mvx'}", "--compact-at", "0.4") as serving,

@@ -1,4 +1,4 @@
-"""The commands on an index behind a server, and what is shown in examples/serving."""
+"""The commands on an index behind a server, and the files of examples/serving."""
 
 import configparser
 import json
@@ -20,7 +20,7 @@ from running import lines, mvindex, ok, read_passages, write_tsv  # noqa: E402 -
 
 
 @pytest.mark.needs("minilm")
-def test_the_commands_do_remotely_what_they_do_locally(tmp_path, monkeypatch):
+def test_commands_work_remotely_as_locally(tmp_path, monkeypatch):
     local, remote = tmp_path / "local.mvx", tmp_path / "remote.mvx"
     with package.create(remote, encoder="minilm"):
         pass
@@ -70,7 +70,7 @@ def test_the_commands_do_remotely_what_they_do_locally(tmp_path, monkeypatch):
 
 
 @pytest.mark.needs("minilm")
-def test_queries_by_words_do_remotely_what_they_do_locally(tmp_path):
+def test_lexical_queries_work_remotely_as_locally(tmp_path):
     path = tmp_path / "words.mvx"
     write_tsv(tmp_path / "corpus.tsv", read_passages(12, first=195))
     ok(mvindex("ingest", "corpus.tsv", "--lexical", "english", "--index", path, cwd=tmp_path))
@@ -87,7 +87,7 @@ def test_queries_by_words_do_remotely_what_they_do_locally(tmp_path):
     assert [part["name"] for part in local[0][0]["hits"][0]["components"]] == ["dense", "lexical"]
 
 
-def test_a_server_that_is_not_there_is_one_line(tmp_path):
+def test_an_unreachable_server_is_one_line(tmp_path):
     done = mvindex("info", "--index", "grpc://127.0.0.1:1/a", cwd=tmp_path)
     assert done.returncode == 1 and done.stderr.startswith(
         "mvindex: grpc://127.0.0.1:1/a: the server cannot be reached"
@@ -105,7 +105,7 @@ def test_serve_has_help_and_an_example_and_wrong_usage_is_2(tmp_path):
 
 
 def test_a_remote_index_can_be_served_again(tmp_path):
-    """A server before a server: what the second is asked, it asks the first."""
+    """The second server forwards its calls to the first."""
     fill(tmp_path / "a.mvx")
     with served(f"--index=a={tmp_path / 'a.mvx'}") as first, served(f"--index=b={first.url()}") as second:
         with package.open(first.url()) as near, package.open(second.url("b")) as far:
@@ -123,7 +123,7 @@ def test_the_client_example_runs():
     assert "ended with 0" in done.stdout
 
 
-def test_the_systemd_unit_is_one_and_starts_a_command_that_there_is():
+def test_the_systemd_unit_is_valid_and_starts_an_existing_command():
     unit = configparser.ConfigParser(strict=False, interpolation=None)
     unit.optionxform = str
     unit.read(EXAMPLES / "mvindex.service")
@@ -140,7 +140,7 @@ def known_flags():
     return {flag for parameter in get_command(app).params for flag in parameter.opts}
 
 
-def test_the_compose_file_and_prometheus_configuration_are_yaml_that_names_what_there_is():
+def test_the_compose_file_and_prometheus_configuration_name_existing_things():
     yaml = pytest.importorskip("yaml")
     compose = yaml.safe_load((EXAMPLES / "compose.yaml").read_text())
     services = compose["services"]
@@ -155,7 +155,7 @@ def test_the_compose_file_and_prometheus_configuration_are_yaml_that_names_what_
     assert targets[0]["targets"][0].split(":")[0] in services
 
 
-def test_the_dockerfile_starts_the_server_with_flags_that_there_are():
+def test_the_dockerfile_uses_existing_flags():
     text = (EXAMPLES / "Dockerfile").read_text().replace("\\\n", " ")
     steps = [line.split()[0] for line in text.splitlines() if line.strip() and not line.startswith("#")]
     assert set(steps) <= {"FROM", "WORKDIR", "COPY", "RUN", "ENV", "USER", "EXPOSE", "STOPSIGNAL", "HEALTHCHECK",
@@ -165,7 +165,7 @@ def test_the_dockerfile_starts_the_server_with_flags_that_there_are():
     assert steps[-2:] == ["ENTRYPOINT", "CMD"] and "USER" in steps
 
 
-def test_the_dashboard_asks_for_metrics_that_there_are():
+def test_the_dashboard_uses_existing_metrics():
     from mvindex_connectors.server.telemetry import Metrics
 
     metrics = Metrics()

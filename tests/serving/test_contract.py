@@ -1,4 +1,4 @@
-"""What every index promises, promised by one behind a server too."""
+"""The contract of every index, for one behind a server."""
 
 import itertools
 
@@ -18,7 +18,7 @@ class RemoteContract(IndexContract):
     @pytest.fixture(scope="class")
     @classmethod
     def served_indexes(cls, tmp_path_factory):
-        """A server of many empty indexes: each test takes the next one."""
+        """A server of many empty indexes; each test uses the next one."""
         folder = tmp_path_factory.mktemp("served")
         for number in range(_INDEXES):
             mvindex.create(folder / f"i{number}.mvx", dim=cls.dim, **cls.settings).close()

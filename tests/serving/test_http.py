@@ -1,4 +1,4 @@
-"""JSON over HTTP: the same answers, tokens, limits and errors as over gRPC."""
+"""JSON over HTTP: the same results, tokens, limits and errors as over gRPC."""
 
 import http.client
 import json
@@ -28,25 +28,25 @@ def folder(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def serving(folder):
-    """With tokens, and room for 64 queries, 100 documents and 2 MB."""
+    """A server with tokens and limits of 64 queries, 100 documents and 2 MB."""
     arguments = ["--http", "0", "--token-file", folder / "tokens", "--max-queries", "64", "--max-top-k", "100"]
     with served(f"--index=a={folder / 'a.mvx'}", *arguments, "--max-message-mb", "2") as serving:
         yield serving
 
 
 @pytest.fixture(scope="module")
-def unguarded(folder):
+def without_tokens(folder):
     with served(f"--index=a={folder / 'open.mvx'}", "--http", "0") as serving:
         yield serving
 
 
 @pytest.fixture(scope="module", autouse=True)
-def slow_client(unguarded):
-    """A client that never ends the head of its request, while other tests run: when it was let go, after how long."""
+def slow_client(without_tokens):
+    """A client that never completes its request head while other tests run; returns the response and the seconds."""
     waited = []
 
     def wait():
-        with socket.create_connection(place_of(unguarded), timeout=40) as slow:
+        with socket.create_connection(place_of(without_tokens), timeout=40) as slow:
             slow.sendall(b"GET / HTTP/1.1\r\nhost: localhost\r\n")
             begun = time.monotonic()
             waited.append((slow.recv(100), time.monotonic() - begun))
@@ -62,7 +62,7 @@ def place_of(serving):
 
 
 def ask(serving, method, path, body=None, token=WRITER, headers=()):
-    """Status, headers and the answer's JSON."""
+    """Return status, headers and the JSON of the response."""
     connection = http.client.HTTPConnection(serving.http.partition("://")[2], timeout=60)
     sent = dict(headers)
     if token:
@@ -89,7 +89,7 @@ def search(serving, **body):
 @pytest.mark.parametrize(
     "options", [{"top_k": 7}, {"scoring": "drpq", "temperature": 0.3, "filter": {"n": {"lt": 20}}}]
 )
-def test_a_search_gives_what_the_index_gives(serving, folder, options):
+def test_search_returns_what_the_index_returns(serving, folder, options):
     answer = search(serving, **options)
     with mvindex.open(folder / "a.mvx") as index:
         [expected] = index.search(QUERY[None], **options)
@@ -107,7 +107,7 @@ def test_several_queries_and_explanations(serving):
         assert np.float32(hit["views"][0]["score"]) == np.float32(hit["score"])
 
 
-def test_documents_are_stored_shown_changed_and_deleted(serving):
+def test_documents_are_stored_returned_updated_and_deleted(serving):
     row = {"id": "new/one ü", "text": "t", "title": "T", "metadata": {"k": [1, None]}}
     place = "/v1/indexes/a/documents/new%2Fone%20%C3%BC"
     body = {"documents": [row], "views": [vectors(2).tolist()]}
@@ -121,7 +121,7 @@ def test_documents_are_stored_shown_changed_and_deleted(serving):
     assert ask(serving, "POST", "/v1/indexes/a/delete", {"filter": {"k": 2}})[2] == {"deleted": 0}
 
 
-def test_a_key_makes_a_repeated_request_do_nothing(serving):
+def test_a_repeated_idempotency_key_changes_nothing(serving):
     row = {"documents": [{"id": "again", "text": "1"}], "views": [vectors(1).tolist()], "idempotency_key": "k1"}
     first = ask(serving, "POST", "/v1/indexes/a/documents", row)[2]
     assert ask(serving, "DELETE", "/v1/indexes/a/documents/again")[2] == {"deleted": 1}
@@ -171,7 +171,7 @@ def test_a_key_makes_a_repeated_request_do_nothing(serving):
         ("GET", "/v1/indexes/a/", None, 404, "QueryError"),
     ],
 )
-def test_what_is_wrong_is_named_by_class_and_status(serving, method, path, body, status, kind):
+def test_errors_have_class_and_status(serving, method, path, body, status, kind):
     got, headers, answer = ask(serving, method, path, body)
     assert (got, answer["error"]["class"]) == (status, kind), answer
     assert "mvx" not in answer["error"]["message"] and "Traceback" not in answer["error"]["message"]
@@ -183,23 +183,23 @@ def test_what_is_wrong_is_named_by_class_and_status(serving, method, path, body,
     ("path", "methods"),
     [("/v1/indexes/a/documents/d1", "DELETE GET HEAD PATCH"), (SEARCH, "POST"), ("/v1/indexes", "GET HEAD")],
 )
-def test_another_method_is_told_which_there_are(serving, path, methods):
+def test_a_405_response_lists_the_allowed_methods(serving, path, methods):
     status, headers, _ = ask(serving, "PUT", path, {})
     assert (status, " ".join(sorted(headers["allow"].split(", ")))) == (405, methods)
 
 
-def test_a_whole_number_may_be_written_with_a_point(serving):
+def test_an_integral_float_is_accepted_as_a_whole_number(serving):
     assert len(search(serving, top_k=3.0)["hits"]) == 3
 
 
-def test_options_that_were_answered_before_excuse_none_that_only_equal_them(serving):
+def test_cached_options_do_not_admit_equal_values_of_another_type(serving):
     assert len(search(serving, top_k=1)["hits"]) == 1
     status, _, answer = ask(serving, "POST", SEARCH, {"vector": [1.0] * 16, "top_k": True})
     assert (status, answer["error"]["class"]) == (400, "QueryError")
 
 
-def test_answers_on_a_kept_connection_do_not_wait_for_one_another(serving):
-    """An answer is a head and a body: where the body waits until the head is acknowledged, that takes 40 ms."""
+def test_responses_on_a_persistent_connection_are_not_delayed(serving):
+    """A body that waits for the acknowledgement of the head would take 40 ms."""
     connection = http.client.HTTPConnection(serving.http.partition("://")[2], timeout=60)
     spent = []
     for _ in range(40):
@@ -212,7 +212,7 @@ def test_answers_on_a_kept_connection_do_not_wait_for_one_another(serving):
     assert min(spent[20:]) < 0.035
 
 
-def test_no_token_no_answer_and_a_reader_writes_nothing(serving):
+def test_calls_need_a_token_and_a_read_only_token_cannot_write(serving):
     for path in ("/v1/indexes", "/v1/indexes/a", "/metrics"):
         status, headers, _ = ask(serving, "GET", path, token=None)
         assert (status, headers["www-authenticate"]) == (401, "Bearer")
@@ -227,17 +227,17 @@ def test_no_token_no_answer_and_a_reader_writes_nothing(serving):
         assert ask(serving, "GET", path, token=None)[0] == 200
 
 
-def test_other_sites_pages_get_nothing_done(unguarded):
-    """Without tokens: no form of another site is taken, and no name that is made to point here (DNS rebinding)."""
+def test_pages_of_other_sites_are_refused(without_tokens):
+    """Without tokens, forms of other sites and host names that are made to point here (DNS rebinding) are refused."""
     for kind in ("text/plain", "application/x-www-form-urlencoded", "multipart/form-data; boundary=x"):
         status, _, answer = ask(
-            unguarded, "POST", "/v1/indexes/a/delete", '{"ids": ["d1"]}', headers={"content-type": kind}
+            without_tokens, "POST", "/v1/indexes/a/delete", '{"ids": ["d1"]}', headers={"content-type": kind}
         )
         assert (status, "application/json" in answer["error"]["message"]) == (400, True)
     for host in ("evil.example", "evil.example:80", "127.0.0.1.evil.example", ""):
-        assert ask(unguarded, "GET", "/v1/indexes", headers={"host": host})[0] == 400
-        assert ask(unguarded, "GET", "/", headers={"host": host})[0] == 400
-    status, headers, _ = ask(unguarded, "GET", "/")
+        assert ask(without_tokens, "GET", "/v1/indexes", headers={"host": host})[0] == 400
+        assert ask(without_tokens, "GET", "/", headers={"host": host})[0] == 400
+    status, headers, _ = ask(without_tokens, "GET", "/")
     assert status == 200 and "access-control-allow-origin" not in headers
     assert (
         "default-src 'none'" in headers["content-security-policy"]
@@ -245,7 +245,7 @@ def test_other_sites_pages_get_nothing_done(unguarded):
     )
 
 
-def test_metrics_tell_of_stages_batches_results_and_sizes(serving):
+def test_metrics_cover_stages_batches_results_and_sizes(serving):
     search(serving)
     _, _, page = ask(serving, "GET", "/metrics")
     rows = {line.rpartition(" ")[0]: float(line.rpartition(" ")[2]) for line in page.splitlines() if line[0] != "#"}
@@ -269,22 +269,22 @@ def test_the_log_names_each_call_by_its_request_id(serving):
     assert READER not in "".join(serving.log) and WRITER not in "".join(serving.log)
 
 
-def test_garbage_is_answered_or_hung_up_on_and_the_server_lives(unguarded):
+def test_garbage_is_refused_and_the_server_survives(without_tokens):
     for garbage in (
         b"\x00\xff" * 500,
         b"GET\r\n\r\n",
         b"GET / HTTP/1.1\r\nx: " + b"y" * 70_000,
         b"\x16\x03\x01\x02\x00",
     ):
-        with socket.create_connection(place_of(unguarded), timeout=20) as client:
+        with socket.create_connection(place_of(without_tokens), timeout=20) as client:
             client.sendall(garbage)
             client.shutdown(socket.SHUT_WR)
             answer = client.recv(1000)
             assert answer == b"" or answer.startswith(b"HTTP/1.1 4")
-    assert ask(unguarded, "GET", "/healthz")[0] == 200
+    assert ask(without_tokens, "GET", "/healthz")[0] == 200
 
 
-def test_a_client_that_never_ends_its_head_is_let_go(unguarded, slow_client):
+def test_a_client_that_never_completes_its_request_head_is_disconnected(without_tokens, slow_client):
     answer, seconds = slow_client()
     assert answer == b"" and 5 < seconds < 30
-    assert ask(unguarded, "GET", "/healthz")[0] == 200
+    assert ask(without_tokens, "GET", "/healthz")[0] == 200

@@ -1,4 +1,4 @@
-"""An index in Milvus behind a server: what a directory would answer, and what was acknowledged through a kill."""
+"""An index in Milvus behind a server: the results of a directory, and acknowledged writes after a kill."""
 
 import signal
 from concurrent.futures import ThreadPoolExecutor
@@ -25,7 +25,7 @@ def answers(index, queries):
 
 
 @pytest.mark.needs("milvus-lite")
-def test_a_served_lite_answers_as_a_directory_does_and_keeps_what_it_acknowledged(tmp_path):
+def test_a_served_milvus_lite_returns_what_a_directory_returns_and_survives_a_kill(tmp_path):
     address = f"milvus-lite:{tmp_path / 'a.db'}"
     views, queries = vectors(400).reshape(200, 2, 16), vectors(5, seed=9)
     mvindex.create(address, dim=16).close()

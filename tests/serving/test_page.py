@@ -1,4 +1,4 @@
-"""The search page in real headless Chromium: found, explained, walked by keyboard, and never fooled by a text.
+"""The search page in headless Chromium: results, explanations, keyboard, and texts that look like HTML.
 
 Screenshots go to build/page, for people to look at.
 """
@@ -38,11 +38,11 @@ DOCUMENTS = [
 @pytest.fixture(scope="module")
 def serving(tmp_path_factory):
     folder = tmp_path_factory.mktemp("page")
-    for name, lexical in (("page", None), ("words", "english")):
+    for name, lexical in (("page", None), ("lexical", "english")):
         with mvindex.create(folder / f"{name}.mvx", encoder="minilm", lexical=lexical) as index:
             index.add(DOCUMENTS)
     with served(
-        f"--index=page={folder / 'page.mvx'}", f"--index=words={folder / 'words.mvx'}", "--http", "0"
+        f"--index=page={folder / 'page.mvx'}", f"--index=lexical={folder / 'lexical.mvx'}", "--http", "0"
     ) as serving:
         yield serving
 
@@ -57,7 +57,7 @@ def guarded(tmp_path_factory):
         yield serving
 
 
-# In place of the texts: the borders of what one types in, and the bars, with what they stand on.
+# Instead of texts: the borders of input fields, and the bars with their base line.
 MARKS = """
 const found = [];
 const beside = (name, one, other) => found.push([name, (Math.max(one, other) + 0.05) / (Math.min(one, other) + 0.05)]);
@@ -103,7 +103,7 @@ def ids(browser, side):
     )
 
 
-def test_a_question_finds_documents_by_max_and_by_drpq_side_by_side(browser, serving):
+def test_a_query_shows_max_and_drpq_side_by_side(browser, serving):
     ask(browser, serving, "why did the oil price rise?")
     for side in ("max", "other"):
         assert ids(browser, side)[0] == "oil" and sorted(ids(browser, side)) == ["cats", "evil", "long", "oil"]
@@ -115,7 +115,7 @@ def test_a_question_finds_documents_by_max_and_by_drpq_side_by_side(browser, ser
     browser.picture(PICTURES / "light.png")
 
 
-def test_where_the_rankings_differ_each_document_says_where_the_other_has_it(browser, serving):
+def test_each_document_shows_its_rank_in_the_other_ranking(browser, serving):
     ask(browser, serving, "animals")
     with mvindex.open(serving.url("page")) as client:
         orders = [[hit.id for hit in client.search("animals", top_k=4, scoring=how).hits] for how in ("max", "drpq")]
@@ -158,24 +158,24 @@ def test_bars_of_all_documents_have_one_scale_and_those_of_drpq_show_weights(bro
     assert browser.number("#max rect.weight") == 0
 
 
-def test_an_index_with_words_is_also_asked_by_views_and_words(browser, serving):
+def test_an_index_with_lexical_search_offers_hybrid_search(browser, serving):
     question = "Mice hunt at night"
     ask(browser, serving, question)
     assert not browser.page.is_visible("#way")
-    browser.page.select_option("#index", "words")
+    browser.page.select_option("#index", "lexical")
     wait(lambda: browser.page.is_visible("#way"))
     browser.page.fill("#temperature", "0.5")
     browser.page.select_option("#way", "hybrid")
     wait(lambda: browser.texts("#other-head")[0].startswith("hybrid"))
-    with mvindex.open(serving.url("words")) as client:
+    with mvindex.open(serving.url("lexical")) as client:
         found = client.search(question, top_k=4, mode="hybrid").hits
     assert ids(browser, "other") == [hit.id for hit in found] and found[0].id == "cats"
     told = browser.texts("#other .components")
     for hit, said in zip(found, told, strict=True):
-        views, words = hit.components
-        assert said.startswith(f"Views: rank {views.rank}, score {views.score:.4f}, adding {views.part:.4f}; words: ")
-        where = "not ranked" if words.rank is None else f"rank {words.rank}"
-        assert said.endswith(f"{where}, score {words.score:.4f}, adding {words.part:.4f}.")
+        dense, lexical = hit.components
+        assert said.startswith(f"Views: rank {dense.rank}, score {dense.score:.4f}, adding {dense.part:.4f}; terms: ")
+        where = "not ranked" if lexical.rank is None else f"rank {lexical.rank}"
+        assert said.endswith(f"{where}, score {lexical.score:.4f}, adding {lexical.part:.4f}.")
     assert browser.number("#max .components") == browser.number("#other rect.weight") == 0
     assert browser.page.is_disabled("#temperature") and not browser.page.is_visible("#other-legend")
     browser.settle()
@@ -191,7 +191,7 @@ def test_an_index_with_words_is_also_asked_by_views_and_words(browser, serving):
 
 
 @pytest.mark.parametrize("by", ["focus", "pointer"])
-def test_a_runner_up_shows_its_snippet_while_it_is_pointed_at(browser, serving, by):
+def test_another_view_shows_its_snippet_under_the_pointer(browser, serving, by):
     ask(browser, serving, "why did the oil price rise?")
     other = "#max li:first-child .view:not(.won)"
     below = "return document.querySelectorAll('#max .hit')[1].getBoundingClientRect().top"
@@ -206,7 +206,7 @@ def test_a_runner_up_shows_its_snippet_while_it_is_pointed_at(browser, serving, 
     assert browser.texts("#max li:first-child mark.other") == [snippet]
     assert browser.ask(below) == before
     if by == "pointer":
-        # The words themselves may be pointed at, and read in peace.
+        # The snippet itself may be under the pointer.
         browser.page.hover(".tip:not([hidden])")
         assert browser.number(".tip:not([hidden])") == 1
         browser.press("Escape")
@@ -231,7 +231,7 @@ def test_texts_are_shown_as_texts(browser, serving):
     assert browser.page.title() == "mvindex"
 
 
-def test_the_keyboard_alone_is_enough(browser, serving):
+def test_the_page_works_by_keyboard_only(browser, serving):
     ask(browser, serving, "cats")
     browser.ask("document.getElementById('query').focus()")
 
@@ -254,7 +254,7 @@ def test_the_keyboard_alone_is_enough(browser, serving):
     browser.press("Enter")
 
 
-def test_a_filter_keeps_out_and_a_wrong_one_is_told(browser, serving):
+def test_a_filter_excludes_documents_and_a_malformed_one_is_reported(browser, serving):
     ask(browser, serving, "animals", filter='{"year": {"gte": 1990}}')
     assert ids(browser, "max") == ids(browser, "other") == ["cats"]
     ask(browser, serving, "animals", filter="{")
@@ -262,7 +262,7 @@ def test_a_filter_keeps_out_and_a_wrong_one_is_told(browser, serving):
     assert browser.number("#filter[aria-invalid=true]") == 1 and browser.number("#results[hidden]") == 1
 
 
-def test_what_was_found_while_the_page_still_loads_stays(browser, serving):
+def test_results_stay_visible_while_the_page_finishes_loading(browser, serving):
     held = []
     browser.page.route("**/v1/indexes/page", lambda route: held.append(route))
     opened(browser, serving)
@@ -277,14 +277,14 @@ def test_what_was_found_while_the_page_still_loads_stays(browser, serving):
     assert " ms" in browser.texts("#status")[0] and len(ids(browser, "max")) == 4
 
 
-def test_a_filter_that_the_server_refuses_is_told(browser, serving):
+def test_a_filter_refused_by_the_server_is_reported(browser, serving):
     ask(browser, serving, "animals", filter='{"year": {"nearly": 1}}')
     assert browser.number("#status.fault") == 1 and "nearly" in browser.texts("#status")[0]
-    # Chromium notes every answer of status 400; that is what this test asked for.
+    # Chromium logs every response of status 400; this test provokes one.
     assert all("400" in said for said in browser.console())
 
 
-def test_a_filter_that_nothing_passes_can_be_left_out(browser, serving):
+def test_a_filter_without_matches_can_be_removed(browser, serving):
     ask(browser, serving, "animals", filter='{"year": 3000}')
     assert browser.texts("#blank h2") == ["Nothing passes the filter"]
     browser.picture(PICTURES / "nothing.png")
@@ -302,7 +302,7 @@ def test_a_click_on_metadata_filters_by_it(browser, serving):
     browser.page.click("#max .meta button:has-text('year: 2001')")
     wait(lambda: ids(browser, "max") == ["cats"])
     assert browser.page.input_value("#filter") == '{"year":2001}'
-    # Lists are shown, and no button: no filter says "this list".
+    # Lists have no button: no filter matches a list.
     browser.page.fill("#filter", "")
     browser.press("Enter")
     wait(lambda: len(ids(browser, "max")) == 4)
@@ -310,7 +310,7 @@ def test_a_click_on_metadata_filters_by_it(browser, serving):
     assert "<i>k</i>: </p><script>1</script>" in browser.texts("#max .meta button")
 
 
-def test_a_search_on_its_way_is_seen_and_the_address_leads_back_to_it(browser, serving):
+def test_a_running_search_is_shown_and_its_address_restores_it(browser, serving):
     ask(browser, serving, "cats")
     held = []
     browser.page.route("**/search", lambda route: held.append(route))
@@ -331,7 +331,7 @@ def test_a_search_on_its_way_is_seen_and_the_address_leads_back_to_it(browser, s
     assert browser.page.input_value("#query") == "oil" and ids(browser, "max")[0] == "oil"
 
 
-def test_the_page_says_what_it_is_for_before_it_is_asked(browser, serving):
+def test_the_page_explains_itself_before_the_first_search(browser, serving):
     browser.set(1280, "light")
     opened(browser, serving)
     wait(lambda: browser.number("#blank:not([hidden])"))
@@ -341,12 +341,12 @@ def test_the_page_says_what_it_is_for_before_it_is_asked(browser, serving):
     browser.picture(PICTURES / "blank.png")
 
 
-def test_a_token_is_asked_for_and_an_index_of_vectors_says_that_it_takes_no_questions(browser, guarded):
+def test_the_page_asks_for_a_token_and_says_that_an_index_takes_no_texts(browser, guarded):
     browser.set(1280, "dark")
     opened(browser, guarded)
     wait(lambda: browser.number("#status.fault"))
     assert (
-        browser.texts("#status") == ["This server wants a token."]
+        browser.texts("#status") == ["This server requires a token."]
         and browser.ask("return document.activeElement.id") == "token"
     )
     browser.picture(PICTURES / "token.png")
@@ -357,13 +357,13 @@ def test_a_token_is_asked_for_and_an_index_of_vectors_says_that_it_takes_no_ques
     browser.page.fill("#token", TOKEN)
     browser.press("Enter")
     wait(lambda: browser.number("#blank:not([hidden])"))
-    assert browser.texts("#blank h2") == ["This index takes no questions"]
+    assert browser.texts("#blank h2") == ["This index takes no texts"]
     assert browser.page.is_disabled("#query") and browser.page.is_disabled("[type=submit]")
     assert TOKEN not in browser.page.url and TOKEN not in browser.ask("return JSON.stringify({...localStorage})")
     browser.picture(PICTURES / "vectors.png")
 
 
-def test_on_a_phone_one_ranking_is_seen_at_a_time(browser, serving):
+def test_a_phone_shows_one_ranking_at_a_time(browser, serving):
     ask(browser, serving, "cats", width=390)
     seen = "return ['max', 'other'].map((id) => document.getElementById(id).checkVisibility())"
     assert browser.ask(seen) == [True, False]
@@ -375,14 +375,14 @@ def test_on_a_phone_one_ranking_is_seen_at_a_time(browser, serving):
     assert browser.ask("return document.activeElement.closest('ol').id") == "max"
 
 
-def test_a_long_text_is_cut_around_its_snippet_and_opens(browser, serving):
+def test_a_long_text_is_cut_around_its_snippet_and_expands(browser, serving):
     ask(browser, serving, "what did the comet hit?")
     assert ids(browser, "max")[0] == "long"
     first = "#max li:first-child "
     assert "comet" in browser.texts(first + "mark.won")[0]
     cut = browser.texts(first + ".text")[0]
     assert len(cut) < 2000 and cut.startswith("\u2026 ")
-    # Cut between words, as they are in the text.
+    # Cut at spaces of the text.
     inside = cut.removeprefix("\u2026 ").partition(" \u2026 ")[0]
     assert f" {inside} " in DOCUMENTS[3].text
     browser.ask("document.querySelector(arguments[0]).click()", first + ".more")
@@ -391,7 +391,7 @@ def test_a_long_text_is_cut_around_its_snippet_and_opens(browser, serving):
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
 @pytest.mark.parametrize("width", [1280, 390])
-def test_every_text_can_be_read_and_nothing_sticks_out(browser, serving, theme, width):
+def test_every_text_is_legible_and_nothing_overflows(browser, serving, theme, width):
     from browser import CONTRASTS
 
     ask(browser, serving, "why did the oil price rise?", theme, width)
@@ -405,7 +405,7 @@ def test_every_text_can_be_read_and_nothing_sticks_out(browser, serving, theme, 
     assert browser.ask("return document.documentElement.scrollWidth - document.documentElement.clientWidth") <= 0
 
 
-def test_the_page_asks_nobody_else(browser, serving):
+def test_the_page_loads_nothing_from_other_hosts(browser, serving):
     browser.requests()
     ask(browser, serving, "cats")
     urls = set(browser.requests())

@@ -1,4 +1,4 @@
-"""What a server and its clients do where something goes wrong between two of their steps."""
+"""Failures of a server and its clients between two of their steps."""
 
 import asyncio
 import contextlib
@@ -30,11 +30,11 @@ from mvindex.v1 import documents_pb2, search_pb2
 from mvindex.v1.service_pb2_grpc import MvindexServiceStub
 from mvindex_connectors.remote import Access, AsyncIndexClient, CallSettings, IndexClient
 from mvindex_connectors.remote.address import parse_address
-from mvindex_connectors.remote.retry import Patience
+from mvindex_connectors.remote.retry import RetryBudget
 from mvindex_connectors.server.config import ServerConfig
-from mvindex_connectors.server.index_service import ServedIndex
+from mvindex_connectors.server.index_service import IndexService
 from mvindex_connectors.server.lifecycle import Server
-from mvindex_connectors.server.maintenance import Upkeep
+from mvindex_connectors.server.maintenance import Maintenance
 from mvindex_connectors.server.telemetry import Metrics
 from mvindex_connectors.server.tokens import Tokens
 
@@ -65,34 +65,34 @@ def config_of(path, **options):
 
 
 @contextlib.contextmanager
-def held(path, kind=ServedIndex, index=None):
-    """A served index, without a server around it."""
-    one = kind("a", mvindex.open(path) if index is None else index, config_of(path), Metrics().watch("a"))
+def held(path, kind=IndexService, index=None):
+    """The service of an index, without a server."""
+    one = kind("a", mvindex.open(path) if index is None else index, config_of(path), Metrics().batch_metrics("a"))
     try:
         yield one
     finally:
         one.close()
 
 
-async def begun_and_left(call, is_done):
-    """Nothing; the call was carried out, and cancelled before its answer was there."""
+async def cancelled_in_progress(call, is_done):
+    """Carry out a call, and cancel it before its response arrives."""
     task = asyncio.ensure_future(call)
     await asyncio.sleep(0)
     end = time.monotonic() + 20
     while not is_done():
         assert time.monotonic() < end
-        # Not awaited: the loop, which would take the answer, stands still.
+        # Not awaited, so that the loop cannot receive the response.
         time.sleep(0.005)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
 
 
-def test_a_deletion_that_comes_again_deletes_nothing_more_though_who_asked_first_is_gone(tmp_path):
+def test_a_repeated_deletion_deletes_nothing_more_though_its_first_caller_is_gone(tmp_path):
     fill(tmp_path / "a.mvx")
 
     async def ask(one):
-        await begun_and_left(one.delete(None, ALL, "key"), lambda: len(one.index) == 0)
+        await cancelled_in_progress(one.delete(None, ALL, "key"), lambda: len(one.index) == 0)
         await one.add("", 1, [Document("new", "x", "", {"n": 1})], [vectors(1)])
         return await one.delete(None, ALL, "key")
 
@@ -102,7 +102,7 @@ def test_a_deletion_that_comes_again_deletes_nothing_more_though_who_asked_first
 
 
 @pytest.mark.parametrize("is_restarted", [False, True])
-def test_a_chunk_of_new_metadata_that_comes_again_undoes_nothing(tmp_path, is_restarted):
+def test_a_repeated_chunk_of_metadata_does_not_undo_later_updates(tmp_path, is_restarted):
     fill(tmp_path / "a.mvx", count=0)
 
     def chunk(value):
@@ -111,7 +111,7 @@ def test_a_chunk_of_new_metadata_that_comes_again_undoes_nothing(tmp_path, is_re
     async def ask(one):
         await one.add("before", 1, *chunk(1))
         changed = one.add("run", 1, *chunk(2))
-        await begun_and_left(changed, lambda: one.index.get("d").metadata == {"v": 2})
+        await cancelled_in_progress(changed, lambda: one.index.get("d").metadata == {"v": 2})
         await one.update("d", {"v": 3})
 
     with held(tmp_path / "a.mvx") as one:
@@ -124,7 +124,7 @@ def test_a_chunk_of_new_metadata_that_comes_again_undoes_nothing(tmp_path, is_re
         assert one.index.get("d").metadata == {"v": 3}
 
 
-def test_nobody_else_writes_until_the_last_write_of_a_drained_server_has_ended(tmp_path):
+def test_the_writer_lock_is_held_until_the_last_write_of_a_draining_server(tmp_path):
     path = tmp_path / "a.mvx"
     fill(path)
     is_writing, may_end = threading.Event(), threading.Event()
@@ -137,7 +137,7 @@ def test_nobody_else_writes_until_the_last_write_of_a_drained_server_has_ended(t
     async def serve():
         server = Server(config_of(path, drain_s=0.1))
         await server.start()
-        one = server._served["a"]
+        one = server._services["a"]
         one._writer.submit(write, one.index)
         await asyncio.to_thread(is_writing.wait, 60)
         stopping = asyncio.ensure_future(server.stop())
@@ -153,27 +153,27 @@ def test_nobody_else_writes_until_the_last_write_of_a_drained_server_has_ended(t
         pass
 
 
-def test_what_others_wrote_while_a_server_started_shows(tmp_path):
+def test_writes_during_the_start_of_a_server_are_visible(tmp_path):
     path = tmp_path / "a.mvx"
     fill(path)
 
     class Late(Server):
-        def _hold(self, *args):
+        def _lock_indexes(self, *args):
             with mvindex.open(path) as other:
                 other.add_views([Document("late", "x")], vectors(1))
-            super()._hold(*args)
+            super()._lock_indexes(*args)
 
     async def serve():
         server = Late(config_of(path))
         await server.start()
-        found = await server._served["a"].get(["late"])
+        found = await server._services["a"].get(["late"])
         await server.stop()
         return found
 
     assert [document.id for document in asyncio.run(serve())] == ["late"]
 
 
-def test_a_chunk_that_is_encoded_when_its_index_is_closed_is_given_up(tmp_path):
+def test_a_chunk_being_encoded_is_abandoned_when_its_index_is_closed(tmp_path):
     begun = threading.Event()
 
     def encode(texts):
@@ -198,7 +198,7 @@ def test_a_chunk_that_is_encoded_when_its_index_is_closed_is_given_up(tmp_path):
         assert len(index) == 0
 
 
-def test_a_search_that_is_given_up_leaves_the_queue(tmp_path):
+def test_a_cancelled_search_leaves_the_queue(tmp_path):
     may_end = threading.Event()
 
     def encode(texts):
@@ -214,11 +214,11 @@ def test_a_search_that_is_given_up_leaves_the_queue(tmp_path):
         await asyncio.sleep(0.5)
         waiting = [asyncio.ensure_future(one.search(vectors(size, 4))) for size in (1, 64)]
         await asyncio.sleep(0.1)
-        assert (len(one._batcher._few), len(one._batcher._many)) == (1, 1)
+        assert (len(one._batcher._small), len(one._batcher._large)) == (1, 1)
         for task in waiting:
             task.cancel()
         await asyncio.gather(*waiting, return_exceptions=True)
-        assert (len(one._batcher._few), len(one._batcher._many)) == (0, 0)
+        assert (len(one._batcher._small), len(one._batcher._large)) == (0, 0)
         may_end.set()
         return await asyncio.gather(*slow)
 
@@ -226,11 +226,11 @@ def test_a_search_that_is_given_up_leaves_the_queue(tmp_path):
         assert [[result.hits[0].id for result in results] for results in asyncio.run(ask(one))] == [["d"], ["d"]]
 
 
-def test_upkeep_outlives_what_it_did_not_foresee(tmp_path, caplog):
+def test_maintenance_survives_unexpected_errors(tmp_path, caplog):
     fill(tmp_path / "a.mvx")
     asked = []
 
-    class Odd(ServedIndex):
+    class Odd(IndexService):
         async def info(self):
             asked.append(1)
             if len(asked) == 1:
@@ -238,18 +238,18 @@ def test_upkeep_outlives_what_it_did_not_foresee(tmp_path, caplog):
             return await super().info()
 
     async def look(one, metrics):
-        upkeep = Upkeep(config_of(tmp_path / "a.mvx"), [one], metrics)
-        upkeep.start()
+        maintenance = Maintenance(config_of(tmp_path / "a.mvx"), [one], metrics)
+        maintenance.start()
         await asyncio.sleep(0.3)
-        upkeep._measured = -1e9
+        maintenance._gauges_set_at = -1e9
         await asyncio.sleep(1.5)
-        upkeep.stop()
+        maintenance.stop()
 
     metrics = Metrics()
     with held(tmp_path / "a.mvx", Odd) as one:
         asyncio.run(look(one, metrics))
-    assert "unforeseen" in caplog.text
-    assert b'mvindex_index_documents{index="a"} 50.0' in metrics.page()
+    assert "unexpected error" in caplog.text
+    assert b'mvindex_index_documents{index="a"} 50.0' in metrics.render()
 
 
 @pytest.mark.parametrize("letter", ["語", "\U0001f600", "%", "\n"])
@@ -259,7 +259,7 @@ def test_an_error_with_a_long_text_keeps_its_class(client, letter):
 
 
 @pytest.mark.parametrize("service", ["health", "reflection"])
-def test_who_watches_does_not_hold_up_the_end(folder, service, tmp_path):
+def test_watching_streams_do_not_delay_shutdown(folder, service, tmp_path):
     fill(tmp_path / "a.mvx")
     serving = start("--index", f"a={tmp_path / 'a.mvx'}", "--drain", "30")
     may_end = threading.Event()
@@ -287,15 +287,15 @@ def test_who_watches_does_not_hold_up_the_end(folder, service, tmp_path):
         may_end.set()
 
 
-def test_a_server_has_as_long_to_come_back_however_long_the_call_took_before():
-    patience = Patience(CallSettings(retry_s=0.2))
+def test_the_retry_budget_starts_at_the_first_failure():
+    budget = RetryBudget(CallSettings(retry_s=0.2))
     time.sleep(0.3)
-    assert patience.next_pause() is not None
+    assert budget.next_pause() is not None
     time.sleep(0.3)
-    assert patience.next_pause() is None
+    assert budget.next_pause() is None
 
 
-def test_what_is_refused_is_sent_once(folder):
+def test_a_refused_upload_is_sent_once(folder):
     with served("--index", f"a={folder / 'a.mvx'}", "--read-only") as serving, IndexClient(serving.url()) as client:
         with pytest.raises(Unsupported):
             client.add_views([Document(f"x{n}", "t") for n in range(6000)], vectors(6000))
@@ -318,7 +318,7 @@ def test_long_documents_are_listed_a_few_at_a_time(tmp_path):
         assert [len(response.documents) for response in responses] == [2, 2, 2, 2, 1]
 
 
-def test_an_answer_of_too_many_documents_is_a_limit(client, serving):
+def test_a_result_of_too_many_documents_exceeds_a_limit(client, serving):
     with pytest.raises(LimitExceeded, match=r"100 queries with top_k 5001 .*--max-hits"):
         client.search(vectors(100), 5001)
     assert [len(result.hits) for result in client.search(vectors(100), 5000, filter=ALL)] == [50] * 100
@@ -329,9 +329,9 @@ def test_an_answer_of_too_many_documents_is_a_limit(client, serving):
     assert refused.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
 
 
-def test_a_client_that_is_closed_in_the_middle_says_so(serving):
+def test_closing_a_client_during_a_call_raises(serving):
     client, has_begun = IndexClient(serving.url()), threading.Event()
-    told = []
+    errors = []
 
     def documents():
         for number in range(4000):
@@ -343,20 +343,20 @@ def test_a_client_that_is_closed_in_the_middle_says_so(serving):
     def ingest():
         with pytest.raises(ServerUnavailable, match="this client was closed") as closed:
             client.add_views(documents(), list(vectors(4000)))
-        told.append(closed)
+        errors.append(closed)
 
     thread = threading.Thread(target=ingest)
     thread.start()
     assert has_begun.wait(60)
     client.close()
     thread.join(60)
-    assert told
+    assert errors
     for call in (lambda: next(iter(client)), lambda: client.add_views([Document("s", "t")], vectors(1))):
         with pytest.raises(ServerUnavailable, match="this client was closed"):
             call()
 
 
-def test_an_async_client_that_is_closed_in_the_middle_says_so(serving):
+def test_closing_an_async_client_during_a_call_raises(serving):
     async def ask():
         client = AsyncIndexClient(serving.url())
         await client.info()
@@ -385,7 +385,7 @@ def test_a_bad_document_leaves_the_chunks_before_it_stored_by_the_async_client_t
     assert asyncio.run(ask()) == [True] * 4 + [False] * 2
 
 
-def test_what_a_url_says_beyond_its_shape_is_not_repeated():
+def test_an_unknown_url_option_is_not_repeated_in_the_message():
     with pytest.raises(ConfigError, match="there is no option 'token'") as refused:
         parse_address("grpc://127.0.0.1:7700/a?token=abcdefgh")
     assert "abcdefgh" not in str(refused.value)
@@ -398,7 +398,7 @@ def test_a_stream_ends_when_its_token_is_withdrawn(tmp_path):
     tokens.write_text(old + new)
     tokens.chmod(0o600)
     known = Tokens(tokens)
-    before, kept = (known.caller_of(f"Bearer {line.split()[1]}") for line in (old, new))
+    before, kept = (known.authenticate(f"Bearer {line.split()[1]}") for line in (old, new))
     tokens.write_text("# one fewer\n" + new.strip() + " named\n")
     known.reload()
     with pytest.raises(AccessDenied, match="withdrawn"):

@@ -1,4 +1,4 @@
-"""Who gets in: a server beyond loopback insists on TLS and tokens, or on being told that it need not."""
+"""Access control: a server beyond loopback requires TLS and tokens, or --insecure."""
 
 import os
 import signal
@@ -14,7 +14,7 @@ from mvindex.errors import AccessDenied, ConfigError, NotPermitted, ServerUnavai
 from mvindex.v1 import service_pb2
 from mvindex.v1.service_pb2_grpc import MvindexServiceStub
 from mvindex_connectors.remote import Access, CallSettings, IndexClient
-from mvindex_connectors.remote.retry import is_worth_a_retry
+from mvindex_connectors.remote.retry import is_retryable
 from mvindex_connectors.server.config import ServerConfig, parse_index
 from mvindex_connectors.server.tokens import Role, Tokens
 
@@ -43,7 +43,7 @@ def authority(folder):
         ({"token_file": "tokens"}, ["--tls-cert"]),
     ],
 )
-def test_an_address_beyond_loopback_is_refused_with_what_it_lacks(folder, options, missing):
+def test_a_public_address_without_tls_or_tokens_is_refused(folder, options, missing):
     given = {name: folder / value for name, value in options.items()}
     with pytest.raises(ConfigError) as refused:
         ServerConfig(indexes=[("a", "a.mvx")], host="0.0.0.0", **given)
@@ -101,26 +101,26 @@ def test_a_wrong_token_file_is_refused_by_line_and_its_tokens_are_not_shown(tmp_
     assert READER not in str(refused.value) and "short" not in str(refused.value)
 
 
-def test_tokens_say_who_calls_and_all_else_is_denied(folder):
+def test_tokens_identify_callers_and_other_headers_are_denied(folder):
     tokens = Tokens(folder / "tokens")
-    assert tokens.caller_of(f"Bearer {READER}").name == "ann"
-    assert tokens.caller_of(f"bearer {WRITER}").role is Role.READ_WRITE
+    assert tokens.authenticate(f"Bearer {READER}").name == "ann"
+    assert tokens.authenticate(f"bearer {WRITER}").role is Role.READ_WRITE
     for header in (None, "", "Bearer", "Bearer ", READER, f"Basic {READER}", f"Bearer {READER}x", "Bearer \udcff"):
         with pytest.raises(AccessDenied):
-            tokens.caller_of(header)
+            tokens.authenticate(header)
 
 
-def test_tokens_of_a_file_that_went_wrong_stay_as_they_were(tmp_path):
+def test_a_malformed_token_file_keeps_the_old_tokens(tmp_path):
     path = tmp_path / "tokens"
     path.write_text(f"read-only {READER}\n")
     tokens = Tokens(path)
     path.write_text("nonsense\n")
     tokens.reload()
-    assert tokens.caller_of(f"Bearer {READER}").role is Role.READ_ONLY
+    assert tokens.authenticate(f"Bearer {READER}").role is Role.READ_ONLY
     path.write_text(f"read-only {WRITER}\n")
     tokens.reload()
     with pytest.raises(AccessDenied):
-        tokens.caller_of(f"Bearer {READER}")
+        tokens.authenticate(f"Bearer {READER}")
 
 
 def test_a_token_is_not_sent_in_the_clear_nor_taken_from_a_url():
@@ -134,7 +134,7 @@ def test_a_token_is_not_sent_in_the_clear_nor_taken_from_a_url():
 
 @pytest.mark.needs("openssl")
 def test_tokens_and_tls_over_the_wire(folder, authority):
-    """One server with TLS and tokens: who may read, who may write, and who may not even knock."""
+    """One server with TLS and tokens: who may read, write, or not even connect."""
     cert, key = authority.issue("server")
     tokens = folder / "live-tokens"
     tokens.write_text(f"read-only {READER} ann\nread-write {WRITER} bob\n")
@@ -173,7 +173,7 @@ def test_tokens_and_tls_over_the_wire(folder, authority):
 
 
 @pytest.mark.needs("openssl")
-def test_clients_without_a_good_certificate_are_kept_out_by_mutual_tls(folder, authority):
+def test_mutual_tls_refuses_clients_without_a_valid_certificate(folder, authority):
     cert, key = authority.issue("mutual")
     stranger = Authority(folder / "other", "stranger")
     arguments = ["--tls-cert", cert, "--tls-key", key, "--tls-client-ca", authority.cert]
@@ -190,7 +190,7 @@ def test_clients_without_a_good_certificate_are_kept_out_by_mutual_tls(folder, a
 
 @pytest.mark.needs("openssl")
 @pytest.mark.parametrize("wrong", ["expired", "another's", "a stranger's", "none"])
-def test_a_certificate_that_no_other_try_can_change_is_refused_at_once(folder, authority, wrong):
+def test_a_wrong_certificate_is_not_retried(folder, authority, wrong):
     hosts = "DNS:example.org" if wrong == "another's" else "IP:127.0.0.1"
     cert, key = authority.issue(f"wrong-{wrong[:3]}", expired=wrong == "expired", hosts=hosts)
     known = Authority(folder / "known", "known") if wrong == "a stranger's" else authority
@@ -206,7 +206,7 @@ def test_a_certificate_that_no_other_try_can_change_is_refused_at_once(folder, a
 
 @pytest.mark.needs("openssl")
 @pytest.mark.parametrize("is_tls", [False, True])
-def test_a_server_far_away_is_reached_at_the_first_try(folder, authority, is_tls):
+def test_a_distant_server_is_reached_at_the_first_attempt(folder, authority, is_tls):
     cert, key = authority.issue(f"far-{is_tls}")
     options = ["--tls-cert", cert, "--tls-key", key] if is_tls else []
     access = Access(tls_ca=authority.cert) if is_tls else Access()
@@ -223,8 +223,8 @@ def test_a_server_far_away_is_reached_at_the_first_try(folder, authority, is_tls
         "last error: UNAVAILABLE: ipv4:127.0.0.1:1: Handshake read failed (Endpoint closing)",
     ],
 )
-def test_a_connection_that_was_broken_off_is_made_again(details):
-    """What gRPC says of one that took too long, without TLS and with it."""
+def test_an_interrupted_connection_is_retried(details):
+    """The messages of gRPC for a connection that took too long, without TLS and with it."""
 
     class Failed(grpc.RpcError):
         def code(self):
@@ -233,14 +233,14 @@ def test_a_connection_that_was_broken_off_is_made_again(details):
         def details(self):
             return details
 
-    assert is_worth_a_retry(Failed())
+    assert is_retryable(Failed())
 
 
 @pytest.mark.needs("openssl")
 def test_a_certificate_without_its_key_is_refused(authority, folder):
     cert, _ = authority.issue("one")
     _, key = authority.issue("two")
-    with pytest.raises(RuntimeError, match="not a certificate with its key"):
+    with pytest.raises(RuntimeError, match="expected a certificate and its key"):
         start(f"--index=a={folder / 'a.mvx'}", "--tls-cert", cert, "--tls-key", key)
 
 

@@ -1,4 +1,4 @@
-"""The schema: generated code is that of the schema, every field is documented, old clients' messages are understood."""
+"""The schema: generated code matches it, every field is documented, recorded messages are understood."""
 
 import json
 import re
@@ -12,7 +12,7 @@ from google.protobuf.descriptor import FieldDescriptor
 
 from mvindex import errors
 from mvindex.v1 import documents_pb2, search_pb2, service_pb2
-from mvindex_connectors.remote.status import CODES, HTTP_STATUS, code_of, error_of
+from mvindex_connectors.remote.status import CODES, HTTP_STATUS, error_from_code, grpc_code
 
 ROOT = Path(__file__).parents[2]
 SCHEMAS = sorted((ROOT / "schemas" / "mvindex" / "v1").glob("*.proto"))
@@ -20,7 +20,7 @@ MESSAGES = Path(__file__).parent / "messages"
 FILES = [documents_pb2, search_pb2, service_pb2]
 
 
-def test_the_generated_code_is_that_of_the_schema(tmp_path):
+def test_the_generated_code_matches_the_schema(tmp_path):
     pytest.importorskip("grpc_tools")
     made = [f"--{kind}_out={tmp_path}" for kind in ("python", "pyi")]
     protoc = [sys.executable, "-m", "grpc_tools.protoc", "-Ischemas"]
@@ -46,7 +46,7 @@ def test_every_field_message_method_and_value_is_documented(path):
 
 
 def numbers():
-    """What a client was built with: the number, type and label of every field, and every method."""
+    """Return the number, type and label of every field, and every method."""
     kinds = {value: name for name, value in vars(FieldDescriptor).items() if name.startswith("TYPE_")}
     rows = {}
     for file in FILES:
@@ -62,7 +62,7 @@ def numbers():
     return rows
 
 
-def test_nothing_that_a_released_client_relies_on_has_changed():
+def test_recorded_fields_and_methods_are_unchanged():
     released = json.loads((MESSAGES / "schema-1.json").read_text())
     now = numbers()
     changed = {name: (was, now.get(name)) for name, was in released.items() if now.get(name) != was}
@@ -70,7 +70,7 @@ def test_nothing_that_a_released_client_relies_on_has_changed():
 
 
 @pytest.mark.parametrize("path", sorted(MESSAGES.glob("*.bin")), ids=lambda path: path.stem)
-def test_an_old_clients_messages_still_mean_what_they_meant(path):
+def test_recorded_messages_have_the_same_meaning(path):
     kind = path.stem.split("-")[0]
     of = {name: file for file in FILES for name in file.DESCRIPTOR.message_types_by_name}
     message = getattr(of[kind], kind).FromString(path.read_bytes())
@@ -78,7 +78,7 @@ def test_an_old_clients_messages_still_mean_what_they_meant(path):
     assert json_format.MessageToDict(message, preserving_proto_field_name=True) == meant
 
 
-def test_a_message_of_a_newer_client_is_understood_as_far_as_it_can_be():
+def test_unknown_fields_of_a_newer_client_are_ignored():
     """Field 1000, a string, is unknown here."""
     known = search_pb2.SearchRequest(index="a", top_k=3).SerializeToString()
     newer = known + b"\xc2\x3e\x03new"
@@ -96,26 +96,29 @@ def every_error():
 
 
 @pytest.mark.parametrize("kind", every_error(), ids=lambda kind: kind.__name__)
-def test_each_error_has_a_code_and_comes_back_as_itself(kind):
-    code = code_of(kind("it is so"))
+def test_each_error_has_a_code_and_is_raised_as_the_same_class(kind):
+    code = grpc_code(kind("it is so"))
     assert code is CODES[kind]
-    back = error_of(code, "it is so", [("mvindex-error", kind.__name__)])
+    back = error_from_code(code, "it is so", [("mvindex-error", kind.__name__)])
     assert type(back) is kind and str(back) == "it is so"
 
 
-def test_a_class_that_the_table_lacks_travels_as_the_nearest_above_it():
+def test_an_unknown_class_is_sent_as_its_nearest_base():
     class Odd(errors.QueryError):
         pass
 
-    assert code_of(Odd("x")) is CODES[errors.QueryError]
+    assert grpc_code(Odd("x")) is CODES[errors.QueryError]
 
 
-def test_without_a_class_the_code_decides_and_a_made_up_class_is_not_believed():
+def test_without_a_known_class_the_code_decides():
     from grpc import StatusCode
 
-    assert type(error_of(StatusCode.UNAVAILABLE, "x", None)) is errors.ServerUnavailable
-    assert type(error_of(StatusCode.RESOURCE_EXHAUSTED, "x", [("mvindex-error", "SystemExit")])) is errors.LimitExceeded
-    assert type(error_of(StatusCode.CANCELLED, "x", ())) is errors.RemoteError
+    assert type(error_from_code(StatusCode.UNAVAILABLE, "x", None)) is errors.ServerUnavailable
+    assert (
+        type(error_from_code(StatusCode.RESOURCE_EXHAUSTED, "x", [("mvindex-error", "SystemExit")]))
+        is errors.LimitExceeded
+    )
+    assert type(error_from_code(StatusCode.CANCELLED, "x", ())) is errors.RemoteError
 
 
 def test_only_codes_of_the_servers_own_faults_are_http_500():

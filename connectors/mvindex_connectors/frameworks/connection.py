@@ -179,7 +179,7 @@ class Place:
         for ended in [other for other in list(self._clients) if other.is_closed()]:
             self._clients.pop(ended, None)
         if loop not in self._clients:
-            given = self._given._caller if isinstance(self._given, IndexClient) else None
+            given = self._given._channel if isinstance(self._given, IndexClient) else None
             access, settings = (given.access, given.settings) if given is not None else (None, None)
             self._clients[loop] = Awaiting(self.path, access=access, settings=settings)
         return self._clients[loop]

@@ -1,4 +1,4 @@
-"""An index behind a server: clients, and what they share with the server: messages, errors, addresses."""
+"""Clients of a server, and what they share with it: messages, errors, addresses."""
 
 from __future__ import annotations
 
@@ -12,12 +12,17 @@ if TYPE_CHECKING:
 
 __all__ = ["Access", "AsyncIndexClient", "CallSettings", "IndexClient"]
 
-_LATE = {"Access": "address", "AsyncIndexClient": "async_client", "CallSettings": "calling", "IndexClient": "client"}
+_LAZY_EXPORTS = {
+    "Access": "address",
+    "AsyncIndexClient": "async_client",
+    "CallSettings": "retry",
+    "IndexClient": "client",
+}
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _LATE:
+    if name not in _LAZY_EXPORTS:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib import import_module
 
-    return getattr(import_module(f"{__name__}.{_LATE[name]}"), name)
+    return getattr(import_module(f"{__name__}.{_LAZY_EXPORTS[name]}"), name)

@@ -1,4 +1,4 @@
-"""Where a server is and how to talk to it: grpc://host:port/name, grpcs:// with TLS; secrets come from elsewhere."""
+"""Addresses of remote indexes, grpc://host:port/name (grpcs:// with TLS), and credentials, which are never in them."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 from mvindex.errors import ConfigError
 
 TOKEN_VARIABLE = "MVINDEX_TOKEN"
-_SHAPE = "grpc://HOST:PORT/NAME, or grpcs://HOST:PORT/NAME with TLS"
+_FORM = "grpc://HOST:PORT/NAME, or grpcs://HOST:PORT/NAME with TLS"
 _OPTIONS = {"insecure"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Address:
-    """An index behind a server."""
+    """The address of an index behind a server."""
 
     host: str
     port: int
@@ -28,7 +28,7 @@ class Address:
 
     @property
     def target(self) -> str:
-        """Host and port, as gRPC takes them."""
+        """Host and port, as gRPC expects them."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"{host}:{self.port}"
 
@@ -38,7 +38,7 @@ class Address:
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Access:
-    """What a client shows of itself and whom it trusts; never printed. Files are PEM."""
+    """The credentials of a client, and the authority it trusts; never printed. Files are PEM."""
 
     token: str | None = None
     tls_ca: str | Path | None = None
@@ -47,13 +47,13 @@ class Access:
 
     def __post_init__(self) -> None:
         if (self.tls_cert is None) != (self.tls_key is None):
-            raise ConfigError("a client certificate needs its key: give both tls_cert and tls_key, or neither")
+            raise ConfigError("tls_cert, tls_key: expected both or neither, got one")
         if self.token is not None and not (self.token.isascii() and self.token.isprintable() and self.token.strip()):
-            raise ConfigError("the token is empty or holds characters that a header cannot; wanted printable ASCII")
+            raise ConfigError("token: expected printable ASCII, got an empty token or other characters")
 
 
 def access_from_environment(environment: Mapping[str, str] = os.environ) -> Access:
-    """What MVINDEX_TOKEN (or MVINDEX_TOKEN_FILE), MVINDEX_TLS_CA, MVINDEX_TLS_CERT and MVINDEX_TLS_KEY say."""
+    """Return the access of MVINDEX_TOKEN (or _TOKEN_FILE), MVINDEX_TLS_CA, MVINDEX_TLS_CERT and MVINDEX_TLS_KEY."""
     file = environment.get("MVINDEX_TOKEN_FILE")
     token = environment.get(TOKEN_VARIABLE) or (None if not file else read_file(file).decode().strip())
     paths = {name: environment.get(f"MVINDEX_{name.upper()}") or None for name in ("tls_ca", "tls_cert", "tls_key")}
@@ -61,28 +61,28 @@ def access_from_environment(environment: Mapping[str, str] = os.environ) -> Acce
 
 
 def parse_address(url: str) -> Address:
-    """The address that a URL says; ConfigError for another shape."""
+    """Return the address of a URL; ConfigError if it has another form."""
     parts = urlsplit(url)
     if "@" in parts.netloc:
         raise ConfigError(f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}: give the token by {TOKEN_VARIABLE}, "
                           "not in the URL, which ends up in logs")  # fmt: skip
     options = dict(parse_qsl(parts.query, keep_blank_values=True))
     if unknown := options.keys() - _OPTIONS:
-        # Without what follows the "?": it may be a secret.
-        raise ConfigError(f"{url.partition('?')[0]}: there is no option {sorted(unknown)[0]!r}; wanted {_SHAPE}")
+        # Without the part after "?": it may be a secret.
+        raise ConfigError(f"{url.partition('?')[0]}: there is no option {sorted(unknown)[0]!r}; expected {_FORM}")
     name = unquote(parts.path.strip("/"))
     try:
         port = parts.port
     except ValueError as err:
-        raise ConfigError(f"{url}: {err}; wanted {_SHAPE}") from err
+        raise ConfigError(f"{url}: {err}; expected {_FORM}") from err
     if parts.scheme not in ("grpc", "grpcs") or not parts.hostname or not port or not name or "/" in name:
-        raise ConfigError(f"{url}: wanted {_SHAPE}")
+        raise ConfigError(f"address: expected {_FORM}, got {url}")
     is_insecure = options.get("insecure", "0") not in ("0", "false", "")
     return Address(host=parts.hostname, port=port, name=name, is_tls=parts.scheme == "grpcs", is_insecure=is_insecure)
 
 
 def is_loopback(host: str) -> bool:
-    """True for a host that only this machine can mean."""
+    """Return whether a host is this machine's loopback."""
     if host == "localhost":
         return True
     try:
@@ -92,16 +92,16 @@ def is_loopback(host: str) -> bool:
 
 
 def check_secret(address: Address, access: Access) -> None:
-    """Nothing; ConfigError where a token would go over a network in the clear."""
+    """Check that no token crosses a network unencrypted; raise ConfigError if one would."""
     if access.token and not address.is_tls and not address.is_insecure and not is_loopback(address.host):
         raise ConfigError(
-            f"{address}: a token would cross the network in the clear; use grpcs://, or add ?insecure=1 if the network "
-            "is yours"
+            f"{address}: a token would cross the network in the clear. Use grpcs://, or add ?insecure=1 on a network "
+            "that you trust"
         )
 
 
 def read_file(path: str | Path) -> bytes:
-    """The bytes of a certificate, key or token file; ConfigError where it cannot be read."""
+    """Return the bytes of a certificate, key or token file; ConfigError if it cannot be read."""
     try:
         return Path(path).read_bytes()
     except OSError as err:

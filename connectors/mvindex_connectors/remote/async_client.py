@@ -1,4 +1,4 @@
-"""AsyncIndexClient: IndexClient for programs that run an event loop; the same methods, awaited."""
+"""AsyncIndexClient: the methods of IndexClient as coroutines."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from mvindex_connectors.remote.requests import (
     delete_request,
     explain_request,
     explain_requests,
-    num_queries,
+    has_queries,
     search_request,
     texts_message,
     update_request,
@@ -46,21 +46,31 @@ from mvindex_connectors.remote.requests import (
 from mvindex_connectors.remote.retry import (
     OPTIONS,
     CallSettings,
-    Patience,
-    as_error,
+    RetryBudget,
     call_metadata,
     channel_parts,
     closed_error,
-    is_worth_a_retry,
+    error_from_rpc,
+    is_retryable,
 )
-from mvindex_connectors.remote.upload import WINDOW, chunk_message, chunks_of
+from mvindex_connectors.remote.upload import WINDOW, chunk_message, split_chunks
 
 
 class AsyncIndexClient:
-    """An index behind a server. Make and use one within a running event loop; `async with` closes it."""
+    """An index behind a server. Create and use it within a running event loop; `async with` closes it."""
 
     def __init__(self, url: str, *, access: Access | None = None, settings: CallSettings | None = None) -> None:
-        """access: by default what the environment says (docs/serving.md). Nothing is sent before the first call."""
+        """Prepare a connection, which is made by the first call.
+
+        Args:
+            url: grpc://host:port/name, or grpcs:// for TLS.
+            access: Credentials; by default from the environment (docs/serving.md).
+            settings: Timeouts and retries.
+
+        Raises:
+            ConfigError: The URL or the credentials are malformed.
+
+        """
         self._address = parse_address(url)
         self._access, self._settings = access or access_from_environment(), settings or CallSettings()
         target, credentials = channel_parts(self._address, self._access)
@@ -81,35 +91,35 @@ class AsyncIndexClient:
 
     async def __aiter__(self) -> AsyncIterator[Document]:
         request = documents.ListRequest(index=self._address.name)
-        with self._telling_of_closing():
+        with self._closed_client_errors():
             responses = self._stub.List(request, metadata=call_metadata(self._access))
         try:
-            with self._telling_of_closing():
+            with self._closed_client_errors():
                 async for response in responses:
                     for message in response.documents:
                         yield document_from(message)
         except grpc.RpcError as err:
-            raise as_error(self._address, err) from None
+            raise error_from_rpc(self._address, err) from None
         finally:
-            # Who stops in the middle must not keep one of the server's places for streams.
+            # A caller that stops in the middle must free the stream on the server.
             responses.cancel()
 
     @property
     def url(self) -> str:
-        """Where the index is."""
+        """The address of the index."""
         return str(self._address)
 
     async def close(self) -> None:
-        """Nothing; the connection is closed, and calls under way end."""
+        """Close the connection; calls in progress end."""
         self._is_closed = True
         await self._channel.close()
 
     async def count(self) -> int:
-        """How many documents there are."""
+        """Return the number of documents."""
         return (await self.info()).documents
 
     async def info(self) -> IndexInfo:
-        """What the index is; its path is the URL."""
+        """Describe the index; its path is the URL."""
         return info_from(await self._call(self._stub.Info, service.InfoRequest(index=self._address.name)), self.url)
 
     async def search(
@@ -122,20 +132,20 @@ class AsyncIndexClient:
         rerank_depth: int | None = None,
         **options: Any,
     ) -> Any:
-        """The top_k documents of a query, or of each of several; arguments and results are Index.search's.
+        """Return the top_k documents of a query, or of each of several, as Index.search() does.
 
-        What rerank= wants is done here, in a thread, not by the server.
+        Reranking is done here, in a thread, not by the server.
         """
-        again = None
+        reranking = None
         if rerank is not None or rerank_on is not None or rerank_depth is not None:
-            again = await asyncio.to_thread(parse_rerank, rerank, rerank_on, rerank_depth, top_k, None)
-        if again is not None:
+            reranking = await asyncio.to_thread(parse_rerank, rerank, rerank_on, rerank_depth, top_k, None)
+        if reranking is not None:
             mode = options.get("mode", "dense")
-            questions, options["text"] = again.questions(query, mode, options.get("text"))
-            found = await self.search(query, again.depth, *args, **options)
-            return await asyncio.to_thread(again.reranked, questions, found, mode)
+            questions, options["text"] = reranking.questions(query, mode, options.get("text"))
+            found = await self.search(query, reranking.depth, *args, **options)
+            return await asyncio.to_thread(reranking.reranked, questions, found, mode)
         request, is_single = search_request(self._address.name, query, top_k, *args, **options)
-        if not is_single and not num_queries(request):
+        if not is_single and not has_queries(request):
             return []
         results: list[SearchResult] = [
             result_from(each) for each in (await self._call(self._stub.Search, request)).results
@@ -143,7 +153,7 @@ class AsyncIndexClient:
         return results[0] if is_single else results
 
     async def encode_queries(self, texts: Sequence[str]) -> Floats:
-        """One vector per text, (q, dim) float32, by the server's encoder; QueryError for an empty text."""
+        """Return one vector per text, (q, dim) float32, by the server's encoder; QueryError for an empty text."""
         if not texts:
             return np.empty((0, 1), dtype=np.float32)
         request = search.EncodeRequest(index=self._address.name, texts=texts_message(texts))
@@ -152,38 +162,38 @@ class AsyncIndexClient:
     async def explain(
         self, query: str | Vector, id: str, scoring: str = "max", *, temperature: float | None = None
     ) -> list[ViewScore]:
-        """Every view of a document with its score for the query, best first. QueryError without such an id."""
+        """Return every view of a document with its score for the query, best first; QueryError for an unknown id."""
         request = explain_request(self._address.name, query, id, scoring, temperature)
         return [view_from(view) for view in (await self._call(self._stub.Explain, request)).views]
 
     async def explain_all(
         self, query: str | Vector, ids: str | Iterable[str], scoring: str = "max", *, temperature: float | None = None
     ) -> dict[str, list[ViewScore]]:
-        """What explain() gives of each of the documents that exist, by id, in the order of the ids."""
+        """Return explain() of each of the documents that exist, by id, in the order of the ids."""
         found: dict[str, list[ViewScore]] = {}
         for request in explain_requests(self._address.name, query, ids, scoring, temperature):
             found |= explanations_from(await self._call(self._stub.Explain, request))
         return found
 
     async def get(self, id: str) -> Document | None:
-        """The document of this id, or None."""
+        """Return the document of this id, or None."""
         request = documents.GetRequest(index=self._address.name, ids=[checked_id(id)])
         found = (await self._call(self._stub.Get, request)).documents
         return document_from(found[0]) if found else None
 
     async def delete(self, *, ids: str | Iterable[str] | None = None, filter: Filter | None = None) -> int:
-        """How many documents were deleted, in one step: those of the ids that exist, or those the filter matches."""
+        """Delete documents by id or by filter in one step, and return how many; unknown ids are ignored."""
         request = delete_request(self._address.name, ids, filter, secrets.token_hex(16))
         return int((await self._call(self._stub.Delete, request)).deleted)
 
     async def update(self, id: str, *, metadata: Mapping[str, Any]) -> None:
-        """Nothing; the document has this metadata instead of its old. QueryError when there is no such id."""
+        """Replace the metadata of a document; QueryError for an unknown id."""
         await self._call(self._stub.Update, update_request(self._address.name, id, metadata))
 
     async def add(
         self, items: Iterable[Document], *, on_progress: Callable[[int], None] = lambda count: None
     ) -> IngestReport:
-        """What was done with the documents, which the server encodes; see Index.add()."""
+        """Add documents, which the server encodes, and return the report; see Index.add()."""
         if (await self.info()).encoder is None:
             raise QueryError(f"{self.url}: this index was made of given vectors; give vectors, not texts")
         numbered = enumerate(items, start=1)
@@ -197,19 +207,19 @@ class AsyncIndexClient:
         *,
         on_progress: Callable[[int], None] = lambda count: None,
     ) -> IngestReport:
-        """What was done with documents whose views are given; see Index.add_views()."""
+        """Add documents with given views, and return the report; see Index.add_views()."""
         if len(items) != len(views):
-            raise EncoderError(f"{len(items)} documents and {len(views)} views; wanted one for one")
+            raise EncoderError(f"views: expected views for each of {len(items)} documents, got {len(views)}")
         pairs = enumerate(zip(items, views, strict=True), start=1)
         entries = (entry_with_views(number, document, rows, None) for number, (document, rows) in pairs)
         return await self._ingest(entries, on_progress)
 
     async def _ingest(self, entries: Iterable[Entry], on_progress: Callable[[int], None]) -> IngestReport:
-        sending = _Sending(self, on_progress)
+        sending = _AsyncUpload(self, on_progress)
         try:
-            with self._telling_of_closing(), SeenIds() as seen:
+            with self._closed_client_errors(), SeenIds() as seen:
                 try:
-                    for number, chunk in enumerate(chunks_of(entries), start=1):
+                    for number, chunk in enumerate(split_chunks(entries), start=1):
                         await sending.send(chunk_message(number, seen.first_of(chunk, refuse_duplicate)))
                 except MvindexError:
                     # What was sent before a bad document is stored, as it is in an index that is not remote.
@@ -222,8 +232,8 @@ class AsyncIndexClient:
         return sending.report
 
     @contextmanager
-    def _telling_of_closing(self) -> Iterator[None]:
-        """Inside it, what gRPC says of a channel that close() has closed is said as the blocking client says it."""
+    def _closed_client_errors(self) -> Iterator[None]:
+        """Turn gRPC's errors of a channel that close() has closed into the blocking client's."""
         try:
             yield
         except (grpc.aio.UsageError, asyncio.CancelledError) as err:
@@ -232,21 +242,21 @@ class AsyncIndexClient:
             raise closed_error(self._address) from err
 
     async def _call(self, method: Callable[..., Awaitable[Any]], request: Any) -> Any:
-        """The response; a server that is away is asked again until retry_s is over."""
-        patience = Patience(self._settings)
+        """Return the response, retrying for retry_s while the server is unreachable."""
+        budget = RetryBudget(self._settings)
         while True:
             try:
-                with self._telling_of_closing():
-                    return await method(request, timeout=patience.left_s, metadata=call_metadata(self._access))
+                with self._closed_client_errors():
+                    return await method(request, timeout=budget.remaining_s, metadata=call_metadata(self._access))
             except grpc.RpcError as err:
-                pause = patience.next_pause() if is_worth_a_retry(err) else None
+                pause = budget.next_pause() if is_retryable(err) else None
                 if pause is None:
-                    raise as_error(self._address, err) from None
+                    raise error_from_rpc(self._address, err) from None
                 await asyncio.sleep(pause)
 
 
-class _Sending:
-    """One run of documents, over one stream after the other."""
+class _AsyncUpload:
+    """The upload of one run of documents, over one stream after the other."""
 
     def __init__(self, client: AsyncIndexClient, on_progress: Callable[[int], None]) -> None:
         self._client, self._on_progress = client, on_progress
@@ -257,43 +267,43 @@ class _Sending:
         self.report = IngestReport()
 
     async def send(self, message: documents.AddRequest) -> None:
-        """Nothing; the chunk is on its way, and no more than a few before it are not acknowledged."""
+        """Send a chunk, once only a few before it are unacknowledged."""
         self._waiting.append(message)
-        await self._settle(WINDOW - 1, message)
+        await self._await_acknowledgements(WINDOW - 1, message)
 
     async def end(self) -> None:
-        """Nothing; every chunk is acknowledged, and the stream closed."""
-        await self._settle(0, None)
+        """Wait until every chunk is acknowledged, and close the stream."""
+        await self._await_acknowledgements(0, None)
         if self._call is not None:
             await self._call.done_writing()
 
     def cancel(self) -> None:
-        """Nothing; the call has ended."""
+        """Cancel the call."""
         if self._call is not None:
             self._call.cancel()
 
-    async def _settle(self, left: int, fresh: documents.AddRequest | None) -> None:
-        patience = Patience(self._client._settings)
+    async def _await_acknowledgements(self, left: int, fresh: documents.AddRequest | None) -> None:
+        budget = RetryBudget(self._client._settings)
         while fresh is not None or len(self._waiting) > left:
             try:
                 await self._open(fresh)
                 fresh = None
                 if len(self._waiting) > left:
-                    await self._take()
-                    patience = Patience(self._client._settings)
+                    await self._acknowledge()
+                    budget = RetryBudget(self._client._settings)
             except grpc.RpcError as err:
                 self._call = fresh = None
-                pause = patience.next_pause() if is_worth_a_retry(err) else None
+                pause = budget.next_pause() if is_retryable(err) else None
                 if pause is None:
                     self.has_failed = True
-                    raise as_error(self._client._address, err) from None
+                    raise error_from_rpc(self._client._address, err) from None
                 await asyncio.sleep(pause)
             except MvindexError:
                 self.has_failed = True
                 raise
 
     async def _open(self, fresh: documents.AddRequest | None) -> None:
-        """Nothing; the stream is open, and has every chunk that waits."""
+        """Open the stream if there is none, and send it every unacknowledged chunk."""
         if self._call is not None:
             if fresh is not None:
                 await self._write(fresh)
@@ -307,15 +317,17 @@ class _Sending:
         try:
             await self._call.write(message)
         except asyncio.InvalidStateError:
-            # The call ended; what it says comes with the next read.
+            # The call has ended; the next read raises its error.
             return
 
-    async def _take(self) -> None:
+    async def _acknowledge(self) -> None:
         timeout_s = self._client._settings.chunk_timeout_s
         try:
             response = await asyncio.wait_for(self._call.read(), timeout_s)
         except asyncio.TimeoutError:
-            raise TimedOut(f"{self._client.url}: no acknowledgement within {timeout_s:g} s") from None
+            raise TimedOut(
+                f"{self._client.url}: expected an acknowledgement within {timeout_s:g} s, got none"
+            ) from None
         if response is grpc.aio.EOF:
             raise ServerUnavailable(f"{self._client.url}: the server ended the stream early")
         message = self._waiting.popleft()

@@ -1,4 +1,4 @@
-"""What the core finds by its entry points: an index behind a server is opened, or looked for, by its address."""
+"""The backend of grpc:// and grpcs:// addresses, which the core finds by its entry point."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from mvindex_connectors.remote.client import IndexClient
 
 
 def create(address: str, settings: Mapping[str, Any], encoder: Encoder | None) -> NoReturn:
-    """Unsupported: a server serves what it was started with."""
-    raise Unsupported(f"{shown(address)}: a server makes no index: make it where it is to lie, and serve it")
+    """Raise Unsupported: a server serves the indexes it was started with."""
+    raise Unsupported(f"{shown(address)}: a server creates no index. Create it on the server's machine, and serve it")
 
 
 def open_index(address: str, device: str | None) -> Index:
-    """The index there, computed on the device that its server says; NoSuchIndex for a name that is not served."""
+    """Open a client of the index; its server decides the device. NoSuchIndex if the name is not served."""
     return IndexClient(address)
 
 
 def exists(address: str) -> bool:
-    """True when the server serves an index of that name; ServerUnavailable when it is away."""
+    """Return whether the server serves an index of that name; ServerUnavailable if it cannot be reached."""
     try:
         IndexClient(address).close()
     except NoSuchIndex:
@@ -32,5 +32,5 @@ def exists(address: str) -> bool:
 
 
 def shown(address: str) -> str:
-    """The address; it holds no secret."""
+    """Return the address for messages; it holds no secret."""
     return str(parse_address(address))

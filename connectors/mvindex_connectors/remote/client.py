@@ -1,4 +1,4 @@
-"""IndexClient: an index behind a server, with the methods of one that is not."""
+"""IndexClient: an index behind a server, with the methods of a local one."""
 
 from __future__ import annotations
 
@@ -36,29 +36,42 @@ from mvindex_connectors.remote.requests import (
     delete_request,
     explain_request,
     explain_requests,
-    num_queries,
+    has_queries,
     search_request,
     texts_message,
     update_request,
 )
-from mvindex_connectors.remote.retry import Caller, CallSettings
-from mvindex_connectors.remote.upload import Ingest
+from mvindex_connectors.remote.retry import CallSettings, RetryingChannel
+from mvindex_connectors.remote.upload import Upload
 
 
 class IndexClient(Index):
     """An index behind a server. Safe to use from several threads.
 
-    Calls that may be repeated are, with growing pauses, while the server is away; an ingest goes on where it was. What
-    only its owner does (build, tune, compact, snapshot) raises Unsupported. Errors are those of the index.
+    Idempotent calls are retried with growing pauses while the server is unreachable; an ingest continues where it was
+    interrupted. Operations on the directory (build, tune, compact, snapshot) raise Unsupported. Errors are those of the
+    index itself.
     """
 
     def __init__(self, url: str, *, access: Access | None = None, settings: CallSettings | None = None) -> None:
-        """access: by default what the environment says (docs/serving.md). NoSuchIndex for a name that is not served."""
+        """Connect to an index.
+
+        Args:
+            url: grpc://host:port/name, or grpcs:// for TLS.
+            access: Credentials; by default from the environment (docs/serving.md).
+            settings: Timeouts and retries.
+
+        Raises:
+            ConfigError: The URL or the credentials are malformed.
+            NoSuchIndex: The server does not serve this name.
+            ServerUnavailable: The server cannot be reached.
+
+        """
         self._address = parse_address(url)
-        self._caller = Caller(self._address, access or access_from_environment(), settings or CallSettings())
-        self._stub = MvindexServiceStub(self._caller.channel)
+        self._channel = RetryingChannel(self._address, access or access_from_environment(), settings or CallSettings())
+        self._stub = MvindexServiceStub(self._channel.grpc_channel)
         try:
-            self._made = self.info()
+            self._info = self.info()
         except BaseException:
             self.close()
             raise
@@ -70,14 +83,14 @@ class IndexClient(Index):
         self.close()
 
     def close(self) -> None:
-        """Nothing; the connection is closed, and calls under way end."""
-        self._caller.close()
+        """Close the connection; calls in progress end."""
+        self._channel.close()
 
     def __len__(self) -> int:
         return self.info().documents
 
     def __iter__(self) -> Iterator[Document]:
-        for response in self._caller.stream(self._stub.List, documents.ListRequest(index=self._address.name)):
+        for response in self._channel.stream(self._stub.List, documents.ListRequest(index=self._address.name)):
             yield from map(document_from, response.documents)
 
     def __contains__(self, doc_id: object) -> bool:
@@ -85,69 +98,69 @@ class IndexClient(Index):
 
     @property
     def url(self) -> str:
-        """Where the index is."""
+        """The address of the index."""
         return str(self._address)
 
     @property
     def is_untouched(self) -> bool:
-        """False: what a server holds is not ours to throw away."""
+        """False: a client must not delete an index of the server."""
         return False
 
     @property
     def temperature(self) -> float:
-        """What DRPQ scoring divides view scores by, unless a search says otherwise."""
-        return self._made.temperature
+        """The default temperature of DRPQ scoring."""
+        return self._info.temperature
 
     @property
     def fusion(self) -> Fusion:
-        """How hybrid search fuses views and words, unless a search says otherwise."""
-        made = self._made.fusion
-        return Fusion() if made is None else parse_fusion(made["method"], made["weights"])
+        """The default fusion of hybrid search."""
+        tuned = self._info.fusion
+        return Fusion() if tuned is None else parse_fusion(tuned["method"], tuned["weights"])
 
     @property
     def missing_shards(self) -> tuple[int, ...]:
-        """The numbers of the shards that the server has left out."""
+        """The numbers of the shards that the server does not search."""
         return self.info().missing_shards
 
     @property
     def dim(self) -> int | None:
         """Dimensions of the views; None while an index with an encoder is empty."""
-        if self._made.dim is None:
-            self._made = self.info()
-        return self._made.dim
+        if self._info.dim is None:
+            self._info = self.info()
+        return self._info.dim
 
     def info(self) -> IndexInfo:
-        """What the index is; its path is the URL."""
-        response = self._caller.call(self._stub.Info, service.InfoRequest(index=self._address.name))
+        """Describe the index; its path is the URL."""
+        response = self._channel.call(self._stub.Info, service.InfoRequest(index=self._address.name))
         return info_from(response, self.url)
 
     def refresh(self) -> bool:
-        """False: every call sees the server's latest state."""
+        """Return False: every call sees the server's latest state."""
         return False
 
     def add_entries(self, entries: Iterable[Entry], hooks: IngestHooks | None = None) -> IngestReport:
-        """What was done with documents that know where they came from (see add); the server encodes them."""
-        if self._made.encoder is None:
+        """Add documents with their source locations; the server encodes them. See add()."""
+        if self._info.encoder is None:
             raise QueryError(f"{self.url}: this index was made of given vectors; give vectors, not texts")
         return self._ingest(entries, None, hooks)
 
     def _ingest(self, entries: Iterable[Entry], encode: Encode | None, hooks: IngestHooks | None) -> IngestReport:
-        return Ingest(self._caller, hooks or IngestHooks()).run(entries)
+        return Upload(self._channel, hooks or IngestHooks()).run(entries)
 
     def get(self, id: str) -> Document | None:
-        """The document of this id, or None."""
+        """Return the document of this id, or None."""
         request = documents.GetRequest(index=self._address.name, ids=[checked_id(id)])
-        found = self._caller.call(self._stub.Get, request).documents
+        found = self._channel.call(self._stub.Get, request).documents
         return document_from(found[0]) if found else None
 
     def delete(self, *, ids: str | Iterable[str] | None = None, filter: Filter | None = None) -> int:
-        """How many documents were deleted, in one step: those of the ids that exist, or those the filter matches."""
+        """Delete documents by id or by filter in one step, and return how many; unknown ids are ignored."""
         request = delete_request(self._address.name, ids, filter, secrets.token_hex(16))
-        return int(self._caller.call(self._stub.Delete, request).deleted)
+        return int(self._channel.call(self._stub.Delete, request).deleted)
 
     def update(self, id: str, *, metadata: Mapping[str, Any]) -> None:
-        """Nothing; the document has this metadata instead of its old. QueryError when there is no such id."""
-        self._caller.call(self._stub.Update, update_request(self._address.name, id, metadata))
+        """Replace the metadata of a document; QueryError for an unknown id."""
+        self._channel.call(self._stub.Update, update_request(self._address.name, id, metadata))
 
     def search(
         self,
@@ -159,49 +172,49 @@ class IndexClient(Index):
         rerank_depth: int | None = None,
         **options: Any,
     ) -> Any:
-        """The top_k documents of a query, or of each of several; arguments and results are Index.search's.
+        """Return the top_k documents of a query, or of each of several, as Index.search() does.
 
-        What rerank= wants is done here, not by the server.
+        Reranking is done here, not by the server.
         """
-        again = parse_rerank(rerank, rerank_on, rerank_depth, top_k, None)
-        if again is not None:
+        reranking = parse_rerank(rerank, rerank_on, rerank_depth, top_k, None)
+        if reranking is not None:
             mode = options.get("mode", "dense")
-            questions, options["text"] = again.questions(query, mode, options.get("text"))
-            return again.reranked(questions, self.search(query, again.depth, *args, **options), mode)
+            questions, options["text"] = reranking.questions(query, mode, options.get("text"))
+            return reranking.reranked(questions, self.search(query, reranking.depth, *args, **options), mode)
         request, is_single = search_request(self._address.name, query, top_k, *args, **options)
-        if not is_single and not num_queries(request):
+        if not is_single and not has_queries(request):
             return []
         results: list[SearchResult] = [
-            result_from(each) for each in self._caller.call(self._stub.Search, request).results
+            result_from(each) for each in self._channel.call(self._stub.Search, request).results
         ]
         return results[0] if is_single else results
 
     def encode_queries(self, texts: Sequence[str]) -> Floats:
-        """One vector per text, (q, dim) float32, by the server's encoder; QueryError for an empty text."""
+        """Return one vector per text, (q, dim) float32, by the server's encoder; QueryError for an empty text."""
         if not texts:
             return np.empty((0, self.dim or 1), dtype=np.float32)
         request = search.EncodeRequest(index=self._address.name, texts=texts_message(texts))
-        return vectors_from(self._caller.call(self._stub.Encode, request).vectors)
+        return vectors_from(self._channel.call(self._stub.Encode, request).vectors)
 
     def explain(
         self, query: str | Vector, id: str, scoring: str = "max", *, temperature: float | None = None
     ) -> list[ViewScore]:
-        """Every view of a document with its score for the query, best first. QueryError without such an id."""
+        """Return every view of a document with its score for the query, best first; QueryError for an unknown id."""
         request = explain_request(self._address.name, query, id, scoring, temperature)
-        return [view_from(view) for view in self._caller.call(self._stub.Explain, request).views]
+        return [view_from(view) for view in self._channel.call(self._stub.Explain, request).views]
 
     def explain_all(
         self, query: str | Vector, ids: str | Iterable[str], scoring: str = "max", *, temperature: float | None = None
     ) -> dict[str, list[ViewScore]]:
-        """What explain() gives of each of the documents that exist, by id, in the order of the ids."""
+        """Return explain() of each of the documents that exist, by id, in the order of the ids."""
         found: dict[str, list[ViewScore]] = {}
         for request in explain_requests(self._address.name, query, ids, scoring, temperature):
-            found |= explanations_from(self._caller.call(self._stub.Explain, request))
+            found |= explanations_from(self._channel.call(self._stub.Explain, request))
         return found
 
     @property
     def settings(self) -> Mapping[str, Any]:
-        """Unsupported: info() says what there is to know."""
+        """Unsupported; see info()."""
         raise self._unsupported("settings")
 
     @property
@@ -211,24 +224,24 @@ class IndexClient(Index):
 
     @property
     def next_ordinal(self) -> NoReturn:
-        """Unsupported: documents as stored are the server's."""
+        """Unsupported: stored rows are the server's."""
         raise self._unsupported("next_ordinal")
 
     def batches(self, *args: Any, **options: Any) -> NoReturn:
-        """Unsupported: documents as stored are the server's."""
+        """Unsupported: stored rows are the server's."""
         raise self._unsupported("copying documents as stored")
 
     def take(self, *args: Any, **options: Any) -> NoReturn:
-        """Unsupported: documents as stored are the server's."""
+        """Unsupported: stored rows are the server's."""
         raise self._unsupported("copying documents as stored")
 
     def remove_untouched(self) -> None:
-        """Nothing; the connection is closed: what a server holds is not ours to throw away."""
+        """Close the connection; the index stays on the server."""
         self.close()
 
     @property
     def path(self) -> Path:
-        """Unsupported: there is no directory here."""
+        """Unsupported: the directory is the server's."""
         raise self._unsupported("path")
 
     @property
@@ -255,11 +268,11 @@ class IndexClient(Index):
         raise self._unsupported("set_lexical")
 
     def tune_fusion(self, *args: Any, **options: Any) -> NoReturn:
-        """Unsupported, as set_lexical()."""
+        """Unsupported."""
         raise self._unsupported("tune_fusion")
 
     def set_fusion(self, *args: Any, **options: Any) -> NoReturn:
-        """Unsupported, as set_lexical()."""
+        """Unsupported."""
         raise self._unsupported("set_fusion")
 
     def mend_lexical(self) -> NoReturn:
@@ -295,4 +308,4 @@ class IndexClient(Index):
         raise self._unsupported("verify")
 
     def _unsupported(self, what: str) -> Unsupported:
-        return Unsupported(f"{self.url}: {what} works on an index directory only; do it where the server is")
+        return Unsupported(f"{self.url}: {what} works on an index directory only. Run it on the server's machine")

@@ -1,4 +1,4 @@
-"""Records <-> messages, one pair of functions a type."""
+"""Conversion of records to messages and back, one pair of functions per type."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from mvindex.v1 import documents_pb2 as documents
 from mvindex.v1 import search_pb2 as search
 from mvindex.v1 import service_pb2 as service
 
-# The most that a proto integer holds: no index has so many views, so that more means the same.
-MOST = 2**63 - 1
-# Documents that a server explains in one call.
-MOST_EXPLAINED = 1000
+# The largest integer of a message: no index has so many views, so a larger number means the same.
+MAX_INT64 = 2**63 - 1
+# The most documents that a server explains in one call.
+MAX_EXPLAINED = 1000
 _TO_SCORING = {Aggregate.MAX: search.SCORING_MAX, Aggregate.DRPQ: search.SCORING_DRPQ}
 _FROM_SCORING: dict[int, str] = {
     search.SCORING_UNSPECIFIED: Aggregate.MAX.value,
@@ -42,18 +42,18 @@ _COUNTS = ("added", "replaced", "updated", "unchanged", "views_given", "views_st
 
 
 def document_message(document: Document) -> documents.Document:
-    """The message of a document."""
+    """Return the message of a document."""
     dumped = dump_metadata(document.metadata, document.id) if document.metadata else ""
     return documents.Document(id=document.id, text=document.text, title=document.title, metadata_json=dumped)
 
 
 def document_from(message: documents.Document) -> Document:
-    """The document of a message; DocumentError where it is none."""
+    """Return the document of a message; DocumentError if its metadata is malformed."""
     return Document(message.id, message.text, message.title, metadata_from(message.metadata_json, message.id))
 
 
 def metadata_from(text: str, doc_id: str) -> Mapping[str, Any]:
-    """The metadata that JSON says; DocumentError where it says none."""
+    """Return the metadata of a JSON text; DocumentError if it is not an object."""
     if not text:
         return {}
     try:
@@ -61,32 +61,32 @@ def metadata_from(text: str, doc_id: str) -> Mapping[str, Any]:
     except (ValueError, RecursionError) as err:
         raise DocumentError(f"document {doc_id!r}: metadata is not JSON: {err}") from err
     if not isinstance(value, dict):
-        raise DocumentError(f"document {doc_id!r}: metadata is {type(value).__name__}; wanted an object")
+        raise DocumentError(f"document {doc_id!r}: metadata: expected an object, got {type(value).__name__}")
     return value
 
 
 def vectors_message(vectors: Floats) -> documents.Vectors:
-    """The message of vectors, (q, d) float32."""
+    """Return the message of vectors, (q, d) float32."""
     return documents.Vectors(dim=vectors.shape[1], values=np.ascontiguousarray(vectors, dtype="<f4").tobytes())
 
 
 def vectors_from(message: documents.Vectors) -> Floats:
-    """The vectors, (q, d) float32; QueryError where the bytes are not so many."""
+    """Return the vectors, (q, d) float32; QueryError if the number of bytes does not fit."""
     row_bytes = 4 * message.dim
     if not row_bytes or len(message.values) % row_bytes:
         raise QueryError(
-            f"vectors of {len(message.values)} bytes and dim {message.dim}; wanted 4 bytes a dim, and whole vectors"
+            f"vectors: expected a multiple of 4 * dim bytes, got {len(message.values)} bytes and dim {message.dim}"
         )
     return np.frombuffer(message.values, dtype="<f4").reshape(-1, message.dim).astype(np.float32, copy=False)
 
 
 def views_message(views: Sequence[Floats]) -> documents.Views:
-    """The message of documents' views, (k_i, d) float32 each, all of one d."""
+    """Return the message of documents' views, (k_i, d) float32 each, all of one d."""
     return documents.Views(vectors=vectors_message(np.concatenate(views)), counts=[len(each) for each in views])
 
 
 def views_from(message: documents.Views, num_documents: int) -> list[Floats]:
-    """The views of each document; EncoderError where there are fewer or more than the documents need."""
+    """Return the views of each document; EncoderError if their number does not fit the documents."""
     try:
         rows = vectors_from(message.vectors)
     except QueryError as err:
@@ -94,49 +94,49 @@ def views_from(message: documents.Views, num_documents: int) -> list[Floats]:
     counts = np.array(message.counts, dtype=np.int64)
     if len(counts) != num_documents or not (counts > 0).all() or counts.sum() != len(rows):
         raise EncoderError(
-            f"{len(rows)} views with {len(counts)} counts, {counts.sum()} in all, for {num_documents} documents; "
-            "wanted a count for each document, at least 1, and as many views as they say"
+            f"views: expected a count >= 1 for each of {num_documents} documents, and as many views as their sum, got "
+            f"{len(counts)} counts with the sum {counts.sum()} and {len(rows)} views"
         )
     return np.split(rows, np.cumsum(counts)[:-1])
 
 
 def filter_json(condition: Mapping[str, Any] | None) -> str | None:
-    """A filter as JSON; QueryError where it is none that JSON can hold."""
+    """Return a filter as JSON; QueryError if it cannot be represented."""
     if condition is None:
         return None
     try:
         return json.dumps(condition, allow_nan=False, ensure_ascii=True)
     except (TypeError, ValueError, RecursionError) as err:
-        raise QueryError(f"filter cannot be written as JSON: {err}") from err
+        raise QueryError(f"filter: expected a value that JSON can represent: {err}") from err
 
 
 def filter_from(text: str) -> Any:
-    """What JSON says; QueryError where it is no JSON."""
+    """Return the filter of a JSON text; QueryError if it is not JSON."""
     try:
         return json.loads(text)
     except (ValueError, RecursionError) as err:
-        raise QueryError(f"filter is not JSON: {err}") from err
+        raise QueryError(f"filter: expected JSON: {err}") from err
 
 
 def scoring_message(aggregate: Aggregate) -> Any:
-    """The scoring's number."""
+    """Return the number of a scoring."""
     return _TO_SCORING[aggregate]
 
 
 def scoring_from(number: int) -> str:
-    """The scoring's name; QueryError for a number that this version does not know."""
+    """Return the name of a scoring; QueryError for an unknown number."""
     if number not in _FROM_SCORING:
-        raise QueryError(f"scoring is {number}; this server knows 1 (max) and 2 (drpq)")
+        raise QueryError(f"scoring: expected 1 (max) or 2 (drpq), got {number}")
     return _FROM_SCORING[number]
 
 
-def mixed_fields(mode: Mode, words: Sequence[str] | None) -> dict[str, Any]:
-    """What a request says of a search that looks at words. words: None where they are the queries."""
-    return {"mode": _TO_MODE[mode], "words": None if words is None else search.Texts(values=words)}
+def lexical_fields(mode: Mode, texts: Sequence[str] | None) -> dict[str, Any]:
+    """Return the fields of a lexical or hybrid request. texts: None if they are the queries."""
+    return {"mode": _TO_MODE[mode], "terms": None if texts is None else search.Texts(values=texts)}
 
 
 def fusion_fields(fusion: str | None, weights: Any) -> dict[str, Any]:
-    """What a request says of fusion: only what is given, the index has its own. QueryError for what is none."""
+    """Return the fusion fields of a request, None where the index's own apply; QueryError for invalid values."""
     checked = parse_fusion(fusion, weights)
     dense, lexical = checked.weights
     return {
@@ -145,25 +145,25 @@ def fusion_fields(fusion: str | None, weights: Any) -> dict[str, Any]:
     }
 
 
-def mixed_from(message: search.SearchRequest) -> dict[str, Any]:
-    """The arguments of search() that belong to words, none for a dense search; QueryError for an unknown number."""
-    has_weights, has_words = message.HasField("weights"), message.HasField("words")
-    if not (message.mode or message.fusion or has_weights or has_words):
+def lexical_options_from(message: search.SearchRequest) -> dict[str, Any]:
+    """Return the arguments of a lexical or hybrid search(), none for a dense one; QueryError for unknown numbers."""
+    has_weights, has_terms = message.HasField("weights"), message.HasField("terms")
+    if not (message.mode or message.fusion or has_weights or has_terms):
         return {}
     if message.mode not in _FROM_MODE:
-        raise QueryError(f"mode is {message.mode}; this server knows 1 (dense), 2 (lexical) and 3 (hybrid)")
+        raise QueryError(f"mode: expected 1 (dense), 2 (lexical) or 3 (hybrid), got {message.mode}")
     if message.fusion and message.fusion not in _FROM_FUSION:
-        raise QueryError(f"fusion is {message.fusion}; this server knows 1 (zscore), 2 (minmax) and 3 (rrf)")
+        raise QueryError(f"fusion: expected 1 (zscore), 2 (minmax) or 3 (rrf), got {message.fusion}")
     return {
         "mode": _FROM_MODE[message.mode],
         "fusion": _FROM_FUSION.get(message.fusion),
         "weights": (message.weights.dense, message.weights.lexical) if has_weights else None,
-        "text": list(message.words.values) if has_words else None,
+        "text": list(message.terms.values) if has_terms else None,
     }
 
 
 def results_message(results: Sequence[SearchResult]) -> search.SearchResponse:
-    """The message of results. Filled in place: messages that are made and then copied take four times as long."""
+    """Return the message of results. It is filled in place: copying messages would take four times as long."""
     response = search.SearchResponse()
     for result in results:
         message = response.results.add(exact=result.exact, short_by=result.short_by, rounds=result.rounds)
@@ -182,13 +182,13 @@ def _fill_hit(message: search.Hit, hit: Hit) -> None:
     if hit.span is not None:
         message.span.begin, message.span.end = hit.span
     for each in hit.components:
-        message.components.add(name=each.name, rank=each.rank, score=each.score, part=each.part)
+        message.components.add(name=each.name, rank=each.rank, score=each.score, contribution=each.part)
 
 
 def result_from(message: search.SearchResult) -> SearchResult:
-    """The result of a message."""
+    """Return the result of a message."""
     hits = tuple(map(_hit_from, message.hits))
-    # All have some or none has: by views alone none is looked through for them.
+    # All hits have components or none has: a dense search is not slowed down by looking for them.
     if hits and message.hits[0].components:
         components = (tuple(map(_component_from, each.components)) for each in message.hits)
         hits = tuple(replace(hit, components=found) for hit, found in zip(hits, components, strict=True))
@@ -212,24 +212,24 @@ def _hit_from(message: search.Hit) -> Hit:
 
 def _component_from(message: search.Component) -> Component:
     rank = message.rank if message.HasField("rank") else None
-    return Component(message.name, rank, message.score, message.part)
+    return Component(message.name, rank, message.score, message.contribution)
 
 
 def view_message(view: ViewScore) -> search.ViewScore:
-    """The message of a view's part in a score."""
+    """Return the message of a view's share in a score."""
     return search.ViewScore(
         slot=view.slot, score=view.score, span=_span_message(view.span), snippet=view.snippet, weight=view.weight
     )
 
 
 def view_from(message: search.ViewScore) -> ViewScore:
-    """A view's part in a score."""
+    """Return a view's share in a score."""
     snippet = message.snippet if message.HasField("snippet") else None
     return ViewScore(message.slot, message.score, _span_from(message), snippet, message.weight)
 
 
 def explanations_message(found: Mapping[str, Sequence[ViewScore]]) -> search.ExplainResponse:
-    """The message of the views of several documents, by id."""
+    """Return the message of the views of several documents, by id."""
     documents = (
         search.Explanation(id=doc_id, views=[view_message(view) for view in views]) for doc_id, views in found.items()
     )
@@ -237,7 +237,7 @@ def explanations_message(found: Mapping[str, Sequence[ViewScore]]) -> search.Exp
 
 
 def explanations_from(message: search.ExplainResponse) -> dict[str, list[ViewScore]]:
-    """The views of several documents, by id."""
+    """Return the views of several documents, by id."""
     return {each.id: [view_from(view) for view in each.views] for each in message.documents}
 
 
@@ -253,20 +253,21 @@ def _span_from(message: search.Hit | search.ViewScore) -> Span | None:
 
 
 def report_message(chunk: int, report: IngestReport) -> documents.AddResponse:
-    """The acknowledgement of a chunk."""
+    """Return the acknowledgement of a chunk."""
     return documents.AddResponse(chunk=chunk, **{name: getattr(report, name) for name in _COUNTS})
 
 
 def add_counts(report: IngestReport, message: documents.AddResponse) -> None:
-    """Nothing; the report counts what the acknowledgement says."""
+    """Add the counts of an acknowledgement to the report."""
     for name in _COUNTS:
         setattr(report, name, getattr(report, name) + getattr(message, name))
 
 
 def info_message(name: str, info: IndexInfo, is_read_only: bool) -> service.InfoResponse:
-    """The message of what an index is; where it lies, on the server's disk or in Milvus, is not told."""
+    """Return the description of an index, without its path on the server's disk or in Milvus."""
     values = asdict(info)
     del values["path"], values["server"]
+    values["num_deleted"] = values.pop("num_dead")
     for json_name in ("encoder", "search", "fusion"):
         value = values.pop(json_name)
         values[f"{json_name}_json"] = None if value is None else json.dumps(value)
@@ -274,15 +275,14 @@ def info_message(name: str, info: IndexInfo, is_read_only: bool) -> service.Info
 
 
 def info_from(message: service.InfoResponse, path: str) -> IndexInfo:
-    """What an index is; path: how the caller calls it."""
+    """Return the description of an index; path: the caller's name for it."""
     jsons = ("encoder_json", "search_json", "fusion_json")
-    given = {name: getattr(message, name) for name in jsons if message.HasField(name)}
+    dumped = {name: getattr(message, name) for name in jsons if message.HasField(name)}
     optional = ("dim", "prune_views", "engine_prune_views", "shards", "lexical")
     plain = (
         "format_version",
         "documents",
         "views",
-        "num_dead",
         "dtype",
         "kind",
         "temperature",
@@ -293,9 +293,10 @@ def info_from(message: service.InfoResponse, path: str) -> IndexInfo:
     values |= {name: getattr(message, name) if message.HasField(name) else None for name in optional}
     return IndexInfo(
         path=path,
-        encoder=json.loads(given.get("encoder_json", "null")),
-        search=json.loads(given.get("search_json", "null")),
-        fusion=json.loads(given.get("fusion_json", "null")),
+        num_dead=message.num_deleted,
+        encoder=json.loads(dumped.get("encoder_json", "null")),
+        search=json.loads(dumped.get("search_json", "null")),
+        fusion=json.loads(dumped.get("fusion_json", "null")),
         missing_shards=tuple(message.missing_shards),
         **values,
     )

@@ -1,4 +1,4 @@
-"""What a caller of a client asks for, checked as an index checks it, as a message; used by both clients."""
+"""Arguments of clients as request messages, checked as an index checks them; used by both clients."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ from mvindex.store.filters import Filter
 from mvindex.v1 import documents_pb2 as documents
 from mvindex.v1 import search_pb2 as search
 from mvindex_connectors.remote.convert import (
-    MOST,
+    MAX_INT64,
     filter_json,
     fusion_fields,
-    mixed_fields,
+    lexical_fields,
     scoring_message,
     vectors_message,
 )
 
-# Documents asked for in one call; a server explains up to MOST_EXPLAINED.
-_EXPLAINED = 256
+# Documents per Explain call; a server explains up to MAX_EXPLAINED.
+_EXPLAIN_BATCH = 256
 
 
 class Queries(NamedTuple):
-    """Queries as a message: texts or vectors, and whether one was given alone."""
+    """Queries as a message: texts or vectors, and whether it was a single query."""
 
     texts: search.Texts | None
     vectors: documents.Vectors | None
@@ -44,7 +44,7 @@ class Queries(NamedTuple):
 
 
 def queries_of(query: Any) -> Queries:
-    """The queries; QueryError for what is neither text nor vector."""
+    """Return the queries; QueryError if they are neither texts nor vectors."""
     if isinstance(query, str):
         return Queries(texts_message([query]), None, True)
     if isinstance(query, Sequence) and all(isinstance(text, str) for text in query):
@@ -54,7 +54,7 @@ def queries_of(query: Any) -> Queries:
 
 
 def texts_message(texts: Sequence[str]) -> search.Texts:
-    """The texts; QueryError for an empty one."""
+    """Return the message of texts; QueryError for an empty one."""
     for number, text in enumerate(texts, start=1):
         check_query_text(text, number, len(texts))
     return search.Texts(values=texts)
@@ -75,41 +75,41 @@ def search_request(  # noqa: PLR0913 - the arguments of search()
     weights: tuple[float, float] | None = None,
     text: str | Sequence[str] | None = None,
 ) -> tuple[search.SearchRequest, bool]:
-    """The message of a search, and whether one query was given alone; QueryError for what does not go together."""
-    chosen, way = parse_scoring(scoring, temperature), parse_mode(mode)
-    wanted = asked(top_k, filter, chosen, exact, candidates)
-    check_mode(way, wanted, fusion=fusion, weights=weights, text=text)
-    mixed: dict[str, Any] = {}
-    if way is Mode.DENSE:
+    """Return the message of a search, and whether it is a single query; QueryError for contradictory arguments."""
+    chosen, parsed_mode = parse_scoring(scoring, temperature), parse_mode(mode)
+    checked = asked(top_k, filter, chosen, exact, candidates)
+    check_mode(parsed_mode, checked, fusion=fusion, weights=weights, text=text)
+    lexical: dict[str, Any] = {}
+    if parsed_mode is Mode.DENSE:
         queries = queries_of(query)
     else:
-        queries, words = _with_words(query, text, way)
-        mixed = mixed_fields(way, words) | fusion_fields(fusion, weights)
+        queries, terms = _lexical_queries(query, text, parsed_mode)
+        lexical = lexical_fields(parsed_mode, terms) | fusion_fields(fusion, weights)
     message = search.SearchRequest(
         index=index,
         texts=queries.texts,
         vectors=queries.vectors,
-        top_k=min(wanted.top_k, MOST),
+        top_k=min(checked.top_k, MAX_INT64),
         filter_json=filter_json(filter),
         scoring=scoring_message(chosen.aggregate),
         temperature=None if temperature is None else float(temperature),
         exact=bool(exact),
-        candidates=None if candidates is None else min(int(candidates), MOST),
-        **mixed,
+        candidates=None if candidates is None else min(int(candidates), MAX_INT64),
+        **lexical,
     )
     return message, queries.is_single
 
 
-def _with_words(query: Any, text: str | Sequence[str] | None, way: Mode) -> tuple[Queries, list[str] | None]:
-    """The queries, and the words beside them; None where they are the queries."""
-    words, is_single = question_texts(query, text, way)
-    if way is Mode.LEXICAL:
-        return Queries(search.Texts(values=words), None, is_single), None
+def _lexical_queries(query: Any, text: str | Sequence[str] | None, mode: Mode) -> tuple[Queries, list[str] | None]:
+    """Return the queries, and the texts of the lexical part; None if these are the queries."""
+    texts, is_single = question_texts(query, text, mode)
+    if mode is Mode.LEXICAL:
+        return Queries(search.Texts(values=texts), None, is_single), None
     queries = queries_of(query)
     count = _num_rows(queries)
-    if (count, queries.is_single) != (len(words), is_single):
-        raise QueryError(f"{count} query vectors and {len(words)} texts; wanted a text for each")
-    return queries, None if text is None else words
+    if (count, queries.is_single) != (len(texts), is_single):
+        raise QueryError(f"text: expected a text for each of {count} query vectors, got {len(texts)}")
+    return queries, None if text is None else texts
 
 
 def _num_rows(queries: Queries) -> int:
@@ -119,7 +119,7 @@ def _num_rows(queries: Queries) -> int:
 
 
 def explain_request(index: str, query: Any, id: str, scoring: str, temperature: float | None) -> search.ExplainRequest:
-    """The message of an explanation of one document."""
+    """Return the message of an explanation of one document."""
     message = _explanation(index, query, scoring, temperature)
     message.id = checked_id(id)
     return message
@@ -128,10 +128,10 @@ def explain_request(index: str, query: Any, id: str, scoring: str, temperature: 
 def explain_requests(
     index: str, query: Any, ids: str | Iterable[str], scoring: str, temperature: float | None
 ) -> Iterator[search.ExplainRequest]:
-    """The messages of an explanation of several documents, some in each."""
-    wanted, message = checked_ids(ids), _explanation(index, query, scoring, temperature)
-    for begin in range(0, len(wanted), _EXPLAINED):
-        part = search.ExplainRequest(ids=wanted[begin : begin + _EXPLAINED])
+    """Yield the messages of an explanation of several documents."""
+    checked, message = checked_ids(ids), _explanation(index, query, scoring, temperature)
+    for begin in range(0, len(checked), _EXPLAIN_BATCH):
+        part = search.ExplainRequest(ids=checked[begin : begin + _EXPLAIN_BATCH])
         part.MergeFrom(message)
         yield part
 
@@ -139,7 +139,7 @@ def explain_requests(
 def _explanation(index: str, query: Any, scoring: str, temperature: float | None) -> search.ExplainRequest:
     queries, chosen = queries_of(query), parse_scoring(scoring, temperature)
     if not queries.is_single:
-        raise QueryError("explain() takes one query: a text or a (d,) vector")
+        raise QueryError("explain(): expected one query, a text or a (d,) vector, got several")
     return search.ExplainRequest(
         index=index,
         text=None if queries.texts is None else queries.texts.values[0],
@@ -150,23 +150,23 @@ def _explanation(index: str, query: Any, scoring: str, temperature: float | None
 
 
 def delete_request(index: str, ids: Any, condition: Filter | None, key: str) -> documents.DeleteRequest:
-    """The message of a deletion."""
+    """Return the message of a deletion."""
     if (ids is None) == (condition is None):
-        raise QueryError("delete() takes either ids= or filter=")
-    wanted = [ids] if isinstance(ids, str) else list(ids or [])
+        raise QueryError("delete(): expected either ids= or filter=, got both or neither")
+    selected = [ids] if isinstance(ids, str) else list(ids or [])
     return documents.DeleteRequest(
         index=index,
-        ids=[checked_id(doc_id) for doc_id in wanted],
+        ids=[checked_id(doc_id) for doc_id in selected],
         filter_json=filter_json(condition),
         idempotency_key=key,
     )
 
 
 def update_request(index: str, id: str, metadata: Any) -> documents.UpdateRequest:
-    """The message of an update."""
+    """Return the message of an update."""
     return documents.UpdateRequest(index=index, id=checked_id(id), metadata_json=dump_metadata(metadata, id))
 
 
-def num_queries(request: search.SearchRequest) -> int:
-    """How many queries a request holds."""
-    return len(request.texts.values) + len(request.vectors.values)
+def has_queries(request: search.SearchRequest) -> bool:
+    """Return whether a request has any query."""
+    return bool(request.texts.values or request.vectors.values)

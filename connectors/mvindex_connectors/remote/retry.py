@@ -1,4 +1,4 @@
-"""Calls that wait, retry and give up: what both clients share."""
+"""Channels, timeouts and retries, shared by both clients."""
 
 from __future__ import annotations
 
@@ -13,27 +13,27 @@ import grpc
 
 from mvindex.errors import ConfigError, MvindexError, ServerUnavailable
 from mvindex_connectors.remote.address import Access, Address, check_secret, read_file
-from mvindex_connectors.remote.status import REQUEST_ID_KEY, error_of
+from mvindex_connectors.remote.status import REQUEST_ID_KEY, error_from_code
 
 T = TypeVar("T")
 
-# Where a certificate is wrong or another's, or the server speaks no TLS, another try changes nothing. A handshake that
-# was merely broken off (a server that restarts, a slow network) has nothing of this in its message.
-_HOPELESS = ("certificate", "ssl_error_ssl", "verification check failed")
-# What grpc.aio makes of a write into a stream whose connection has broken.
+# Messages of TLS failures (wrong certificate, no TLS) that a retry cannot change. A handshake that was merely
+# interrupted (a server that restarts, a slow network) has none of these in its message.
+_PERMANENT = ("certificate", "ssl_error_ssl", "verification check failed")
+# The message of grpc.aio for a write into a stream whose connection has broken.
 _BROKEN_WRITE = "internal error from core"
-# What gRPC says of calls whose channel their own program has closed.
+# The messages of gRPC for calls on a channel that this program has closed.
 _CLOSED = ("Channel closed!", "Channel closed.")
 _FIRST_PAUSE_S = 0.05
-_LONGEST_PAUSE_S = 2.0
+_MAX_PAUSE_S = 2.0
 OPTIONS = (
-    # Ours are (see Patience); gRPC's own would take their part of each call's time.
+    # RetryBudget does the retries; those of gRPC would use up a part of each call's time.
     ("grpc.enable_retries", 0),
     ("grpc.max_receive_message_length", -1),
     ("grpc.max_send_message_length", -1),
     ("grpc.initial_reconnect_backoff_ms", 100),
-    # In spite of its name, what one connection may take to be made, TLS included (MIN_CONNECT_TIMEOUT in gRPC's
-    # connection-backoff.md): several round trips, maybe between continents or to a machine that is busy.
+    # In spite of its name, the timeout for establishing a connection, TLS included (MIN_CONNECT_TIMEOUT in gRPC's
+    # connection-backoff.md): several round trips, possibly between continents or to a busy machine.
     ("grpc.min_reconnect_backoff_ms", 10_000),
     ("grpc.max_reconnect_backoff_ms", 2000),
     ("grpc.keepalive_time_ms", 60_000),
@@ -43,9 +43,16 @@ OPTIONS = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallSettings:
-    """How long a client waits. timeout_s: for one call, its retries included; retry_s: for a server to come back.
+    """Timeouts of a client.
 
-    chunk_timeout_s: for the acknowledgement of a chunk, whose documents the server may have to encode first.
+    Args:
+        timeout_s: Seconds for one call, retries included.
+        retry_s: Seconds for an unreachable server to come back.
+        chunk_timeout_s: Seconds for the acknowledgement of a chunk, whose documents the server may have to encode.
+
+    Raises:
+        ConfigError: A value is not a number of seconds.
+
     """
 
     timeout_s: float = 60.0
@@ -56,11 +63,11 @@ class CallSettings:
         for name in ("timeout_s", "retry_s", "chunk_timeout_s"):
             value = getattr(self, name)
             if not isinstance(value, int | float) or not 0 <= value < 1e7 or (value == 0 and name != "retry_s"):
-                raise ConfigError(f"{name} is {value!r}; wanted seconds")
+                raise ConfigError(f"{name}: expected seconds, got {value!r}")
 
 
 def channel_parts(address: Address, access: Access) -> tuple[str, grpc.ChannelCredentials | None]:
-    """What a channel is made of: the target, and credentials where there is TLS."""
+    """Return the target of a channel, and credentials if it uses TLS."""
     check_secret(address, access)
     if not address.is_tls:
         return address.target, None
@@ -70,7 +77,7 @@ def channel_parts(address: Address, access: Access) -> tuple[str, grpc.ChannelCr
 
 
 def call_metadata(access: Access) -> list[tuple[str, str]]:
-    """The headers of a call: the token, and a new request id."""
+    """Return the headers of a call: the token, and a new request id."""
     metadata = [(REQUEST_ID_KEY, secrets.token_hex(8))]
     if access.token:
         metadata.append(("authorization", f"Bearer {access.token}"))
@@ -78,95 +85,95 @@ def call_metadata(access: Access) -> list[tuple[str, str]]:
 
 
 def closed_error(address: Address) -> ServerUnavailable:
-    """What a client says that was closed, before a call or during it."""
+    """Return the error of a client that was closed before or during a call."""
     return ServerUnavailable(f"{address}: this client was closed")
 
 
-def as_error(address: Address, err: grpc.RpcError) -> MvindexError:
-    """The error that a failed call stands for."""
+def error_from_rpc(address: Address, err: grpc.RpcError) -> MvindexError:
+    """Return the error of a failed call, of the class that the server raised."""
     details: str = err.details() or ""
     if err.code() is grpc.StatusCode.CANCELLED and details in _CLOSED:
         return closed_error(address)
     trailing = err.trailing_metadata() or ()
-    error = error_of(err.code(), details, trailing)
+    error = error_from_code(err.code(), details, trailing)
     if isinstance(error, ServerUnavailable):
         return ServerUnavailable(f"{address}: the server cannot be reached: {details}")
     return type(error)(f"{address}: {details}") if not dict(trailing).get("mvindex-error") else error
 
 
-def is_worth_a_retry(err: grpc.RpcError) -> bool:
-    """True when the server may be back soon."""
+def is_retryable(err: grpc.RpcError) -> bool:
+    """Return whether a retry may succeed."""
     details = (err.details() or "").lower()
     if err.code() is grpc.StatusCode.INTERNAL:
         return details.startswith(_BROKEN_WRITE)
-    return err.code() is grpc.StatusCode.UNAVAILABLE and not any(word in details for word in _HOPELESS)
+    return err.code() is grpc.StatusCode.UNAVAILABLE and not any(word in details for word in _PERMANENT)
 
 
-class Patience:
-    """The time that a call has, and the pauses between its tries."""
+class RetryBudget:
+    """The time left for a call, and the pauses between its attempts."""
 
     def __init__(self, settings: CallSettings) -> None:
         self._settings = settings
-        self._begun = time.monotonic()
-        self._failed: float | None = None
+        self._begun_at = time.monotonic()
+        self._failed_at: float | None = None
         self._pause = _FIRST_PAUSE_S
 
     @property
-    def left_s(self) -> float:
-        """Seconds until the call's deadline, a little at least."""
-        return max(self._begun + self._settings.timeout_s - time.monotonic(), 0.001)
+    def remaining_s(self) -> float:
+        """Seconds until the call's deadline, at least 1 ms."""
+        return max(self._begun_at + self._settings.timeout_s - time.monotonic(), 0.001)
 
     def next_pause(self) -> float | None:
-        """Seconds to wait before another try; None when there should be none: the server has been away for too long."""
+        """Return the seconds to wait before the next attempt; None if the server has been unreachable for too long."""
         now = time.monotonic()
-        if self._failed is None:
-            # What the call took before its server went away is no time that the server had to come back.
-            self._failed = now
+        if self._failed_at is None:
+            # The time before the failure does not count against the server's time to come back.
+            self._failed_at = now
         pause = self._pause * random.uniform(0.5, 1.0)
-        self._pause = min(self._pause * 2, _LONGEST_PAUSE_S)
-        return pause if now - self._failed + pause < self._settings.retry_s else None
+        self._pause = min(self._pause * 2, _MAX_PAUSE_S)
+        return pause if now - self._failed_at + pause < self._settings.retry_s else None
 
 
-class Caller:
-    """Calls that block, over one channel; safe to use from several threads."""
+class RetryingChannel:
+    """Blocking calls with retries over one channel; safe to use from several threads."""
 
     def __init__(self, address: Address, access: Access, settings: CallSettings) -> None:
         self.address, self.access, self.settings = address, access, settings
         target, credentials = channel_parts(address, access)
         if credentials is None:
-            self.channel = grpc.insecure_channel(target, options=OPTIONS)
+            self.grpc_channel = grpc.insecure_channel(target, options=OPTIONS)
         else:
-            self.channel = grpc.secure_channel(target, credentials, options=OPTIONS)
+            self.grpc_channel = grpc.secure_channel(target, credentials, options=OPTIONS)
 
     def close(self) -> None:
-        """Nothing; calls under way are cancelled."""
-        self.channel.close()
+        """Close the channel; calls in progress are cancelled."""
+        self.grpc_channel.close()
 
     def call(self, method: Callable[..., Any], request: Any) -> Any:
-        """The response; a server that is away is asked again until retry_s is over, so the call must be idempotent."""
-        return self.retrying(
-            lambda patience: method(request, timeout=patience.left_s, metadata=call_metadata(self.access))
+        """Return the response, retrying for retry_s while the server is unreachable; the call must be idempotent."""
+        return self.with_retries(
+            lambda budget: method(request, timeout=budget.remaining_s, metadata=call_metadata(self.access))
         )
 
-    def retrying(self, attempt: Callable[[Patience], T]) -> T:
-        """What the attempt gives, made again while the server is away."""
-        patience = Patience(self.settings)
+    def with_retries(self, attempt: Callable[[RetryBudget], T]) -> T:
+        """Return the result of the attempt, retrying while the server is unreachable."""
+        budget = RetryBudget(self.settings)
         while True:
             try:
-                return attempt(patience)
+                return attempt(budget)
             except grpc.RpcError as err:
-                pause = patience.next_pause() if is_worth_a_retry(err) else None
+                pause = budget.next_pause() if is_retryable(err) else None
                 if pause is None:
-                    raise as_error(self.address, err) from None
+                    raise error_from_rpc(self.address, err) from None
                 time.sleep(pause)
             except ValueError as err:
                 raise closed_error(self.address) from err
 
     def stream(self, method: Callable[..., Any], request: Any) -> Iterator[Any]:
-        """The responses of a stream, which is not resumed; it has no deadline."""
+        """Yield the responses of a stream, which has no deadline and is not resumed."""
         try:
             yield from method(request, metadata=call_metadata(self.access))
         except grpc.RpcError as err:
-            raise as_error(self.address, err) from None
+            raise error_from_rpc(self.address, err) from None
         except ValueError as err:
             raise closed_error(self.address) from err

@@ -1,7 +1,7 @@
-"""Error class <-> gRPC code: one table, read by the server and by the clients.
+"""Error classes and gRPC codes: one table for the server and the clients.
 
-The class travels by name in the trailing metadata. Where it is missing (a proxy answered, or gRPC itself), the code
-decides.
+The name of the class travels in the trailing metadata. Where it is missing (a proxy or gRPC itself responded), the
+code decides.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ HTTP_STATUS: dict[StatusCode, int] = {
 }
 
 _BY_NAME = {kind.__name__: kind for kind in CODES}
-# What gRPC, a proxy or an older server means by a code of its own.
+# The class of a code without a class name, as sent by gRPC, a proxy or an older server.
 _BY_CODE: dict[StatusCode, type[errors.MvindexError]] = {
     StatusCode.INVALID_ARGUMENT: errors.QueryError,
     StatusCode.NOT_FOUND: errors.NoSuchIndex,
@@ -72,23 +72,23 @@ _BY_CODE: dict[StatusCode, type[errors.MvindexError]] = {
 }
 
 
-def known_class(error: errors.MvindexError) -> type[errors.MvindexError]:
-    """The error's class, or the nearest above it that the table has."""
+def nearest_known_class(error: errors.MvindexError) -> type[errors.MvindexError]:
+    """Return the error's class, or its nearest base class in the table."""
     return next(kind for kind in type(error).__mro__ if kind in CODES)
 
 
-def code_of(error: errors.MvindexError) -> StatusCode:
-    """The gRPC code that an error is sent with."""
-    return CODES[known_class(error)]
+def grpc_code(error: errors.MvindexError) -> StatusCode:
+    """Return the gRPC code of an error."""
+    return CODES[nearest_known_class(error)]
 
 
-def http_status_of(error: errors.MvindexError) -> int:
-    """The HTTP status that an error is sent with."""
-    return HTTP_STATUS.get(code_of(error), 500)
+def http_status(error: errors.MvindexError) -> int:
+    """Return the HTTP status of an error."""
+    return HTTP_STATUS.get(grpc_code(error), 500)
 
 
-def error_of(code: StatusCode, message: str, trailing: Iterable[Any] | None) -> errors.MvindexError:
-    """The error that a server sent, of the same class as it was raised there."""
+def error_from_code(code: StatusCode, message: str, trailing: Iterable[Any] | None) -> errors.MvindexError:
+    """Return the error that a server sent, of the class that was raised there."""
     name = dict(trailing or ()).get(ERROR_KEY)
     kind = _BY_NAME.get(name) if isinstance(name, str) else None
     return (kind or _BY_CODE.get(code, errors.RemoteError))(message)

@@ -1,4 +1,4 @@
-"""Documents on their way to a server: in chunks, a few of them ahead of the acknowledgements, again where need be."""
+"""Upload of documents in chunks: a few ahead of the acknowledgements, and again after a broken connection."""
 
 from __future__ import annotations
 
@@ -20,17 +20,24 @@ from mvindex.records import dump_metadata
 from mvindex.v1 import documents_pb2 as documents
 from mvindex.v1.service_pb2_grpc import MvindexServiceStub
 from mvindex_connectors.remote.convert import add_counts, document_message, views_message
-from mvindex_connectors.remote.retry import Caller, Patience, as_error, call_metadata, closed_error, is_worth_a_retry
+from mvindex_connectors.remote.retry import (
+    RetryBudget,
+    RetryingChannel,
+    call_metadata,
+    closed_error,
+    error_from_rpc,
+    is_retryable,
+)
 
-# Chunks sent and not yet acknowledged: the server encodes one while the next is on its way.
+# Chunks sent and not yet acknowledged: the server encodes one while the next is transferred.
 WINDOW = 4
-# Of a chunk's message: far below what a server takes.
+# The size of a chunk's message, far below a server's limit.
 CHUNK_BYTES = 4 << 20
-_GOODBYE_S = 5.0
+_END_TIMEOUT_S = 5.0
 
 
-def chunks_of(entries: Iterable[Entry]) -> Iterator[list[Entry]]:
-    """The entries in chunks: as an index cuts them, or smaller where their views or texts take many bytes."""
+def split_chunks(entries: Iterable[Entry]) -> Iterator[list[Entry]]:
+    """Yield the entries in chunks: as an index splits them, or smaller if their views or texts take many bytes."""
     filling, size = Chunk(), 0
     for entry in entries:
         cost = message_bytes(entry)
@@ -46,16 +53,16 @@ def chunks_of(entries: Iterable[Entry]) -> Iterator[list[Entry]]:
 
 
 def message_bytes(entry: Entry) -> int:
-    """About the bytes of a document's message, rather more than fewer."""
+    """Return an upper estimate of the bytes of a document's message."""
     document = entry.document
     views = 0 if entry.views is None else entry.views.nbytes
     metadata = len(dump_metadata(document.metadata, document.id)) if document.metadata else 0
-    # Four bytes are the most that a character takes.
+    # A character takes at most four bytes.
     return views + 4 * (len(document.text) + len(document.title) + len(document.id) + metadata) + 64
 
 
 def chunk_message(number: int, entries: Sequence[Entry]) -> documents.AddRequest:
-    """The message of a chunk."""
+    """Return the message of a chunk."""
     views = [entry.views for entry in entries if entry.views is not None]
     return documents.AddRequest(
         chunk=number,
@@ -64,12 +71,12 @@ def chunk_message(number: int, entries: Sequence[Entry]) -> documents.AddRequest
     )
 
 
-class Ingest:
-    """One run of documents into a remote index."""
+class Upload:
+    """The upload of one run of documents into a remote index."""
 
-    def __init__(self, caller: Caller, hooks: IngestHooks) -> None:
-        self._caller, self._hooks = caller, hooks
-        self._method = MvindexServiceStub(caller.channel).Add
+    def __init__(self, channel: RetryingChannel, hooks: IngestHooks) -> None:
+        self._channel, self._hooks = channel, hooks
+        self._method = MvindexServiceStub(channel.grpc_channel).Add
         self._key = secrets.token_hex(16)
         self._waiting: deque[documents.AddRequest] = deque()
         self._stream: _Stream | None = None
@@ -77,7 +84,7 @@ class Ingest:
         self.report = IngestReport()
 
     def run(self, entries: Iterable[Entry]) -> IngestReport:
-        """What was done with the entries. An error leaves the chunks before it committed."""
+        """Upload the entries and return the report. After an error the chunks before it stay committed."""
         try:
             with SeenIds() as seen:
                 self._send_all(entries, seen)
@@ -90,7 +97,7 @@ class Ingest:
 
     def _send_all(self, entries: Iterable[Entry], seen: SeenIds) -> None:
         try:
-            for number, chunk in enumerate(chunks_of(entries), start=1):
+            for number, chunk in enumerate(split_chunks(entries), start=1):
                 if self._hooks.should_stop():
                     self.report.stopped = True
                     break
@@ -98,7 +105,7 @@ class Ingest:
                 if firsts:
                     self._send(chunk_message(number, firsts))
         except MvindexError:
-            # What was sent before a bad document is stored, as it is in an index that is not remote.
+            # Documents before a bad one are stored, as in a local index.
             if not self._has_failed:
                 self._await_acknowledgements(0)
             raise
@@ -111,87 +118,89 @@ class Ingest:
         self._await_acknowledgements(WINDOW - 1)
 
     def _await_acknowledgements(self, left: int) -> None:
-        """Nothing; no more than so many chunks wait to be acknowledged. A broken stream is begun again."""
-        patience = Patience(self._caller.settings)
+        """Wait until at most `left` chunks are unacknowledged; a broken stream is reopened."""
+        budget = RetryBudget(self._channel.settings)
         while len(self._waiting) > left:
             try:
-                self._take(self._opened().next_response())
-                patience = Patience(self._caller.settings)
+                self._acknowledge(self._open_stream().next_response())
+                budget = RetryBudget(self._channel.settings)
             except grpc.RpcError as err:
                 self._stream = None
-                pause = patience.next_pause() if is_worth_a_retry(err) else None
+                pause = budget.next_pause() if is_retryable(err) else None
                 if pause is None:
                     self._has_failed = True
-                    raise as_error(self._caller.address, err) from None
+                    raise error_from_rpc(self._channel.address, err) from None
                 time.sleep(pause)
             except MvindexError:
                 self._has_failed = True
                 raise
 
-    def _opened(self) -> _Stream:
-        """The stream; where there is none, a new one, with every chunk that waits for its acknowledgement."""
+    def _open_stream(self) -> _Stream:
+        """Return the stream; a new one gets every unacknowledged chunk again."""
         if self._stream is None:
-            self._stream = _Stream(self._method, self._caller)
-            self._stream.send(documents.AddRequest(index=self._caller.address.name, idempotency_key=self._key))
+            self._stream = _Stream(self._method, self._channel)
+            self._stream.send(documents.AddRequest(index=self._channel.address.name, idempotency_key=self._key))
             for message in self._waiting:
                 self._stream.send(message)
         return self._stream
 
-    def _take(self, response: documents.AddResponse) -> None:
+    def _acknowledge(self, response: documents.AddResponse) -> None:
         message = self._waiting.popleft()
         if response.chunk != message.chunk:
             raise ServerUnavailable(
-                f"{self._caller.address}: acknowledged chunk {response.chunk}, wanted {message.chunk}; "
-                "something between here and the server mixes up streams"
+                f"{self._channel.address}: expected the acknowledgement of chunk {message.chunk}, got that of "
+                f"{response.chunk}. A proxy may mix up streams"
             )
         add_counts(self.report, response)
         self._hooks.on_progress(len(message.documents))
 
 
 class _Stream:
-    """A call of Add: messages go in by a queue, which gRPC empties as fast as the server reads."""
+    """A call of Add: messages are queued, and gRPC empties the queue as fast as the server reads."""
 
-    def __init__(self, method: Any, caller: Caller) -> None:
-        self._caller = caller
+    def __init__(self, method: Any, channel: RetryingChannel) -> None:
+        self._channel = channel
         self._messages: queue.SimpleQueue[documents.AddRequest | None] = queue.SimpleQueue()
-        self._is_late = False
+        self._has_timed_out = False
         try:
-            self._call = method(iter(self._messages.get, None), metadata=call_metadata(caller.access))
+            self._call = method(iter(self._messages.get, None), metadata=call_metadata(channel.access))
         except ValueError as err:
             self._messages.put(None)
-            raise closed_error(caller.address) from err
+            raise closed_error(channel.address) from err
         self._call.add_done_callback(lambda call: self._messages.put(None))
 
     def send(self, message: documents.AddRequest) -> None:
-        """Nothing; the message is sent when it can be."""
+        """Queue a message."""
         self._messages.put(message)
 
     def next_response(self) -> documents.AddResponse:
-        """The next acknowledgement; TimedOut when none comes."""
-        timeout_s = self._caller.settings.chunk_timeout_s
-        timer = threading.Timer(timeout_s, self._give_up)
+        """Return the next acknowledgement; TimedOut if none comes in time."""
+        timeout_s = self._channel.settings.chunk_timeout_s
+        timer = threading.Timer(timeout_s, self._time_out)
         timer.daemon = True
         timer.start()
         try:
             response: documents.AddResponse = next(self._call)
         except StopIteration:
-            raise ServerUnavailable(f"{self._caller.address}: the server ended the stream early") from None
+            raise ServerUnavailable(f"{self._channel.address}: the server ended the stream early") from None
         except grpc.RpcError:
-            if self._is_late:
-                raise TimedOut(f"{self._caller.address}: no acknowledgement within {timeout_s:g} s") from None
+            if self._has_timed_out:
+                raise TimedOut(
+                    f"{self._channel.address}: expected an acknowledgement within {timeout_s:g} s, got none"
+                ) from None
             raise
         finally:
             timer.cancel()
         return response
 
-    def _give_up(self) -> None:
-        self._is_late = True
+    def _time_out(self) -> None:
+        self._has_timed_out = True
         self._call.cancel()
 
     def end(self) -> None:
-        """Nothing; the server knows that no more comes. Everything is acknowledged, so how it answers is all one."""
+        """Tell the server that no more messages follow. Every chunk is acknowledged, so its response is ignored."""
         self._messages.put(None)
-        timer = threading.Timer(_GOODBYE_S, self._call.cancel)
+        timer = threading.Timer(_END_TIMEOUT_S, self._call.cancel)
         timer.start()
         with suppress(grpc.RpcError):
             for _ in self._call:
@@ -199,6 +208,6 @@ class _Stream:
         timer.cancel()
 
     def cancel(self) -> None:
-        """Nothing; the call has ended."""
+        """Cancel the call."""
         self._messages.put(None)
         self._call.cancel()

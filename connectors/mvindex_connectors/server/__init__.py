@@ -1,1 +1,1 @@
-"""`mvindex serve`: indexes behind gRPC and HTTP, each searched in micro-batches and written by one thread."""
+"""`mvindex serve`: indexes over gRPC and HTTP, each searched in micro-batches and written by one thread."""

@@ -1,4 +1,4 @@
-"""What surrounds every call, by gRPC or HTTP: who calls, how many at once, how it ended; errors as their codes."""
+"""Admission of calls, by gRPC or HTTP: authentication, limits, metrics, the log line of each call."""
 
 from __future__ import annotations
 
@@ -13,20 +13,19 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from mvindex.errors import LimitExceeded, MvindexError, ServerFailed, ServerUnavailable
-from mvindex_connectors.remote.status import code_of, known_class
+from mvindex_connectors.remote.status import grpc_code, nearest_known_class
 from mvindex_connectors.server.config import Limits
-from mvindex_connectors.server.telemetry import Metrics, traced
+from mvindex_connectors.server.telemetry import Metrics, trace_span
 from mvindex_connectors.server.tokens import ANYONE, Caller, Tokens
 
 logger = logging.getLogger(__name__)
 
 _REQUEST_ID = re.compile(r"[A-Za-z0-9_.:-]{1,64}")
-_SECONDS_TO_RETRY = "try again in a second"
 
 
 @dataclass(slots=True, kw_only=True)
-class Call:
-    """A call under way, as the log will tell of it."""
+class CallContext:
+    """A call in progress, as it will be logged."""
 
     method: str
     request_id: str
@@ -39,8 +38,8 @@ class Call:
     fields: dict[str, Any] = field(default_factory=dict)
 
 
-class Guard:
-    """The door: one for all calls of a server."""
+class Admission:
+    """Admits, counts and times the calls of a server; one object for all of them."""
 
     def __init__(self, tokens: Tokens, limits: Limits, metrics: Metrics, names: frozenset[str]) -> None:
         self.tokens, self.limits, self.metrics = tokens, limits, metrics
@@ -52,52 +51,54 @@ class Guard:
 
     @property
     def in_flight(self) -> int:
-        """Calls under way, those about health left out."""
+        """Calls in progress, health checks excluded."""
         return self._in_flight
 
     @property
     def is_draining(self) -> bool:
-        """True when the server is about to end."""
+        """Whether the server is shutting down."""
         return self.draining.is_set()
 
     @contextmanager
-    def passing(self, call: Call, header: str | None, *, is_open: bool = False) -> Iterator[None]:
-        """Inside it, the call is let through, counted and timed; afterwards it is logged.
+    def admit(self, call: CallContext, header: str | None, *, is_open: bool = False) -> Iterator[None]:
+        """Admit a call, count and time it, and log it when it ends; it raises MvindexErrors only.
 
-        is_open: health, which needs no token and takes no other call's place. Errors that leave it are MvindexErrors.
+        is_open: for health checks, which need no token and do not count against the limit of other calls.
         """
         begun = time.perf_counter()
         self._count(1, is_open)
         try:
-            with traced(call.method):
+            with trace_span(call.method):
                 if not is_open:
-                    call.caller = self.tokens.caller_of(header)
+                    call.caller = self.tokens.authenticate(header)
                     self.check_running()
                 self._check_room()
                 yield
         except MvindexError as err:
-            call.code, call.error = code_of(err).name, f"{known_class(err).__name__}: {err}"
+            call.code, call.error = grpc_code(err).name, f"{nearest_known_class(err).__name__}: {err}"
             raise
         except asyncio.CancelledError:
             call.code = "CANCELLED"
             raise
         except Exception as err:
             call.code, call.error = "INTERNAL", f"{type(err).__name__}: {err}"
-            logger.exception("unforeseen", extra={"fields": {"request_id": call.request_id, "method": call.method}})
+            logger.exception(
+                "unexpected error", extra={"fields": {"request_id": call.request_id, "method": call.method}}
+            )
             raise ServerFailed(
-                f"something unforeseen went wrong; the server's log tells more of request {call.request_id}"
+                f"unexpected error; the server's log has the details of request {call.request_id}"
             ) from err
         finally:
             self._count(-1, is_open)
-            # Once the answer is on its way: nobody waits for what is told of it.
+            # After the response is on its way, so that no client waits for the log.
             asyncio.get_running_loop().call_soon(self._ended, call, time.perf_counter() - begun, is_open)
 
     @contextmanager
     def streaming(self) -> Iterator[None]:
-        """Inside it, a stream has one of the places for streams."""
+        """Count a stream while it runs; LimitExceeded when there are too many."""
         if self._streams >= self.limits.streams:
-            raise LimitExceeded(f"{self._streams} ingests and lists are under way, as many as this server takes; "
-                                "try again when one is done")  # fmt: skip
+            raise LimitExceeded(f"{self._streams} ingests and lists are in progress, the limit of this server "
+                                "(--max-streams). Try again when one has ended")  # fmt: skip
         self._streams += 1
         try:
             yield
@@ -105,7 +106,7 @@ class Guard:
             self._streams -= 1
 
     def check_running(self) -> None:
-        """Nothing; ServerUnavailable when the server is about to end."""
+        """Check that the server is not shutting down; raise ServerUnavailable if it is."""
         if self.is_draining:
             raise ServerUnavailable("the server is shutting down")
 
@@ -118,11 +119,11 @@ class Guard:
 
     def _check_room(self) -> None:
         if max(self._in_flight, self._open) > self.limits.calls:
-            raise LimitExceeded(f"{self.limits.calls} calls are under way, as many as this server takes; "
-                                f"{_SECONDS_TO_RETRY}")  # fmt: skip
+            raise LimitExceeded(f"{self.limits.calls} calls are in progress, the limit of this server (--max-calls). "
+                                "Try again in a second")  # fmt: skip
 
-    def _ended(self, call: Call, seconds: float, is_open: bool) -> None:
-        # Names that clients make up must not become series of their own.
+    def _ended(self, call: CallContext, seconds: float, is_open: bool) -> None:
+        # Names that clients invent must not become time series.
         index = call.index if call.index in self._names else ""
         self.metrics.calls.labels(call.method, index, call.code).inc()
         self.metrics.seconds.labels(call.method).observe(seconds)
@@ -144,7 +145,7 @@ class Guard:
         logger.info("call", extra={"fields": fields})
 
 
-def request_id_of(given: str | bytes | None) -> str:
-    """The caller's request id where it is a plain one, else a new one."""
-    text = given.decode("ascii", "replace") if isinstance(given, bytes) else given or ""
+def request_id_from(header: str | bytes | None) -> str:
+    """Return the caller's request id if it is well-formed, else a new one."""
+    text = header.decode("ascii", "replace") if isinstance(header, bytes) else header or ""
     return text if _REQUEST_ID.fullmatch(text) else secrets.token_hex(8)

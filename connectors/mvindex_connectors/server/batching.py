@@ -1,8 +1,8 @@
-"""Micro-batches: queries that arrive while others are searched are encoded and searched together, next.
+"""Micro-batching: queries that arrive during a search are encoded and searched together in the next one.
 
-There is no waiting window: a query that finds the searcher idle is searched at once, alone. Queries of large requests
-go in parts, in a lane of their own, so that they hold nobody up; that lane also takes what has waited too long for the
-other. What nobody waits for any more (a client gone, a deadline passed) is dropped before its turn.
+There is no waiting window: a query that arrives while the searcher is idle is searched at once, by itself. Large
+requests are split and have a lane of their own, so that they do not delay small ones; that lane also serves small
+requests that have waited too long. Queries whose caller is gone (disconnected, deadline passed) are dropped.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ from mvindex.records import Floats, SearchResult
 from mvindex.scoring.fusion import Mode
 from mvindex.search.profiling import watched_stages
 
-# Queries of one request from which on it is large, and what is searched of it at a time.
-_MANY = 32
+# A request of more queries is large; it is searched in parts of this size.
+_MAX_SMALL = 32
 _PART = 64
-# How long a query waits for its lane before the other may take it.
-_PATIENCE_S = 0.1
+# How long a small request waits for its lane before the lane of large ones may take it.
+_MAX_WAIT_S = 0.1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
-    """What a search asks for beside its queries, as search() takes it. key: equal for what can be searched together.
+class BatchOptions:
+    """The options of a search, as Index.search() takes them, and their mode.
 
-    mode: the one of the options.
+    key: equal for searches that can be run together.
     """
 
     key: tuple[tuple[str, Any], ...]
@@ -43,19 +43,19 @@ class Wanted:
     mode: Mode = Mode.DENSE
 
 
-class Watch(Protocol):
-    """What wants to know how a batch went."""
+class BatchObserver(Protocol):
+    """Receives the figures of each batch."""
 
-    def saw_batch(self, size: int, waited_s: Sequence[float], stages: dict[str, float]) -> None:
-        """Nothing; a batch of so many queries is done."""
+    def observe_batch(self, size: int, waited_s: Sequence[float], stages: dict[str, float]) -> None:
+        """Record a batch: its queries, the seconds each request waited, the seconds of each stage."""
 
 
 @dataclass(slots=True, eq=False)
 class _Job:
     queries: list[str] | Floats
-    wanted: Wanted
+    chosen: BatchOptions
     future: asyncio.Future[list[SearchResult]]
-    words: list[str] | None = None  # one for each query, where words are searched
+    texts: list[str] | None = None  # of the lexical part, one for each query
     since: float = field(default_factory=time.monotonic)
 
     @property
@@ -63,91 +63,92 @@ class _Job:
         return len(self.queries)
 
     @property
-    def is_encoded_here(self) -> bool:
-        """True for texts that are searched by views."""
-        return isinstance(self.queries, list) and self.wanted.mode is not Mode.LEXICAL
+    def needs_encoding(self) -> bool:
+        """Whether these are texts that are searched by views."""
+        return isinstance(self.queries, list) and self.chosen.mode is not Mode.LEXICAL
 
 
 class Batcher:
-    """Searches of one index, to be asked from one event loop."""
+    """Batches the searches of one index; all calls come from one event loop."""
 
-    def __init__(self, index: Index, watch: Watch, *, batch: int, queued: int) -> None:
-        """batch: queries searched together at most; queued: that may wait."""
-        self._index, self._watch = index, watch
+    def __init__(self, index: Index, observer: BatchObserver, *, batch: int, queued: int) -> None:
+        """batch: the most queries searched together; queued: the most that may wait."""
+        self._index, self._observer = index, observer
         self._batch, self._queued = batch, queued
-        self._few: deque[_Job] = deque()
-        self._many: deque[_Job] = deque()
-        self._is_busy = {"few": False, "many": False}
-        self._helps = False  # whether the lane of large requests took from the other at its last turn
-        # A thread for each lane: the encoder's and the scans' own threads stay those of the thread that asks them.
+        self._small: deque[_Job] = deque()
+        self._large: deque[_Job] = deque()
+        self._is_busy = {"small": False, "large": False}
+        self._has_helped = False  # whether the lane of large requests took small ones at its last turn
+        # One thread per lane, since the encoder and the scans keep thread pools per calling thread.
         self._threads = {lane: ThreadPoolExecutor(1, thread_name_prefix=f"search-{lane}") for lane in self._is_busy}
 
     @property
     def waiting(self) -> int:
-        """Queries that wait for their turn."""
-        return _waiting(self._few) + _waiting(self._many)
+        """Queries waiting to be searched."""
+        return _num_waiting(self._small) + _num_waiting(self._large)
 
     def close(self) -> None:
-        """Nothing; what is being searched is finished first."""
+        """Finish searches in progress, then stop the threads."""
         for thread in self._threads.values():
             thread.shutdown(wait=True)
 
     async def search(
-        self, queries: list[str] | Floats, wanted: Wanted, words: list[str] | None = None
+        self, queries: list[str] | Floats, chosen: BatchOptions, texts: list[str] | None = None
     ) -> list[SearchResult]:
-        """A result for each query, (q, d) or texts, checked; LimitExceeded when too many wait.
+        """Return a result for each query; LimitExceeded if too many are waiting.
 
-        words: texts, one for each query, where words are searched.
+        queries: (q, d) or texts, checked. texts: of the lexical part, one for each query.
         """
-        is_large = len(queries) > _MANY
-        waiting = _waiting(self._many if is_large else self._few)
+        is_large = len(queries) > _MAX_SMALL
+        waiting = _num_waiting(self._large if is_large else self._small)
         if waiting and waiting + len(queries) > self._queued:
-            raise LimitExceeded(f"{waiting} queries wait already, of {self._queued} that may; try again in a second")
+            raise LimitExceeded(f"{waiting} queries are waiting, of at most {self._queued}. Try again in a second")
         if not is_large:
-            answer = self._submitted(self._few, queries, wanted, words)
+            future = self._submit(self._small, _Job(queries, chosen, _new_future(), texts))
             try:
-                return await answer
+                return await future
             except asyncio.CancelledError:
-                _forget(self._few)
+                _drop_cancelled(self._small)
                 raise
         parts = [slice(begin, begin + _PART) for begin in range(0, len(queries), _PART)]
-        jobs = [
-            self._submitted(self._many, queries[part], wanted, None if words is None else words[part]) for part in parts
+        futures = [
+            self._submit(
+                self._large, _Job(queries[part], chosen, _new_future(), None if texts is None else texts[part])
+            )
+            for part in parts
         ]
         try:
-            return [result for part in await asyncio.gather(*jobs) for result in part]
+            return [result for part in await asyncio.gather(*futures) for result in part]
         finally:
-            for job in jobs:
-                job.cancel()
-            _forget(self._many)
+            for future in futures:
+                future.cancel()
+            _drop_cancelled(self._large)
 
-    def _submitted(
-        self, lane: deque[_Job], queries: list[str] | Floats, wanted: Wanted, words: list[str] | None
-    ) -> asyncio.Future[list[SearchResult]]:
-        loop = asyncio.get_running_loop()
-        job = _Job(queries, wanted, loop.create_future(), words)
+    def _submit(self, lane: deque[_Job], job: _Job) -> asyncio.Future[list[SearchResult]]:
         lane.append(job)
         self._pump()
-        if lane is self._few and not job.future.done() and job in self._few:
-            loop.call_later(_PATIENCE_S, self._pump)
+        if lane is self._small and not job.future.done() and job in self._small:
+            asyncio.get_running_loop().call_later(_MAX_WAIT_S, self._pump)
         return job.future
 
     def _pump(self) -> None:
-        """Nothing; lanes that are free take what waits."""
-        if not self._is_busy["few"]:
-            self._start("few", self._taken(self._few, self._batch))
-        if not self._is_busy["many"]:
-            is_late = bool(self._few) and time.monotonic() - self._few[0].since >= _PATIENCE_S
-            # By turns where both wait.
-            self._helps = is_late and not (self._helps and self._many)
-            source, most = (self._few, self._batch) if self._helps else (self._many, min(self._batch, _PART))
-            self._start("many", self._taken(source, most))
+        """Let idle lanes take waiting jobs."""
+        if not self._is_busy["small"]:
+            self._start("small", self._take(self._small, self._batch))
+        if not self._is_busy["large"]:
+            is_overdue = bool(self._small) and time.monotonic() - self._small[0].since >= _MAX_WAIT_S
+            # By turns if both are waiting.
+            self._has_helped = is_overdue and not (self._has_helped and self._large)
+            source, max_queries = (
+                (self._small, self._batch) if self._has_helped else (self._large, min(self._batch, _PART))
+            )
+            self._start("large", self._take(source, max_queries))
 
-    def _taken(self, lane: deque[_Job], most: int) -> list[_Job]:
-        """The jobs of the next batch, in order; what nobody waits for is left out."""
+    def _take(self, lane: deque[_Job], max_queries: int) -> list[_Job]:
+        """Remove and return the jobs of the next batch, in order, without cancelled ones."""
         jobs: list[_Job] = []
         count = 0
-        while lane and (not jobs or count + lane[0].size <= most):
+        while lane and (not jobs or count + lane[0].size <= max_queries):
             job = lane.popleft()
             if not job.future.done():
                 jobs.append(job)
@@ -160,17 +161,17 @@ class Batcher:
         self._is_busy[lane] = True
         loop, begun = asyncio.get_running_loop(), time.monotonic()
         stages: dict[str, float] = {}
-        tell = partial(self._tell, jobs, begun, stages)
-        # Told straight from the thread: a future of asyncio's between would take another turn of the loop.
-        self._threads[lane].submit(self._answers, jobs, stages).add_done_callback(
-            lambda done: loop.call_soon_threadsafe(self._finished, lane, jobs, done, tell)
+        observe = partial(self._observe, jobs, begun, stages)
+        # Called directly from the thread: an asyncio future in between would take another turn of the loop.
+        self._threads[lane].submit(self._search_jobs, jobs, stages).add_done_callback(
+            lambda done: loop.call_soon_threadsafe(self._finish, lane, jobs, done, observe)
         )
 
-    def _tell(self, jobs: list[_Job], begun: float, stages: dict[str, float]) -> None:
-        self._watch.saw_batch(sum(job.size for job in jobs), [begun - job.since for job in jobs], stages)
+    def _observe(self, jobs: list[_Job], begun: float, stages: dict[str, float]) -> None:
+        self._observer.observe_batch(sum(job.size for job in jobs), [begun - job.since for job in jobs], stages)
 
-    def _finished(self, lane: str, jobs: list[_Job], done: Future[list[Any]], tell: Callable[[], None]) -> None:
-        """Nothing; each job has its answer, the lane takes the next, and then the watch is told."""
+    def _finish(self, lane: str, jobs: list[_Job], done: Future[list[Any]], observe: Callable[[], None]) -> None:
+        """Resolve the jobs, start the lane's next batch, then record this one."""
         self._is_busy[lane] = False
         failed = done.exception()
         answers = [failed] * len(jobs) if failed is not None else done.result()
@@ -182,20 +183,20 @@ class Batcher:
             else:
                 job.future.set_result(answer)
         self._pump()
-        asyncio.get_running_loop().call_soon(tell)
+        asyncio.get_running_loop().call_soon(observe)
 
-    def _answers(self, jobs: list[_Job], stages: dict[str, float]) -> list[list[SearchResult] | Exception]:
-        """The results of each job, or its error. Runs in a thread."""
+    def _search_jobs(self, jobs: list[_Job], stages: dict[str, float]) -> list[list[SearchResult] | Exception]:
+        """Return the results of each job, or its error. Runs in a thread."""
         with watched_stages(stages):
-            vectors = self._encoded(jobs, stages)
+            vectors = self._encode(jobs, stages)
             begun = time.perf_counter()
-            answers = self._searched(jobs, vectors)
+            answers = self._search(jobs, vectors)
             stages["search"] = time.perf_counter() - begun - stages.get("rescore", 0.0)
         return answers
 
-    def _encoded(self, jobs: list[_Job], stages: dict[str, float]) -> list[Any]:
-        """The vectors of each job's queries; all texts are encoded at once. Of words alone, the texts."""
-        texts = [text for job in jobs if job.is_encoded_here for text in job.queries]
+    def _encode(self, jobs: list[_Job], stages: dict[str, float]) -> list[Any]:
+        """Return the vectors of each job's queries, all texts encoded at once; the texts for a lexical search."""
+        texts = [text for job in jobs if job.needs_encoding for text in job.queries]
         begun = time.perf_counter()
         encoded: Floats | Exception = np.empty((0, 0), dtype=np.float32)
         if texts:
@@ -207,7 +208,7 @@ class Batcher:
         vectors: list[Any] = []
         at = 0
         for job in jobs:
-            if not job.is_encoded_here:
+            if not job.needs_encoding:
                 vectors.append(job.queries)
             elif isinstance(encoded, Exception):
                 vectors.append(encoded)
@@ -216,30 +217,30 @@ class Batcher:
                 at += job.size
         return vectors
 
-    def _searched(self, jobs: list[_Job], vectors: list[Any]) -> list[list[SearchResult] | Exception]:
-        """The answers of each job; those that want the same are searched together."""
+    def _search(self, jobs: list[_Job], vectors: list[Any]) -> list[list[SearchResult] | Exception]:
+        """Return the results of each job, or its error; jobs with equal options are searched together."""
         answers: list[list[SearchResult] | Exception] = [
             each if isinstance(each, Exception) else [] for each in vectors
         ]
         groups: dict[Any, list[int]] = {}
         for number, (job, each) in enumerate(zip(jobs, vectors, strict=True)):
             if not isinstance(each, Exception):
-                groups.setdefault(job.wanted.key, []).append(number)
+                groups.setdefault(job.chosen.key, []).append(number)
         for members in groups.values():
             self._search_group(jobs, vectors, members, answers)
         return answers
 
     def _search_group(self, jobs: list[_Job], vectors: list[Any], members: list[int], answers: list[Any]) -> None:
-        """Nothing; the members of a group have their answers. What fails them together is tried for each alone."""
-        wanted = jobs[members[0]].wanted
+        """Set the answers of the members of a group. If they fail together, each is searched by itself."""
+        chosen = jobs[members[0]].chosen
         try:
-            if wanted.mode is Mode.DENSE:
-                found = self._index.search(np.concatenate([vectors[number] for number in members]), **wanted.options)
+            if chosen.mode is Mode.DENSE:
+                found = self._index.search(np.concatenate([vectors[number] for number in members]), **chosen.options)
             else:
-                words = [text for number in members for text in jobs[number].words or []]
-                is_lexical = wanted.mode is Mode.LEXICAL
-                queries: Any = words if is_lexical else np.concatenate([vectors[number] for number in members])
-                found = self._index.search(queries, text=words, **wanted.options)
+                texts = [text for number in members for text in jobs[number].texts or []]
+                is_lexical = chosen.mode is Mode.LEXICAL
+                queries: Any = texts if is_lexical else np.concatenate([vectors[number] for number in members])
+                found = self._index.search(queries, text=texts, **chosen.options)
         except (MvindexError, ValueError) as err:
             if len(members) == 1:
                 answers[members[0]] = err
@@ -253,14 +254,18 @@ class Batcher:
             at += jobs[number].size
 
 
-def _forget(lane: deque[_Job]) -> None:
-    """Nothing; what nobody waits for is not in the lane: it would hold its queries until a long search is done."""
-    kept = [job for job in lane if not job.future.done()]
-    if len(kept) < len(lane):
+def _new_future() -> asyncio.Future[list[SearchResult]]:
+    return asyncio.get_running_loop().create_future()
+
+
+def _drop_cancelled(lane: deque[_Job]) -> None:
+    """Remove cancelled jobs from the lane: they would hold their queries until a long search is done."""
+    remaining = [job for job in lane if not job.future.done()]
+    if len(remaining) < len(lane):
         lane.clear()
-        lane.extend(kept)
+        lane.extend(remaining)
 
 
-def _waiting(lane: deque[_Job]) -> int:
-    """Queries that wait in a lane, those that nobody waits for left out."""
+def _num_waiting(lane: deque[_Job]) -> int:
+    """Return the number of queries waiting in a lane, without cancelled ones."""
     return sum(job.size for job in lane if not job.future.done())

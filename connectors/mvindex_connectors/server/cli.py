@@ -17,42 +17,45 @@ _SWITCH_S = 0.0005
 @app.command()
 def serve(  # noqa: PLR0913 - each option is a flag of the command
     index: Annotated[
-        list[str], typer.Option("--index", "-i", metavar="NAME=DIR", help="An index, a directory or URL; repeatable.")
+        list[str],
+        typer.Option(
+            "--index", "-i", metavar="NAME=DIR", help="An index: its name, and its directory or URL. Repeatable."
+        ),
     ],
     host: Annotated[str, typer.Option(help="The address to listen on.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(help="Of gRPC; 0 takes a free one.")] = 7700,
+    port: Annotated[int, typer.Option(help="Port of gRPC; 0 takes a free one.")] = 7700,
     http: Annotated[
         int | None, typer.Option("--http", help="Port of JSON over HTTP, the search page, and /metrics.")
     ] = None,
     tls_cert: Annotated[Path | None, typer.Option(help="The server's certificate, PEM.")] = None,
     tls_key: Annotated[Path | None, typer.Option(help="Its key, PEM.")] = None,
     tls_client_ca: Annotated[
-        Path | None, typer.Option(help="Clients must show a certificate of this authority, PEM.")
+        Path | None, typer.Option(help="Require client certificates of this authority, PEM.")
     ] = None,
     token_file: Annotated[
-        Path | None, typer.Option(help="Lines of read-only or read-write, a token, a name; read again on SIGHUP.")
+        Path | None, typer.Option(help="Lines: read-only or read-write, a token, a name. Read again on SIGHUP.")
     ] = None,
     insecure: Annotated[
-        bool, typer.Option("--insecure", help="Let whoever reaches this address read and write.")
+        bool, typer.Option("--insecure", help="Allow everyone who can reach this address to read and write.")
     ] = False,
     read_only: Annotated[
-        bool, typer.Option("--read-only", help="Take no writes; others may write to the directory, which shows.")
+        bool, typer.Option("--read-only", help="Refuse writes; follow the writes of other processes.")
     ] = False,
-    batch: Annotated[int, typer.Option(help="Queries searched together at most; 1 for each alone.")] = 256,
-    drain_s: Annotated[float, typer.Option("--drain", help="Seconds that calls have to end after SIGTERM.")] = 30.0,
+    batch: Annotated[int, typer.Option(help="The most queries searched together; 1: no batching.")] = 256,
+    drain_s: Annotated[float, typer.Option("--drain", help="Seconds that calls may take to end after SIGTERM.")] = 30.0,
     compact_at: Annotated[
         float, typer.Option(help="Compact an index when this share of its rows is deleted or replaced; 1: never.")
     ] = 0.5,
-    max_message_mb: Annotated[int, typer.Option(help="Of one request.")] = 16,
-    max_queries: Annotated[int, typer.Option(help="In one request.")] = 4096,
+    max_message_mb: Annotated[int, typer.Option(help="MiB of one request.")] = 16,
+    max_queries: Annotated[int, typer.Option(help="Queries in one request.")] = 4096,
     max_top_k: Annotated[int, typer.Option(help="Documents in a result.")] = 10_000,
     max_hits: Annotated[int, typer.Option(help="Documents in all results of one request.")] = 500_000,
-    max_calls: Annotated[int, typer.Option(help="Calls under way at once.")] = 256,
-    max_streams: Annotated[int, typer.Option(help="Ingests and lists under way at once.")] = 32,
-    idle_s: Annotated[float, typer.Option("--idle", help="Seconds that a stream may stand still.")] = 300.0,
-    device: Annotated[str | None, typer.Option(help="cpu or cuda; the best there is by default.")] = None,
+    max_calls: Annotated[int, typer.Option(help="Calls at once.")] = 256,
+    max_streams: Annotated[int, typer.Option(help="Ingests and lists at once.")] = 32,
+    idle_s: Annotated[float, typer.Option("--idle", help="Seconds that a stream may be idle.")] = 300.0,
+    device: Annotated[str | None, typer.Option(help="cpu or cuda; by default the best available.")] = None,
 ) -> None:
-    """Serve indexes over gRPC, and HTTP beside it. Logs are JSON lines on stderr; SIGTERM ends it when calls are done.
+    """Serve indexes over gRPC and HTTP. Logs are JSON lines on stderr; SIGTERM ends the server after calls in progress.
 
     Example: mvindex serve --index squad=squad.mvx --http 7780
     """
@@ -69,7 +72,7 @@ def serve(  # noqa: PLR0913 - each option is a flag of the command
     from mvindex_connectors.server.telemetry import log_to_stderr
 
     if (tls_cert is None) != (tls_key is None) or (tls_client_ca is not None and tls_cert is None):
-        raise ConfigError("--tls-cert and --tls-key go together, and --tls-client-ca with them")
+        raise ConfigError("--tls-cert, --tls-key: expected both (--tls-client-ca needs them too), got one")
     config = ServerConfig(
         indexes=[parse_index(text) for text in index],
         host=host,
@@ -95,19 +98,19 @@ def serve(  # noqa: PLR0913 - each option is a flag of the command
     )
     log_to_stderr()
 
-    def told(addresses: Addresses) -> None:
+    def print_addresses(addresses: Addresses) -> None:
         display.print_json(
             {"grpc": addresses.grpc, "http": addresses.http, "indexes": [name for name, _ in config.indexes]}
         )
         sys.stdout.flush()
 
-    # The event loop must not wait long for a search to let go of the interpreter.
+    # The event loop must not wait long for a searching thread to release the interpreter.
     sys.setswitchinterval(_SWITCH_S)
-    _run(Server(config).run(told))
+    _run(Server(config).run(print_addresses))
 
 
 def _run(server: Coroutine[Any, Any, None]) -> None:
-    """Nothing; the server has ended. On uvloop: a quarter of a millisecond less a call."""
+    """Run the server to its end, on uvloop: a quarter of a millisecond less per call."""
     if sys.platform == "win32":
         asyncio.run(server)
         return

@@ -1,4 +1,4 @@
-"""What a server is told at its start, checked; what is not safe is refused with the reason."""
+"""The configuration of a server, checked; unsafe settings are refused with the reason."""
 
 from __future__ import annotations
 
@@ -15,11 +15,18 @@ _NAME_CHARS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ012
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """What clients may ask for; beyond it they get RESOURCE_EXHAUSTED, and a hint.
+    """The limits of requests; a request beyond one ends with RESOURCE_EXHAUSTED and a hint.
 
-    queries: in one request; top_k: documents a result; hits: documents of all results of a request; calls: at once, in
-    all; streams: ingests and lists at once; queued: queries that wait for their turn; idle_s: how long a stream may
-    stand still.
+    Args:
+        message_bytes: Bytes of a request.
+        queries: Queries in a request.
+        top_k: Documents per result.
+        hits: Documents in all results of a request.
+        calls: Calls at once.
+        streams: Ingests and lists at once.
+        queued: Queries that may wait to be searched.
+        idle_s: Seconds that a stream may be idle.
+
     """
 
     message_bytes: int = 16 << 20
@@ -34,14 +41,14 @@ class Limits:
     def __post_init__(self) -> None:
         for name in ("message_bytes", "queries", "top_k", "hits", "calls", "streams", "queued"):
             if getattr(self, name) < 1:
-                raise ConfigError(f"the limit {name} is {getattr(self, name)}; wanted a whole number from 1 on")
+                raise ConfigError(f"limit {name}: expected a whole number >= 1, got {getattr(self, name)}")
         if not self.idle_s > 0:
-            raise ConfigError(f"the limit idle_s is {self.idle_s}; wanted seconds")
+            raise ConfigError(f"limit idle_s: expected seconds > 0, got {self.idle_s}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tls:
-    """PEM files: the server's certificate and key, and the authority of its clients' where these must have one."""
+    """PEM files: the server's certificate and key, and the authority of client certificates if these are required."""
 
     cert: Path
     key: Path
@@ -54,16 +61,31 @@ class Tls:
             if self.client_ca is not None:
                 ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_verify_locations(self.client_ca)
         except (ssl.SSLError, OSError) as err:
-            raise ConfigError(f"{self.cert}, {self.key}: not a certificate with its key: {err}") from err
+            raise ConfigError(f"{self.cert}, {self.key}: expected a certificate and its key: {err}") from err
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerConfig:
-    """What is served, where, to whom, and how much of it. ConfigError for what is not safe, or does not fit together.
+    """Which indexes are served, where, to whom, and within which limits.
 
-    indexes: names and what they stand for. http_port: None for none; 0 takes a free port, for both. batch: queries
-    that are searched together, 1 for no micro-batching. compact_at: an index is compacted when that share of its
-    documents' rows is retired (deleted or replaced); 1 for never.
+    Args:
+        indexes: Pairs of a name and a directory or URL.
+        host: Address to listen on; one beyond loopback needs tls and token_file, or is_insecure.
+        port: Port of gRPC; 0 takes a free one.
+        http_port: Port of HTTP; 0 takes a free one, None for no HTTP.
+        tls: Certificate and key, or None.
+        token_file: File of tokens, or None to admit every caller.
+        is_insecure: Allow every address without tls and token_file.
+        is_read_only: Refuse writes, and follow the writes of other processes.
+        device: "cpu" or "cuda" for the encoders; None for the best available.
+        batch: The most queries searched together; 1 for no micro-batching.
+        drain_s: Seconds that calls may take to end after a signal.
+        compact_at: Compact an index when this share of its document rows is deleted or replaced; 1 for never.
+        limits: Limits of requests.
+
+    Raises:
+        ConfigError: A value is malformed, unsafe or contradicts another.
+
     """
 
     indexes: Sequence[tuple[str, str]]
@@ -84,39 +106,41 @@ class ServerConfig:
         self._check_indexes()
         for name, port in (("--port", self.port), ("--http", self.http_port)):
             if port is not None and not 0 <= port < 65536:
-                raise ConfigError(f"{name} {port}: wanted a port from 0 (any free one) to 65535")
+                raise ConfigError(f"{name}: expected a port from 0 (any free one) to 65535, got {port}")
         if self.batch < 1:
-            raise ConfigError(f"--batch {self.batch}: wanted a whole number from 1 on")
+            raise ConfigError(f"--batch: expected a whole number >= 1, got {self.batch}")
         if not 0 < self.compact_at <= 1:
-            raise ConfigError(f"--compact-at {self.compact_at}: wanted a share above 0, up to 1 for never")
+            raise ConfigError(f"--compact-at: expected a share above 0, up to 1 (never), got {self.compact_at}")
         if not is_loopback(self.host) and not self.is_insecure:
             self._check_safe()
 
     def _check_indexes(self) -> None:
         names = [name for name, _ in self.indexes]
         if not names:
-            raise ConfigError("say what to serve: --index NAME=DIR, as often as there are indexes")
+            raise ConfigError("--index: expected NAME=DIR at least once, got none")
         for name in names:
             if not name or not _NAME_CHARS.issuperset(name) or len(name) > 100:
-                raise ConfigError(f"--index {name!r}: a name is 1 to 100 letters, digits, '-', '_' and '.'")
+                raise ConfigError(
+                    f"--index: expected a name of 1 to 100 letters, digits, '-', '_' and '.', got {name!r}"
+                )
             if names.count(name) > 1:
-                raise ConfigError(f"--index {name}: two indexes have this name")
+                raise ConfigError(f"--index {name}: expected distinct names, got this one twice")
 
     def _check_safe(self) -> None:
         missing = [flag for flag, value in (("--tls-cert and --tls-key", self.tls), ("--token-file", self.token_file))
                    if value is None]  # fmt: skip
         if missing:
             raise ConfigError(
-                f"--host {self.host} is reached from other machines: give {' and '.join(missing)}, or --insecure if "
-                "whoever can reach this address may read and write these indexes"
+                f"--host {self.host} is reachable from other machines: give {' and '.join(missing)}, or --insecure if "
+                "everyone who can reach this address may read and write these indexes"
             )
 
 
 def parse_index(text: str) -> tuple[str, str]:
-    """The name and the directory or URL of NAME=DIR; a directory alone is named after itself."""
+    """Return the name and the directory or URL of NAME=DIR; a bare directory is named after itself."""
     name, equals, target = text.partition("=")
     if name and target:
         return name, target
     if equals or "://" in text:
-        raise ConfigError(f"--index {text}: wanted NAME=DIR or NAME=URL")
+        raise ConfigError(f"--index: expected NAME=DIR or NAME=URL, got {text}")
     return Path(text).name.removesuffix(".mvx"), text

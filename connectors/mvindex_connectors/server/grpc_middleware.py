@@ -1,4 +1,4 @@
-"""Every gRPC call goes through the guard, whatever service it is of: ours, health or reflection."""
+"""gRPC middleware: every call of every service (ours, health, reflection) goes through admission."""
 
 from __future__ import annotations
 
@@ -12,44 +12,44 @@ import grpc
 from google.protobuf.message import DecodeError
 
 from mvindex.errors import MvindexError, QueryError
-from mvindex_connectors.remote.status import ERROR_KEY, REQUEST_ID_KEY, code_of, known_class
-from mvindex_connectors.server.admission import Call, Guard, request_id_of
+from mvindex_connectors.remote.status import ERROR_KEY, REQUEST_ID_KEY, grpc_code, nearest_known_class
+from mvindex_connectors.server.admission import Admission, CallContext, request_id_from
 
-CURRENT: ContextVar[Call] = ContextVar("call")
+CURRENT_CALL: ContextVar[CallContext] = ContextVar("call")
 _HEALTH = "/grpc.health.v1.Health/"
-_OURS = "/mvindex.v1."
+_OWN_SERVICES = "/mvindex.v1."
 _DETAILS_BYTES = 4000
-_FAREWELL_S = 0.5
+_FAREWELL_TIMEOUT_S = 0.5
 
 
-class NoMessage:
-    """Stands for bytes that are no message, on their way to who tells the client so."""
+class InvalidMessage:
+    """Stands for request bytes that could not be parsed, so that the call is refused inside admission."""
 
     def refuse(self) -> NoReturn:
-        """Never returns: QueryError."""
-        raise QueryError("the request's bytes are no message of this method; see schemas/mvindex/v1")
+        """Raise QueryError."""
+        raise QueryError("request: expected a message of this method, got other bytes. See schemas/mvindex/v1")
 
 
-class GuardedServer:
-    """What services are added to, in the server's place: it gets their methods behind the guard.
+class GrpcMiddleware:
+    """Registers the methods of services with a server, each behind admission.
 
-    Wrapped once, not at each call as an interceptor does, which took a tenth of a vector query's way.
+    Methods are wrapped once, not at each call as by an interceptor, which took a tenth of a vector query's time.
     """
 
-    def __init__(self, server: grpc.aio.Server, guard: Guard) -> None:
-        self._server, self._guard = server, guard
+    def __init__(self, server: grpc.aio.Server, admission: Admission) -> None:
+        self._server, self._admission = server, admission
 
     def add_generic_rpc_handlers(self, handlers: object) -> None:
-        """Nothing; the same methods are registered by name."""
+        """Ignore generic handlers; the same methods are registered by name."""
 
     def add_registered_method_handlers(self, service_name: str, handlers: Mapping[str, Any]) -> None:
-        """Nothing; the methods of the service are the server's, behind the guard."""
-        guarded = {name: self._guarded(f"/{service_name}/{name}", handler) for name, handler in handlers.items()}
-        self._server.add_registered_method_handlers(service_name, guarded)
+        """Register the methods of a service with the server."""
+        wrapped = {name: self._wrap(f"/{service_name}/{name}", handler) for name, handler in handlers.items()}
+        self._server.add_registered_method_handlers(service_name, wrapped)
 
-    def _guarded(self, name: str, handler: Any) -> Any:
+    def _wrap(self, name: str, handler: Any) -> Any:
         read = handler.request_deserializer
-        if name.startswith(_OURS):
+        if name.startswith(_OWN_SERVICES):
             read = _deserializer(read)
         if not handler.response_streaming:
             unary = self._unary(name, handler.stream_unary if handler.request_streaming else handler.unary_unary)
@@ -64,10 +64,10 @@ class GuardedServer:
     def _unary(self, name: str, handle: Callable[[Any, Any], Awaitable[Any]]) -> Callable[[Any, Any], Awaitable[Any]]:
         async def handled(request: Any, context: Any) -> Any:
             call, header = _call_of(name, context)
-            CURRENT.set(call)
+            CURRENT_CALL.set(call)
             try:
-                with self._guard.passing(call, header, is_open=name.startswith(_HEALTH)):
-                    if isinstance(request, NoMessage):
+                with self._admission.admit(call, header, is_open=name.startswith(_HEALTH)):
+                    if isinstance(request, InvalidMessage):
                         request.refuse()
                     return await handle(request, context)
             except MvindexError as err:
@@ -78,12 +78,12 @@ class GuardedServer:
     def _stream(self, name: str, handle: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Awaitable[None]]:
         async def handled(request: Any, context: Any) -> None:
             call, header = _call_of(name, context)
-            CURRENT.set(call)
+            CURRENT_CALL.set(call)
             try:
-                with self._guard.passing(call, header, is_open=name.startswith(_HEALTH)):
-                    if isinstance(request, NoMessage):
+                with self._admission.admit(call, header, is_open=name.startswith(_HEALTH)):
+                    if isinstance(request, InvalidMessage):
                         request.refuse()
-                    if name.startswith(_OURS):
+                    if name.startswith(_OWN_SERVICES):
                         await handle(request, context)
                     else:
                         await self._while_serving(_answered(handle, request, context))
@@ -93,16 +93,16 @@ class GuardedServer:
         return handled
 
     async def _while_serving(self, answer: Coroutine[Any, Any, None]) -> None:
-        """Nothing; the answer has ended. Those of health and reflection would last for ever, and hold up a drain."""
+        """Run the answer until it ends or the server shuts down: health watches would never end by themselves."""
         task = asyncio.ensure_future(answer)
-        draining = asyncio.ensure_future(self._guard.draining.wait())
+        draining = asyncio.ensure_future(self._admission.draining.wait())
         try:
             await asyncio.wait({task, draining}, return_when=asyncio.FIRST_COMPLETED)
             if not task.done():
-                # What there is to tell is told: that nothing is served any more.
-                await asyncio.wait({task}, timeout=_FAREWELL_S)
+                # Time to send the last message: that the server is not serving any more.
+                await asyncio.wait({task}, timeout=_FAREWELL_TIMEOUT_S)
             if not task.done():
-                self._guard.check_running()
+                self._admission.check_running()
             task.result()
         finally:
             task.cancel()
@@ -110,7 +110,7 @@ class GuardedServer:
 
 
 async def _answered(handle: Callable[[Any, Any], Any], request: Any, context: Any) -> None:
-    """Nothing; every response was written."""
+    """Write every response."""
     answers = handle(request, context)
     if not hasattr(answers, "__aiter__"):
         await answers
@@ -120,23 +120,23 @@ async def _answered(handle: Callable[[Any, Any], Any], request: Any, context: An
 
 
 def _deserializer(read: Callable[[bytes], Any]) -> Callable[[bytes], Any]:
-    """Reads messages; gRPC itself would end the call with UNKNOWN and a traceback in the log."""
+    """Return a deserializer that does not raise: gRPC would answer UNKNOWN and log a traceback."""
 
     def readable(content: bytes) -> Any:
         try:
             return read(content)
         except DecodeError:
-            return NoMessage()
+            return InvalidMessage()
 
     return readable
 
 
-def _call_of(name: str, context: Any) -> tuple[Call, str | None]:
-    """The call, and its authorization header."""
+def _call_of(name: str, context: Any) -> tuple[CallContext, str | None]:
+    """Return the context of a call, and its authorization header."""
     metadata = dict(context.invocation_metadata() or ())
-    call = Call(
+    call = CallContext(
         method=name.rpartition("/")[2],
-        request_id=request_id_of(metadata.get(REQUEST_ID_KEY)),
+        request_id=request_id_from(metadata.get(REQUEST_ID_KEY)),
         peer=context.peer(),
         protocol="grpc",
     )
@@ -145,14 +145,14 @@ def _call_of(name: str, context: Any) -> tuple[Call, str | None]:
     return call, header.decode("latin-1") if isinstance(header, bytes) else header
 
 
-async def _abort(context: Any, call: Call, err: MvindexError) -> None:
-    """Never returns: the call ends with the error's code, message and class."""
-    trailing = ((ERROR_KEY, known_class(err).__name__), (REQUEST_ID_KEY, call.request_id))
-    await context.abort(code_of(err), _fitting(str(err)), trailing)
+async def _abort(context: Any, call: CallContext, err: MvindexError) -> None:
+    """End the call with the error's code, message and class."""
+    trailing = ((ERROR_KEY, nearest_known_class(err).__name__), (REQUEST_ID_KEY, call.request_id))
+    await context.abort(grpc_code(err), _truncate(str(err)), trailing)
 
 
-def _fitting(text: str) -> str:
-    """As much of the text as its header holds. Clients refuse headers above 8 KB; gRPC writes most bytes as %XX."""
+def _truncate(text: str) -> str:
+    """Return as much of the text as fits its header: clients refuse those above 8 KB; most bytes are sent as %XX."""
     content = text.encode("utf-8", "replace")
     costs = (1 if 32 <= byte < 127 and byte != 37 else 3 for byte in content)
     fits = sum(1 for cost in accumulate(costs) if cost <= _DETAILS_BYTES)

@@ -1,4 +1,4 @@
-"""Requests that come again, since their answer was lost on the way: they are not done twice."""
+"""Idempotency: a request that is sent again because its response was lost is not carried out twice."""
 
 from __future__ import annotations
 
@@ -12,47 +12,49 @@ from mvindex.errors import QueryError
 
 T = TypeVar("T")
 
-# Of an index's settings; lists what chunks of which runs are stored, the latest last.
+# The key in an index's settings that lists the marks of stored chunks, the latest last.
 SETTING = "served_chunks"
-_KEPT_STORED = 128
-_KEPT_ANSWERS = 4096
+_MAX_MARKS = 128
+_MAX_RESPONSES = 4096
 _MAX_KEY_CHARS = 128
 
 
-def checked_key(key: str) -> str:
-    """The idempotency key; QueryError when it is none."""
+def check_idempotency_key(key: str) -> str:
+    """Return the key; QueryError if it is malformed."""
     if len(key) > _MAX_KEY_CHARS or not (key.isascii() and key.isprintable()):
-        raise QueryError(f"idempotency_key {key[:40]!r}: wanted up to {_MAX_KEY_CHARS} printable ASCII characters")
+        raise QueryError(
+            f"idempotency_key: expected up to {_MAX_KEY_CHARS} printable ASCII characters, got {key[:40]!r}"
+        )
     return key
 
 
-class Answers(Generic[T]):
-    """The latest answers by key. What a server forgets when it ends."""
+class IdempotencyCache(Generic[T]):
+    """The latest responses by idempotency key, in memory."""
 
     def __init__(self) -> None:
-        self._answers: OrderedDict[str, T] = OrderedDict()
+        self._responses: OrderedDict[str, T] = OrderedDict()
 
     def get(self, key: str) -> T | None:
-        """The answer that was given, or None."""
-        return self._answers.get(key)
+        """Return the response for the key, or None."""
+        return self._responses.get(key)
 
-    def keep(self, key: str, answer: T) -> None:
-        """Nothing; the answer is known from now on."""
-        self._answers[key] = answer
-        while len(self._answers) > _KEPT_ANSWERS:
-            self._answers.popitem(last=False)
+    def put(self, key: str, response: T) -> None:
+        """Store the response for the key."""
+        self._responses[key] = response
+        while len(self._responses) > _MAX_RESPONSES:
+            self._responses.popitem(last=False)
 
 
-def mark_of(key: str, chunk: int) -> str:
-    """What stands for a chunk of a run in an index's settings."""
+def chunk_mark(key: str, chunk: int) -> str:
+    """Return the mark of a chunk of a run in an index's settings."""
     return xxhash.xxh3_64_hexdigest(f"{chunk} {key}".encode())
 
 
-def is_stored(settings: Mapping[str, Any], mark: str) -> bool:
-    """True when the index has stored the chunk."""
+def is_chunk_stored(settings: Mapping[str, Any], mark: str) -> bool:
+    """Return whether the index has stored the chunk."""
     return mark in settings.get(SETTING, ())
 
 
-def with_mark(settings: Mapping[str, Any], mark: str) -> dict[str, Any]:
-    """The settings that say that the chunk is stored, to be set in its transaction."""
-    return {SETTING: [*settings.get(SETTING, ()), mark][-_KEPT_STORED:]}
+def settings_with_mark(settings: Mapping[str, Any], mark: str) -> dict[str, Any]:
+    """Return settings that list the chunk as stored, to be saved in its transaction."""
+    return {SETTING: [*settings.get(SETTING, ()), mark][-_MAX_MARKS:]}

@@ -1,4 +1,4 @@
-"""A server from its start to its end: indexes are opened and held, ports bound, signals obeyed, calls drained."""
+"""The lifecycle of a server: open and lock indexes, bind ports, handle signals, drain calls."""
 
 from __future__ import annotations
 
@@ -21,124 +21,126 @@ from mvindex.errors import ConfigError, IndexLocked, MvindexError, Unsupported
 from mvindex.index import Index
 from mvindex.index.factory import open_index
 from mvindex.store.locks import served_lock
-from mvindex.v1 import service_pb2 as service
+from mvindex.v1 import service_pb2
 from mvindex.v1.service_pb2_grpc import add_MvindexServiceServicer_to_server
-from mvindex_connectors.remote.address import is_loopback, read_file
-from mvindex_connectors.server.admission import Guard
+from mvindex_connectors.remote.address import read_file
+from mvindex_connectors.server.admission import Admission
 from mvindex_connectors.server.config import ServerConfig
-from mvindex_connectors.server.grpc_middleware import GuardedServer
-from mvindex_connectors.server.index_service import ServedIndex
-from mvindex_connectors.server.maintenance import Upkeep
+from mvindex_connectors.server.grpc_middleware import GrpcMiddleware
+from mvindex_connectors.server.index_service import IndexService
+from mvindex_connectors.server.maintenance import Maintenance
 from mvindex_connectors.server.servicer import Servicer
 from mvindex_connectors.server.telemetry import Metrics
 from mvindex_connectors.server.tokens import Tokens
 
 logger = logging.getLogger(__name__)
 
-_SERVICE = service.DESCRIPTOR.services_by_name["MvindexService"].full_name
+_SERVICE = service_pb2.DESCRIPTOR.services_by_name["MvindexService"].full_name
 
 
 @dataclass(frozen=True, slots=True)
 class Addresses:
-    """Where a server listens."""
+    """The addresses on which a server listens."""
 
     grpc: str
     http: str | None
 
 
 class Server:
-    """A server of indexes. Use run(); start() and stop() are its halves, for tests."""
+    """A server of indexes. Use run(); tests use its halves, start() and stop()."""
 
     def __init__(self, config: ServerConfig) -> None:
-        """ConfigError, StoreError: as for what it would open; nothing is held yet."""
+        """Read the token file; no index is opened yet."""
         self._config = config
         self._tokens = Tokens(config.token_file)
         self.metrics = Metrics()
-        self._guard = Guard(self._tokens, config.limits, self.metrics, frozenset(name for name, _ in config.indexes))
-        self._served: dict[str, ServedIndex] = {}
+        self._admission = Admission(
+            self._tokens, config.limits, self.metrics, frozenset(name for name, _ in config.indexes)
+        )
+        self._services: dict[str, IndexService] = {}
         self._health = HealthServicer()
         self._stack = AsyncExitStack()
 
-    async def run(self, told: Callable[[Addresses], None]) -> None:
-        """Nothing; returns after SIGTERM or SIGINT, when calls under way have ended. told: called once it listens."""
+    async def run(self, on_ready: Callable[[Addresses], None]) -> None:
+        """Serve until SIGTERM or SIGINT and the end of calls in progress. on_ready is called once it listens."""
         loop = asyncio.get_running_loop()
         ended = asyncio.Event()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, ended.set)
         loop.add_signal_handler(signal.SIGHUP, self._tokens.reload)
-        told(await self.start())
+        on_ready(await self.start())
         try:
             await ended.wait()
         finally:
             await self.stop()
 
     async def start(self) -> Addresses:
-        """Where it listens; it answers from now on."""
+        """Open the indexes, start listening, and return the addresses."""
         try:
-            return await self._started()
+            return await self._start()
         except BaseException:
             await self._stack.aclose()
             raise
 
-    async def _started(self) -> Addresses:
-        # Last in, first out: locks are held until the last write of an index that is closed has ended.
-        held = self._stack.enter_context(ExitStack())
+    async def _start(self) -> Addresses:
+        # Last in, first out: locks are released only after the last write of a closing index has ended.
+        locks = self._stack.enter_context(ExitStack())
         for name, target in self._config.indexes:
-            self._served[name] = self._opened(name, target)
+            self._services[name] = self._open(name, target)
         server = self._grpc_server()
-        port = self._bound(server)
-        address = f"{'grpcs' if self._config.tls else 'grpc'}://{_reached_at(self._config.host)}:{port}"
+        port = self._bind(server)
+        address = f"{'grpcs' if self._config.tls else 'grpc'}://{_public_host(self._config.host)}:{port}"
         if not self._config.is_read_only:
-            self._hold(address, held)
+            self._lock_indexes(address, locks)
         await server.start()
-        # And calls end before indexes are closed.
+        # Calls end before indexes are closed.
         self._stack.push_async_callback(server.stop, self._config.drain_s)
         http = await self._start_http(server)
-        for name in ("", *self._served):
+        for name in ("", *self._services):
             await self._health.set(name, health_pb2.HealthCheckResponse.SERVING)
-        upkeep = Upkeep(self._config, self._served.values(), self.metrics)
-        upkeep.start()
-        self._stack.callback(upkeep.stop)
+        maintenance = Maintenance(self._config, self._services.values(), self.metrics)
+        maintenance.start()
+        self._stack.callback(maintenance.stop)
         return Addresses(address, http)
 
     async def stop(self) -> None:
-        """Nothing; no new calls are taken, those under way have ended, what was acknowledged is durable."""
-        if self._guard.is_draining:
+        """Refuse new calls, wait for those in progress, and close the indexes."""
+        if self._admission.is_draining:
             return
-        self._guard.draining.set()
-        logger.info("draining", extra={"fields": {"in_flight": self._guard.in_flight}})
+        self._admission.draining.set()
+        logger.info("draining", extra={"fields": {"in_flight": self._admission.in_flight}})
         await self._health.enter_graceful_shutdown()
         await self._stack.aclose()
         logger.info("stopped")
 
-    def _opened(self, name: str, target: str) -> ServedIndex:
+    def _open(self, name: str, target: str) -> IndexService:
         index = open_index(target, device=self._config.device)
         try:
             has_encoder = index.settings["encoder"] is not None
         except Unsupported:
             has_encoder = False
         if has_encoder:
-            # Loaded now: the first query should not wait for it, and a missing model should stop the start.
+            # Load it now: the first query should not wait for it, and a missing model should stop the start.
             _ = index.encoder
-        served = ServedIndex(name, index, self._config, self.metrics.watch(name))
-        self._stack.push_async_callback(asyncio.to_thread, served.close)
+        opened = IndexService(name, index, self._config, self.metrics.batch_metrics(name))
+        self._stack.push_async_callback(asyncio.to_thread, opened.close)
         _warm_up(index)
-        return served
+        return opened
 
-    def _hold(self, address: str, held: ExitStack) -> None:
-        """Nothing; the writer locks of the indexes are held until the end, and tell others where to write."""
-        for name, served in self._served.items():
+    def _lock_indexes(self, address: str, locks: ExitStack) -> None:
+        """Hold the writer locks of the indexes until the end; they name the address through which to write."""
+        for name, opened in self._services.items():
             try:
-                paths = served.index.store_paths
+                paths = opened.index.store_paths
             except Unsupported:
                 continue
             for path in paths:
                 try:
-                    held.enter_context(served_lock(path, f"{address}/{name}"))
+                    locks.enter_context(served_lock(path, f"{address}/{name}"))
                 except IndexLocked as err:
                     raise IndexLocked(f"{err}; or serve it with --read-only") from err
-            # Others may have written since it was opened: loading what it needs takes seconds.
-            served.index.refresh()
+            # Others may have written while it was opened, which takes seconds.
+            opened.index.refresh()
 
     def _grpc_server(self) -> grpc.aio.Server:
         limits = self._config.limits
@@ -154,17 +156,17 @@ class Server:
                 ("grpc.keepalive_timeout_ms", 20_000),
                 ("grpc.http2.min_ping_interval_without_data_ms", 10_000),
             ),
-            # The guard refuses earlier and says why; this bounds what it is asked.
+            # Admission refuses earlier and with a reason; this bounds the load on it.
             maximum_concurrent_rpcs=4 * limits.calls,
         )
-        guarded = GuardedServer(server, self._guard)
-        add_MvindexServiceServicer_to_server(Servicer(self._served, self._guard), guarded)
-        health_pb2_grpc.add_HealthServicer_to_server(self._health, guarded)
+        middleware = GrpcMiddleware(server, self._admission)
+        add_MvindexServiceServicer_to_server(Servicer(self._services, self._admission), middleware)
+        health_pb2_grpc.add_HealthServicer_to_server(self._health, middleware)
         names = (_SERVICE, health_pb2.DESCRIPTOR.services_by_name["Health"].full_name, REFLECTION)
-        reflection_pb2_grpc.add_ServerReflectionServicer_to_server(reflection.aio.ReflectionServicer(names), guarded)
+        reflection_pb2_grpc.add_ServerReflectionServicer_to_server(reflection.aio.ReflectionServicer(names), middleware)
         return server
 
-    def _bound(self, server: grpc.aio.Server) -> int:
+    def _bind(self, server: grpc.aio.Server) -> int:
         config = self._config
         host = f"[{config.host}]" if ":" in config.host else config.host
         try:
@@ -176,22 +178,22 @@ class Server:
             return int(server.add_secure_port(f"{host}:{config.port}", credentials))
         except RuntimeError as err:
             raise ConfigError(
-                f"cannot listen on {config.host}:{config.port}: is another server running there?"
+                f"--port: cannot listen on {config.host}:{config.port}. Is another server running there?"
             ) from err
 
     async def _start_http(self, server: grpc.aio.Server) -> str | None:
         if self._config.http_port is None:
             return None
-        from mvindex_connectors.server.http.lifecycle import started_http
+        from mvindex_connectors.server.http.lifecycle import start_http
 
-        http = await started_http(self._config, self._served, self._guard)
-        # Both at once: the time that calls are given to end is one.
+        http = await start_http(self._config, self._services, self._admission)
+        # Both at once: calls of both have the same time to end.
         self._stack.push_async_callback(lambda: asyncio.gather(http.stop(), server.stop(self._config.drain_s)))
         return http.address
 
 
 def _warm_up(index: Index) -> None:
-    """Nothing; what a first search loads or compiles is there, so that no client waits for it."""
+    """Search once, so that no client waits for what a first search loads or compiles."""
     dim = index.dim
     if dim is None:
         return
@@ -199,16 +201,11 @@ def _warm_up(index: Index) -> None:
         for scoring in ("max", "drpq"):
             index.search(np.ones((1, dim), dtype=np.float32), 1, scoring=scoring)
     except MvindexError as err:
-        logger.error("the first search failed; it is served all the same: %s", err)
+        logger.error("the first search failed; the index is served nevertheless: %s", err)
 
 
-def _reached_at(host: str) -> str:
-    """How others call this host."""
+def _public_host(host: str) -> str:
+    """Return the host name under which others reach the server."""
     if host in ("0.0.0.0", "::", ""):
         return socket.gethostname()
     return f"[{host}]" if ":" in host else host
-
-
-def serves_openly(config: ServerConfig) -> bool:
-    """True when anyone who reaches the server may write."""
-    return config.token_file is None and not is_loopback(config.host)

@@ -1,4 +1,4 @@
-"""What a server does unasked: gauges follow the indexes, others' writes show, worn indexes are compacted."""
+"""Background maintenance: update gauges, refresh read-only indexes, compact indexes with many deleted rows."""
 
 from __future__ import annotations
 
@@ -11,82 +11,86 @@ from mvindex.index.results import IndexInfo
 
 from mvindex.errors import MvindexError
 from mvindex_connectors.server.config import ServerConfig
-from mvindex_connectors.server.index_service import ServedIndex
+from mvindex_connectors.server.index_service import IndexService
 from mvindex_connectors.server.telemetry import Metrics
 
 logger = logging.getLogger(__name__)
 
-_REFRESH_S = 1.0
-_GAUGES_S = 10.0
-# Retired rows below which a compaction is not worth its while, and how long after a failed one the next is tried.
-_FEW_ROWS = 1000
-_RETRY_S = 600
+_INTERVAL_S = 1.0
+_GAUGE_INTERVAL_S = 10.0
+# Deleted rows below which a compaction does not pay, and the pause after one that failed.
+_MIN_DELETED_ROWS = 1000
+_RETRY_PAUSE_S = 600
 
 
-class Upkeep:
-    """Looks after the indexes of a server, in its event loop."""
+class Maintenance:
+    """Maintains the indexes of a server, in its event loop."""
 
-    def __init__(self, config: ServerConfig, served: Collection[ServedIndex], metrics: Metrics) -> None:
-        self._config, self._served, self._metrics = config, served, metrics
-        self._measured = 0.0
+    def __init__(self, config: ServerConfig, services: Collection[IndexService], metrics: Metrics) -> None:
+        self._config, self._services, self._metrics = config, services, metrics
+        self._gauges_set_at = 0.0
         self._tasks: dict[str, asyncio.Task[None]] = {}
 
     def start(self) -> None:
-        """Nothing; from now on."""
-        self._tasks[""] = asyncio.get_running_loop().create_task(self._look_after())
+        """Start the background task."""
+        self._tasks[""] = asyncio.get_running_loop().create_task(self._run())
 
     def stop(self) -> None:
-        """Nothing; a compaction under way is given up when its index is closed."""
+        """Stop the background task; a running compaction is abandoned when its index is closed."""
         for task in self._tasks.values():
             task.cancel()
 
-    async def _look_after(self) -> None:
+    async def _run(self) -> None:
         loop = asyncio.get_running_loop()
         while True:
-            is_due = loop.time() - self._measured >= _GAUGES_S
-            for served in self._served:
+            is_due = loop.time() - self._gauges_set_at >= _GAUGE_INTERVAL_S
+            for service in self._services:
                 try:
-                    await self._look_at(served, is_due)
+                    await self._check(service, is_due)
                 except MvindexError as err:
-                    logger.warning("%s: %s", served.name, err)
+                    logger.warning("%s: %s", service.name, err)
                 except Exception:
-                    # A file that was gone just then must not end the upkeep of all indexes.
-                    logger.exception("%s: unforeseen", served.name)
+                    # A file that disappears at the wrong moment must not end the maintenance of all indexes.
+                    logger.exception("%s: unexpected error", service.name)
             if is_due:
-                self._measured = loop.time()
-            await asyncio.sleep(_REFRESH_S)
+                self._gauges_set_at = loop.time()
+            await asyncio.sleep(_INTERVAL_S)
 
-    async def _look_at(self, served: ServedIndex, is_due: bool) -> None:
-        self._metrics.queue.labels(served.name).set(served.waiting)
+    async def _check(self, service: IndexService, is_due: bool) -> None:
+        self._metrics.queue.labels(service.name).set(service.waiting)
         if self._config.is_read_only:
-            await served.read(served.index.refresh)
+            await service.read(service.index.refresh)
         if not is_due:
             return
-        info = await served.info()
-        self._metrics.documents.labels(served.name).set(info.documents)
-        self._metrics.views.labels(served.name).set(info.views)
-        self._metrics.size.labels(served.name).set(info.size_bytes)
-        is_compacting = served.name in self._tasks
-        if not self._config.is_read_only and not is_compacting and is_worn(info, self._config.compact_at):
-            self._tasks[served.name] = asyncio.get_running_loop().create_task(self._compact(served))
+        info = await service.info()
+        self._metrics.documents.labels(service.name).set(info.documents)
+        self._metrics.views.labels(service.name).set(info.views)
+        self._metrics.size.labels(service.name).set(info.size_bytes)
+        is_compacting = service.name in self._tasks
+        if not self._config.is_read_only and not is_compacting and needs_compaction(info, self._config.compact_at):
+            self._tasks[service.name] = asyncio.get_running_loop().create_task(self._compact(service))
 
-    async def _compact(self, served: ServedIndex) -> None:
-        """Nothing; the index is compacted, or it could not be and is left alone for a while."""
-        logger.info("%s: compacting", served.name)
+    async def _compact(self, service: IndexService) -> None:
+        """Compact an index; after a failure, pause before the next attempt."""
+        logger.info("%s: compacting", service.name)
         try:
-            report = await served.compact()
-            logger.info("%s: compacted", served.name, extra={"fields": asdict(report)})
+            report = await service.compact()
+            logger.info("%s: compacted", service.name, extra={"fields": asdict(report)})
         except Exception as err:
-            is_foreseen = isinstance(err, MvindexError)
-            minutes = _RETRY_S // 60
+            is_expected = isinstance(err, MvindexError)
+            minutes = _RETRY_PAUSE_S // 60
             logger.warning(
-                "%s: not compacted, tried again in %d minutes: %s", served.name, minutes, err, exc_info=not is_foreseen
+                "%s: compaction failed, next attempt in %d minutes: %s",
+                service.name,
+                minutes,
+                err,
+                exc_info=not is_expected,
             )
-            await asyncio.sleep(_RETRY_S)
+            await asyncio.sleep(_RETRY_PAUSE_S)
         finally:
-            del self._tasks[served.name]
+            del self._tasks[service.name]
 
 
-def is_worn(info: IndexInfo, share: float) -> bool:
-    """True when so large a share of the rows is retired that a compaction pays."""
-    return share < 1 and info.num_dead >= max(_FEW_ROWS, share * (info.documents + info.num_dead))
+def needs_compaction(info: IndexInfo, share: float) -> bool:
+    """Return whether the share of deleted rows is so large that a compaction pays."""
+    return share < 1 and info.num_dead >= max(_MIN_DELETED_ROWS, share * (info.documents + info.num_dead))

@@ -1,9 +1,10 @@
-"""The gRPC service: a message is converted, the index asked, the answer converted back."""
+"""The gRPC service: converts requests, calls the index, converts results."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import grpc
@@ -22,8 +23,8 @@ from mvindex_connectors.remote.convert import (
     explanations_message,
     filter_from,
     info_message,
+    lexical_options_from,
     metadata_from,
-    mixed_from,
     report_message,
     results_message,
     scoring_from,
@@ -32,38 +33,38 @@ from mvindex_connectors.remote.convert import (
     view_message,
     views_from,
 )
-from mvindex_connectors.server.admission import Guard
-from mvindex_connectors.server.grpc_middleware import CURRENT, NoMessage
-from mvindex_connectors.server.idempotency import checked_key
-from mvindex_connectors.server.index_service import ServedIndex, named_index
+from mvindex_connectors.server.admission import Admission
+from mvindex_connectors.server.grpc_middleware import CURRENT_CALL, InvalidMessage
+from mvindex_connectors.server.idempotency import check_idempotency_key
+from mvindex_connectors.server.index_service import IndexService, find_index
 
-# Hits that are converted in the event loop: about 5 ms of its time.
-_HITS_AT_ONCE, _EXPLAINED_AT_ONCE = 1000, 100
+# The most results that are converted in the event loop: about 5 ms of its time.
+_MAX_INLINE_HITS, _MAX_INLINE_EXPLANATIONS = 1000, 100
 
 
 class Servicer(MvindexServiceServicer):
-    """The service over the indexes of a server."""
+    """The gRPC service of the indexes of a server."""
 
-    def __init__(self, served: Mapping[str, ServedIndex], guard: Guard) -> None:
-        self._served, self._guard = served, guard
+    def __init__(self, services: Mapping[str, IndexService], admission: Admission) -> None:
+        self._services, self._admission = services, admission
 
-    def _index(self, name: str, *, writes: bool = False) -> ServedIndex:
-        """The index of that name; errors where there is none, or the caller may not write."""
-        call = CURRENT.get()
+    def _index(self, name: str, *, writes: bool = False) -> IndexService:
+        """Return the index of that name; NoSuchIndex if there is none, NotPermitted if the caller may not write."""
+        call = CURRENT_CALL.get()
         call.index = name
         if writes:
             call.caller.check_may_write()
-        return named_index(self._served, name)
+        return find_index(self._services, name)
 
     async def Search(self, request: search.SearchRequest, context: Any) -> search.SearchResponse:
-        """The best documents of one query or of several."""
+        """Search with one query or several."""
         index = self._index(request.index)
         kind = request.WhichOneof("queries")
         if kind is None:
-            raise QueryError("the request has neither texts nor vectors")
+            raise QueryError("queries: expected texts or vectors, got neither")
         queries = list(request.texts.values) if kind == "texts" else vectors_from(request.vectors)
-        CURRENT.get().fields["queries"] = len(queries)
-        with naming(index):
+        CURRENT_CALL.get().fields["queries"] = len(queries)
+        with index_error_context(index):
             results = await index.search(
                 queries,
                 top_k=request.top_k or 10,
@@ -72,176 +73,175 @@ class Servicer(MvindexServiceServicer):
                 temperature=request.temperature if request.HasField("temperature") else None,
                 exact=request.exact,
                 candidates=request.candidates if request.HasField("candidates") else None,
-                **mixed_from(request),
+                **lexical_options_from(request),
             )
-        # Counted once the answer is on its way.
-        asyncio.get_running_loop().call_soon(self._guard.metrics.saw_results, index.name, results)
-        if len(results) * (request.top_k or 10) > _HITS_AT_ONCE:
-            # Others' calls would wait for as long.
+        # Counted after the response is on its way.
+        asyncio.get_running_loop().call_soon(self._admission.metrics.count_results, index.name, results)
+        if len(results) * (request.top_k or 10) > _MAX_INLINE_HITS:
+            # In a thread: other calls would have to wait.
             return await index.read(lambda: results_message(results))
         return results_message(results)
 
     async def Explain(self, request: search.ExplainRequest, context: Any) -> search.ExplainResponse:
-        """Every view of a document, or of several, with its score for a query."""
+        """Score every view of a document, or of several, for a query."""
         index = self._index(request.index)
         kind = request.WhichOneof("query")
         if kind is None:
-            raise QueryError("the request has neither a text nor a vector")
-        query = request.text if kind == "text" else _one(vectors_from(request.vector))
+            raise QueryError("query: expected a text or a vector, got neither")
+        query = request.text if kind == "text" else _single(vectors_from(request.vector))
         temperature = request.temperature if request.HasField("temperature") else None
         scoring = scoring_from(request.scoring)
-        with naming(index):
+        with index_error_context(index):
             if request.ids and request.id:
-                raise QueryError("the request has an id and ids: give one or the other")
+                raise QueryError("ids: expected either id or ids, got both")
             if request.ids:
                 found = await index.explain_all(query, list(request.ids), scoring, temperature)
-                if len(found) > _EXPLAINED_AT_ONCE:
+                if len(found) > _MAX_INLINE_EXPLANATIONS:
                     return await index.read(lambda: explanations_message(found))
                 return explanations_message(found)
             views = await index.explain(query, request.id, scoring, temperature)
         return search.ExplainResponse(views=[view_message(view) for view in views])
 
     async def Encode(self, request: search.EncodeRequest, context: Any) -> search.EncodeResponse:
-        """Texts as query vectors."""
+        """Encode texts as queries."""
         index = self._index(request.index)
-        with naming(index):
+        with index_error_context(index):
             vectors = await index.encode(list(request.texts.values))
         return search.EncodeResponse(vectors=vectors_message(vectors) if len(vectors) else None)
 
     async def Add(self, request_iterator: AsyncIterator[documents.AddRequest], context: Any) -> None:
-        """Each chunk is stored, and acknowledged when it is durable, before the next is read."""
-        with self._guard.streaming():
+        """Store chunks, acknowledging each when it is durable and before the next is read."""
+        with self._admission.streaming():
             first = await self._read(context)
             if first is None:
                 return
             index = self._index(first.index, writes=True)
-            key = checked_key(first.idempotency_key)
+            key = check_idempotency_key(first.idempotency_key)
             message: documents.AddRequest | None = first
             last = 0
             while message is not None:
                 if message.documents:
-                    last = _checked_number(message.chunk, last)
-                    self._guard.tokens.check_known(CURRENT.get().caller)
-                    await self._stored(index, key, message, context)
-                # What was acknowledged is durable; the client goes on with another server, or this one later.
-                self._guard.check_running()
+                    last = _check_number(message.chunk, last)
+                    self._admission.tokens.check_known(CURRENT_CALL.get().caller)
+                    await self._store_chunk(index, key, message, context)
+                # What was acknowledged is durable; the client can continue later, or with another server.
+                self._admission.check_running()
                 message = await self._read(context)
 
-    async def _stored(self, index: ServedIndex, key: str, message: documents.AddRequest, context: Any) -> None:
-        with naming(index):
-            given = [document_from(each) for each in message.documents]
-            check_chunk(given)
-            views = views_from(message.views, len(given)) if message.HasField("views") else None
-            report = await index.add(key, message.chunk, given, views)
-        for how in ("added", "replaced", "updated", "unchanged"):
-            self._guard.metrics.written.labels(index.name, how).inc(getattr(report, how))
-        fields = CURRENT.get().fields
-        fields["documents"] = fields.get("documents", 0) + len(given)
-        await asyncio.wait_for(context.write(report_message(message.chunk, report)), self._guard.limits.idle_s)
+    async def _store_chunk(self, index: IndexService, key: str, message: documents.AddRequest, context: Any) -> None:
+        with index_error_context(index):
+            chunk = [document_from(each) for each in message.documents]
+            check_chunk(chunk)
+            views = views_from(message.views, len(chunk)) if message.HasField("views") else None
+            report = await index.add(key, message.chunk, chunk, views)
+        self._admission.metrics.count_written(index.name, report)
+        fields = CURRENT_CALL.get().fields
+        fields["documents"] = fields.get("documents", 0) + len(chunk)
+        await asyncio.wait_for(context.write(report_message(message.chunk, report)), self._admission.limits.idle_s)
 
     async def _read(self, context: Any) -> documents.AddRequest | None:
-        """The next message; None at the end of the stream; TimedOut when none comes, an error when the server ends."""
+        """Return the next message, None at the end of the stream.
+
+        TimedOut if none comes in time, ServerUnavailable if the server shuts down.
+        """
         reading = asyncio.ensure_future(context.read())
-        draining = asyncio.ensure_future(self._guard.draining.wait())
+        draining = asyncio.ensure_future(self._admission.draining.wait())
         try:
             await asyncio.wait(
-                {reading, draining}, timeout=self._guard.limits.idle_s, return_when=asyncio.FIRST_COMPLETED
+                {reading, draining}, timeout=self._admission.limits.idle_s, return_when=asyncio.FIRST_COMPLETED
             )
             if not reading.done():
-                self._guard.check_running()
-                raise TimedOut(f"nothing came for {self._guard.limits.idle_s:g} s")
+                self._admission.check_running()
+                raise TimedOut(f"Add: expected a message within {self._admission.limits.idle_s:g} s, got none")
             message = reading.result()
         finally:
             reading.cancel()
             draining.cancel()
-        if isinstance(message, NoMessage):
+        if isinstance(message, InvalidMessage):
             message.refuse()
         return None if message is grpc.aio.EOF else message
 
     async def Delete(self, request: documents.DeleteRequest, context: Any) -> documents.DeleteResponse:
-        """Documents are deleted, by id or by filter."""
+        """Delete documents, by id or by filter."""
         index = self._index(request.index, writes=True)
         has_filter = request.HasField("filter_json")
         if has_filter and request.ids:
-            raise QueryError("delete() takes either ids or a filter")
+            raise QueryError("Delete: expected either ids or a filter, got both")
         condition = filter_from(request.filter_json) if has_filter else None
-        key = checked_key(request.idempotency_key)
-        with naming(index):
+        key = check_idempotency_key(request.idempotency_key)
+        with index_error_context(index):
             deleted = await index.delete(None if has_filter else list(request.ids), condition, key)
         return documents.DeleteResponse(deleted=deleted)
 
     async def Update(self, request: documents.UpdateRequest, context: Any) -> documents.UpdateResponse:
-        """A document gets other metadata."""
+        """Replace the metadata of a document."""
         index = self._index(request.index, writes=True)
-        with naming(index):
+        with index_error_context(index):
             await index.update(request.id, metadata_from(request.metadata_json, request.id))
         return documents.UpdateResponse()
 
     async def Get(self, request: documents.GetRequest, context: Any) -> documents.GetResponse:
-        """Documents by id."""
+        """Return documents by id."""
         index = self._index(request.index)
-        with naming(index):
+        with index_error_context(index):
             found = await index.get(list(request.ids))
         return documents.GetResponse(documents=[document_message(each) for each in found])
 
     async def List(self, request: documents.ListRequest, context: Any) -> None:
-        """All documents, as fast as the client takes them."""
+        """Stream all documents, as fast as the client reads them."""
         index = self._index(request.index)
-        with self._guard.streaming(), naming(index):
+        with self._admission.streaming(), index_error_context(index):
             async for some in index.documents():
-                self._guard.check_running()
-                self._guard.tokens.check_known(CURRENT.get().caller)
+                self._admission.check_running()
+                self._admission.tokens.check_known(CURRENT_CALL.get().caller)
                 message = documents.ListResponse(documents=[document_message(each) for each in some])
                 try:
-                    await asyncio.wait_for(context.write(message), self._guard.limits.idle_s)
+                    await asyncio.wait_for(context.write(message), self._admission.limits.idle_s)
                 except asyncio.TimeoutError as err:
-                    raise TimedOut(f"nothing was taken for {self._guard.limits.idle_s:g} s") from err
+                    raise TimedOut(
+                        f"List: expected the client to read within {self._admission.limits.idle_s:g} s, it did not"
+                    ) from err
 
     async def Info(self, request: service.InfoRequest, context: Any) -> service.InfoResponse:
-        """What an index is."""
+        """Describe an index."""
         index = self._index(request.index)
-        with naming(index):
+        with index_error_context(index):
             info = await index.info()
         return info_message(index.name, info, index.is_read_only)
 
     async def Indexes(self, request: service.IndexesRequest, context: Any) -> service.IndexesResponse:
-        """The indexes that this server holds."""
-        return service.IndexesResponse(names=list(self._served))
+        """List the indexes of this server."""
+        return service.IndexesResponse(names=list(self._services))
 
 
-class naming:
-    """Inside it, errors call the index by its name, not by where it lies on the server's disk."""
-
-    def __init__(self, index: ServedIndex) -> None:
-        self._index = index
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, kind: Any, error: BaseException | None, at: Any) -> None:
-        if not isinstance(error, MvindexError):
-            return
-        place = self._index.place
-        if place and place in str(error):
-            raise type(error)(str(error).replace(place, self._index.name)) from error
+@contextmanager
+def index_error_context(index: IndexService) -> Iterator[None]:
+    """Name the index in errors, instead of its path on the server's disk."""
+    try:
+        yield
+    except MvindexError as err:
+        path = index.local_path
+        if not path or path not in str(err):
+            raise
+        raise type(err)(str(err).replace(path, index.name)) from err
 
 
-def check_chunk(given: list[Document]) -> None:
-    """Nothing; LimitExceeded for more documents than are committed at once."""
-    if sum(1 for _ in read_chunks(Entry("", document) for document in given)) > 1:
+def check_chunk(documents: list[Document]) -> None:
+    """Check that the documents fit one commit; raise LimitExceeded if not."""
+    if sum(1 for _ in read_chunks(Entry("", document) for document in documents)) > 1:
         raise LimitExceeded(
-            f"a chunk of {len(given)} documents; one holds at most {CHUNK_DOCUMENTS} documents, and ends with the one "
-            f"that brings it to {CHUNK_CHARS} characters: send more chunks"
+            f"documents: expected one chunk of at most {CHUNK_DOCUMENTS} documents, which ends with the one that "
+            f"brings it to {CHUNK_CHARS} characters, got {len(documents)} documents. Send several chunks"
         )
 
 
-def _checked_number(number: int, last: int) -> int:
+def _check_number(number: int, last: int) -> int:
     if number <= last:
-        raise QueryError(f"chunk {number} after chunk {last}; chunks are numbered from 1 on, rising")
+        raise QueryError(f"chunk: expected rising numbers from 1, got {number} after {last}")
     return number
 
 
-def _one(vectors: Any) -> Any:
+def _single(vectors: Any) -> Any:
     if len(vectors) != 1:
-        raise QueryError(f"{len(vectors)} vectors; an explanation takes one")
+        raise QueryError(f"vector: expected one vector, got {len(vectors)}")
     return vectors[0]

@@ -1,4 +1,4 @@
-"""What a server tells about itself: Prometheus metrics, and a log of JSON lines. No secret, no query, no text."""
+"""Telemetry: Prometheus metrics, logs as JSON lines, traces. They hold no secret, query or document text."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from typing import Any
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
 from mvindex import __version__
+from mvindex.ingest import IngestReport
 from mvindex.records import SearchResult
 
 _SECONDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
@@ -21,22 +22,20 @@ _SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 
 
 class Metrics:
-    """The server's metrics, in a registry of their own."""
+    """The server's metrics, in their own registry."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
         made: dict[str, Any] = {"registry": self.registry}
         Gauge("mvindex_build_info", "The version.", ["version"], **made).labels(__version__).set(1)
-        self.calls = Counter(
-            "mvindex_requests", "Calls that ended, by their code.", ["method", "index", "code"], **made
-        )
+        self.calls = Counter("mvindex_requests", "Calls that ended, by code.", ["method", "index", "code"], **made)
         self.seconds = Histogram(
-            "mvindex_request_seconds", "From a call's arrival to its end.", ["method"], buckets=_SECONDS, **made
+            "mvindex_request_seconds", "Seconds from a call's arrival to its end.", ["method"], buckets=_SECONDS, **made
         )
-        self.in_flight = Gauge("mvindex_requests_in_flight", "Calls under way.", **made)
+        self.in_flight = Gauge("mvindex_requests_in_flight", "Calls in progress.", **made)
         self.stages = Histogram(
             "mvindex_stage_seconds",
-            "Of a batch of queries: encode, search (without rescoring) and rescore; of a query: queue.",
+            "Per batch of queries: encode, search (without rescoring) and rescore; per query: queue.",
             ["index", "stage"],
             buckets=_SECONDS,
             **made,
@@ -46,43 +45,46 @@ class Metrics:
         )
         self.queries = Counter("mvindex_queries", "Queries answered.", ["index"], **made)
         self.exact = Counter("mvindex_exact_results", "Results that are provably exact.", ["index"], **made)
-        self.short = Counter("mvindex_short_results", "Results with fewer documents than asked for.", ["index"], **made)
+        self.short = Counter("mvindex_short_results", "Results with fewer documents than requested.", ["index"], **made)
         self.rounds = Histogram(
-            "mvindex_fetch_rounds", "How often the engine was asked for a query.", ["index"], buckets=_SIZES[:6], **made
+            "mvindex_fetch_rounds", "Rounds of engine searches per query.", ["index"], buckets=_SIZES[:6], **made
         )
-        self.written = Counter(
-            "mvindex_documents_written", "Documents, by what became of them.", ["index", "how"], **made
-        )
-        self.queue = Gauge("mvindex_queued_queries", "Queries that wait for their turn.", ["index"], **made)
+        self.written = Counter("mvindex_documents_written", "Documents written, by outcome.", ["index", "how"], **made)
+        self.queue = Gauge("mvindex_queued_queries", "Queries waiting to be searched.", ["index"], **made)
         self.documents = Gauge("mvindex_index_documents", "Documents in the index.", ["index"], **made)
         self.views = Gauge("mvindex_index_views", "Views in the index.", ["index"], **made)
         self.size = Gauge("mvindex_index_bytes", "Bytes of the index on disk.", ["index"], **made)
 
-    def watch(self, index: str) -> BatchWatch:
-        """What the searches of an index report to."""
-        return BatchWatch(self, index)
+    def batch_metrics(self, index: str) -> BatchMetrics:
+        """Return the observer of the batches of an index."""
+        return BatchMetrics(self, index)
 
-    def saw_results(self, index: str, results: Sequence[SearchResult]) -> None:
-        """Nothing; the results are counted."""
+    def count_results(self, index: str, results: Sequence[SearchResult]) -> None:
+        """Count the results of a search."""
         self.queries.labels(index).inc(len(results))
         self.exact.labels(index).inc(sum(result.exact for result in results))
         self.short.labels(index).inc(sum(result.short_by > 0 for result in results))
         for result in results:
             self.rounds.labels(index).observe(result.rounds)
 
-    def page(self) -> bytes:
-        """All metrics, as Prometheus reads them."""
+    def count_written(self, index: str, report: IngestReport) -> None:
+        """Count the documents of an ingest by outcome."""
+        for outcome in ("added", "replaced", "updated", "unchanged"):
+            self.written.labels(index, outcome).inc(getattr(report, outcome))
+
+    def render(self) -> bytes:
+        """Return all metrics in the format of Prometheus."""
         return generate_latest(self.registry)
 
 
-class BatchWatch:
-    """How the batches of an index go."""
+class BatchMetrics:
+    """The metrics of the batches of one index."""
 
     def __init__(self, metrics: Metrics, index: str) -> None:
         self._metrics, self._index = metrics, index
 
-    def saw_batch(self, size: int, waited_s: Sequence[float], stages: dict[str, float]) -> None:
-        """Nothing; the batch is counted."""
+    def observe_batch(self, size: int, waited_s: Sequence[float], stages: dict[str, float]) -> None:
+        """Count a batch."""
         self._metrics.batches.labels(self._index).observe(size)
         for name, seconds in stages.items():
             self._metrics.stages.labels(self._index, name).observe(seconds)
@@ -91,11 +93,11 @@ class BatchWatch:
             queued.observe(seconds)
 
 
-class JsonLines(logging.Formatter):
-    """Log records as JSON, a line each; what a record has for `fields` stands beside its message."""
+class JsonLogFormatter(logging.Formatter):
+    """Formats each log record as one line of JSON; the record's `fields` become members beside its message."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """The line."""
+        """Return the line of a record."""
         made = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created)) + f".{int(record.msecs):03d}Z"
         row = {"time": made, "level": record.levelname.lower(), "logger": record.name, "message": record.getMessage()}
         row |= getattr(record, "fields", {})
@@ -105,18 +107,18 @@ class JsonLines(logging.Formatter):
 
 
 def log_to_stderr(level: int = logging.INFO) -> None:
-    """Nothing; logs go to stderr as JSON lines."""
+    """Send all logs to stderr as JSON lines."""
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(JsonLines())
-    # The lines name neither, so that nobody need look them up at each call.
+    handler.setFormatter(JsonLogFormatter())
+    # The lines name neither thread nor process, so these need not be looked up at each call.
     logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(level)
 
 
-def traced(name: str) -> AbstractContextManager[Any]:
-    """A span of this name, where OpenTelemetry is installed; else something that does nothing."""
+def trace_span(name: str) -> AbstractContextManager[Any]:
+    """Return a span of this name if OpenTelemetry is installed, else a null context."""
     tracer = _tracer()
     return nullcontext() if tracer is None else tracer.start_as_current_span(name)
 

@@ -1,7 +1,7 @@
-"""Who may do what: tokens from a file, compared in constant time.
+"""Authentication by tokens from a file, compared in constant time.
 
-Each line of the file: read-only or read-write, the token, and a name for the log, if there is one. Empty lines and
-those that begin with # say nothing.
+Each line of the file holds read-only or read-write, the token, and optionally a name for the log. Empty lines and
+lines that begin with # are ignored.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from mvindex_connectors.remote.address import read_file
 
 logger = logging.getLogger(__name__)
 
-_LEAST_CHARS = 16
+_MIN_CHARS = 16
 
 
 class Role(Enum):
-    """What a token lets its holder do."""
+    """What a token permits."""
 
     READ_ONLY = "read-only"
     READ_WRITE = "read-write"
@@ -30,65 +30,65 @@ class Role(Enum):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Caller:
-    """Who calls: a name for the log, and what it may do."""
+    """A caller: its name for the log, and its role."""
 
     name: str
     role: Role
     digest: bytes = b""
 
     def check_may_write(self) -> None:
-        """Nothing; NotPermitted for a token that only reads."""
+        """Check that the caller may write; raise NotPermitted if its token is read-only."""
         if self.role is not Role.READ_WRITE:
-            raise NotPermitted("this token is read-only; writing needs a read-write token")
+            raise NotPermitted("token: expected a read-write token for writing, got a read-only one")
 
 
 ANYONE = Caller("anyone", Role.READ_WRITE)
 
 
 class Tokens:
-    """The tokens of a file, which reload() reads again. Without a file anyone may do anything."""
+    """The tokens of a file, which reload() reads again. Without a file, every caller may read and write."""
 
     def __init__(self, path: Path | None) -> None:
         self._path = path
         self._known = {} if path is None else _read(path)
 
     @property
-    def are_wanted(self) -> bool:
-        """True when calls need a token."""
+    def are_required(self) -> bool:
+        """Whether calls need a token."""
         return self._path is not None
 
     def reload(self) -> None:
-        """Nothing; the file counts as it is now. Where it is wrong the old tokens stay, and the log says so."""
+        """Read the file again; if it is malformed, keep the old tokens and log an error."""
         if self._path is None:
             return
         try:
             self._known = _read(self._path)
         except ConfigError as err:
-            logger.error("tokens not reloaded, the old ones stay: %s", err)
+            logger.error("tokens not reloaded, the old ones stay valid: %s", err)
         else:
             logger.warning("tokens reloaded: %d", len(self._known))
 
-    def caller_of(self, header: str | None) -> Caller:
-        """Who shows this `authorization` header; AccessDenied for no or a wrong token."""
+    def authenticate(self, header: str | None) -> Caller:
+        """Return the caller with this `authorization` header; AccessDenied for a missing or wrong token."""
         if self._path is None:
             return ANYONE
         scheme, _, token = (header or "").partition(" ")
         if scheme.lower() != "bearer" or not token.strip():
-            raise AccessDenied("this server wants a token: send the header 'authorization: Bearer TOKEN' "
+            raise AccessDenied("this server requires a token: send the header 'authorization: Bearer TOKEN' "
                                "(clients of mvindex: set MVINDEX_TOKEN)")  # fmt: skip
-        given, found = _digest(token.strip()), None
-        # All are looked at, each in constant time: how long it takes tells nothing.
+        sent, found = _digest(token.strip()), None
+        # Every token is compared, each in constant time, so that timing reveals nothing.
         for digest, caller in self._known.items():
-            if hmac.compare_digest(digest, given):
+            if hmac.compare_digest(digest, sent):
                 found = caller
         if found is None:
             raise AccessDenied("the token is not one of this server's")
         return found
 
     def check_known(self, caller: Caller) -> None:
-        """Nothing; AccessDenied for a caller whose token is no longer in the file: a stream may outlive it."""
+        """Check that the caller's token is still in the file; raise AccessDenied if not: a stream may outlive it."""
         if self._path is not None and self._known.get(caller.digest) != caller:
-            raise AccessDenied("the token was withdrawn while this call was under way")
+            raise AccessDenied("the token was withdrawn during this call")
 
 
 def _digest(token: str) -> bytes:
@@ -96,23 +96,26 @@ def _digest(token: str) -> bytes:
 
 
 def _read(path: Path) -> dict[bytes, Caller]:
-    """The callers by the digests of their tokens; ConfigError names the line, never the token."""
+    """Return the callers by the digests of their tokens; ConfigError names the line, never the token."""
     known: dict[bytes, Caller] = {}
     for number, line in enumerate(read_file(path).decode("utf-8", "replace").splitlines(), start=1):
-        words = line.split()
-        if not words or words[0].startswith("#"):
+        fields = line.split()
+        if not fields or fields[0].startswith("#"):
             continue
-        if len(words) not in (2, 3) or words[0] not in [role.value for role in Role]:
-            raise ConfigError(f"{path}:{number}: wanted read-only or read-write, a token, and perhaps a name")
-        if len(words[1]) < _LEAST_CHARS:
-            raise ConfigError(f"{path}:{number}: the token has {len(words[1])} characters; wanted {_LEAST_CHARS} or "
-                              "more, such as `openssl rand -hex 24` writes")  # fmt: skip
-        digest = _digest(words[1])
+        if len(fields) not in (2, 3) or fields[0] not in [role.value for role in Role]:
+            raise ConfigError(
+                f"{path}:{number}: expected read-only or read-write, a token, and optionally a name, got "
+                f"{len(fields)} fields"
+            )
+        if len(fields[1]) < _MIN_CHARS:
+            raise ConfigError(f"{path}:{number}: expected a token of {_MIN_CHARS} characters or more, got "
+                              f"{len(fields[1])}. Make one with `openssl rand -hex 24`")  # fmt: skip
+        digest = _digest(fields[1])
         if digest in known:
-            raise ConfigError(f"{path}:{number}: this token stands in the file twice")
-        known[digest] = Caller(words[2] if len(words) == 3 else f"token {number}", Role(words[0]), digest)
+            raise ConfigError(f"{path}:{number}: this token occurs twice in the file")
+        known[digest] = Caller(fields[2] if len(fields) == 3 else f"token {number}", Role(fields[0]), digest)
     if not known:
-        raise ConfigError(f"{path}: holds no token")
+        raise ConfigError(f"{path}: expected at least one token, got no token")
     if path.stat().st_mode & 0o007:
         logger.warning("%s can be read by every user of this machine", path)
     return known

@@ -1,33 +1,39 @@
-"""The routes: JSON in and out, the page, the metrics."""
+"""The routes: JSON requests and responses, the search page, the metrics."""
 
 from __future__ import annotations
 
 import asyncio
 import importlib.resources
-from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import asdict, replace
-from typing import Any, TypeVar
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, TypeVar, cast
 
+import msgspec
 from starlette.applications import Starlette
 from starlette.requests import ClientDisconnect, Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import Response
 from starlette.routing import Route
 
 from mvindex.errors import LimitExceeded, MvindexError, QueryError, TimedOut, Unsupported
-from mvindex_connectors.remote.convert import MOST_EXPLAINED
-from mvindex_connectors.remote.status import REQUEST_ID_KEY, http_status_of, known_class
-from mvindex_connectors.server.admission import Call, Guard, request_id_of
-from mvindex_connectors.server.http.openapi import description
+from mvindex.index.results import ViewScore
+from mvindex.records import SearchResult
+from mvindex_connectors.remote.convert import MAX_EXPLAINED
+from mvindex_connectors.remote.status import REQUEST_ID_KEY, http_status, nearest_known_class
+from mvindex_connectors.server.admission import Admission, CallContext, request_id_from
+from mvindex_connectors.server.http import schemas
+from mvindex_connectors.server.http.openapi import OPERATIONS, openapi
 from mvindex_connectors.server.http.requests import (
-    Body,
-    add_arguments,
-    delete_arguments,
-    document_json,
-    result_json,
-    search_arguments,
+    RequestT,
+    SearchCall,
+    add_call,
+    decode,
+    document_response,
+    info_response,
+    result_response,
+    search_call,
 )
-from mvindex_connectors.server.index_service import ServedIndex, named_index
-from mvindex_connectors.server.servicer import naming
+from mvindex_connectors.server.idempotency import check_idempotency_key
+from mvindex_connectors.server.index_service import IndexService, find_index
+from mvindex_connectors.server.servicer import index_error_context
 
 _POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self'; base-uri 'none'; "
@@ -47,57 +53,60 @@ _PAGE = {
     "card.js": ("card.js", "text/javascript"),
     "icon.svg": ("icon.svg", "image/svg+xml"),
 }
-_BODY_S = 30.0
+_BODY_TIMEOUT_S = 30.0
 
 T = TypeVar("T")
-Answer = Callable[[Request, Call], Awaitable[Response]]
-Handler = Callable[[Request], Awaitable[Response]]
+Handler = Callable[[Request, CallContext], Awaitable[Response]]
+Endpoint = Callable[[Request], Awaitable[Response]]
 
 
 class App:
-    """What the routes share."""
+    """The handlers of all routes, and what they share."""
 
-    def __init__(self, served: Mapping[str, ServedIndex], guard: Guard, hosts: frozenset[str] | None) -> None:
-        self._served, self._guard, self._hosts = served, guard, hosts
+    def __init__(
+        self, services: Mapping[str, IndexService], admission: Admission, hosts: frozenset[str] | None
+    ) -> None:
+        self._services, self._admission, self._hosts = services, admission, hosts
 
     def routes(self) -> list[Route]:
-        """All routes."""
-        one = "/v1/indexes/{index}"
-        document = one + "/documents/{id:path}"
-        methods = {
-            "GET": self._guarded("Get", self._get),
-            "DELETE": self._guarded("Delete", self._delete_one),
-            "PATCH": self._guarded("Update", self._update),
+        """Return all routes: those of the OpenAPI description, the description itself, and the page."""
+        handlers: dict[str, Handler] = {
+            "indexes": self._indexes,
+            "info": self._info,
+            "search": self._search,
+            "delete": self._delete,
+            "add": self._add,
+            "get": self._get,
+            "deleteOne": self._delete_one,
+            "update": self._update,
+            "metrics": self._metrics,
+            "health": self._health,
         }
-        kept = {name: self._asset(*file) for name, file in _PAGE.items()}
+        endpoints: dict[str, dict[str, Endpoint]] = {}
+        for each in OPERATIONS:
+            endpoint = self._admitted(each.call, handlers[each.id], is_open=each.is_open)
+            endpoints.setdefault(each.path.replace("{id}", "{id:path}"), {})[each.method] = endpoint
         return [
-            *(Route(f"/{name}", asset) for name, asset in kept.items()),
-            Route("/openapi.json", self._guarded("OpenApi", self._openapi, is_open=True)),
-            Route("/healthz", self._guarded("Health", self._health, is_open=True)),
-            Route("/metrics", self._guarded("Metrics", self._metrics)),
-            Route("/v1/indexes", self._guarded("Indexes", self._indexes)),
-            Route(one, self._guarded("Info", self._info)),
-            Route(f"{one}/search", self._guarded("Search", self._search), methods=["POST"]),
-            Route(f"{one}/documents", self._guarded("Add", self._add), methods=["POST"]),
-            Route(f"{one}/delete", self._guarded("Delete", self._delete), methods=["POST"]),
-            # One route, so that who asks for another method is told of all three.
-            Route(document, _by_method(methods), methods=list(methods)),
+            *(Route(f"/{name}", self._asset(*file)) for name, file in _PAGE.items()),
+            Route("/openapi.json", self._admitted("OpenApi", self._openapi, is_open=True)),
+            # One route for all methods of a path, so that a 405 response names them all.
+            *(Route(path, _by_method(methods), methods=list(methods)) for path, methods in endpoints.items()),
         ]
 
-    def _guarded(self, method: str, answer: Answer, *, is_open: bool = False) -> Handler:
-        """The answer behind the guard; errors become JSON of their status."""
+    def _admitted(self, name: str, handler: Handler, *, is_open: bool = False) -> Endpoint:
+        """Return the handler behind admission; errors become JSON of their status."""
 
-        async def handled(request: Request) -> Response:
-            call = Call(
-                method=method,
-                request_id=request_id_of(request.headers.get(REQUEST_ID_KEY)),
+        async def endpoint(request: Request) -> Response:
+            call = CallContext(
+                method=name,
+                request_id=request_id_from(request.headers.get(REQUEST_ID_KEY)),
                 peer="" if request.client is None else f"{request.client.host}:{request.client.port}",
                 protocol="http",
             )
             try:
                 self._check_host(request)
-                with self._guard.passing(call, request.headers.get("authorization"), is_open=is_open):
-                    response = await answer(request, call)
+                with self._admission.admit(call, request.headers.get("authorization"), is_open=is_open):
+                    response = await handler(request, call)
             except MvindexError as err:
                 response = _error(err, call.request_id)
             except asyncio.CancelledError:
@@ -106,173 +115,181 @@ class App:
             response.headers.update({**_HEADERS, REQUEST_ID_KEY: call.request_id})
             return response
 
-        return handled
+        return endpoint
 
     def _check_host(self, request: Request) -> None:
         host = request.headers.get("host", "").lower()
         if self._hosts is not None and host not in self._hosts:
-            raise QueryError(f"this server is not called {host[:80]!r}; without tokens it answers to localhost only")
+            raise QueryError(f"host: expected a name of this machine, got {host[:80]!r}. Without tokens the "
+                             "server answers to localhost only")  # fmt: skip
 
-    def _index(self, request: Request, call: Call, *, writes: bool = False) -> ServedIndex:
+    def _index(self, request: Request, call: CallContext, *, writes: bool = False) -> IndexService:
         call.index = request.path_params["index"]
         if writes:
             call.caller.check_may_write()
-        return named_index(self._served, call.index)
+        return find_index(self._services, call.index)
 
-    async def _body(self, request: Request) -> Body:
-        """The JSON object of a request; never more of it in memory than the limit."""
+    async def _request(self, request: Request, kind: type[RequestT]) -> RequestT:
+        """Return the request of a JSON body; never more than the limit of it is in memory."""
         if request.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
             # Which also keeps out the forms of other sites' pages.
-            raise QueryError("the body must be JSON: send 'content-type: application/json'")
+            raise QueryError("body: expected JSON with the header 'content-type: application/json', got another type")
         try:
-            return Body.of(await asyncio.wait_for(self._read(request), _BODY_S))
+            return decode(kind, await asyncio.wait_for(self._read(request), _BODY_TIMEOUT_S))
         except asyncio.TimeoutError as err:
-            raise TimedOut(f"the body did not come within {_BODY_S:g} s") from err
+            raise TimedOut(f"body: expected all of it within {_BODY_TIMEOUT_S:g} s") from err
 
     async def _read(self, request: Request) -> bytes:
-        parts, size, most = [], 0, self._guard.limits.message_bytes
+        parts, size, limit = [], 0, self._admission.limits.message_bytes
         try:
             async for part in request.stream():
                 size += len(part)
-                if size > most:
-                    raise LimitExceeded(f"a body of more than {most} bytes; send less at a time, or raise "
-                                        "--max-message-mb")  # fmt: skip
+                if size > limit:
+                    raise LimitExceeded(f"body: expected at most {limit} bytes, got more. Send less at a time, or "
+                                        "raise --max-message-mb")  # fmt: skip
                 parts.append(part)
         except ClientDisconnect as err:
             raise asyncio.CancelledError from err
         return b"".join(parts)
 
-    async def _search(self, request: Request, call: Call) -> Response:
+    async def _search(self, request: Request, call: CallContext) -> Response:
         index = self._index(request, call)
-        body = await self._body(request)
-        asked = search_arguments(body)
-        call.fields["queries"] = len(asked.queries)
-        with naming(index):
-            if asked.explains and isinstance(asked.queries, list):
-                # Encoded once: the search and every explanation then speak of the same vectors.
-                texts = asked.queries
-                asked = replace(asked, queries=await _while_connected(request, index.encode(texts)))
-                if asked.words is None and (asked.options["mode"] or "dense") != "dense":
-                    asked = replace(asked, words=texts)
-            results = await _while_connected(request, index.search(asked.queries, text=asked.words, **asked.options))
-            self._guard.metrics.saw_results(index.name, results)
-            explained = await self._explained(index, asked, results) if asked.explains else None
-        rows = [result_json(result, None if explained is None else explained[n]) for n, result in enumerate(results)]
-        return _json(rows[0] if asked.is_single else {"results": rows})
+        body = await self._request(request, schemas.SearchRequest)
+        search = search_call(body)
+        call.fields["queries"] = len(search.queries)
+        explanations: Sequence[Mapping[str, Sequence[ViewScore]] | None] | None = None
+        with index_error_context(index):
+            if body.explain and isinstance(search.queries, list):
+                search = await _while_connected(request, _encoded(index, search))
+            found = index.search(search.queries, text=search.texts, **search.options)
+            results = await _while_connected(request, found)
+            self._admission.metrics.count_results(index.name, results)
+            if body.explain:
+                explanations = await self._explanations(index, search, results)
+        shown = [
+            result_response(result, each)
+            for result, each in zip(results, explanations or [None] * len(results), strict=True)
+        ]
+        return _json(shown[0] if search.is_single else schemas.SearchResults(shown))
 
-    async def _explained(self, index: ServedIndex, asked: Any, results: Any) -> list[dict[str, Any]]:
-        if sum(len(result.hits) for result in results) > MOST_EXPLAINED:
-            raise LimitExceeded(f"explain is for up to {MOST_EXPLAINED:,} hits in one request; ask for fewer")
-        how = (asked.options.get("scoring") or "max", asked.options.get("temperature"))
+    async def _explanations(
+        self, index: IndexService, search: SearchCall, results: Sequence[SearchResult]
+    ) -> list[dict[str, list[ViewScore]]]:
+        if (count := sum(len(result.hits) for result in results)) > MAX_EXPLAINED:
+            raise LimitExceeded(f"explain: expected at most {MAX_EXPLAINED:,} hits in one request, got {count:,}. "
+                                "Lower top_k or send fewer queries")  # fmt: skip
+        scoring = (search.options.get("scoring", "max"), search.options.get("temperature"))
         return [
-            await index.explain_all(query, [hit.id for hit in result.hits], *how)
-            for query, result in zip(asked.queries, results, strict=True)
+            await index.explain_all(query, [hit.id for hit in result.hits], *scoring)
+            for query, result in zip(search.queries, results, strict=True)
         ]
 
-    async def _add(self, request: Request, call: Call) -> Response:
+    async def _add(self, request: Request, call: CallContext) -> Response:
         index = self._index(request, call, writes=True)
-        asked = add_arguments(await self._body(request))
-        with naming(index):
-            report = await index.add(asked.key, 1, asked.documents, asked.views)
-        call.fields["documents"] = len(asked.documents)
-        row = {name: getattr(report, name) for name in ("added", "replaced", "updated", "unchanged")}
-        for how, count in row.items():
-            self._guard.metrics.written.labels(index.name, how).inc(count)
-        return _json(row)
+        added = add_call(await self._request(request, schemas.AddRequest))
+        with index_error_context(index):
+            report = await index.add(added.key, 1, added.documents, added.views)
+        call.fields["documents"] = len(added.documents)
+        self._admission.metrics.count_written(index.name, report)
+        return _json(schemas.AddResponse(report.added, report.replaced, report.updated, report.unchanged))
 
-    async def _delete(self, request: Request, call: Call) -> Response:
+    async def _delete(self, request: Request, call: CallContext) -> Response:
         index = self._index(request, call, writes=True)
-        ids, condition, key = delete_arguments(await self._body(request))
-        with naming(index):
-            return _json({"deleted": await index.delete(ids, condition, key)})
+        body = await self._request(request, schemas.DeleteRequest)
+        ids = None if body.ids is msgspec.UNSET else body.ids
+        condition = None if body.filter is msgspec.UNSET else body.filter
+        with index_error_context(index):
+            key = check_idempotency_key(body.idempotency_key)
+            return _json(schemas.DeleteResponse(await index.delete(ids, condition, key)))
 
-    async def _delete_one(self, request: Request, call: Call) -> Response:
+    async def _delete_one(self, request: Request, call: CallContext) -> Response:
         index = self._index(request, call, writes=True)
-        with naming(index):
-            return _json({"deleted": await index.delete([request.path_params["id"]], None, "")})
+        with index_error_context(index):
+            return _json(schemas.DeleteResponse(await index.delete([request.path_params["id"]], None, "")))
 
-    async def _update(self, request: Request, call: Call) -> Response:
+    async def _update(self, request: Request, call: CallContext) -> Response:
         index = self._index(request, call, writes=True)
-        body = await self._body(request)
-        metadata = body.taken("metadata", dict)
-        body.check_empty()
-        if metadata is None:
-            raise QueryError('"metadata" is missing; wanted an object')
+        body = await self._request(request, schemas.UpdateRequest)
         doc_id = request.path_params["id"]
-        with naming(index):
+        with index_error_context(index):
             if not await index.get([doc_id]):
                 return _missing(doc_id, call)
-            await index.update(doc_id, metadata)
-        return _json({})
+            await index.update(doc_id, body.metadata)
+        return _json(schemas.UpdateResponse())
 
-    async def _get(self, request: Request, call: Call) -> Response:
+    async def _get(self, request: Request, call: CallContext) -> Response:
         index = self._index(request, call)
         doc_id = request.path_params["id"]
-        with naming(index):
+        with index_error_context(index):
             found = await index.get([doc_id])
-        if not found:
-            return _missing(doc_id, call)
-        return _json(document_json(found[0]))
+        return _json(document_response(found[0])) if found else _missing(doc_id, call)
 
-    async def _info(self, request: Request, call: Call) -> Response:
+    async def _info(self, request: Request, call: CallContext) -> Response:
         index = self._index(request, call)
-        row = asdict(await index.info())
-        del row["path"]
-        return _json({"name": index.name, "is_read_only": index.is_read_only, **row})
+        return _json(info_response(index.name, await index.info(), index.is_read_only))
 
-    async def _indexes(self, request: Request, call: Call) -> Response:
-        return _json({"indexes": list(self._served)})
+    async def _indexes(self, request: Request, call: CallContext) -> Response:
+        return _json(schemas.IndexList(list(self._services)))
 
-    async def _metrics(self, request: Request, call: Call) -> Response:
-        return Response(self._guard.metrics.page(), media_type="text/plain; version=0.0.4; charset=utf-8")
+    async def _metrics(self, request: Request, call: CallContext) -> Response:
+        return Response(self._admission.metrics.render(), media_type="text/plain; version=0.0.4; charset=utf-8")
 
-    async def _health(self, request: Request, call: Call) -> Response:
-        self._guard.check_running()
-        return _json({"status": "serving"})
+    async def _health(self, request: Request, call: CallContext) -> Response:
+        self._admission.check_running()
+        return _json(schemas.Health("serving"))
 
-    async def _openapi(self, request: Request, call: Call) -> Response:
-        return _json(description(wants_token=self._guard.tokens.are_wanted))
+    async def _openapi(self, request: Request, call: CallContext) -> Response:
+        return _json(openapi(requires_token=self._admission.tokens.are_required))
 
-    def _asset(self, name: str, kind: str) -> Handler:
+    def _asset(self, name: str, media_type: str) -> Endpoint:
         content = (importlib.resources.files(__package__) / "page" / name).read_bytes()
 
-        async def answer(request: Request) -> Response:
+        async def endpoint(request: Request) -> Response:
             self._check_host(request)
-            return Response(content, headers={**_HEADERS, "cache-control": "no-cache"}, media_type=kind)
+            return Response(content, headers={**_HEADERS, "cache-control": "no-cache"}, media_type=media_type)
 
-        return answer
+        return endpoint
 
 
-def make_app(served: Mapping[str, ServedIndex], guard: Guard, hosts: frozenset[str] | None) -> Starlette:
-    """The ASGI application."""
+def make_app(services: Mapping[str, IndexService], admission: Admission, hosts: frozenset[str] | None) -> Starlette:
+    """Return the ASGI application. hosts: the names it answers to; None for any."""
 
     async def wrong_host(request: Request, err: Exception) -> Response:
         return _error(err, "") if isinstance(err, MvindexError) else Response(status_code=500)
 
     async def no_route(request: Request, err: Any) -> Response:
-        request_id = request_id_of(request.headers.get(REQUEST_ID_KEY))
-        row = {"class": "QueryError", "message": err.detail, "request_id": request_id}
-        headers = {**_HEADERS, **(err.headers or {}), REQUEST_ID_KEY: request_id}
-        return JSONResponse({"error": row}, err.status_code, headers=headers)
+        request_id = request_id_from(request.headers.get(REQUEST_ID_KEY))
+        response = _error(QueryError(err.detail), request_id, err.status_code)
+        response.headers.update({**_HEADERS, **(err.headers or {}), REQUEST_ID_KEY: request_id})
+        return response
 
     handlers: Any = {MvindexError: wrong_host, 404: no_route, 405: no_route}
-    app = Starlette(routes=App(served, guard, hosts).routes(), exception_handlers=handlers)
+    app = Starlette(routes=App(services, admission, hosts).routes(), exception_handlers=handlers)
     # A redirect would name whatever host the request made up.
     app.router.redirect_slashes = False
     return app
 
 
-def _by_method(handlers: Mapping[str, Handler]) -> Handler:
-    """The handler that passes a request on to that of its method."""
+def _by_method(endpoints: Mapping[str, Endpoint]) -> Endpoint:
+    """Return the endpoint that passes a request on to that of its method."""
 
-    async def handled(request: Request) -> Response:
-        return await handlers["GET" if request.method == "HEAD" else request.method](request)
+    async def endpoint(request: Request) -> Response:
+        return await endpoints["GET" if request.method == "HEAD" else request.method](request)
 
-    return handled
+    return endpoint
+
+
+async def _encoded(index: IndexService, search: SearchCall) -> SearchCall:
+    """Return the search with its texts encoded once: it and every explanation then use the same vectors."""
+    queries = cast(list[str], search.queries)
+    texts = search.texts
+    if texts is None and search.options.get("mode", "dense") != "dense":
+        texts = queries
+    return search._replace(queries=await index.encode(queries), texts=texts)
 
 
 async def _while_connected(request: Request, answer: Awaitable[T]) -> T:
-    """The answer, which is given up when the client goes away. Call it once the body was read."""
+    """Return the answer; give it up when the client goes away. Call this after the body was read."""
     task, gone = asyncio.ensure_future(answer), asyncio.ensure_future(_disconnected(request))
     try:
         await asyncio.wait([task, gone], return_when=asyncio.FIRST_COMPLETED)
@@ -289,17 +306,17 @@ async def _disconnected(request: Request) -> None:
         pass
 
 
-def _json(value: Any, status: int = 200) -> JSONResponse:
-    return JSONResponse(value, status)
+def _json(value: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
+    return Response(msgspec.json.encode(value), status, headers, media_type="application/json")
 
 
-def _missing(doc_id: str, call: Call) -> Response:
-    row = {"class": "QueryError", "message": f"there is no document {doc_id!r:.120}", "request_id": call.request_id}
-    return _json({"error": row}, 404)
+def _missing(doc_id: str, call: CallContext) -> Response:
+    return _error(QueryError(f"there is no document {doc_id!r:.120}"), call.request_id, 404)
 
 
-def _error(err: MvindexError, request_id: str) -> Response:
-    status = 501 if isinstance(err, Unsupported) else http_status_of(err)
+def _error(err: MvindexError, request_id: str, status: int | None = None) -> Response:
+    if status is None:
+        status = 501 if isinstance(err, Unsupported) else http_status(err)
     headers = {"www-authenticate": "Bearer"} if status == 401 else {"retry-after": "1"} if status in (429, 503) else {}
-    row = {"class": known_class(err).__name__, "message": str(err), "request_id": request_id}
-    return JSONResponse({"error": row}, status, headers=headers)
+    detail = schemas.ErrorDetail(nearest_known_class(err).__name__, str(err), request_id)
+    return _json(schemas.Error(detail), status, headers)

@@ -11,12 +11,12 @@ from collections.abc import Iterator, Mapping
 from mvindex.errors import ConfigError
 from mvindex.plugins import require
 from mvindex_connectors.remote.address import is_loopback
-from mvindex_connectors.server.admission import Guard
+from mvindex_connectors.server.admission import Admission
 from mvindex_connectors.server.config import ServerConfig
-from mvindex_connectors.server.index_service import ServedIndex
+from mvindex_connectors.server.index_service import IndexService
 
 # How long a connection may stay open between requests.
-_KEPT_S = 30
+_KEEP_ALIVE_S = 30
 _BACKLOG = 256
 
 
@@ -28,75 +28,75 @@ class HttpServer:
         self._server, self._task = server, task
 
     async def stop(self) -> None:
-        """Nothing; requests under way have ended."""
+        """Stop the server once requests in progress have ended."""
         self._server.should_exit = True  # type: ignore[attr-defined]  # uvicorn's, imported late
         await self._task
 
 
-async def started_http(config: ServerConfig, served: Mapping[str, ServedIndex], guard: Guard) -> HttpServer:
-    """The server, once it listens; ConfigError when its port is taken."""
+async def start_http(config: ServerConfig, services: Mapping[str, IndexService], admission: Admission) -> HttpServer:
+    """Start the server and return it once it listens; ConfigError if its port is taken."""
     require("uvicorn", "server", "mvindex serve --http")
     import uvicorn
 
     from mvindex_connectors.server.http.app import make_app
-    from mvindex_connectors.server.http.timeouts import PatientProtocol
+    from mvindex_connectors.server.http.timeouts import HeaderTimeoutProtocol
 
     class Server(uvicorn.Server):
-        """Leaves signals to the program that it is a part of."""
+        """Uvicorn's server, which leaves signals to this program."""
 
         @contextlib.contextmanager
         def capture_signals(self) -> Iterator[None]:
             yield
 
-    listening = _listening(config)
-    port = listening.getsockname()[1]
+    listener = _listen(config)
+    port = listener.getsockname()[1]
     hosts = _hosts(config, port)
     settings = uvicorn.Config(
-        make_app(served, guard, hosts),
+        make_app(services, admission, hosts),
         log_config=None,
         access_log=False,
         lifespan="off",
         proxy_headers=False,
         server_header=False,
         date_header=False,
-        timeout_keep_alive=_KEPT_S,
+        timeout_keep_alive=_KEEP_ALIVE_S,
         timeout_graceful_shutdown=int(config.drain_s) + 1,
         limit_concurrency=4 * config.limits.calls,
         h11_max_incomplete_event_size=32 << 10,
         ws="none",
-        http=PatientProtocol,
+        http=HeaderTimeoutProtocol,
     )
     if config.tls is not None:
         settings.ssl_certfile, settings.ssl_keyfile = str(config.tls.cert), str(config.tls.key)
         if config.tls.client_ca is not None:
             settings.ssl_ca_certs, settings.ssl_cert_reqs = str(config.tls.client_ca), ssl.CERT_REQUIRED
     server = Server(settings)
-    task = asyncio.get_running_loop().create_task(server.serve([listening]))
+    task = asyncio.get_running_loop().create_task(server.serve([listener]))
     while not server.started and not task.done():
         await asyncio.sleep(0.01)
     host = f"[{config.host}]" if ":" in config.host else config.host
     return HttpServer(f"{'https' if config.tls else 'http'}://{host}:{port}", server, task)
 
 
-def _listening(config: ServerConfig) -> socket.socket:
+def _listen(config: ServerConfig) -> socket.socket:
     family = socket.AF_INET6 if ":" in config.host else socket.AF_INET
-    # Named, since asyncio turns delays of small packets off (TCP_NODELAY) only where it sees that this is TCP.
-    made = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    # With the protocol by name: asyncio sets TCP_NODELAY only on sockets that are marked as TCP.
+    listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
-        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        made.bind((config.host, config.http_port or 0))
-        made.listen(_BACKLOG)
-        made.setblocking(False)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind((config.host, config.http_port or 0))
+        listener.listen(_BACKLOG)
+        listener.setblocking(False)
     except OSError as err:
-        made.close()
+        listener.close()
         raise ConfigError(f"--http: cannot listen on {config.host}:{config.http_port}: {err.strerror or err}") from err
-    return made
+    return listener
 
 
 def _hosts(config: ServerConfig, port: int) -> frozenset[str] | None:
-    """The names that requests may call this server by; None where any will do.
+    """Return the host names that requests may use; None for any.
 
-    Without tokens, a page of some other site whose name is made to point here must not be let in (DNS rebinding).
+    Without tokens, a page of another site whose name is made to point here must be refused (DNS rebinding).
     """
     if config.token_file is not None or not is_loopback(config.host):
         return None

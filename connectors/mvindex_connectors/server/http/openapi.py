@@ -1,114 +1,131 @@
-"""The OpenAPI document of the HTTP interface."""
+"""The operations of the HTTP interface, and their OpenAPI description, generated from the types of their bodies."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
+
+import msgspec
 
 from mvindex import __version__
 from mvindex_connectors.remote.status import REQUEST_ID_KEY
-from mvindex_connectors.server.http.schemas import SCHEMAS, SOME_ID, ref
+from mvindex_connectors.server.http import schemas
 
 _ERRORS = {
-    "400": "Something asked for is wrong.",
+    "400": "Something in the request is wrong.",
     "401": "The token is missing or wrong.",
-    "403": "The token only reads.",
+    "403": "The token is read-only.",
     "404": "There is no such index or document.",
-    "409": "The index cannot do that as it is.",
-    "429": "More than the server allows.",
-    "501": "This index does not do that.",
+    "409": "The index cannot do that in its present state.",
+    "429": "The request exceeds a limit of the server.",
+    "501": "This index does not support that.",
     "503": "The server is shutting down.",
     "504": "It took too long.",
 }
 _HEADERS = {
     REQUEST_ID_KEY: {
-        "description": "The caller's, or a new one; the server's log names the call by it.",
+        "description": "The caller's request id, or a new one; the server's log lists the call under it.",
         "required": True,
         "schema": {"type": "string", "minLength": 1},
     }
 }
 _INDEX = "/v1/indexes/{index}"
+_DOCUMENT = _INDEX + "/documents/{id}"
+_PATH_PARAMETERS: dict[str, dict[str, Any]] = {
+    "{index}": {"name": "index", "schema": {"type": "string", "minLength": 1}},
+    # Also of a document that does not exist.
+    "{id}": {"name": "id", "schema": {"type": "string", "pattern": r"^[^\u0000]+$"}},
+}
 
 
-def _json(schema: dict[str, Any]) -> dict[str, Any]:
-    return {"application/json": {"schema": schema}}
+class Operation(NamedTuple):
+    """A method of a path. call: its name in the log and the metrics; links: operations on the document it names."""
+
+    id: str
+    call: str
+    method: str
+    path: str
+    summary: str
+    request: type[schemas.Request] | None = None
+    responses: tuple[type, ...] = ()
+    links: tuple[str, ...] = ()
+    is_open: bool = False
+
+
+OPERATIONS = (
+    Operation("indexes", "Indexes", "GET", "/v1/indexes", "List the indexes of this server.", None,
+              (schemas.IndexList,)),
+    Operation("info", "Info", "GET", _INDEX, "Describe an index.", None, (schemas.IndexInfo,)),
+    Operation("search", "Search", "POST", _INDEX + "/search", "Search with one query or several.",
+              schemas.SearchRequest, (schemas.SearchResult, schemas.SearchResults)),
+    Operation("delete", "Delete", "POST", _INDEX + "/delete", "Delete documents by id or by filter, in one step.",
+              schemas.DeleteRequest, (schemas.DeleteResponse,)),
+    Operation("add", "Add", "POST", _INDEX + "/documents", "Store documents, all of them or none.",
+              schemas.AddRequest, (schemas.AddResponse,), ("get", "update", "deleteOne")),
+    Operation("get", "Get", "GET", _DOCUMENT, "Return a document.", None, (schemas.Document,),
+              ("update", "deleteOne")),
+    Operation("deleteOne", "Delete", "DELETE", _DOCUMENT, "Delete a document.", None, (schemas.DeleteResponse,),
+              ("get",)),
+    Operation("update", "Update", "PATCH", _DOCUMENT, "Replace a document's metadata.", schemas.UpdateRequest,
+              (schemas.UpdateResponse,), ("get",)),
+    Operation("metrics", "Metrics", "GET", "/metrics", "Return the metrics for Prometheus."),
+    Operation("health", "Health", "GET", "/healthz", "Check that the server accepts calls.", None,
+              (schemas.Health,), is_open=True),
+)  # fmt: skip
+
+
+def openapi(*, requires_token: bool) -> dict[str, Any]:
+    """Return the OpenAPI document; requires_token: whether the server has tokens."""
+    bodies = {kind for each in OPERATIONS for kind in (each.request, *each.responses) if kind is not None}
+    kinds = [*sorted(bodies, key=lambda kind: kind.__name__), schemas.Error]
+    _, components = msgspec.json.schema_components(kinds, ref_template="#/components/schemas/{name}")
+    for kind in bodies:
+        if names := getattr(kind, "one_of", ()):
+            components[kind.__name__]["oneOf"] = [{"required": [name]} for name in names]
+    paths: dict[str, Any] = {}
+    for operation in OPERATIONS:
+        path = paths.setdefault(operation.path, _path(operation.path))
+        path[operation.method.lower()] = _described(operation)
+    return {
+        "openapi": "3.1.0",
+        "info": {"title": "mvindex", "version": __version__, "description": "Multi-view dense retrieval over HTTP."},
+        "paths": paths,
+        "components": {
+            "schemas": {**components, "Filter": schemas.FILTER_SCHEMA},
+            "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
+        },
+        "security": [{"token": []}] if requires_token else [],
+    }
+
+
+def _path(path: str) -> dict[str, Any]:
+    found = [parameter for mark, parameter in _PATH_PARAMETERS.items() if mark in path]
+    return {"parameters": [{"in": "path", "required": True, **parameter} for parameter in found]} if found else {}
+
+
+def _described(operation: Operation) -> dict[str, Any]:
+    success = _response("Success.", _content(*operation.responses))
+    if operation.links:
+        doc_id = "$request.path.id" if "{id}" in operation.path else "$request.body#/documents/0/id"
+        parameters = {"index": "$request.path.index", "id": doc_id}
+        success["links"] = {name: {"operationId": name, "parameters": parameters} for name in operation.links}
+    failures = {code: _response(text, _content(schemas.Error)) for code, text in _ERRORS.items()}
+    described: dict[str, Any] = {
+        "operationId": operation.id,
+        "summary": operation.summary,
+        "responses": {"200": success, **failures},
+    }
+    if operation.request is not None:
+        described["requestBody"] = {"required": True, "content": _content(operation.request)}
+    return described | ({"security": []} if operation.is_open else {})
 
 
 def _response(text: str, content: dict[str, Any]) -> dict[str, Any]:
     return {"description": text, "headers": _HEADERS, "content": content}
 
 
-def _operation(name: str, summary: str, gives: dict[str, Any], takes: str | None = None) -> dict[str, Any]:
-    failures = {code: _response(text, _json(ref("Error"))) for code, text in _ERRORS.items()}
-    made: dict[str, Any] = {
-        "operationId": name,
-        "summary": summary,
-        "responses": {"200": _response("Done.", gives), **failures},
-    }
-    if takes is not None:
-        made["requestBody"] = {"required": True, "content": _json(ref(takes))}
-    return made
-
-
-def _linked(operation: dict[str, Any], doc_id: str, *names: str) -> dict[str, Any]:
-    """The operation, after which those others may be asked about the document."""
-    parameters = {"index": "$request.path.index", "id": doc_id}
-    operation["responses"]["200"]["links"] = {name: {"operationId": name, "parameters": parameters} for name in names}
-    return operation
-
-
-def _document_paths() -> dict[str, Any]:
-    added = _operation("add", "Documents are stored, all of them or none.", _json(ref("Added")), "Add")
-    here = "$request.path.id"
-    return {
-        "/documents": {"post": _linked(added, "$request.body#/documents/0/id", "get", "update", "deleteOne")},
-        "/documents/{id}": {
-            "parameters": [{"name": "id", "in": "path", "required": True, "schema": SOME_ID}],
-            "get": _linked(_operation("get", "A document.", _json(ref("Document"))), here, "update", "deleteOne"),
-            "delete": _linked(_operation("deleteOne", "A document is deleted.", _json(ref("Deleted"))), here, "get"),
-            "patch": _linked(
-                _operation("update", "A document gets other metadata.", _json(ref("Updated")), "Update"), here, "get"
-            ),
-        },
-    }
-
-
-def _index_paths() -> dict[str, Any]:
-    either = _json({"oneOf": [ref("Result"), ref("Results")]})
-    return {
-        "": {"get": _operation("info", "What an index is.", _json(ref("Info")))},
-        "/search": {
-            "post": _operation("search", "The best documents of a query, or of each of several.", either, "Search")
-        },
-        "/delete": {
-            "post": _operation(
-                "delete", "Documents are deleted, by id or by filter, all in one step.", _json(ref("Deleted")), "Delete"
-            )
-        },
-        **_document_paths(),
-    }
-
-
-def description(*, wants_token: bool) -> dict[str, Any]:
-    """The document; wants_token: of a server that has tokens."""
-    index = {"name": "index", "in": "path", "required": True, "schema": {"type": "string", "minLength": 1}}
-    metrics = {"text/plain": {"schema": {"type": "string"}}}
-    paths: dict[str, Any] = {
-        "/v1/indexes": {"get": _operation("indexes", "The indexes of this server.", _json(ref("Indexes")))},
-        "/metrics": {"get": _operation("metrics", "Figures for Prometheus.", metrics)},
-        "/healthz": {
-            "get": _operation("health", "Whether the server serves.", _json(ref("Health"))) | {"security": []}
-        },
-    }
-    for end, path in _index_paths().items():
-        path["parameters"] = [index, *path.get("parameters", ())]
-        paths[_INDEX + end] = path
-    return {
-        "openapi": "3.1.0",
-        "info": {"title": "mvindex", "version": __version__, "description": "Multi-view dense retrieval over HTTP."},
-        "paths": paths,
-        "components": {
-            "schemas": SCHEMAS,
-            "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
-        },
-        "security": [{"token": []}] if wants_token else [],
-    }
+def _content(*kinds: type) -> dict[str, Any]:
+    """Return the content of a body of one of the types; plain text without any."""
+    refs = [{"$ref": f"#/components/schemas/{kind.__name__}"} for kind in kinds]
+    if not refs:
+        return {"text/plain": {"schema": {"type": "string"}}}
+    return {"application/json": {"schema": refs[0] if len(refs) == 1 else {"oneOf": refs}}}

@@ -1,208 +1,161 @@
-"""JSON bodies: what requests ask for, checked name by name, and what responses show."""
+"""JSON bodies: requests decoded and checked by their types, and results as the types of responses."""
 
 from __future__ import annotations
 
-import json
+import re
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
-from functools import partial
-from typing import Any
+from typing import Any, NamedTuple, TypeVar, cast
 
-from mvindex.index.options import as_vectors, checked_document, entry_with_views
-from mvindex.index.results import ViewScore
+import msgspec
+from msgspec import UNSET
 
-from mvindex.errors import QueryError
-from mvindex.records import Document, Floats, SearchResult, require_text
-from mvindex_connectors.server.idempotency import checked_key
+from mvindex import records
+from mvindex.errors import DocumentError, MvindexError, QueryError
+from mvindex.search.queries import as_vectors
+from mvindex.records import Floats, require_text
+from mvindex_connectors.server.http import schemas
+from mvindex_connectors.server.idempotency import check_idempotency_key
 from mvindex_connectors.server.servicer import check_chunk
 
-_ONE_OF = "give one of query (a text), queries (texts), vector and vectors"
+RequestT = TypeVar("RequestT", bound=schemas.Request)
+
+_DECODERS: dict[type[schemas.Request], msgspec.json.Decoder[Any]] = {
+    kind: msgspec.json.Decoder(kind)
+    for kind in (schemas.SearchRequest, schemas.AddRequest, schemas.DeleteRequest, schemas.UpdateRequest)
+}
+_MESSAGE = re.compile(r"(?P<problem>.*?)(?: - at `(?:key in )?\$\.?(?P<place>.*)`)?", re.DOTALL)
+_OPTIONS = ("filter", "scoring", "temperature", "exact", "mode", "fusion", "weights")
+_MEMBER_CHARS = 60
 
 
-class Body:
-    """A JSON object, whose members are taken one by one; what is left at the end was not understood."""
-
-    def __init__(self, members: dict[str, Any]) -> None:
-        self._members = members
-
-    @classmethod
-    def of(cls, content: bytes) -> Body:
-        """The body; QueryError for what is no JSON object."""
-        try:
-            value = json.loads(content, parse_constant=_refused)
-        except (ValueError, RecursionError) as err:
-            raise QueryError(f"the body is not JSON: {err}") from err
-        if not isinstance(value, dict):
-            raise QueryError(f"the body is a JSON {type(value).__name__}; wanted an object")
-        return cls(value)
-
-    def taken(self, name: str, kind: type | tuple[type, ...]) -> Any:
-        """The member, None where it is missing; QueryError where it is of another kind, null too."""
-        if name not in self._members:
-            return None
-        value = self._members.pop(name)
-        if kind is int and isinstance(value, float) and value.is_integer():
-            # JSON has one kind of numbers: 10.0 is the whole number 10.
-            value = int(value)
-        is_odd = isinstance(value, bool) and kind is not bool
-        if is_odd or not isinstance(value, kind):
-            wanted = " or ".join(each.__name__ for each in (kind if isinstance(kind, tuple) else (kind,)))
-            raise QueryError(f'"{name}" is {"null" if value is None else type(value).__name__}; wanted {wanted}')
-        return value
-
-    def check_empty(self) -> None:
-        """Nothing; QueryError for members that nobody took."""
-        if self._members:
-            raise QueryError(f"the body has a member {sorted(self._members)[0]!r:.60} that means nothing here")
+def decode(kind: type[RequestT], content: bytes) -> RequestT:
+    """Return the request of a body; QueryError, or DocumentError within a document, if it is malformed."""
+    try:
+        request = cast(RequestT, _DECODERS[kind].decode(content))
+    except msgspec.ValidationError as err:
+        raise _readable(str(err)) from err
+    except (ValueError, RecursionError) as err:
+        raise QueryError(f"body: expected JSON, got something else: {err}") from err
+    given = [name for name in kind.one_of if getattr(request, name) is not UNSET]
+    if kind.one_of and len(given) != 1:
+        raise QueryError(f"body: expected one of {', '.join(kind.one_of)}, got {' and '.join(given) or 'none'}")
+    return request
 
 
-def _refused(name: str) -> Any:
-    raise ValueError(f"{name} is no number of JSON")
+def _readable(message: str) -> MvindexError:
+    """Return the error of a message of msgspec, as "<place>: expected ..., got ...".
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SearchAsked:
-    """A search: texts or vectors (q, d), and its options. explains: every view of each hit is wanted too.
-
-    words: one for each query, where words are searched and are not the queries.
+    Its forms: "Expected `int`, got `str` - at `$.top_k`"; "Object contains unknown field `x` - at `$.documents[0]`".
     """
+    parts = _MESSAGE.fullmatch(message)
+    problem, place = (parts["problem"], parts["place"]) if parts else (message, None)
+    kind = DocumentError if place and place.startswith("documents[") else QueryError
+    if unknown := re.fullmatch("Object contains unknown field `(.*)`", problem, re.DOTALL):
+        return kind(f"{place or 'body'}: expected known members only, got {unknown[1]!r:.{_MEMBER_CHARS}}")
+    if missing := re.fullmatch("Object missing required field `(.*)`", problem):
+        return kind(f'{place or "body"}: expected a member "{missing[1]}", got none')
+    problem = problem.replace("`float` that's a multiple of 1.0", "a whole number").replace("`", "")
+    return kind(f"{place or 'body'}: {problem[0].lower()}{problem[1:]}")
+
+
+class SearchCall(NamedTuple):
+    """A search as the index takes it: texts, or vectors (q, d), and options; texts: for the lexical part, if given."""
 
     queries: list[str] | Floats
     is_single: bool
-    options: Mapping[str, Any]
-    explains: bool
-    words: list[str] | None = None
+    texts: list[str] | None
+    options: dict[str, Any]
 
 
-def search_arguments(body: Body) -> SearchAsked:
-    """The search that a body asks for."""
-    text, texts = body.taken("query", str), body.taken("queries", list)
-    vector, vectors = body.taken("vector", list), body.taken("vectors", list)
-    if sum(each is not None for each in (text, texts, vector, vectors)) != 1:
-        raise QueryError(_ONE_OF)
-    if texts is not None and not all(isinstance(each, str) for each in texts):
-        raise QueryError('"queries" holds something that is no text')
-    options = {
-        "top_k": body.taken("top_k", int),
-        "filter": body.taken("filter", dict),
-        "scoring": body.taken("scoring", str),
-        "temperature": body.taken("temperature", (int, float)),
-        "exact": bool(body.taken("exact", bool)),
-        "candidates": body.taken("candidates", int),
-        "mode": body.taken("mode", str),
-        "fusion": body.taken("fusion", str),
-        "weights": _weights(body.taken("weights", list)),
-    }
-    words = _words(body.taken("text", (str, list)), is_single=text is not None or vector is not None)
-    explains = bool(body.taken("explain", bool))
-    body.check_empty()
-    asked = partial(SearchAsked, options=options, explains=explains, words=words)
-    if vector is not None or vectors is not None:
-        return asked(queries=_vectors([vector] if vector is not None else vectors), is_single=vector is not None)
-    return asked(queries=[text] if text is not None else texts or [], is_single=text is not None)
+def search_call(request: schemas.SearchRequest) -> SearchCall:
+    """Return the search that a request describes; QueryError where its members do not go together."""
+    is_single = request.query is not UNSET or request.vector is not UNSET
+    options = {name: value for name in _OPTIONS if (value := getattr(request, name)) is not UNSET}
+    counts = {name: getattr(request, name) for name in ("top_k", "candidates")}
+    options |= {name: int(value) for name, value in counts.items() if value is not UNSET}
+    return SearchCall(_queries(request), is_single, _texts(request, is_single), options)
 
 
-def _weights(given: list[Any] | None) -> tuple[Any, ...] | None:
-    """The weights; QueryError for a list of anything but numbers."""
-    if given is None:
+def _queries(request: schemas.SearchRequest) -> list[str] | Floats:
+    if request.query is not UNSET:
+        return [request.query]
+    if request.queries is not UNSET:
+        return request.queries
+    if request.vector is not UNSET:
+        return as_vectors([request.vector], None)
+    return _vectors("vectors", request.vectors or [])
+
+
+def _texts(request: schemas.SearchRequest, is_single: bool) -> list[str] | None:
+    """Return the texts beside the queries; QueryError where one query has several, or several queries have one."""
+    text = request.text
+    if text is UNSET:
         return None
-    if not all(isinstance(each, int | float) and not isinstance(each, bool) for each in given):
-        raise QueryError('"weights" holds something that is no number')
-    return tuple(given)
+    if isinstance(text, str) != is_single:
+        expected, got = ("one text", "a list") if is_single else ("a list of texts", "one text")
+        raise QueryError(f"text: expected {expected}, as there are queries, got {got}")
+    return [text] if isinstance(text, str) else text
 
 
-def _words(given: str | list[Any] | None, *, is_single: bool) -> list[str] | None:
-    """The texts beside the queries; QueryError where one query has several, or several have one."""
-    if given is None:
-        return None
-    if isinstance(given, str) != is_single:
-        raise QueryError('"text" is a text for query or vector, a list of texts for queries or vectors')
-    texts = [given] if isinstance(given, str) else given
-    if not all(isinstance(each, str) for each in texts):
-        raise QueryError('"text" holds something that is no text')
-    return texts
+def _vectors(place: str, rows: list[list[float]]) -> Floats:
+    """Return the rows as (q, d) float32; QueryError where their lengths differ."""
+    dims = {len(row) for row in rows}
+    if len(dims) > 1:
+        raise QueryError(f"{place}: expected vectors of one dimension, got {min(dims)} and {max(dims)} numbers")
+    return as_vectors(rows, None)
 
 
-def _vectors(rows: Any) -> Floats:
-    """Lists of numbers as (q, d); QueryError for anything else."""
-    if not rows or not all(isinstance(row, list) and row for row in rows):
-        raise QueryError('"vectors" is a list of vectors, each a list of numbers')
-    if any(isinstance(each, bool) or not isinstance(each, int | float) for row in rows for each in row):
-        raise QueryError("a vector holds something that is no number")
-    if len({len(row) for row in rows}) > 1:
-        raise QueryError("the vectors have different numbers of dims")
-    try:
-        return as_vectors(rows, None)
-    except OverflowError as err:
-        raise QueryError("a vector holds a number too large for a float") from err
+class AddCall(NamedTuple):
+    """Documents to store at once, with their views where these are given."""
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AddAsked:
-    """Documents to be stored at once, with their views where these are given."""
-
-    documents: Sequence[Document]
+    documents: Sequence[records.Document]
     views: Sequence[Floats] | None
     key: str
 
 
-def add_arguments(body: Body) -> AddAsked:
-    """The documents of a body, up to what is committed at once."""
-    rows, views = body.taken("documents", list), body.taken("views", list)
-    key = checked_key(body.taken("idempotency_key", str) or "")
-    body.check_empty()
-    if not rows:
-        raise QueryError('"documents" is missing or empty; wanted a list of {"id", "text", "title", "metadata"}')
-    documents = [_document(row, number) for number, row in enumerate(rows, start=1)]
+def add_call(request: schemas.AddRequest) -> AddCall:
+    """Return the documents of a request; LimitExceeded for more than are committed at once."""
+    key = check_idempotency_key(request.idempotency_key)
+    documents = [records.Document(each.id, each.text, each.title, each.metadata) for each in request.documents]
     check_chunk(documents)
-    if views is None:
-        return AddAsked(documents=[require_text(document) for document in documents], views=None, key=key)
-    if len(views) != len(documents):
-        raise QueryError(f"{len(documents)} documents and {len(views)} views; wanted a list of vectors for each")
-    arrays = [_vectors(each) for each in views]
-    entries = [entry_with_views(n, *pair, None) for n, pair in enumerate(zip(documents, arrays, strict=True), start=1)]
-    return AddAsked(documents=documents, views=[entry.views for entry in entries if entry.views is not None], key=key)
+    if request.views is UNSET:
+        return AddCall([require_text(document) for document in documents], None, key)
+    if len(request.views) != len(documents):
+        raise QueryError(f"views: expected a list of vectors for each of {len(documents)} documents, got "
+                         f"{len(request.views)} lists")  # fmt: skip
+    arrays = [_vectors(f"views[{number}]", rows) for number, rows in enumerate(request.views)]
+    pairs = zip(documents, arrays, strict=True)
+    entries = [entry_with_views(number, *pair, None) for number, pair in enumerate(pairs, start=1)]
+    return AddCall(documents, [entry.views for entry in entries if entry.views is not None], key)
 
 
-def _document(row: Any, number: int) -> Document:
-    if not isinstance(row, dict):
-        raise QueryError(f"document {number} is {type(row).__name__}; wanted an object")
-    if unknown := row.keys() - {"id", "text", "title", "metadata"}:
-        raise QueryError(f"document {number} has a member {sorted(unknown)[0]!r:.60} that means nothing here")
-    if "id" not in row:
-        raise QueryError(f'document {number} has no "id"')
-    return checked_document(
-        Document(row["id"], row.get("text", ""), row.get("title", ""), row.get("metadata", {})), number
+def document_response(document: records.Document) -> schemas.Document:
+    """Return a document as the response shows it."""
+    return schemas.Document(document.id, document.text, document.title, dict(document.metadata))
+
+
+def result_response(
+    result: records.SearchResult, explanations: Mapping[str, Sequence[results.ViewScore]] | None
+) -> schemas.SearchResult:
+    """Return a result as the response shows it; explanations: every view of each hit by id, best first."""
+    hits = [_hit(hit, explanations) for hit in result.hits]
+    return schemas.SearchResult(hits, result.exact, result.short_by, result.rounds, list(result.missing_shards))
+
+
+def _hit(hit: records.Hit, explanations: Mapping[str, Sequence[results.ViewScore]] | None) -> schemas.Hit:
+    shown = schemas.Hit(
+        hit.id, hit.score, hit.slot, hit.span, hit.snippet, hit.text, hit.title, cast(dict[str, Any], hit.metadata)
     )
+    if hit.components:
+        shown.components = [schemas.Component(each.name, each.rank, each.score, each.part) for each in hit.components]
+    if explanations is not None:
+        # No views for a document that was deleted since the search.
+        shown.views = [schemas.ViewScore(*view) for view in explanations.get(hit.id, ())]
+    return shown
 
 
-def delete_arguments(body: Body) -> tuple[list[str] | None, Any, str]:
-    """Ids or filter, and the idempotency key."""
-    ids, condition = body.taken("ids", list), body.taken("filter", dict)
-    key = checked_key(body.taken("idempotency_key", str) or "")
-    body.check_empty()
-    if (ids is None) == (condition is None):
-        raise QueryError("give either ids or filter")
-    return ids, condition, key
-
-
-def document_json(document: Document) -> dict[str, Any]:
-    """A document."""
-    return {
-        "id": document.id,
-        "text": document.text,
-        "title": document.title,
-        "metadata": dict(document.metadata),
-    }
-
-
-def result_json(result: SearchResult, explained: Mapping[str, Sequence[ViewScore]] | None) -> dict[str, Any]:
-    """A result; explained: every view of each hit, by id, best first."""
-    row = asdict(result)
-    for hit in row["hits"]:
-        if not hit["components"]:
-            del hit["components"]  # of searches by words alone
-        if explained is not None:
-            # None of a document that was deleted since the search.
-            hit["views"] = [view._asdict() for view in explained.get(hit["id"], ())]
-    return row
+def info_response(name: str, info: results.IndexInfo, is_read_only: bool) -> schemas.IndexInfo:
+    """Return what an index is, without where it lies."""
+    renamed: dict[str, Any] = {"name": name, "is_read_only": is_read_only, "num_deleted": info.num_dead}
+    names = (each for each in schemas.IndexInfo.__struct_fields__ if each not in renamed)
+    return schemas.IndexInfo(**renamed, **{each: getattr(info, each) for each in names})

@@ -1,235 +1,315 @@
-"""The JSON of requests and answers, as schemas of the OpenAPI document."""
+"""The JSON of requests and responses as types: what is accepted is checked by them, and OpenAPI is generated from them.
+
+A member that is left out is UNSET; null is refused where no type names it. Rules that the index checks itself (and
+names better) stand in the description only.
+"""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any, ClassVar, Literal
+
+from msgspec import UNSET, Meta, Struct, UnsetType, field
 
 from mvindex.ingest import CHUNK_DOCUMENTS
 from mvindex.records import MAX_ID_CHARS
-
-_NUMBERS = {"type": "array", "items": {"type": "number"}, "minItems": 1}
-_INTEGER, _FLAG = {"type": "integer"}, {"type": "boolean"}
-_TEXT = {"type": "string", "pattern": r"^[^\u0000]*$"}
-_QUERY = {"type": "string", "pattern": r"\S"}
-_ID = {
-    "type": "string",
-    "minLength": 1,
-    "maxLength": MAX_ID_CHARS,
-    # No control character, and something beside spaces.
-    "pattern": r"^[^\u0000-\u001f\u007f-\u009f]*[^\u0000-\u001f\u007f-\u009f\s][^\u0000-\u001f\u007f-\u009f]*$",
-}
-# Of a document that may not exist.
-SOME_ID = {"type": "string", "pattern": r"^[^\u0000]+$"}
-_KEY = {
-    "type": "string",
-    "maxLength": 128,
-    "pattern": "^[ -~]*$",
-    "description": "A request that comes again with it is not done twice.",
-}
-_SPAN = {
-    "type": ["array", "null"],
-    "items": _INTEGER,
-    "minItems": 2,
-    "maxItems": 2,
-    "description": "Characters [begin, end) of the text; null where a view stands for none.",
-}
-_SNIPPET = {"type": ["string", "null"]}
+from mvindex.scoring.aggregate import Aggregate
+from mvindex.scoring.fusion import Method, Mode
 
 
-def ref(name: str) -> dict[str, str]:
-    """The schema of that name, by reference."""
-    return {"$ref": f"#/components/schemas/{name}"}
+def _described(description: str = "", **schema: Any) -> Meta:
+    """Return a note for the description only; the index checks such values."""
+    return Meta(description=description or None, extra_json_schema=schema or None)
 
 
-def taken(properties: dict[str, Any], **more: Any) -> dict[str, Any]:
-    """An object of a request, which holds nothing else."""
-    return {"type": "object", "properties": properties, "additionalProperties": False, **more}
-
-
-def given(properties: dict[str, Any], *, optional: tuple[str, ...] = ()) -> dict[str, Any]:
-    """An object of an answer. It may hold more: answers gain members, which clients are to pass over."""
-    return {
-        "type": "object",
-        "properties": properties,
-        "required": [name for name in properties if name not in optional],
-    }
-
-
-def each(schema: dict[str, Any], **more: Any) -> dict[str, Any]:
-    """A list of such values."""
-    return {"type": "array", "items": schema, **more}
-
-
-def _one_of(*names: str) -> list[dict[str, Any]]:
-    return [{"required": [name]} for name in names]
-
-
-_FILTERS: dict[str, Any] = {
-    "Scalar": {"type": ["string", "number", "boolean", "null"]},
-    "Filter": {
-        "type": "object",
-        "description": 'Over metadata, such as {"year": {"gte": 1990}}. "id" is the id, a.b key b in a; all must hold.',
-        "properties": {
-            "and": each(ref("Filter")),
-            "or": each(ref("Filter")),
-            "not": ref("Filter"),
-        },
-        # Keys joined by dots; no quote or backslash.
-        "propertyNames": {"pattern": r'^[^."\\]+(\.[^."\\]+)*$'},
-        "additionalProperties": {"anyOf": [ref("Scalar"), ref("Operators")]},
-    },
-    "Operators": taken(
-        {
-            **{name: ref("Scalar") for name in ("eq", "ne")},
-            **{name: {"type": ["string", "number"]} for name in ("lt", "lte", "gt", "gte")},
-            **{name: each(ref("Scalar")) for name in ("in", "nin")},
-            "exists": _FLAG,
-        },
-        minProperties=1,
+Text = Annotated[str, _described(pattern=r"^[^\u0000]*$")]
+QueryText = Annotated[str, _described(pattern=r"\S")]
+DocumentId = Annotated[
+    str,
+    _described(
+        minLength=1,
+        maxLength=MAX_ID_CHARS,
+        # No control character, and not only spaces.
+        pattern=r"^[^\u0000-\u001f\u007f-\u009f]*[^\u0000-\u001f\u007f-\u009f\s][^\u0000-\u001f\u007f-\u009f]*$",
     ),
-}
-_TAKEN: dict[str, Any] = {
-    "Search": taken(
-        {
-            "query": {**_QUERY, "description": "A text. One of query, queries, vector and vectors."},
-            "queries": each(_QUERY, minItems=1),
-            "vector": {**_NUMBERS, "description": "Of as many dims as the index holds."},
-            "vectors": each(_NUMBERS, minItems=1, description="All of the same number of dims."),
-            "top_k": {"type": "integer", "minimum": 1, "default": 10, "description": "Documents."},
-            "filter": ref("Filter"),
-            "scoring": {"enum": ["max", "drpq"], "default": "max"},
-            "temperature": {
-                "type": "number",
-                "exclusiveMinimum": 0,
-                "description": "Of drpq; the index's own if not given.",
-            },
-            "exact": {**_FLAG, "default": False, "description": "A certified answer, or an error."},
-            "candidates": {
-                "type": "integer",
-                "minimum": 1,
-                "description": "Of drpq: aggregate this many views' documents.",
-            },
-            "explain": {**_FLAG, "default": False, "description": "Every view of each hit too."},
-            "mode": {
-                "enum": ["dense", "lexical", "hybrid"],
-                "default": "dense",
-                "description": "By views, by words (BM25), or by both; the last two want an index with words.",
-            },
-            "fusion": {"enum": ["zscore", "minmax", "rrf"], "description": "Of hybrid; if not given, the index's own."},
-            "weights": {
-                "type": "array",
-                "items": {"type": "number", "minimum": 0},
-                "minItems": 2,
-                "maxItems": 2,
-                "description": "Of hybrid: of views and of words, not both 0; if not given, the index's own.",
-            },
-            "text": {
-                "oneOf": [_QUERY, each(_QUERY, minItems=1)],
-                "description": "Of lexical and hybrid: whose words are looked for, the query if not given. A list of "
-                "as many for queries or vectors.",
-            },
-        },
-        oneOf=_one_of("query", "queries", "vector", "vectors"),
-    ),
-    "NewDocument": taken(
-        {"id": _ID, "text": _TEXT, "title": _TEXT, "metadata": {"type": "object"}},
-        required=["id"],
-        description="Text and title may both be empty only where views are given.",
-    ),
-    "Add": taken(
-        {
-            "documents": each(ref("NewDocument"), minItems=1, maxItems=CHUNK_DOCUMENTS),
-            "views": each(
-                each(_NUMBERS, minItems=1),
-                minItems=1,
-                maxItems=CHUNK_DOCUMENTS,
-                description="A list of vectors for each document.",
+]
+# JSON has one kind of number: 10.0 is the whole number 10, which msgspec's int refuses.
+Count = Annotated[float, Meta(ge=1, multiple_of=1)]
+Vector = Annotated[list[float], Meta(min_length=1)]
+Filter = Annotated[dict[str, Any], Meta(extra_json_schema={"$ref": "#/components/schemas/Filter"})]
+IdempotencyKey = Annotated[
+    str, _described("A repeated request with the same key is not carried out again.", maxLength=128, pattern="^[ -~]*$")
+]
+Span = Annotated[
+    tuple[int, int] | None,
+    _described("Characters [begin, end) of the text; null where a view stands for no part of it."),
+]
+
+
+class Request(Struct, forbid_unknown_fields=True, kw_only=True):
+    """A request body."""
+
+    # Exactly one of these members must be given.
+    one_of: ClassVar[tuple[str, ...]] = ()
+
+
+class SearchRequest(Request):
+    """A search with one query or several."""
+
+    one_of = ("query", "queries", "vector", "vectors")
+
+    query: Annotated[QueryText, _described("A text. Give one of query, queries, vector and vectors.")] | UnsetType = (
+        UNSET
+    )
+    queries: Annotated[list[QueryText], Meta(min_length=1)] | UnsetType = UNSET
+    vector: Annotated[Vector, _described("As many dimensions as the index has.")] | UnsetType = UNSET
+    vectors: (
+        Annotated[list[Vector], Meta(min_length=1, description="All of the same number of dimensions.")] | UnsetType
+    ) = UNSET
+    top_k: Annotated[Count, _described("Number of documents; 10 by default.")] | UnsetType = UNSET
+    filter: Filter | UnsetType = UNSET
+    scoring: Annotated[str, _described("max by default.", enum=[each.value for each in Aggregate])] | UnsetType = UNSET
+    temperature: (
+        Annotated[float, Meta(gt=0, description="For drpq; the index's own temperature by default.")] | UnsetType
+    ) = UNSET
+    exact: Annotated[bool, _described("Return a certified result, or an error.")] = False
+    candidates: Annotated[Count, _described("For drpq: score the documents of this many views only.")] | UnsetType = (
+        UNSET
+    )
+    explain: Annotated[bool, _described("Also return every view of each hit.")] = False
+    mode: (
+        Annotated[
+            str,
+            _described(
+                "Search by views (dense, the default), by terms (lexical, BM25) or by both (hybrid). The last two need "
+                "an index with lexical search.",
+                enum=[each.value for each in Mode],
             ),
-            "idempotency_key": _KEY,
-        },
-        required=["documents"],
-    ),
-    "Delete": taken(
-        {"ids": each(_TEXT), "filter": ref("Filter"), "idempotency_key": _KEY}, oneOf=_one_of("ids", "filter")
-    ),
-    "Update": taken({"metadata": {"type": "object"}}, required=["metadata"]),
-}
-_GIVEN: dict[str, Any] = {
-    "Document": given({"id": _ID, "text": _TEXT, "title": _TEXT, "metadata": {"type": "object"}}),
-    "ViewScore": given(
-        {
-            "slot": _INTEGER,
-            "score": {"type": "number"},
-            "span": _SPAN,
-            "snippet": _SNIPPET,
-            "weight": {"type": "number", "description": "Its share in the document's score."},
-        }
-    ),
-    "Hit": given(
-        {
-            "id": {"type": "string"},
-            "score": {"type": "number"},
-            "slot": {**_INTEGER, "description": "Of the view that won."},
-            "span": _SPAN,
-            "snippet": _SNIPPET,
-            "text": {"type": "string"},
-            "title": {"type": "string"},
-            "metadata": {"type": "object"},
-            "views": {**each(ref("ViewScore")), "description": "Where explain was asked for: best first."},
-            "components": {
-                **each(ref("Component")),
-                "description": "Of lexical and hybrid: what views and words have to do with the score.",
+        ]
+        | UnsetType
+    ) = UNSET
+    fusion: (
+        Annotated[str, _described("For hybrid; the index's own by default.", enum=[each.value for each in Method])]
+        | UnsetType
+    ) = UNSET
+    weights: (
+        Annotated[
+            tuple[Annotated[float, Meta(ge=0)], Annotated[float, Meta(ge=0)]],
+            _described("For hybrid: of views and of terms, not both 0; the index's own by default."),
+        ]
+        | UnsetType
+    ) = UNSET
+    text: (
+        Annotated[
+            QueryText | Annotated[list[QueryText], Meta(min_length=1)],
+            _described(
+                "For lexical and hybrid: the text whose terms are searched, the query by default. A list of as many "
+                "texts for queries or vectors."
+            ),
+        ]
+        | UnsetType
+    ) = UNSET
+
+
+class NewDocument(Request):
+    """A document to store. Text and title may both be empty only where views are given."""
+
+    id: DocumentId
+    text: Text = ""
+    title: Text = ""
+    metadata: dict[str, Any] = {}
+
+
+class AddRequest(Request):
+    """Documents to store, all of them or none."""
+
+    documents: Annotated[list[NewDocument], Meta(min_length=1), _described(maxItems=CHUNK_DOCUMENTS)]
+    views: (
+        Annotated[
+            list[Annotated[list[Vector], Meta(min_length=1)]],
+            Meta(min_length=1, description="A list of vectors for each document."),
+            _described(maxItems=CHUNK_DOCUMENTS),
+        ]
+        | UnsetType
+    ) = UNSET
+    idempotency_key: IdempotencyKey = ""
+
+
+class DeleteRequest(Request):
+    """Documents to delete: give ids or a filter."""
+
+    one_of = ("ids", "filter")
+
+    ids: list[Text] | UnsetType = UNSET
+    filter: Filter | UnsetType = UNSET
+    idempotency_key: IdempotencyKey = ""
+
+
+class UpdateRequest(Request):
+    """Metadata that replaces a document's."""
+
+    metadata: dict[str, Any]
+
+
+class Document(Struct):
+    """A document as stored."""
+
+    id: DocumentId
+    text: Text
+    title: Text
+    metadata: dict[str, Any]
+
+
+class ViewScore(Struct):
+    """One view's share in a document's score."""
+
+    slot: int
+    score: float
+    span: Span
+    snippet: str | None
+    weight: Annotated[float, _described("Its share in the document's score.")]
+
+
+class Component(Struct):
+    """What one ranking contributes to a document's score."""
+
+    name: Annotated[str, _described(enum=["dense", "lexical"])]
+    rank: Annotated[int | None, _described("From 1; null where that ranking did not propose the document.")]
+    score: float
+    contribution: Annotated[float, _described("What it adds to the document's score.")]
+
+
+class Hit(Struct):
+    """A document in a result."""
+
+    id: str
+    score: float
+    slot: Annotated[int, _described("The winning view.")]
+    span: Span
+    snippet: str | None
+    text: str
+    title: str
+    metadata: dict[str, Any]
+    views: Annotated[list[ViewScore], _described("With explain: best first.")] | UnsetType = UNSET
+    components: (
+        Annotated[list[Component], _described("For lexical and hybrid: what views and terms add to the score.")]
+        | UnsetType
+    ) = UNSET
+
+
+class SearchResult(Struct):
+    """The hits of one query."""
+
+    hits: list[Hit]
+    exact: Annotated[bool, _described("True when these are provably the best.")]
+    short_by: Annotated[int, _described("How many fewer documents these are than requested.")]
+    rounds: int
+    missing_shards: list[int]
+
+
+class SearchResults(Struct):
+    """A result for each of several queries, in their order."""
+
+    results: list[SearchResult]
+
+
+class AddResponse(Struct):
+    """How many documents were new, replaced, given new metadata, or there already."""
+
+    added: int
+    replaced: int
+    updated: int
+    unchanged: int
+
+
+class DeleteResponse(Struct):
+    """How many documents were deleted."""
+
+    deleted: int
+
+
+class UpdateResponse(Struct):
+    """The metadata was replaced."""
+
+
+class IndexList(Struct):
+    """The names of the indexes of this server."""
+
+    indexes: list[str]
+
+
+class IndexInfo(Struct, kw_only=True):
+    """Sizes and settings of an index."""
+
+    name: str
+    is_read_only: bool
+    format_version: int
+    documents: int
+    views: int
+    num_deleted: Annotated[int, _described("Rows of deleted or replaced documents that still take space.")]
+    dim: int | None
+    dtype: str
+    encoder: Annotated[dict[str, Any] | None, _described("null: the index takes vectors, not texts.")]
+    kind: str
+    temperature: float
+    prune_views: float | None
+    search: dict[str, Any] | None
+    fresh_documents: Annotated[int, _described("Documents added since the engine was built.")]
+    lexical: Annotated[str | None, _described("null: the index has no lexical search.")]
+    fusion: dict[str, Any] | None
+    size_bytes: int
+    shards: int | None
+    missing_shards: list[int]
+
+
+class Health(Struct):
+    """The server accepts calls."""
+
+    status: Literal["serving"]
+
+
+class ErrorDetail(Struct):
+    """What went wrong."""
+
+    class_: Annotated[str, _described("The error class, as in mvindex.errors.")] = field(name="class")
+    message: str
+    request_id: Annotated[str, _described("The id under which the server's log lists the call.")]
+
+
+class Error(Struct):
+    """The body of every response that is not a success."""
+
+    error: ErrorDetail
+
+
+_SCALAR = {"type": ["string", "number", "boolean", "null"]}
+_ORDERED = {"type": ["string", "number"]}
+_FILTER_REF = {"$ref": "#/components/schemas/Filter"}
+# The members of a filter are the names of metadata, so that no type describes them.
+FILTER_SCHEMA: dict[str, Any] = {
+    "type": "object",
+    "description": 'Over metadata, such as {"year": {"gte": 1990}}; all conditions must hold. "id" is the document\'s '
+    "id; a.b is key b of object a.",
+    "properties": {
+        "and": {"type": "array", "items": _FILTER_REF},
+        "or": {"type": "array", "items": _FILTER_REF},
+        "not": _FILTER_REF,
+    },
+    # Keys joined by dots; no quote or backslash.
+    "propertyNames": {"pattern": r'^[^."\\]+(\.[^."\\]+)*$'},
+    "additionalProperties": {
+        "anyOf": [
+            _SCALAR,
+            {
+                "type": "object",
+                "properties": {
+                    **dict.fromkeys(("eq", "ne"), _SCALAR),
+                    **dict.fromkeys(("lt", "lte", "gt", "gte"), _ORDERED),
+                    **dict.fromkeys(("in", "nin"), {"type": "array", "items": _SCALAR}),
+                    "exists": {"type": "boolean"},
+                },
+                "additionalProperties": False,
+                "minProperties": 1,
             },
-        },
-        optional=("views", "components"),
-    ),
-    "Component": given(
-        {
-            "name": {"enum": ["dense", "lexical"]},
-            "rank": {"type": ["integer", "null"], "description": "From 1; null where that ranking did not propose it."},
-            "score": {"type": "number"},
-            "part": {"type": "number", "description": "What it adds to the document's score."},
-        }
-    ),
-    "Result": given(
-        {
-            "hits": each(ref("Hit")),
-            "exact": {**_FLAG, "description": "True when these are provably the best."},
-            "short_by": {**_INTEGER, "description": "Documents that are missing from what was asked for."},
-            "rounds": _INTEGER,
-            "missing_shards": each(_INTEGER),
-        }
-    ),
-    "Results": given({"results": each(ref("Result"))}),
-    "Added": given({name: _INTEGER for name in ("added", "replaced", "updated", "unchanged")}),
-    "Deleted": given({"deleted": _INTEGER}),
-    "Updated": {"type": "object"},
-    "Indexes": given({"indexes": each({"type": "string"})}),
-    "Info": given(
-        {
-            "name": {"type": "string"},
-            "is_read_only": _FLAG,
-            "documents": _INTEGER,
-            "views": _INTEGER,
-            "dim": {"type": ["integer", "null"]},
-            "encoder": {"type": ["object", "null"], "description": "null: the index takes vectors, no texts."},
-            "kind": {"type": "string"},
-            "temperature": {"type": "number"},
-            "lexical": {"type": ["string", "null"], "description": "null: it cannot be searched by words."},
-            "size_bytes": _INTEGER,
-        }
-    ),
-    "Health": given({"status": {"const": "serving"}}),
-    "Error": given(
-        {
-            "error": given(
-                {
-                    "class": {"type": "string", "description": "The error class, as in mvindex.errors."},
-                    "message": {"type": "string"},
-                    "request_id": {"type": "string", "description": "By which the server's log names the call."},
-                }
-            )
-        }
-    ),
+        ]
+    },
 }
-SCHEMAS: dict[str, Any] = {**_FILTERS, **_TAKEN, **_GIVEN}

@@ -1,4 +1,4 @@
-"""An HTTP connection that does not wait for ever: who opens one must send the head of a request soon."""
+"""A timeout for the head of an HTTP request, which uvicorn lacks."""
 
 from __future__ import annotations
 
@@ -7,41 +7,41 @@ from typing import Any
 
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-_HEAD_S = 10.0
+_HEAD_TIMEOUT_S = 10.0
 
 
-class PatientProtocol(H11Protocol):
-    """Uvicorn's protocol; closes a connection on which the head of a request is not complete in time."""
+class HeaderTimeoutProtocol(H11Protocol):
+    """Uvicorn's protocol; closes a connection if the head of a request is not complete in time."""
 
     _timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: Any) -> None:
-        """Nothing; the clock runs."""
+        """Start the timer."""
         super().connection_made(transport)
-        self._timer = self.loop.call_later(_HEAD_S, self._give_up)
+        self._timer = self.loop.call_later(_HEAD_TIMEOUT_S, self._close)
 
     def data_received(self, data: bytes) -> None:
-        """Nothing; the clock stops with a whole head, and runs again with a part of the next."""
+        """Stop the timer at the end of a head; restart it with the first part of the next."""
         super().data_received(data)
         if not self._awaits_head():
-            self._forget_timer()
+            self._stop_timer()
         elif self._timer is None:
-            self._timer = self.loop.call_later(_HEAD_S, self._give_up)
+            self._timer = self.loop.call_later(_HEAD_TIMEOUT_S, self._close)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Nothing; there is nothing to wait for any more."""
-        self._forget_timer()
+        """Stop the timer."""
+        self._stop_timer()
         super().connection_lost(exc)
 
     def _awaits_head(self) -> bool:
         return self.cycle is None or bool(self.cycle.response_complete)
 
-    def _give_up(self) -> None:
+    def _close(self) -> None:
         self._timer = None
         if self._awaits_head() and not self.transport.is_closing():
             self.transport.close()
 
-    def _forget_timer(self) -> None:
+    def _stop_timer(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

@@ -1,12 +1,12 @@
 // A document in a ranking: its text with the winning snippet marked, and a bar for each view.
-// Texts reach the page as text nodes only: nothing that a document says is ever read as HTML.
+// Texts reach the page as text nodes only: no document is ever parsed as HTML.
 const SHOWN_CHARS = 480;
 const BAR = { width: 28, height: 32 };
 const SVG = "http://www.w3.org/2000/svg";
 let hideShown = () => {};
 
-// Puts the snippet that is shown beside a bar away.
-export function putAway() {
+// Hides the snippet that is shown beside a bar.
+export function hideSnippet() {
   hideShown();
 }
 
@@ -17,12 +17,12 @@ export function made(name, attributes = {}, ...children) {
   return node;
 }
 
-// With no minus before a number that is shown as nought.
+// No minus before a number that is shown as zero.
 export function shown(number, digits) {
   return number.toFixed(digits).replace(/^-(0\.0*)$/, "$1");
 }
 
-// The scores that all bars of a page are drawn between: nought is among them.
+// The range of scores of all bars of a page, zero included.
 export function scaleOf(results) {
   const scores = results.flatMap((result) => result.hits.flatMap((hit) => hit.views.map((view) => view.score)));
   return { low: Math.min(0, ...scores), high: Math.max(0, ...scores) };
@@ -55,13 +55,13 @@ function moved({ rank, otherRank, otherName }) {
   return made("span", { class: kind }, `${arrow} ${otherRank} in ${otherName}`);
 }
 
-// Of hybrid search: what its views and its words have to do with the score.
+// Of hybrid search: what views and terms contribute to the score.
 function components(hit) {
   if (!hit.components) return null;
-  const named = { dense: "Views", lexical: "words" };
-  const each = hit.components.map(({ name, rank, score, part }) => {
+  const named = { dense: "Views", lexical: "terms" };
+  const each = hit.components.map(({ name, rank, score, contribution }) => {
     const where = rank === null ? "not ranked" : `rank ${rank}`;
-    return `${named[name]}: ${where}, score ${shown(score, 4)}, adding ${shown(part, 4)}`;
+    return `${named[name]}: ${where}, score ${shown(score, 4)}, adding ${shown(contribution, 4)}`;
   });
   return made("p", { class: "what components" }, `${each.join("; ")}.`);
 }
@@ -73,33 +73,33 @@ function margin(hit) {
   return `View ${hit.slot} of ${hit.views.length} is the best, ${shown(won - next, 4)} ahead of the next.`;
 }
 
-function words(hit, view, hasWeights) {
+function label(hit, view, hasWeights) {
   const best = Math.max(...hit.views.map((each) => each.score));
   const behind = view.slot === hit.slot ? "the best view" : `${shown(best - view.score, 4)} behind`;
   const weight = hasWeights ? `, weight ${shown(view.weight, 3)}` : "";
-  const stands = view.snippet === null ? ", stands for no words" : view.span === null && view.snippet ? ", the title" : "";
+  const stands = view.snippet === null ? ", stands for no text" : view.span === null && view.snippet ? ", the title" : "";
   return `View ${view.slot}: ${shown(view.score, 4)}, ${behind}${weight}${stands}`;
 }
 
 function views(hit, place, point) {
-  // What it says is in each bar's label already.
+  // Each bar's label has the same text.
   const tip = made("div", { class: "tip", "aria-hidden": "true" });
   const bars = made("div", { class: "bars", role: "group", "aria-label": "Views" });
   const room = made("div", { class: "views" }, bars, tip);
   const hide = () => { tip.hidden = true; point(null); };
   const show = (view) => {
-    putAway();
+    hideSnippet();
     hideShown = hide;
-    tip.replaceChildren(made("p", {}, words(hit, view, place.hasWeights)),
+    tip.replaceChildren(made("p", {}, label(hit, view, place.hasWeights)),
       ...(view.snippet ? [made("blockquote", {}, view.snippet)] : []));
     tip.hidden = false;
     point(view);
   };
   hide();
   for (const view of [...hit.views].sort((one, other) => one.slot - other.slot)) {
-    const label = `${words(hit, view, place.hasWeights)}${view.snippet ? `: ${view.snippet}` : ""}`;
+    const name = `${label(hit, view, place.hasWeights)}${view.snippet ? `: ${view.snippet}` : ""}`;
     const kind = view.slot === hit.slot ? "view won" : "view";
-    const button = made("button", { type: "button", class: kind, "aria-label": label },
+    const button = made("button", { type: "button", class: kind, "aria-label": name },
       bar(view, place), made("span", {}, shown(view.score, 2)));
     for (const name of ["mouseenter", "focus", "click"]) button.addEventListener(name, () => show(view));
     button.addEventListener("blur", hide);
@@ -112,16 +112,16 @@ function views(hit, place, point) {
 function bar(view, { scale, hasWeights }) {
   const svg = drawn("svg", { viewBox: `0 0 ${BAR.width} ${BAR.height}`, "aria-hidden": "true" });
   const unit = BAR.height / (scale.high - scale.low || 1);
-  const nought = scale.high * unit;
+  const zero = scale.high * unit;
   const height = Math.max(1, Math.abs(view.score) * unit);
   const wide = hasWeights ? 14 : 20;
-  const y = view.score < 0 ? nought : nought - height;
+  const y = view.score < 0 ? zero : zero - height;
   svg.append(drawn("rect", { class: "score", x: 4, width: wide, y, height, rx: 2 }));
   if (hasWeights) {
-    const share = Math.max(1, view.weight * nought);
-    svg.append(drawn("rect", { class: "weight", x: 20, width: 5, y: nought - share, height: share, rx: 1 }));
+    const share = Math.max(1, view.weight * zero);
+    svg.append(drawn("rect", { class: "weight", x: 20, width: 5, y: zero - share, height: share, rx: 1 }));
   }
-  svg.append(drawn("line", { x1: 0, x2: BAR.width, y1: nought, y2: nought }));
+  svg.append(drawn("line", { x1: 0, x2: BAR.width, y1: zero, y2: zero }));
   return svg;
 }
 
@@ -135,17 +135,17 @@ function metadata(hit, filterBy) {
   const entries = Object.entries(hit.metadata);
   if (!entries.length) return null;
   return made("div", { class: "meta" }, ...entries.map(([key, value]) => {
-    const words = `${key}: ${typeof value === "string" ? value : JSON.stringify(value)}`;
-    // A filter takes these for something else.
+    const text = `${key}: ${typeof value === "string" ? value : JSON.stringify(value)}`;
+    // In a filter these mean something else.
     const isField = /^[^."\\\p{C}]+$/u.test(key) && !["id", "and", "or", "not"].includes(key);
-    if (!isField || (typeof value === "object" && value !== null)) return made("span", {}, words);
-    const button = made("button", { type: "button", title: "Filter by this" }, words);
+    if (!isField || (typeof value === "object" && value !== null)) return made("span", {}, text);
+    const button = made("button", { type: "button", title: "Filter by this" }, text);
     button.addEventListener("click", () => filterBy(key, value));
     return button;
   }));
 }
 
-// The text with the winning snippet marked, and that of the view which is pointed at. Spans count code points.
+// The text with the winning snippet and that of the view under the pointer marked. Spans count code points.
 function mark(hit, node, view) {
   const letters = Array.from(hit.text);
   const other = view && view.slot !== hit.slot ? view.span : null;
@@ -177,7 +177,7 @@ function wholeButton(hit, node) {
   return button;
 }
 
-// What is shown of a long text: the span, with some words before it and after.
+// The part of a long text that is shown: the span, with some text before and after.
 function cut(letters, span) {
   const length = letters.length;
   if (length <= SHOWN_CHARS) return [0, length];

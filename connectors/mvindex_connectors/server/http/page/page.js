@@ -1,9 +1,9 @@
-// The form, what it asks the server, and the two rankings that come back.
-import { card, made, putAway, scaleOf } from "./card.js";
+// The form, its requests to the server, and the two rankings that are returned.
+import { card, made, hideSnippet, scaleOf } from "./card.js";
 
 const SIDES = ["max", "other"];
-// What may stand beside max: how it is called, and what decides in it.
-const WAYS = { drpq: ["DRPQ", "all views, by their softmax"], hybrid: ["hybrid", "the best view, and the words"] };
+// The rankings beside max: their names, and what decides in them.
+const RANKINGS = { drpq: ["DRPQ", "all views, by their softmax"], hybrid: ["hybrid", "the best view, and the terms"] };
 const KEPT = ["filter", "top_k", "temperature", "way"];
 const part = (id) => document.getElementById(id);
 let asking = new AbortController();
@@ -39,7 +39,7 @@ async function ask(path, body, signal) {
   const answer = await response.json().catch(() => ({}));
   if (response.status === 401) {
     askForToken();
-    if (!token) throw new Error("This server wants a token.");
+    if (!token) throw new Error("This server requires a token.");
   }
   if (!response.ok) throw new Error(answer.error ? answer.error.message : `The server answered with ${response.status}.`);
   return answer;
@@ -102,12 +102,12 @@ function summary([max, other], ms) {
 
 function keepInAddress() {
   const kept = new URLSearchParams({ q: part("query").value, index: part("index").value });
-  for (const name of KEPT) if (part(name).value !== usual(part(name))) kept.set(name, part(name).value);
+  for (const name of KEPT) if (part(name).value !== defaultOf(part(name))) kept.set(name, part(name).value);
   if (part("exact").checked) kept.set("exact", "1");
   history.replaceState(null, "", `#${kept}`);
 }
 
-function usual(field) {
+function defaultOf(field) {
   return field.options ? field.options[0].value : field.defaultValue;
 }
 
@@ -115,7 +115,7 @@ function show(found, way) {
   if (!found[0].hits.length) return nothing();
   const ranks = found.map((result) => new Map(result.hits.map((hit, at) => [hit.id, at + 1])));
   const scale = scaleOf(found);
-  const [name, what] = WAYS[way];
+  const [name, what] = RANKINGS[way];
   part("other-head").replaceChildren(`${name} `, made("span", { class: "quiet" }, what));
   part("side").lastElementChild.textContent = name;
   part("other-legend").hidden = way !== "drpq";
@@ -147,7 +147,7 @@ function nothing() {
 
 function filterBy(key, value) {
   let filter = {};
-  try { filter = JSON.parse(part("filter").value || "{}"); } catch { /* What was no filter is replaced. */ }
+  try { filter = JSON.parse(part("filter").value || "{}"); } catch { /* Text that is no filter is replaced. */ }
   part("filter").value = JSON.stringify({ ...filter, [key]: value });
   search();
 }
@@ -169,7 +169,7 @@ function walk(event) {
     part("query").select();
     return;
   }
-  if (event.key === "Escape") putAway();
+  if (event.key === "Escape") hideSnippet();
   if (!event.key.startsWith("Arrow") || event.target.closest("summary, #side")) return;
   if (isTyping && !(event.target.id === "query" && event.key === "ArrowDown")) return;
   const goal = goalOf(event.key, document.activeElement.closest(".hit"));
@@ -208,16 +208,16 @@ async function describe() {
   onlyWhatCounts();
   const takesTexts = info.encoder !== null;
   part("query").disabled = document.querySelector("[type=submit]").disabled = !takesTexts;
-  // Whoever asked meanwhile wants to see what came of that.
+  // A search that began meanwhile must stay visible.
   if (asking !== before) return;
   say("");
   if (!takesTexts) {
-    blank("This index takes no questions", "It is made of given vectors, so there is no encoder to turn a question into one. "
+    blank("This index takes no texts", "It has no encoder to turn a text into a vector. "
       + "Search it by vectors, over HTTP or from Python.");
   } else if (!info.documents) {
     blank("This index is empty", "Documents come in by mvindex ingest, from Python, or by a POST to /v1/indexes/NAME/documents.");
   } else {
-    const other = info.lexical === null ? "by all views (DRPQ)" : "beside it by all views (DRPQ) or by views and words";
+    const other = info.lexical === null ? "by all views (DRPQ)" : "beside it by all views (DRPQ) or by views and terms";
     blank("Ask, and see why each document was found", `Two rankings are shown: by the best view, and ${other}. `
       + "In each document the snippet that won is marked; each bar is a view, and shows its snippet when pointed at.");
   }
@@ -230,7 +230,7 @@ async function begin() {
     const kept = new URLSearchParams(location.hash.slice(1));
     if (indexes.includes(kept.get("index"))) part("index").value = kept.get("index");
     for (const name of KEPT) if (kept.has(name)) part(name).value = kept.get(name);
-    if (!WAYS[part("way").value]) part("way").value = "drpq";
+    if (!RANKINGS[part("way").value]) part("way").value = "drpq";
     part("exact").checked = kept.has("exact");
     await describe();
     if (!part("token-label").hidden && !part("query").disabled) part("query").focus();

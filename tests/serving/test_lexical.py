@@ -1,4 +1,4 @@
-"""Search by words, and by both, behind a real server: what it gives is what the embedded index gives, bit for bit."""
+"""Lexical and hybrid search behind a real server: the results are those of the embedded index, bit for bit."""
 
 import asyncio
 import http.client
@@ -19,11 +19,11 @@ from mvindex.v1.service_pb2_grpc import MvindexServiceStub
 from mvindex_connectors.remote import AsyncIndexClient, IndexClient
 from mvindex_connectors.remote.convert import vectors_message
 
-WORDS = "oil crisis price embargo war peace river delta mountain".split()
+TERMS = "oil crisis price embargo war peace river delta mountain".split()
 COUNT, DIM = 400, 16
 TEXTS = ["oil price of war", "the river delta", "nothing of that", "peace peace oil"]
 VECTORS = vectors(len(TEXTS), DIM, seed=5)
-WAYS = [
+OPTIONS = [
     {"mode": "lexical"},
     {"mode": "lexical", "top_k": 3, "filter": {"n": {"lt": 100}}},
     {"mode": "hybrid"},
@@ -33,10 +33,10 @@ WAYS = [
 ]
 
 
-def fill_with_words(path, **settings):
-    """An index of given vectors, whose texts tie by words more often than not."""
+def fill_with_terms(path, **settings):
+    """Create an index of given vectors whose lexical scores are mostly tied."""
     rng = np.random.default_rng(1)
-    texts = [" ".join(rng.choice(WORDS, size=int(rng.integers(1, 9)))) for _ in range(COUNT)]
+    texts = [" ".join(rng.choice(TERMS, size=int(rng.integers(1, 9)))) for _ in range(COUNT)]
     with mvindex.create(path, dim=DIM, lexical="english", **settings) as index:
         documents = [Document(f"d{n}", text, metadata={"n": n}) for n, text in enumerate(texts)]
         index.add_views(documents, vectors(2 * COUNT, DIM, seed=2).reshape(COUNT, 2, DIM))
@@ -44,24 +44,24 @@ def fill_with_words(path, **settings):
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("words")
-    fill_with_words(folder / "a.mvx")
-    fill_with_words(folder / "shards.mvx", shards=3)
+    folder = tmp_path_factory.mktemp("lexical")
+    fill_with_terms(folder / "a.mvx")
+    fill_with_terms(folder / "shards.mvx", shards=3)
     fill(folder / "silent.mvx")
     return folder
 
 
-def test_a_server_fuses_as_the_index_was_tuned(tmp_path):
-    fill_with_words(tmp_path / "a.mvx")
+def test_a_server_uses_the_tuned_fusion_of_the_index(tmp_path):
+    fill_with_terms(tmp_path / "a.mvx")
     with mvindex.open(tmp_path / "a.mvx") as index:
-        usual = index.search(VECTORS, mode="hybrid", text=TEXTS)
+        default = index.search(VECTORS, mode="hybrid", text=TEXTS)
         index.set_hybrid_weights("rrf", (0.2, 1.0))
         tuned = index.search(VECTORS, mode="hybrid", text=TEXTS)
         assert tuned == index.search(VECTORS, mode="hybrid", text=TEXTS, fusion="rrf", weights=(0.2, 1))
     with served(f"--index=a={tmp_path / 'a.mvx'}") as serving, IndexClient(serving.url("a")) as client:
         assert client.info().fusion == {"method": "rrf", "weights": [0.2, 1.0]}
         assert client.search(VECTORS, mode="hybrid", text=TEXTS) == tuned
-        assert client.search(VECTORS, mode="hybrid", text=TEXTS, fusion="zscore") == usual
+        assert client.search(VECTORS, mode="hybrid", text=TEXTS, fusion="zscore") == default
         with pytest.raises(Unsupported, match="set_fusion"):
             client.set_fusion("rrf")
 
@@ -76,7 +76,7 @@ def serving(folder):
 
 @pytest.fixture(scope="module", params=["a", "shards"])
 def both(request, folder, serving):
-    """An index, and the same behind the server."""
+    """An index, and a client of the same index."""
     with (
         mvindex.open(folder / f"{request.param}.mvx") as index,
         IndexClient(serving.url(request.param)) as client,
@@ -84,24 +84,24 @@ def both(request, folder, serving):
         yield index, client
 
 
-@pytest.mark.parametrize("way", WAYS, ids=str)
-def test_a_client_gives_what_the_index_gives(both, way):
+@pytest.mark.parametrize("options", OPTIONS, ids=str)
+def test_a_client_returns_what_the_index_returns(both, options):
     index, client = both
-    query = TEXTS if way["mode"] == "lexical" else VECTORS
-    wanted = index.search(query, text=TEXTS, **way)
-    assert client.search(query, text=TEXTS, **way) == wanted
-    assert client.search(query[0], text=TEXTS[0], **way) == wanted[0]
-    assert any(hit.components for hit in wanted[0].hits)
+    query = TEXTS if options["mode"] == "lexical" else VECTORS
+    expected = index.search(query, text=TEXTS, **options)
+    assert client.search(query, text=TEXTS, **options) == expected
+    assert client.search(query[0], text=TEXTS[0], **options) == expected[0]
+    assert any(hit.components for hit in expected[0].hits)
 
-    async def asked():
+    async def searches():
         async with AsyncIndexClient(client.url) as later:
-            alone = await later.search(query[1], text=TEXTS[1], **way)
-            return alone, await later.search(query, text=TEXTS, **way)
+            alone = await later.search(query[1], text=TEXTS[1], **options)
+            return alone, await later.search(query, text=TEXTS, **options)
 
-    assert asyncio.run(asked()) == (wanted[1], wanted)
+    assert asyncio.run(searches()) == (expected[1], expected)
 
 
-def test_words_are_the_query_itself_unless_they_are_given(both):
+def test_the_query_is_the_lexical_text_by_default(both):
     index, client = both
     for one in (index, client):
         assert one.search(TEXTS[0], mode="lexical") == one.search(VECTORS[0], mode="lexical", text=TEXTS[0])
@@ -109,26 +109,30 @@ def test_words_are_the_query_itself_unless_they_are_given(both):
     assert client.info().lexical == index.info().lexical == "english"
 
 
-def test_searches_of_all_kinds_at_once_each_get_their_own_answer(both):
-    """Whatever is searched together, and in parts: more threads than searchers, small requests and large ones."""
+def test_concurrent_searches_of_all_kinds_get_their_own_results(both):
+    """More threads than searchers, small requests and large ones, so that they are batched and split."""
     if both[0].info().shards is None and os.environ.get("MVINDEX_LONG") != "1":
         pytest.skip("NOT RUN: long; MVINDEX_LONG=1 runs it without shards too")
     index, client = both
     many = np.tile(VECTORS, (25, 1)), TEXTS * 25
-    asked = [(VECTORS, TEXTS, way) for way in WAYS] + [(*many, way) for way in WAYS[2:]] + [(VECTORS, None, {})]
-    wanted = [index.search(query, text=text, **way) for query, text, way in asked]
+    searches = (
+        [(VECTORS, TEXTS, options) for options in OPTIONS]
+        + [(*many, options) for options in OPTIONS[2:]]
+        + [(VECTORS, None, {})]
+    )
+    expected = [index.search(query, text=text, **options) for query, text, options in searches]
     found = {}
 
     def ask(number):
-        query, text, way = asked[number % len(asked)]
-        found[number] = client.search(query, text=text, **way)
+        query, text, options = searches[number % len(searches)]
+        found[number] = client.search(query, text=text, **options)
 
-    threads = [threading.Thread(target=ask, args=(number,)) for number in range(3 * len(asked))]
+    threads = [threading.Thread(target=ask, args=(number,)) for number in range(3 * len(searches))]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert [found[number] for number in range(len(threads))] == wanted * 3
+    assert [found[number] for number in range(len(threads))] == expected * 3
 
 
 def test_a_client_reranks_on_its_side(both):
@@ -142,14 +146,14 @@ def test_a_client_reranks_on_its_side(both):
         (VECTORS[0], {"text": TEXTS[0], "mode": "hybrid", "rerank_depth": 20}),
     ]
 
-    async def asked(query, options):
+    async def searches(query, options):
         async with AsyncIndexClient(client.url) as later:
             return await later.search(query, 5, rerank=rerank, **options)
 
     for query, options in ways:
-        wanted = index.search(query, 5, rerank=rerank, **options)
-        assert client.search(query, 5, rerank=rerank, **options) == wanted
-        assert asyncio.run(asked(query, options)) == wanted
+        expected = index.search(query, 5, rerank=rerank, **options)
+        assert client.search(query, 5, rerank=rerank, **options) == expected
+        assert asyncio.run(searches(query, options)) == expected
     for one in both:
         with pytest.raises(QueryError, match="belongs to rerank="):
             one.search(VECTORS[0], rerank_depth=60)
@@ -168,14 +172,14 @@ WRONG = [
 ]
 
 
-@pytest.mark.parametrize(("way", "message"), WRONG, ids=str)
-def test_what_does_not_go_together_is_refused_alike(both, way, message):
+@pytest.mark.parametrize(("options", "message"), WRONG, ids=str)
+def test_contradictory_options_are_refused_alike(both, options, message):
     for one in both:
         with pytest.raises(QueryError, match=message):
-            one.search(VECTORS[0], **way)
+            one.search(VECTORS[0], **options)
 
 
-def test_an_index_without_words_says_so_in_the_same_class(folder, serving):
+def test_an_index_without_lexical_search_raises_the_same_class(folder, serving):
     with mvindex.open(folder / "silent.mvx") as index, IndexClient(serving.url("silent")) as client:
         for one in (index, client):
             for mode in ("lexical", "hybrid"):
@@ -186,13 +190,13 @@ def test_an_index_without_words_says_so_in_the_same_class(folder, serving):
 
 
 REQUESTS = [
-    ({"mode": 9}, "mode is 9"),
-    ({"mode": search_pb2.MODE_HYBRID, "fusion": 9}, "fusion is 9"),
+    ({"mode": 9}, "mode: expected 1 (dense), 2 (lexical) or 3 (hybrid), got 9"),
+    ({"mode": search_pb2.MODE_HYBRID, "fusion": 9}, "fusion: expected 1 (zscore), 2 (minmax) or 3 (rrf), got 9"),
     ({"mode": search_pb2.MODE_HYBRID}, "give the text"),
-    ({"mode": search_pb2.MODE_HYBRID, "words": search_pb2.Texts(values=["a", "b"])}, "a text for each"),
+    ({"mode": search_pb2.MODE_HYBRID, "terms": search_pb2.Texts(values=["a", "b"])}, "a text for each"),
     ({"mode": search_pb2.MODE_LEXICAL, "fusion": search_pb2.FUSION_RRF}, "fusion= does not belong"),
     ({"fusion": search_pb2.FUSION_RRF}, "fusion= does not belong"),
-    ({"words": search_pb2.Texts(values=["a"])}, "text= does not belong"),
+    ({"terms": search_pb2.Texts(values=["a"])}, "text= does not belong"),
 ]
 
 
@@ -204,7 +208,7 @@ def test_the_server_itself_refuses_what_other_clients_may_send(serving, fields, 
     assert refused.value.code() is grpc.StatusCode.INVALID_ARGUMENT and message in refused.value.details()
 
 
-def test_words_count_against_the_limits(serving):
+def test_lexical_queries_count_against_the_limits(serving):
     with IndexClient(serving.url()) as client, pytest.raises(LimitExceeded, match="takes 200"):
         client.search(["oil"] * 201, mode="lexical")
 
@@ -221,28 +225,34 @@ def post(serving, body, name="a"):
 
 
 def shown(result):
-    keys = ("name", "rank", "score", "part")
     return [
-        (hit.id, hit.score, [{key: getattr(part, key) for key in keys} for part in hit.components])
+        (
+            hit.id,
+            hit.score,
+            [
+                {"name": each.name, "rank": each.rank, "score": each.score, "contribution": each.part}
+                for each in hit.components
+            ],
+        )
         for hit in result.hits
     ]
 
 
-@pytest.mark.parametrize("way", WAYS, ids=str)
-def test_http_gives_the_same(folder, serving, way):
+@pytest.mark.parametrize("options", OPTIONS, ids=str)
+def test_http_returns_the_same(folder, serving, options):
     with mvindex.open(folder / "a.mvx") as index:
-        wanted = index.search(VECTORS, text=TEXTS, **way)
-    status, found = post(serving, {"vectors": VECTORS.tolist(), "text": TEXTS, **way})
+        expected = index.search(VECTORS, text=TEXTS, **options)
+    status, found = post(serving, {"vectors": VECTORS.tolist(), "text": TEXTS, **options})
     assert status == 200, found
-    for row, result in zip(found["results"], wanted, strict=True):
+    for row, result in zip(found["results"], expected, strict=True):
         assert [(hit["id"], hit["score"], hit["components"]) for hit in row["hits"]] == shown(result)
-    status, found = post(serving, {"vector": VECTORS[0].tolist(), "text": TEXTS[0], "explain": True, **way})
+    status, found = post(serving, {"vector": VECTORS[0].tolist(), "text": TEXTS[0], "explain": True, **options})
     assert status == 200, found
-    assert [hit["id"] for hit in found["hits"]] == [hit.id for hit in wanted[0].hits]
+    assert [hit["id"] for hit in found["hits"]] == [hit.id for hit in expected[0].hits]
     assert all(len(hit["views"]) == 2 for hit in found["hits"])
 
 
-def test_http_takes_words_as_the_query_and_names_none_by_views_alone(serving):
+def test_http_takes_the_query_as_lexical_text_and_a_dense_search_has_no_components(serving):
     status, found = post(serving, {"query": TEXTS[0], "mode": "lexical"})
     assert status == 200 and [part["name"] for part in found["hits"][0]["components"]] == ["lexical"]
     status, found = post(serving, {"vector": VECTORS[0].tolist()})
@@ -253,20 +263,20 @@ def test_http_takes_words_as_the_query_and_names_none_by_views_alone(serving):
     ("members", "message"),
     [
         ({"mode": "hybrid"}, "give the text"),
-        ({"mode": "hybrid", "text": ["oil"]}, '"text" is a text'),
-        ({"mode": "hybrid", "text": "oil", "weights": [1, "x"]}, "no number"),
-        ({"mode": "hybrid", "text": "oil", "weights": [1, 2, 3]}, "weights are"),
+        ({"mode": "hybrid", "text": ["oil"]}, "text: expected one text"),
+        ({"mode": "hybrid", "text": "oil", "weights": [1, "x"]}, "weights[1]: expected float, got str"),
+        ({"mode": "hybrid", "text": "oil", "weights": [1, 2, 3]}, "weights: expected array of length 2"),
         ({"mode": "fuzzy"}, "mode is 'fuzzy'"),
-        ({"mode": None}, '"mode" is null'),
+        ({"mode": None}, "mode: expected str, got null"),
         ({"text": "oil"}, "text= does not belong"),
     ],
     ids=str,
 )
-def test_http_refuses_what_means_nothing(serving, members, message):
+def test_http_refuses_malformed_options(serving, members, message):
     status, found = post(serving, {"vector": VECTORS[0].tolist(), **members})
     assert status == 400 and message in found["error"]["message"]
 
 
-def test_http_says_that_an_index_has_no_words(serving):
+def test_http_says_that_an_index_has_no_lexical_search(serving):
     status, found = post(serving, {"vector": VECTORS[0].tolist(), "text": "oil", "mode": "hybrid"}, "silent")
     assert (status, found["error"]["class"]) == (501, "Unsupported")
