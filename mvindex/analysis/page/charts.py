@@ -118,7 +118,7 @@ def trend(labels: Sequence[str], series: Sequence[Series], axes: Axes) -> Markup
     shapes = [_POINTS[position % len(_POINTS)] for position in range(len(names))]
     shape = alt.Shape("series:N", legend=None, scale=alt.Scale(domain=names, range=shapes))
     points = base.mark_point(filled=True, size=55, opacity=1).encode(shape=shape, description="tip:N")
-    drawn = (base.mark_line(strokeWidth=2) + points).properties(width=_WIDTH, height=_HEIGHT)
+    drawn = (base.mark_line(strokeWidth=2, aria=False) + points).properties(width=_WIDTH, height=_HEIGHT)
     return _render(drawn, list(zip(shapes, colours, names, strict=True)))
 
 
