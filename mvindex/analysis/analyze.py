@@ -8,20 +8,20 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
-from mvindex.aggregate import Scoring, parse_aggregate
 from mvindex.analysis import measures, passages, variants
 from mvindex.analysis.divergence import mean_divergences
-from mvindex.analysis.likeness import MOST_SLOTS, measure_similarity
 from mvindex.analysis.options import AnalysisOptions
 from mvindex.analysis.pool import Pool, choose_pool
 from mvindex.analysis.questions import AnsweredSet, Qrels, Sample, answer_questions, take_sample
 from mvindex.analysis.ranks import NOT_FOUND, RankRequest, RankTable, RelevantDocs, count_ranks
 from mvindex.analysis.recall import gain, intervals, rank_array, recalls
+from mvindex.analysis.similarity import MOST_SLOTS, measure_similarity
 from mvindex.analysis.variants import MeanView, Variant
 from mvindex.analysis.verdict import Gain, judge
 from mvindex.errors import Unsupported
-from mvindex.questions import Question
+from mvindex.eval.questions import Question
 from mvindex.records import Document, Doubles, Floats, Ints
+from mvindex.scoring.aggregate import Scoring, parse_aggregate
 from mvindex.store.views import decode
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ def analyze(
         index: The index to analyse.
         questions: Questions, best with gold documents or answers.
         options: Samples, cutoffs and scoring.
-        qrels: Judgements, question id to document id to grade (mvindex.questions.read_qrels), in addition to gold
+        qrels: Judgements, question id to document id to grade (mvindex.eval.questions.read_qrels), in addition to gold
             documents.
         on_progress: Called with the name of a step, how much of it is done, and its total.
 
@@ -65,6 +65,7 @@ def analyze(
 
     Raises:
         Unsupported: The index is empty.
+
     """
     options = options or AnalysisOptions()
     run = _Analysis(index, options, on_progress)

@@ -11,8 +11,8 @@ import numpy as np
 import xxhash
 
 from mvindex.analysis.options import AnalysisOptions
-from mvindex.answers import AnswerMatcher
-from mvindex.questions import Question
+from mvindex.eval.answers import AnswerMatcher
+from mvindex.eval.questions import Question
 from mvindex.records import Floats, Hit, SearchResult
 
 if TYPE_CHECKING:
@@ -43,6 +43,7 @@ class AnsweredQuestion:
         first: The best hit.
         answer: Rank of the first hit that holds an answer; None if none of those searched does.
         answer_view: Rank of the first hit whose winning snippet holds an answer; None if none does.
+
     """
 
     question: Question

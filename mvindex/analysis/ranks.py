@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from mvindex.aggregate import Scoring
 from mvindex.analysis.pool import Block, Pool
 from mvindex.analysis.variants import Reduced, Variant
 from mvindex.records import Floats, Ints
+from mvindex.scoring.aggregate import Scoring
 
 _QUERIES_AT_ONCE = 512
 # Beyond every document: a variant that has no view of a relevant document does not find it.
@@ -42,6 +42,7 @@ class RankTable:
         ranks: (q, v) int64 from 1, of the relevant document that the variant scores highest.
         positions: (q, v) int64, the position of that document in the pool; NOT_FOUND in both where there is none.
         vectors: (v,) int64, the number of vectors of the pool.
+
     """
 
     ranks: Ints

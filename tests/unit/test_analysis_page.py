@@ -250,5 +250,5 @@ def test_a_missing_package_is_named_with_its_extra_before_there_is_a_report(tmp_
 
 
 def test_the_charts_library_is_imported_for_a_report_only():
-    code = "import sys, mvindex.analysis.page, mvindex.cli.analyzing; sys.exit('altair' in sys.modules)"
+    code = "import sys, mvindex.analysis.page, mvindex.cli.analyze; sys.exit('altair' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=False).returncode == 0

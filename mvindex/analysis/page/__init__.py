@@ -21,7 +21,7 @@ from typing import Any
 
 from mvindex.analysis.page.markup import Markup, element
 from mvindex.errors import ConfigError
-from mvindex.extras import require
+from mvindex.plugins import require
 
 
 def write_page(report: Mapping[str, Any], path: Path, *, force: bool = False) -> None:
@@ -37,6 +37,7 @@ def write_page(report: Mapping[str, Any], path: Path, *, force: bool = False) ->
     Raises:
         ConfigError: The file exists and force is False, it is not a plain file, or it cannot be written.
         ExtraMissing: The packages of the extra `report` are not installed.
+
     """
     check_target(path, force)
     page = make_page(report).encode()
@@ -58,6 +59,7 @@ def check_target(path: Path, force: bool) -> None:
     Raises:
         ConfigError: As in write_page.
         ExtraMissing: As in write_page.
+
     """
     for package in ("altair", "vl_convert"):
         require(package, "report", "the HTML report")

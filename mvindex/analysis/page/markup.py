@@ -32,6 +32,7 @@ def element(name: str, /, *content: Content, **attributes: str | bool | None) ->
         name: Name of the tag.
         content: Texts, Markup, None (left out), or iterables of these.
         attributes: Values by name; `class_` is class, `_` in a name is `-`; True is a name without a value.
+
     """
     shown = "".join(_attribute(key, value) for key, value in attributes.items() if value not in (None, False))
     return Markup(f"<{name}{shown}>" + ("" if name in _VOID else f"{fragment(content)}</{name}>"))

@@ -1,0 +1,168 @@
+"""Retrieval quality: gold recall, DPR's answer accuracy, and metrics over relevance judgements."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+from mvindex.errors import QueryError
+from mvindex.eval.answers import AnswerMatcher
+from mvindex.eval.questions import Question
+from mvindex.plugins import require
+from mvindex.records import Hit, SearchResult
+
+DEFAULT_CUTOFFS = (1, 5, 20, 100)
+
+# Judged questions are collected, and their metrics computed together.
+JUDGED_BATCH = 256
+# Name in the report -> name in ir-measures, and the number of hits it reads.
+JUDGED_MEASURES = {"nDCG@10": ("nDCG@10", 10), "MRR@10": ("RR@10", 10), "R@100": ("R@100", 100)}
+DEEP_MEASURES = {"R@1000": ("R@1000", 1000)}
+
+
+class Documents(Protocol):
+    """The part of an index that an evaluation needs: its number of documents, and whether it has one."""
+
+    def __len__(self) -> int: ...
+    def __contains__(self, doc_id: object, /) -> bool: ...
+
+
+class Evaluation:
+    """Collects results one by one and reports their quality; it stores counts, not results.
+
+    Args:
+        cutoffs: The k of every R@k.
+        qrels: Question id to document id to grade, for nDCG, MRR and recall; needs ir-measures.
+        regex: Whether answers are regular expressions.
+        documents: The index, to report its size and the gold documents it does not have.
+
+    Raises:
+        QueryError: Cutoffs are not whole numbers from 1.
+        ExtraMissing: There are qrels, and ir-measures is not installed.
+
+    """
+
+    def __init__(
+        self,
+        cutoffs: Sequence[int] = DEFAULT_CUTOFFS,
+        qrels: Mapping[str, Mapping[str, int]] | None = None,
+        regex: bool = False,
+        documents: Documents | None = None,
+    ) -> None:
+        self._cutoffs = _check_cutoffs(cutoffs)
+        self._judged = None if qrels is None else _JudgedMeans(qrels, self._cutoffs[-1])
+        self._matcher = AnswerMatcher(patterns=regex)
+        self._documents = documents
+        self._gold, self._answer = _HitRate(), _HitRate()
+        self._counts: Counter[str] = Counter()
+
+    @property
+    def needed_depth(self) -> int:
+        """Return the top_k that a search needs, so that every figure is complete."""
+        return max(self._cutoffs[-1], self._judged.depth if self._judged else 0)
+
+    def add(self, question: Question, result: SearchResult) -> None:
+        """Count the result of one question; add each question once.
+
+        Raises:
+            QueryError: An answer is not a regular expression.
+
+        """
+        self._counts.update(questions=1, exact=int(result.exact), short=int(result.short_by > 0))
+        hits = result.hits[: self._cutoffs[-1]]
+        if question.passage_id is not None:
+            self._add_gold(question.passage_id, hits)
+        if question.answers:
+            holds_answer = self._matcher.prepare(question.id, question.answers)
+            self._answer.add(next((rank for rank, hit in enumerate(hits, 1) if holds_answer(hit.text)), None))
+        if self._judged:
+            self._judged.add(question.id, result.hits)
+
+    def report(self) -> dict[str, Any]:
+        """Return the figures so far, as JSON values: shares from 0 to 1, rounded to 4 digits.
+
+        `gold`, `answer` and `qrels` are present only if some question had a gold document, answers or judgements;
+        `counts` gives their number. `questions`, `exact` (certified results) and `short` (results with fewer than top_k
+        documents) are always present; `documents` and `gold_missing` (questions whose gold document is not in the
+        index, each a miss) if the documents are known; `unjudged` (questions without judgements) if there are qrels.
+        """
+        sections = {"gold": self._gold.shares(self._cutoffs), "answer": self._answer.shares(self._cutoffs)}
+        counts = {"gold": self._gold.total, "answer": self._answer.total}
+        report: dict[str, Any] = {"questions": self._counts["questions"]}
+        if self._documents is not None:
+            report.update(documents=len(self._documents), gold_missing=self._counts["gold_missing"])
+        if self._judged:
+            sections["qrels"], counts["qrels"] = self._judged.means(), self._judged.total
+            report["unjudged"] = self._counts["questions"] - self._judged.total
+        report.update(exact=self._counts["exact"], short=self._counts["short"], counts=counts)
+        return {name: section for name, section in sections.items() if counts[name]} | report
+
+    def _add_gold(self, gold_id: str, hits: Sequence[Hit]) -> None:
+        rank = next((rank for rank, hit in enumerate(hits, 1) if hit.id == gold_id), None)
+        self._gold.add(rank)
+        if rank is None and self._documents is not None and gold_id not in self._documents:
+            self._counts["gold_missing"] += 1
+
+
+class _HitRate:
+    """Counts how often the first correct document is at rank k or better."""
+
+    def __init__(self) -> None:
+        self.total = 0
+        self._by_rank: Counter[int] = Counter()
+
+    def add(self, rank: int | None) -> None:
+        """Count a question whose first correct document has this rank, from 1; None if there is none."""
+        self.total += 1
+        if rank is not None:
+            self._by_rank[rank] += 1
+
+    def shares(self, cutoffs: Sequence[int]) -> dict[str, float]:
+        total = max(self.total, 1)
+        found = {k: sum(count for rank, count in self._by_rank.items() if rank <= k) for k in cutoffs}
+        return {f"R@{k}": round(found[k] / total, 4) for k in cutoffs}
+
+
+class _JudgedMeans:
+    """Means of the measures over the judged questions, in the order of the hits.
+
+    The measures get descending numbers instead of scores: they would order equal scores by document id, which is not
+    the order of the hits.
+    """
+
+    def __init__(self, qrels: Mapping[str, Mapping[str, int]], deepest: int) -> None:
+        self._measures = require("ir_measures", "eval", "evaluation against qrels")
+        deep = {name: measure for name, measure in DEEP_MEASURES.items() if measure[1] <= deepest}
+        chosen = JUDGED_MEASURES | deep
+        self.depth = max(depth for _, depth in chosen.values())
+        self.total = 0
+        self._names = {self._measures.parse_measure(measure): name for name, (measure, _) in chosen.items()}
+        self._sums = dict.fromkeys(chosen, 0.0)
+        self._qrels = qrels
+        self._run: dict[str, dict[str, float]] = {}
+
+    def add(self, question_id: str, hits: Sequence[Hit]) -> None:
+        """Add the hits of a judged question; one without hits counts with zeros."""
+        if question_id not in self._qrels:
+            return
+        self.total += 1
+        self._run[question_id] = {hit.id: -float(row) for row, hit in enumerate(hits[: self.depth])}
+        if len(self._run) >= JUDGED_BATCH:
+            self._compute()
+
+    def means(self) -> dict[str, float]:
+        self._compute()
+        return {name: round(total / max(self.total, 1), 4) for name, total in self._sums.items()}
+
+    def _compute(self) -> None:
+        judged = {question_id: dict(self._qrels[question_id]) for question_id in self._run}
+        for metric in self._measures.iter_calc(list(self._names), judged, self._run):
+            self._sums[self._names[metric.measure]] += metric.value
+        self._run = {}
+
+
+def _check_cutoffs(cutoffs: Sequence[int]) -> tuple[int, ...]:
+    if not cutoffs or any(type(k) is not int or k < 1 for k in cutoffs):
+        raise QueryError(f"cutoffs: expected whole numbers from 1, such as 1,5,20,100, got {list(cutoffs)}")
+    return tuple(sorted(set(cutoffs)))
