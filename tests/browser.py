@@ -55,6 +55,7 @@ class Browser:
         self.page = self._chromium.new_context(no_viewport=True).new_page()
         self._screen = self.page.context.new_cdp_session(self.page)
         self._file = folder / "report.html"
+        self._report = None
         self._said, self._asked = [], []
         self.page.on("console", lambda message: self._said.append(message.text))
         self.page.on("pageerror", lambda error: self._said.append(str(error)))
@@ -65,7 +66,9 @@ class Browser:
         self._playwright.stop()
 
     def show(self, report, width=1280, theme="light"):
-        write_page(report, self._file, force=True)
+        if report != self._report:
+            write_page(report, self._file, force=True)
+            self._report = report
         self.set(width, theme)
         self.page.goto(self._file.as_uri())
         self.settle()
@@ -104,30 +107,8 @@ class Browser:
         )
         return self.ask(script, selector, names)
 
-    def choose_document(self, place):
-        self.ask(
-            "const one = document.querySelector('select'); one.value = arguments[0]; "
-            "one.dispatchEvent(new Event('change'));",
-            place,
-        )
-        self.settle()
-
-    def count(self, title, selector):
-        """How many elements of a card match."""
-        script = (
-            "const card = [...document.querySelectorAll('article')].find((one) => "
-            "one.querySelector('h3').textContent === arguments[0]); return card.querySelectorAll(arguments[1]).length;"
-        )
-        return self.ask(script, title, selector)
-
     def texts(self, selector):
         return self.ask("return [...document.querySelectorAll(arguments[0])].map((one) => one.textContent)", selector)
-
-    def tip(self):
-        """The words beside the mark that is being read; None where there are none."""
-        shown = self.texts(".tip:not([hidden])")
-        assert len(shown) <= 1
-        return shown[0] if shown else None
 
     def console(self):
         """What the page has said since the last time: messages, errors, and breaches of its policy."""

@@ -1,4 +1,4 @@
-"""Whether the views of an index do their work: the papers' analyses, on questions of one's own."""
+"""Measure whether several views per document pay, by the papers' analyses, on your own questions."""
 
 from mvindex.analysis.analyze import OnProgress, analyze
 from mvindex.analysis.options import AnalysisOptions

@@ -1,4 +1,4 @@
-"""The papers' measures of what views do, of the view scores of (question, document) pairs."""
+"""The papers' measures, computed from the view scores of (question, document) pairs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from mvindex.records import Doubles, Floats, Ints, Views
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PairScores:
-    """View scores of m pairs of a question and a document. scores: (r,) float64; starts: (m + 1,) int64."""
+    """View scores of m pairs of a question and a document: scores (r,) float64, starts (m + 1,) int64."""
 
     scores: Doubles
     starts: Ints
@@ -22,37 +22,37 @@ class PairScores:
 
     @property
     def counts(self) -> Ints:
-        """Views of each pair's document, (m,)."""
+        """Return the number of views of each pair's document, (m,)."""
         return np.diff(self.starts)
 
     @property
     def best(self) -> Doubles:
-        """The best view's score, (m,)."""
-        found: Doubles = np.maximum.reduceat(self.scores, self.starts[:-1])
-        return found
+        """Return the best view's score, (m,)."""
+        scores: Doubles = np.maximum.reduceat(self.scores, self.starts[:-1])
+        return scores
 
     @property
     def winners(self) -> Ints:
-        """The slot of the best view, (m,), the first on a tie, as in search."""
+        """Return the slot of the best view, (m,); on a tie the first, as in search."""
         slots = np.arange(len(self.scores)) - np.repeat(self.starts[:-1], self.counts)
         is_best = self.scores == np.repeat(self.best, self.counts)
         return np.minimum.reduceat(np.where(is_best, slots, len(self.scores)), self.starts[:-1])
 
-    def where(self, is_kept: npt.NDArray[np.bool_]) -> PairScores:
-        """The pairs (m,) bool that are kept."""
+    def where(self, mask: npt.NDArray[np.bool_]) -> PairScores:
+        """Return the pairs that the mask (m,) selects."""
         counts = self.counts
-        return PairScores(self.scores[np.repeat(is_kept, counts)], np.append(0, np.cumsum(counts[is_kept])))
+        return PairScores(self.scores[np.repeat(mask, counts)], np.append(0, np.cumsum(counts[mask])))
 
     def shares(self, temperature: float) -> Doubles:
-        """softmax(scores / temperature) within each pair, (r,)."""
+        """Return softmax(scores / temperature) within each pair, (r,)."""
         weights = np.exp((self.scores - np.repeat(self.best, self.counts)) / temperature)
         total = np.add.reduceat(weights, self.starts[:-1])
-        found: Doubles = weights / np.repeat(total, self.counts)
-        return found
+        shares: Doubles = weights / np.repeat(total, self.counts)
+        return shares
 
 
 def pair_scores(views: Views, queries: Floats, documents: Ints) -> PairScores:
-    """The view scores of each question and its document. queries: (m, d); documents: (m,) rows of the views."""
+    """Return the view scores of each query (m, d) and its document, (m,) rows of the views."""
     begins, counts = views.starts[documents], np.diff(views.starts)[documents]
     starts = np.append(0, np.cumsum(counts))
     rows = views.rows[np.arange(starts[-1]) + np.repeat(begins - starts[:-1], counts)].astype(np.float64)
@@ -60,62 +60,62 @@ def pair_scores(views: Views, queries: Floats, documents: Ints) -> PairScores:
 
 
 def local_variations(pairs: PairScores, scale: float) -> Doubles:
-    """LV of each pair, (m,): max_i f_i - (sum_i f_i - max_i f_i) / (k - 1), f the softmax of scale times scores.
+    """Return LV of each pair, (m,): max_i f_i - (sum_i f_i - max_i f_i) / (k - 1), f the softmax of scale * scores.
 
-    MVR eq. 9; the paper names no normaliser, softmax is our reading. Every pair needs two views.
+    MVR eq. 9; the paper names no normalisation, the softmax is our reading. Every pair needs two views.
     """
     shares = pairs.shares(1 / scale)
     most = np.maximum.reduceat(shares, pairs.starts[:-1])
-    found: Doubles = most - (1 - most) / (pairs.counts - 1)
-    return found
+    variations: Doubles = most - (1 - most) / (pairs.counts - 1)
+    return variations
 
 
 def margins(pairs: PairScores) -> Doubles:
-    """How far the best view of each pair lies above the second, (m,), in scores. Every pair needs two views."""
+    """Return the best view's score minus the second best of each pair, (m,). Every pair needs two views."""
     rest = pairs.scores.copy()
     rest[pairs.starts[:-1] + pairs.winners] = -np.inf
-    found: Doubles = pairs.best - np.maximum.reduceat(rest, pairs.starts[:-1])
-    return found
+    gaps: Doubles = pairs.best - np.maximum.reduceat(rest, pairs.starts[:-1])
+    return gaps
 
 
 def perplexities(documents: Ints, winners: Ints) -> Doubles:
-    """PPL = exp(-sum_i p_i log p_i) of each document asked for, in rising order; p_i: the share of its questions that
-    view i won (MVR eq. 10; the paper's figure is the mean).
+    """Return PPL = exp(-sum_i p_i log p_i) of each document that has questions, in ascending order.
 
-    documents: (m,) which document each question asks for; winners: (m,) the slot that won.
-    """  # noqa: D205 - the formula needs the room
+    p_i is the share of the document's questions that view i won (MVR eq. 10; the paper's figure is the mean).
+    documents: (m,) the document of each question; winners: (m,) the slot that won.
+    """
     wins, counts = np.unique(np.stack([documents, winners]), axis=1, return_counts=True)
     _, which = np.unique(wins[0], return_inverse=True)
     total = np.bincount(which, weights=counts)
     shares = counts / total[which]
-    found: Doubles = np.exp(np.bincount(which, weights=-shares * np.log(shares)))
-    return found
+    values: Doubles = np.exp(np.bincount(which, weights=-shares * np.log(shares)))
+    return values
 
 
 def gradient_weights(pairs: PairScores, temperature: float) -> Doubles:
-    """r(c_j) of each view, (r,): r_j = [1 + sum_{j' != j} a_j' (s_j - s_j') / T] a_j, a = softmax(s / T).
+    """Return r(c_j) of each view, (r,): r_j = [1 + sum_{j' != j} a_j' (s_j - s_j') / T] a_j, a = softmax(s / T).
 
-    DRPQ eq. 11, there T = 1: the derivative of the document's score in the view's. Those of a pair sum to 1.
+    DRPQ eq. 11, where T = 1: the derivative of the document's score by the view's. The weights of a pair sum to 1.
     """
     shares = pairs.shares(temperature)
     means = np.add.reduceat(shares * pairs.scores, pairs.starts[:-1])
-    found: Doubles = shares * (1 + (pairs.scores - np.repeat(means, pairs.counts)) / temperature)
-    return found
+    weights: Doubles = shares * (1 + (pairs.scores - np.repeat(means, pairs.counts)) / temperature)
+    return weights
 
 
 def variances(values: Doubles, starts: Ints) -> Doubles:
-    """The variance within each stretch, (m,)."""
+    """Return the variance within each segment, (m,)."""
     counts = np.diff(starts)
     means = np.add.reduceat(values, starts[:-1]) / counts
-    found: Doubles = np.add.reduceat((values - np.repeat(means, counts)) ** 2, starts[:-1]) / counts
-    return found
+    spread: Doubles = np.add.reduceat((values - np.repeat(means, counts)) ** 2, starts[:-1]) / counts
+    return spread
 
 
 def by_rank(values: Doubles, pairs: PairScores, most: int) -> list[float]:
-    """The mean value of the best view, of the second best, and so on, of the pairs that have so many; up to `most`."""
+    """Return the mean value of the best view, the second best and so on, up to `most`, over the pairs that have it."""
     owners = np.repeat(np.arange(len(pairs)), pairs.counts)
     order = np.lexsort((-pairs.scores, owners))
     ranks = np.arange(len(order)) - np.repeat(pairs.starts[:-1], pairs.counts)
-    kept = ranks < most
-    sums = np.bincount(ranks[kept], weights=values[order][kept])
-    return [float(value) for value in sums / np.bincount(ranks[kept])]
+    mask = ranks < most
+    sums = np.bincount(ranks[mask], weights=values[order][mask])
+    return [float(value) for value in sums / np.bincount(ranks[mask])]

@@ -1,4 +1,4 @@
-"""What an analysis is asked to do."""
+"""Options of an analysis."""
 
 from __future__ import annotations
 
@@ -7,17 +7,29 @@ from dataclasses import dataclass
 from mvindex.errors import ConfigError
 from mvindex.eval.metrics import DEFAULT_CUTOFFS
 
-# Distances of unit vectors: of cosines from .99875 to .5.
+# Distances of unit vectors, for cosines from .99875 to .5.
 DEFAULT_EPS = (0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 1.0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AnalysisOptions:
-    """How much is looked at, and how documents are scored.
+    """How much an analysis samples, and how it scores documents.
 
-    max_questions, max_documents: a sample is taken of more, with the seed; attention_documents: encoded again for their
-    attention (CAMVR takes 1,000), 0 for none. scale: what scores are multiplied by before the softmax of LV; None: 20
-    for unit vectors, else 1. eps: of pruning. regex: answers are patterns. ConfigError for numbers out of range.
+    Attributes:
+        cutoffs: The k of every R@k.
+        scoring: `max` or `drpq`.
+        temperature: Of `drpq`; None is the index's own.
+        max_questions: Of more questions a sample is taken.
+        max_documents: Of more documents a sample is searched; the relevant documents are in it.
+        attention_documents: Documents encoded again for their attention (CAMVR takes 1,000); 0 for none.
+        scale: Factor of scores before the softmax of LV; None is 20 for unit vectors, else 1.
+        eps: Distances for pruning near-duplicate views.
+        regex: Whether answers are regular expressions.
+        seed: Of the samples and the bootstrap.
+
+    Raises:
+        ConfigError: A number is out of range.
+
     """
 
     cutoffs: tuple[int, ...] = DEFAULT_CUTOFFS
@@ -35,8 +47,8 @@ class AnalysisOptions:
         for name, least in (("max_questions", 1), ("max_documents", 1), ("attention_documents", 0), ("seed", 0)):
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int) or value < least:
-                raise ConfigError(f"{name} is {value!r}; wanted a whole number from {least} on")
+                raise ConfigError(f"{name}: expected a whole number from {least} on, got {value!r}")
         if self.scale is not None and not 0 < self.scale < float("inf"):
-            raise ConfigError(f"scale is {self.scale!r}; wanted a finite number above 0")
+            raise ConfigError(f"scale: expected a finite number above 0, got {self.scale!r}")
         if not self.cutoffs or any(type(k) is not int or k < 1 for k in self.cutoffs):
-            raise ConfigError(f"cutoffs are {list(self.cutoffs)}; wanted whole numbers from 1, such as 1,5,20,100")
+            raise ConfigError(f"cutoffs: expected whole numbers from 1, such as 1,5,20,100, got {list(self.cutoffs)}")

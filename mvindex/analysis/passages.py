@@ -1,4 +1,4 @@
-"""Documents as the report shows them: their views' scores for a question, the hardest questions, maps of views."""
+"""Documents as the report shows them: the hardest questions, and maps of views."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from mvindex.analysis.maps import plane
-from mvindex.analysis.questions import Answered
+from mvindex.analysis.questions import AnsweredQuestion
 from mvindex.analysis.ranks import NOT_FOUND
 from mvindex.records import Floats, Ints
 from mvindex.search.results import span_and_snippet
@@ -22,53 +22,55 @@ if TYPE_CHECKING:
 MOST_CHARS = 4000
 _HARDEST = 10
 _MAPS = 8
-# Views and questions of a map beyond these would hide each other.
+# More views or questions than these would hide each other in a map.
 _MOST_POINTS = 32
 
 
-def hardest(index: Index, answered: Sequence[Answered], ranks: Ints) -> list[dict[str, Any]]:
-    """The questions whose wanted document stands furthest down, with it and the document found instead, side by side.
+def hardest(index: Index, answered: Sequence[AnsweredQuestion], ranks: Ints) -> list[dict[str, Any]]:
+    """Return the questions whose relevant document ranks lowest, with it and the document that was retrieved first.
 
-    ranks: (q,). Questions answered at rank 1, and those whose wanted document is not in the index, are none of them.
+    ranks: (q,). Questions answered at rank 1, and questions whose relevant document is not in the index, are left out.
     """
-    order = [row for row in np.argsort(-ranks, kind="stable").tolist() if ranks[row] > 1 and answered[row].wanted]
+    order = [row for row in np.argsort(-ranks, kind="stable").tolist() if ranks[row] > 1 and answered[row].relevant]
     shown = []
     with embedded_store_of(index).reading(embedded_store_of(index).snapshot) as reader:
         for row in order[:_HARDEST]:
             one = answered[row]
-            wanted_id = reader.ids([one.wanted[0]])[one.wanted[0]]
+            relevant_id = reader.ids([one.relevant[0]])[one.relevant[0]]
             shown.append(
                 {
                     "id": one.question.id,
                     "question": one.question.text,
                     "rank": None if ranks[row] == NOT_FOUND else int(ranks[row]),
                     "answers": list(one.question.answers or ()),
-                    "wanted": _passage(index, one.vector, wanted_id),
-                    "found": _passage(index, one.vector, one.first.id),
+                    "relevant": _document(index, one.vector, relevant_id),
+                    "retrieved": _document(index, one.vector, one.first.id),
                 }
             )
     return shown
 
 
-def maps(index: Index, answered: Sequence[Answered], places: Ints, winners: Ints) -> list[dict[str, Any]]:
-    """The documents most asked about that have two views or more, each with its questions in one plane.
+def maps(index: Index, answered: Sequence[AnsweredQuestion], doc_rows: Ints, winners: Ints) -> list[dict[str, Any]]:
+    """Return the documents with the most questions that have two views or more, each with its questions in a plane.
 
-    places: (q,) the document row that each question wants, -1 for none; winners: (q,) the slot of its best view.
+    doc_rows: (q,) the relevant document of each question, -1 for none; winners: (q,) the slot of its best view.
     """
     views = embedded_store_of(index).snapshot.views
-    asked = Counter(places[places >= 0].tolist())
-    several = [row for row, _ in asked.most_common() if views.starts[row + 1] - views.starts[row] > 1][:_MAPS]
+    numbers = Counter(doc_rows[doc_rows >= 0].tolist())
+    several = [row for row, _ in numbers.most_common() if views.starts[row + 1] - views.starts[row] > 1][:_MAPS]
     with embedded_store_of(index).reading(embedded_store_of(index).snapshot) as reader:
         stored = reader.documents(several)
-    return [
-        _map(stored[row], _views_of(index, row), (answered, np.flatnonzero(places == row), winners)) for row in several
-    ]
+    shown = []
+    for row in several:
+        question_rows = np.flatnonzero(doc_rows == row)[:_MOST_POINTS].tolist()
+        won = [(answered[one], int(winners[one])) for one in question_rows]
+        shown.append(_map(stored[row], _views_of(index, row), won))
+    return shown
 
 
-def _map(stored: StoredDocument, views: Floats, asked: tuple[Sequence[Answered], Ints, Ints]) -> dict[str, Any]:
-    answered, which, winners = asked
-    shown = which[:_MOST_POINTS].tolist()
-    points, explained = plane(np.concatenate([views, np.stack([answered[row].vector for row in shown])]))
+def _map(stored: StoredDocument, views: Floats, won: Sequence[tuple[AnsweredQuestion, int]]) -> dict[str, Any]:
+    """Return one map; won: the document's questions, each with the slot that won it."""
+    points, explained = plane(np.concatenate([views, np.stack([one.vector for one, _ in won])]))
     return {
         "id": stored.id,
         "title": stored.title,
@@ -84,8 +86,8 @@ def _map(stored: StoredDocument, views: Floats, asked: tuple[Sequence[Answered],
             for slot, (x, y) in enumerate(points[: len(views)])
         ],
         "questions": [
-            {"text": answered[row].question.text, "x": float(x), "y": float(y), "slot": int(winners[row])}
-            for row, (x, y) in zip(shown, points[len(views) :], strict=True)
+            {"text": one.question.text, "x": float(x), "y": float(y), "slot": slot}
+            for (one, slot), (x, y) in zip(won, points[len(views) :], strict=True)
         ],
     }
 
@@ -95,7 +97,7 @@ def _views_of(index: Index, doc_row: int) -> Floats:
     return decode(packed[:_MOST_POINTS])
 
 
-def _passage(index: Index, vector: Floats, doc_id: str) -> dict[str, Any]:
+def _document(index: Index, vector: Floats, doc_id: str) -> dict[str, Any]:
     document = index.get(doc_id)
     text, title = (document.text, document.title) if document else ("", "")
     views = index.explain(vector, doc_id)

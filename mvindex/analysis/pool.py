@@ -1,4 +1,4 @@
-"""The documents that an analysis asks its questions over, read in blocks that bound memory."""
+"""The documents that an analysis searches, read in blocks that bound memory."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from mvindex.records import Floats, Ints
 from mvindex.store.snapshot import Snapshot
 from mvindex.store.views import MappedViews, decode
 
-# Views scored at once: against 512 questions 8 MB of scores.
+# Views scored at once: 8 MB of scores for 512 questions.
 _BLOCK_VIEWS = 4096
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Block:
-    """Consecutive documents of a pool. first: the place of the first one; rows: (r, d) float32; starts: (m + 1,)."""
+    """Consecutive documents of a pool: position of the first, rows (r, d) float32, starts (m + 1,)."""
 
     first: int
     rows: Floats
@@ -25,13 +25,13 @@ class Block:
 
     @property
     def slots(self) -> Ints:
-        """The slot of each view, (r,)."""
+        """Return the slot of each view, (r,)."""
         return np.arange(len(self.rows)) - np.repeat(self.starts[:-1], np.diff(self.starts))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Pool:
-    """Living documents of an index: all of them, or a sample. doc_rows: (n,) int64, rising; of: how many there are."""
+    """Live documents of an index, all or a sample: doc_rows (n,) int64, ascending; `of` is how many the index has."""
 
     views: MappedViews
     doc_rows: Ints
@@ -42,15 +42,15 @@ class Pool:
 
     @property
     def counts(self) -> Ints:
-        """How many views each document has, (n,)."""
+        """Return the number of views of each document, (n,)."""
         return self.views.starts[self.doc_rows + 1] - self.views.starts[self.doc_rows]
 
-    def places(self, doc_rows: Ints) -> Ints:
-        """Where these document rows, which are in the pool, stand in it."""
+    def positions(self, doc_rows: Ints) -> Ints:
+        """Return the positions in the pool of these document rows, all of which are in it."""
         return np.searchsorted(self.doc_rows, doc_rows)
 
     def blocks(self) -> Iterator[Block]:
-        """All documents, in the same blocks at every call; DamagedIndex where bytes do not match their checksum."""
+        """Yield all documents, in the same blocks at every call; raise DamagedIndex where a checksum does not match."""
         ends = np.cumsum(self.counts)
         begin = 0
         while begin < len(self):
@@ -60,18 +60,18 @@ class Pool:
             begin = end
 
     def block(self, begin: int, end: int) -> Block:
-        """The documents at places [begin, end)."""
+        """Return the documents at positions [begin, end)."""
         packed, starts = self.views.fetch(self.doc_rows[begin:end])
         return Block(begin, decode(packed), starts)
 
 
-def choose_pool(snapshot: Snapshot, wanted: Ints, most: int, seed: int) -> Pool:
-    """All living documents, or a sample of about `most`: the wanted rows, and others drawn evenly with this seed."""
-    living = np.flatnonzero(snapshot.alive)
-    if len(living) <= most:
-        return Pool(snapshot.views, living, len(living))
-    wanted = np.unique(wanted)
-    # As many as are asked for, so that enough are left without the wanted ones; no array of all the others is made.
-    drawn = living[np.random.default_rng(seed).choice(len(living), size=most, replace=False)]
-    others = drawn[~np.isin(drawn, wanted)][: max(most - len(wanted), 0)]
-    return Pool(snapshot.views, np.sort(np.concatenate([wanted, others])), len(living))
+def choose_pool(snapshot: Snapshot, relevant: Ints, most: int, seed: int) -> Pool:
+    """Return all live documents, or a sample of about `most`: the relevant rows, and others drawn uniformly."""
+    live = np.flatnonzero(snapshot.alive)
+    if len(live) <= most:
+        return Pool(snapshot.views, live, len(live))
+    relevant = np.unique(relevant)
+    # `most` are drawn, so that enough are left without the relevant ones; no array of all the others is made.
+    drawn = live[np.random.default_rng(seed).choice(len(live), size=most, replace=False)]
+    others = drawn[~np.isin(drawn, relevant)][: max(most - len(relevant), 0)]
+    return Pool(snapshot.views, np.sort(np.concatenate([relevant, others])), len(live))

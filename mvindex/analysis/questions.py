@@ -1,4 +1,4 @@
-"""The questions of an analysis: a sample that keeps those of one document together, asked, and what they want."""
+"""The questions of an analysis: a sample, their results, and their relevant documents."""
 
 from __future__ import annotations
 
@@ -26,111 +26,131 @@ _BATCH = 256
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """Questions of a file or more: those taken, and how many there were."""
+    """The questions that were sampled, and how many were read."""
 
     questions: list[Question]
     read: int
 
 
 @dataclass(frozen=True, slots=True)
-class Answered:
-    """What the index said to a question.
+class AnsweredQuestion:
+    """A question with its results.
 
-    wanted: document rows, none where what is wanted is not in the index. first: the best hit. answer, answer_view: the
-    rank of the first document that holds an answer, and of the first whose winning snippet does; None: nowhere in the
-    depth that was searched.
+    Attributes:
+        question: The question.
+        vector: Its vector, (d,).
+        relevant: Rows of its relevant documents; empty if the index holds none.
+        first: The best hit.
+        answer: Rank of the first hit that holds an answer; None if none of those searched does.
+        answer_view: Rank of the first hit whose winning snippet holds an answer; None if none does.
+
     """
 
     question: Question
     vector: Floats
-    wanted: tuple[int, ...]
+    relevant: tuple[int, ...]
     first: Hit
     answer: int | None
     answer_view: int | None
 
 
 @dataclass(slots=True)
-class Asking:
-    """All that was asked. target: gold, answer or best (see ask); gold_missing: gold ids the index does not hold."""
+class AnsweredSet:
+    """All questions with their results.
+
+    target: which documents are relevant: gold, answer or best (see answer_questions); gold_missing: the number of
+    questions whose gold documents the index does not hold.
+    """
 
     target: str
-    answered: list[Answered] = field(default_factory=list)
+    questions: list[AnsweredQuestion] = field(default_factory=list)
     gold_missing: int = 0
+
+    @property
+    def vectors(self) -> Floats:
+        """Return the questions' vectors, (q, d)."""
+        return np.stack([one.vector for one in self.questions])
 
 
 def take_sample(questions: Iterable[Question], most: int, seed: int) -> Sample:
-    """At most `most` of the questions, drawn evenly with the seed, in their order; a document's questions together.
+    """Return at most `most` of the questions, drawn uniformly with the seed, in their order.
 
-    Each gold document (or question without one) draws a number from its id; the lowest are kept. Only the sample is
-    held in memory.
+    The questions of one document stay together: each gold document (or question without one) draws a number from its
+    id, and the lowest are taken. Only the sample is in memory.
     """
-    kept: list[tuple[int, int, Question]] = []
+    heap: list[tuple[int, int, Question]] = []
     read = 0
     for read, question in enumerate(questions, start=1):
         key = question.passage_id if question.passage_id is not None else f"\0{question.id}"
         drawn = xxhash.xxh3_64_intdigest(key.encode(), seed=seed)
-        # A heap gives its smallest: negated, the question that is to go next.
+        # A heap pops its smallest entry: numbers are negated, so that the highest goes first.
         entry = (-drawn, -read, question)
-        if len(kept) < most:
-            heapq.heappush(kept, entry)
+        if len(heap) < most:
+            heapq.heappush(heap, entry)
         else:
-            heapq.heappushpop(kept, entry)
-    return Sample([question for _, _, question in sorted(kept, key=lambda entry: -entry[1])], read)
+            heapq.heappushpop(heap, entry)
+    return Sample([question for _, _, question in sorted(heap, key=lambda entry: -entry[1])], read)
 
 
-def ask(
+def answer_questions(
     index: Index,
     questions: Sequence[Question],
     options: AnalysisOptions,
     qrels: Qrels | None,
     on_progress: Callable[[int], None],
-) -> Asking:
-    """What the index answers, by exact search, and which documents are wanted.
+) -> AnsweredSet:
+    """Search the index exactly for each question, and decide which documents are relevant.
 
-    The gold documents, or those judged relevant, where any question has one (others are then left out); else, of
-    questions with answers, those among the best documents that hold one; else the index's own best document.
+    If any question has gold documents or documents judged relevant, these are, and other questions are left out. Else,
+    if any question has answers, the retrieved documents that hold one are. Else it is the document that the index
+    itself ranks first.
     """
     gold = {question.id: gold_of(question, qrels) for question in questions}
     has_gold = any(gold.values())
     has_answers = any(question.answers for question in questions)
-    asking = Asking("gold" if has_gold else "answer" if has_answers else "best")
+    answered = AnsweredSet("gold" if has_gold else "answer" if has_answers else "best")
     chosen = [one for one in questions if gold[one.id]] if has_gold else list(questions)
     matcher = AnswerMatcher(patterns=options.regex)
-    how: dict[str, Any] = {"scoring": options.scoring, "temperature": options.temperature}
+    scoring: dict[str, Any] = {"scoring": options.scoring, "temperature": options.temperature}
     for begin in range(0, len(chosen), _BATCH):
         batch = chosen[begin : begin + _BATCH]
         vectors = index.encode_queries([question.text for question in batch])
-        results: list[SearchResult] = index.search(vectors, top_k=max(options.cutoffs), exact=True, **how)
+        results: list[SearchResult] = index.search(vectors, top_k=max(options.cutoffs), exact=True, **scoring)
         with embedded_store_of(index).reading(embedded_store_of(index).snapshot) as reader:
             for question, vector, result in zip(batch, vectors, results, strict=True):
-                ids, ranks = _wanted(asking.target, (question, gold[question.id]), result.hits, matcher)
-                rows = [row for row in (reader.find(doc_id) for doc_id in ids) if row is not None]
-                asking.gold_missing += asking.target == "gold" and not rows
-                asking.answered.append(Answered(question, vector, tuple(rows), result.hits[0], *ranks))
+                hits = result.hits
+                ranks = _AnswerRanks.of(question, hits, matcher)
+                ids = {
+                    "gold": gold[question.id],
+                    "answer": [hits[rank - 1].id for rank in ranks.in_text],
+                    "best": [hits[0].id],
+                }[answered.target]
+                rows = tuple(row for row in map(reader.find, ids) if row is not None)
+                answered.gold_missing += answered.target == "gold" and not rows
+                first_ranks = (min(ranks.in_text, default=None), min(ranks.in_snippet, default=None))
+                answered.questions.append(AnsweredQuestion(question, vector, rows, hits[0], *first_ranks))
         on_progress(len(batch))
-    return asking
+    return answered
 
 
 def gold_of(question: Question, qrels: Qrels | None) -> list[str]:
-    """The ids of its gold document, and of those judged relevant for it."""
+    """Return the ids of the question's gold document and of the documents judged relevant for it."""
     judged = [doc_id for doc_id, grade in (qrels or {}).get(question.id, {}).items() if grade > 0]
     return ([question.passage_id] if question.passage_id is not None else []) + judged
 
 
-def _wanted(
-    target: str, asked: tuple[Question, list[str]], hits: Sequence[Hit], matcher: AnswerMatcher
-) -> tuple[list[str], tuple[int | None, int | None]]:
-    """The ids that are wanted; the rank of the first hit that holds an answer, and whose winning snippet does."""
-    question, gold = asked
-    holding, in_view = [], []
-    if question.answers:
+@dataclass(frozen=True, slots=True)
+class _AnswerRanks:
+    """Ranks from 1 of the hits that hold an answer in their text, and in their winning snippet."""
+
+    in_text: list[int]
+    in_snippet: list[int]
+
+    @classmethod
+    def of(cls, question: Question, hits: Sequence[Hit], matcher: AnswerMatcher) -> _AnswerRanks:
+        """Return the ranks of the hits that answer the question; none if its answers are not known."""
+        if not question.answers:
+            return cls([], [])
         holds_answer = matcher.prepare(question.id, question.answers)
-        holding = [rank for rank, hit in enumerate(hits, start=1) if holds_answer(hit.text)]
-        in_view = [rank for rank in holding if holds_answer(hits[rank - 1].snippet or "")]
-    found = [hits[rank - 1].id for rank in holding] if target == "answer" else [hits[0].id]
-    return gold if target == "gold" else found, (min(holding, default=None), min(in_view, default=None))
-
-
-def vectors_of(answered: Sequence[Answered]) -> Floats:
-    """Their vectors, (q, d)."""
-    return np.stack([one.vector for one in answered])
+        in_text = [rank for rank, hit in enumerate(hits, start=1) if holds_answer(hit.text)]
+        return cls(in_text, [rank for rank in in_text if holds_answer(hits[rank - 1].snippet or "")])

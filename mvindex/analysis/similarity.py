@@ -1,4 +1,4 @@
-"""How alike the views of one document are: mean cosines by slot, and how they are spread."""
+"""Similarity of the views of one document: mean cosines by slot, and their histogram."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ import numpy as np
 from mvindex.analysis.pool import Block, Pool
 from mvindex.records import Doubles, Floats, Ints
 
-# Slots beyond these are left out of the heat map, which nobody could read; they count in everything else.
+# Slots beyond these are left out of the matrix, which would be unreadable; they count in everything else.
 MOST_SLOTS = 32
 _EDGES = np.linspace(-1, 1, 41)
-# Cosines of a block's pairs at once: 64 MB.
+# Cosines computed at once: 64 MB.
 _PAIRS_AT_ONCE = 1 << 23
 
 
-class Likeness:
-    """Cosines of pairs of views of one document, counted as blocks come."""
+class SimilarityCounter:
+    """Counts the cosines of pairs of views of one document, block by block."""
 
     def __init__(self) -> None:
         self._sums, self._counts = np.zeros((2, MOST_SLOTS, MOST_SLOTS))
@@ -25,7 +25,7 @@ class Likeness:
         self._means, self._documents = 0.0, 0
 
     def add(self, block: Block) -> None:
-        """Nothing; the block's documents of two views or more are counted. A view of norm 0 has cosine 0 to all."""
+        """Count the block's documents of two views or more. A view of norm 0 has cosine 0 to all others."""
         counts = np.diff(block.starts)
         norms = np.linalg.norm(block.rows, axis=1, keepdims=True)
         units = block.rows / np.where(norms > 0, norms, np.float32(1))
@@ -39,7 +39,7 @@ class Likeness:
                 self._add(units[first[begin : begin + step, None] + np.arange(number)])
 
     def _add(self, views: Floats) -> None:
-        """Nothing; views: (m, k, d) of unit length, of documents that have k >= 2 each."""
+        """Count views (m, k, d) of unit length, of documents that have k >= 2 views each."""
         cosines = np.einsum("mid,mjd->mij", views, views, optimize=True).astype(np.float64)
         above = np.triu_indices(views.shape[1], 1)
         pairs: Doubles = np.clip(cosines[:, above[0], above[1]], -1, 1)
@@ -49,10 +49,10 @@ class Likeness:
         self._counts[:shown, :shown] += len(views)
 
     def report(self) -> dict[str, Any] | None:
-        """The section `similarity`; None when no document had two views.
+        """Return the section `similarity`; None if no document had two views.
 
-        mean_cosine: the mean over a document's pairs, then over documents. heat: by slots, None where no document has
-        both.
+        mean_cosine is the mean over a document's pairs, then over documents; heat is by slots, None where no document
+        has both.
         """
         if not self._documents:
             return None
@@ -68,9 +68,9 @@ class Likeness:
 
 
 def mean_cosines(rows: Floats, starts: Ints) -> Doubles:
-    """The mean cosine of a document's pairs of views, (m,); NaN for one of one view. 1: all its views are one.
+    """Return the mean cosine over each document's pairs of views, (m,); NaN for a document of one view.
 
-    Of unit vectors u_1..u_k it is (|sum u|^2 - k) / (k (k - 1)). A view of norm 0 has cosine 0 to all.
+    For unit vectors u_1..u_k it is (|sum u|^2 - k) / (k (k - 1)). A view of norm 0 has cosine 0 to all others.
     """
     wide = rows.astype(np.float64)
     norms = np.linalg.norm(wide, axis=1, keepdims=True)
@@ -78,13 +78,13 @@ def mean_cosines(rows: Floats, starts: Ints) -> Doubles:
     squares = np.add.reduceat(np.einsum("rd,rd->r", units, units), starts[:-1])
     sums, counts = np.add.reduceat(units, starts[:-1]), np.diff(starts)
     pairs = np.where(counts > 1, counts * (counts - 1), np.nan)
-    found: Doubles = (np.einsum("md,md->m", sums, sums) - squares) / pairs
-    return found
+    means: Doubles = (np.einsum("md,md->m", sums, sums) - squares) / pairs
+    return means
 
 
-def measure_likeness(pool: Pool) -> dict[str, Any] | None:
-    """The section `similarity` of the pool's documents."""
-    likeness = Likeness()
+def measure_similarity(pool: Pool) -> dict[str, Any] | None:
+    """Return the section `similarity` of the pool's documents."""
+    counter = SimilarityCounter()
     for block in pool.blocks():
-        likeness.add(block)
-    return likeness.report()
+        counter.add(block)
+    return counter.report()

@@ -1,4 +1,4 @@
-"""The report in tables for a terminal."""
+"""The report as tables for a terminal."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class Grid:
-    """A table: its title, the names of its columns, and rows of as many cells."""
+    """A table: its title, the names of its columns, and its rows."""
 
     title: str
     header: Sequence[str]
@@ -17,36 +17,38 @@ class Grid:
 
 
 def facts(report: Mapping[str, Any]) -> dict[str, dict[str, str]]:
-    """Title to name to value: the verdict first, then what was analysed, and figures that stand alone."""
+    """Return title to name to value: the verdict first, then the subject, then single figures."""
     subject, verdict = report["subject"], report["verdict"]
     about = {
         "path": subject["path"],
         "documents": f"{subject['documents']:,}" + _sampled(report),
         "views": f"{subject['views']:,}",
-        "views a document": f"{subject['views_per_document']:.2f}, at most {subject['most_views']}",
+        "views per document": f"{subject['views_per_document']:.2f}, at most {subject['most_views']}",
         "bytes of views": f"{subject['view_bytes']:,}",
         "questions": _questions(report["questions"]),
     }
-    shown = {f"verdict: {verdict['level']}": _verdict(verdict), "analysed": about, "views": _views(report)}
+    shown = {f"verdict: {verdict['level']}": _verdict(verdict), "subject": about, "views": _views(report)}
     return {title: rows for title, rows in shown.items() if rows}
 
 
 def grids(report: Mapping[str, Any]) -> list[Grid]:
-    """The tables of recall, of those sections that are there."""
+    """Return the tables of recall for the sections that the report has."""
     recall = report["recall"]
     if not recall:
         return []
     names = list(recall["whole"])
     shown = [Grid("recall, % of questions", ["", *names], _recall(report, names))]
-    if report["kept"]:
-        kept = [[f"{row['views']}", f"{100 * row['share']:.0f}", *_shares(row, names)] for row in report["kept"]]
+    if report["fewer_views"]:
+        fewer = [
+            [f"{row['views']}", f"{100 * row['share']:.0f}", *_shares(row, names)] for row in report["fewer_views"]
+        ]
         pruned = [
             [f"{row['eps']:g}", f"{row['cosine']:.3f}", f"{100 * row['share']:.1f}", *_shares(row, names)]
             for row in report["pruned"]
         ]
-        shown.append(Grid("the most different views of each document", ["views", "% of bytes", *names], kept))
+        shown.append(Grid("the most different views of each document", ["views", "% of bytes", *names], fewer))
         shown.append(
-            Grid("near-duplicates left out (--prune-views EPS)", ["EPS", "cosine", "% of bytes", *names], pruned)
+            Grid("without near-duplicates (--prune-views EPS)", ["EPS", "cosine", "% of bytes", *names], pruned)
         )
     return shown
 
@@ -65,14 +67,14 @@ def _sampled(report: Mapping[str, Any]) -> str:
 def _questions(questions: Mapping[str, Any] | None) -> str:
     if questions is None:
         return "none"
-    wanted = {
+    relevant = {
         "gold": "their gold documents",
         "answer": "documents that hold an answer",
-        "best": "the index's own best document, for want of gold passages and answers",
+        "best": "the document that the index ranks first, without gold documents and answers",
     }[questions["target"]]
     missing = questions["gold_missing"]
-    absent = f"; of {missing:,} the gold document is not in the index" if missing else ""
-    return f"{questions['used']:,} of {questions['read']:,}, for {wanted}{absent}"
+    absent = f"; {missing:,} of them have no gold document in the index" if missing else ""
+    return f"{questions['used']:,} of {questions['read']:,}, relevant: {relevant}{absent}"
 
 
 def _recall(report: Mapping[str, Any], names: Sequence[str]) -> list[list[str]]:
@@ -85,8 +87,8 @@ def _recall(report: Mapping[str, Any], names: Sequence[str]) -> list[list[str]]:
     ]
     if report["one_vector"]:
         rows.append([f"best single vector: {report['one_vector']['name']}", *_shares(report["one_vector"], names)])
-        for row in report["alone"]:
-            rows.append([f"view {row['slot']} alone, {100 * row['documents']:.0f} % have it", *_shares(row, names)])
+        for row in report["single_view"]:
+            rows.append([f"only view {row['slot']}, {100 * row['documents']:.0f} % have it", *_shares(row, names)])
     if recall["answer"]:
         rows.append(["answer in the text", *_shares(recall["answer"], names)])
         rows.append(["answer in the winning snippet (CAMVR eq. 15)", *_shares(recall["answer_view"], names)])
@@ -100,9 +102,11 @@ def _views(report: Mapping[str, Any]) -> dict[str, str]:
     if report["local"]:
         local, margin = report["local"], report["local"]["margin"]
         rows["LV (MVR eq. 9)"] = f"{local['lv']:.3f}, scores times {report['scoring']['scale']:g}"
-        rows["PPL (MVR eq. 10)"] = f"{local['ppl']:.2f}, {report['questions']['per_document']:.2f} questions a document"
+        rows["PPL (MVR eq. 10)"] = (
+            f"{local['ppl']:.2f}, {report['questions']['per_document']:.2f} questions per document"
+        )
         spread = f"10 % below {margin['p10']:.3f}, 10 % above {margin['p90']:.3f}"
-        rows["best view above the second"] = f"{margin['mean']:.3f}; {spread}"
+        rows["best minus second-best score"] = f"{margin['mean']:.3f}; {spread}"
     if report["usage"]:
         rows["wins by slot, %"] = ", ".join(f"{100 * row['wins']:.0f}" for row in report["usage"])
     if report["attention"]:

@@ -1,8 +1,8 @@
-"""What a document may be searched by in place of all its views, and the document scores that this gives."""
+"""Variants of a document's vectors (some views, or their mean), and the document scores that each gives."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,7 +15,7 @@ from mvindex.scoring.aggregate import Aggregate, Scoring
 
 @dataclass(frozen=True, slots=True)
 class Subset:
-    """A document is some of its views. choose: a block to which of its views are there, (r,) bool."""
+    """Some of a document's views. choose: returns which views of a block belong to the variant, (r,) bool."""
 
     name: str
     choose: Callable[[Block], Bools]
@@ -23,7 +23,7 @@ class Subset:
 
 @dataclass(frozen=True, slots=True)
 class MeanView:
-    """A document is one vector, the mean of its views; is_unit: brought to unit length, as the views are."""
+    """One vector per document, the mean of its views; is_unit: scaled to unit length, as the views are."""
 
     name: str
     is_unit: bool
@@ -32,60 +32,60 @@ class MeanView:
 Variant = Subset | MeanView
 
 
-def whole() -> Subset:
-    """Every view."""
-    return Subset("whole", lambda block: np.ones(len(block.rows), dtype=bool))
+def all_views() -> Subset:
+    """Return the variant of every view."""
+    return Subset("all views", lambda block: np.ones(len(block.rows), dtype=bool))
 
 
-def alone(slot: int) -> Subset:
-    """The view in that slot, as the document's only vector (CAMVR tables 2 and 7)."""
+def single_view(slot: int) -> Subset:
+    """Return the variant of the view in that slot, as the document's only vector (CAMVR tables 2 and 7)."""
     return Subset(f"view {slot}", lambda block: block.slots == slot)
 
 
 def most_different(num_views: int) -> Subset:
-    """The first view and those furthest from the ones already taken, num_views of each document (see ranks_apart)."""
-    return Subset(f"{num_views} kept", lambda block: ranks_apart(block, num_views) < num_views)
+    """Return the variant of the num_views most different views of each document (see ranks_apart)."""
+    return Subset(f"{num_views} views", lambda block: ranks_apart(block, num_views) < num_views)
 
 
 def pruned(eps: float) -> Subset:
-    """All but those within eps of a view that stays (mvindex.ingest.prune)."""
+    """Return the variant without views that lie within eps of a view that stays (mvindex.ingest.prune)."""
     return Subset(f"pruned {eps}", lambda block: kept_views(block.rows, block.starts, eps))
 
 
 class Reduced:
-    """The documents of a block as a variant has them: scores for questions, and how many vectors they take."""
+    """The documents of a block reduced to a variant: their scores for queries, and their number of vectors."""
 
     def __init__(self, block: Block, variant: Variant) -> None:
         self._block, self._variant = block, variant
         self._means: Floats | None = None
-        self._kept: Bools | None = None
+        self._mask: Bools | None = None
         if isinstance(variant, MeanView):
             self._means = _means(block, variant.is_unit)
             self.num_vectors = len(self._means)
         else:
-            self._kept = variant.choose(block)
-            self.num_vectors = int(np.count_nonzero(self._kept))
+            self._mask = variant.choose(block)
+            self.num_vectors = int(np.count_nonzero(self._mask))
 
     def scores(self, queries: Floats, view_scores: Floats, scoring: Scoring) -> Floats:
-        """(q, m) float32: each document's score, -inf where none of its views is there.
+        """Return each document's score, (q, m) float32; -inf where the variant has none of its views.
 
-        queries: (q, d); view_scores: (q, r), those of all views of the block.
+        queries: (q, d); view_scores: (q, r), the scores of all views of the block.
         """
         if self._means is not None:
             return queries @ self._means.T
-        if self._kept is None or self._kept.all():
+        if self._mask is None or self._mask.all():
             return document_scores(view_scores, self._block.starts, scoring)
-        counts = np.add.reduceat(self._kept.astype(np.int64), self._block.starts[:-1])
+        counts = np.add.reduceat(self._mask.astype(np.int64), self._block.starts[:-1])
         has_views = counts > 0
-        found = np.full((len(view_scores), len(counts)), -np.inf, dtype=np.float32)
+        scores = np.full((len(view_scores), len(counts)), -np.inf, dtype=np.float32)
         if has_views.any():
             starts = np.append(0, np.cumsum(counts[has_views]))
-            found[:, has_views] = document_scores(view_scores[:, self._kept], starts, scoring)
-        return found
+            scores[:, has_views] = document_scores(view_scores[:, self._mask], starts, scoring)
+        return scores
 
 
 def document_scores(view_scores: Floats, starts: Ints, scoring: Scoring) -> Floats:
-    """(q, m) float32 of (q, r) view scores: the best view's, or DRPQ's softmax mean (eq. 4-6) at its temperature."""
+    """Return document scores (q, m) float32 of view scores (q, r): the maximum, or DRPQ's softmax mean (eq. 4-6)."""
     best: Floats = np.maximum.reduceat(view_scores, starts[:-1], axis=1)
     if scoring.aggregate is Aggregate.MAX:
         return best
@@ -96,10 +96,10 @@ def document_scores(view_scores: Floats, starts: Ints, scoring: Scoring) -> Floa
 
 
 def ranks_apart(block: Block, most: int) -> Ints:
-    """The rank (r,) of each view in its document's order of differences; `most` and beyond are not told apart.
+    """Return the rank (r,) of each view in the farthest-first order of its document; from `most` on all get `most`.
 
-    The first view comes first, then again and again the one whose nearest view among those taken is furthest away
-    (Gonzalez 1985: within a factor of two of the best choice of as many centres); on a tie the lower slot.
+    The first view comes first; each next is the view whose nearest view among those taken is farthest away, on a tie
+    the lower slot (Gonzalez 1985: within a factor of two of the best choice of as many centres).
     """
     ranks = np.full(len(block.rows), most, dtype=np.int64)
     counts = np.diff(block.starts)
@@ -112,7 +112,7 @@ def ranks_apart(block: Block, most: int) -> Ints:
 
 
 def _ranks_of(views: Floats, steps: int, rest: int) -> Ints:
-    """The ranks (m, k) of the views (m, k, d) of documents that have k each."""
+    """Return the ranks (m, k) of the views (m, k, d) of documents that have k views each."""
     documents = np.arange(len(views))
     ranks = np.full(views.shape[:2], rest, dtype=np.int64)
     nearest = np.full(views.shape[:2], np.inf)
@@ -133,8 +133,3 @@ def _means(block: Block, is_unit: bool) -> Floats:
         norms = np.linalg.norm(means, axis=1, keepdims=True)
         means = means / np.where(norms > 0, norms, 1)
     return means.astype(np.float32)
-
-
-def names(variants: Sequence[Variant]) -> list[str]:
-    """Their names."""
-    return [variant.name for variant in variants]

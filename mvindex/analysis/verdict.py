@@ -1,4 +1,4 @@
-"""What the figures say about whether several views pay, in words with reasons."""
+"""The verdict: whether several views pay, in words, with reasons and advice."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
-# Views this alike are one view for a search; MVR's collapsed models lie at 1.000, working ones at .6 to .8.
+# Views this similar act as one view in a search; MVR's collapsed models lie at 1.000, working ones at .6 to .8.
 COLLAPSED_COSINE = 0.98
 COLLAPSED_VARIATION = 0.01
-# Differences of less than a point of recall are no reason to store several times as much, or to drop anything.
+# Less than a point of recall is no reason to store several times as much, or to drop anything.
 _A_POINT = 0.01
 _HALF_A_POINT = 0.005
-_SLEEPING = 0.02
+_IDLE = 0.02
 
 
 class Level(Enum):
-    """Whether the views do their work."""
+    """Whether several views pay."""
 
     PAYS = "pays"
     MIXED = "mixed"
@@ -28,7 +28,7 @@ class Level(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Gain:
-    """R@k of all views above the best single vector's, with its 95 % interval."""
+    """R@k of all views minus that of the best single vector, with its 95 % interval."""
 
     k: int
     value: float
@@ -37,14 +37,14 @@ class Gain:
 
 
 def judge(report: Mapping[str, Any], gains: Sequence[Gain]) -> dict[str, Any]:
-    """The section `verdict` of a report that has all others: level, headline, reasons and advice.
+    """Return the section `verdict` of a report that has all others: level, headline, reasons and advice.
 
-    - unknown: no document has two views, or nothing was asked.
-    - collapsed: the views of a document are nearly one vector (mean cosine above .98, or LV below .01).
-    - pays: for some k, all views find at least a point more than the best single vector, the interval above zero, and
-      for none is it the other way round.
+    - unknown: no document has two views, or there are no questions.
+    - collapsed: the views of a document are nearly the same vector (mean cosine above .98, or LV below .01).
+    - pays: for some k the gain over the best single vector is at least a point and its interval above zero, and for no
+      k is the interval below zero.
     - does not pay: no interval reaches a point.
-    - mixed: the rest, where more questions would tell.
+    - mixed: otherwise; more questions would tell.
     """
     level = _level(report, gains)
     return {
@@ -70,7 +70,7 @@ def _headline(level: Level, report: Mapping[str, Any], gains: Sequence[Gain]) ->
     if level is Level.UNKNOWN:
         if report["similarity"] is None:
             return "Every document has one view: there is nothing to compare."
-        return "No question could be asked: whether the views pay is not known."
+        return "There are no questions to measure with: it is not known whether the views pay."
     factor = report["subject"]["views_per_document"]
     best = max(gains, key=lambda one: one.value)
     change = f"{100 * best.value:+.1f} points of R@{best.k} over the best single vector"
@@ -97,12 +97,12 @@ def _reasons(report: Mapping[str, Any], gains: Sequence[Gain]) -> list[str]:
     if report["local"]:
         local = report["local"]
         reasons.append(
-            f"LV {local['lv']:.3f} (MVR eq. 9) says how far the winning view stands out; in the median its score lies "
+            f"LV, how far the winning view stands out, is {local['lv']:.3f} (MVR eq. 9); in the median its score lies "
             f"{local['margin']['p50']:.3f} above the second's."
         )
         reasons.append(
-            f"A document's questions use {local['ppl']:.2f} of its views (PPL, MVR eq. 10), at "
-            f"{report['questions']['per_document']:.1f} questions a document."
+            f"The questions of a document use {local['ppl']:.2f} of its views (PPL, MVR eq. 10), at "
+            f"{report['questions']['per_document']:.1f} questions per document."
         )
     return reasons
 
@@ -110,47 +110,50 @@ def _reasons(report: Mapping[str, Any], gains: Sequence[Gain]) -> list[str]:
 def _advice(level: Level, report: Mapping[str, Any]) -> list[str]:
     advice = []
     if level is Level.COLLAPSED:
-        advice.append("Train longer, or with own_snippet and residual (docs/training.md, viewers), or take `snippets`.")
+        advice.append(
+            "Train longer, or with own_snippet and residual (docs/training.md, viewers), or use the family `snippets`."
+        )
     if level in (Level.COLLAPSED, Level.DOES_NOT_PAY):
-        advice.append(f"One vector a document ({report['one_vector']['name']}) finds as much here.")
+        advice.append(f"One vector per document ({report['one_vector']['name']}) finds as much here.")
     if level is Level.MIXED:
-        advice.append("Ask more questions: the intervals are too wide to say.")
+        advice.append("Use more questions: the intervals are too wide for a verdict.")
     if level in (Level.PAYS, Level.MIXED):
         advice += _savings(report)
-    sleeping = [one["slot"] for one in report["usage"] or [] if one["wins"] < _SLEEPING * one["available"]]
-    if sleeping and level is not Level.COLLAPSED:
-        named = ", ".join(str(slot) for slot in sleeping)
+    idle = [one["slot"] for one in report["usage"] or [] if one["wins"] < _IDLE * one["available"]]
+    if idle and level is not Level.COLLAPSED:
+        named = ", ".join(str(slot) for slot in idle)
         advice.append(
-            f"Slots {named} win fewer than {100 * _SLEEPING:.0f} in 100 of the questions of documents that have them."
+            f"Slots {named} win fewer than {100 * _IDLE:.0f} in 100 of the questions of documents that have them."
         )
     target = report["questions"]["target"] if report["questions"] else None
     if target == "best":
         advice.append(
-            "Give questions with gold passages or answers: here the index's own best document stands for them."
+            "Use questions with gold documents or answers: here the document that the index ranks first counts "
+            "as relevant."
         )
     return advice
 
 
 def _savings(report: Mapping[str, Any]) -> list[str]:
-    """Fewer views, and pruning, that cost at most half a point of any recall, where they save a tenth or more."""
+    """Return advice on pruning and fewer views that save a tenth or more for at most half a point of any recall."""
     whole = report["recall"]["whole"]
 
     def costs_little(row: Mapping[str, Any]) -> bool:
         return row["share"] <= 0.9 and all(row[name] >= value - _HALF_A_POINT for name, value in whole.items())
 
-    found = []
+    advice = []
     pruned = [row for row in report["pruned"] or [] if costs_little(row)]
     if pruned:
         row = pruned[-1]
-        found.append(
+        advice.append(
             f"`mvindex ingest --prune-views {row['eps']:g}` saves {100 * (1 - row['share']):.0f} % of the bytes "
             "for half a point of recall or less."
         )
-    kept = [row for row in report["kept"] or [] if costs_little(row)]
-    if kept:
-        row = kept[0]
-        found.append(
-            f"{row['views']} views a document, the most different ones, would do: "
+    fewer = [row for row in report["fewer_views"] or [] if costs_little(row)]
+    if fewer:
+        row = fewer[0]
+        advice.append(
+            f"{row['views']} views per document, the most different ones, are enough: "
             f"{100 * (1 - row['share']):.0f} % fewer bytes for half a point of recall or less."
         )
-    return found
+    return advice

@@ -1,4 +1,4 @@
-"""The command `mvindex analyze`, which tells whether the views do their work."""
+"""The command `mvindex analyze`: whether several views per document pay."""
 
 from __future__ import annotations
 
@@ -31,30 +31,39 @@ if TYPE_CHECKING:
 def analyze(  # noqa: PLR0913 - each option is a flag of the command
     subject: Annotated[
         str | None,
-        typer.Argument(help="Index directory, or an encoder (with --passages); may be left out with one *.mvx here."),
+        typer.Argument(
+            help="Index directory, or an encoder (with --passages). Default: the one *.mvx in this directory."
+        ),
     ] = None,
     questions: Annotated[
-        list[str] | None, typer.Option(help="Question files: JSONL, DPR, id<TAB>text; without, less is told.")
+        list[str] | None,
+        typer.Option(help="Question files: JSONL, DPR, or id<TAB>text. Without questions, the report is shorter."),
     ] = None,
-    qrels: Annotated[str | None, typer.Option(help="Judgements, BEIR or TREC: relevant documents are wanted.")] = None,
-    passages: Annotated[str | None, typer.Option(help="Corpus to encode, where an encoder is analysed.")] = None,
+    qrels: Annotated[str | None, typer.Option(help="Relevance judgements, BEIR or TREC.")] = None,
+    passages: Annotated[str | None, typer.Option(help="Corpus to encode, to analyse an encoder.")] = None,
     format: QuestionFormatOption = None,
     at: Annotated[str, typer.Option(help="Cut-offs of R@k.")] = "1,5,20,100",
     scoring: ScoringOption = "max",
     temperature: TemperatureOption = None,
-    regex: Annotated[bool, typer.Option("--regex", help="Answers are patterns (CuratedTREC).")] = False,
-    html: Annotated[Path | None, typer.Option(help="Write the report as one HTML file too.")] = None,
+    regex: Annotated[bool, typer.Option("--regex", help="Answers are regular expressions (CuratedTREC).")] = False,
+    html: Annotated[
+        Path | None, typer.Option(help="Also write the report as one HTML file (needs the extra report).")
+    ] = None,
     force: Annotated[bool, typer.Option("--force", help="Overwrite the HTML file.")] = False,
-    max_questions: Annotated[int, typer.Option(help="Questions taken of more, a document's together.")] = 2000,
-    max_documents: Annotated[int, typer.Option(help="Documents searched of more, the wanted ones among them.")] = 20000,
+    max_questions: Annotated[
+        int, typer.Option(help="Most questions used; the questions of a document stay together.")
+    ] = 2000,
+    max_documents: Annotated[
+        int, typer.Option(help="Most documents searched; the relevant ones are among them.")
+    ] = 20000,
     attention_documents: Annotated[
-        int, typer.Option(help="Documents encoded again for their attention (CAMVR takes 1000); 0 for none.")
+        int, typer.Option(help="Documents encoded again to read their attention (CAMVR takes 1000); 0 for none.")
     ] = 100,
-    seed: Annotated[int, typer.Option(help="Of the samples.")] = 0,
+    seed: Annotated[int, typer.Option(help="Seed of the samples.")] = 0,
     device: DeviceOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Measure whether several views a document pay on your questions, by the papers' measures, with a verdict.
+    """Measure whether several views per document pay on your questions, and give a verdict.
 
     Example: mvindex analyze corpus.mvx --questions questions.jsonl --html report.html
     """
@@ -76,10 +85,10 @@ def analyze(  # noqa: PLR0913 - each option is a flag of the command
     )
     if html is not None:
         page.check_target(html, force)
-    asked = read_questions(questions, question_format(format)) if questions else ()
-    judged = read_qrels(qrels) if qrels else None
-    with _opened(subject, passages, device) as index, display.step_progress() as on_step:
-        report = analyze_index(index, asked, options, qrels=judged, on_progress=on_step)
+    question_stream = read_questions(questions, question_format(format)) if questions else ()
+    judgements = read_qrels(qrels) if qrels else None
+    with _open_subject(subject, passages, device) as index, display.step_progress() as on_step:
+        report = analyze_index(index, question_stream, options, qrels=judgements, on_progress=on_step)
     report["subject"] |= {"path": subject or report["subject"]["path"], "kind": "checkpoint" if passages else "index"}
     if report["questions"]:
         report["questions"]["files"] = list(questions or ())
@@ -105,7 +114,7 @@ def _print(report: Mapping[str, Any]) -> None:
 
 
 def _is_encoder(path: Path) -> bool:
-    """Whether this names an encoder and no index."""
+    """Return whether this names an encoder rather than an index."""
     from mvindex.checkpoint.hub import PACKAGED, PACKAGED_ADAPTER
 
     is_packaged = str(path) in (PACKAGED, PACKAGED_ADAPTER) and not path.exists()
@@ -113,11 +122,13 @@ def _is_encoder(path: Path) -> bool:
 
 
 @contextmanager
-def _opened(subject: str | None, passages: str | None, device: str | None) -> Iterator[Index]:
-    """The index that is meant; for an encoder, a temporary one of the passages."""
+def _open_subject(subject: str | None, passages: str | None, device: str | None) -> Iterator[Index]:
+    """Open the index; for an encoder, a temporary index of the corpus."""
     if passages is None:
         if subject and _is_encoder(Path(subject)):
-            raise ConfigError(f"{subject} is an encoder; give --passages FILE, a corpus to analyse it on")
+            raise ConfigError(
+                f"{subject}: expected an index, got an encoder. Add --passages FILE, a corpus to analyse it on"
+            )
         with open_chosen_local(subject or None, device) as index:
             yield index
         return
@@ -128,10 +139,10 @@ def _opened(subject: str | None, passages: str | None, device: str | None) -> It
     from mvindex.ingest import IngestHooks
 
     if subject is None:
-        raise typer.BadParameter("--passages FILE: say which encoder to analyse on them")
+        raise typer.BadParameter("--passages: expected an encoder to analyse on this corpus")
     encoder = load_encoder(subject, device=device)
     with tempfile.TemporaryDirectory(prefix="mvindex-") as folder:
-        with create(Path(folder) / "analysed.mvx", encoder=encoder) as index:
+        with create(Path(folder) / "analysis.mvx", encoder=encoder) as index:
             with display.DocumentProgress(None) as progress:
                 index.add(
                     read_documents(passages), hooks=IngestHooks(on_progress=lambda count: progress.advance(count, 0))

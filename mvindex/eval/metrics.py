@@ -1,4 +1,4 @@
-"""Retrieval quality, question by question: gold recall, DPR's answer accuracy, and metrics over judgements."""
+"""Retrieval quality: gold recall, DPR's answer accuracy, and metrics over relevance judgements."""
 
 from __future__ import annotations
 
@@ -14,26 +14,33 @@ from mvindex.records import Hit, SearchResult
 
 DEFAULT_CUTOFFS = (1, 5, 20, 100)
 
-# The judged questions held back before their metrics are worked out together.
+# Judged questions are collected, and their metrics computed together.
 JUDGED_BATCH = 256
-# Name in the report -> name in ir-measures, and how many hits it reads.
+# Name in the report -> name in ir-measures, and the number of hits it reads.
 JUDGED_MEASURES = {"nDCG@10": ("nDCG@10", 10), "MRR@10": ("RR@10", 10), "R@100": ("R@100", 100)}
 DEEP_MEASURES = {"R@1000": ("R@1000", 1000)}
 
 
 class Documents(Protocol):
-    """What an evaluation asks of the index: how many documents it has, and whether it has this one."""
+    """The part of an index that an evaluation needs: its number of documents, and whether it has one."""
 
     def __len__(self) -> int: ...
     def __contains__(self, doc_id: object, /) -> bool: ...
 
 
 class Evaluation:
-    """Collects results as they come and reports their quality; keeps counts, not results.
+    """Collects results one by one and reports their quality; it stores counts, not results.
 
-    cutoffs: the k of every R@k. qrels: question id -> document id -> grade, for nDCG, MRR and recall, which need
-    ir-measures. regex: the answers are patterns. documents: the index, to report its size and gold documents it lacks.
-    QueryError for cutoffs that are not whole numbers from 1; ExtraMissing for qrels without ir-measures.
+    Args:
+        cutoffs: The k of every R@k.
+        qrels: Question id to document id to grade, for nDCG, MRR and recall; needs ir-measures.
+        regex: Whether answers are regular expressions.
+        documents: The index, to report its size and the gold documents it does not have.
+
+    Raises:
+        QueryError: Cutoffs are not whole numbers from 1.
+        ExtraMissing: There are qrels, and ir-measures is not installed.
+
     """
 
     def __init__(
@@ -44,7 +51,7 @@ class Evaluation:
         documents: Documents | None = None,
     ) -> None:
         self._cutoffs = _check_cutoffs(cutoffs)
-        self._judged = None if qrels is None else _Judged(qrels, self._cutoffs[-1])
+        self._judged = None if qrels is None else _JudgedMeans(qrels, self._cutoffs[-1])
         self._matcher = AnswerMatcher(patterns=regex)
         self._documents = documents
         self._gold, self._answer = _HitRate(), _HitRate()
@@ -52,11 +59,16 @@ class Evaluation:
 
     @property
     def needed_depth(self) -> int:
-        """How many documents a search must ask for, so that every figure is what its name says."""
+        """Return the top_k that a search needs, so that every figure is complete."""
         return max(self._cutoffs[-1], self._judged.depth if self._judged else 0)
 
     def add(self, question: Question, result: SearchResult) -> None:
-        """Count one question's result; each question comes once. QueryError for an answer pattern that is none."""
+        """Count the result of one question; add each question once.
+
+        Raises:
+            QueryError: An answer is not a regular expression.
+
+        """
         self._counts.update(questions=1, exact=int(result.exact), short=int(result.short_by > 0))
         hits = result.hits[: self._cutoffs[-1]]
         if question.passage_id is not None:
@@ -68,12 +80,12 @@ class Evaluation:
             self._judged.add(question.id, result.hits)
 
     def report(self) -> dict[str, Any]:
-        """The figures so far, as JSON values: shares from 0 to 1, rounded to 4 digits.
+        """Return the figures so far, as JSON values: shares from 0 to 1, rounded to 4 digits.
 
-        `gold`, `answer` and `qrels` are there only when some question had a gold document, answers or judgements;
-        `counts` says how many had. `questions`, `exact` (results that were certified) and `short` (results that lack
-        documents) are always there; `documents` and `gold_missing` (questions whose gold document is not in the index,
-        each a miss) when the documents are known; `unjudged` (questions that `qrels` leaves out) when there are qrels.
+        `gold`, `answer` and `qrels` are present only if some question had a gold document, answers or judgements;
+        `counts` gives their number. `questions`, `exact` (certified results) and `short` (results with fewer than top_k
+        documents) are always present; `documents` and `gold_missing` (questions whose gold document is not in the
+        index, each a miss) if the documents are known; `unjudged` (questions without judgements) if there are qrels.
         """
         sections = {"gold": self._gold.shares(self._cutoffs), "answer": self._answer.shares(self._cutoffs)}
         counts = {"gold": self._gold.total, "answer": self._answer.total}
@@ -94,14 +106,14 @@ class Evaluation:
 
 
 class _HitRate:
-    """How often the first right document came by rank k."""
+    """Counts how often the first correct document is at rank k or better."""
 
     def __init__(self) -> None:
         self.total = 0
         self._by_rank: Counter[int] = Counter()
 
     def add(self, rank: int | None) -> None:
-        """Count a question whose first right document stood at this rank, from 1; None: nowhere."""
+        """Count a question whose first correct document has this rank, from 1; None if there is none."""
         self.total += 1
         if rank is not None:
             self._by_rank[rank] += 1
@@ -112,11 +124,11 @@ class _HitRate:
         return {f"R@{k}": round(found[k] / total, 4) for k in cutoffs}
 
 
-class _Judged:
+class _JudgedMeans:
     """Means of the measures over the judged questions, in the order of the hits.
 
-    The measures get falling numbers for scores: they would order equal scores by document id, which is not the order
-    that was answered.
+    The measures get descending numbers instead of scores: they would order equal scores by document id, which is not
+    the order of the hits.
     """
 
     def __init__(self, qrels: Mapping[str, Mapping[str, int]], deepest: int) -> None:
@@ -131,19 +143,19 @@ class _Judged:
         self._run: dict[str, dict[str, float]] = {}
 
     def add(self, question_id: str, hits: Sequence[Hit]) -> None:
-        """Take the question's hits when it is judged; one without hits counts with zeros."""
+        """Add the hits of a judged question; one without hits counts with zeros."""
         if question_id not in self._qrels:
             return
         self.total += 1
         self._run[question_id] = {hit.id: -float(row) for row, hit in enumerate(hits[: self.depth])}
         if len(self._run) >= JUDGED_BATCH:
-            self._settle()
+            self._compute()
 
     def means(self) -> dict[str, float]:
-        self._settle()
+        self._compute()
         return {name: round(total / max(self.total, 1), 4) for name, total in self._sums.items()}
 
-    def _settle(self) -> None:
+    def _compute(self) -> None:
         judged = {question_id: dict(self._qrels[question_id]) for question_id in self._run}
         for metric in self._measures.iter_calc(list(self._names), judged, self._run):
             self._sums[self._names[metric.measure]] += metric.value
@@ -152,5 +164,5 @@ class _Judged:
 
 def _check_cutoffs(cutoffs: Sequence[int]) -> tuple[int, ...]:
     if not cutoffs or any(type(k) is not int or k < 1 for k in cutoffs):
-        raise QueryError(f"cutoffs are {list(cutoffs)}; wanted whole numbers from 1, such as 1,5,20,100")
+        raise QueryError(f"cutoffs: expected whole numbers from 1, such as 1,5,20,100, got {list(cutoffs)}")
     return tuple(sorted(set(cutoffs)))

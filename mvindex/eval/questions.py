@@ -1,4 +1,4 @@
-"""Question files -> stream of Question, and relevance judgements (qrels); errors carry path and line."""
+"""Readers of question files and of relevance judgements (qrels); errors name path and line."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from mvindex.corpus.streams import read_lines, stream_name
 from mvindex.errors import CorpusError
 from mvindex.records import has_visible
 
-# A longer answer list is taken for damage, and never reaches the literal parser.
+# A longer list of answers is treated as damage and never reaches the literal parser.
 MAX_LIST_CHARS = 1 << 20
 
 QUOTED_CELL = re.compile(r'"([^"]*(?:""[^"]*)*)"')
@@ -30,7 +30,7 @@ WHOLE_NUMBER = re.compile(r"[+-]?[0-9]{1,9}")
 
 
 class QuestionFormat(enum.Enum):
-    """How a file holds its questions; all but TEXT are told by their first line."""
+    """Format of a question file; all but TEXT are detected from the first line."""
 
     JSONL = "jsonl"
     DPR = "dpr"
@@ -40,7 +40,7 @@ class QuestionFormat(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """A question: its id, its text, the answers that count and the id of its gold document (None: not known)."""
+    """A question with its accepted answers and the id of its gold document; None where they are not known."""
 
     id: str
     text: str
@@ -50,7 +50,7 @@ class Question:
 
 @dataclass(frozen=True, slots=True)
 class _Line:
-    """A line of a file: its text, its place for messages, and its number among the lines of all files."""
+    """A line: its text, its place for messages, and its number among the lines of all files."""
 
     text: str
     place: str
@@ -58,13 +58,20 @@ class _Line:
 
 
 def read_questions(paths: Sequence[str], format: QuestionFormat | None = None) -> Iterator[Question]:
-    """The questions of the files, one after the other, in the given format or the one each file's first line shows.
+    """Yield the questions of the files in order.
 
-    JSONL: `question` or `text`; optional `id` or `_id`, `answers` (or `answer` beside `question`; a list or one string)
-    and `passage_id`. DPR: question, tab, Python list of strings. TSV: id, tab, question. TEXT: one question a line.
-    A question without id takes its line's number; a second file counts on from the first. An empty list of answers
-    stands for none known.
-    CorpusError: a line that is no such question, an id given twice, a file without questions.
+    JSONL: `question` or `text`; optional `id` or `_id`, `answers` (or `answer` next to `question`; a list or one
+    string) and `passage_id`. DPR: question, tab, Python list of strings. TSV: id, tab, question. TEXT: one question
+    per line. A question without id gets the number of its line; a second file continues the count. An empty list of
+    answers means that none is known.
+
+    Args:
+        paths: Question files; `-` is stdin.
+        format: Format of all files; None detects it from the first line of each file.
+
+    Raises:
+        CorpusError: A line is not a question, an id occurs twice, or a file has no questions.
+
     """
     seen: dict[str, int] = {}
     starts: list[tuple[int, str]] = []
@@ -75,21 +82,28 @@ def read_questions(paths: Sequence[str], format: QuestionFormat | None = None) -
             last = line.number
             if question.id in seen:
                 raise CorpusError(
-                    f"{line.place}: id {question.id!r} was given before, at {_place(seen[question.id], starts)}; "
-                    "every question needs its own id"
+                    f"{line.place}: expected a unique id, got {question.id!r} again, which is at "
+                    f"{_place(seen[question.id], starts)}"
                 )
             seen[question.id] = last
             yield question
         if last == starts[-1][0]:
-            raise CorpusError(f"{stream_name(path)}: holds no question; wanted one a line")
+            raise CorpusError(f"{stream_name(path)}: expected one question per line, got none")
 
 
 def read_qrels(path: str) -> dict[str, dict[str, int]]:
-    """The judgements of a file: question id -> document id -> grade (0 or less: not relevant).
+    """Read a file of relevance judgements.
 
-    Three columns parted by tabs are BEIR's (`query-id corpus-id score`, header row or none), four parted by white space
-    are TREC's (`qid 0 docid grade`); the first line tells. CorpusError: a line of another shape, a grade that is not a
-    whole number, a document judged twice for a question, no judgement at all.
+    Three columns separated by tabs are BEIR's (`query-id corpus-id score`, with or without a header); four separated by
+    white space are TREC's (`qid 0 docid grade`). The first line decides.
+
+    Returns:
+        Question id to document id to grade; 0 or less is not relevant.
+
+    Raises:
+        CorpusError: A line has another shape, a grade is not a whole number, a document is judged twice for a question,
+            or there is no judgement.
+
     """
     qrels: dict[str, dict[str, int]] = {}
     separator: str | None = "\t"
@@ -101,10 +115,13 @@ def read_qrels(path: str) -> dict[str, dict[str, int]]:
             separator = "\t" if len(columns) == 3 else None
         question_id, doc_id, grade = _parse_judgement(line, separator)
         if doc_id in qrels.setdefault(question_id, {}):
-            raise CorpusError(f"{line.place}: document {doc_id!r} is judged a second time for question {question_id!r}")
+            raise CorpusError(
+                f"{line.place}: expected one grade for each document, got document {doc_id!r} twice for question "
+                f"{question_id!r}"
+            )
         qrels[question_id][doc_id] = grade
     if not qrels:
-        raise CorpusError(f"{stream_name(path)}: holds no judgement; wanted lines of `query-id corpus-id score`")
+        raise CorpusError(f"{stream_name(path)}: expected lines of `query-id corpus-id score`, got no judgement")
     return qrels
 
 
@@ -135,8 +152,8 @@ def _detect(line: _Line) -> QuestionFormat:
         return QuestionFormat.JSONL
     if "\t" not in line.text:
         raise CorpusError(
-            f"{line.place}: starts with {line.text[:40]!r}; wanted one JSON object a line, `question<TAB>[answers]` or "
-            "`id<TAB>question`; a file of one question a line needs the format `text`"
+            f"{line.place}: expected a JSON object, `question<TAB>[answers]` or `id<TAB>question`, got "
+            f"{line.text[:40]!r}. A file of one question per line needs the format `text`"
         )
     last = _without_quotes(line.text.split("\t")[-1].strip())
     return QuestionFormat.DPR if last.startswith("[") and last.endswith("]") else QuestionFormat.TSV
@@ -146,8 +163,8 @@ def _parse_jsonl(line: _Line) -> Question:
     row = _load_object(line)
     text_field = next((name for name in ("question", "text") if name in row), None)
     if text_field is None:
-        raise CorpusError(f'{line.place}: has no "question" and no "text"; its fields are {", ".join(row) or "none"}')
-    # Beside `text` an `answer` is another task's label (yes, no, maybe), not a string to look for.
+        raise CorpusError(f'{line.place}: expected a field "question" or "text", got {", ".join(row) or "no fields"}')
+    # Next to `text`, `answer` is the label of another task (yes, no, maybe), not a string to search for.
     answers = row.get("answers", row.get("answer") if text_field == "question" else None)
     return Question(
         id=_read_id(row, ("id", "_id"), line.place) or str(line.number),
@@ -170,7 +187,8 @@ def _parse_tsv(line: _Line) -> Question:
     question_id, text = _two_columns(line, "`id<TAB>question`")
     if question_id.split() != [question_id]:
         raise CorpusError(
-            f"{line.place}: the id is {question_id[:60]!r}; wanted one word (is the order `id<TAB>question`?)"
+            f"{line.place}: expected an id without white space, got {question_id[:60]!r}. Is the order "
+            "`id<TAB>question`?"
         )
     return Question(question_id, _check_visible(text, "question", line.place))
 
@@ -189,57 +207,57 @@ PARSERS: Mapping[QuestionFormat, Callable[[_Line], Question]] = {
 
 def _parse_judgement(line: _Line, separator: str | None) -> tuple[str, str, int]:
     columns = [column.strip() for column in line.text.split(separator)]
-    wanted = 3 if separator else 4
-    if len(columns) != wanted or not all(columns):
+    expected = 3 if separator else 4
+    if len(columns) != expected or not all(columns):
         raise CorpusError(
-            f"{line.place}: {len(columns)} columns in {line.text[:60]!r}; wanted `query-id<TAB>corpus-id<TAB>score` "
-            "or `qid 0 docid grade` in every line"
+            f"{line.place}: expected `query-id<TAB>corpus-id<TAB>score` or `qid 0 docid grade` in every line, got "
+            f"{len(columns)} columns in {line.text[:60]!r}"
         )
     if not WHOLE_NUMBER.fullmatch(columns[-1]):
-        raise CorpusError(f"{line.place}: the grade is {columns[-1][:40]!r}; wanted a whole number")
-    return columns[0], columns[wanted - 2], int(columns[-1])
+        raise CorpusError(f"{line.place}: grade: expected a whole number, got {columns[-1][:40]!r}")
+    return columns[0], columns[expected - 2], int(columns[-1])
 
 
 def _load_object(line: _Line) -> dict[str, Any]:
     try:
         row = json.loads(line.text)
     except (ValueError, RecursionError) as err:
-        raise CorpusError(f"{line.place}: is not JSON: {err}; wanted one object a line") from err
+        raise CorpusError(f"{line.place}: expected one JSON object per line, got {line.text[:40]!r}: {err}") from err
     if not isinstance(row, dict):
-        raise CorpusError(f"{line.place}: is a JSON {type(row).__name__}; wanted an object")
+        raise CorpusError(f"{line.place}: expected a JSON object, got {type(row).__name__}")
     return row
 
 
-def _two_columns(line: _Line, wanted: str) -> tuple[str, str]:
+def _two_columns(line: _Line, expected: str) -> tuple[str, str]:
     columns = line.text.split("\t")
     if len(columns) != 2:
-        raise CorpusError(f"{line.place}: {len(columns)} columns parted by tabs; wanted 2, {wanted}")
+        raise CorpusError(
+            f"{line.place}: expected two columns separated by a tab, {expected}, got {len(columns)} columns"
+        )
     return columns[0], columns[1]
 
 
 def _without_quotes(cell: str) -> str:
-    """The cell as csv reads it: without the quotes around it, doubled quotes made single; else as it is."""
+    """Return the cell as csv reads it: a quoted cell without its quotes, with doubled quotes made single."""
     quoted = QUOTED_CELL.fullmatch(cell)
     return quoted[1].replace('""', '"') if quoted else cell
 
 
 def _parse_list(text: str, place: str) -> list[str]:
-    """The strings of a Python list literal; nothing but a flat list of strings reaches the literal parser."""
+    """Return the strings of a Python list literal; only a flat list of strings reaches the literal parser."""
     if len(text) > MAX_LIST_CHARS:
-        raise CorpusError(
-            f"{place}: the answers are {len(text):,} characters long; at most {MAX_LIST_CHARS:,} are read"
-        )
+        raise CorpusError(f"{place}: answers: expected at most {MAX_LIST_CHARS:,} characters, got {len(text):,}")
     if not LIST_OF_STRINGS.fullmatch(text):
-        raise CorpusError(f"{place}: the answers are {text[:60]!r}; wanted a Python list of strings, ['one', \"two\"]")
+        raise CorpusError(f"{place}: answers: expected a Python list of strings, ['one', \"two\"], got {text[:60]!r}")
     try:
         answers: list[str] = ast.literal_eval(ESCAPE.sub(_keep_backslash, text))
     except (ValueError, SyntaxError, MemoryError, RecursionError) as err:
-        raise CorpusError(f"{place}: the answers {text[:60]!r} are no Python list of strings: {err}") from err
+        raise CorpusError(f"{place}: answers: expected a Python list of strings, got {text[:60]!r}: {err}") from err
     return answers
 
 
 def _keep_backslash(escape: re.Match[str]) -> str:
-    r"""An escape that Python knows as it is, another as itself: `\d` means backslash d, without Python's warning."""
+    r"""Return an escape that Python knows unchanged, another doubled: `\d` is backslash d, without a warning."""
     return escape[0] if escape[1] in KNOWN_ESCAPES else "\\" + escape[0]
 
 
@@ -256,20 +274,20 @@ def _check_answers(value: object, place: str) -> tuple[str, ...] | None:
         return None
     answers = [value] if isinstance(value, str) else value
     if not isinstance(answers, list):
-        raise CorpusError(f"{place}: the answers are {str(value)[:60]!r}; wanted a string or a list of strings")
+        raise CorpusError(f"{place}: answers: expected a string or a list of strings, got {str(value)[:60]!r}")
     return tuple(_check_string(answer, "answer", place) for answer in answers) or None
 
 
 def _check_visible(value: object, field: str, place: str) -> str:
     text = _check_string(value, field, place)
     if not has_visible(text):
-        raise CorpusError(f'{place}: "{field}" is {text[:40]!r}; wanted something visible')
+        raise CorpusError(f'{place}: "{field}": expected visible text, got {text[:40]!r}')
     return text
 
 
 def _check_string(value: object, field: str, place: str) -> str:
     if not isinstance(value, str):
-        raise CorpusError(f'{place}: "{field}" is {type(value).__name__} {str(value)[:60]!r}; wanted a string')
+        raise CorpusError(f'{place}: "{field}": expected a string, got {type(value).__name__} {str(value)[:60]!r}')
     if bad := NO_TEXT.search(value):
-        raise CorpusError(f'{place}: "{field}" holds {bad[0]!r}, which is no character of a text')
+        raise CorpusError(f'{place}: "{field}": expected text without NUL and surrogates, got {bad[0]!r}')
     return value

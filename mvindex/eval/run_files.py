@@ -1,4 +1,4 @@
-"""Results as a TREC run file: `qid Q0 docid rank score tag`, one line a hit."""
+"""Results as a TREC run file: `qid Q0 docid rank score tag`, one line per hit."""
 
 from __future__ import annotations
 
@@ -19,22 +19,26 @@ FLOAT32_MAX = float(np.finfo(np.float32).max)
 
 
 class RunWriter:
-    """Writes the results of one question after the other to an open text file; name is for messages."""
+    """Writes results, question by question, to an open text file; name is for messages."""
 
     def __init__(self, file: TextIO, name: str, tag: str) -> None:
         self._file, self._name, self._tag = file, name, _check_word(tag, "tag")
         self._written: set[str] = set()
 
     def add(self, question_id: str, hits: Sequence[Hit]) -> None:
-        """Write a line for each hit, ranks from 1; no hits leave no line.
+        """Write a line for each hit, with ranks from 1.
 
-        The score is the shortest decimal that float32 reads back as the same number. Equal scores stand in the order of
-        the hits; trec_eval and tools built on it order them by falling document id instead, whatever their ranks.
-        QueryError, with nothing of this question written: an id with white space, which TREC's columns cannot hold, a
-        question or document given twice, a score that rises or is no number. ConfigError: the file takes no more.
+        The score is the shortest decimal that float32 reads back as the same number. Equal scores stay in the order of
+        the hits; trec_eval and tools built on it order them by descending document id instead, whatever their ranks.
+
+        Raises:
+            QueryError: An id holds white space, which TREC's columns cannot hold, a question or document occurs twice,
+                or a score rises or is not finite. No line of this question is written.
+            ConfigError: The file cannot be written.
+
         """
         if question_id in self._written:
-            raise QueryError(f"question {question_id!r} is already in the run; a run holds each question once")
+            raise QueryError(f"question {question_id!r}: expected each question once in a run, got it twice")
         _check_word(question_id, "question id")
         _check_hits(question_id, hits)
         self._written.add(question_id)
@@ -47,9 +51,11 @@ class RunWriter:
 
 @contextlib.contextmanager
 def open_run(path: str, tag: str = "mvindex", force: bool = False) -> Iterator[RunWriter]:
-    """A RunWriter for a new file, which appears under its name when the block ends without an error; `-` is stdout.
+    """Open a RunWriter for a new file, which appears under its name if the block ends without an error; `-` is stdout.
 
-    ConfigError: the file exists and force is False, is not a plain file, or cannot be written.
+    Raises:
+        ConfigError: The file exists and force is False, it is not a plain file, or it cannot be written.
+
     """
     if path == "-":
         yield RunWriter(sys.stdout, "stdout", tag)
@@ -84,7 +90,7 @@ def write_run(
 
 @contextlib.contextmanager
 def _writing(name: str) -> Iterator[None]:
-    """Turns the file system's refusals in its block, and no other errors of the caller, into ConfigErrors."""
+    """Turn errors of the file system in the block, and no other errors of the caller, into ConfigErrors."""
     try:
         yield
     except OSError as err:
@@ -105,14 +111,14 @@ def _check_hits(question_id: str, hits: Sequence[Hit]) -> None:
         place = f"question {question_id!r}, rank {rank}"
         _check_word(hit.id, "document id")
         if hit.id in doc_ids:
-            raise QueryError(f"{place}: document {hit.id!r} is there twice; a run holds each document once a question")
+            raise QueryError(f"{place}: expected each document once per question, got {hit.id!r} twice")
         if not (abs(hit.score) <= FLOAT32_MAX and hit.score <= score):
-            raise QueryError(f"{place}: the score is {hit.score} after {score}; wanted float32 numbers that never rise")
+            raise QueryError(f"{place}: expected float32 scores in descending order, got {hit.score} after {score}")
         doc_ids.add(hit.id)
         score = hit.score
 
 
 def _check_word(word: str, what: str) -> str:
     if word.split() != [word]:
-        raise QueryError(f"the {what} is {word!r}; a TREC run needs one word without white space")
+        raise QueryError(f"{what}: expected one word without white space, which a TREC run needs, got {word!r}")
     return word

@@ -1,4 +1,4 @@
-"""`mvindex analyze` as a user meets it, and `mvindex.analysis` over an index with an encoder of one's own."""
+"""`mvindex analyze` from the command line, and `mvindex.analysis` over an index with a custom encoder."""
 
 import json
 from pathlib import Path
@@ -64,7 +64,7 @@ def test_every_section_is_there_with_the_recall_that_an_evaluation_finds(index):
     assert report["left_out"] == {"attention": "the encoder's attention cannot be read"}
     assert report["questions"]["per_document"] == pytest.approx(7 / 5)
     # "lamp lamp" stands behind "lamp" for the question "lamp": the only one not answered at rank 1.
-    assert [(row["question"], row["rank"], row["found"]["id"]) for row in report["hardest"]] == [("lamp", 2, "1")]
+    assert [(row["question"], row["rank"], row["retrieved"]["id"]) for row in report["hardest"]] == [("lamp", 2, "1")]
     assert report["maps"][0]["id"] in ("0", "2")
     assert report["recall"]["answer"]["R@1"] == pytest.approx(1 / 7)
 
@@ -72,14 +72,14 @@ def test_every_section_is_there_with_the_recall_that_an_evaluation_finds(index):
 def test_bytes_and_views_are_those_of_the_index(index):
     report = analyze(index, questions())
     views = sum(len(text.split()) for text in WORDS)
-    assert report["subject"]["views"] == report["kept"][-1]["vectors"] == views
-    assert report["kept"][-1]["bytes"] == report["subject"]["view_bytes"] == views * 26 * 2
-    assert report["kept"][0]["vectors"] == len(WORDS)
+    assert report["subject"]["views"] == report["fewer_views"][-1]["vectors"] == views
+    assert report["fewer_views"][-1]["bytes"] == report["subject"]["view_bytes"] == views * 26 * 2
+    assert report["fewer_views"][0]["vectors"] == len(WORDS)
     # The one exact duplicate goes at the smallest EPS.
     assert report["pruned"][0]["views"] == views - 1
 
 
-def test_without_gold_the_documents_that_hold_an_answer_are_wanted(index):
+def test_without_gold_the_documents_that_hold_an_answer_are_relevant(index):
     asked = [Question("1", "moon", ("sky",)), Question("2", "frog", ("nowhere",))]
     report = analyze(index, asked)
     assert report["questions"]["target"] == "answer"
@@ -88,11 +88,11 @@ def test_without_gold_the_documents_that_hold_an_answer_are_wanted(index):
     assert report["recall"]["answer"]["R@20"] == 0.5
 
 
-def test_without_gold_and_answers_the_indexs_own_best_stands_for_them(index):
+def test_without_gold_and_answers_the_document_ranked_first_is_relevant(index):
     report = analyze(index, [Question("1", "lamp")])
     assert report["questions"]["target"] == "best"
     assert report["recall"]["whole"]["R@1"] == 1.0
-    assert report["alone"][1]["R@100"] == 0.0  # the best is a document of one word: it has no second view
+    assert report["single_view"][1]["R@100"] == 0.0  # the best is a document of one word: it has no second view
 
 
 def test_without_questions_the_views_are_compared_with_each_other(index):
@@ -104,7 +104,7 @@ def test_without_questions_the_views_are_compared_with_each_other(index):
     assert report["left_out"]["recall"] == "there are no questions"
 
 
-def test_documents_judged_relevant_are_wanted(index):
+def test_documents_judged_relevant_are_relevant(index):
     judged = {"1": {"3": 1, "1": 0}, "2": {"4": 2}}
     report = analyze(index, [Question("1", "lamp"), Question("2", "frog"), Question("3", "sky")], qrels=judged)
     assert (report["questions"]["target"], report["questions"]["used"]) == ("gold", 2)
@@ -141,18 +141,18 @@ def test_views_that_are_all_alike_have_collapsed(tmp_path):
     assert report["similarity"]["mean_cosine"] == pytest.approx(1, abs=1e-3)
 
 
-def test_a_sample_of_documents_keeps_those_that_are_wanted(index):
+def test_a_sample_of_documents_keeps_the_relevant_ones(index):
     report = analyze(index, questions()[:2], AnalysisOptions(max_documents=3))
     assert report["sample"] == {"documents": 3, "of": 7, "seed": 0, "is_all": False}
     assert report["recall"]["whole"]["R@1"] == 1.0
 
 
 @pytest.mark.parametrize(
-    "given", [{"max_questions": 0}, {"max_documents": True}, {"seed": -1}, {"scale": 0.0}, {"cutoffs": (0,)}]
+    "options", [{"max_questions": 0}, {"max_documents": True}, {"seed": -1}, {"scale": 0.0}, {"cutoffs": (0,)}]
 )
-def test_options_out_of_range_are_refused(given):
-    with pytest.raises(ConfigError, match=next(iter(given))):
-        AnalysisOptions(**given)
+def test_options_out_of_range_are_refused(options):
+    with pytest.raises(ConfigError, match=next(iter(options))):
+        AnalysisOptions(**options)
 
 
 def test_an_empty_index_cannot_be_analysed(tmp_path):

@@ -38,8 +38,8 @@ def hard_question(number, num_views):
         "question": f"Who gave oxygen its name, and when was that ({number})?",
         "rank": None if number == 0 else 130 - 9 * number,
         "answers": ["Antoine Lavoisier", "Lavoisier"],
-        "wanted": passage(f"w{number}", min(2, num_views - 1), num_views),
-        "found": passage(f"f{number}", 0, num_views),
+        "relevant": passage(f"w{number}", min(2, num_views - 1), num_views),
+        "retrieved": passage(f"f{number}", 0, num_views),
     }
 
 
@@ -90,7 +90,7 @@ def histogram():
     return {"edges": edges, "counts": [hill.get(place, 0) for place in range(40)]}
 
 
-def kept(num_views):
+def fewer_views(num_views):
     return [
         {
             "views": number, "views_per_document": number * 0.95, "vectors": 19_486 * number,
@@ -144,7 +144,7 @@ def made_report(num_views=8, num_questions=6, num_maps=3, num_hard=4):
             "interval": {name: [value - 0.019, value + 0.018] for name, value in whole.items()},
             "answer": recalls(0.78), "answer_view": recalls(0.7),
         },
-        "alone": [
+        "single_view": [
             {"slot": slot, "documents": 1 - 0.03 * (slot % 8), **recalls(0.57 + 0.02 * (slot * 3 % 5))}
             for slot in range(num_views)
         ],
@@ -152,7 +152,7 @@ def made_report(num_views=8, num_questions=6, num_maps=3, num_hard=4):
             "name": "mean of the views", **recalls(0.68),
             "gain": {f"R@{k}": {"value": 0.06, "low": 0.031, "high": 0.089} for k in CUTOFFS},
         },
-        "kept": kept(num_views),
+        "fewer_views": fewer_views(num_views),
         "pruned": pruned(),
         "local": {
             "pairs": 2000, "lv": 0.214, "ppl": min(3.19, num_views),
@@ -182,3 +182,28 @@ def made_report(num_views=8, num_questions=6, num_maps=3, num_hard=4):
 def emptied(report, *sections, why="no encoder is known for this index"):
     """The report with these sections null, and why."""
     return {**report, **dict.fromkeys(sections), "left_out": dict.fromkeys(sections, why)}
+
+
+def hostile_report():
+    """A report whose texts try to become markup, and these texts."""
+    texts = {
+        "tags": "</script><img src=x onerror='window.broken=1'><svg onload='window.broken=1'>\"'&amp;&lt;",
+        "arabic": "\u0627\u0644\u0623\u0643\u0633\u062c\u064a\u0646 \u202e override",
+        "emoji": "\U0001f9ea\U0001f469\u200d\U0001f52c" * 20,
+        "long": "x" * 20_000,
+        "controls": "a\u2028b\u2029c\x01\x1bd<!-- ]]> </style></title> \0 \ud800",
+    }
+    report = made_report(num_hard=len(texts), num_maps=len(texts))
+    for question, shown, text in zip(report["hardest"], report["maps"], texts.values(), strict=True):
+        question.update(question=text, id=text, answers=[text])
+        for side in ("relevant", "retrieved"):
+            question[side].update(id=text, title=text, text=text)
+        shown.update(id=text, title=text)
+        for place in (*shown["views"], *shown["questions"]):
+            place.update({"snippet" if "snippet" in place else "text": text})
+    report["verdict"].update(headline=texts["tags"], reasons=list(texts.values()), advice=[texts["tags"]])
+    report["one_vector"]["name"] = texts["tags"]
+    report["subject"] |= {"path": f"/data/{texts['controls']}", "encoder": {"source": texts["tags"]}}
+    report["questions"]["files"] = [texts["tags"]]
+    report["attention"], report["left_out"] = None, {"attention": texts["tags"], texts["tags"]: texts["arabic"]}
+    return report, texts

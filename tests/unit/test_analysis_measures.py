@@ -11,8 +11,8 @@ from mvindex.analysis.maps import plane
 from mvindex.analysis.measures import PairScores
 from mvindex.analysis.pool import Block
 from mvindex.analysis.ranks import NOT_FOUND
-from mvindex.analysis.recall import gain, intervals, ranks_of, recalls
-from mvindex.analysis.similarity import Likeness
+from mvindex.analysis.recall import gain, intervals, rank_array, recalls
+from mvindex.analysis.similarity import SimilarityCounter
 from mvindex.records import Views
 
 
@@ -94,7 +94,7 @@ def test_gradient_weights_are_the_gradient_of_the_document_score(temperature):
     assert found.sum() == pytest.approx(1)
 
 
-def test_the_scores_of_a_pair_are_those_of_its_documents_views():
+def test_pair_scores_are_products_of_the_query_and_the_documents_views():
     views = Views(
         np.array([[1, 0], [0, 1], [2, 2]], dtype=np.float32), np.array([0, 2, 3]), np.full((3, 2), -1, dtype=np.int64)
     )
@@ -116,9 +116,9 @@ def test_variance_is_within_a_pair():
     assert measures.variances(np.array([1.0, 3.0, 5.0]), np.array([0, 2, 3])).tolist() == [1.0, 0.0]
 
 
-def test_kept_pairs_stay_as_they_are():
-    kept = pairs_of([0.1, 0.2], [0.3], [0.4, 0.5]).where(np.array([False, True, True]))
-    assert (kept.scores.tolist(), kept.starts.tolist()) == ([0.3, 0.4, 0.5], [0, 1, 3])
+def test_a_mask_selects_pairs_unchanged():
+    selected = pairs_of([0.1, 0.2], [0.3], [0.4, 0.5]).where(np.array([False, True, True]))
+    assert (selected.scores.tolist(), selected.starts.tolist()) == ([0.3, 0.4, 0.5], [0, 1, 3])
 
 
 def test_divergence_by_hand():
@@ -128,11 +128,11 @@ def test_divergence_by_hand():
     assert found == pytest.approx(np.array(expected), abs=1e-7)
 
 
-def test_views_that_look_at_the_same_do_not_diverge():
+def test_views_with_equal_attention_do_not_diverge():
     assert divergences(np.array([[0.2, 0.8], [0.2, 0.8]], dtype=np.float32)).max() < 1e-9
 
 
-def test_a_view_that_may_not_look_diverges_by_a_finite_amount():
+def test_a_view_that_may_not_attend_diverges_by_a_finite_amount():
     found = divergences(np.array([[1.0, 0.0], [0.0, 1.0]], dtype=np.float32))
     assert found[0, 1] == pytest.approx(np.log(1e9), rel=1e-3)
 
@@ -149,34 +149,34 @@ def test_without_two_views_there_is_no_divergence():
     assert mean_divergences([None, np.ones((1, 3), dtype=np.float32) / 3]) is None
 
 
-def test_likeness_by_hand():
+def test_similarity_by_hand():
     # Cosines: of the first document 0, of the second 1, 0 and 0.
-    likeness = Likeness()
-    likeness.add(block_of([[2.0, 0.0], [0.0, 1.0]], [[1.0, 0.0]], [[1.0, 0.0], [3.0, 0.0], [0.0, 2.0]]))
-    found = likeness.report()
+    counter = SimilarityCounter()
+    counter.add(block_of([[2.0, 0.0], [0.0, 1.0]], [[1.0, 0.0]], [[1.0, 0.0], [3.0, 0.0], [0.0, 2.0]]))
+    found = counter.report()
     assert found["mean_cosine"] == pytest.approx((0 + 1 / 3) / 2)
     assert found["heat"][0][1] == pytest.approx(0.5)
     assert (found["heat"][0][2], found["heat"][2][2], found["documents"]) == (pytest.approx(0), pytest.approx(1), 2)
     assert sum(found["histogram"]["counts"]) == 4
 
 
-def test_documents_of_one_view_have_no_likeness():
-    likeness = Likeness()
-    likeness.add(block_of([[1.0, 0.0]], [[0.0, 1.0]]))
-    assert likeness.report() is None
+def test_documents_of_one_view_have_no_similarity():
+    counter = SimilarityCounter()
+    counter.add(block_of([[1.0, 0.0]], [[0.0, 1.0]]))
+    assert counter.report() is None
 
 
 @given(st.integers(2, 5), st.integers(1, 6), st.integers(0, 2**32 - 1))
 @settings(max_examples=30)
-def test_likeness_is_that_of_a_plain_loop(num_views, num_documents, seed):
+def test_similarity_is_that_of_a_plain_loop(num_views, num_documents, seed):
     views = np.random.default_rng(seed).normal(size=(num_documents, num_views, 3)).astype(np.float32)
-    likeness = Likeness()
-    likeness.add(block_of(*views))
+    counter = SimilarityCounter()
+    counter.add(block_of(*views))
     means = []
     for document in views.astype(np.float64):
         units = [row / np.linalg.norm(row) for row in document]
         means.append(np.mean([units[i] @ units[j] for i in range(num_views) for j in range(i)]))
-    assert likeness.report()["mean_cosine"] == pytest.approx(np.mean(means), abs=1e-5)
+    assert counter.report()["mean_cosine"] == pytest.approx(np.mean(means), abs=1e-5)
 
 
 def test_points_on_a_line_lie_on_the_first_axis():
@@ -199,11 +199,11 @@ def test_one_point_has_a_place():
 
 
 def test_recall_counts_ranks_up_to_k():
-    assert recalls(ranks_of([1, 2, None, 7]), (1, 5, 20)) == {"R@1": 0.25, "R@5": 0.5, "R@20": 0.75}
+    assert recalls(rank_array([1, 2, None, 7]), (1, 5, 20)) == {"R@1": 0.25, "R@5": 0.5, "R@20": 0.75}
 
 
 def test_an_interval_holds_the_share_and_narrows_with_questions():
-    few, many = ranks_of([1, None] * 20), ranks_of([1, None] * 500)
+    few, many = rank_array([1, None] * 20), rank_array([1, None] * 500)
     (low, high), (lower, higher) = intervals(few, (1,), 0)["R@1"], intervals(many, (1,), 0)["R@1"]
     assert low < lower < 0.5 < higher < high
     # 1.96 standard errors of a share of a half among 1,000.
@@ -212,7 +212,7 @@ def test_an_interval_holds_the_share_and_narrows_with_questions():
 
 def test_a_gain_is_paired():
     # Twenty questions won, none lost: the gain is sure although the shares' own intervals would overlap.
-    whole, other = ranks_of([1] * 60 + [None] * 40), ranks_of([1] * 40 + [None] * 60)
+    whole, other = rank_array([1] * 60 + [None] * 40), rank_array([1] * 40 + [None] * 60)
     value, low, high = gain(whole, other, 1, 0)
     assert value == pytest.approx(0.2)
     assert 0.1 < low < 0.2 < high < 0.3
@@ -220,4 +220,4 @@ def test_a_gain_is_paired():
 
 
 def test_a_question_never_found_is_past_every_document():
-    assert ranks_of([None])[0] == NOT_FOUND
+    assert rank_array([None])[0] == NOT_FOUND

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 import mvindex
 from mvindex.analysis import variants
 from mvindex.analysis.pool import Block, choose_pool
-from mvindex.analysis.ranks import NOT_FOUND, Asked, Wanted, count_ranks
+from mvindex.analysis.ranks import NOT_FOUND, RankRequest, RelevantDocs, count_ranks
 from mvindex.index import embedded_store_of
 from mvindex.ingest.prune import kept_views
 from mvindex.scoring.aggregate import Aggregate, Scoring
@@ -28,10 +28,10 @@ def ragged(generator, number, most_views, dim=3):
     ]
 
 
-def sorted_rank(scores, wanted):
-    """The rank of the best wanted document when all are sorted by score, then place."""
-    order = sorted(range(len(scores)), key=lambda place: (-scores[place], place))
-    ranks = [order.index(place) + 1 for place in wanted if scores[place] > -np.inf]
+def sorted_rank(scores, relevant):
+    """The rank of the best relevant document when all are sorted by score, then position."""
+    order = sorted(range(len(scores)), key=lambda row: (-scores[row], row))
+    ranks = [order.index(row) + 1 for row in relevant if scores[row] > -np.inf]
     return min(ranks, default=NOT_FOUND)
 
 
@@ -51,15 +51,20 @@ def test_ranks_are_those_of_sorting_every_document(tmp_path, seed, aggregate):
     generator = np.random.default_rng(seed)
     documents = ragged(generator, 40, 4)
     queries = generator.integers(-3, 4, size=(12, 3)).astype(np.float32)
-    wanted = [sorted(generator.choice(40, size=generator.integers(0, 3), replace=False).tolist()) for _ in queries]
-    which = np.repeat(np.arange(len(queries)), [len(places) for places in wanted])
-    flat = np.array([place for places in wanted for place in places], dtype=np.int64)
+    relevant = [sorted(generator.choice(40, size=generator.integers(0, 3), replace=False).tolist()) for _ in queries]
+    which = np.repeat(np.arange(len(queries)), [len(positions) for positions in relevant])
+    flat = np.array([position for positions in relevant for position in positions], dtype=np.int64)
     scoring = Scoring(aggregate, 0.7)
-    chosen = [variants.whole(), variants.alone(1), variants.pruned(1.5), variants.MeanView("mean", is_unit=False)]
+    chosen = [
+        variants.all_views(),
+        variants.single_view(1),
+        variants.pruned(1.5),
+        variants.MeanView("mean", is_unit=False),
+    ]
     done = []
     with make_index(tmp_path / "i.mvx", documents) as index:
         pool = choose_pool(embedded_store_of(index).snapshot, flat, 1000, 0)
-        table = count_ranks(pool, Asked(queries, Wanted(which, flat), scoring), chosen, done.append)
+        table = count_ranks(pool, RankRequest(queries, RelevantDocs(which, flat), scoring), chosen, done.append)
 
     def reduced(views):
         kept = kept_views(views, np.array([0, len(views)]), 1.5)
@@ -68,10 +73,12 @@ def test_ranks_are_those_of_sorting_every_document(tmp_path, seed, aggregate):
     for row, query in enumerate(queries.astype(np.float64)):
         for column in range(len(chosen)):
             scores = np.array([plain_score(reduced(views)[column], query, scoring) for views in documents])
-            is_wanted = np.isin(np.arange(len(documents)), wanted[row])
+            is_relevant = np.isin(np.arange(len(documents)), relevant[row])
             # Softmax and mean are rounded: what differs in the last digits may tie. Whole numbers are exact.
             slack = 1e-4 if aggregate is Aggregate.DRPQ or column == 3 else 0
-            best, worst = (sorted_rank(scores + np.where(is_wanted, sign * slack, 0), wanted[row]) for sign in (1, -1))
+            best, worst = (
+                sorted_rank(scores + np.where(is_relevant, sign * slack, 0), relevant[row]) for sign in (1, -1)
+            )
             assert best <= table.ranks[row, column] <= worst
     counts = [sum(len(reduced(views)[column]) for views in documents) for column in range(len(chosen))]
     assert table.vectors.tolist() == counts
@@ -85,27 +92,30 @@ def test_the_rank_by_all_views_is_that_of_the_search(tmp_path):
     with make_index(tmp_path / "i.mvx", documents) as index:
         pool = choose_pool(embedded_store_of(index).snapshot, gold, 1000, 0)
         table = count_ranks(
-            pool, Asked(queries, Wanted(np.arange(20), gold), Scoring()), [variants.whole()], lambda _: None
+            pool,
+            RankRequest(queries, RelevantDocs(np.arange(20), gold), Scoring()),
+            [variants.all_views()],
+            lambda _: None,
         )
         for row, result in enumerate(index.search(queries, top_k=50, exact=True)):
             assert [hit.id for hit in result.hits].index(str(gold[row])) + 1 == table.ranks[row, 0]
 
 
-def test_a_question_that_wants_nothing_is_not_found(tmp_path):
+def test_a_question_without_relevant_documents_is_not_found(tmp_path):
     with make_index(tmp_path / "i.mvx", [np.eye(2, dtype=np.float32)]) as index:
         pool = choose_pool(embedded_store_of(index).snapshot, np.empty(0, dtype=np.int64), 10, 0)
-        nothing = Wanted(np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64))
+        nothing = RelevantDocs(np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64))
         table = count_ranks(
-            pool, Asked(np.ones((1, 2), np.float32), nothing, Scoring()), [variants.whole()], lambda _: None
+            pool, RankRequest(np.ones((1, 2), np.float32), nothing, Scoring()), [variants.all_views()], lambda _: None
         )
-    assert table.ranks.tolist() == table.places.tolist() == [[NOT_FOUND]]
+    assert table.ranks.tolist() == table.positions.tolist() == [[NOT_FOUND]]
 
 
-def test_a_sample_holds_what_is_wanted_and_is_the_same_again(tmp_path):
+def test_a_sample_holds_the_relevant_documents_and_is_reproducible(tmp_path):
     with make_index(tmp_path / "i.mvx", [np.eye(2, dtype=np.float32)] * 30) as index:
         index.delete(ids=["3"])
-        wanted = np.array([29, 4, 4])
-        pool, again, other = (choose_pool(embedded_store_of(index).snapshot, wanted, 10, seed) for seed in (1, 1, 2))
+        relevant = np.array([29, 4, 4])
+        pool, again, other = (choose_pool(embedded_store_of(index).snapshot, relevant, 10, seed) for seed in (1, 1, 2))
     assert len(pool) == 10
     assert pool.of == 29
     assert {4, 29} <= set(pool.doc_rows.tolist())

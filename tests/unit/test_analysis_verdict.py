@@ -1,4 +1,4 @@
-"""The verdict: which figures lead to which words."""
+"""The verdict: which figures lead to which level."""
 
 import pytest
 
@@ -25,12 +25,12 @@ def report(cosine=0.7, lv=0.4, target="gold"):
             {**row, "eps": 0.5, "share": 0.7},
             {**row, "eps": 0.7, "share": 0.4, "R@1": 0.79},
         ],
-        "kept": [{**row, "views": 1, "share": 0.2, "R@5": 0.88}, {**row, "views": 2, "share": 0.5}],
+        "fewer_views": [{**row, "views": 1, "share": 0.2, "R@5": 0.88}, {**row, "views": 2, "share": 0.5}],
     }
 
 
 @pytest.mark.parametrize(
-    ("given", "gains", "level"),
+    ("figures", "gains", "level"),
     [
         (report(), GOOD, "pays"),
         (report(), NONE, "does not pay"),
@@ -42,8 +42,8 @@ def report(cosine=0.7, lv=0.4, target="gold"):
         (report(), [], "unknown"),
     ],
 )
-def test_the_level_follows_from_the_figures(given, gains, level):
-    found = judge(given, gains)
+def test_the_level_follows_from_the_figures(figures, gains, level):
+    found = judge(figures, gains)
     assert found["level"] == level
     assert found["headline"].endswith(".")
 
@@ -58,20 +58,20 @@ def test_reasons_name_both_figures_and_the_interval():
 def test_savings_are_those_that_cost_half_a_point_at_most():
     advice = " ".join(judge(report(), GOOD)["advice"])
     assert "--prune-views 0.5` saves 30 %" in advice
-    assert "2 views a document, the most different ones, would do: 50 % fewer bytes" in advice
+    assert "2 views per document, the most different ones, are enough: 50 % fewer bytes" in advice
 
 
-def test_slots_that_hardly_win_are_named():
+def test_slots_that_rarely_win_are_named():
     assert any(text.startswith("Slots 1 win fewer") for text in judge(report(), GOOD)["advice"])
 
 
-def test_a_verdict_without_gold_says_what_stands_for_it():
-    assert any("gold passages or answers" in text for text in judge(report(target="best"), GOOD)["advice"])
+def test_a_verdict_without_gold_says_which_documents_count():
+    assert any("gold documents or answers" in text for text in judge(report(target="best"), GOOD)["advice"])
 
 
-def test_without_anything_to_judge_by_the_verdict_says_so():
+def test_without_figures_the_verdict_is_unknown():
     nothing = report(cosine=None) | dict.fromkeys(
-        ("local", "recall", "one_vector", "questions", "usage", "pruned", "kept")
+        ("local", "recall", "one_vector", "questions", "usage", "pruned", "fewer_views")
     )
     found = judge(nothing, [])
     assert (found["level"], found["reasons"], found["advice"]) == ("unknown", [], [])

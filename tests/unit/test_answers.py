@@ -122,7 +122,7 @@ def test_an_escaped_letter_with_an_accent_is_that_letter(text):
     + ["(?R)", "a(?R)?b", r"\\\\(?R)", "(a)(?1)", "(?-1)", "(?P<x>a(?&x))", "(?P<x>a(?P>x)?)"],
 )
 def test_a_bad_pattern_names_question_and_pattern(pattern):
-    with pytest.raises(QueryError, match="^question 'q7': the answer .* is no regular expression: "):
+    with pytest.raises(QueryError, match="^question 'q7': answers: expected regular expressions, got "):
         AnswerMatcher(patterns=True).prepare("q7", ["fine", pattern])
 
 
@@ -135,7 +135,9 @@ def test_what_only_looks_like_a_pattern_that_calls_itself_is_one():
 def test_a_pattern_that_runs_away_is_stopped_and_named(monkeypatch):
     monkeypatch.setattr(answers, "PATTERN_TIMEOUT_S", 0.05)
     holds_answer = AnswerMatcher(patterns=True).prepare("q7", ["(a|a)*$"])
-    with pytest.raises(QueryError, match="^question 'q7': the pattern .* took over 0.05 s on one text"):
+    with pytest.raises(
+        QueryError, match="^question 'q7': answers: expected a match within 0.05 s per text, got a timeout"
+    ):
         holds_answer("a" * 5000 + "!")
 
 

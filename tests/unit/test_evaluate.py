@@ -99,11 +99,11 @@ def test_an_empty_tuple_of_answers_is_no_answer_known():
     assert "answer" not in report(evaluation)
 
 
-def test_answers_are_patterns_when_asked_for():
+def test_answers_are_patterns_with_regex():
     evaluation = Evaluation(cutoffs=(1,), regex=True)
     evaluation.add(Question("1", "?", (r"\b19\d\d\b",)), result("a", texts=["in 1972."]))
     assert report(evaluation)["answer"] == {"R@1": 1.0}
-    with pytest.raises(QueryError, match="^question '2': the answer"):
+    with pytest.raises(QueryError, match="^question '2': answers: expected"):
         evaluation.add(Question("2", "?", ("(",)), result("a", texts=["x"]))
 
 
@@ -142,7 +142,7 @@ def test_equal_scores_are_judged_in_the_order_of_the_hits(doc_ids):
 
 
 def test_questions_without_judgement_are_left_out_and_counted():
-    evaluation = Evaluation(qrels={"1": {"a": 1}, "never asked": {"a": 1}})
+    evaluation = Evaluation(qrels={"1": {"a": 1}, "never searched": {"a": 1}})
     for question_id in ["1", "2", "3"]:
         evaluation.add(Question(question_id, "?"), result("a"))
     made = report(evaluation)
@@ -186,13 +186,13 @@ def test_qrels_metrics_agree_with_a_plain_reference_at_any_batch_size(monkeypatc
 
 
 def test_a_report_in_between_changes_nothing():
-    asked = Evaluation(qrels={"1": {"a": 1}, "2": {"a": 1}})
+    reported = Evaluation(qrels={"1": {"a": 1}, "2": {"a": 1}})
     left = Evaluation(qrels={"1": {"a": 1}, "2": {"a": 1}})
     for question_id, doc_ids in {"1": ["a"], "2": ["b", "a"]}.items():
-        asked.add(Question(question_id, "?", passage_id="a"), result(*doc_ids))
+        reported.add(Question(question_id, "?", passage_id="a"), result(*doc_ids))
         left.add(Question(question_id, "?", passage_id="a"), result(*doc_ids))
-        asked.report()
-    assert report(asked) == report(left)
+        reported.report()
+    assert report(reported) == report(left)
 
 
 def test_ir_measures_is_loaded_for_qrels_alone_and_named_when_missing(monkeypatch):
@@ -246,7 +246,7 @@ def test_cutoffs_are_reported_in_order_and_once():
 
 @pytest.mark.parametrize("cutoffs", [(), (0,), (5, -1), (1.0,), (True,), ("5",)])
 def test_cutoffs_that_are_not_whole_numbers_from_1_are_refused(cutoffs):
-    with pytest.raises(QueryError, match="wanted whole numbers from 1"):
+    with pytest.raises(QueryError, match="expected whole numbers from 1"):
         Evaluation(cutoffs=cutoffs)
 
 

@@ -63,18 +63,18 @@ def test_whole_numbers_are_taken_as_ids(write):
 @pytest.mark.parametrize(
     ("row", "message"),
     [
-        ({"id": "1"}, 'has no "question" and no "text"; its fields are id'),
-        ({"question": ""}, "\"question\" is ''; wanted something visible"),
-        ({"question": "\u200b \n"}, "wanted something visible"),
-        ({"question": 7}, "\"question\" is int '7'; wanted a string"),
-        ({"question": None, "text": "x"}, '"question" is NoneType'),
-        ({"question": "a", "id": True}, '"id" is bool'),
-        ({"question": "a", "id": ""}, "\"id\" is ''"),
-        ({"question": "a", "passage_id": 1.5}, '"passage_id" is float'),
-        ({"question": "a", "answers": {"text": ["b"]}}, "the answers are"),
-        ({"question": "a", "answers": ["b", 3]}, "\"answer\" is int '3'; wanted a string"),
-        ({"question": "a\ud800"}, "holds '\\ud800'"),
-        ({"question": "a", "answers": ["\0"]}, "holds '\\x00'"),
+        ({"id": "1"}, 'expected a field "question" or "text", got id'),
+        ({"question": ""}, "\"question\": expected visible text, got ''"),
+        ({"question": "\u200b \n"}, "expected visible text"),
+        ({"question": 7}, "\"question\": expected a string, got int '7'"),
+        ({"question": None, "text": "x"}, '"question": expected a string, got NoneType'),
+        ({"question": "a", "id": True}, '"id": expected a string, got bool'),
+        ({"question": "a", "id": ""}, "\"id\": expected visible text, got ''"),
+        ({"question": "a", "passage_id": 1.5}, '"passage_id": expected a string, got float'),
+        ({"question": "a", "answers": {"text": ["b"]}}, "answers: expected a string or a list"),
+        ({"question": "a", "answers": ["b", 3]}, "\"answer\": expected a string, got int '3'"),
+        ({"question": "a\ud800"}, "got '\\ud800'"),
+        ({"question": "a", "answers": ["\0"]}, "got '\\x00'"),
     ],
 )
 def test_a_value_of_the_wrong_kind_is_named_with_path_and_line(write, row, message):
@@ -173,7 +173,7 @@ def test_what_is_no_flat_list_of_strings_is_refused_by_line(write, answers):
 @pytest.mark.parametrize("line", ["only a question", "a\tb\t['c']"])
 def test_a_dpr_line_with_other_than_two_columns_is_refused(write, line):
     path = write(f"fine\t['a']\n{line}\n")
-    with pytest.raises(CorpusError, match=f"^{path}:2: {line.count(chr(9)) + 1} columns"):
+    with pytest.raises(CorpusError, match=f"^{path}:2: expected two columns.* got {line.count(chr(9)) + 1} columns"):
         read(path)
 
 
@@ -189,7 +189,7 @@ def test_a_tsv_line_gives_id_and_question_and_keeps_quotes(write):
 
 def test_a_tsv_header_is_known_by_its_name_and_is_no_question(write):
     assert read(write("qid\tquery\n7\twhat\n")) == [Question("7", "what")]
-    with pytest.raises(CorpusError, match="holds no question"):
+    with pytest.raises(CorpusError, match="expected one question per line"):
         read(write("qid\tquery\n"))
 
 
@@ -202,7 +202,7 @@ def test_a_tsv_line_of_another_shape_is_refused(write, line):
 
 def test_plain_lines_are_questions_only_when_asked_for(write):
     path = write("who is it?\n\n  {and} [why]\there? \n")
-    with pytest.raises(CorpusError, match=f"^{path}:1: starts with 'who is it\\?'; .* format `text`"):
+    with pytest.raises(CorpusError, match=f"^{path}:1: expected a JSON object.* got 'who is it\\?'. .* format `text`"):
         read(path)
     assert read(path, format=QuestionFormat.TEXT) == [Question("1", "who is it?"), Question("3", "{and} [why]\there?")]
 
@@ -210,7 +210,7 @@ def test_plain_lines_are_questions_only_when_asked_for(write):
 def test_a_given_format_overrides_what_the_first_line_shows(write):
     path = write("1\t[not a list]\n")
     assert read(path, format=QuestionFormat.TSV) == [Question("1", "[not a list]")]
-    with pytest.raises(CorpusError, match="wanted a Python list of strings"):
+    with pytest.raises(CorpusError, match="expected a Python list of strings"):
         read(path)
 
 
@@ -230,16 +230,16 @@ def test_line_numbers_as_ids_count_on_in_the_next_file(write):
 
 def test_an_id_given_twice_names_both_lines(write):
     first, second = write("a\tone\nb\ttwo\n", "x"), write("c\tthree\nb\tfour\n", "y")
-    with pytest.raises(CorpusError, match=f"^{second}:2: id 'b' was given before, at {first}:2;"):
+    with pytest.raises(CorpusError, match=f"^{second}:2: expected a unique id, got 'b' again, which is at {first}:2"):
         read(first, second)
-    with pytest.raises(CorpusError, match=f"^{first}:1: id 'a' was given before, at {first}:1;"):
+    with pytest.raises(CorpusError, match=f"^{first}:1: expected a unique id, got 'a' again, which is at {first}:1"):
         read(first, first)
 
 
 @pytest.mark.parametrize("text", ["", "\n \n\t\n"])
 def test_a_file_without_questions_is_an_error_that_names_it(write, text):
     fine, empty = write("a\tone\n", "x"), write(text, "y")
-    with pytest.raises(CorpusError, match=f"^{empty}: holds no question"):
+    with pytest.raises(CorpusError, match=f"^{empty}: expected one question per line, got none"):
         read(fine, empty)
 
 
@@ -254,10 +254,10 @@ def test_questions_come_before_the_rest_of_the_file_is_read(write):
 
 
 def test_beir_judgements_are_read_with_and_without_their_header(write):
-    wanted = {"1": {"d 1": 1, "d2": 0}, "2": {"d 1": 2}}
+    expected = {"1": {"d 1": 1, "d2": 0}, "2": {"d 1": 2}}
     lines = "1\td 1\t1\n1\td2\t0\n\n2\td 1\t2\n"
-    assert read_qrels(write("query-id\tcorpus-id\tscore\r\n" + lines)) == wanted
-    assert read_qrels(write(lines)) == wanted
+    assert read_qrels(write("query-id\tcorpus-id\tscore\r\n" + lines)) == expected
+    assert read_qrels(write(lines)) == expected
 
 
 def test_trec_judgements_are_read_whatever_the_white_space(write):
@@ -267,13 +267,13 @@ def test_trec_judgements_are_read_whatever_the_white_space(write):
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ("1\tb\tyes", "the grade is 'yes'"),
-        ("1\tb\t1.5", "the grade is '1.5'"),
-        ("1\tb\t1_0", "the grade is '1_0'"),
+        ("1\tb\tyes", "got 'yes'"),
+        ("1\tb\t1.5", "got '1.5'"),
+        ("1\tb\t1_0", "got '1_0'"),
         ("1\tb", "2 columns"),
         ("1 0 b 1", "1 columns"),
         ("1\t\t1", "3 columns"),
-        ("1\ta\t0", "document 'a' is judged a second time for question '1'"),
+        ("1\ta\t0", "got document 'a' twice for question '1'"),
     ],
 )
 def test_a_judgement_that_cannot_be_read_is_named_by_line(write, line, message):
@@ -284,5 +284,5 @@ def test_a_judgement_that_cannot_be_read_is_named_by_line(write, line, message):
 
 @pytest.mark.parametrize("text", ["", "query-id\tcorpus-id\tscore\n"])
 def test_a_file_without_judgements_is_an_error(write, text):
-    with pytest.raises(CorpusError, match="holds no judgement"):
+    with pytest.raises(CorpusError, match="got no judgement"):
         read_qrels(write(text))

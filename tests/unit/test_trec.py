@@ -61,11 +61,11 @@ def test_other_readers_of_runs_find_the_same_hits(path):
 
 @pytest.mark.parametrize("word", ["", "a b", "a\tb", "a\n", " a", "a\u00a0b", "a\u2028b"])
 def test_an_id_or_tag_that_is_not_one_word_is_refused(path, word):
-    with pytest.raises(QueryError, match="question id .* one word"):
+    with pytest.raises(QueryError, match="question id: expected one word"):
         write_run(path, [(word, result(("d", 1.0)))])
-    with pytest.raises(QueryError, match="document id .* one word"):
+    with pytest.raises(QueryError, match="document id: expected one word"):
         write_run(path, [("q", result((word, 1.0)))])
-    with pytest.raises(QueryError, match="tag .* one word"):
+    with pytest.raises(QueryError, match="tag: expected one word"):
         write_run(path, [], tag=word)
     assert os.listdir(os.path.dirname(path)) == []
 
@@ -74,14 +74,16 @@ def test_an_id_or_tag_that_is_not_one_word_is_refused(path, word):
     "scores", [(1.0, 1.5), (float("nan"),), (1.0, float("nan")), (float("inf"),), (1e39,), (-float("inf"),)]
 )
 def test_scores_that_rise_or_are_no_float32_are_refused_by_rank(path, scores):
-    with pytest.raises(QueryError, match=f"question 'q', rank {len(scores)}: the score is"):
+    with pytest.raises(QueryError, match=f"question 'q', rank {len(scores)}: expected float32 scores"):
         write_run(path, [("q", result(*((f"d{row}", score) for row, score in enumerate(scores))))])
 
 
 def test_a_document_twice_in_a_result_and_a_question_twice_in_a_run_are_refused(path):
-    with pytest.raises(QueryError, match="question 'q', rank 2: document 'd' is there twice"):
+    with pytest.raises(
+        QueryError, match="question 'q', rank 2: expected each document once per question, got 'd' twice"
+    ):
         write_run(path, [("q", result(("d", 2.0), ("d", 1.0)))])
-    with pytest.raises(QueryError, match="question 'q' is already in the run"):
+    with pytest.raises(QueryError, match="question 'q': expected each question once in a run"):
         write_run(path, [("q", result()), ("q", result())])
 
 

@@ -1,8 +1,11 @@
-"""The analysis report as one self-contained HTML file.
+"""The analysis report as one self-contained HTML file, without scripts.
 
-template.html      the skeleton: landmarks, and the places for policy, style, data and script
-styles/*.css       colours, layout, summary, cards, plots, texts, print; joined in the order of STYLES
-scripts/*.js       one concept a file; joined in the order of SCRIPTS into one function, so they share their names
+cards.py       the measures: one card each, with its chart and its numbers
+documents.py   maps of views, and the hardest questions side by side
+overview.py    verdict, caveats, key figures, and how it was measured
+charts.py      Vega-Lite charts as SVG (extra `report`: altair and vl-convert-python)
+markup.py      HTML that is escaped by default; numbers as text
+style.css      light and dark, paper, and narrow screens
 """
 
 from __future__ import annotations
@@ -11,41 +14,35 @@ import base64
 import contextlib
 import hashlib
 import importlib.resources
-import json
 import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from mvindex.analysis.page.markup import Markup, element
 from mvindex.errors import ConfigError
-
-STYLES = ("colours", "layout", "summary", "figures", "plots", "documents", "print")
-SCRIPTS = (
-    # the ground: elements, numbers, scales
-    "elements", "numbers", "scales",
-    # plots
-    "marks", "plot", "axes", "bars", "lines", "heat", "scatter",
-    # parts of cards
-    "tables", "figure", "choice", "spans",
-    # what is told, from top to bottom
-    "targets", "verdict", "tiles", "recall", "fewer", "usage", "likeness", "training", "answers",
-    "map", "hardest", "origin",
-    # the page itself
-    "theme", "main",
-)  # fmt: skip
+from mvindex.plugins import require
 
 
 def write_page(report: Mapping[str, Any], path: Path, *, force: bool = False) -> None:
-    """Write the report as one HTML file that opens without a network; it appears whole under its name or not at all.
+    """Write the report as one HTML file that opens without a network.
 
-    report: what `mvindex analyze --json` prints. Its texts reach the page as text only.
-    ConfigError: the file exists and force is False, is not a plain file, its folder is missing or cannot be written,
-    or the report holds what JSON cannot (NaN, infinity, an array).
+    The file appears complete under its name or not at all.
+
+    Args:
+        report: What `mvindex.analysis.analyze` returns. Its texts reach the page as text only.
+        path: The file to write.
+        force: Whether to replace a file that exists.
+
+    Raises:
+        ConfigError: The file exists and force is False, it is not a plain file, or it cannot be written.
+        ExtraMissing: The packages of the extra `report` are not installed.
+
     """
     check_target(path, force)
-    page = make_page(report).encode("ascii")
+    page = make_page(report).encode()
     target = path.resolve()
-    with _writing(target):
+    with _file_errors(target):
         # Next to the target, so that the rename stays within one file system.
         unfinished = target.with_name(f".{target.name}.{os.getpid()}.tmp")
         with unfinished.open("wb") as file, _removing(unfinished):
@@ -57,59 +54,82 @@ def write_page(report: Mapping[str, Any], path: Path, *, force: bool = False) ->
 
 
 def check_target(path: Path, force: bool) -> None:
-    """Nothing, where a page may be written; else write_page's ConfigError, before there is any work to lose."""
-    with _writing(path):
+    """Check that a report can be written to this path, before there is any work to lose.
+
+    Raises:
+        ConfigError: As in write_page.
+        ExtraMissing: As in write_page.
+
+    """
+    for package in ("altair", "vl_convert"):
+        require(package, "report", "the HTML report")
+    with _file_errors(path):
         target = path.resolve()
         if not target.parent.is_dir():
-            raise ConfigError(f"{target.parent}: is not a folder; name the page in one that exists")
+            raise ConfigError(f"{target.parent}: is not a folder; name the report in one that exists")
         if target.exists() and not target.is_file():
-            raise ConfigError(f"{target}: is not a plain file; name a new file for the page")
+            raise ConfigError(f"{target}: is not a plain file; name a new file for the report")
         if target.exists() and not force:
             raise ConfigError(f"{target}: exists; choose another name, or overwrite it with --force")
 
 
 def make_page(report: Mapping[str, Any]) -> str:
-    """The page's HTML, plain ASCII, with style, script and data inside and a policy that forbids every connection."""
-    style = "\n".join(_read(f"styles/{name}.css") for name in STYLES)
-    script = _one_function([_read(f"scripts/{name}.js") for name in SCRIPTS])
-    policy = (
-        f"default-src 'none'; script-src {_hash(script)}; style-src {_hash(style)}; img-src data:; "
-        "base-uri 'none'; form-action 'none'"
+    """Return the report's HTML, with a policy that forbids scripts and every connection."""
+    # Late: altair takes half a second to import, and only the HTML report needs it.
+    from mvindex.analysis.page import overview
+    from mvindex.analysis.page.cards import CHAPTERS
+
+    chapters = {name: [card.show(report) for card in cards] for name, cards in CHAPTERS.items()}
+    chapters["How this was measured"] = overview.origin(report)
+    links = (element("li", element("a", name, href=f"#{_anchor(name)}")) for name in ("Verdict", *chapters))
+    foot = f"Made by mvindex {report['version']}. Slots count from 0. This page holds no script and loads nothing."
+    body = element(
+        "body",
+        element("a", "Skip to the report", class_="skip", href="#content"),
+        element("header", overview.title(report)),
+        element("nav", element("ul", links), aria_label="Contents"),
+        element(
+            "main",
+            overview.verdict(report), overview.caveats(report), overview.tiles(report),
+            (_chapter(name, cards) for name, cards in chapters.items()),
+            id="content",
+        ),
+        element("footer", foot),
+    )  # fmt: skip
+    return f"<!doctype html>\n{element('html', _head(overview.subject_name(report)), body, lang='en')}\n"
+
+
+def _chapter(name: str, cards: list[Markup]) -> Markup:
+    heading = element("h2", name, id=f"{_anchor(name)}-title")
+    content = element("div", cards, class_="cards")
+    return element("section", heading, content, id=_anchor(name), aria_labelledby=f"{_anchor(name)}-title")
+
+
+def _head(name: str) -> Markup:
+    style = (importlib.resources.files(__name__) / "style.css").read_text(encoding="utf-8")
+    digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
+    policy = f"default-src 'none'; style-src 'sha256-{digest}'; img-src data:; base-uri 'none'; form-action 'none'"
+    return element(
+        "head",
+        element("meta", charset="utf-8"),
+        # The policy is quoted by `"` and holds no other character that needs an escape.
+        Markup(f'<meta http-equiv="Content-Security-Policy" content="{policy}">'),
+        element("meta", name="viewport", content="width=device-width, initial-scale=1"),
+        element("meta", name="color-scheme", content="light dark"),
+        element("meta", name="referrer", content="no-referrer"),
+        element("link", rel="icon", href="data:,"),
+        element("title", f"{name} \u00b7 mvindex view analysis"),
+        element("style", Markup(style)),
     )
-    page = _read("template.html")
-    # The data come last: what they hold is then never taken for a place to fill.
-    for place, content in (("policy", policy), ("style", style), ("script", script), ("data", _embedded(report))):
-        page = page.replace(f"<!--{place}-->", content)
-    return page
 
 
-def _one_function(parts: list[str]) -> str:
-    return '"use strict";\n(() => {\n' + "\n".join(parts) + "\n})();\n"
-
-
-def _embedded(report: Mapping[str, Any]) -> str:
-    """JSON that no text can break out of: ASCII without `<`, `>` and `&`, each still the same character once parsed."""
-    try:
-        text = json.dumps(report, allow_nan=False, separators=(",", ":"))
-    except (TypeError, ValueError) as err:
-        raise ConfigError(f"the report cannot be written as JSON, so there is no page: {err}") from err
-    for character in "<>&\x7f":
-        text = text.replace(character, f"\\u{ord(character):04x}")
-    return text
-
-
-def _hash(content: str) -> str:
-    """The Content-Security-Policy source that lets exactly this inline content in."""
-    return f"'sha256-{base64.b64encode(hashlib.sha256(content.encode()).digest()).decode()}'"
-
-
-def _read(name: str) -> str:
-    return (importlib.resources.files(__name__) / name).read_text(encoding="ascii")
+def _anchor(name: str) -> str:
+    return "".join(letter if letter.isalpha() else "-" for letter in name.lower()).strip("-")
 
 
 @contextlib.contextmanager
 def _removing(unfinished: Path) -> Iterator[None]:
-    """Leaves no unfinished file behind, whether its block ends well or not."""
+    """Remove the unfinished file, whether the block ends well or not."""
     try:
         yield
     finally:
@@ -117,8 +137,8 @@ def _removing(unfinished: Path) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _writing(target: Path) -> Iterator[None]:
-    """Turns the file system's refusals in its block into ConfigErrors that name the page."""
+def _file_errors(target: Path) -> Iterator[None]:
+    """Turn errors of the file system in the block into ConfigErrors that name the file."""
     try:
         yield
     except OSError as err:
