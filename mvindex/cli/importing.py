@@ -36,7 +36,7 @@ MemoryOption = Annotated[
     typer.Option(
         "--memory-limit",
         metavar="BYTES",
-        help="What the process that reads a file may take, such as 16G; by default 2 GiB and four times the file.",
+        help="Memory of the process that reads the file, such as 16G; by default 2 GiB and four times the file.",
     ),
 ]
 
@@ -61,23 +61,22 @@ def dpr(  # noqa: PLR0913 - each option is a flag of the command
     encoder: EncoderOption = None,
     dtype: DtypeOption = None,
     lexical: LexicalOption = None,
-    memory_limit: MemoryOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Import the embeddings that DPR's generate_dense_embeddings.py pickles; nothing in them is run.
+    """Import the embeddings that DPR's generate_dense_embeddings.py pickles; run nothing in them.
 
-    Each file is read in a process of its own that can only compute. A file that names anything but the parts of a
-    NumPy array is refused. Without --corpus the documents have ids and no texts.
+    A file that names anything but the parts of a NumPy array is refused. Without --corpus the documents have ids and
+    no texts.
 
     Example: mvindex import dpr embeddings/wiki_* --corpus psgs_w100.tsv --index wiki.mvx
     """
     from mvindex import display
     from mvindex.exchange.dpr import import_dpr
 
-    texts, memory = _texts(corpus, missing, corpus_format), _memory(memory_limit)
+    texts = _texts(corpus, missing, corpus_format)
     target = _target(index, encoder, dtype, lexical)
     with display.step_progress() as told:
-        report = import_dpr(files, target, texts, id_prefix=id_prefix, memory_bytes=memory, on_progress=told)
+        report = import_dpr(files, target, texts, id_prefix=id_prefix, on_progress=told)
     _print(report, as_json)
 
 

@@ -2,8 +2,7 @@
 
 exporting.py lays an index out (parquet.py, arrays.py, texts.py write the files, manifest.py says what they hold).
 importing.py makes an index of vectors: those of Parquet, NumPy and JSON Lines files (files.py, with parquet_rows.py,
-array_rows.py and json_rows.py), and those that only a process with limits may read (limited.py starts it, confined.py
-is inside it), such as DPR's pickles (dpr.py starts pickled.py). Texts that stand apart are joined in joining.py.
+array_rows.py and json_rows.py), and DPR's pickles (dpr.py, with pickled.py, which runs nothing in them). Texts in other files are joined in joining.py.
 """
 
 from __future__ import annotations

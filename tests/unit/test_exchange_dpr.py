@@ -7,7 +7,7 @@ import pytest
 
 import mvindex
 from mvindex.errors import ConfigError, CorpusError
-from mvindex.exchange.dpr import import_dpr, in_numbers
+from mvindex.exchange.dpr import import_dpr, sort_by_number
 from mvindex.exchange.given import Missing
 from mvindex.exchange.importing import Target
 from mvindex.exchange.joining import Texts
@@ -101,11 +101,11 @@ def test_without_a_corpus_there_are_ids_alone_in_the_order_of_the_files(tmp_path
 
 
 def test_files_are_read_by_their_numbers_only_where_all_have_one():
-    assert in_numbers(["a/e_10", "a/e_9", "a/e_0"]) == ["a/e_0", "a/e_9", "a/e_10"]
-    assert in_numbers(["a/e_10.pkl", "a/e_9.pkl", "a/e_0.pkl"]) == ["a/e_0.pkl", "a/e_9.pkl", "a/e_10.pkl"]
-    assert in_numbers(["e_10.pkl", "e_9.bin"]) == ["e_10.pkl", "e_9.bin"]
-    assert in_numbers(["b_10", "a_9"]) == ["b_10", "a_9"]
-    assert in_numbers(["e_1", "extra"]) == ["e_1", "extra"]
+    assert sort_by_number(["a/e_10", "a/e_9", "a/e_0"]) == ["a/e_0", "a/e_9", "a/e_10"]
+    assert sort_by_number(["a/e_10.pkl", "a/e_9.pkl", "a/e_0.pkl"]) == ["a/e_0.pkl", "a/e_9.pkl", "a/e_10.pkl"]
+    assert sort_by_number(["e_10.pkl", "e_9.bin"]) == ["e_10.pkl", "e_9.bin"]
+    assert sort_by_number(["b_10", "a_9"]) == ["b_10", "a_9"]
+    assert sort_by_number(["e_1", "extra"]) == ["e_1", "extra"]
 
 
 def test_files_of_different_dims_are_refused(tmp_path):
@@ -123,7 +123,7 @@ def test_files_of_different_dims_are_refused(tmp_path):
         ("a\0", "id holds a NUL"),
         ("a\nb", "holds a control character"),
         ("a" * 2000, "has 2000 characters; at most 1024"),
-        ("a" * 20_000, "an id of 20000 characters"),
+        ("a" * 20_000, "an id of 20000 bytes"),
     ],
 )
 def test_an_id_that_no_document_may_have_is_refused_with_file_and_item(tmp_path, doc_id, message):

@@ -129,7 +129,7 @@ def test_l2_is_taken_for_vectors_of_length_1_and_else_only_where_that_is_accepte
     [
         (None, "holds vectors and no ids; give --ids FILE"),
         (IDS[:299], "299 ids, and none for vector 299"),
-        ([*IDS, "one more"], r"ids.txt: 301 ids; .*in.faiss holds 300 vectors: wanted one for each"),
+        ([*IDS, "one more"], r"ids.txt: expected 300 ids, one for each vector of .*in.faiss, got 301"),
         ([*IDS[:-1], ""], r"ids.txt:300: ''; wanted an id"),
     ],
 )
