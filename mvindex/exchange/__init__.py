@@ -1,4 +1,4 @@
-"""Indexes and the files that others keep: what people have is imported, what an index holds is given back.
+"""Import of vectors from files of other tools, and export of indexes to such files.
 
 exporting.py lays an index out (parquet.py, arrays.py, texts.py write the files, manifest.py says what they hold).
 importing.py makes an index of vectors: those of Parquet, NumPy and JSON Lines files (files.py, with parquet_rows.py,
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from mvindex.exchange.dpr import import_dpr
     from mvindex.exchange.exporting import ExportReport, export_index
     from mvindex.exchange.files import import_vectors
-    from mvindex.exchange.given import Columns, Missing
+    from mvindex.exchange.given import Columns, MissingPolicy
     from mvindex.exchange.importing import ImportReport, Target
     from mvindex.exchange.joining import Texts
 
@@ -21,7 +21,7 @@ __all__ = [
     "Columns",
     "ExportReport",
     "ImportReport",
-    "Missing",
+    "MissingPolicy",
     "Target",
     "Texts",
     "export_index",
@@ -29,12 +29,12 @@ __all__ = [
     "import_vectors",
 ]
 
-# Loaded on first use: a process with limits needs none of them.
-_LATE = {
+# Loaded on first use: most commands need none of them.
+_LAZY_EXPORTS = {
     "Columns": "given",
     "ExportReport": "exporting",
     "ImportReport": "importing",
-    "Missing": "given",
+    "MissingPolicy": "given",
     "Target": "importing",
     "Texts": "joining",
     "export_index": "exporting",
@@ -44,11 +44,11 @@ _LATE = {
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _LATE:
+    if name not in _LAZY_EXPORTS:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib import import_module
 
-    return getattr(import_module(f"{__name__}.{_LATE[name]}"), name)
+    return getattr(import_module(f"{__name__}.{_LAZY_EXPORTS[name]}"), name)
 
 
 def __dir__() -> list[str]:

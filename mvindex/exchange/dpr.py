@@ -10,9 +10,9 @@ from pathlib import Path
 
 from mvindex.corpus.paths import expand_paths
 from mvindex.errors import CorpusError
-from mvindex.exchange.given import Told, checked_id
-from mvindex.exchange.importing import ImportReport, Target, check_target, fill, mark_of, spool_folder
-from mvindex.exchange.joining import Texts, joined
+from mvindex.exchange.given import ProgressCallback, check_id
+from mvindex.exchange.importing import ImportReport, Target, check_target, compute_mark, fill, spool_folder
+from mvindex.exchange.joining import Texts, join_texts
 from mvindex.exchange.pickled import read_pickled_vectors
 from mvindex.exchange.staging import Spool, VectorTable
 
@@ -26,7 +26,7 @@ def import_dpr(  # noqa: PLR0913 - each argument is a choice of the caller
     texts: Texts | None = None,
     *,
     id_prefix: str = ID_PREFIX,
-    on_progress: Told = lambda what, done, total: None,
+    on_progress: ProgressCallback = lambda what, done, total: None,
 ) -> ImportReport:
     """Make an index with a document of one view for each pair of DPR's files; run nothing that the files name.
 
@@ -53,15 +53,15 @@ def import_dpr(  # noqa: PLR0913 - each argument is a choice of the caller
             for block in read_pickled_vectors(path):
                 spool.add(path, block.vectors)
                 ids = enumerate((one.removeprefix(id_prefix) for one in block.ids), start=table.num_rows - begin)
-                table.add_ids([checked_id(f"{path}: item {item}", doc_id) for item, doc_id in ids])
+                table.add_ids([check_id(f"{path}: item {item}", doc_id) for item, doc_id in ids])
             on_progress("reading files", number, len(paths))
-        twice = table.repeated()
+        twice = table.find_repeated()
         if twice is not None:
             rows = " and ".join(f"{row:,}" for row in twice[1][:2])
             raise CorpusError(f"id {twice[0]!r} has {len(twice[1])} vectors (numbers {rows} of all); DPR gives one")
         table.matrix = spool.matrix()
-        source = joined(table, texts, on_progress)
-        mark = mark_of(
+        source = join_texts(table, texts, on_progress)
+        mark = compute_mark(
             [*paths, *_corpus_paths(texts)], "dpr", id_prefix, target.dtype, texts.missing.value, texts.options
         )
         return fill(target, source, mark, on_progress)

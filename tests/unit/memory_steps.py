@@ -30,7 +30,7 @@ from mvindex import upkeep  # noqa: E402 - as above
 from mvindex.build import keep_search  # noqa: E402 - as above
 from mvindex.corpus import CorpusOptions, inputs, open_corpus  # noqa: E402 - as above
 from mvindex.engines import lists  # noqa: E402 - as above
-from mvindex.ingest_files import FileIngest, OnError  # noqa: E402 - as above
+from mvindex.ingest_files import CorpusIngest, OnError  # noqa: E402 - as above
 from mvindex.records import Views  # noqa: E402 - as above
 from mvindex.shards import assemble, assembling, create_shard_index  # noqa: E402 - as above
 from mvindex.store import catalog, reader, segments, views  # noqa: E402 - as above
@@ -72,7 +72,7 @@ def write_corpus(path, ids, version):
 
 def ingest(index, corpus):
     options = CorpusOptions()
-    run = FileIngest(
+    run = CorpusIngest(
         index=index,
         corpus=open_corpus([corpus], options),
         on_error=OnError.SKIP,

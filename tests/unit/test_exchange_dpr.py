@@ -8,7 +8,7 @@ import pytest
 import mvindex
 from mvindex.errors import ConfigError, CorpusError
 from mvindex.exchange.dpr import import_dpr, sort_by_number
-from mvindex.exchange.given import Missing
+from mvindex.exchange.given import MissingPolicy
 from mvindex.exchange.importing import Target
 from mvindex.exchange.joining import Texts
 
@@ -75,7 +75,7 @@ def test_gaps_and_duplicates_are_named_and_make_no_index(tmp_path, vectors, pass
 def test_what_has_no_counterpart_is_left_out_and_counted_where_that_is_asked_for(tmp_path):
     embeddings(tmp_path, "1245")
     texts = corpus(tmp_path, "1236")
-    report = imported(tmp_path, Texts(files=texts.files, missing=Missing.SKIP))
+    report = imported(tmp_path, Texts(files=texts.files, missing=MissingPolicy.SKIP))
     assert report.as_row()["without_vector"] == 2
     assert report.as_row()["without_text"] == 2
     with mvindex.open(tmp_path / "out.mvx") as index:
@@ -84,7 +84,7 @@ def test_what_has_no_counterpart_is_left_out_and_counted_where_that_is_asked_for
 
 def test_a_corpus_of_other_ids_is_told_apart(tmp_path):
     embeddings(tmp_path, "12", prefix="doc-")
-    texts = Texts(files=corpus(tmp_path, "12").files, missing=Missing.SKIP)
+    texts = Texts(files=corpus(tmp_path, "12").files, missing=MissingPolicy.SKIP)
     with pytest.raises(CorpusError, match="no id of the corpus has a vector"):
         imported(tmp_path, texts)
     assert imported(tmp_path, texts, id_prefix="doc-").documents == 2
@@ -136,7 +136,7 @@ def test_an_id_that_no_document_may_have_is_refused_with_file_and_item(tmp_path,
 def test_a_bad_row_of_the_corpus_is_named(tmp_path):
     embeddings(tmp_path, "12")
     (tmp_path / "passages.tsv").write_text("id\ttext\ttitle\n1\tx\ty\n2\n")
-    with pytest.raises(CorpusError, match=r"passages.tsv:3: 1 column; wanted 3"):
+    with pytest.raises(CorpusError, match=r"passages.tsv:3: expected 3 columns"):
         imported(tmp_path, Texts(files=[str(tmp_path / "passages.tsv")]))
 
 

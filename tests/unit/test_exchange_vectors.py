@@ -171,7 +171,7 @@ def test_a_column_that_later_rows_leave_out_may_be_left_out_anywhere(tmp_path):
         ({"id": ["a", "b"], "vector": lists([[1, 2], None])}, r"in.parquet:2: 'vector' is null"),
         ({"id": ["a", None], "vector": lists([[1, 2], [3, 4]])}, r"in.parquet:2: 'id' is null"),
         ({"id": ["a"], "vector": lists([[1, None]])}, "a number of a vector is null"),
-        ({"id": ["a", "b", "a"], "vector": lists([[1], [2], [3]])}, r"in.parquet:3: id 'a' stands at .*in.parquet:1"),
+        ({"id": ["a", "b", "a"], "vector": lists([[1], [2], [3]])}, r"in.parquet:3: id 'a' occurs at .*in.parquet:1"),
         ({"id": ["a", "a"], "view": [1, 0], "vector": lists([[1], [2]])}, "view 1 stands where view 0 of the document"),
         ({"id": ["a", "a"], "view": [0, 2], "vector": lists([[1], [2]])}, r"in.parquet:2: view 2 stands where view 1"),
         (
@@ -387,7 +387,7 @@ def test_json_lines_with_one_vector_or_several(tmp_path):
             '{"id": "a", "vector": [1]}\n{"id": "b", "vector": [1, 2]}',
             r"in.jsonl:2: vectors of 2 dims; those before have 1",
         ),
-        ('{"id": "a", "vector": [1]}\n{"id": "a", "vector": [1]}', r"in.jsonl:2: id 'a' stands at .*in.jsonl:1"),
+        ('{"id": "a", "vector": [1]}\n{"id": "a", "vector": [1]}', r"in.jsonl:2: id 'a' occurs at .*in.jsonl:1"),
         ('{"id": "a", "vector": [1]}\n\x80', r"in.jsonl:2: .*"),
         ("[1]", "wanted an object"),
         ("1\tA passage and no vectors.", r"in.jsonl:1: invalid JSON at character 2: .*; wanted a JSON object"),

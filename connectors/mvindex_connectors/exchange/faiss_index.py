@@ -16,9 +16,9 @@ import numpy as np
 from mvindex.corpus.paths import expand_paths
 from mvindex.errors import CorpusError
 from mvindex.exchange.array_rows import read_id_map, read_ids
-from mvindex.exchange.given import Array, Told
-from mvindex.exchange.importing import ImportReport, Target, check_target, fill, mark_of, spool_folder
-from mvindex.exchange.joining import Texts, joined
+from mvindex.exchange.given import Array, ProgressCallback
+from mvindex.exchange.importing import ImportReport, Target, check_target, compute_mark, fill, spool_folder
+from mvindex.exchange.joining import Texts, join_texts
 from mvindex.exchange.staging import VectorTable
 from mvindex.extras import require_faiss
 from mvindex.store.temporary import temporary_database, temporary_errors
@@ -36,7 +36,7 @@ def import_faiss(  # noqa: PLR0913 - each argument is a choice of the caller
     accept_reconstructions: bool = False,
     accept_inner_product: bool = False,
     memory_bytes: int | None = None,
-    on_progress: Told = lambda what, done, total: None,
+    on_progress: ProgressCallback = lambda what, done, total: None,
 ) -> ImportReport:
     """Make an index from the vectors of a Faiss index; several vectors of one id become its views, in order.
 
@@ -69,9 +69,9 @@ def import_faiss(  # noqa: PLR0913 - each argument is a choice of the caller
             table.add_ids(names)
             on_progress("reading ids", table.num_rows, len(found.numbers))
         table.matrix = found.vectors
-        source = joined(table, texts, on_progress)
+        source = join_texts(table, texts, on_progress)
         files = [path, *([ids] if ids else []), *(expand_paths(list(texts.files)) if texts.files else [])]
-        mark = mark_of(files, "faiss", target.dtype, texts.missing.value, texts.options, accepted)
+        mark = compute_mark(files, "faiss", target.dtype, texts.missing.value, texts.options, accepted)
         return fill(target, source, mark, on_progress)
 
 
