@@ -50,7 +50,7 @@ def ingest(  # noqa: PLR0913 - each option is a flag of the command
     prune_views: Annotated[
         float | None,
         typer.Option(
-            help="Of a new index: remove views within this distance of another view of their document (docs/pruning.md)."
+            help="Of a new index: remove views this close to another view of their document (docs/pruning.md)."
         ),
     ] = None,
     lexical: Annotated[
@@ -190,7 +190,7 @@ def _create(path: str, new: dict[str, Any], device: str | None, place: ShardPlac
 
 
 def _check_settings(index: Index, new: dict[str, Any]) -> None:
-    """Raise ConfigError when an option for a new index differs from this one; equal ones allow to run a command again."""
+    """Raise ConfigError when an option for a new index differs from this one; equal options are accepted."""
     info = index.info()
     encoder = info.encoder or {}
     has = {**encoder, "encoder": encoder.get("source"), "dtype": info.dtype, "temperature": info.temperature}

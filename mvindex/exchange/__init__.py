@@ -2,7 +2,8 @@
 
 exporting.py lays an index out (parquet.py, arrays.py, texts.py write the files, manifest.py says what they hold).
 importing.py makes an index of vectors: those of Parquet, NumPy and JSON Lines files (files.py, with parquet_rows.py,
-array_rows.py and json_rows.py), and DPR's pickles (dpr.py, with pickled.py, which runs nothing in them). Texts in other files are joined in joining.py.
+array_rows.py and json_rows.py), and DPR's pickles (dpr.py, with pickled.py, which runs nothing in them).
+Texts in other files are joined in joining.py.
 """
 
 from __future__ import annotations

@@ -80,7 +80,8 @@ def read_array(path: str) -> Array:
     array = _map_array(path)
     if array.dtype.kind != "f" or array.dtype.itemsize not in (2, 4, 8) or array.ndim not in (2, 3) or not array.size:
         raise CorpusError(
-            f"{path}: expected float16, float32 or float64 of shape (n, d) or (n, k, d), got {array.dtype} of {array.shape}"
+            f"{path}: expected float16, float32 or float64 of shape (n, d) or (n, k, d), got {array.dtype} of "
+            f"{array.shape}"
         )
     if not array.flags.c_contiguous:
         raise CorpusError(f"{path}: is in Fortran order; save it again: np.save(path, np.ascontiguousarray(array))")

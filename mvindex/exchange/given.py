@@ -30,7 +30,7 @@ class MissingPolicy(Enum):
 
 
 class VectorDocument(NamedTuple):
-    """A document with its location, its views (k, d), their spans (k, 2) with -1 for none, and its ordinal in an export."""
+    """A document with its location, its views (k, d), their spans (k, 2) with -1 for none, and its ordinal, if any."""
 
     source_location: str
     document: Document

@@ -79,7 +79,7 @@ def find_roles(types: Any, path: str, schema: Any, columns: Columns, *, is_expor
 def _check_id_type(types: Any, path: str, name: str, kind: Any) -> None:
     kind = kind.value_type if types.is_dictionary(kind) else kind
     if not types.is_integer(kind) and str(kind) not in _STRINGS:
-        raise CorpusError(f"{path}: column {name!r} expected strings or integers, got {kind}; see --id-column")
+        raise CorpusError(f"{path}: column {name!r}: expected strings or integers, got {kind}; see --id-column")
 
 
 def _find_named(path: str, names: Sequence[str], named: str | None, default: str) -> str | None:
@@ -96,7 +96,7 @@ def _vector_type(types: Any, path: str, name: str, kind: Any) -> tuple[bool, np.
         inner, depth = inner.value_type, depth + 1
     if depth not in (1, 2) or not types.is_floating(inner):
         raise CorpusError(
-            f"{path}: column {name!r} expected a list of float16, float32 or float64 (a vector), or a list of "
+            f"{path}: column {name!r}: expected a list of float16, float32 or float64 (a vector), or a list of "
             f"such lists (all vectors of a document), got {kind}"
         )
     return depth == 2, np.dtype(inner.to_pandas_dtype()), dim

@@ -58,11 +58,11 @@ def test_half_precision_is_stored_where_it_is_asked_for(tmp_path):
 @pytest.mark.parametrize(
     ("vectors", "passages", "message"),
     [
-        ("123", "12345", r"^2 passages of the corpus have no vector \('4', '5'\)\. Give all files"),
-        ("12345", "123", r"^2 ids have vectors and no passage in the corpus \('4', '5'\)\."),
-        ("124", "123", r"^1 passages .* \('3'\); 1 ids have vectors and no passage in the corpus \('4'\)\."),
+        ("123", "12345", r"^2 documents of the corpus have no vector \('4', '5'\)\. Give all files"),
+        ("12345", "123", r"^2 ids have vectors and no document in the corpus \('4', '5'\)\."),
+        ("124", "123", r"^1 documents .* \('3'\); 1 ids have vectors and no document in the corpus \('4'\)\."),
         ("1223", "123", r"id '2' has 2 vectors \(numbers 1 and 2 of all\)"),
-        ("123", "1233", "two passages with the id '3'"),
+        ("123", "1233", "two documents with the id '3'"),
     ],
 )
 def test_gaps_and_duplicates_are_named_and_make_no_index(tmp_path, vectors, passages, message):
@@ -111,7 +111,7 @@ def test_files_are_read_by_their_numbers_only_where_all_have_one():
 def test_files_of_different_dims_are_refused(tmp_path):
     embeddings(tmp_path, "12")
     (tmp_path / "e_1").write_bytes(pickle.dumps([("3", np.zeros(5, "f4"))]))
-    with pytest.raises(CorpusError, match=r"e_1: vectors of 5 dims; those before have 8"):
+    with pytest.raises(CorpusError, match=r"e_1: expected vectors of 8 dims, as before, got 5"):
         imported(tmp_path)
 
 
