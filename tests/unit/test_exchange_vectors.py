@@ -228,12 +228,12 @@ def test_rows_of_one_document_that_say_different_texts_are_refused(tmp_path):
     """2,048 rows are read at once: the second time the first row stands in an earlier part."""
     for count, columns, message in [
         (3, {"text": ["x", None, "other"]}, r"in.parquet:3: 'text' differs from the rows above"),
-        (2, {"text": [None, "late"]}, r"in.parquet:2: 'text' is another"),
-        (2, {"year": [1, 2]}, r"in.parquet:2: 'year' is another"),
-        (3, {"tags": [["x"], None, ["y"]]}, r"in.parquet:3: 'tags' is another"),
-        (2, {"metadata": [{"k": 1}, {"k": 2}]}, r"in.parquet:2: 'metadata' is another"),
-        (2500, {"text": ["x"] * 2048 + ["other"] * 452}, r"in.parquet:2049: 'text' is another"),
-        (2500, {"year": [1] * 2048 + [2] * 452}, r"in.parquet:2049: the metadata are others"),
+        (2, {"text": [None, "late"]}, r"in.parquet:2: 'text' differs"),
+        (2, {"year": [1, 2]}, r"in.parquet:2: 'year' differs"),
+        (3, {"tags": [["x"], None, ["y"]]}, r"in.parquet:3: 'tags' differs"),
+        (2, {"metadata": [{"k": 1}, {"k": 2}]}, r"in.parquet:2: 'metadata' differs"),
+        (2500, {"text": ["x"] * 2048 + ["other"] * 452}, r"in.parquet:2049: 'text' differs"),
+        (2500, {"year": [1] * 2048 + [2] * 452}, r"in.parquet:2049: the metadata differ"),
     ]:
         table(tmp_path, id=["a"] * count, vector=lists([[1.0]] * count), **columns)
         refused(tmp_path, ["in.parquet"], message)
@@ -285,8 +285,8 @@ def test_numpy_files_that_are_none_or_do_not_fit_are_refused(tmp_path):
 
     for array, message in [
         (np.zeros((3, 2), "f4"), r"ids.txt: expected 3 ids, one for each of .*in.npy, got 2"),
-        (np.zeros((2, 2), "i4"), r"in.npy: shape \(2, 2\), int32; wanted float16"),
-        (np.zeros(2, "f4"), r"in.npy: shape \(2,\), float32; wanted"),
+        (np.zeros((2, 2), "i4"), r"in.npy: expected float16, .* got int32 of \(2, 2\)"),
+        (np.zeros(2, "f4"), r"in.npy: expected float16, .* got float32 of \(2,\)"),
         (np.asfortranarray(np.ones((2, 3), "f4")), "is in Fortran order"),
         (
             np.array([[Marks(), 1]], dtype=object),
@@ -308,7 +308,7 @@ def test_numpy_files_that_are_none_or_do_not_fit_are_refused(tmp_path):
     np.save(tmp_path / "ids.npy", np.array(["a", None], dtype=object))
     refused(tmp_path, ["in.npy"], "ids.npy: is not a whole .npy file of plain numbers", ids=str(tmp_path / "ids.npy"))
     (tmp_path / "ids.json").write_text('{"a": 1}')
-    refused(tmp_path, ["in.npy"], "ids.json: holds dict; wanted a list of ids", ids=str(tmp_path / "ids.json"))
+    refused(tmp_path, ["in.npy"], "ids.json: expected a list of ids, got dict", ids=str(tmp_path / "ids.json"))
 
 
 def header(text):
