@@ -297,7 +297,7 @@ def test_numpy_files_that_are_none_or_do_not_fit_are_refused(tmp_path):
         refused(tmp_path, ["in.npy"], message, ids=str(ids))
     assert not (tmp_path / "marker").exists()
     np.save(tmp_path / "in.npy", good)
-    refused(tmp_path, ["in.npy"], "holds vectors and no ids; give --ids FILE")
+    refused(tmp_path, ["in.npy"], "has vectors and no ids; give --ids FILE")
     (tmp_path / "in.npy").write_bytes((tmp_path / "in.npy").read_bytes()[:-4])
     refused(tmp_path, ["in.npy"], "is not a whole .npy file", ids=str(ids))
     np.savez(tmp_path / "in.npz", good)
