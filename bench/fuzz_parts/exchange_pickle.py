@@ -152,7 +152,7 @@ class _Plain(pickle.Unpickler):
 
 
 def _judged(data: bytes, watcher: _Watcher) -> tuple[str, str]:
-    from mvindex.exchange.pickled import RefusedPickle, read_blocks
+    from mvindex.io.safe_pickle import RefusedPickle, read_blocks
 
     try:
         watcher.is_on = True
@@ -214,7 +214,7 @@ def main() -> None:
     with open("/proc/self/statm", "rb") as file:
         limit = int(file.read().split()[0]) * resource.getpagesize() + _ROOM_BYTES
     resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
-    from mvindex.exchange import pickled  # noqa: F401 - imported before anything is watched
+    from mvindex.io import safe_pickle as pickled  # noqa: F401 - imported before anything is watched
 
     for codec in ("ascii", "latin-1", "utf-8", "utf-32-le"):
         codecs.lookup(codec)

@@ -20,6 +20,7 @@ class TextFormat:
         matches: Returns whether a file whose first line that is not blank is this one has the format.
         open: Returns how a file is read, and its rows; the lines stand at the beginning of the file.
             Raises CorpusError where the file as a whole is wrong.
+
     """
 
     name: str
@@ -35,6 +36,7 @@ class BinaryFormat:
         name: Value of `--format`.
         matches: Returns whether a file with these first 8 bytes has the format.
         open: Returns how a file is read, and its rows. Raises CorpusError where the file as a whole is wrong.
+
     """
 
     name: str

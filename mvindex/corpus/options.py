@@ -20,6 +20,7 @@ class CorpusOptions:
         text_field: Name of the column or JSON field of the text.
         title_field: Name of the column or JSON field of the title; "" for no title.
         max_row_bytes: A longer row, without its newline, is rejected, and never held in memory whole.
+
     """
 
     format: str | None = None

@@ -12,7 +12,7 @@ from mvindex.corpus.inputs import Input
 from mvindex.corpus.options import CorpusOptions
 from mvindex.corpus.rows import Reject, Row, Source, SourceLocation
 from mvindex.errors import CorpusError, DocumentError
-from mvindex.extras import require
+from mvindex.plugins import require
 
 PARQUET = "parquet"
 _MAGIC = b"PAR1"

@@ -98,6 +98,7 @@ def open_corpus(
     Raises:
         CorpusError: A file is missing or cannot be read.
         ConfigError: The format has an unknown name.
+
     """
     options = options or CorpusOptions()
     if options.format is not None:

@@ -40,6 +40,7 @@ def open_rows(file: Input, options: CorpusOptions) -> tuple[Source, Iterator[Row
 
     Raises:
         CorpusError: The file has another format than given, or none that is known.
+
     """
     given = None if options.format is None else find_format(options.format)
     for one in _all_formats():

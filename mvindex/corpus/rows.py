@@ -57,6 +57,7 @@ class Source:
         left_out: Parquet columns that no JSON metadata can hold (times, bytes, maps) or should not (vectors).
         rejects_format: Format in which rejected rows of this file are written; None for its own.
         rejects_suffix: Suffix of the file of rejected rows.
+
     """
 
     path: str

@@ -2,7 +2,7 @@
 
 from importlib import import_module
 
-from mvindex.exchange import pickled
+from mvindex.io import safe_pickle as pickled
 
 
 def look_up(self, module, name):

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from mvindex.errors import CorpusError
-from mvindex.exchange.pickled import RefusedPickle, read_blocks, read_pickled_vectors
+from mvindex.io.safe_pickle import RefusedPickle, read_blocks, read_pickled_vectors
 
 CALLS = list(pickles.calls(Path("marker")))
 BREAKS = list(pickles.breaks(b"x" * 9))

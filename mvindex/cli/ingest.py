@@ -1,0 +1,273 @@
+"""The command `mvindex ingest`."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from mvindex.cli.options import DeviceOption, IndexOption, JsonOption, chosen_path, is_address, note, parse_choice
+from mvindex.cli.terminal import visible
+from mvindex.errors import ConfigError
+
+if TYPE_CHECKING:
+    from mvindex.index import Index
+    from mvindex.index.results import IndexInfo
+    from mvindex.ingest import IngestReport
+    from mvindex.ingest.files import CorpusIngestReport
+    from mvindex.store.shard_layout import ShardPlace
+
+
+def ingest(  # noqa: PLR0913 - each option is a flag of the command
+    files: Annotated[list[str], typer.Argument(help="Files or patterns; - is stdin. .gz and .zst are read.")],
+    index: IndexOption = None,
+    format: Annotated[
+        str | None, typer.Option(help="Format: dpr, msmarco, beir, jsonl or parquet; detected by default.")
+    ] = None,
+    id_field: Annotated[str | None, typer.Option(help="Column or field of the id.")] = None,
+    text_field: Annotated[str | None, typer.Option(help="Column or field of the text.")] = None,
+    title_field: Annotated[str | None, typer.Option(help="Column or field of the title; '' for none.")] = None,
+    on_error: Annotated[str, typer.Option(help="Stop at a bad row, or skip it into a rejects file.")] = "stop",
+    encoder: Annotated[
+        str | None, typer.Option(help="Of a new index: minilm (default), minilm-snippets, a directory, a hub id.")
+    ] = None,
+    family: Annotated[
+        str | None, typer.Option(help="Of a new index: snippets (default), single, or another; see docs/training.md.")
+    ] = None,
+    views: Annotated[
+        int | None, typer.Option(help="Of a new index: maximum number of views of a document (default 8).")
+    ] = None,
+    dtype: Annotated[str | None, typer.Option(help="Of a new index: stored type, fp16 (default) or fp32.")] = None,
+    temperature: Annotated[
+        float | None, typer.Option(help="Of a new index: divisor of drpq scoring (default: that of the encoder, or 1).")
+    ] = None,
+    prune_views: Annotated[
+        float | None,
+        typer.Option(
+            help="Of a new index: remove views this close to another view of their document (docs/pruning.md)."
+        ),
+    ] = None,
+    lexical: Annotated[
+        str | None,
+        typer.Option(
+            help="Of a new index: enable lexical search with the tokenizer unicode or english (stems) (docs/hybrid.md)."
+        ),
+    ] = None,
+    shards: Annotated[
+        int | None, typer.Option(help="Of a new index: split the documents by id into this many stores.")
+    ] = None,
+    shard: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NUMBER/COUNT",
+            help="Fill one shard only, from 0 to COUNT - 1: 0/16 to 15/16 in an array job, then mvindex assemble.",
+        ),
+    ] = None,
+    device: DeviceOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Read corpus files, encode their documents, and add them to an index (made if there is none).
+
+    Known ids are replaced, unchanged documents skipped; after an interruption, the same command continues.
+
+    With --shard, every process reads the whole corpus and stores its part; the processes are independent and may run
+    on several machines. Once all shards are complete, mvindex assemble makes one index from them.
+
+    Example: mvindex ingest corpus.tsv --index corpus.mvx
+    """
+    from mvindex.cli import render as display
+    from mvindex.corpus import open_corpus
+    from mvindex.ingest.files import CorpusIngest, OnError
+    from mvindex.ingest.prune import checked_eps
+    from mvindex.lexical.tokenizer import parse_lexical
+
+    place = _parse_place(shards, shard)
+    skip_or_stop = parse_choice("--on-error", on_error, OnError)
+    options = _corpus_options(format, id_field, text_field, title_field)
+    console = display.stderr()
+    corpus = open_corpus(
+        files,
+        options,
+        lambda source: console.print(visible(f"reading {source}"), soft_wrap=True, markup=False),
+    )
+    path = index or str(_default_path(corpus.paths))
+    new = {"encoder": encoder, "family": family, "max_views": views, "dtype": dtype, "temperature": temperature}
+    new["prune_views"] = None if prune_views is None else checked_eps(prune_views)
+    new["shards"] = shards
+    new["lexical"] = None if parse_lexical(lexical) is None else lexical
+    with _open_for_ingest(path, new, device, place) as target:
+        stem = _rejects_stem(path)
+        run = CorpusIngest(
+            target,
+            corpus,
+            skip_or_stop,
+            stem if place is None else stem.with_name(f"{stem.name}.{place.directory}"),
+            lambda text: note(text),
+            # Every process reads the same bad rows: that of the first shard writes them.
+            rejects_bad_rows=place is None or place.number == 0,
+        )
+        started = time.monotonic()
+        with display.DocumentProgress(corpus.bytes_total) as progress, _stop_on_interrupt() as should_stop:
+            report = run.run(lambda count: progress.advance(count, corpus.bytes_read), should_stop)
+        _print_ingest(report, (path, target), time.monotonic() - started, as_json)
+    if report.ingest.stopped:
+        raise typer.Exit(1)
+
+
+def _default_path(paths: Sequence[str]) -> Path:
+    """NAME.mvx in the current directory, after the first input file."""
+    if paths[0] == "-":
+        raise ConfigError("expected --index DIR, since stdin has no name to derive it from")
+    return Path(Path(paths[0]).name.split(".")[0] + ".mvx")
+
+
+def _rejects_stem(place: str) -> Path:
+    """Return the path stem of rejects files: the directory of the index, or its collection in the current directory."""
+    name = place.partition("?")[0].rstrip("/").rpartition("/")[2]
+    return Path(name if is_address(place) else place).absolute().with_suffix("")
+
+
+def _parse_place(shards: int | None, shard: str | None) -> ShardPlace | None:
+    """Return the shard of --shard; None without it."""
+    from mvindex.store.shard_layout import checked_count, parse_place
+
+    if shards is not None and shard is not None:
+        raise typer.BadParameter(
+            f"--shards {shards} fills all shards, --shard {shard} one of them: give one of the two"
+        )
+    if shards is not None:
+        checked_count(shards)
+    return None if shard is None else parse_place(shard)
+
+
+@contextmanager
+def _open_for_ingest(path: str, new: dict[str, Any], device: str | None, place: ShardPlace | None) -> Iterator[Index]:
+    """Open the index, or create it; remove one that was created and stayed empty."""
+    from mvindex.index.factory import index_exists, open_index, remove_untouched
+    from mvindex.index.single_shard import has_shard, open_shard_index
+
+    if index_exists(path) if place is None else has_shard(chosen_path(path), place):
+        with open_index(path, device=device) if place is None else open_shard_index(Path(path), place, device) as index:
+            _check_settings(index, new)
+            yield index
+        return
+    with _create(path, new, device, place) as index:
+        try:
+            yield index
+        finally:
+            remove_untouched(index)
+
+
+def _create(path: str, new: dict[str, Any], device: str | None, place: ShardPlace | None) -> Index:
+    """Create an index, or a shard of one."""
+    from mvindex.encoder import load_encoder
+    from mvindex.index.factory import create
+    from mvindex.index.options import check_temperature
+    from mvindex.index.single_shard import create_shard_index
+    from mvindex.store.shard_layout import check_place
+
+    chosen = {name: value for name, value in new.items() if value is not None}
+    kept = {
+        name: chosen.pop(name)
+        for name in ("dtype", "temperature", "prune_views", "shards", "lexical")
+        if name in chosen
+    }
+    # Checked before the encoder, which takes seconds to load.
+    if "temperature" in kept:
+        check_temperature(kept["temperature"])
+    if place is not None:
+        check_place(Path(path), place)
+    encoder = load_encoder(chosen.pop("encoder", "minilm"), device=device, **chosen)
+    if place is None:
+        return create(path, encoder=encoder, **kept)
+    return create_shard_index(Path(path), place, encoder=encoder, **kept)
+
+
+def _check_settings(index: Index, new: dict[str, Any]) -> None:
+    """Raise ConfigError when an option for a new index differs from this one; equal options are accepted."""
+    info = index.info()
+    encoder = info.encoder or {}
+    has = {**encoder, "encoder": encoder.get("source"), "dtype": info.dtype, "temperature": info.temperature}
+    has |= {"prune_views": info.prune_views, "shards": info.shards, "lexical": info.lexical}
+    for name, value in new.items():
+        if name == "encoder" and value is not None and os.path.isdir(value):
+            value = has[name] if has[name] in (os.path.abspath(value), os.path.realpath(value)) else value
+        if value is not None and value != has.get(name):
+            flag = "views" if name == "max_views" else name.replace("_", "-")
+            raise ConfigError(f"{index.where} was made with {flag} {has.get(name)!r}, not {value!r}; see mvindex info")
+
+
+@contextmanager
+def _stop_on_interrupt() -> Iterator[Callable[[], bool]]:
+    """Make the first Ctrl-C request a stop; a second one interrupts at once."""
+    is_requested = False
+
+    def request_stop(number: int, frame: Any) -> None:
+        nonlocal is_requested
+        is_requested = True
+        signal.signal(signal.SIGINT, before)
+        note("stopping after this chunk; Ctrl-C again to stop at once (stored documents are safe)")
+
+    before = signal.signal(signal.SIGINT, request_stop)
+    try:
+        yield lambda: is_requested
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def _print_ingest(report: CorpusIngestReport, into: tuple[str, Index], seconds: float, as_json: bool) -> None:
+    from mvindex.cli import render as display
+
+    done, (path, index) = report.ingest, into
+    files = [str(path) for path in report.rejects_files]
+    if is_address(path):
+        path = index.where  # without secrets
+    row = {
+        "index": path,
+        "documents": len(index),
+        "added": done.added,
+        "replaced": done.replaced,
+        "updated": done.updated,
+        "unchanged": done.unchanged,
+        **({"elsewhere": done.elsewhere} if done.elsewhere else {}),
+        **_view_counts(done, index.info()),
+        "rejected": report.rejected,
+        "rejects_files": files,
+        "stopped": done.stopped,
+        "seconds": round(seconds, 2),
+    }
+    display.print_json(row) if as_json else display.print_table("ingest", row)
+    if report.rejected:
+        note(f"{report.rejected} rows rejected, reasons in {report.reasons_file}; correct them and ingest again:")
+        for file, format in report.rejects_files.items():
+            note(f"  mvindex ingest {file} --format {format} --index {path}")
+        note("(a row rejected for a duplicate id would then replace the document that has it)")
+    if done.stopped:
+        note("stopped before the end; the same command continues from here")
+
+
+def _view_counts(done: IngestReport, info: IndexInfo) -> dict[str, int]:
+    """Return the views of documents added and replaced, before and after pruning, and their bytes in the store."""
+    from mvindex.store.views import ViewType
+
+    view_bytes = (info.dim or 0) * ViewType(info.dtype).dtype.itemsize
+    return {
+        "views_given": done.views_given,
+        "views_stored": done.views_stored,
+        "view_bytes_given": done.views_given * view_bytes,
+        "view_bytes_stored": done.views_stored * view_bytes,
+    }
+
+
+def _corpus_options(format: str | None, id_field: str | None, text_field: str | None, title_field: str | None) -> Any:
+    from mvindex.corpus import CorpusOptions, find_format
+
+    if format is not None:
+        find_format(format)
+    return CorpusOptions(format=format, id_field=id_field, text_field=text_field, title_field=title_field)

@@ -1,0 +1,271 @@
+"""Ingest of documents into a store, chunk by chunk: unchanged documents are skipped, the rest encoded and committed.
+
+A chunk is a fixed part of the input and the unit of commit. After an interruption, a run over the same input skips
+the committed chunks by their content and continues with the first one that is not committed.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from mvindex.errors import ConfigError, DocumentError, EncoderError
+from mvindex.ingest.prune import remove_near_duplicates
+from mvindex.records import Document, Floats, Ints, Views, dump_metadata
+from mvindex.store.catalog import Known
+from mvindex.store.embedded import Batch, EmbeddedStore, content_hash
+from mvindex.store.temporary import temporary_database, temporary_errors
+from mvindex.store.views import pack_views
+
+CHUNK_DOCUMENTS = 1024
+CHUNK_CHARS = 1_000_000
+
+
+class Entry(NamedTuple):
+    """A document to ingest.
+
+    source_location: for messages. views: (k, d), None where they are to be encoded. source: the row of the reader.
+    ordinal: of a new document, where the run numbers them; None for the next.
+    """
+
+    source_location: str
+    document: Document
+    views: Floats | None = None
+    source: Any = None
+    ordinal: int | None = None
+
+
+@dataclass(slots=True)
+class IngestReport:
+    """The counts of a run.
+
+    updated: documents of which only the metadata changed. stopped: whether the run was stopped before the end.
+    views_given, views_stored: of the documents added and replaced; they differ where the index prunes near-duplicates.
+    elsewhere: documents that belong to other shards than the one being filled.
+    """
+
+    added: int = 0
+    replaced: int = 0
+    updated: int = 0
+    unchanged: int = 0
+    stopped: bool = False
+    views_given: int = 0
+    views_stored: int = 0
+    elsewhere: int = 0
+
+    @property
+    def documents(self) -> int:
+        """Return the number of documents that were read and stored here."""
+        return self.added + self.replaced + self.updated + self.unchanged
+
+
+Encode = Callable[[Sequence[Document], Callable[[int], None]], Views]
+Note = Callable[[bool], Mapping[str, Any]]
+
+
+def refuse_duplicate(entry: Entry, first_location: str) -> None:
+    """Raise DocumentError with both locations of an id."""
+    raise DocumentError(
+        f"{entry.source_location}: id {entry.document.id!r} occurs at {first_location} already; "
+        "an id may occur once in a run"
+    )
+
+
+def _ignore(count: int) -> None:
+    """Ignore the progress."""
+
+
+def _no_settings(has_documents: bool) -> Mapping[str, Any]:
+    return {}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IngestHooks:
+    """Callbacks of a run: for documents done, for a duplicate id, and whether to stop.
+
+    note: returns settings that are set in the transaction of a chunk; not for shards. Its argument is whether
+    documents are stored, or only metadata of known ones.
+    """
+
+    on_progress: Callable[[int], None] = _ignore
+    on_duplicate: Callable[[Entry, str], None] = refuse_duplicate
+    should_stop: Callable[[], bool] = field(default=lambda: False)
+    note: Note = _no_settings
+
+
+def ingest(
+    store: EmbeddedStore, entries: Iterable[Entry], encode: Encode | None, hooks: IngestHooks | None = None
+) -> IngestReport:
+    """Store the entries and return the counts; `encode` may be None when every entry has views.
+
+    Holds the writer lock for the whole run. After an error, the chunks before it are committed and its own is not.
+    """
+    hooks = hooks or IngestHooks()
+    report = IngestReport()
+    if store.snapshot.settings.get("shard") is not None:
+        raise ConfigError(
+            f"{store.directory} is a shard of an index: add to the whole index, or ingest a corpus with --shard"
+        )
+    with store.writing(), SeenIds() as seen:
+        for chunk in read_chunks(entries):
+            if hooks.should_stop():
+                report.stopped = True
+                break
+            ingest_chunk(store, seen.drop_repeats(chunk, hooks.on_duplicate), encode, report, hooks)
+    return report
+
+
+class Chunk:
+    """Collects entries into a chunk: CHUNK_DOCUMENTS, or fewer where their texts reach CHUNK_CHARS."""
+
+    def __init__(self) -> None:
+        self._entries: list[Entry] = []
+        self._num_chars = 0
+
+    def add(self, entry: Entry) -> list[Entry]:
+        """Add an entry; return the entries of the chunk when it is full, else an empty list."""
+        self._entries.append(entry)
+        self._num_chars += len(entry.document.text) + len(entry.document.title)
+        is_full = len(self._entries) == CHUNK_DOCUMENTS or self._num_chars >= CHUNK_CHARS
+        return self.take() if is_full else []
+
+    def take(self) -> list[Entry]:
+        """Return the entries so far and empty the chunk."""
+        taken, self._entries, self._num_chars = self._entries, [], 0
+        return taken
+
+
+def read_chunks(entries: Iterable[Entry]) -> Iterator[list[Entry]]:
+    """Yield the entries in chunks."""
+    filling = Chunk()
+    for entry in entries:
+        if chunk := filling.add(entry):
+            yield chunk
+    if chunk := filling.take():
+        yield chunk
+
+
+def ingest_chunk(
+    store: EmbeddedStore,
+    chunk: Sequence[Entry],
+    encode: Encode | None,
+    report: IngestReport,
+    hooks: IngestHooks,
+) -> None:
+    """Commit the new and changed documents of the chunk in one transaction, and count them in the report.
+
+    hooks.note is called before anything is encoded, where something changes; duplicates are not looked for here.
+    """
+    on_progress = hooks.on_progress
+    known = store.known([entry.document.id for entry in chunk])
+    hashes = {entry.document.id: content_hash(entry.document, entry.views) for entry in chunk}
+    fresh = [entry for entry in chunk if _differs(known.get(entry.document.id), hashes[entry.document.id])]
+    fresh_ids = {entry.document.id for entry in fresh}
+    updates = _metadata_updates([entry for entry in chunk if entry.document.id not in fresh_ids], known)
+    on_progress(len(chunk) - len(fresh))
+    if fresh:
+        settings = hooks.note(True)
+        documents = [entry.document for entry in fresh]
+        full = _make_views(fresh, encode, on_progress)
+        views = _prune(store, full, documents)
+        content_hashes = [hashes[document.id] for document in documents]
+        batch = Batch(
+            documents=documents,
+            views=views,
+            content_hashes=content_hashes,
+            metadata_updates=updates,
+            ordinals=_ordinals(fresh),
+            settings=settings,
+        )
+        store.commit(batch)
+        report.views_given += len(full.rows)
+        report.views_stored += len(views.rows)
+    elif updates:
+        store.set_metadata(updates, hooks.note(False))
+    replaced = len(fresh_ids & known.keys())
+    report.added += len(fresh) - replaced
+    report.replaced += replaced
+    report.updated += len(updates)
+    report.unchanged += len(chunk) - len(fresh) - len(updates)
+
+
+def _ordinals(entries: Sequence[Entry]) -> Ints | None:
+    """Return the ordinals that the run sets; None where it sets none."""
+    ordinals = [entry.ordinal for entry in entries if entry.ordinal is not None]
+    return np.array(ordinals, dtype=np.int64) if ordinals else None
+
+
+def _differs(known: Known | None, digest: bytes) -> bool:
+    return known is None or known.content_hash != digest
+
+
+def _metadata_updates(entries: Sequence[Entry], known: dict[str, Known]) -> dict[int, str]:
+    """Return the new metadata of documents that are otherwise unchanged, by document row."""
+    dumped = ((known[e.document.id], dump_metadata(e.document.metadata, e.document.id)) for e in entries)
+    return {old.doc_row: metadata for old, metadata in dumped if metadata != old.metadata}
+
+
+def _make_views(fresh: Sequence[Entry], encode: Encode | None, on_progress: Callable[[int], None]) -> Views:
+    if encode is not None:
+        return encode([entry.document for entry in fresh], on_progress)
+    parts = [entry.views for entry in fresh if entry.views is not None]
+    dims = {part.shape[1] for part in parts}
+    if len(dims) > 1:
+        raise EncoderError(f"views of {sorted(dims)} dims in one call; an index holds views of one dim")
+    counts = [len(part) for part in parts]
+    on_progress(len(fresh))
+    rows = np.concatenate(parts)
+    return Views(rows, np.append(0, np.cumsum(counts)), np.full((len(rows), 2), -1, dtype=np.int64))
+
+
+def _prune(store: EmbeddedStore, views: Views, documents: Sequence[Document]) -> Views:
+    """Remove near-duplicates among the rows as they will be stored, where the index is configured so."""
+    eps = store.snapshot.settings.get("prune_views")
+    if eps is None:
+        return views
+    stored = pack_views(views, store.snapshot.view_type, [document.id for document in documents])
+    return remove_near_duplicates(views, stored, eps)
+
+
+class SeenIds:
+    """The ids of a run with their locations, in a temporary SQLite file: 21 million of them do not fit in memory."""
+
+    def __init__(self) -> None:
+        self._connection = temporary_database()
+        self._connection.execute("CREATE TABLE seen(id TEXT PRIMARY KEY, location TEXT NOT NULL) WITHOUT ROWID")
+
+    def __enter__(self) -> SeenIds:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self._connection.close()
+
+    def drop_repeats(self, chunk: Sequence[Entry], on_duplicate: Callable[[Entry, str], None]) -> list[Entry]:
+        """Return the entries whose id was not seen before in this run; call on_duplicate for the others."""
+        with temporary_errors():
+            locations = self._locations([entry.document.id for entry in chunk])
+        firsts = []
+        for entry in chunk:
+            earlier = locations.get(entry.document.id)
+            if earlier is not None:
+                on_duplicate(entry, earlier)
+                continue
+            locations[entry.document.id] = entry.source_location
+            firsts.append(entry)
+        rows = [(entry.document.id, entry.source_location) for entry in firsts]
+        with temporary_errors():
+            self._connection.execute("BEGIN")
+            self._connection.executemany("INSERT INTO seen VALUES (?, ?)", rows)
+            self._connection.execute("COMMIT")
+        return firsts
+
+    def _locations(self, ids: Sequence[str]) -> dict[str, str]:
+        query = "SELECT seen.id, seen.location FROM json_each(?) AS given JOIN seen ON seen.id = given.value"
+        with closing(self._connection.execute(query, (json.dumps(list(ids), ensure_ascii=False),))) as cursor:
+            return dict(cursor.fetchall())
