@@ -1,4 +1,4 @@
-"""Documents as they are stored, from one store into another: ids, texts, views, ordinals and hashes stay the same."""
+"""Copies stored documents from one store to another: ids, texts, views, ordinals and hashes stay the same."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from mvindex.store.views import decode
 
 
 def stored_batches(store: EmbeddedStore, size: int) -> Iterator[Batch]:
-    """The living documents of the store's snapshot, by rising ordinals; DamagedIndex when one is not sound."""
+    """Yield the live documents of the store's snapshot by ascending ordinal; raise DamagedIndex for a damaged one."""
     snapshot = store.snapshot
-    living = np.flatnonzero(snapshot.alive)
-    living = living[np.argsort(snapshot.views.ordinals(living), kind="stable")]
+    live = np.flatnonzero(snapshot.alive)
+    live = live[np.argsort(snapshot.views.ordinals(live), kind="stable")]
     with store.reading(snapshot) as reader:
-        for begin in range(0, len(living), size):
-            doc_rows = living[begin : begin + size]
+        for begin in range(0, len(live), size):
+            doc_rows = live[begin : begin + size]
             stored = reader.stored(doc_rows.tolist())
             packed, starts = snapshot.views.fetch(doc_rows)
             rows = [stored[row] for row in doc_rows.tolist()]
@@ -34,7 +34,7 @@ def stored_batches(store: EmbeddedStore, size: int) -> Iterator[Batch]:
 
 
 def _spans(rows: list[StoredRow], starts: Ints) -> Ints:
-    """The spans of all views, -1 where a view stands for none."""
+    """Return the spans of all views, -1 where a view has none."""
     spans = np.full((int(starts[-1]), 2), -1, dtype=np.int64)
     for row, begin in zip(rows, starts.tolist(), strict=False):
         if row.spans is not None:
@@ -44,14 +44,14 @@ def _spans(rows: list[StoredRow], starts: Ints) -> Ints:
 
 
 def take_batches(store: EmbeddedStore, batches: Iterable[Batch], next_ordinal: int | None) -> Iterator[tuple[int, int]]:
-    """Of each batch, how many documents it has, and how many of them were stored: those that were not there already.
+    """Store the batches; yield for each the number of its documents, and of those that were new or changed.
 
-    Takes the writer lock. Each batch is durable when it is told of. next_ordinal: of the first document that is new
-    after the copy; None where the batches give no ordinals, and so count them up.
+    Holds the writer lock. Each batch is durable when it is yielded. next_ordinal: of the first document added after
+    the copy; None where the batches have no ordinals, and the store numbers them.
     """
     with store.writing():
         for batch in batches:
-            fresh = _missing(store, batch)
+            fresh = _select_missing(store, batch)
             if fresh is not None:
                 store.commit(fresh)
             yield len(batch.documents), 0 if fresh is None else len(fresh.documents)
@@ -59,22 +59,22 @@ def take_batches(store: EmbeddedStore, batches: Iterable[Batch], next_ordinal: i
             store.change_settings(next_ordinal=next_ordinal)
 
 
-def _missing(store: EmbeddedStore, batch: Batch) -> Batch | None:
-    """The documents of the batch that the store has not, or has otherwise; None where it has all."""
+def _select_missing(store: EmbeddedStore, batch: Batch) -> Batch | None:
+    """Return the documents of the batch that the store lacks or has with other content; None where it has all."""
     known = store.known([document.id for document in batch.documents])
-    left = []
+    missing = []
     for number, document in enumerate(batch.documents):
         old = known.get(document.id)
         is_same = old is not None and old.content_hash == batch.content_hashes[number]
         if old is None or not is_same or old.metadata != dump_metadata(document.metadata, document.id):
-            left.append(number)
-    if len(left) == len(batch.documents):
+            missing.append(number)
+    if len(missing) == len(batch.documents):
         return batch
-    return _part(batch, left) if left else None
+    return _select(batch, missing) if missing else None
 
 
-def _part(batch: Batch, numbers: list[int]) -> Batch:
-    """Some documents of the batch."""
+def _select(batch: Batch, numbers: list[int]) -> Batch:
+    """Return some documents of the batch."""
     starts = batch.views.starts
     counts = np.diff(starts)[numbers]
     rows = np.concatenate([np.arange(starts[number], starts[number + 1]) for number in numbers])

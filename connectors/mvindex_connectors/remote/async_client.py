@@ -210,7 +210,7 @@ class AsyncIndexClient:
             with self._telling_of_closing(), SeenIds() as seen:
                 try:
                     for number, chunk in enumerate(chunks_of(entries), start=1):
-                        await sending.send(chunk_message(number, seen.first_of(chunk, refuse_duplicate)))
+                        await sending.send(chunk_message(number, seen.drop_repeats(chunk, refuse_duplicate)))
                 except MvindexError:
                     # What was sent before a bad document is stored, as it is in an index that is not remote.
                     if not sending.has_failed:
