@@ -1,4 +1,4 @@
-"""What importing a shard of DPR's embeddings takes: time, the memory of this process and of the one that reads it.
+"""Measure the time and memory that importing a shard of DPR's embeddings takes.
 
     python bench/dpr.py write /tmp/embeddings_0 [--count 400000] [--dim 768]
     python bench/dpr.py import /tmp/embeddings_0 [--json]
@@ -24,14 +24,14 @@ _MIB = 1 << 20
 
 
 def write_shard(path, count, dim):
-    """Nothing; the file holds a list of pairs (id, vector), (dim,) fp32."""
+    """Write a list of pairs (id, vector), each vector (dim,) fp32."""
     rows = np.random.default_rng(1).standard_normal((count, dim), dtype=np.float32)
     with path.open("wb") as file:
         pickle.dump([(f"wiki:{number}", row) for number, row in enumerate(rows, start=1)], file, protocol=4)
 
 
-def measured_import(path):
-    """What an import into a new index took."""
+def measure_import(path):
+    """Import the shard into a new index and return what it took."""
     with tempfile.TemporaryDirectory() as folder:
         started = time.perf_counter()
         report = import_dpr([str(path)], Target(path=f"{folder}/x.mvx"))
@@ -40,18 +40,17 @@ def measured_import(path):
         "documents": report.documents,
         "shard_mib": round(path.stat().st_size / _MIB),
         "seconds": round(seconds, 1),
-        "this_process_mib": _peak_mib(resource.RUSAGE_SELF),
-        "reading_process_mib": _peak_mib(resource.RUSAGE_CHILDREN),
+        "peak_mib": _peak_mib(),
     }
 
 
-def _peak_mib(who):
-    """The most memory that was resident; Linux counts KiB."""
-    return round(resource.getrusage(who).ru_maxrss / 1024)
+def _peak_mib():
+    """Return the peak of resident memory; Linux counts KiB."""
+    return round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
 
 
 def main():
-    """Nothing; a shard is written, or a line told of its import."""
+    """Write a shard, or import one and print the figures."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("what", choices=["write", "import"])
     parser.add_argument("shard", type=Path)
@@ -62,7 +61,7 @@ def main():
     if options.what == "write":
         write_shard(options.shard, options.count, options.dim)
         return
-    row = measured_import(options.shard)
+    row = measure_import(options.shard)
     print(json.dumps(row) if options.json else "\n".join(f"{name}: {value}" for name, value in row.items()))
 
 

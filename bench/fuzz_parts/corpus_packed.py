@@ -12,7 +12,7 @@ from pathlib import Path
 import zstandard
 
 from fuzz_parts.target import Limits, WrongAnswer, require
-from mvindex.corpus import CorpusFormat, CorpusOptions, Row, open_corpus
+from mvindex.corpus import CorpusOptions, Row, open_corpus
 from mvindex.errors import CorpusError
 
 _ROWS = b"".join(b"%d\tdocument %d\n" % (number, number) for number in range(40))
@@ -57,7 +57,7 @@ class CorpusPacked(Limits):
 
     def check(self, data: bytes) -> None:
         self._path.write_bytes(data)
-        options = CorpusOptions(format=CorpusFormat.MSMARCO, max_row_bytes=_ROW_BYTES)
+        options = CorpusOptions(format="msmarco", max_row_bytes=_ROW_BYTES)
         rows = []
         with open_corpus(str(self._path), options) as corpus:
             for row in corpus:

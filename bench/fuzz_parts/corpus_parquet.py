@@ -59,7 +59,7 @@ class CorpusParquet(Limits):
         items = []
         with open_corpus(str(self._path), CorpusOptions(max_row_bytes=1000)) as corpus:
             for row in corpus:
-                items.append((row.place.line, _fields(row), row.raw))
+                items.append((row.location.line, _fields(row), row.raw))
         require([line for line, _, _ in items] == list(range(1, len(items) + 1)), "rows", items)
         if is_made:
             self._check_rows(items, corpus.source)

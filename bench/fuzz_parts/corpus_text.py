@@ -12,7 +12,7 @@ import zstandard
 
 from fuzz_parts.corpus_oracle import BOM, Fields, Item, check_lines, check_row
 from fuzz_parts.target import Limits, require
-from mvindex.corpus import CorpusFormat, CorpusOptions, RejectsWriter, Row, open_corpus
+from mvindex.corpus import CorpusOptions, RejectsWriter, Row, open_corpus
 from mvindex.errors import CorpusError
 
 DPR = (
@@ -77,7 +77,7 @@ class CorpusText(Limits):
     def __init__(self, name: str, folder: Path) -> None:
         self.name = name
         kind = name.removeprefix("corpus-")
-        self._given = None if kind == "detect" else CorpusFormat(kind)
+        self._given = None if kind == "detect" else kind
         families = {"dpr": ["tsv"], "msmarco": ["tsv"]}.get(kind, ["json"]) if self._given else ["tsv", "json"]
         self.tokens = tuple(token for family in families for token in TOKENS[family])
         self._path, self._stem = folder / "corpus", folder / "rejected"
@@ -158,7 +158,7 @@ class CorpusText(Limits):
         require(again == wanted, "rejects", wanted, "are read again as", found)
 
 
-def _options(way: int, given: CorpusFormat | None) -> CorpusOptions:
+def _options(way: int, given: str | None) -> CorpusOptions:
     """Bits 0 and 1: the largest row; bit 3: no title; 4: also compressed, 6: with gzip; 5: rejects are read again."""
     return CorpusOptions(format=given, max_row_bytes=_ROW_BYTES[way & 3], title_field="" if way & 8 else None)
 
@@ -167,8 +167,8 @@ def _item(row) -> Item:
     if isinstance(row, Row):
         document = row.document
         fields = Fields(document.id, document.text, document.title, dict(document.metadata))
-        return Item(row.place.line, row.raw, fields, "")
-    return Item(row.place.line, b"".join(row.raw), None, row.reason)
+        return Item(row.location.line, row.raw, fields, "")
+    return Item(row.location.line, b"".join(row.raw), None, row.reason)
 
 
 def _ended(raw: bytes) -> bytes:

@@ -20,7 +20,8 @@ from typing import Any
 
 import numpy as np
 
-_ROOM_BYTES = 1 << 30
+# Above what the process takes at its start; an input is of a few KiB.
+_ROOM_BYTES = 256 << 20
 _HEADER_BYTES = 8
 # Of Python itself; whatever else happens while a file is read, the file has brought about.
 _HARMLESS = {"pickle.find_class", "object.__getattr__", "sys._getframe"}
@@ -151,13 +152,12 @@ class _Plain(pickle.Unpickler):
 
 
 def _judged(data: bytes, watcher: _Watcher) -> tuple[str, str]:
-    from mvindex.io.confined import Refused
-    from mvindex.io.safe_pickle import read_pairs
+    from mvindex.io.safe_pickle import RefusedPickle, read_blocks
 
     try:
         watcher.is_on = True
-        frames = list(read_pairs(io.BytesIO(data), {}))
-    except (Refused, MemoryError) as err:
+        blocks = list(read_blocks(io.BytesIO(data), len(data)))
+    except RefusedPickle as err:
         return "refused", f"{err}"
     except _Ran as err:
         return "wrong", f"a file brought about {err}"
@@ -165,7 +165,7 @@ def _judged(data: bytes, watcher: _Watcher) -> tuple[str, str]:
         return "crash", f"{type(err).__name__}: {err}"[:500]
     finally:
         watcher.is_on = False
-    return _compared_apart([(one, row) for ids, rows in frames for one, row in zip(ids, rows, strict=True)], data)
+    return _compared_apart([(one, row) for ids, rows in blocks for one, row in zip(ids, rows, strict=True)], data)
 
 
 def _compared_apart(found, data: bytes) -> tuple[str, str]:
@@ -214,9 +214,9 @@ def main() -> None:
     with open("/proc/self/statm", "rb") as file:
         limit = int(file.read().split()[0]) * resource.getpagesize() + _ROOM_BYTES
     resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
-    from mvindex.io.confined import CODECS
+    from mvindex.io import safe_pickle as pickled  # noqa: F401 - imported before anything is watched
 
-    for codec in CODECS:
+    for codec in ("ascii", "latin-1", "utf-8", "utf-32-le"):
         codecs.lookup(codec)
     watcher = _Watcher()
     while header := sys.stdin.buffer.read(_HEADER_BYTES):

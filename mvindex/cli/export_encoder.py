@@ -15,7 +15,7 @@ def export_encoder(
     checkpoint: Annotated[str, typer.Argument(help="minilm, minilm-snippets, a checkpoint's folder or a hub id.")],
     folder: Annotated[Path, typer.Argument(help="A new or an empty folder.")],
     family: Annotated[
-        str | None, typer.Option(help="single: one vector a document, of a checkpoint that makes several.")
+        str | None, typer.Option(help="single: one vector a document, for a checkpoint that makes several.")
     ] = None,
     as_json: JsonOption = False,
 ) -> None:

@@ -18,31 +18,31 @@ IndexArgument = Annotated[
     typer.Option("--index", "-i", help="The new index: a directory, or an address such as milvus://HOST:PORT/NAME."),
 ]
 CorpusOption = Annotated[
-    list[str] | None, typer.Option("--corpus", help="Files of the texts: tsv, jsonl, parquet; may be given again.")
+    list[str] | None, typer.Option("--corpus", help="Files of the texts: tsv, jsonl, parquet; repeatable.")
 ]
 CorpusFormatOption = Annotated[
-    str | None, typer.Option(help="Of the corpus: dpr, msmarco, beir, jsonl or parquet; found by itself.")
+    str | None, typer.Option(help="Format of the corpus: dpr, msmarco, beir, jsonl or parquet; detected by default.")
 ]
 MissingOption = Annotated[
     str, typer.Option(help="A text without a vector, or a vector without a text: stop, or skip (and count them).")
 ]
 EncoderOption = Annotated[
-    str | None, typer.Option(help="What made the vectors, so that texts can be asked: minilm, a directory, a hub id.")
+    str | None, typer.Option(help="Encoder that made the vectors, for text queries: minilm, a directory, a hub id.")
 ]
-DtypeOption = Annotated[str | None, typer.Option(help="fp16 or fp32, as stored; as the files hold them by default.")]
-LexicalOption = Annotated[str | None, typer.Option(help="unicode or english makes texts searchable by words too.")]
+DtypeOption = Annotated[str | None, typer.Option(help="Stored type, fp16 or fp32; by default that of the files.")]
+LexicalOption = Annotated[str | None, typer.Option(help="Enable lexical search with the tokenizer unicode or english.")]
 MemoryOption = Annotated[
     str | None,
     typer.Option(
         "--memory-limit",
         metavar="BYTES",
-        help="What the process that reads a file may take, such as 16G; by default 2 GiB and four times the file.",
+        help="Memory of the process that reads the file, such as 16G; by default 2 GiB and four times the file.",
     ),
 ]
 
 importing = typer.Typer(
     name="import",
-    help="""Make an index of vectors that were computed elsewhere, or of an export (docs/moving.md).
+    help="""Make an index from vectors computed elsewhere, or from an export (docs/moving.md).
 
     Example: mvindex import vectors corpus-parquet/ --index corpus.mvx""",
     no_args_is_help=True,
@@ -52,52 +52,51 @@ importing = typer.Typer(
 
 @importing.command()
 def dpr(  # noqa: PLR0913 - each option is a flag of the command
-    files: Annotated[list[str], typer.Argument(help="DPR's embeddings NAME_0, NAME_1, ...; patterns are taken.")],
+    files: Annotated[list[str], typer.Argument(help="DPR's embeddings NAME_0, NAME_1, ...; or patterns.")],
     index: IndexArgument,
     corpus: CorpusOption = None,
     corpus_format: CorpusFormatOption = None,
     missing: MissingOption = "stop",
-    id_prefix: Annotated[str, typer.Option(help="Taken away from ids that begin with it; '' for none.")] = "wiki:",
+    id_prefix: Annotated[str, typer.Option(help="Prefix removed from ids; '' for none.")] = "wiki:",
     encoder: EncoderOption = None,
     dtype: DtypeOption = None,
     lexical: LexicalOption = None,
-    memory_limit: MemoryOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Import the embeddings that DPR's generate_dense_embeddings.py pickles; nothing in them is run.
+    """Import the embeddings that DPR's generate_dense_embeddings.py pickles; run nothing in them.
 
-    Each file is read in a process of its own that can only compute. A file that names anything but the parts of a
-    NumPy array is refused. Without --corpus the documents have ids and no texts.
+    A file that names anything but the parts of a NumPy array is refused. Without --corpus the documents have ids and
+    no texts.
 
     Example: mvindex import dpr embeddings/wiki_* --corpus psgs_w100.tsv --index wiki.mvx
     """
     from mvindex.cli import render as display
     from mvindex.io.dpr import import_dpr
 
-    texts, memory = _texts(corpus, missing, corpus_format), _memory(memory_limit)
+    texts = _texts(corpus, missing, corpus_format)
     target = _target(index, encoder, dtype, lexical)
-    with display.step_progress() as told:
-        report = import_dpr(files, target, texts, id_prefix=id_prefix, memory_bytes=memory, on_progress=told)
+    with display.step_progress() as on_progress:
+        report = import_dpr(files, target, texts, id_prefix=id_prefix, on_progress=on_progress)
     _print(report, as_json)
 
 
 @importing.command()
 def faiss(  # noqa: PLR0913 - each option is a flag of the command
-    file: Annotated[str, typer.Argument(help="What faiss.write_index wrote.")],
+    file: Annotated[str, typer.Argument(help="File written by faiss.write_index.")],
     index: IndexArgument,
     ids: Annotated[
         str | None,
-        typer.Option(help="The id of each number that Faiss answers with: a line each, or .npy, or .json."),
+        typer.Option(help="The id of each number that Faiss returns: a line each, or .npy, or .json."),
     ] = None,
     corpus: CorpusOption = None,
     corpus_format: CorpusFormatOption = None,
     missing: MissingOption = "stop",
     accept_reconstructions: Annotated[
-        bool, typer.Option("--accept-reconstructions", help="Of a quantised index: take what its codes decode to.")
+        bool, typer.Option("--accept-reconstructions", help="Import what the codes of a quantised index decode to.")
     ] = False,
     accept_inner_product: Annotated[
         bool,
-        typer.Option("--accept-inner-product", help="Of an index by L2 whose vectors have other lengths than 1."),
+        typer.Option("--accept-inner-product", help="Import an L2 index whose vectors are not of length 1."),
     ] = False,
     encoder: EncoderOption = None,
     dtype: DtypeOption = None,
@@ -116,8 +115,8 @@ def faiss(  # noqa: PLR0913 - each option is a flag of the command
     texts, memory = _texts(corpus, missing, corpus_format), _memory(memory_limit)
     target = _target(index, encoder, dtype, lexical)
     read = find_importer("faiss")
-    with display.step_progress() as told:
-        report = read(file, target, texts, ids=ids, memory_bytes=memory, on_progress=told, **options)
+    with display.step_progress() as on_progress:
+        report = read(file, target, texts, ids=ids, memory_bytes=memory, on_progress=on_progress, **options)
     _print(report, as_json)
 
 
@@ -128,7 +127,7 @@ def vectors(  # noqa: PLR0913 - each option is a flag of the command
     ],
     index: IndexArgument,
     ids: Annotated[
-        str | None, typer.Option(help="Of .npy: the id of each vector, a line each, or .npy, or .json.")
+        str | None, typer.Option(help="For .npy: the id of each vector, a line each, or .npy, or .json.")
     ] = None,
     corpus: CorpusOption = None,
     corpus_format: CorpusFormatOption = None,
@@ -137,8 +136,8 @@ def vectors(  # noqa: PLR0913 - each option is a flag of the command
     vector_column: Annotated[
         str | None, typer.Option(help="By default vector, vectors, embedding or embeddings.")
     ] = None,
-    text_column: Annotated[str | None, typer.Option(help="By default text, where there is such a column.")] = None,
-    title_column: Annotated[str | None, typer.Option(help="By default title, where there is such a column.")] = None,
+    text_column: Annotated[str | None, typer.Option(help="By default text, where the file has it.")] = None,
+    title_column: Annotated[str | None, typer.Option(help="By default title, where the file has it.")] = None,
     encoder: EncoderOption = None,
     dtype: DtypeOption = None,
     lexical: LexicalOption = None,
@@ -147,7 +146,7 @@ def vectors(  # noqa: PLR0913 - each option is a flag of the command
     """Import documents with their vectors: an export of mvindex, or files of Parquet, JSON Lines or NumPy.
 
     Parquet has a row for each view, or for each document with a list of vectors (docs/moving.md names the columns).
-    An export makes an index equal to the one that it was made of.
+    An export makes an index equal to its source.
 
     Example: mvindex import vectors passages.parquet --index passages.mvx
     """
@@ -157,9 +156,9 @@ def vectors(  # noqa: PLR0913 - each option is a flag of the command
 
     columns = Columns(id=id_column, vector=vector_column, text=text_column, title=title_column)
     texts = None if (corpus, missing, corpus_format) == (None, "stop", None) else _texts(corpus, missing, corpus_format)
-    with display.step_progress() as told:
+    with display.step_progress() as on_progress:
         target = _target(index, encoder, dtype, lexical)
-        report = import_vectors(files, target, columns=columns, ids=ids, texts=texts, on_progress=told)
+        report = import_vectors(files, target, columns=columns, ids=ids, texts=texts, on_progress=on_progress)
     _print(report, as_json)
 
 
@@ -179,15 +178,16 @@ def _target(index: str, encoder: str | None, dtype: str | None, lexical: str | N
 
 
 def _texts(corpus: list[str] | None, missing: str, corpus_format: str | None) -> Texts:
-    from mvindex.corpus import CorpusFormat, CorpusOptions
+    from mvindex.corpus import CorpusOptions, find_format
     from mvindex.io.join import Texts
-    from mvindex.io.validation import Missing
+    from mvindex.io.validation import MissingPolicy
 
-    chosen = parse_choice("--missing", missing, Missing)
-    format = None if corpus_format is None else parse_choice("--corpus-format", corpus_format, CorpusFormat)
-    if corpus is None and (chosen is Missing.SKIP or format is not None):
-        raise ConfigError("--missing skip and --corpus-format are about a corpus; give --corpus FILE")
-    return Texts(files=corpus, options=CorpusOptions(format=format), missing=chosen)
+    chosen = parse_choice("--missing", missing, MissingPolicy)
+    if corpus_format is not None:
+        find_format(corpus_format)
+    if corpus is None and (chosen is MissingPolicy.SKIP or corpus_format is not None):
+        raise ConfigError("--missing skip and --corpus-format need a corpus; give --corpus FILE")
+    return Texts(files=corpus, options=CorpusOptions(format=corpus_format), missing=chosen)
 
 
 def _memory(text: str | None) -> int | None:

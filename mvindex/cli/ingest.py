@@ -19,7 +19,7 @@ from mvindex.errors import ConfigError
 if TYPE_CHECKING:
     from mvindex.index import Index
     from mvindex.ingest import IngestReport
-    from mvindex.ingest.files import FileReport
+    from mvindex.ingest.files import CorpusIngestReport
     from mvindex.records import IndexInfo
     from mvindex.store.shard_layout import ShardPlace
 
@@ -27,42 +27,46 @@ if TYPE_CHECKING:
 def ingest(  # noqa: PLR0913 - each option is a flag of the command
     files: Annotated[list[str], typer.Argument(help="Files or patterns; - is stdin. .gz and .zst are read.")],
     index: IndexOption = None,
-    format: Annotated[str | None, typer.Option(help="dpr, msmarco, beir, jsonl or parquet; found by itself.")] = None,
+    format: Annotated[
+        str | None, typer.Option(help="Format: dpr, msmarco, beir, jsonl or parquet; detected by default.")
+    ] = None,
     id_field: Annotated[str | None, typer.Option(help="Column or field of the id.")] = None,
     text_field: Annotated[str | None, typer.Option(help="Column or field of the text.")] = None,
     title_field: Annotated[str | None, typer.Option(help="Column or field of the title; '' for none.")] = None,
-    on_error: Annotated[str, typer.Option(help="stop at a bad row, or skip it into a rejects file.")] = "stop",
+    on_error: Annotated[str, typer.Option(help="Stop at a bad row, or skip it into a rejects file.")] = "stop",
     encoder: Annotated[
         str | None, typer.Option(help="Of a new index: minilm (default), minilm-snippets, a directory, a hub id.")
     ] = None,
     family: Annotated[
         str | None, typer.Option(help="Of a new index: snippets (default), single, or another; see docs/training.md.")
     ] = None,
-    views: Annotated[int | None, typer.Option(help="Of a new index: most views a document has (default 8).")] = None,
-    dtype: Annotated[str | None, typer.Option(help="Of a new index: fp16 (default) or fp32, as stored.")] = None,
+    views: Annotated[
+        int | None, typer.Option(help="Of a new index: maximum number of views of a document (default 8).")
+    ] = None,
+    dtype: Annotated[str | None, typer.Option(help="Of a new index: stored type, fp16 (default) or fp32.")] = None,
     temperature: Annotated[
-        float | None, typer.Option(help="Of a new index: what drpq scoring divides by (default: the encoder's, or 1).")
+        float | None, typer.Option(help="Of a new index: divisor of drpq scoring (default: that of the encoder, or 1).")
     ] = None,
     prune_views: Annotated[
         float | None,
         typer.Option(
-            help="Of a new index: leave out views this close to a kept one of their document (docs/pruning.md)."
+            help="Of a new index: remove views this close to another view of their document (docs/pruning.md)."
         ),
     ] = None,
     lexical: Annotated[
         str | None,
         typer.Option(
-            help="Of a new index: unicode or english (stems) makes texts searchable by words (docs/hybrid.md)."
+            help="Of a new index: enable lexical search with the tokenizer unicode or english (stems) (docs/hybrid.md)."
         ),
     ] = None,
     shards: Annotated[
-        int | None, typer.Option(help="Of a new index: put the documents into so many stores, by their ids.")
+        int | None, typer.Option(help="Of a new index: split the documents by id into this many stores.")
     ] = None,
     shard: Annotated[
         str | None,
         typer.Option(
             metavar="NUMBER/COUNT",
-            help="Fill one shard alone, from 0 to COUNT - 1: 0/16 to 15/16 in an array job, then mvindex assemble.",
+            help="Fill one shard only, from 0 to COUNT - 1: 0/16 to 15/16 in an array job, then mvindex assemble.",
         ),
     ] = None,
     device: DeviceOption = None,
@@ -70,16 +74,16 @@ def ingest(  # noqa: PLR0913 - each option is a flag of the command
 ) -> None:
     """Read corpus files, encode their documents, and add them to an index (made if there is none).
 
-    Known ids are replaced, unchanged documents skipped; interrupted, give the same command again to go on.
+    Known ids are replaced, unchanged documents skipped; after an interruption, the same command continues.
 
-    With --shard, every process reads the whole corpus and keeps its part; they know nothing of each other, and may run
-    on several machines. Once all shards lie in the index, mvindex assemble makes one index of them.
+    With --shard, every process reads the whole corpus and stores its part; the processes are independent and may run
+    on several machines. Once all shards are complete, mvindex assemble makes one index from them.
 
     Example: mvindex ingest corpus.tsv --index corpus.mvx
     """
     from mvindex.cli import render as display
     from mvindex.corpus import open_corpus
-    from mvindex.ingest.files import FileIngest, OnError
+    from mvindex.ingest.files import CorpusIngest, OnError
     from mvindex.ingest.prune import checked_eps
     from mvindex.lexical.tokenizer import parse_lexical
 
@@ -97,16 +101,16 @@ def ingest(  # noqa: PLR0913 - each option is a flag of the command
     new["prune_views"] = None if prune_views is None else checked_eps(prune_views)
     new["shards"] = shards
     new["lexical"] = None if parse_lexical(lexical) is None else lexical
-    with _opened_for_ingest(path, new, device, place) as target:
+    with _open_for_ingest(path, new, device, place) as target:
         stem = _rejects_stem(path)
-        run = FileIngest(
+        run = CorpusIngest(
             target.add_entries,
             corpus,
             skip_or_stop,
             stem if place is None else stem.with_name(f"{stem.name}.{place.directory}"),
             lambda text: note(text),
-            # Every process meets the same bad rows: the first shard's keeps them.
-            keeps_bad_rows=place is None or place.number == 0,
+            # Every process reads the same bad rows: that of the first shard writes them.
+            rejects_bad_rows=place is None or place.number == 0,
         )
         started = time.monotonic()
         with display.DocumentProgress(corpus.bytes_total) as progress, _stop_on_interrupt() as should_stop:
@@ -119,18 +123,18 @@ def ingest(  # noqa: PLR0913 - each option is a flag of the command
 def _default_path(paths: Sequence[str]) -> Path:
     """NAME.mvx in the current directory, after the first input file."""
     if paths[0] == "-":
-        raise ConfigError("say where the index goes: --index DIR (stdin has no name to take it from)")
+        raise ConfigError("expected --index DIR, since stdin has no name to derive it from")
     return Path(Path(paths[0]).name.split(".")[0] + ".mvx")
 
 
 def _rejects_stem(place: str) -> Path:
-    """What rejects files are named after: the index's directory, or in this folder its collection."""
+    """Return the path stem of rejects files: the directory of the index, or its collection in the current directory."""
     name = place.partition("?")[0].rstrip("/").rpartition("/")[2]
     return Path(name if is_address(place) else place).absolute().with_suffix("")
 
 
 def _parse_place(shards: int | None, shard: str | None) -> ShardPlace | None:
-    """The shard that is meant; None where it is not about a single one."""
+    """Return the shard of --shard; None without it."""
     from mvindex.store.shard_layout import checked_count, parse_place
 
     if shards is not None and shard is not None:
@@ -143,24 +147,24 @@ def _parse_place(shards: int | None, shard: str | None) -> ShardPlace | None:
 
 
 @contextmanager
-def _opened_for_ingest(path: str, new: dict[str, Any], device: str | None, place: ShardPlace | None) -> Iterator[Index]:
-    """The index at this place, made when there is none; one that was made and stayed empty is removed again."""
+def _open_for_ingest(path: str, new: dict[str, Any], device: str | None, place: ShardPlace | None) -> Iterator[Index]:
+    """Open the index, or create it; remove one that was created and stayed empty."""
     from mvindex.index.factory import has_shard, index_exists, open_index, open_shard_index, remove_untouched
 
     if index_exists(path) if place is None else has_shard(chosen_path(path), place):
         with open_index(path, device=device) if place is None else open_shard_index(Path(path), place, device) as index:
-            _refuse_other_settings(index, new)
+            _check_settings(index, new)
             yield index
         return
-    with _created(path, new, device, place) as index:
+    with _create(path, new, device, place) as index:
         try:
             yield index
         finally:
             remove_untouched(index)
 
 
-def _created(path: str, new: dict[str, Any], device: str | None, place: ShardPlace | None) -> Index:
-    """A new index, or a new shard of one."""
+def _create(path: str, new: dict[str, Any], device: str | None, place: ShardPlace | None) -> Index:
+    """Create an index, or a shard of one."""
     from mvindex.encoder import load_encoder
     from mvindex.index.factory import check_temperature, create, create_shard_index
     from mvindex.store.shard_layout import check_place
@@ -171,7 +175,7 @@ def _created(path: str, new: dict[str, Any], device: str | None, place: ShardPla
         for name in ("dtype", "temperature", "prune_views", "shards", "lexical")
         if name in chosen
     }
-    # Before the seconds that an encoder takes to load.
+    # Checked before the encoder, which takes seconds to load.
     if "temperature" in kept:
         check_temperature(kept["temperature"])
     if place is not None:
@@ -182,8 +186,8 @@ def _created(path: str, new: dict[str, Any], device: str | None, place: ShardPla
     return create_shard_index(Path(path), place, encoder=encoder, **kept)
 
 
-def _refuse_other_settings(index: Index, new: dict[str, Any]) -> None:
-    """Nothing, when what was asked of a new index is what this one has: an interrupted command may be given again."""
+def _check_settings(index: Index, new: dict[str, Any]) -> None:
+    """Raise ConfigError when an option for a new index differs from this one; equal options are accepted."""
     info = index.info()
     encoder = info.encoder or {}
     has = {**encoder, "encoder": encoder.get("source"), "dtype": info.dtype, "temperature": info.temperature}
@@ -198,23 +202,23 @@ def _refuse_other_settings(index: Index, new: dict[str, Any]) -> None:
 
 @contextmanager
 def _stop_on_interrupt() -> Iterator[Callable[[], bool]]:
-    """Inside it, the first Ctrl-C only asks to stop; a second one interrupts at once."""
-    asked = False
+    """Make the first Ctrl-C request a stop; a second one interrupts at once."""
+    is_requested = False
 
-    def ask(number: int, frame: Any) -> None:
-        nonlocal asked
-        asked = True
+    def request_stop(number: int, frame: Any) -> None:
+        nonlocal is_requested
+        is_requested = True
         signal.signal(signal.SIGINT, before)
-        note("stopping after this chunk; Ctrl-C again to stop at once (nothing stored is lost)")
+        note("stopping after this chunk; Ctrl-C again to stop at once (stored documents are safe)")
 
-    before = signal.signal(signal.SIGINT, ask)
+    before = signal.signal(signal.SIGINT, request_stop)
     try:
-        yield lambda: asked
+        yield lambda: is_requested
     finally:
         signal.signal(signal.SIGINT, before)
 
 
-def _print_ingest(report: FileReport, into: tuple[str, Index], seconds: float, as_json: bool) -> None:
+def _print_ingest(report: CorpusIngestReport, into: tuple[str, Index], seconds: float, as_json: bool) -> None:
     from mvindex.cli import render as display
 
     done, (path, index) = report.ingest, into
@@ -237,16 +241,16 @@ def _print_ingest(report: FileReport, into: tuple[str, Index], seconds: float, a
     }
     display.print_json(row) if as_json else display.print_table("ingest", row)
     if report.rejected:
-        note(f"{report.rejected} rows rejected, reasons in {report.reasons_file}; mend them and ingest again:")
+        note(f"{report.rejected} rows rejected, reasons in {report.reasons_file}; correct them and ingest again:")
         for file, format in report.rejects_files.items():
-            note(f"  mvindex ingest {file} --format {format.value} --index {path}")
+            note(f"  mvindex ingest {file} --format {format} --index {path}")
         note("(a row rejected for a duplicate id would then replace the document that has it)")
     if done.stopped:
-        note("stopped before the end; the same command goes on from here")
+        note("stopped before the end; the same command continues from here")
 
 
 def _view_counts(done: IngestReport, info: IndexInfo) -> dict[str, int]:
-    """Views of the documents added and replaced, before and after pruning, and the bytes of their rows in the store."""
+    """Return the views of documents added and replaced, before and after pruning, and their bytes in the store."""
     from mvindex.store.views import ViewType
 
     view_bytes = (info.dim or 0) * ViewType(info.dtype).dtype.itemsize
@@ -259,7 +263,8 @@ def _view_counts(done: IngestReport, info: IndexInfo) -> dict[str, int]:
 
 
 def _corpus_options(format: str | None, id_field: str | None, text_field: str | None, title_field: str | None) -> Any:
-    from mvindex.corpus import CorpusFormat, CorpusOptions
+    from mvindex.corpus import CorpusOptions, find_format
 
-    chosen = None if format is None else parse_choice("--format", format, CorpusFormat)
-    return CorpusOptions(format=chosen, id_field=id_field, text_field=text_field, title_field=title_field)
+    if format is not None:
+        find_format(format)
+    return CorpusOptions(format=format, id_field=id_field, text_field=text_field, title_field=title_field)

@@ -1,4 +1,4 @@
-"""The commands that take an index elsewhere: `mvindex migrate` and `mvindex export`."""
+"""The commands `mvindex migrate` and `mvindex export`."""
 
 from __future__ import annotations
 
@@ -14,30 +14,30 @@ _QUERIES = 100
 
 
 def migrate(
-    source: Annotated[str, typer.Argument(help="The index as it is: a directory or an address.")],
-    target: Annotated[str, typer.Argument(help="A new directory or address; or the same as of an interrupted run.")],
+    source: Annotated[str, typer.Argument(help="The index to copy: a directory or an address.")],
+    target: Annotated[str, typer.Argument(help="A new directory or address, or that of an interrupted run.")],
     verify: Annotated[
         bool,
-        typer.Option("--verify", help=f"Ask both for the same {_QUERIES} queries at the end; exit 1 if one differs."),
+        typer.Option("--verify", help=f"Search both with {_QUERIES} queries at the end; exit 1 if a result differs."),
     ] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Move an index between a directory and Milvus, either way. Nothing is encoded again; answers stay the same.
+    """Copy an index between a directory and Milvus, either way, without encoding; results stay the same.
 
-    The source is only read. Interrupted, give the same command again to go on.
+    The source is only read. After an interruption, the same command continues.
 
     Example: mvindex migrate corpus.mvx milvus://localhost:19530/corpus --verify
     """
     from mvindex.cli import render as display
     from mvindex.io.migrate import migrate as move
 
-    with display.step_progress() as told:
-        row = asdict(move(source, target, queries=_QUERIES if verify else 0, on_progress=told))
+    with display.step_progress() as on_progress:
+        row = asdict(move(source, target, queries=_QUERIES if verify else 0, on_progress=on_progress))
     display.print_json(row) if as_json else display.print_table("migrate", row)
 
 
 def export(
-    directory: Annotated[Path, typer.Argument(help="Where the files go; that of an interrupted run goes on.")],
+    directory: Annotated[Path, typer.Argument(help="Directory of the files: new, or that of an interrupted run.")],
     to: Annotated[
         str,
         typer.Option(
@@ -47,9 +47,9 @@ def export(
     index: IndexOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Write an index as files that others read. Interrupted, give the same command again to go on (docs/moving.md).
+    """Write an index to files of another format; after an interruption, the same command continues (docs/moving.md).
 
-    All but trec hold the vectors, and mvindex import makes an equal index of them.
+    All formats but trec have the vectors, and mvindex import makes an equal index from them.
 
     Example: mvindex export --to parquet corpus-parquet/ --index corpus.mvx
     """
@@ -57,6 +57,6 @@ def export(
     from mvindex.io.export import find_exporter
 
     exporter = find_exporter(to)
-    with open_chosen_local(index) as source, display.step_progress() as told:
-        row = asdict(exporter(source, directory, told))
+    with open_chosen_local(index) as source, display.step_progress() as on_progress:
+        row = asdict(exporter(source, directory, on_progress))
     display.print_json(row) if as_json else display.print_table("export", row)

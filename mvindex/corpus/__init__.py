@@ -1,20 +1,24 @@
-"""Corpus files -> a stream of documents; each bad row is named with its file, its line and the reason."""
+"""Reads corpus files as a stream of documents; each bad row is reported with its file, line and reason."""
 
-from mvindex.corpus.options import MAX_ROW_BYTES, CorpusFormat, CorpusOptions
+from mvindex.corpus.formats import BinaryFormat, TextFormat
+from mvindex.corpus.options import MAX_ROW_BYTES, CorpusOptions
 from mvindex.corpus.reader import Corpus, open_corpus, read_documents
+from mvindex.corpus.registry import find_format
 from mvindex.corpus.rejects import RejectsWriter
-from mvindex.corpus.rows import Place, Reject, Row, Source
+from mvindex.corpus.rows import Reject, Row, Source, SourceLocation
 
 __all__ = [
     "MAX_ROW_BYTES",
+    "BinaryFormat",
     "Corpus",
-    "CorpusFormat",
     "CorpusOptions",
-    "Place",
     "Reject",
     "RejectsWriter",
     "Row",
     "Source",
+    "SourceLocation",
+    "TextFormat",
+    "find_format",
     "open_corpus",
     "read_documents",
 ]

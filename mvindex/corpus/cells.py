@@ -12,9 +12,9 @@ _LINE_DONE = -1
 
 
 def split_simple(line: bytes) -> list[bytes] | None:
-    """The cells of a row whose quotes close in their own cell, None for a row that only QuotedCells can tell.
+    """Split a row whose quotes close in their own cell; return None for a row that needs QuotedCells.
 
-    Most rows are such, and this is several times as fast.
+    Most rows are of the first kind, and this is several times as fast.
     """
     cells = without_line_end(line).split(_TAB)
     for column, cell in enumerate(cells):
@@ -29,8 +29,8 @@ def split_simple(line: bytes) -> list[bytes] | None:
 class QuotedCells:
     """The cells of one row, fed line by line until no quote is open.
 
-    The csv module is not used: its limit on the size of a field is one setting for the whole process, and it takes a
-    lone carriage return for the end of a row.
+    The csv module is not used: its limit on the size of a field is one setting for the whole process, and it treats a
+    lone carriage return as the end of a row.
     """
 
     def __init__(self, max_cells: int) -> None:
@@ -40,11 +40,11 @@ class QuotedCells:
 
     @property
     def is_open(self) -> bool:
-        """True when the last cell's quote is still to be closed, so that the row goes on in the next line."""
+        """Return whether the last cell's quote is open, so that the row goes on in the next line."""
         return self._open is not None
 
     def feed(self, line: bytes) -> None:
-        """Take one more line, with its end. Raises DocumentError when the quotes or the number of cells are wrong."""
+        """Add one more line, with its end; raise DocumentError when the quotes or the number of cells are wrong."""
         body_bytes = len(without_line_end(line))
         pos = 0 if self._open is None else self._read_quoted(line, 0, body_bytes)
         while pos != _LINE_DONE:
@@ -62,7 +62,7 @@ class QuotedCells:
         return _LINE_DONE if tab < 0 else tab + 1
 
     def _read_quoted(self, line: bytes, begin: int, body_bytes: int) -> int:
-        """Where the next cell begins; _LINE_DONE when the line ends first, be the quote closed or not."""
+        """Return where the next cell begins; _LINE_DONE when the line ends first, with the quote closed or not."""
         close = _closing_quote(line, begin)
         cell = self._open if self._open is not None else bytearray()
         cell += line[begin:] if close < 0 else line[begin:close]
@@ -80,7 +80,7 @@ class QuotedCells:
 
 
 def _closing_quote(line: bytes, begin: int) -> int:
-    """Position of the first quote that is not one of a pair, -1 where there is none."""
+    """Return the position of the first quote that is not one of a pair, -1 where there is none."""
     pos = line.find(_QUOTE, begin)
     while pos >= 0 and line[pos + 1 : pos + 2] == _QUOTE:
         pos = line.find(_QUOTE, pos + 2)

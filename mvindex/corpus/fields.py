@@ -1,4 +1,4 @@
-"""What the formats share: bytes -> text, JSON-like fields -> Document, and the reject of a row that is too large."""
+"""Helpers that all formats share: decode text, make documents from fields, reject rows that are too large."""
 
 from __future__ import annotations
 
@@ -7,16 +7,19 @@ from collections.abc import Mapping
 from typing import Any
 
 from mvindex.corpus.lines import Lines
+from mvindex.corpus.options import CorpusOptions
 from mvindex.corpus.rows import Reject, Source
 from mvindex.errors import DocumentError
 from mvindex.records import Document, require_text
 
 METADATA = "metadata"
+_SHOWN_NAMES = 20
+_SHOWN_CHARS = 40
 _JSON_NAMES = {dict: "an object", list: "an array", str: "a string", bool: "a boolean", type(None): "null"}
 
 
 def decode_utf8(raw: bytes) -> str:
-    """The bytes as text; DocumentError with the position of the first byte that is not UTF-8."""
+    """Decode UTF-8; raise DocumentError with the position of the first byte that is not UTF-8."""
     try:
         return raw.decode()
     except UnicodeDecodeError as err:
@@ -27,9 +30,9 @@ def decode_utf8(raw: bytes) -> str:
 
 
 def document_of(fields: Mapping[str, Any], source: Source) -> Document:
-    """The document that the fields of one JSON object or Parquet row make.
+    """Return the document that the fields of one JSON object or Parquet row make; raise DocumentError for a bad row.
 
-    null text or title are empty; fields without a role join the metadata. Raises DocumentError.
+    A null text or title is empty; fields without a role become metadata.
     """
     title_field = source.title_field
     doc_id = _read_id(fields, source.id_field)
@@ -41,13 +44,13 @@ def document_of(fields: Mapping[str, Any], source: Source) -> Document:
 
 
 def reject_oversize(lines: Lines, begin: bytes) -> Reject:
-    """The reject of the line that `begin` begins; its raw bytes are read on only when they are asked for."""
+    """Return the reject of the line that begins with `begin`; the rest of its raw bytes is read on demand."""
     reason = f"the row is over {lines.max_bytes:,} bytes (max_row_bytes)"
-    return Reject(lines.place, reason, itertools.chain((begin,), lines.rest(lines.number)))
+    return Reject(lines.location, reason, itertools.chain((begin,), lines.rest(lines.number)))
 
 
 def json_name(value: object) -> str:
-    """What JSON calls a value of this kind."""
+    """Return what JSON calls a value of this type."""
     return _JSON_NAMES.get(type(value), "a number")
 
 
@@ -59,7 +62,7 @@ def _read_id(fields: Mapping[str, Any], name: str) -> str:
         return value
     if isinstance(value, int) and not isinstance(value, bool):
         return str(value)
-    raise DocumentError(f'"{name}" is {json_name(value)}; wanted a string or an integer')
+    raise DocumentError(f'"{name}" is {json_name(value)}; expected a string or an integer')
 
 
 def _read_text(fields: Mapping[str, Any], name: str) -> str:
@@ -68,15 +71,36 @@ def _read_text(fields: Mapping[str, Any], name: str) -> str:
         return ""
     if isinstance(value, str):
         return value
-    raise DocumentError(f'"{name}" is {json_name(value)}; wanted a string')
+    raise DocumentError(f'"{name}" is {json_name(value)}; expected a string')
 
 
 def _merge_metadata(metadata: object, extra: dict[str, Any]) -> dict[str, Any]:
     if metadata is None:
         return extra
     if not isinstance(metadata, dict):
-        raise DocumentError(f'"{METADATA}" is {json_name(metadata)}; wanted an object')
+        raise DocumentError(f'"{METADATA}" is {json_name(metadata)}; expected an object')
     for name in extra:
         if name in metadata:
-            raise DocumentError(f'"{name}" stands beside "{METADATA}" and in it; keep one')
+            raise DocumentError(f'"{name}" occurs both beside "{METADATA}" and in it; keep one')
     return {**metadata, **extra}
+
+
+def title_column(columns: tuple[str, ...], options: CorpusOptions) -> str | None:
+    """Return the column of titles: the one named by the options, else "title" where it exists, else None."""
+    if options.title_field is None:
+        return "title" if "title" in columns else None
+    return options.title_field or None
+
+
+def missing_field(path: str, kind: str, name: str, columns: tuple[str, ...]) -> str:
+    """Return the message for a column or field (`kind`) that the file does not have."""
+    return (
+        f'{path}: has no {kind} "{name}" ({kind}s: {list_names(columns)}); '
+        "name the right ones with --id-field, --text-field and --title-field"
+    )
+
+
+def list_names(names: tuple[str, ...]) -> str:
+    """Join the names, shortened where a row of text is in their place."""
+    shown = [name if len(name) <= _SHOWN_CHARS else name[:_SHOWN_CHARS] + "..." for name in names[:_SHOWN_NAMES]]
+    return ", ".join(shown + ["..."] * (len(names) > _SHOWN_NAMES))

@@ -13,7 +13,6 @@ from mvindex.errors import CorpusError
 
 GZIP_MAGIC = b"\x1f\x8b"
 ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
-PARQUET_MAGIC = b"PAR1"
 _BLOCK_BYTES = 256 * 1024
 # A zstd block of 4 bytes can stand for 128 KiB, so 2 KiB of input give at most 64 MiB at once, and gzip far less.
 # Larger pieces would let a small hostile or very uniform file fill the memory.
@@ -22,7 +21,7 @@ _HEAD_BYTES = 8
 
 
 class _Decoder(Protocol):
-    """What zlib and zstandard give for one member (gzip) or frame (zstd)."""
+    """A decoder of zlib or zstandard for one member (gzip) or frame (zstd)."""
 
     @property
     def eof(self) -> bool: ...
@@ -32,7 +31,10 @@ class _Decoder(Protocol):
 
 
 class Input:
-    """One open file or stdin. bytes_read counts what was read of it as stored, so compressed where it is."""
+    """One open file or stdin.
+
+    head: its first 8 stored bytes. bytes_read: stored bytes read so far, compressed where the file is.
+    """
 
     def __init__(self, path: str) -> None:
         self.path = path
@@ -45,36 +47,30 @@ class Input:
         except OSError as err:
             raise CorpusError(f"{self.name}: cannot be opened: {err.strerror}") from err
         try:
-            self._head = self._read_head()
+            self.head = self._read_head()
         except OSError as err:
             self.close()
             raise CorpusError(f"{self.name}: cannot be read: {err.strerror}") from err
 
-    @property
-    def is_parquet(self) -> bool:
-        """True when the first bytes are those of a Parquet file."""
-        # An id may be "PAR1" too, but then a tab or a printable character follows.
-        return self._head.startswith(PARQUET_MAGIC) and self._head[4:5] < b" " and self._head[4:5] != b"\t"
-
     def stream(self) -> io.BufferedReader:
-        """The content, decompressed. Reading it raises OSError or EOFError where the stored bytes are damaged."""
+        """Return the decompressed content; reading raises OSError or EOFError where the stored bytes are damaged."""
         return io.BufferedReader(_PieceStream(self._content()), _BLOCK_BYTES)
 
     def close(self) -> None:
-        """Close the file; stdin is left open, since it is not ours."""
+        """Close the file; leave stdin open, since it is not ours."""
         if self._is_ours:
             self.file.close()
 
     def _content(self) -> Iterator[bytes]:
-        # Told by the first bytes and not by the name, which is often wrong after a download.
-        if self._head.startswith(GZIP_MAGIC):
+        # By the first bytes and not by the name, which is often wrong after a download.
+        if self.head.startswith(GZIP_MAGIC):
             return _decompress(self._stored(), "gzip", _gzip_decoder)
-        if _is_zstd(self._head):
+        if _is_zstd(self.head):
             return _decompress(self._stored(), "zstd", _zstd_decoder)
         return self._stored()
 
     def _stored(self) -> Iterator[bytes]:
-        yield self._head
+        yield self.head
         while block := self._read(_BLOCK_BYTES):
             yield block
 
@@ -85,7 +81,7 @@ class Input:
         return head
 
     def _read(self, num_bytes: int) -> bytes:
-        # read1 gives what a pipe holds now; read would wait for all of num_bytes.
+        # read1 returns what a pipe holds now; read would wait for all of num_bytes.
         read = getattr(self.file, "read1", self.file.read)
         block = cast(bytes, read(num_bytes))
         self.bytes_read += len(block)
@@ -116,7 +112,7 @@ class _PieceStream(io.RawIOBase):
 
 
 def _decompress(stored: Iterator[bytes], codec: str, new_decoder: Callable[[], _Decoder]) -> Iterator[bytes]:
-    """The content of one member or frame after another.
+    """Yield the content of one member or frame after another.
 
     Raises OSError where the bytes are damaged, EOFError where the last member has no end.
     """

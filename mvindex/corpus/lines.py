@@ -1,14 +1,16 @@
-"""Lines of a byte stream in bounded memory, with a way back."""
+"""Lines of a byte stream in bounded memory, which can be pushed back."""
 
 from __future__ import annotations
 
 import io
 from collections.abc import Iterator
 
-from mvindex.corpus.rows import Place
+from mvindex.corpus.rows import SourceLocation
 from mvindex.errors import CorpusError
 
 _PIECE_BYTES = 2**20
+_MAX_BLANK_BYTES = 2**20
+_BOM = b"\xef\xbb\xbf"
 
 
 class Lines:
@@ -28,15 +30,15 @@ class Lines:
         self._has_rest = False
 
     @property
-    def place(self) -> Place:
-        """Where the line taken last stands."""
-        return Place(self.path, self.number)
+    def location(self) -> SourceLocation:
+        """Return the location of the line taken last."""
+        return SourceLocation(self.path, self.number)
 
     def take(self) -> bytes:
-        """The next line with its end, b"" after the last.
+        """Return the next line with its end, b"" after the last.
 
-        After a line that is_cut, what `rest` was not asked for is skipped. Raises CorpusError where the input cannot
-        be read on.
+        After a line that is_cut, what `rest` has not read of it is skipped. Raises CorpusError where the input cannot
+        be read.
         """
         if self.is_cut:
             self._skip_rest()
@@ -47,18 +49,18 @@ class Lines:
         return line
 
     def is_over(self, row: bytes | bytearray) -> bool:
-        """True when a row of several lines is longer than max_bytes, or ends in a line that is cut."""
+        """Return whether a row of several lines is longer than max_bytes, or ends in a line that is cut."""
         return self.is_cut or len(row) - row.endswith(b"\n") > self.max_bytes
 
     def rest(self, number: int) -> Iterator[bytes]:
-        """What take left of line `number`, in pieces; nothing more once a later line was taken."""
+        """Yield the rest of line `number` in pieces, until a later line is taken."""
         while self._has_rest and self.number == number:
             piece = self._read(_PIECE_BYTES)
             self._has_rest = bool(piece) and not piece.endswith(b"\n")
             yield piece
 
     def push_back(self, taken: bytes, number: int) -> None:
-        """Give back the bytes taken last; the line that begins them is taken next, as line number + 1."""
+        """Return the bytes taken last to the stream; their first line is taken next, as line number + 1."""
         self.number = number
         self.is_cut = self._has_rest = False
         if self._replay is None:
@@ -85,7 +87,20 @@ class Lines:
 
 
 def without_line_end(line: bytes) -> bytes:
-    r"""The line without its \n or \r\n, or without the \r that a file of \r\n lines may end with."""
+    r"""Return the line without its \n or \r\n, or without the \r that a file of \r\n lines may end with."""
     if line.endswith(b"\r\n"):
         return line[:-2]
     return line[:-1] if line.endswith((b"\n", b"\r")) else line
+
+
+def take_first_line(lines: Lines) -> tuple[bytes, bytes]:
+    """Take the first line that is not blank, without a byte order mark; return it and the blank lines before it."""
+    blank, line = bytearray(), lines.take().removeprefix(_BOM)
+    while line.isspace() and not lines.is_cut:
+        blank += line
+        if len(blank) > _MAX_BLANK_BYTES:
+            raise CorpusError(f"{lines.path}: begins with over {_MAX_BLANK_BYTES:,} bytes of blank lines: no documents")
+        line = lines.take()
+    if not line:
+        raise CorpusError(f"{lines.path}: is empty: no documents")
+    return line, bytes(blank)

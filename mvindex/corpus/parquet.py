@@ -6,20 +6,39 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from mvindex.corpus.detect import missing_field, title_column
-from mvindex.corpus.fields import document_of
+from mvindex.corpus.fields import document_of, missing_field, title_column
+from mvindex.corpus.formats import BinaryFormat
 from mvindex.corpus.inputs import Input
-from mvindex.corpus.options import CorpusFormat, CorpusOptions
-from mvindex.corpus.rows import Place, Reject, Row, Source
+from mvindex.corpus.options import CorpusOptions
+from mvindex.corpus.rows import Reject, Row, Source, SourceLocation
 from mvindex.errors import CorpusError, DocumentError
 from mvindex.plugins import require
 
+PARQUET = "parquet"
+_MAGIC = b"PAR1"
 _BATCH_ROWS = 1024
 _BUFFER_BYTES = 2**20
 _STRINGS = ("string", "large_string", "string_view")
 
 
-class ParquetRows:
+def open_parquet(file: Input, options: CorpusOptions) -> tuple[Source, Iterator[Row | Reject]]:
+    """Return how the file is read, by its schema, and its rows; raise CorpusError for a pipe."""
+    if file.size_bytes is None:
+        raise CorpusError(f"{file.name}: is Parquet, which cannot be read from a pipe; name the file")
+    rows = _ParquetRows(file, options)
+    return rows.source, iter(rows)
+
+
+def is_parquet(head: bytes) -> bool:
+    """Return whether a file with these first bytes is Parquet."""
+    # An id may be "PAR1" too, but then a tab or a printable character follows.
+    return head.startswith(_MAGIC) and head[4:5] < b" " and head[4:5] != b"\t"
+
+
+FORMATS = (BinaryFormat(name=PARQUET, matches=is_parquet, open=open_parquet),)
+
+
+class _ParquetRows:
     """The rows of one open Parquet file. Raises CorpusError where it is cut short, damaged or lacks a column."""
 
     def __init__(self, file: Input, options: CorpusOptions) -> None:
@@ -41,7 +60,7 @@ class ParquetRows:
         for batch in self._batches():
             for fields in self._fields_of(batch):
                 number += 1
-                yield self._row(Place(self._file.name, number), fields)
+                yield self._row(SourceLocation(self._file.name, number), fields)
 
     def _batches(self) -> Iterator[Any]:
         columns = [name for name in self.source.columns if name not in self.source.left_out]
@@ -72,28 +91,31 @@ class ParquetRows:
             stored: list[bytes | None] = column.cast(self._arrow.large_binary()).to_pylist()
             return [value and value.decode(errors="surrogateescape") for value in stored]
 
-    def _row(self, place: Place, fields: dict[str, Any]) -> Row | Reject:
+    def _row(self, location: SourceLocation, fields: dict[str, Any]) -> Row | Reject:
         # A lone surrogate is written as the escape \udcXX, which JSON has and the reader of the rejects refuses again.
         raw = (json.dumps(fields, ensure_ascii=False) + "\n").encode(errors="backslashreplace")
         if len(raw) > self._max_row_bytes + 1:
-            return Reject(place, f"the row is over {self._max_row_bytes:,} bytes (max_row_bytes)", (raw,))
+            return Reject(location, f"the row is over {self._max_row_bytes:,} bytes (max_row_bytes)", (raw,))
         try:
-            return Row(place, document_of(fields, self.source), raw)
+            return Row(location, document_of(fields, self.source), raw)
         except DocumentError as err:
-            return Reject(place, str(err), (raw,))
+            return Reject(location, str(err), (raw,))
 
 
 def _parquet_source(arrow: Any, path: str, schema: Any, options: CorpusOptions) -> Source:
     columns = tuple(schema.names)
+    id_field = options.id_field or ("_id" if "_id" in columns and "id" not in columns else "id")
     source = Source(
         path=path,
-        format=CorpusFormat.PARQUET,
+        format=PARQUET,
         is_detected=options.format is None,
-        id_field=options.id_field or ("_id" if "_id" in columns and "id" not in columns else "id"),
+        id_field=id_field,
         text_field=options.text_field or "text",
         title_field=title_column(columns, options),
         columns=columns,
         left_out=tuple(field.name for field in schema if not is_json_type(arrow.types, field.type)),
+        # Rejected rows of Parquet are written as JSON.
+        rejects_format="beir" if id_field == "_id" else "jsonl",
     )
     if len(set(columns)) < len(columns):
         raise CorpusError(f"{path}: two columns have the same name (columns: {', '.join(columns)})")
@@ -104,18 +126,18 @@ def _parquet_source(arrow: Any, path: str, schema: Any, options: CorpusOptions) 
     return source
 
 
-def _check_type(types: Any, source: Source, schema: Any, name: str, wanted: str) -> None:
+def _check_type(types: Any, source: Source, schema: Any, name: str, expected: str) -> None:
     if name not in source.columns:
         raise CorpusError(missing_field(source.path, "column", name, source.columns))
     kind = schema.field(name).type
     kind = kind.value_type if types.is_dictionary(kind) else kind
-    is_integer = types.is_integer(kind) and "integers" in wanted
+    is_integer = types.is_integer(kind) and "integers" in expected
     if not (is_integer or types.is_null(kind) or str(kind) in _STRINGS):
-        raise CorpusError(f'{source.path}: column "{name}" holds {kind}; wanted {wanted}')
+        raise CorpusError(f'{source.path}: column "{name}" holds {kind}; expected {expected}')
 
 
 def is_json_type(types: Any, kind: Any) -> bool:
-    """True when the values are JSON. Lists of floats do not count: they are vectors, far larger than the text."""
+    """Return whether the values are JSON. Lists of floats do not count: they are vectors, far larger than the text."""
     if types.is_dictionary(kind):
         return is_json_type(types, kind.value_type)
     if types.is_struct(kind):

@@ -1,4 +1,4 @@
-"""The files that a list of names and patterns stands for."""
+"""Expands names and patterns to files."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ Paths: TypeAlias = "Path | Sequence[Path]"
 
 
 def expand_paths(names: Paths) -> list[str]:
-    """The input files in the order given, each checked to be there and readable; "-" stands for stdin.
+    """Return the input files in their order, each checked to exist and to be readable; "-" stands for stdin.
 
-    A name that does not exist is taken as a pattern (`**` goes into folders), whose matches come sorted.
+    A name that does not exist is expanded as a pattern (`**` goes into folders), whose matches come sorted.
     """
     given = [names] if isinstance(names, str | os.PathLike) else names
     paths = [path for name in given for path in _expand(os.fspath(name))]
     if not paths:
-        raise CorpusError("no input file is given; name at least one, or - for stdin")
+        raise CorpusError("expected an input file, got none; name at least one, or - for stdin")
     _refuse_repeats(paths)
     return paths
 
 
 def total_bytes(paths: Iterable[str]) -> int | None:
-    """Bytes of all files as they lie on disk, None when one of them (stdin, a pipe) does not know its size."""
+    """Return the bytes of all files on disk; None when one of them (stdin, a pipe) has no known size."""
     sizes = [_size_bytes(path) for path in paths]
     known = [size for size in sizes if size is not None]
     return sum(known) if len(known) == len(sizes) else None
@@ -53,7 +53,7 @@ def _readable(path: str) -> str:
     if os.path.isdir(path):
         raise CorpusError(f"{path}: is a directory; name the files in it, for example {os.path.join(path, '*.jsonl')}")
     if not os.path.exists(path):
-        raise CorpusError(f"{path}: is a link to a file that is not there")
+        raise CorpusError(f"{path}: is a link to a file that does not exist")
     if not os.access(path, os.R_OK):
         raise CorpusError(f"{path}: cannot be read: permission denied")
     return path
@@ -64,7 +64,7 @@ def _refuse_repeats(paths: list[str]) -> None:
     for path in paths:
         real = path if path == STDIN else os.path.realpath(path)
         if real in seen:
-            raise CorpusError(f"{path}: is given twice (first as {seen[real]}); its ids would be duplicates")
+            raise CorpusError(f"{path}: is named twice (first as {seen[real]}); its ids would be duplicates")
         seen[real] = path
 
 

@@ -1,28 +1,17 @@
-"""Corpus files -> one stream of rows and rejects."""
+"""Read corpus files as one stream of rows and rejects."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator
 from types import TracebackType
 
-from mvindex.corpus.detect import detect
 from mvindex.corpus.inputs import Input
-from mvindex.corpus.jsonl import read_jsonl
-from mvindex.corpus.lines import Lines
-from mvindex.corpus.options import CorpusFormat, CorpusOptions
-from mvindex.corpus.parquet import ParquetRows
+from mvindex.corpus.options import CorpusOptions
 from mvindex.corpus.paths import Paths, expand_paths, total_bytes
-from mvindex.corpus.rows import Place, Reject, Row, Source
-from mvindex.corpus.tsv import read_tsv
+from mvindex.corpus.registry import find_format, open_rows
+from mvindex.corpus.rows import Reject, Row, Source, SourceLocation
 from mvindex.errors import CorpusError
 from mvindex.records import Document
-
-_TEXT_READERS = {
-    CorpusFormat.DPR: read_tsv,
-    CorpusFormat.MSMARCO: read_tsv,
-    CorpusFormat.BEIR: read_jsonl,
-    CorpusFormat.JSONL: read_jsonl,
-}
 
 
 class Corpus:
@@ -49,12 +38,12 @@ class Corpus:
 
     @property
     def bytes_read(self) -> int:
-        """Stored bytes read so far, of all files."""
+        """Return the stored bytes read so far, of all files."""
         return self._done_bytes + (self._file.bytes_read if self._file else 0)
 
-    def source_of(self, place: Place) -> Source:
-        """How the file of a row was read; also after other files were begun, when `source` is a later one."""
-        return self._sources[place.path]
+    def source_of(self, location: SourceLocation) -> Source:
+        """Return how the file of a row was read; also after other files were begun, when `source` is a later one."""
+        return self._sources[location.path]
 
     def __iter__(self) -> Iterator[Row | Reject]:
         if self._is_closed:
@@ -68,7 +57,7 @@ class Corpus:
         self.close()
 
     def close(self) -> None:
-        """Close the file that is open; nothing more can be read."""
+        """Close the open file; no more rows can be read."""
         self._is_closed = True
         self._rows.close()
 
@@ -82,7 +71,7 @@ class Corpus:
     def _read_file(self, path: str) -> Iterator[Row | Reject]:
         file = self._file = Input(path)
         try:
-            self.source, rows = _open_rows(file, self._options)
+            self.source, rows = open_rows(file, self._options)
             self._sources[file.name] = self.source
             if self._on_source:
                 self._on_source(self.source)
@@ -99,35 +88,28 @@ class Corpus:
 def open_corpus(
     paths: Paths, options: CorpusOptions | None = None, on_source: Callable[[Source], None] | None = None
 ) -> Corpus:
-    """The corpus that these files make, in their order.
+    """Open the files as one corpus, in their order.
 
-    paths: names, patterns such as `part-*.jsonl.gz`, or "-" for stdin. on_source is called with each file's format
-    and fields before its first row. Raises CorpusError when a file is missing or cannot be read.
+    Args:
+        paths: Names, patterns such as `part-*.jsonl.gz`, or "-" for stdin.
+        options: Formats and fields; detected by default.
+        on_source: Called with the format and fields of each file before its first row.
+
+    Raises:
+        CorpusError: A file is missing or cannot be read.
+        ConfigError: The format has an unknown name.
+
     """
-    return Corpus(expand_paths(paths), options or CorpusOptions(), on_source)
+    options = options or CorpusOptions()
+    if options.format is not None:
+        find_format(options.format)
+    return Corpus(expand_paths(paths), options, on_source)
 
 
 def read_documents(paths: Paths, options: CorpusOptions | None = None) -> Iterator[Document]:
-    """The documents of these files; CorpusError with file and line at the first bad row."""
+    """Yield the documents of these files; raise CorpusError with file and line at the first bad row."""
     with open_corpus(paths, options) as corpus:
         for row in corpus:
             if isinstance(row, Reject):
-                raise CorpusError(f"{row.place}: {row.reason}")
+                raise CorpusError(f"{row.location}: {row.reason}")
             yield row.document
-
-
-def _open_rows(file: Input, options: CorpusOptions) -> tuple[Source, Iterator[Row | Reject]]:
-    if file.is_parquet:
-        return _open_parquet(file, options)
-    lines = Lines(file.stream(), file.name, options.max_row_bytes)
-    source = detect(lines, options)
-    return source, _TEXT_READERS[source.format](lines, source)
-
-
-def _open_parquet(file: Input, options: CorpusOptions) -> tuple[Source, Iterator[Row | Reject]]:
-    if options.format not in (None, CorpusFormat.PARQUET):
-        raise CorpusError(f"{file.name}: is Parquet, not {options.format.value}; leave --format out")
-    if file.size_bytes is None:
-        raise CorpusError(f"{file.name}: is Parquet, which cannot be read from a pipe; name the file")
-    rows = ParquetRows(file, options)
-    return rows.source, iter(rows)

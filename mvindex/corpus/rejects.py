@@ -1,4 +1,4 @@
-"""Rejected rows, kept in files that can be mended and read again."""
+"""Writes rejected rows to files that can be corrected and ingested again."""
 
 from __future__ import annotations
 
@@ -8,20 +8,18 @@ from pathlib import Path
 from types import TracebackType
 from typing import BinaryIO, TypeAlias
 
-from mvindex.corpus.options import CorpusFormat
 from mvindex.corpus.rows import Reject, Source
 from mvindex.errors import CorpusError
 
-_Key: TypeAlias = tuple[CorpusFormat, bytes | None, str, str, str | None]
-_TSV_FORMATS = (CorpusFormat.DPR, CorpusFormat.MSMARCO)
+_Key: TypeAlias = tuple[str, bytes | None, str, str, str | None]
 
 
 class RejectsWriter:
-    """Writes rejects to STEM.rejects.tsv or .jsonl, and why to STEM.rejects.reasons.jsonl.
+    """Writes rejects to STEM.rejects.tsv or .jsonl, and the reasons to STEM.rejects.reasons.jsonl.
 
-    The rows stand as they stood, uncompressed, below their header (Parquet rows as JSON), so that the file can be
-    mended and read with the same options; give its format, since bad rows may not show it. Files come into being
-    with the first reject that needs them, one per format, header and fields; none is overwritten: a number is added.
+    Rows are written as in their file, uncompressed, below their header (Parquet rows as JSON), so that the file can be
+    corrected and read with the same options; give its format, since bad rows may not show it. A file is created
+    with the first reject that needs it, one per format, header and fields; none is overwritten: a number is added.
     """
 
     def __init__(self, stem: str | os.PathLike[str]) -> None:
@@ -32,17 +30,17 @@ class RejectsWriter:
 
     @property
     def paths(self) -> list[Path]:
-        """The files of rows written so far; the reasons are not among them."""
+        """Return the files of rows written so far, without the file of reasons."""
         return list(self.formats)
 
     @property
-    def formats(self) -> dict[Path, CorpusFormat]:
-        """The files of rows written so far, each with the format to give when it is read again."""
+    def formats(self) -> dict[Path, str]:
+        """Return the files of rows written so far, each with the format to give when it is read again."""
         return {Path(file.path): key[0] for key, file in self._files.items()}
 
     @property
     def reasons_path(self) -> Path | None:
-        """The file of reasons, one {path, line, reason} a reject; None while there is none."""
+        """Return the file of reasons, one {path, line, reason} a reject; None while there is none."""
         return Path(self._reasons.name) if self._reasons else None
 
     def __enter__(self) -> RejectsWriter:
@@ -52,7 +50,7 @@ class RejectsWriter:
         self.close()
 
     def write(self, reject: Reject, source: Source) -> None:
-        """Keep one reject of this source. Raises CorpusError when a file cannot be written."""
+        """Write one reject of this source; raise CorpusError when a file cannot be written."""
         try:
             self._rows_file(source).write(reject)
             self._write_reason(reject)
@@ -61,13 +59,13 @@ class RejectsWriter:
         self.count += 1
 
     def flush(self) -> None:
-        """Bring what was written to the disk."""
+        """Flush the files to the disk."""
         for file in self._open_files():
             file.flush()
             os.fsync(file.fileno())
 
     def close(self) -> None:
-        """Close all files; those that were written stay."""
+        """Close all files."""
         for file in self._open_files():
             file.close()
 
@@ -75,15 +73,21 @@ class RejectsWriter:
         return [file.file for file in self._files.values()] + ([self._reasons] if self._reasons else [])
 
     def _rows_file(self, source: Source) -> _RejectsFile:
-        key = (_written_format(source), source.header, source.id_field, source.text_field, source.title_field)
+        key = (
+            source.rejects_format or source.format,
+            source.header,
+            source.id_field,
+            source.text_field,
+            source.title_field,
+        )
         if key not in self._files:
-            suffix = ".tsv" if source.format in _TSV_FORMATS else ".jsonl"
-            self._files[key] = _RejectsFile(_create(f"{self._stem}.rejects", suffix), source.header)
+            file = _create(f"{self._stem}.rejects", source.rejects_suffix)
+            self._files[key] = _RejectsFile(file, source.header)
         return self._files[key]
 
     def _write_reason(self, reject: Reject) -> None:
         self._reasons = self._reasons or _create(f"{self._stem}.rejects", ".reasons.jsonl")
-        entry = {"path": reject.place.path, "line": reject.place.line, "reason": reject.reason}
+        entry = {"path": reject.location.path, "line": reject.location.line, "reason": reject.reason}
         # A file name may hold bytes that are not UTF-8; they are written as the escapes \udcXX.
         self._reasons.write((json.dumps(entry, ensure_ascii=False) + "\n").encode(errors="backslashreplace"))
 
@@ -96,15 +100,15 @@ class _RejectsFile:
         self.path = file.name
         self._header = header
         self._has_quote = False
-        self._next_place: tuple[str, int] | None = None
+        self._next_location: tuple[str, int] | None = None
         if header:
             file.write(header)
 
     def write(self, reject: Reject) -> None:
-        place = (reject.place.path, reject.place.line)
+        location = (reject.location.path, reject.location.line)
         # A quote left open must not run on into rows that did not follow it in the source. The reader ends it at a
         # repeat of the header, and skips that.
-        if self._header and self._has_quote and place != self._next_place:
+        if self._header and self._has_quote and location != self._next_location:
             self.file.write(self._header)
             self._has_quote = False
         num_lines, last = 0, b""
@@ -115,17 +119,11 @@ class _RejectsFile:
             last = piece or last
         if not last.endswith(b"\n"):
             self.file.write(b"\n")
-        self._next_place = (reject.place.path, reject.place.line + num_lines)
-
-
-def _written_format(source: Source) -> CorpusFormat:
-    if source.format is CorpusFormat.PARQUET:
-        return CorpusFormat.BEIR if source.id_field == "_id" else CorpusFormat.JSONL
-    return source.format
+        self._next_location = (reject.location.path, reject.location.line + num_lines)
 
 
 def _create(stem: str, suffix: str) -> BinaryIO:
-    """A new file, numbered when the plain name is taken; exclusive creation leaves no moment to overwrite one."""
+    """Create a file, numbered when the plain name is taken; exclusive creation never overwrites one."""
     number = 1
     while True:
         try:

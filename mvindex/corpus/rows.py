@@ -1,17 +1,16 @@
-"""What a corpus gives: rows, rejects, where they stand, and how their file was read."""
+"""Records of a corpus: rows, rejects, their locations, and how their file was read."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from mvindex.corpus.options import CorpusFormat
 from mvindex.records import Document
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """Where a row begins: the file as it was named, and the line (in Parquet the row), counted from 1."""
+class SourceLocation:
+    """Where a row begins: the file as the caller named it, and the line (in Parquet the row), counted from 1."""
 
     path: str
     line: int
@@ -22,21 +21,21 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One good row: its document, and its bytes as they stand in the file (in Parquet: the row as a JSON line)."""
+    """One good row: its document, and its bytes as in the file (in Parquet: the row as a JSON line)."""
 
-    place: Place
+    location: SourceLocation
     document: Document
     raw: bytes
 
 
 @dataclass(frozen=True, slots=True)
 class Reject:
-    """One bad row: why it is bad, and its bytes as they stand in the file.
+    """One bad row: why it is bad, and its bytes as in the file.
 
-    Take raw before the next row: for a row that is too large it reads on in the file, piece by piece.
+    Read raw before the next row: for a row that is too large it reads on in the file, piece by piece.
     """
 
-    place: Place
+    location: SourceLocation
     reason: str
     raw: Iterable[bytes]
 
@@ -45,13 +44,24 @@ class Reject:
 class Source:
     """How one file is read.
 
-    columns: the names found in the header, the Parquet schema or the first JSON objects; for MS MARCO, which names
-    none, "id" and "text". header: the header line as it stands, ended by a newline; None where a format has none.
-    left_out: Parquet columns that no JSON metadata can hold (times, bytes, maps) or should not (vectors).
+    Attributes:
+        path: The file, as the caller named it.
+        format: Name of its format.
+        is_detected: Whether the format was detected; False where the caller gave it.
+        id_field: Column or field of the id.
+        text_field: Column or field of the text.
+        title_field: Column or field of the title; None for no title.
+        columns: Names in the header, the Parquet schema or the first JSON objects; for MS MARCO, which names none,
+            "id" and "text".
+        header: The header line as in the file, ended by a newline; None where a format has none.
+        left_out: Parquet columns that no JSON metadata can hold (times, bytes, maps) or should not (vectors).
+        rejects_format: Format in which rejected rows of this file are written; None for its own.
+        rejects_suffix: Suffix of the file of rejected rows.
+
     """
 
     path: str
-    format: CorpusFormat
+    format: str
     is_detected: bool
     id_field: str
     text_field: str
@@ -59,10 +69,12 @@ class Source:
     columns: tuple[str, ...]
     header: bytes | None = None
     left_out: tuple[str, ...] = ()
+    rejects_format: str | None = None
+    rejects_suffix: str = ".jsonl"
 
     @property
     def metadata_columns(self) -> tuple[str, ...]:
-        """The columns that become metadata (those seen so far, for JSON)."""
+        """Return the columns that become metadata (for JSON, those seen so far)."""
         taken = {self.id_field, self.text_field, self.title_field, *self.left_out}
         return tuple(name for name in self.columns if name not in taken)
 
@@ -71,4 +83,4 @@ class Source:
         fields = f"id = {self.id_field}, text = {self.text_field}, title = {self.title_field or '(none)'}"
         metadata = f", metadata = {', '.join(self.metadata_columns)}" if self.metadata_columns else ""
         left_out = f", left out = {', '.join(self.left_out)}" if self.left_out else ""
-        return f"{self.path}: {self.format.value} ({how}): {fields}{metadata}{left_out}"
+        return f"{self.path}: {self.format} ({how}): {fields}{metadata}{left_out}"

@@ -1,4 +1,4 @@
-"""Input files as streams of bytes or lines: plain, gzip or zstd by their first bytes, `-` for stdin."""
+"""Opens input files as streams of bytes or lines: plain, gzip or zstd by their first bytes, `-` for stdin."""
 
 from __future__ import annotations
 
@@ -18,15 +18,17 @@ UTF8_MARK = b"\xef\xbb\xbf"
 
 
 def stream_name(path: str) -> str:
-    """The name that messages use for a path: the path, or `<stdin>` for `-`."""
+    """Return the name that messages use for a path: the path, or `<stdin>` for `-`."""
     return "<stdin>" if path == "-" else path
 
 
 @contextmanager
 def open_bytes(path: str) -> Iterator[BinaryIO]:
-    """The uncompressed bytes of a file, buffered; never seeks, so pipes will do, and leaves stdin open.
+    """Open the decompressed bytes of a file, buffered; pipes work, since it never seeks, and stdin stays open.
 
-    CorpusError, with the path, when it cannot be opened or read, or its compressed data is damaged or cut short.
+    Raises:
+        CorpusError: The file cannot be opened or read, or its compressed data is damaged or cut short.
+
     """
     file = Input(path)
     try:
@@ -36,10 +38,12 @@ def open_bytes(path: str) -> Iterator[BinaryIO]:
 
 
 def read_lines(path: str, max_bytes: int = MAX_LINE_BYTES) -> Iterator[tuple[int, str]]:
-    r"""The lines of a UTF-8 file with their numbers from 1, without `\n` or `\r\n` and without a byte-order mark.
+    r"""Yield the lines of a UTF-8 file with their numbers from 1, without line ends and byte order mark.
 
-    CorpusError, with path and line, for a line over max_bytes, invalid UTF-8 or a NUL; that line and the ones after
-    it are lost to the caller.
+    Raises:
+        CorpusError: A line is over max_bytes, holds invalid UTF-8 or a NUL; the message names path and line, and
+            reading stops there.
+
     """
     name = stream_name(path)
     with open_bytes(path) as stream:
@@ -47,23 +51,21 @@ def read_lines(path: str, max_bytes: int = MAX_LINE_BYTES) -> Iterator[tuple[int
         while line := stream.readline(max_bytes + 1):
             number += 1
             if len(line) > max_bytes and not line.endswith(b"\n"):
-                raise CorpusError(
-                    f"{name}:{number}: the line is longer than {max_bytes:,} bytes, the most that is read"
-                )
+                raise CorpusError(f"{name}:{number}: expected a line of at most {max_bytes:,} bytes, got a longer one")
             yield number, _decode_line(line.removeprefix(UTF8_MARK) if number == 1 else line, f"{name}:{number}")
 
 
-def _decode_line(line: bytes, place: str) -> str:
+def _decode_line(line: bytes, location: str) -> str:
     line = line.removesuffix(b"\n").removesuffix(b"\r")
     try:
         text = line.decode("utf-8")
     except UnicodeDecodeError as err:
         raise CorpusError(
-            f"{place}: byte {err.start + 1} of the line is {line[err.start]:#04x}, which is not valid UTF-8; "
+            f"{location}: byte {err.start + 1} of the line is {line[err.start]:#04x}, which is not valid UTF-8; "
             "save the file as UTF-8"
         ) from err
     if "\0" in text:
-        raise CorpusError(f"{place}: holds a NUL at character {text.index(chr(0)) + 1}; wanted text")
+        raise CorpusError(f"{location}: holds a NUL at character {text.index(chr(0)) + 1}; expected text")
     return text
 
 

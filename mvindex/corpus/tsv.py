@@ -2,25 +2,62 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from mvindex.corpus.cells import QuotedCells, split_simple
-from mvindex.corpus.fields import decode_utf8, reject_oversize
-from mvindex.corpus.lines import Lines, without_line_end
-from mvindex.corpus.options import CorpusFormat
-from mvindex.corpus.rows import Place, Reject, Row, Source
-from mvindex.errors import DocumentError
+from mvindex.corpus.fields import decode_utf8, list_names, missing_field, reject_oversize, title_column
+from mvindex.corpus.formats import TextFormat
+from mvindex.corpus.lines import Lines, take_first_line, without_line_end
+from mvindex.corpus.options import MSMARCO, CorpusOptions
+from mvindex.corpus.rows import Reject, Row, Source, SourceLocation
+from mvindex.errors import CorpusError, DocumentError
 from mvindex.records import Document, require_text
 
+DPR = "dpr"
+_SUFFIX = ".tsv"
 _BLANK = frozenset({b"\n", b"\r\n", b"\r"})
 _MAX_BLANK_RUN = 10_000
+_MAX_HEADER_CELLS = 10_000
+_ID_NAMES = frozenset(
+    "#id _id did doc_id docid docno document_id guid id key passage_id passageid pid uid uuid".split()
+)
+_WORD = re.compile(r"[^\W\d][\w.#-]*")
+_HEADING = re.compile(r"[^\W\d][\w.#-]*( [\w.#-]+){0,2}")
 
 
-def read_tsv(lines: Lines, source: Source) -> Iterator[Row | Reject]:
-    """The rows below the header, in order.
+def open_tsv(lines: Lines, options: CorpusOptions) -> tuple[Source, Iterator[Row | Reject]]:
+    """Return how the file is read, found in its first line, and the rows below the header, in order.
 
     Blank lines that end the file are skipped, and so are repeats of the header, as `cat a.tsv b.tsv` leaves them.
     """
+    first, blank = take_first_line(lines)
+    cells = _split_header(first)
+    if _has_header(lines.path, first, cells, options):
+        source = _header_source(lines, first, cells, options)
+        return source, _read_rows(lines, source)
+    lines.push_back(blank + first, 0)
+    source = Source(
+        path=lines.path,
+        format=MSMARCO,
+        is_detected=options.format is None,
+        id_field="id",
+        text_field="text",
+        title_field=None,
+        columns=("id", "text"),
+        rejects_suffix=_SUFFIX,
+    )
+    return source, _read_rows(lines, source)
+
+
+# What no other format matches is opened as DPR's, which tells MS MARCO by its missing header.
+FORMATS = (
+    TextFormat(name=DPR, matches=lambda first_line: True, open=open_tsv),
+    TextFormat(name=MSMARCO, matches=lambda first_line: False, open=open_tsv),
+)
+
+
+def _read_rows(lines: Lines, source: Source) -> Iterator[Row | Reject]:
     reader = _TsvReader(lines, source)
     while line := lines.take():
         if lines.is_cut:
@@ -32,13 +69,13 @@ def read_tsv(lines: Lines, source: Source) -> Iterator[Row | Reject]:
 
 
 class _TsvReader:
-    """Lines -> documents, by the columns of the source."""
+    """Makes documents from lines, by the columns of the source."""
 
     def __init__(self, lines: Lines, source: Source) -> None:
         self._lines = lines
         self._columns = source.columns
         self._header = None if source.header is None else without_line_end(source.header)
-        self._is_quoted = source.format is CorpusFormat.DPR
+        self._is_quoted = source.format == DPR
         self._id_at = source.columns.index(source.id_field)
         self._text_at = source.columns.index(source.text_field)
         self._title_at = None if source.title_field is None else source.columns.index(source.title_field)
@@ -48,27 +85,27 @@ class _TsvReader:
         return self._header is not None and line.startswith(self._header) and without_line_end(line) == self._header
 
     def read_row(self, line: bytes) -> Row | Reject:
-        place, raw = self._lines.place, line
+        location, raw = self._lines.location, line
         try:
             if self._is_quoted and b'"' in line:
                 raw, stored = self._read_quoted(line)
                 cells = _decode_cells(raw, stored)
             else:
                 cells = decode_utf8(without_line_end(line)).split("\t")
-            return Row(place, self._document(cells), raw)
+            return Row(location, self._document(cells), raw)
         except DocumentError as err:
-            return Reject(place, str(err), (raw,))
+            return Reject(location, str(err), (raw,))
 
     def _document(self, cells: list[str]) -> Document:
         if len(cells) != len(self._columns):
-            found = "1 column" if len(cells) == 1 else f"{len(cells)} columns"
-            raise DocumentError(f"{found}; wanted {len(self._columns)} ({', '.join(self._columns)})")
+            names = ", ".join(self._columns)
+            raise DocumentError(f"expected {len(self._columns)} columns ({names}), got {len(cells)}")
         title = "" if self._title_at is None else cells[self._title_at]
         metadata = {name: cells[column] for name, column in self._metadata_at} if self._metadata_at else {}
         return require_text(Document(cells[self._id_at], cells[self._text_at], title, metadata))
 
     def _read_quoted(self, first: bytes) -> tuple[bytes, list[bytes]]:
-        """The bytes and cells of a row that holds a quote, over as many lines as the quote runs."""
+        """Return the bytes and cells of a row that holds a quote, over all lines that the quote spans."""
         cells = split_simple(first)
         if cells is not None:
             return first, cells
@@ -78,7 +115,7 @@ class _TsvReader:
         return raw, row.cells
 
     def _close_quote(self, row: QuotedCells, first: bytes) -> bytes:
-        """The bytes of the row whose first line leaves a quote open; DocumentError when nothing closes it.
+        """Return the bytes of a row whose first line leaves a quote open; raise DocumentError when it is never closed.
 
         Only the first line is bad then: the rows after it are read again on their own. The header line ends any open
         quote, so that rejects written one below the other cannot swallow each other.
@@ -110,7 +147,7 @@ def _decode_cells(raw: bytes, cells: list[bytes]) -> list[str]:
 
 
 def _blank_run(lines: Lines, line: bytes) -> Iterator[Reject]:
-    """A reject for each of the blank lines that begin here, none where they end the file."""
+    """Yield a reject for each of the blank lines that begin here, none where they end the file."""
     first, run = lines.number, [line]
     while (line := lines.take()) in _BLANK and len(run) < _MAX_BLANK_RUN:
         run.append(line)
@@ -118,4 +155,78 @@ def _blank_run(lines: Lines, line: bytes) -> Iterator[Reject]:
         return
     lines.push_back(line, lines.number - 1)
     for offset, blank in enumerate(run):
-        yield Reject(Place(lines.path, first + offset), "blank line; every row needs an id and a text", (blank,))
+        yield Reject(
+            SourceLocation(lines.path, first + offset), "blank line; every row needs an id and a text", (blank,)
+        )
+
+
+def _split_header(first: bytes) -> tuple[str, ...]:
+    row = QuotedCells(_MAX_HEADER_CELLS)
+    try:
+        row.feed(first)
+        cells = row.cells if not row.is_open else without_line_end(first).split(b"\t")
+    except DocumentError:  # no header, then: a first row that is not quoted csv
+        cells = without_line_end(first).split(b"\t")
+    return tuple(cell.decode(errors="replace").strip() for cell in cells)
+
+
+def _has_header(path: str, first: bytes, cells: tuple[str, ...], options: CorpusOptions) -> bool:
+    """Return whether the file has DPR's header, or rows of two columns without one; raise CorpusError otherwise."""
+    if options.format:
+        return options.format == DPR
+    if options.names_fields or {"id", "text"} <= set(cells):
+        return True
+    num_columns = first.count(b"\t") + 1
+    if num_columns == 1:
+        commas = "; comma-separated files are not read, write it with tabs" if b"," in first else ""
+        raise CorpusError(f"{path}: has no tab and no JSON object in its first line; give --format if it has{commas}")
+    if _looks_like_header(cells):
+        raise CorpusError(
+            f'{path}: the first line looks like a header without "id" and "text" (columns: {list_names(cells)}); '
+            "name them with --id-field and --text-field, or give --format msmarco if it is a document"
+        )
+    if num_columns != 2 or " " in cells[0]:
+        raise CorpusError(
+            f"{path}: has no header, and its {num_columns} columns are not an id and a text "
+            f"(columns: {list_names(cells)}); "
+            "add a first line that names them, id and text and title with tabs between, or give --format"
+        )
+    return False
+
+
+def _looks_like_header(cells: tuple[str, ...]) -> bool:
+    """Return whether the cells read like names of columns; in doubt True: a header stored as a document stays."""
+    if cells[0].casefold() in _ID_NAMES:
+        return True
+    if not all(len(cell) <= 40 and _HEADING.fullmatch(cell) for cell in cells):
+        return False
+    # The first cell of a row is an id, which mostly has a digit (n00001740, doc-7); the name of a column rarely has.
+    return bool(_WORD.fullmatch(cells[0])) and not any(char.isdigit() for char in cells[0])
+
+
+def _header_source(lines: Lines, first: bytes, cells: tuple[str, ...], options: CorpusOptions) -> Source:
+    source = Source(
+        path=lines.path,
+        format=DPR,
+        is_detected=options.format is None,
+        id_field=options.id_field or "id",
+        text_field=options.text_field or "text",
+        title_field=title_column(cells, options),
+        columns=cells,
+        header=without_line_end(first) + b"\n",
+        rejects_suffix=_SUFFIX,
+    )
+    _check_header(source)
+    if lines.is_cut:
+        raise CorpusError(f"{lines.location}: the header is over {lines.max_bytes:,} bytes (max_row_bytes)")
+    return source
+
+
+def _check_header(source: Source) -> None:
+    for name in (source.id_field, source.text_field, source.title_field):
+        if name is not None and name not in source.columns:
+            raise CorpusError(missing_field(source.path, "column", name, source.columns))
+    if len(set(source.columns)) < len(source.columns) or "" in source.columns:
+        raise CorpusError(
+            f"{source.path}: every column of the header needs a name of its own (columns: {list_names(source.columns)})"
+        )

@@ -1,7 +1,7 @@
-"""Documents into a store, chunk by chunk: what is unchanged is skipped, the rest encoded and committed at once.
+"""Ingest of documents into a store, chunk by chunk: unchanged documents are skipped, the rest encoded and committed.
 
-A chunk is a fixed stretch of the input and the unit of commit. Interrupted anywhere, the same input given again
-skips the committed chunks by their content and goes on with the first one that is not.
+A chunk is a fixed part of the input and the unit of commit. After an interruption, a run over the same input skips
+the committed chunks by their content and continues with the first one that is not committed.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from mvindex.errors import ConfigError, DocumentError, EncoderError
-from mvindex.ingest.prune import without_near_duplicates
+from mvindex.ingest.prune import remove_near_duplicates
 from mvindex.records import Document, Floats, Ints, Views, dump_metadata
 from mvindex.store.batch import Batch, content_hash
 from mvindex.store.catalog import Known
@@ -29,12 +29,13 @@ CHUNK_CHARS = 1_000_000
 
 
 class Entry(NamedTuple):
-    """A document on its way in: where it stands (for messages), its views (k, d) where given, and the reader's row.
+    """A document to ingest.
 
-    ordinal: of a document that is new, where the run numbers them; None for the next.
+    source_location: for messages. views: (k, d), None where they are to be encoded. source: the row of the reader.
+    ordinal: of a new document, where the run numbers them; None for the next.
     """
 
-    place: str
+    source_location: str
     document: Document
     views: Floats | None = None
     source: Any = None
@@ -43,10 +44,11 @@ class Entry(NamedTuple):
 
 @dataclass(slots=True)
 class IngestReport:
-    """What a run did. updated: only the metadata was new; stopped: the run was asked to stop before the end.
+    """The counts of a run.
 
+    updated: documents of which only the metadata changed. stopped: whether the run was stopped before the end.
     views_given, views_stored: of the documents added and replaced; they differ where the index prunes near-duplicates.
-    elsewhere: documents that belong to other shards than the one that was filled.
+    elsewhere: documents that belong to other shards than the one being filled.
     """
 
     added: int = 0
@@ -60,7 +62,7 @@ class IngestReport:
 
     @property
     def documents(self) -> int:
-        """Documents taken, whatever became of them."""
+        """Return the number of documents that were read and stored here."""
         return self.added + self.replaced + self.updated + self.unchanged
 
 
@@ -68,15 +70,16 @@ Encode = Callable[[Sequence[Document], Callable[[int], None]], Views]
 Note = Callable[[bool], Mapping[str, Any]]
 
 
-def refuse_duplicate(entry: Entry, first_place: str) -> None:
-    """Nothing is returned: DocumentError names both places."""
+def refuse_duplicate(entry: Entry, first_location: str) -> None:
+    """Raise DocumentError with both locations of an id."""
     raise DocumentError(
-        f"{entry.place}: id {entry.document.id!r} stands at {first_place} already; an id may stand once in a run"
+        f"{entry.source_location}: id {entry.document.id!r} occurs at {first_location} already; "
+        "an id may occur once in a run"
     )
 
 
 def _ignore(count: int) -> None:
-    """Nothing: nobody watches the progress."""
+    """Ignore the progress."""
 
 
 def _no_settings(has_documents: bool) -> Mapping[str, Any]:
@@ -85,10 +88,10 @@ def _no_settings(has_documents: bool) -> Mapping[str, Any]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IngestHooks:
-    """What the caller wants to hear: documents finished, a duplicate id; and whether to stop.
+    """Callbacks of a run: for documents done, for a duplicate id, and whether to stop.
 
-    note: gives settings that are set in the transaction of a chunk, where one is committed; not of shards. It is told
-    whether documents are stored, or only metadata of known ones.
+    note: returns settings that are set in the transaction of a chunk; not for shards. Its argument is whether
+    documents are stored, or only metadata of known ones.
     """
 
     on_progress: Callable[[int], None] = _ignore
@@ -100,9 +103,9 @@ class IngestHooks:
 def ingest_store(
     store: Store, entries: Iterable[Entry], encode: Encode | None, hooks: IngestHooks | None = None
 ) -> IngestReport:
-    """What was done with the entries. encode may be None when every entry brings its views.
+    """Store the entries and return the counts; `encode` may be None when every entry has views.
 
-    Takes the writer lock for the whole run. An error leaves the chunks before it committed and nothing of its own.
+    Holds the writer lock for the whole run. After an error, the chunks before it are committed and its own is not.
     """
     hooks = hooks or IngestHooks()
     report = IngestReport()
@@ -115,34 +118,32 @@ def ingest_store(
             if hooks.should_stop():
                 report.stopped = True
                 break
-            ingest_chunk(
-                store, seen.first_of(chunk, hooks.on_duplicate), (encode, hooks.on_progress), report, hooks.note
-            )
+            ingest_chunk(store, seen.drop_repeats(chunk, hooks.on_duplicate), encode, report, hooks)
     return report
 
 
 class Chunk:
-    """Entries that fill a chunk one by one: CHUNK_DOCUMENTS, or fewer where their texts reach CHUNK_CHARS."""
+    """Collects entries into a chunk: CHUNK_DOCUMENTS, or fewer where their texts reach CHUNK_CHARS."""
 
     def __init__(self) -> None:
         self._entries: list[Entry] = []
         self._num_chars = 0
 
     def add(self, entry: Entry) -> list[Entry]:
-        """The entries of the chunk, when this one has filled it; else none."""
+        """Add an entry; return the entries of the chunk when it is full, else an empty list."""
         self._entries.append(entry)
         self._num_chars += len(entry.document.text) + len(entry.document.title)
         is_full = len(self._entries) == CHUNK_DOCUMENTS or self._num_chars >= CHUNK_CHARS
         return self.take() if is_full else []
 
     def take(self) -> list[Entry]:
-        """What there is; the chunk is empty then."""
+        """Return the entries so far and empty the chunk."""
         taken, self._entries, self._num_chars = self._entries, [], 0
         return taken
 
 
 def read_chunks(entries: Iterable[Entry]) -> Iterator[list[Entry]]:
-    """The entries in chunks."""
+    """Yield the entries in chunks."""
     filling = Chunk()
     for entry in entries:
         if chunk := filling.add(entry):
@@ -154,15 +155,15 @@ def read_chunks(entries: Iterable[Entry]) -> Iterator[list[Entry]]:
 def ingest_chunk(
     store: Store,
     chunk: Sequence[Entry],
-    work: tuple[Encode | None, Callable[[int], None]],
+    encode: Encode | None,
     report: IngestReport,
-    note: Note = _no_settings,
+    hooks: IngestHooks,
 ) -> None:
-    """Nothing; what is new or changed in the chunk is committed in one transaction and counted.
+    """Commit the new and changed documents of the chunk in one transaction, and count them in the report.
 
-    note: gives the settings to be set in the transaction; called before anything is encoded, where something changes.
+    hooks.note is called before anything is encoded, where something changes; duplicates are not looked for here.
     """
-    encode, on_progress = work
+    on_progress = hooks.on_progress
     known = store.known([entry.document.id for entry in chunk])
     hashes = {entry.document.id: content_hash(entry.document, entry.views) for entry in chunk}
     fresh = [entry for entry in chunk if _differs(known.get(entry.document.id), hashes[entry.document.id])]
@@ -170,10 +171,10 @@ def ingest_chunk(
     updates = _metadata_updates([entry for entry in chunk if entry.document.id not in fresh_ids], known)
     on_progress(len(chunk) - len(fresh))
     if fresh:
-        settings = note(True)
+        settings = hooks.note(True)
         documents = [entry.document for entry in fresh]
-        given = _views_of(fresh, encode, on_progress)
-        views = _pruned(store, given, documents)
+        full = _make_views(fresh, encode, on_progress)
+        views = _prune(store, full, documents)
         content_hashes = [hashes[document.id] for document in documents]
         batch = Batch(
             documents=documents,
@@ -184,10 +185,10 @@ def ingest_chunk(
             settings=settings,
         )
         store.commit(batch)
-        report.views_given += len(given.rows)
+        report.views_given += len(full.rows)
         report.views_stored += len(views.rows)
     elif updates:
-        store.set_metadata(updates, note(False))
+        store.set_metadata(updates, hooks.note(False))
     replaced = len(fresh_ids & known.keys())
     report.added += len(fresh) - replaced
     report.replaced += replaced
@@ -196,9 +197,9 @@ def ingest_chunk(
 
 
 def _ordinals(entries: Sequence[Entry]) -> Ints | None:
-    """Those that the run gives; None where it gives none."""
-    given = [entry.ordinal for entry in entries if entry.ordinal is not None]
-    return np.array(given, dtype=np.int64) if given else None
+    """Return the ordinals that the run sets; None where it sets none."""
+    ordinals = [entry.ordinal for entry in entries if entry.ordinal is not None]
+    return np.array(ordinals, dtype=np.int64) if ordinals else None
 
 
 def _differs(known: Known | None, digest: bytes) -> bool:
@@ -206,12 +207,12 @@ def _differs(known: Known | None, digest: bytes) -> bool:
 
 
 def _metadata_updates(entries: Sequence[Entry], known: dict[str, Known]) -> dict[int, str]:
-    """New metadata of documents that are otherwise unchanged, by document row."""
+    """Return the new metadata of documents that are otherwise unchanged, by document row."""
     dumped = ((known[e.document.id], dump_metadata(e.document.metadata, e.document.id)) for e in entries)
     return {old.doc_row: metadata for old, metadata in dumped if metadata != old.metadata}
 
 
-def _views_of(fresh: Sequence[Entry], encode: Encode | None, on_progress: Callable[[int], None]) -> Views:
+def _make_views(fresh: Sequence[Entry], encode: Encode | None, on_progress: Callable[[int], None]) -> Views:
     if encode is not None:
         return encode([entry.document for entry in fresh], on_progress)
     parts = [entry.views for entry in fresh if entry.views is not None]
@@ -224,21 +225,21 @@ def _views_of(fresh: Sequence[Entry], encode: Encode | None, on_progress: Callab
     return Views(rows, np.append(0, np.cumsum(counts)), np.full((len(rows), 2), -1, dtype=np.int64))
 
 
-def _pruned(store: Store, given: Views, documents: Sequence[Document]) -> Views:
-    """The views without near-duplicates, where the index is made so: of the rows as they will be stored."""
+def _prune(store: Store, views: Views, documents: Sequence[Document]) -> Views:
+    """Remove near-duplicates among the rows as they will be stored, where the index is configured so."""
     eps = store.settings.get("prune_views")
     if eps is None:
-        return given
-    stored = pack_views(given, store.view_type, [document.id for document in documents])
-    return without_near_duplicates(given, stored, eps)
+        return views
+    stored = pack_views(views, store.view_type, [document.id for document in documents])
+    return remove_near_duplicates(views, stored, eps)
 
 
 class SeenIds:
-    """The ids of a run with their places, in a temporary SQLite file: 21 million of them do not fit in memory."""
+    """The ids of a run with their locations, in a temporary SQLite file: 21 million of them do not fit in memory."""
 
     def __init__(self) -> None:
         self._connection = temporary_database()
-        self._connection.execute("CREATE TABLE seen(id TEXT PRIMARY KEY, place TEXT NOT NULL) WITHOUT ROWID")
+        self._connection.execute("CREATE TABLE seen(id TEXT PRIMARY KEY, location TEXT NOT NULL) WITHOUT ROWID")
 
     def __enter__(self) -> SeenIds:
         return self
@@ -246,26 +247,26 @@ class SeenIds:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self._connection.close()
 
-    def first_of(self, chunk: Sequence[Entry], on_duplicate: Callable[[Entry, str], None]) -> list[Entry]:
-        """The entries whose id was not seen before in this run; on_duplicate is called for the others."""
+    def drop_repeats(self, chunk: Sequence[Entry], on_duplicate: Callable[[Entry, str], None]) -> list[Entry]:
+        """Return the entries whose id was not seen before in this run; call on_duplicate for the others."""
         with temporary_errors():
-            places = self._places([entry.document.id for entry in chunk])
+            locations = self._locations([entry.document.id for entry in chunk])
         firsts = []
         for entry in chunk:
-            earlier = places.get(entry.document.id)
+            earlier = locations.get(entry.document.id)
             if earlier is not None:
                 on_duplicate(entry, earlier)
                 continue
-            places[entry.document.id] = entry.place
+            locations[entry.document.id] = entry.source_location
             firsts.append(entry)
-        rows = [(entry.document.id, entry.place) for entry in firsts]
+        rows = [(entry.document.id, entry.source_location) for entry in firsts]
         with temporary_errors():
             self._connection.execute("BEGIN")
             self._connection.executemany("INSERT INTO seen VALUES (?, ?)", rows)
             self._connection.execute("COMMIT")
         return firsts
 
-    def _places(self, ids: Sequence[str]) -> dict[str, str]:
-        query = "SELECT seen.id, seen.place FROM json_each(?) AS wanted JOIN seen ON seen.id = wanted.value"
+    def _locations(self, ids: Sequence[str]) -> dict[str, str]:
+        query = "SELECT seen.id, seen.location FROM json_each(?) AS given JOIN seen ON seen.id = given.value"
         with closing(self._connection.execute(query, (json.dumps(list(ids), ensure_ascii=False),))) as cursor:
             return dict(cursor.fetchall())

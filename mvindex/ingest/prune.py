@@ -1,4 +1,4 @@
-"""Near-duplicate views: which views of a document say nothing that another one kept does not say already."""
+"""Removal of near-duplicate views: those of a document that lie within a distance of another view that stays."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ ROUNDING = 1e-9
 
 
 def kept_views(rows: npt.NDArray[Any], starts: Ints, eps: float) -> Bools:
-    """Which views are kept, (r,) bool: in slot order all but those that lie within eps of one kept before.
+    """Return which views are kept, (r,) bool: in slot order, all but those within eps of one kept before.
 
     rows: (r, d) finite float32, or fp16 or fp32 as stored; starts: (n + 1,) int64, document i owns
     rows[starts[i]:starts[i + 1]]. The distance is Euclidean, in float64 (relative error below ROUNDING); for unit
-    vectors 1 - cosine = distance^2 / 2. eps 0 leaves out exact duplicates only. ConfigError when eps is no finite
+    vectors 1 - cosine = distance^2 / 2. eps 0 removes exact duplicates only. ConfigError when eps is no finite
     number from 0 on.
 
-    The first view of a document always stays, and each view v that is left out has a kept view u of its document with
+    The first view of a document always stays, and each view v that is removed has a kept view u of its document with
     |v - u| <= eps. So no document loses more than eps |q| of its score by best view (scoring "max"): by Cauchy-Schwarz
     q.u = q.v - q.(v - u) >= q.v - |q| |v - u| >= q.v - eps |q|, also where v was the best view; and the best of fewer
     views is never above the best of all.
@@ -40,9 +40,9 @@ def kept_views(rows: npt.NDArray[Any], starts: Ints, eps: float) -> Bools:
 
 
 def nearest_before(rows: npt.NDArray[Any], starts: Ints) -> Doubles:
-    """The distance of each view to the nearest one before it in its document, (r,); infinite for the first.
+    """Return the distance of each view to the nearest one before it in its document, (r,); infinite for the first.
 
-    rows and starts as kept_views() has them, which leaves out no view whose distance here is above eps.
+    rows, starts: as in kept_views(), which removes no view whose distance here is above eps.
     """
     nearest = np.full(len(rows), np.inf)
     for block in _blocks(starts, rows.shape[1]):
@@ -52,15 +52,15 @@ def nearest_before(rows: npt.NDArray[Any], starts: Ints) -> Doubles:
     return nearest
 
 
-def without_near_duplicates(views: Views, stored: npt.NDArray[Any], eps: float) -> Views:
-    """The views without those that kept_views() leaves out of `stored`, the same rows as the index will hold them."""
+def remove_near_duplicates(views: Views, stored: npt.NDArray[Any], eps: float) -> Views:
+    """Remove the views that kept_views() removes of `stored`, the same rows as the index will store them."""
     is_kept = kept_views(stored, views.starts, eps)
     seen = np.append(0, np.cumsum(is_kept))
     return Views(views.rows[is_kept], seen[views.starts], views.spans[is_kept])
 
 
 def checked_eps(value: object) -> float:
-    """The value as a float; ConfigError when it is no distance: a finite number from 0 on."""
+    """Return the value as a float; raise ConfigError when it is no distance, a finite number from 0 on."""
     if isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool):
         try:
             eps = float(value)
@@ -68,11 +68,11 @@ def checked_eps(value: object) -> float:
             eps = math.inf
         if 0 <= eps < math.inf:
             return eps
-    raise ConfigError(f"prune_views is {value!r:.40}; wanted a distance: a finite number from 0 on")
+    raise ConfigError(f"prune_views is {value!r:.40}; expected a distance: a finite number from 0 on")
 
 
 def _blocks(starts: Ints, dim: int) -> Iterator[Ints]:
-    """The rows of documents with equally many views, more than one, (n, k), so many as differences may be held."""
+    """Yield the rows of documents with equally many views, more than one, (n, k), in blocks of bounded memory."""
     counts = np.diff(starts)
     for num_views in np.unique(counts[counts > 1]).tolist():
         begins = starts[:-1][counts == num_views]
@@ -82,7 +82,7 @@ def _blocks(starts: Ints, dim: int) -> Iterator[Ints]:
 
 
 def _kept_slots(views: Floats, eps: float) -> Bools:
-    """Which slots of documents with equally many views are kept, (n, k); views: (n, k, d)."""
+    """Return which slots of documents with equally many views are kept, (n, k); views: (n, k, d)."""
     num_documents, num_views, dim = views.shape
     is_kept = np.ones((num_documents, num_views), dtype=bool)
     step = max(1, _BLOCK_ELEMENTS // (num_documents * dim))
@@ -97,7 +97,7 @@ def _kept_slots(views: Floats, eps: float) -> Bools:
 
 
 def _distances(some: Floats, other: Floats) -> Doubles:
-    """The distance of each of (n, m, d) to its document's one of (n, 1, d), (n, m)."""
+    """Return the distances (n, m) of views (n, m, d) to one view of the same document, (n, 1, d)."""
     # By differences: from inner products, the distance of close views would be mostly rounding.
     gaps = np.subtract(some, other, dtype=np.float64)
     distances: Doubles = np.sqrt(np.einsum("nmd,nmd->nm", gaps, gaps))

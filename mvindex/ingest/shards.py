@@ -105,7 +105,7 @@ class _Ingest:
 
     def _cut(self, shard: int, chunk: Sequence[Entry]) -> None:
         """Nothing; the chunk waits until its documents can be numbered, and those before it are stored."""
-        firsts = self._seen.first_of(chunk, self._hooks.on_duplicate)
+        firsts = self._seen.drop_repeats(chunk, self._hooks.on_duplicate)
         self._waiting.append(_Cut(shard, firsts, self._digest.run()))
 
     def _look_at_waiting(self) -> None:
@@ -141,9 +141,9 @@ class _Ingest:
         store, before = self._target.stores[cut.shard], self._report.added
         entries = [entry._replace(ordinal=base + (entry.ordinal or 0)) for entry in cut.entries]
         until = {"run": asdict(replace(cut.until, base=base))}
-        work = (self._target.encode, self._hooks.on_progress)
         with named(store.directory, ShardPlace(cut.shard, self._target.count)):
-            ingest_chunk(store, entries, work, self._report, lambda stores: self._allowed(until) if stores else {})
+            hooks = replace(self._hooks, note=lambda stores: self._allowed(until) if stores else {})
+            ingest_chunk(store, entries, self._target.encode, self._report, hooks)
         self._has_numbered |= self._report.added > before
 
     def _allowed(self, changes: dict[str, Any]) -> dict[str, Any]:

@@ -1,9 +1,9 @@
-"""Indexes and the files that others keep: what people have is imported, what an index holds is given back.
+"""Import of vectors from files of other tools, and export of indexes to such files.
 
 export.py lays an index out (parquet.py, arrays.py, texts.py write the files, manifest.py says what they hold).
 import_.py makes an index of vectors: those of Parquet, NumPy and JSON Lines files (files.py, with parquet_rows.py,
-array_rows.py and json_rows.py), and those that only a process with limits may read (limited.py starts it, confined.py
-is inside it), such as DPR's pickles (dpr.py starts safe_pickle.py). Texts that stand apart are joined in join.py.
+array_rows.py and json_rows.py), and DPR's pickles (dpr.py, with safe_pickle.py, which runs nothing in them).
+Texts in other files are joined in join.py.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ if TYPE_CHECKING:
     from mvindex.io.files import import_vectors
     from mvindex.io.import_ import ImportReport, Target
     from mvindex.io.join import Texts
-    from mvindex.io.validation import Columns, Missing
+    from mvindex.io.validation import Columns, MissingPolicy
 
 __all__ = [
     "Columns",
     "ExportReport",
     "ImportReport",
-    "Missing",
+    "MissingPolicy",
     "Target",
     "Texts",
     "export_index",
@@ -30,12 +30,12 @@ __all__ = [
     "import_vectors",
 ]
 
-# Loaded on first use: a process with limits needs none of them.
-_LATE = {
+# Loaded on first use: most commands need none of them.
+_LAZY_EXPORTS = {
     "Columns": "validation",
     "ExportReport": "export",
     "ImportReport": "import_",
-    "Missing": "validation",
+    "MissingPolicy": "validation",
     "Target": "import_",
     "Texts": "join",
     "export_index": "export",
@@ -45,11 +45,11 @@ _LATE = {
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _LATE:
+    if name not in _LAZY_EXPORTS:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib import import_module
 
-    return getattr(import_module(f"{__name__}.{_LATE[name]}"), name)
+    return getattr(import_module(f"{__name__}.{_LAZY_EXPORTS[name]}"), name)
 
 
 def __dir__() -> list[str]:

@@ -1,4 +1,4 @@
-"""Exports as NumPy files: vectors.npy, the id of each of its rows, and the documents as JSON Lines."""
+"""Writes exports as NumPy files: vectors.npy, the id of each of its rows, and the documents as JSON Lines."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from mvindex.store.views import ViewType
 
 
 def write_arrays(paths: Sequence[Path], view_type: ViewType, batches: Iterator[Batch]) -> None:
-    """Nothing; the three files hold all views (r, d), the id of the document of each on a line, and the documents."""
+    """Write three files: all views (r, d), the document id of each on a line, and the documents."""
     vectors, ids, documents = paths
     shape = (0, 0)
     with open(vectors, "wb") as rows, open_text(ids) as names, open_text(documents) as lines:

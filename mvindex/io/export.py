@@ -1,4 +1,4 @@
-"""An index as files that others read: `mvindex export`. Streamed, part by part; each part is whole or not there."""
+"""Export of an index to files: `mvindex export`. Streamed part by part; each part is complete or absent."""
 
 from __future__ import annotations
 
@@ -34,18 +34,18 @@ from mvindex.store.views import ViewType
 
 logger = logging.getLogger(__name__)
 
-Told = Callable[[str, int, "int | None"], None]
+ProgressCallback = Callable[[str, int, "int | None"], None]
 
 # Of 1,024 documents each: with 8 views of 768 dims in fp16 a part is 0.8 GB.
 PART_BATCHES = 64
 # Documents in a batch.
 BATCH = 1024
-KEPT = ("dim", "dtype", "encoder", "temperature", "prune_views", "lexical", "fusion")
+EXPORTED_SETTINGS = ("dim", "dtype", "encoder", "temperature", "prune_views", "lexical", "fusion")
 
 
 @dataclass(frozen=True, slots=True)
 class Format:
-    """How an export is laid out: the files of a part, what writes them, and whether all is one part."""
+    """The layout of an export: the files of a part, their writer, and whether all is one part."""
 
     names: tuple[str, ...]
     write: Callable[[Sequence[Path], ViewType, Iterator[Batch]], None]
@@ -63,7 +63,7 @@ FORMATS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExportReport:
-    """What stands in the directory. written: files of this run, the others were there already."""
+    """The counts of an export. written: files of this run; an earlier one wrote the others."""
 
     directory: str
     to: str
@@ -74,32 +74,45 @@ class ExportReport:
     size_bytes: int
 
 
-def find_exporter(to: str) -> Callable[[Index, Path, Told], Any]:
-    """What writes an index as files of this format, ours or an add-on's; ConfigError names those there are."""
+def find_exporter(to: str) -> Callable[[Index, Path, ProgressCallback], Any]:
+    """Return the function that exports to this format, ours or an add-on's; raise ConfigError for an unknown one."""
     if to in FORMATS:
-        return lambda index, directory, told: export_index(index, directory, to, told)
+        return lambda index, directory, on_progress: export_index(index, directory, to, on_progress)
     return backends.find_exporter(to, tuple(FORMATS))
 
 
 def export_index(
-    index: Index, directory: str | Path, to: str, on_progress: Told = lambda what, done, total: None
+    index: Index, directory: str | Path, to: str, on_progress: ProgressCallback = lambda what, done, total: None
 ) -> ExportReport:
-    """What was written: the whole index, as one of FORMATS, and manifest.json, by which it can be imported again.
+    """Export an index to a directory, with a manifest.json by which it can be imported again.
 
-    Interrupted, the same call goes on with the first part that is not there. ConfigError when the directory holds
-    something else, or an export of another state; Unsupported for an index behind a server of mvindex.
+    After an interruption, the same call continues with the first missing part.
+
+    Args:
+        index: The index.
+        directory: A new or empty directory, or that of an interrupted export.
+        to: One of FORMATS.
+        on_progress: Called with the step, the count done and the total.
+
+    Returns:
+        The counts of the export.
+
+    Raises:
+        ConfigError: The directory has other files, or an export of another state.
+        Unsupported: The index is behind a server of mvindex.
+
     """
     if to not in FORMATS:
-        raise ConfigError(f"format {to!r} is unknown; wanted one of {', '.join(FORMATS)}")
+        raise ConfigError(f"expected a format ({', '.join(FORMATS)}), got {to!r}")
     directory = Path(directory)
     settings = index.settings
     if index.dim is None or not len(index):
-        raise StoreError(f"{index.where}: holds no documents; there is nothing to export")
-    kept = {name: settings.get(name) for name in KEPT} | {"dim": index.dim}
+        raise StoreError(f"{index.where}: expected documents to export, got an empty index")
+    kept = {name: settings.get(name) for name in EXPORTED_SETTINGS} | {"dim": index.dim}
     fresh = Manifest(to=to, source=_state(index), settings=kept, next_ordinal=int(settings["next_ordinal"]))
     try:
-        with _writing_alone(directory):
-            manifest = _begun(directory, fresh, index.where)
+        with _exclusive_directory(directory):
+            manifest = _begin_or_resume(directory, fresh, index.where)
             export = _Export(directory, FORMATS[to], ViewType(kept["dtype"]), len(index), on_progress)
             return export.run(index, manifest)
     except OSError as err:
@@ -107,20 +120,22 @@ def export_index(
 
 
 def _state(index: Index) -> list[list[Any]]:
-    """What tells that an index is still as it was: id and version of each of its stores."""
+    """Return id and version of each store of an index, which change with its content."""
     store = store_of(index)
     parts = [part.store.settings for part in store.parts()] or [store.settings]
     return [[str(settings["index_id"]), settings.get("version")] for settings in parts]
 
 
-def _begun(directory: Path, fresh: Manifest, where: str) -> Manifest:
-    """The manifest to go on from: new, or that of a run that was interrupted."""
+def _begin_or_resume(directory: Path, fresh: Manifest, where: str) -> Manifest:
+    """Return the manifest to continue from: a new one, or that of an interrupted run."""
     found = read_manifest(directory)
     if found is None:
         # Our own unfinished files may be left.
         left = [entry.name for entry in directory.iterdir() if not re.fullmatch(r"\..*\.new", entry.name)]
         if left:
-            raise ConfigError(f"{directory}: is not empty, and holds no export; give a new directory")
+            raise ConfigError(
+                f"{directory}: expected a new directory or one of an export, got other files; give a new one"
+            )
         write_manifest(directory, fresh)
         return fresh
     same = replace(found, is_complete=False, documents=0, views=0, files=())
@@ -136,15 +151,15 @@ def _begun(directory: Path, fresh: Manifest, where: str) -> Manifest:
 
 
 @contextmanager
-def _writing_alone(directory: Path) -> Iterator[None]:
-    """Inside it, no other export writes into the directory; StoreError when one does."""
+def _exclusive_directory(directory: Path) -> Iterator[None]:
+    """Lock the directory against other exports; raise StoreError when one holds the lock."""
     make_directories(directory)
     handle = os.open(directory, os.O_RDONLY)
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError as err:
         os.close(handle)
-        raise StoreError(f"{directory}: another export writes there; wait for it, or give another directory") from err
+        raise StoreError(f"{directory}: another export writes to it; wait for it, or give another directory") from err
     except OSError as err:  # a file system that locks no directories
         logger.info("%s cannot be locked: %s", directory, err)
     try:
@@ -161,12 +176,12 @@ class _Export:
     format: Format
     view_type: ViewType
     total: int
-    told: Told
+    on_progress: ProgressCallback
 
     def run(self, index: Index, manifest: Manifest) -> ExportReport:
         written = 0 if manifest.is_complete else len(manifest.files)
         if not manifest.is_complete:
-            manifest = self._completed(index, manifest)
+            manifest = self._write_missing(index, manifest)
             written = len(manifest.files) - written
         return ExportReport(
             directory=str(self.directory),
@@ -178,30 +193,30 @@ class _Export:
             size_bytes=sum(file.size_bytes for file in manifest.files),
         )
 
-    def _completed(self, index: Index, manifest: Manifest) -> Manifest:
-        """The manifest of the whole export, whose missing parts are written."""
-        batches = _after(manifest.documents, store_of(index).batches(BATCH))
+    def _write_missing(self, index: Index, manifest: Manifest) -> Manifest:
+        """Write the missing parts and return the manifest of the whole export."""
+        batches = _skip(manifest.documents, store_of(index).batches(BATCH))
         number = len(manifest.files) // len(self.format.names)
         while (first := next(batches, None)) is not None:
             part = chain([first], batches if self.format.is_one_part else islice(batches, PART_BATCHES - 1))
-            manifest = self._with_part(manifest, number, part)
+            manifest = self._write_part(manifest, number, part)
             write_manifest(self.directory, manifest)
             number += 1
         if manifest.documents != self.total:
             raise StoreError(
                 f"{self.directory}: {manifest.documents:,} documents were written of {self.total:,}: the index was "
-                "changed meanwhile; remove the directory and export again"
+                "changed during the export; remove the directory and export again"
             )
         manifest = replace(manifest, is_complete=True)
         write_manifest(self.directory, manifest)
         return manifest
 
-    def _with_part(self, manifest: Manifest, number: int, batches: Iterator[Batch]) -> Manifest:
-        """The manifest with one more part, whose files stand under their names, durably."""
+    def _write_part(self, manifest: Manifest, number: int, batches: Iterator[Batch]) -> Manifest:
+        """Write one more part durably and return the manifest with it."""
         names = [name.format(number) for name in self.format.names]
         aside = [self.directory / f".{name}.new" for name in names]
         counts = np.zeros(2, dtype=np.int64)
-        self.format.write(aside, self.view_type, self._counted(batches, counts, manifest.documents))
+        self.format.write(aside, self.view_type, self._count(batches, counts, manifest.documents))
         documents, views = counts.tolist()
         files = []
         for path, name in zip(aside, names, strict=True):
@@ -211,19 +226,19 @@ class _Export:
             rename(path, self.directory / name)
         return manifest.with_files(files, documents, views)
 
-    def _counted(self, batches: Iterator[Batch], counts: Any, before: int) -> Iterator[Batch]:
-        """The batches; counts holds documents and views of those that were taken."""
+    def _count(self, batches: Iterator[Batch], counts: Any, before: int) -> Iterator[Batch]:
+        """Yield the batches; add their documents and views to `counts`."""
         for batch in batches:
             yield batch
             counts += (len(batch.documents), len(batch.views.rows))
-            self.told("exporting", before + int(counts[0]), self.total)
+            self.on_progress("exporting", before + int(counts[0]), self.total)
 
 
-def _after(documents: int, batches: Iterator[Batch]) -> Iterator[Batch]:
-    """The batches without those of the documents that were written already."""
+def _skip(documents: int, batches: Iterator[Batch]) -> Iterator[Batch]:
+    """Skip the batches of the documents that are written already; return the rest."""
     while documents > 0:
         batch = next(batches, None)
         if batch is None or len(batch.documents) > documents:
-            raise StoreError(f"{MANIFEST} counts documents otherwise than the index; remove the export and start again")
+            raise StoreError(f"{MANIFEST} counts other documents than the index; remove the export and start again")
         documents -= len(batch.documents)
     return batches

@@ -1,4 +1,4 @@
-"""An index made of vectors that others computed: complete under its name, or not there at all."""
+"""Makes an index from imported vectors: complete under its name, or absent."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from mvindex.index import Index, store_of
 from mvindex.index.backends import Backend, find_backend
 from mvindex.index.factory import EncoderLike, index_exists, local_index, new_settings, open_local
 from mvindex.io.manifest import Manifest
-from mvindex.io.validation import Kept, Told, VectorSource, batches_of
+from mvindex.io.validation import ProgressCallback, TargetSchema, VectorSource, make_batches
 from mvindex.scoring.fusion import is_fusion
 from mvindex.store.embedded import EmbeddedStore, create_store
 from mvindex.store.fsync import remove_entry, rename
@@ -29,9 +29,14 @@ _MARK = "imported_from"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """The index that is made. encoder: the one that the vectors came from, so that texts can be asked.
+    """The new index.
 
-    dtype: fp16 or fp32; None: as the files hold them (of float64, fp32). lexical: see mvindex.create().
+    Attributes:
+        path: A directory or an address.
+        encoder: The encoder that made the vectors, for text queries.
+        dtype: fp16 or fp32; None for that of the files (fp32 for float64).
+        lexical: See mvindex.create().
+
     """
 
     path: str
@@ -42,9 +47,9 @@ class Target:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImportReport:
-    """What was done. imported: documents written by this run, the others were there from an interrupted one.
+    """The counts of an import. imported: documents written by this run; an interrupted one wrote the others.
 
-    notes: what was left out or is to be known, by name.
+    notes: counts of what was left out.
     """
 
     index: str
@@ -56,44 +61,48 @@ class ImportReport:
     notes: Mapping[str, Any] = field(default_factory=dict)
 
     def as_row(self) -> dict[str, Any]:
-        """The report as one flat record."""
+        """Return the report as one flat record."""
         names = ("index", "documents", "views", "dim", "dtype", "imported")
         return {name: getattr(self, name) for name in names} | dict(self.notes)
 
 
 def check_target(target: Target) -> None:
-    """Nothing; ConfigError when a directory stands there already. Called before anything long begins."""
+    """Raise ConfigError when the directory exists; called before any long work."""
     if find_backend(target.path) is None and index_exists(target.path):
-        raise ConfigError(f"{_shown(target.path)} exists already; an import makes a new index: give a new place")
+        raise ConfigError(f"{_shown(target.path)} exists already; an import makes a new index: give a new path")
 
 
 def spool_folder(target: Target) -> Path | None:
-    """Where vectors may be kept while they are read: beside the index, which needs as much room; None: anywhere."""
+    """Return the directory for vectors while they are read: beside the index, which needs as much room; None: any."""
     folder = Path(target.path).absolute().parent
     return folder if find_backend(target.path) is None and folder.is_dir() else None
 
 
-def mark_of(files: Sequence[str], *options: Any) -> str:
-    """What tells whether an interrupted import was of the same files, as they are now, with the same options."""
+def compute_mark(files: Sequence[str], *options: Any) -> str:
+    """Return a digest of files and options, by which an interrupted import is recognised."""
     seen = [(os.path.abspath(file), os.stat(file).st_size, os.stat(file).st_mtime_ns) for file in files]
     return hashlib.sha256(json.dumps([seen, options], default=str).encode()).hexdigest()
 
 
-def fill(target: Target, source: VectorSource, mark: str, told: Told, manifest: Manifest | None = None) -> ImportReport:
-    """What was done: the index holds all documents of the source. Of an export of ours it is as that index was."""
+def fill(
+    target: Target, source: VectorSource, mark: str, on_progress: ProgressCallback, manifest: Manifest | None = None
+) -> ImportReport:
+    """Make or complete the index with all documents of the source; an export makes an equal index."""
     settings = _settings(target, source, manifest)
-    kept = Kept(dim=source.dim, view_type=ViewType(settings["dtype"]), is_encoded=settings["encoder"] is not None)
+    schema = TargetSchema(
+        dim=source.dim, view_type=ViewType(settings["dtype"]), is_encoded=settings["encoder"] is not None
+    )
     total = source.total
     own = hashlib.sha256(json.dumps([mark, settings], default=str).encode()).hexdigest()
-    with _made(target.path, {**settings, _MARK: own}) as index:
-        looked_at = imported = 0
+    with _open_target(target.path, {**settings, _MARK: own}) as index:
+        num_read = imported = 0
         next_ordinal = None if manifest is None else manifest.next_ordinal
-        batches = batches_of(source.given, kept)
+        batches = make_batches(source.documents, schema)
         for count, stored in store_batches(store_of(index), batches, next_ordinal):
-            looked_at, imported = looked_at + count, imported + stored
-            told("importing", looked_at, total)
+            num_read, imported = num_read + count, imported + stored
+            on_progress("importing", num_read, total)
         index.refresh()
-        _check_counts(index, looked_at, manifest)
+        _check_counts(index, num_read, manifest)
         info = index.info()
         counts = {"documents": len(index), "views": info.views, "imported": imported}
     return ImportReport(
@@ -102,7 +111,7 @@ def fill(target: Target, source: VectorSource, mark: str, told: Told, manifest: 
 
 
 def _settings(target: Target, source: VectorSource, manifest: Manifest | None) -> dict[str, Any]:
-    """Those of the new index: of an export its own, unless the caller says otherwise."""
+    """Return the settings of the new index: those of the export, unless the caller chose others."""
     kept: Mapping[str, Any] = {} if manifest is None else manifest.settings
     dtype = target.dtype or kept.get("dtype") or ("fp16" if source.dtype.itemsize == 2 else "fp32")
     settings, encoder = new_settings(
@@ -119,27 +128,27 @@ def _settings(target: Target, source: VectorSource, manifest: Manifest | None) -
         return {**settings, "encoder": kept.get("encoder")}
     if encoder.dim != source.dim:
         raise ConfigError(
-            f"the encoder {encoder.fingerprint!r} gives vectors of {encoder.dim} dims; those of the files have "
-            f"{source.dim}"
+            f"the encoder {encoder.fingerprint!r} makes vectors of {encoder.dim} dims; expected {source.dim}, "
+            "as in the files"
         )
     before = (kept.get("encoder") or {}).get("fingerprint")
     if before is not None and before != encoder.fingerprint:
         raise ConfigError(
-            f"the encoder given is {encoder.fingerprint!r}; the export was made with {before!r}. "
+            f"expected the encoder of the export, {before!r}, got {encoder.fingerprint!r}. "
             "Vectors of two encoders cannot be compared"
         )
     return settings
 
 
 @contextmanager
-def _made(path: str, settings: Mapping[str, Any]) -> Iterator[Index]:
-    """A new index to be filled, or the one that an interrupted run of the same files has begun.
+def _open_target(path: str, settings: Mapping[str, Any]) -> Iterator[Index]:
+    """Open a new index to be filled, or the one that an interrupted run of the same files began.
 
-    A directory takes its name when all is in it; what bad input began is removed.
+    A directory gets its name when it is complete; it is removed after bad input.
     """
     backend = find_backend(path)
     if backend is not None:
-        with _at_address(path, backend, settings) as index:
+        with _open_address(path, backend, settings) as index:
             yield index
         return
     final = Path(path)
@@ -156,21 +165,21 @@ def _made(path: str, settings: Mapping[str, Any]) -> Iterator[Index]:
         raise StoreError(f"{final}: cannot be written: {err.strerror or err}") from err
 
 
-def _at_address(path: str, backend: Backend, settings: Mapping[str, Any]) -> Index:
-    """The index at the address: new, or begun by an interrupted run; others see what is in it so far."""
+def _open_address(path: str, backend: Backend, settings: Mapping[str, Any]) -> Index:
+    """Open the index at an address, new or begun by an interrupted run; its documents are visible as they arrive."""
     if settings.get("lexical"):
-        raise ConfigError(f"{backend.shown(path)}: a lexical side belongs to an index in a directory")
+        raise ConfigError(f"{backend.shown(path)}: expected no lexical option, which only an index in a directory has")
     if not backend.exists(path):
         return backend.create(path, {name: value for name, value in settings.items() if name != "lexical"}, None)
     old = open_local(path)
     if old.settings.get(_MARK) != settings[_MARK]:
         old.close()
-        raise ConfigError(f"{backend.shown(path)} exists already, and was not begun by this import; give a new place")
+        raise ConfigError(f"{backend.shown(path)} exists already, and was not begun by this import; give a new address")
     return old
 
 
 def _begin(aside: Path, settings: Mapping[str, Any]) -> None:
-    """Nothing; the directory holds an index of these settings: that of an interrupted run, or a new one."""
+    """Create an index of these settings, unless an interrupted run left one."""
     if os.path.lexists(aside):
         with open_local(aside) as old:
             is_same = old.settings.get(_MARK) == settings[_MARK]
@@ -181,20 +190,20 @@ def _begin(aside: Path, settings: Mapping[str, Any]) -> None:
     create_store(aside, settings)
 
 
-def _check_counts(index: Index, looked_at: int, manifest: Manifest | None) -> None:
-    if not looked_at:
+def _check_counts(index: Index, num_read: int, manifest: Manifest | None) -> None:
+    if not num_read:
         raise CorpusError("the files hold no documents")
-    if len(index) != looked_at:
-        raise StoreError(f"{index.where}: holds {len(index):,} documents, and {looked_at:,} were imported")
+    if len(index) != num_read:
+        raise StoreError(f"{index.where}: expected {num_read:,} documents, as imported, got {len(index):,}")
     views = index.info().views
-    if manifest is not None and (manifest.documents, manifest.views) != (looked_at, views):
+    if manifest is not None and (manifest.documents, manifest.views) != (num_read, views):
         raise CorpusError(
-            f"the files hold {looked_at:,} documents and {views:,} views; their manifest says "
+            f"the files hold {num_read:,} documents and {views:,} views; their manifest says "
             f"{manifest.documents:,} and {manifest.views:,}"
         )
 
 
 def _shown(path: str) -> str:
-    """The place without secrets."""
+    """Return the path or address without secrets."""
     backend = find_backend(path)
     return path if backend is None else backend.shown(path)

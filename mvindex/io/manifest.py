@@ -1,4 +1,4 @@
-"""What an export says of itself: manifest.json beside its files, by which an import sees that nothing is missing."""
+"""The manifest of an export, manifest.json: an import checks by it that the files are complete."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _MAX_BYTES = 64 << 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExportedFile:
-    """One file of an export, complete: its name in the directory, its size, and what it holds."""
+    """One complete file of an export: its name in the directory, its size, and its counts."""
 
     name: str
     size_bytes: int
@@ -30,7 +30,7 @@ class ExportedFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Manifest:
-    """An export, finished or not. source: ids and versions of what it was made from; settings: of the index."""
+    """An export, finished or not. source: ids and versions of the stores; settings: of the index."""
 
     to: str
     source: list[list[Any]]
@@ -42,14 +42,14 @@ class Manifest:
     files: tuple[ExportedFile, ...] = ()
 
     def with_files(self, files: list[ExportedFile], documents: int, views: int) -> Manifest:
-        """The same with one more part."""
+        """Return the manifest with one more part."""
         return replace(
             self, files=(*self.files, *files), documents=self.documents + documents, views=self.views + views
         )
 
 
 def write_manifest(directory: Path, manifest: Manifest) -> None:
-    """Nothing; the directory's manifest says this, durably, or what it said before."""
+    """Write the manifest atomically and durably."""
     record = {"mvindex": _MARK, "format_version": FORMAT_VERSION, **asdict(manifest)}
     fresh = directory / f".{MANIFEST}.new"
     with announced("write", fresh):
@@ -59,7 +59,7 @@ def write_manifest(directory: Path, manifest: Manifest) -> None:
 
 
 def read_manifest(directory: Path) -> Manifest | None:
-    """What the directory's manifest says, None where there is none; CorpusError for what is no manifest of ours."""
+    """Read the manifest of a directory, None where there is none; raise CorpusError for a file that is no manifest."""
     path = directory / MANIFEST
     try:
         if not path.is_file():
@@ -70,19 +70,19 @@ def read_manifest(directory: Path) -> Manifest | None:
     except OSError as err:
         raise StoreError(f"{path}: cannot be read: {err.strerror or err}") from err
     except (ValueError, RecursionError) as err:
-        raise CorpusError(f"{path}: is no JSON: {err}") from err
+        raise CorpusError(f"{path}: is not JSON: {err}") from err
     if not isinstance(record, dict) or record.get("mvindex") != _MARK:
-        raise CorpusError(f'{path}: is no manifest of `mvindex export`; wanted one with "mvindex": "{_MARK}"')
+        raise CorpusError(f'{path}: expected a manifest of `mvindex export`, with "mvindex": "{_MARK}"')
     if record.get("format_version") != FORMAT_VERSION:
         found = record.get("format_version")
-        raise CorpusError(f"{path}: format version {found!r:.40}; this mvindex reads {FORMAT_VERSION}")
-    return _parsed(record, path)
+        raise CorpusError(f"{path}: expected format version {FORMAT_VERSION}, got {found!r:.40}")
+    return _parse(record, path)
 
 
 def check_whole(directory: Path, manifest: Manifest) -> None:
-    """Nothing; CorpusError when the export was not finished, or one of its files is missing or of another size."""
+    """Raise CorpusError when the export is not finished, or a file is missing or of another size."""
     if not manifest.is_complete:
-        raise CorpusError(f"{directory}: the export is not finished; give the same `mvindex export` again")
+        raise CorpusError(f"{directory}: the export is not finished; run the same `mvindex export` again")
     wrong = find_wrong_file(directory, manifest)
     if wrong is not None:
         raise CorpusError(
@@ -92,7 +92,7 @@ def check_whole(directory: Path, manifest: Manifest) -> None:
 
 
 def find_wrong_file(directory: Path, manifest: Manifest) -> str | None:
-    """What is wrong with the first of the files that is missing or of another size; None where all are there."""
+    """Describe the first file that is missing or of another size; return None where all are complete."""
     for file in manifest.files:
         path = directory / file.name
         found = path.stat().st_size if path.is_file() else None
@@ -102,7 +102,7 @@ def find_wrong_file(directory: Path, manifest: Manifest) -> str | None:
     return None
 
 
-def _parsed(record: Mapping[str, Any], path: Path) -> Manifest:
+def _parse(record: Mapping[str, Any], path: Path) -> Manifest:
     try:
         files = tuple(_file(file) for file in record["files"])
         settings = dict(record["settings"])
@@ -125,12 +125,12 @@ def _parsed(record: Mapping[str, Any], path: Path) -> Manifest:
 def _file(record: Mapping[str, Any]) -> ExportedFile:
     name = record["name"]
     if not isinstance(name, str) or Path(name).name != name:
-        raise ValueError(f"a file named {name!r:.80}, which is none of the directory's own")
+        raise ValueError(f"a file named {name!r:.80}, which is not in the directory")
     sizes = {key: _count(record[key]) for key in ("size_bytes", "documents", "views")}
     return ExportedFile(name=name, **sizes)
 
 
 def _count(value: object) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-        raise ValueError(f"{value!r:.40} where a count was wanted")
+        raise ValueError(f"expected a count, got {value!r:.40}")
     return value

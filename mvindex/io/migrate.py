@@ -1,6 +1,6 @@
-"""An index moved elsewhere: `mvindex migrate`. Vectors, texts, ids and ordinals stay as they are; nothing is encoded.
+"""Migration of an index: `mvindex migrate`. Vectors, texts, ids and ordinals stay the same; no text is encoded.
 
-What was moved is known by its content, so that a run that was interrupted goes on where it was.
+Moved documents are recognised by their content, so that an interrupted run can be continued.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from mvindex.store.transfer import store_batches
 
 _SEED = 7
 _TOP_K = 20
+# Settings copied to the new index.
 _BATCH = 1024
-# What a new index takes over from the old one.
-_KEPT = ("dim", "dtype", "encoder", "temperature", "prune_views")
+_COPIED_SETTINGS = ("dim", "dtype", "encoder", "temperature", "prune_views")
 _MARK = "migrated_from"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MigrateReport:
-    """What was done. moved: documents written by this run, the others were there; queries: compared, all the same."""
+    """The counts of a migration. moved: documents written by this run. queries: compared, all with equal results."""
 
     source: str
     target: str
@@ -46,74 +46,85 @@ def migrate(
     queries: int = 0,
     on_progress: Callable[[str, int, int | None], None] = lambda what, done, total: None,
 ) -> MigrateReport:
-    """What was done: the index at target, a directory or an address, holds what that at source does, and no more.
+    """Copy the index at `source` to `target`; each is a directory or an address.
 
-    queries: so many are asked of both at the end, and must give the same; StoreError where one does not. ConfigError
-    when something else stands at the target than what an earlier run from this source has made.
+    Args:
+        source: The index to copy; it is only read.
+        target: A new path, or that of an interrupted run from the same source.
+        queries: Number of queries that both are searched with at the end.
+        on_progress: Called with the step, the count done and the total.
+
+    Returns:
+        The counts of the migration.
+
+    Raises:
+        ConfigError: The target exists and was not made from this source.
+        StoreError: The number of documents or a result differs.
+
     """
-    with open_local(source) as old, _target(old, target) as new:
+    with open_local(source) as old, _open_target(old, target) as new:
         stored = store_of(old)
-        total, moved, looked_at = len(old), 0, 0
+        total, moved, num_read = len(old), 0, 0
         for count, num_moved in store_batches(store_of(new), stored.batches(_BATCH), stored.settings["next_ordinal"]):
-            looked_at, moved = looked_at + count, moved + num_moved
-            on_progress("moving", looked_at, total)
+            num_read, moved = num_read + count, moved + num_moved
+            on_progress("moving", num_read, total)
         new.refresh()
         if len(new) != total:
             raise StoreError(
                 f"{new.where}: has {len(new):,} documents and {old.where} {total:,}: one of them was written to "
-                "meanwhile, or since an earlier run; remove the target and migrate again"
+                "during the run, or since an earlier run; remove the target and migrate again"
             )
-        for number, query in enumerate(_sampled(old, queries), start=1):
+        for number, query in enumerate(_sample_queries(old, queries), start=1):
             _compare(old, new, query)
-            on_progress("comparing answers", number, queries)
+            on_progress("comparing results", number, queries)
         return MigrateReport(source=old.where, target=new.where, documents=total, moved=moved, queries=queries)
 
 
-def _target(old: Index, target: str | Path) -> Index:
-    """The index to be filled: new, or left unfinished by a run from the same source."""
+def _open_target(old: Index, target: str | Path) -> Index:
+    """Open the index to be filled: new, or left unfinished by a run from the same source."""
     settings = old.settings
     mark = str(settings["index_id"])
     if not index_exists(target):
-        kept = {name: settings.get(name) for name in _KEPT}
+        copied = {name: settings.get(name) for name in _COPIED_SETTINGS}
         backend = find_backend(target)
         if backend is not None:
-            return backend.create(str(target), {**kept, _MARK: mark}, None)
-        words = {name: settings.get(name) for name in ("lexical", "fusion")}
-        create_store(Path(target), {**kept, **words, _MARK: mark})
+            return backend.create(str(target), {**copied, _MARK: mark}, None)
+        hybrid = {name: settings.get(name) for name in ("lexical", "fusion")}
+        create_store(Path(target), {**copied, **hybrid, _MARK: mark})
         return local_index(EmbeddedStore(Path(target)))
     new = open_local(target)
     if new.settings.get(_MARK) != mark:
         where = new.where
         new.close()
-        raise ConfigError(f"{where} exists already, and was not made from {old.where}; give a new place")
+        raise ConfigError(f"{where} exists already, and was not made from {old.where}; give a new path")
     return new
 
 
-def _sampled(index: Index, count: int) -> Floats:
-    """Queries between views of documents drawn by chance, (count, dim)."""
+def _sample_queries(index: Index, count: int) -> Floats:
+    """Return random queries between views of documents, (count, dim)."""
     dim = index.dim or 1
-    drawn = np.random.default_rng(_SEED)
+    rng = np.random.default_rng(_SEED)
     views: list[Floats] = []
     for batch in store_of(index).batches(_BATCH) if count else ():
         rows = batch.views.rows
-        views.append(rows[drawn.integers(len(rows), size=min(count, len(rows)))])
+        views.append(rows[rng.integers(len(rows), size=min(count, len(rows)))])
         if len(views) > 64:
             break
     if not views:
         return np.empty((0, dim), dtype=np.float32)
     pool = np.concatenate(views)
-    pairs = pool[drawn.integers(len(pool), size=(2, count))]
+    pairs = pool[rng.integers(len(pool), size=(2, count))]
     return as_vectors(pairs[0] + 0.5 * pairs[1], dim)
 
 
 def _compare(old: Index, new: Index, query: Floats) -> None:
-    """Nothing; StoreError when the two answer differently."""
+    """Raise StoreError when the results of the two differ."""
     for scoring in ("max", "drpq"):
-        one, other = (_plain(index.search(query, _TOP_K, scoring=scoring, exact=True)) for index in (old, new))
+        one, other = (_comparable(index.search(query, _TOP_K, scoring=scoring, exact=True)) for index in (old, new))
         if one != other:
-            raise StoreError(f"{new.where}: answers otherwise than {old.where} ({scoring}): {other} instead of {one}")
+            raise StoreError(f"{new.where}: expected the result of {old.where} ({scoring}), {one}, got {other}")
 
 
-def _plain(result: SearchResult) -> SearchResult:
-    """What must be the same: how many searches it took may differ."""
+def _comparable(result: SearchResult) -> SearchResult:
+    """Return the part of a result that must be equal: the number of rounds may differ."""
     return replace(result, rounds=0)

@@ -1,4 +1,4 @@
-"""Exports as Parquet: one row a view, or one row a document."""
+"""Writes exports as Parquet: one row a view, or one row a document."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ _DICTIONARIES = ["doc_id", "title", "metadata"]
 
 
 def write_view_rows(paths: Sequence[Path], view_type: ViewType, batches: Iterator[Batch]) -> None:
-    """Nothing; the file holds a row for each view; title, text and metadata stand in the first of a document."""
+    """Write a row for each view; title, text and metadata are in the first row of a document."""
     _write(paths[0], view_type, batches, _view_rows)
 
 
 def write_document_rows(paths: Sequence[Path], view_type: ViewType, batches: Iterator[Batch]) -> None:
-    """Nothing; the file holds a row for each document, with the list of its vectors."""
+    """Write a row for each document, with the list of its vectors."""
     _write(paths[0], view_type, batches, _document_rows)
 
 
@@ -91,7 +91,7 @@ def _vectors(arrow: Any, batch: Batch, view_type: ViewType) -> Any:
 
 
 def _spans(arrow: Any, spans: Ints) -> tuple[Any, Any]:
-    """Begins and ends, null where a view stands for no span."""
+    """Return begins and ends, null where a view has no span."""
     is_none = spans[:, 0] < 0
     begins, ends = (arrow.array(np.ascontiguousarray(spans[:, side]), mask=is_none) for side in (0, 1))
     return begins, ends

@@ -1,4 +1,4 @@
-"""What the columns of a Parquet file with vectors are: by their names, their types, and what the caller says."""
+"""Finds the roles of the columns of a Parquet file by names, types and the options of the caller."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ import numpy as np
 
 from mvindex.corpus.parquet import is_json_type
 from mvindex.errors import CorpusError
-from mvindex.io.validation import ID_NAMES, VECTOR_NAMES, Columns, chosen_name
+from mvindex.io.validation import ID_NAMES, VECTOR_NAMES, Columns, choose_column
 
 _STRINGS = ("string", "large_string", "string_view")
 _SPANS = (("span_begin", "span_end"), ("span_begins", "span_ends"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Roles:
-    """What the columns of a file are. has_views: a row is a document, with a list of vectors."""
+class ColumnRoles:
+    """The columns of a file by role. has_views: a row is a document, with a list of vectors."""
 
     id: str
     vector: str
@@ -35,31 +35,32 @@ class Roles:
 
     @property
     def fields(self) -> list[str]:
-        """The columns that a document has once."""
+        """Return the columns that a document has once."""
         named = [self.id, self.text, self.title, self.ordinal, "metadata" if "metadata" in self.extras else None]
         return list(dict.fromkeys([name for name in named if name] + list(self.extras)))
 
 
-def roles_of(types: Any, path: str, schema: Any, columns: Columns, *, is_export: bool) -> Roles:
-    """What the columns of the file are, of this schema; CorpusError when one is missing, or holds something else.
+def find_roles(types: Any, path: str, schema: Any, columns: Columns, *, is_export: bool) -> ColumnRoles:
+    """Find the roles of the columns; raise CorpusError when one is missing or of another type.
 
-    types: pytypes; is_export: of mvindex itself, whose column "ordinal" is the document's.
+    types: pyarrow.types. is_export: the file is an export of mvindex, whose column "ordinal" is the document's.
     """
     names = list(schema.names)
     if len(set(names)) < len(names):
         raise CorpusError(f"{path}: two columns have the same name (columns: {', '.join(names)})")
-    id_name = chosen_name(path, names, columns.id, ID_NAMES, "--id-column")
-    vector = chosen_name(path, names, columns.vector, VECTOR_NAMES, "--vector-column")
+    id_name = choose_column(path, names, columns.id, ID_NAMES, "--id-column")
+    vector = choose_column(path, names, columns.vector, VECTOR_NAMES, "--vector-column")
     _check_id_type(types, path, id_name, schema.field(id_name).type)
     has_views, dtype, dim = _vector_type(types, path, vector, schema.field(vector).type)
     spans = next((pair for pair in _SPANS[has_views : has_views + 1] if set(pair) <= set(names)), None)
     view = "view" if "view" in names and not has_views else None
     text, title = (
-        _named(path, names, asked, usual) for asked, usual in ((columns.text, "text"), (columns.title, "title"))
+        _find_named(path, names, named, default)
+        for named, default in ((columns.text, "text"), (columns.title, "title"))
     )
     taken = {id_name, vector, text, title, view, *(spans or ())} | ({"ordinal"} if is_export else set())
     others = [name for name in names if name not in taken]
-    return Roles(
+    return ColumnRoles(
         id=id_name,
         vector=vector,
         text=text,
@@ -78,24 +79,24 @@ def roles_of(types: Any, path: str, schema: Any, columns: Columns, *, is_export:
 def _check_id_type(types: Any, path: str, name: str, kind: Any) -> None:
     kind = kind.value_type if types.is_dictionary(kind) else kind
     if not types.is_integer(kind) and str(kind) not in _STRINGS:
-        raise CorpusError(f"{path}: column {name!r} holds {kind}; wanted strings or whole numbers; see --id-column")
+        raise CorpusError(f"{path}: column {name!r}: expected strings or integers, got {kind}; see --id-column")
 
 
-def _named(path: str, names: Sequence[str], asked: str | None, usual: str) -> str | None:
-    if asked is not None and asked not in names:
-        raise CorpusError(f"{path}: no column {asked!r}; the columns here are {', '.join(names)}")
-    return asked or (usual if usual in names else None)
+def _find_named(path: str, names: Sequence[str], named: str | None, default: str) -> str | None:
+    if named is not None and named not in names:
+        raise CorpusError(f"{path}: no column {named!r}; the columns here are {', '.join(names)}")
+    return named or (default if default in names else None)
 
 
 def _vector_type(types: Any, path: str, name: str, kind: Any) -> tuple[bool, np.dtype[Any], int | None]:
-    """Whether a row holds a list of vectors; the type of their numbers; their dims, where the type says so."""
+    """Return whether a row holds a list of vectors, the type of their numbers, and their dims if the type has them."""
     inner, depth, dim = kind, 0, None
     while types.is_list(inner) or types.is_large_list(inner) or types.is_fixed_size_list(inner):
         dim = inner.list_size if types.is_fixed_size_list(inner) else None
         inner, depth = inner.value_type, depth + 1
     if depth not in (1, 2) or not types.is_floating(inner):
         raise CorpusError(
-            f"{path}: column {name!r} holds {kind}; wanted a list of float16, float32 or float64 (a vector), or "
-            "a list of such lists (all vectors of a document)"
+            f"{path}: column {name!r}: expected a list of float16, float32 or float64 (a vector), or a list of "
+            f"such lists (all vectors of a document), got {kind}"
         )
     return depth == 2, np.dtype(inner.to_pandas_dtype()), dim

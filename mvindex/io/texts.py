@@ -1,4 +1,4 @@
-"""Exports as text: JSON Lines with texts and vectors, and texts as a TREC collection."""
+"""Writes exports as text: JSON Lines with texts and vectors, and texts as a TREC collection."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from mvindex.store.views import ViewType
 
 
 def write_jsonl(paths: Sequence[Path], view_type: ViewType, batches: Iterator[Batch]) -> None:
-    """Nothing; the file holds a JSON object a line: a document with its vectors, each number exactly."""
+    """Write a JSON object a line: a document with its vectors, each number exactly."""
     with open_text(paths[0]) as file:
         for batch in batches:
             starts, rows = batch.views.starts.tolist(), batch.views.rows
@@ -24,9 +24,9 @@ def write_jsonl(paths: Sequence[Path], view_type: ViewType, batches: Iterator[Ba
 
 
 def write_trec(paths: Sequence[Path], view_type: ViewType, batches: Iterator[Batch]) -> None:
-    """Nothing; the file holds each document's id, title and text as TREC's <DOC>; &, < and > are entities in it.
+    """Write each document's id, title and text as TREC's <DOC>, with &, < and > as entities.
 
-    StoreError for an id with white space, which no run or judgement file of TREC could name.
+    StoreError for an id with white space, which no run or judgement file of TREC could contain.
     """
     with open_text(paths[0]) as file:
         for batch in batches:
@@ -34,17 +34,17 @@ def write_trec(paths: Sequence[Path], view_type: ViewType, batches: Iterator[Bat
 
 
 def open_text(path: Path) -> TextIO:
-    """A new UTF-8 file whose lines end by a line feed, on any machine."""
+    """Create a UTF-8 file whose lines end with a line feed on any machine."""
     return open(path, "w", encoding="utf-8", newline="\n")
 
 
 def write_line(file: TextIO, row: dict[str, Any]) -> None:
-    """Nothing; the row stands in the file as one line of JSON."""
+    """Write the row as one line of JSON."""
     file.write(json.dumps(row, ensure_ascii=False, allow_nan=False, separators=(",", ":")) + "\n")
 
 
 def document_rows(batch: Batch) -> Iterator[dict[str, Any]]:
-    """Each document of the batch as a JSON object: without its vectors, with the spans they stand for."""
+    """Yield each document of the batch as a JSON object, with the spans of its vectors and without these."""
     starts = batch.views.starts.tolist()
     for number, document in enumerate(batch.documents):
         begin, end = starts[number], starts[number + 1]
@@ -60,6 +60,6 @@ def document_rows(batch: Batch) -> Iterator[dict[str, Any]]:
 
 def _trec_document(document: Document) -> str:
     if document.id.split() != [document.id]:
-        raise StoreError(f"document {document.id!r}: its id has white space, which TREC's files cannot name")
+        raise StoreError(f"document {document.id!r}: expected an id without white space, which TREC's files need")
     title = f"<TITLE>{escape(document.title)}</TITLE>\n" if document.title else ""
     return f"<DOC>\n<DOCNO>{escape(document.id)}</DOCNO>\n{title}<TEXT>\n{escape(document.text)}\n</TEXT>\n</DOC>\n"

@@ -1,4 +1,4 @@
-"""Documents whose views are given, on their way from files into an index: checked, and as batches of a store."""
+"""Documents with their views, read from files: checked, and made into batches of a store."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ from mvindex.store.batch import Batch, content_hash
 from mvindex.store.settings import MAX_DIM
 from mvindex.store.views import ViewType, pack_views
 
-Told = Callable[[str, int, "int | None"], None]
+ProgressCallback = Callable[[str, int, "int | None"], None]
 Array = npt.NDArray[Any]
 
 
-class Missing(Enum):
-    """What is done with a passage without a vector, and a vector without a passage."""
+class MissingPolicy(Enum):
+    """Policy for a document of the corpus without a vector, and a vector without a document."""
 
     STOP = "stop"
     SKIP = "skip"
 
 
-class Given(NamedTuple):
-    """A document, where it stands, its views (k, d), their spans (k, 2) with -1 for none, and its ordinal if kept."""
+class VectorDocument(NamedTuple):
+    """A document with its location, its views (k, d), their spans (k, 2) with -1 for none, and its ordinal, if any."""
 
-    place: str
+    source_location: str
     document: Document
     rows: Array
     spans: Array | None = None
@@ -41,7 +41,7 @@ class Given(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Columns:
-    """Names of fields; None: those that are usual. text and title: "text" and "title" where there are such."""
+    """Names of columns or fields; None for the default names, where the file has them."""
 
     id: str | None = None
     vector: str | None = None
@@ -51,19 +51,19 @@ class Columns:
     def __post_init__(self) -> None:
         named = [name for name in (self.id, self.vector, self.text, self.title) if name is not None]
         if "" in named or len(set(named)) < len(named):
-            raise ConfigError(f"the columns {', '.join(map(repr, named))} must have names, all different")
+            raise ConfigError(f"the columns {', '.join(map(repr, named))} must have different names that are not empty")
 
 
 @dataclass(slots=True, kw_only=True)
 class VectorSource:
-    """Documents with their views, ready to be read once.
+    """Documents with their views, to be read once.
 
-    dtype: of the numbers as the files hold them; total: documents, where known; notes: what was left out, by name.
+    dtype: of the numbers in the files. total: number of documents, where known. notes: counts of what was left out.
     """
 
     dim: int
     dtype: np.dtype[Any]
-    given: Iterator[Given]
+    documents: Iterator[VectorDocument]
     total: int | None = None
     notes: Mapping[str, Any] = field(default_factory=dict)
 
@@ -72,84 +72,86 @@ ID_NAMES = ("doc_id", "id", "_id", "document_id")
 VECTOR_NAMES = ("vector", "vectors", "embedding", "embeddings")
 
 
-def chosen_name(path: str, columns: Sequence[str], asked: str | None, usual: Sequence[str], option: str) -> str:
-    """The column that is meant; CorpusError, with the option that names one, where none or several could be."""
-    found = [name for name in (usual if asked is None else (asked,)) if name in columns]
+def choose_column(path: str, columns: Sequence[str], named: str | None, defaults: Sequence[str], option: str) -> str:
+    """Return the named column, else the default one; raise CorpusError where none or several match."""
+    found = [name for name in (defaults if named is None else (named,)) if name in columns]
     if len(found) == 1:
         return found[0]
     has = f"the columns here are {', '.join(columns) or 'none'}"
     if not found:
-        raise CorpusError(f"{path}: no column {asked or ' or '.join(usual)!r}; {has}; name one by {option}")
-    raise CorpusError(f"{path}: columns {' and '.join(found)} could both be meant; name one by {option}")
+        raise CorpusError(f"{path}: no column {named or ' or '.join(defaults)!r}; {has}; choose one by {option}")
+    raise CorpusError(f"{path}: columns {' and '.join(found)} both match; choose one by {option}")
 
 
-def checked_id(place: str, doc_id: str) -> str:
-    """The id; CorpusError, with its place, when no document may have it."""
+def check_id(location: str, doc_id: str) -> str:
+    """Return the id; raise CorpusError, with its location, when no document may have it."""
     try:
         Document(doc_id, "")
     except DocumentError as err:
-        raise CorpusError(f"{place}: {err}") from err
+        raise CorpusError(f"{location}: {err}") from err
     return doc_id
 
 
-def check_dim(place: str, found: int, wanted: int) -> None:
-    """Nothing; CorpusError when vectors have another number of dims."""
-    if found != wanted:
-        raise CorpusError(f"{place}: vectors of {found} dims; those before have {wanted}")
+def check_dim(location: str, dim: int, expected: int) -> None:
+    """Raise CorpusError when vectors have another number of dims than those before."""
+    if dim != expected:
+        raise CorpusError(f"{location}: expected vectors of {expected} dims, as before, got {dim}")
 
 
-def check_first_dim(place: str, dim: int) -> None:
-    """Nothing; CorpusError for what is no number of dims that an index takes."""
+def check_first_dim(location: str, dim: int) -> None:
+    """Raise CorpusError when no index stores vectors of so many dims."""
     if not 1 <= dim <= MAX_DIM:
-        raise CorpusError(f"{place}: vectors of {dim} dims; wanted 1 to {MAX_DIM}")
+        raise CorpusError(f"{location}: expected vectors of 1 to {MAX_DIM} dims, got {dim}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Kept:
-    """What the index keeps. is_encoded: it has an encoder, and knows documents by their texts alone, as ingest does."""
+class TargetSchema:
+    """How the new index stores views. is_encoded: it has an encoder, and compares documents by their texts only."""
 
     dim: int
     view_type: ViewType
     is_encoded: bool
 
 
-def batches_of(given: Iterable[Given], kept: Kept) -> Iterator[Batch]:
-    """The documents in batches for a store; CorpusError at the first that is wrong, or whose id came before."""
-    iterator = iter(given)
+def make_batches(documents: Iterable[VectorDocument], schema: TargetSchema) -> Iterator[Batch]:
+    """Yield the documents in batches for a store; raise CorpusError at the first bad one or repeated id."""
+    iterator = iter(documents)
     with SeenIds() as seen:
         while batch := list(islice(iterator, CHUNK_DOCUMENTS)):
-            seen.first_of([Entry(one.place, one.document) for one in batch], refuse_duplicate)
-            yield _batch(batch, kept)
+            seen.drop_repeats([Entry(one.source_location, one.document) for one in batch], refuse_duplicate)
+            yield _make_batch(batch, schema)
 
 
-def _batch(given: Sequence[Given], kept: Kept) -> Batch:
-    for one in given:
-        check_dim(one.place, one.rows.shape[1], kept.dim)
-    counts = [len(one.rows) for one in given]
+def _make_batch(documents: Sequence[VectorDocument], schema: TargetSchema) -> Batch:
+    for one in documents:
+        check_dim(one.source_location, one.rows.shape[1], schema.dim)
+    counts = [len(one.rows) for one in documents]
     with np.errstate(over="ignore"):  # what overflows is found, and named, when it is packed
-        rows = np.concatenate([one.rows for one in given]).astype(np.float32)
-    spans = np.concatenate([_checked_spans(one) for one in given])
+        rows = np.concatenate([one.rows for one in documents]).astype(np.float32)
+    spans = np.concatenate([_check_spans(one) for one in documents])
     starts = np.append(0, np.cumsum(counts))
-    ordinals = [one.ordinal for one in given if one.ordinal is not None]
-    if ordinals and len(ordinals) < len(given):
-        raise CorpusError(f"{given[0].place}: some documents from here on have an ordinal, and some have none")
-    views = [None if kept.is_encoded else rows[begin:end] for begin, end in zip(starts[:-1], starts[1:], strict=True)]
+    ordinals = [one.ordinal for one in documents if one.ordinal is not None]
+    if ordinals and len(ordinals) < len(documents):
+        raise CorpusError(
+            f"{documents[0].source_location}: some documents from here on have an ordinal, and some have none"
+        )
+    views = [None if schema.is_encoded else rows[begin:end] for begin, end in zip(starts[:-1], starts[1:], strict=True)]
     batch = Batch(
-        documents=[one.document for one in given],
+        documents=[one.document for one in documents],
         views=Views(rows, starts, spans),
-        content_hashes=[content_hash(one.document, own) for one, own in zip(given, views, strict=True)],
+        content_hashes=[content_hash(one.document, own) for one, own in zip(documents, views, strict=True)],
         ordinals=np.array(ordinals, dtype=np.int64) if ordinals else None,
     )
     try:
-        # Tried before it is stored: bad input is told from a disk that is full.
-        pack_views(batch.views, kept.view_type, [one.document.id for one in given])
+        # Tried before it is stored, so that bad input is distinguished from a full disk.
+        pack_views(batch.views, schema.view_type, [one.document.id for one in documents])
     except StoreError as err:
-        raise CorpusError(f"{given[0].place} and below: {err}") from err
+        raise CorpusError(f"{documents[0].source_location} and below: {err}") from err
     return batch
 
 
-def _checked_spans(one: Given) -> Array:
-    """The spans of a document's views, -1 where there are none; CorpusError for one that is not in the text."""
+def _check_spans(one: VectorDocument) -> Array:
+    """Return the spans of a document's views, -1 where there are none; raise CorpusError for one outside the text."""
     if one.spans is None:
         return np.full((len(one.rows), 2), -1, dtype=np.int64)
     begins, ends = one.spans[:, 0], one.spans[:, 1]
@@ -158,7 +160,7 @@ def _checked_spans(one: Given) -> Array:
     if is_bad.any():
         slot = int(np.argmax(is_bad))
         raise CorpusError(
-            f"{one.place}: document {one.document.id!r}: view {slot} stands for characters {begins[slot]} to "
+            f"{one.source_location}: document {one.document.id!r}: view {slot} stands for characters {begins[slot]} to "
             f"{ends[slot]}; its text has {len(one.document.text)}"
         )
     return one.spans

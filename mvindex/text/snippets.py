@@ -1,4 +1,4 @@
-"""Sentences and snippets: the character ranges of a text that its views stand for."""
+"""Splits a text into sentences and snippets, the character ranges that its views stand for."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from typing import Any
 from mvindex.errors import ConfigError
 from mvindex.records import Span, has_visible
 
-# Part of an encoder's fingerprint: raise it whenever the same text may give other spans.
+# Part of an encoder's fingerprint: increment it whenever the same text may yield other spans.
 SPLITTER_VERSION = "punkt_tab-english+camvr-1"
 
 
 def split_snippets(text: str, max_snippets: int) -> list[Span]:
-    """Up to max_snippets character ranges of the text, in order: its sentences, the shortest ones merged.
+    """Split a text into at most max_snippets ranges, in order: its sentences, the shortest ones merged.
 
-    The ranges do not overlap and together hold every visible character; a text without one gives none.
+    The ranges do not overlap and together contain every visible character; a text without any has none.
     """
     return merge_sentences(split_sentences(text), max_snippets)
 
 
 def split_sentences(text: str) -> list[Span]:
-    """The sentences of the text as character ranges without outer whitespace, by NLTK's English Punkt model."""
+    """Split a text into sentences by NLTK's English Punkt model: character ranges without outer whitespace."""
     begins = [begin for begin, _ in _sentence_tokenizer().span_tokenize(text)]
     # A sentence reaches to the next one's start: what Punkt leaves out between two of them can then not be lost.
     borders = [0, *begins[1:], len(text)]
@@ -35,13 +35,13 @@ def split_sentences(text: str) -> list[Span]:
 
 
 def merge_sentences(sentences: Sequence[Span], max_snippets: int) -> list[Span]:
-    """At most max_snippets ranges: while there are more, the shortest joins its shorter neighbour (CAMVR alg. 1).
+    """Merge sentences into at most max_snippets ranges: the shortest joins its shorter neighbour (CAMVR alg. 1).
 
     A range's length is its number of characters, with the whitespace inside it. The paper leaves ties open: here the
-    leftmost of the shortest is taken, and of two equal neighbours the left one. Takes O(n log n) time.
+    leftmost of the shortest is merged, and of two equal neighbours into the left one. Takes O(n log n) time.
     """
     if max_snippets < 1:
-        raise ConfigError(f"max_snippets is {max_snippets}; a document needs at least 1")
+        raise ConfigError(f"max_snippets is {max_snippets}; expected 1 or more")
     if len(sentences) <= max_snippets:
         return list(sentences)
     chain = _Chain(sentences)
@@ -51,32 +51,32 @@ def merge_sentences(sentences: Sequence[Span], max_snippets: int) -> list[Span]:
 
 
 class _Chain:
-    """Spans as a linked list with a heap of their lengths; a merged span lives on in its left part's place."""
+    """Spans as a linked list with a heap of their lengths; a merged span is stored at the position of its left part."""
 
     def __init__(self, spans: Sequence[Span]) -> None:
         self._spans: list[Span | None] = list(spans)
         self._left = list(range(-1, len(spans) - 1))
         self._right = [*range(1, len(spans)), -1]
-        self._heap = [(end - begin, place, (begin, end)) for place, (begin, end) in enumerate(spans)]
+        self._heap = [(end - begin, position, (begin, end)) for position, (begin, end) in enumerate(spans)]
         heapq.heapify(self._heap)
 
     def spans(self) -> list[Span]:
         return [span for span in self._spans if span is not None]
 
     def merge_shortest(self) -> None:
-        place = self._pop_shortest()
-        left, right = self._left[place], self._right[place]
+        position = self._pop_shortest()
+        left, right = self._left[position], self._right[position]
         if right < 0 or (left >= 0 and self._length(left) <= self._length(right)):
-            self._join(left, place)
+            self._join(left, position)
         else:
-            self._join(place, right)
+            self._join(position, right)
 
     def _pop_shortest(self) -> int:
-        # A heap entry is stale once its place holds another span; it is dropped when it comes up.
+        # A heap entry is stale once its position holds another span; it is dropped when it is popped.
         while True:
-            _, place, span = heapq.heappop(self._heap)
-            if self._spans[place] == span:
-                return place
+            _, position, span = heapq.heappop(self._heap)
+            if self._spans[position] == span:
+                return position
 
     def _join(self, left: int, right: int) -> None:
         begin, end = self._at(left)[0], self._at(right)[1]
@@ -87,14 +87,14 @@ class _Chain:
             self._left[after] = left
         heapq.heappush(self._heap, (end - begin, left, (begin, end)))
 
-    def _length(self, place: int) -> int:
-        begin, end = self._at(place)
+    def _length(self, position: int) -> int:
+        begin, end = self._at(position)
         return end - begin
 
-    def _at(self, place: int) -> Span:
-        span = self._spans[place]
+    def _at(self, position: int) -> Span:
+        span = self._spans[position]
         if span is None:
-            raise RuntimeError(f"place {place} was merged away; the chain's links are broken")
+            raise RuntimeError(f"position {position} was merged; the links of the chain are broken")
         return span
 
 
@@ -120,7 +120,7 @@ class _UntimedRules:
 
 
 class _ZeroIfUnknown(dict[str, int]):
-    """A dict that answers 0 for an unknown key without storing it: NLTK's defaultdict grows with every new word."""
+    """A dict that returns 0 for an unknown key without storing it: NLTK's defaultdict grows with every new word."""
 
     def __missing__(self, key: str) -> int:
         return 0

@@ -51,7 +51,7 @@ def test_what_goes_out_comes_back_with_counts_as_json(tmp_path):
             "--missing guess: wanted stop or skip",
         ),
         (["import", "faiss", "none.faiss", "--index", "x.mvx"], 1, "none.faiss: no such file"),
-        (["export", "--to", "csv", "out", "--index", "in.mvx"], 1, "format 'csv' is unknown; wanted one of"),
+        (["export", "--to", "csv", "out", "--index", "in.mvx"], 1, "expected a format (parquet,"),
         (["export", "out", "--index", "in.mvx"], 2, "Missing option '--to'"),
         (["export", "--to", "jsonl", "out", "--index", "none.mvx"], 1, "none.mvx"),
         (["export", "--to", "jsonl", "in.mvx", "--index", "in.mvx"], 1, "is not empty, and holds no export"),

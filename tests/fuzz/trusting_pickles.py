@@ -1,5 +1,12 @@
-"""Imported by a process that is to be caught: from then on the reader of pickles looks up whatever they name."""
+"""Imported by a process that the harness must catch: from then on the pickle reader looks up and calls any name."""
+
+from importlib import import_module
 
 from mvindex.io import safe_pickle as pickled
 
-del pickled._Reader.find_class
+
+def look_up(self, module, name):
+    return pickled._NAMES.get((module, name)) or pickled._Constructor(getattr(import_module(module), name))
+
+
+pickled._Machine.find_class = look_up

@@ -5,8 +5,7 @@ from milvus_documents import topical
 
 import mvindex
 from mvindex import Document
-from mvindex.ingest import Entry, IngestReport
-from mvindex.ingest.pipeline import ingest_chunk
+from mvindex.ingest import Entry, IngestHooks, IngestReport, ingest_chunk
 from mvindex_connectors.milvus import columns
 from mvindex_connectors.milvus.layout import id_hash
 from mvindex_connectors.milvus.seen_ids import Written
@@ -71,7 +70,7 @@ def test_a_run_on_an_empty_index_replaces_what_it_wrote_itself(place):
             for text in ("first", "second"):
                 for doc_id, rows in views.items():
                     entry = Entry("here", Document(doc_id, text), rows)
-                    ingest_chunk(index.milvus, [entry], (None, lambda count: None), report)
+                    ingest_chunk(index.milvus, [entry], None, report, IngestHooks())
         assert (report.added, report.replaced) == (2, 2)
         assert [(document.id, document.text) for document in index] == [("d0", "second"), ("d1", "second")]
         assert [known.doc_row for known in index.milvus.known(["d0", "d1"]).values()] == [0, 1]

@@ -108,8 +108,8 @@ def calls(marker):
     files["a name with dots"] = b"\x80\x04\x8c\x05numpy\x8c\x11ndarray.__class__\x93."
     files["by a module that would be imported"] = b"cantigravity\nfly\n."
     files["an array of another class"] = pickle.dumps([("1", np.zeros(2, dtype="f4").view(Vector))])
-    files["a state for NumPy's dtype"] = b"\x80\x02cnumpy\ndtype\n}(S'__call__'\ncos\nsystem\nub."
-    files["a call of what was made"] = b"cnumpy\ndtype\n(S'f4'\nI00\nI01\ntR(S" + quoted + b"\ntR."
+    files["a state for NumPy's dtype"] = b"\x80\x02cnumpy\ndtype\n(K\x03cos\nsystem\ntb."
+    files["a call of what was made"] = b"cnumpy\ndtype\n(U\x02f4\x89\x88tR)R."
     return files
 
 
@@ -130,7 +130,7 @@ def breaks(good):
         "a byte array of 2^40": b"\x80\x05\x96" + (1 << 40).to_bytes(8, "little") + b"x",
         "a byte array cut short": pickle.dumps(pairs(3), protocol=5)[:-60],
         "a number too large for its place": b"\x80\x04\x95\xff\xff\xff\xff\xff\xff\xff\xff].",
-        "a memo of 2^32": b"]r\xff\xff\xff\xff.",
+        "a memo of 2^32": b"](K\1r\xff\xff\xff\xffe.",
         "nested 200,000 deep": deep,
         "a billion laughs": laughs,
         "a persistent id": b"P1\n.",
@@ -149,25 +149,27 @@ def breaks(good):
         "an id that is a list": pickle.dumps([(["1"], np.zeros(2, "f4"))]),
         "an id that is a huge number": pickle.dumps([(1 << 100_000, np.zeros(2, "f4"))]),
         "an id that is no UTF-8": pickle.dumps([(b"\xff", np.zeros(2, "f4"))]),
-        "a shape that lies": b"](S'1'\n" + _array(reconstruct, dtype, b"(I1000000000\nt", b"C\x04abcd") + b"\x86e.",
-        "a negative shape": b"](S'1'\n" + _array(reconstruct, dtype, b"(I-1\nt", b"C\x04abcd") + b"\x86e.",
-        "bytes that are a text": b"](S'1'\n"
-        + _array(reconstruct, dtype, b"(I1\nt", b"X\x04\x00\x00\x00abcd")
+        "a shape that lies": b"](U\x011" + _array(reconstruct, dtype, b"J\x00\xca\x9a;\x85", b"C\x04abcd") + b"\x86e.",
+        "a negative shape": b"](U\x011"
+        + _array(reconstruct, dtype, b"J\xff\xff\xff\xff\x85", b"C\x04abcd")
         + b"\x86e.",
-        "a dtype without a state": b"](S'1'\n" + dtype + b"(S'f4'\nI00\nI01\ntR}b\x86e.",
+        "bytes that are a text": b"](U\x011"
+        + _array(reconstruct, dtype, b"K\x01\x85", b"X\x04\x00\x00\x00abcd")
+        + b"\x86e.",
+        "a dtype without a state": b"](U\x011" + dtype + b"(U\x02f4\x89\x88tRNb\x86e.",
         "a dtype that is no copy": pickle.dumps(big, protocol=4).replace(b"f4\x94\x89\x88", b"f4\x94\x89\x89"),
         "a dtype of another size": pickle.dumps(big, protocol=2).replace(b"NNNJ\xff", b"NNNJ\x08"),
         "a string of another size": pickle.dumps([(np.str_("ab"), big[0][1])], protocol=4).replace(
             b"NNNK\x08", b"NNNK\x7f"
         ),
-        "another codec": b"c_codecs\nencode\n(S'x'\nS'rot13'\ntR.",
-        "ndarray called": b"cnumpy\nndarray\n(I4\ntR.",
+        "another codec": b"c_codecs\nencode\n(X\x01\x00\x00\x00xU\x05rot13tR.",
+        "ndarray called": b"cnumpy\nndarray\n(K\x04tR.",
     }
 
 
 def _array(reconstruct, dtype, shape, raw):
-    made = reconstruct + b"(cnumpy\nndarray\n(I0\ntS'b'\ntR"
-    return made + b"(I1\n" + shape + dtype + b"(S'f4'\nI00\nI01\ntRI00\n" + raw + b"tb"
+    made = reconstruct + b"(cnumpy\nndarray\nK\x00\x85U\x01btR"
+    return made + b"(K\x01" + shape + dtype + b"(U\x02f4\x89\x88tR\x89" + raw + b"tb"
 
 
 def _body(data):

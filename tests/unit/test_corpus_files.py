@@ -8,7 +8,7 @@ import threading
 import pytest
 import zstandard
 
-from mvindex.corpus import CorpusFormat, CorpusOptions, open_corpus, read_documents
+from mvindex.corpus import CorpusOptions, open_corpus, read_documents
 from mvindex.errors import CorpusError
 
 ROWS = b"id\ttext\n" + b"".join(b"%d\tdocument %d\n" % (number, number) for number in range(500))
@@ -69,12 +69,12 @@ class TestNames:
             open_corpus(path)
 
     def test_no_name_is_an_error(self):
-        with pytest.raises(CorpusError, match="no input file"):
+        with pytest.raises(CorpusError, match="expected an input file"):
             open_corpus([])
 
     def test_the_same_file_twice_is_an_error(self, tmp_path):
         path = write(tmp_path / "a.tsv", ROWS)
-        with pytest.raises(CorpusError, match="given twice"):
+        with pytest.raises(CorpusError, match="named twice"):
             open_corpus([path, str(tmp_path / "*.tsv")])
 
     def test_a_file_that_goes_away_is_told(self, tmp_path):
@@ -198,10 +198,10 @@ class TestProgress:
             rows = iter(corpus)
             assert told == []
             one = next(rows)
-            assert [source.format for source in told] == [CorpusFormat.DPR]
+            assert [source.format for source in told] == ["dpr"]
             next(rows)
-            assert [source.format for source in told] == [CorpusFormat.DPR, CorpusFormat.JSONL]
-            assert corpus.source_of(one.place).format is CorpusFormat.DPR
+            assert [source.format for source in told] == ["dpr", "jsonl"]
+            assert corpus.source_of(one.location).format == "dpr"
 
 
 class TestOnce:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mvindex.corpus import CorpusFormat, CorpusOptions, Row, Source, open_corpus, read_documents
+from mvindex.corpus import CorpusOptions, Row, Source, open_corpus, read_documents
 from mvindex.errors import ConfigError, CorpusError
 from mvindex.records import Document
 
@@ -65,7 +65,7 @@ class TestDpr:
         path = write(tmp_path, b'id\ttext\n1\t"a\nb\nc"\n2\td\n')
         with open_corpus(path) as corpus:
             rows = list(corpus)
-        assert [str(row.place) for row in rows] == [f"{path}:2", f"{path}:5"]
+        assert [str(row.location) for row in rows] == [f"{path}:2", f"{path}:5"]
         assert rows[0].raw == b'1\t"a\nb\nc"\n'
 
     def test_a_repeated_header_is_skipped_as_cat_leaves_it(self, tmp_path):
@@ -113,7 +113,7 @@ class TestMsMarco:
 class TestJson:
     def test_beir_rows(self, tmp_path):
         rows = b'{"_id": "d1", "title": "T", "text": "a", "metadata": {"year": 1963}}\n'
-        assert source_of(tmp_path, rows).format is CorpusFormat.BEIR
+        assert source_of(tmp_path, rows).format == "beir"
         assert documents(tmp_path, rows) == [Document("d1", "a", "T", {"year": 1963})]
 
     def test_fields_without_a_role_join_the_metadata(self, tmp_path):
@@ -133,7 +133,7 @@ class TestJson:
     def test_blank_lines_are_skipped_but_counted(self, tmp_path):
         path = write(tmp_path, b'\n{"id": 1, "text": "a"}\n  \r\n\n{"id": 2, "text": "b"}\n\n')
         with open_corpus(path) as corpus:
-            assert [row.place.line for row in corpus] == [2, 5]
+            assert [row.location.line for row in corpus] == [2, 5]
 
     def test_only_a_newline_ends_a_line(self, tmp_path):
         text = "a\u2028b\u0085c\x1cd"
@@ -162,18 +162,18 @@ def test_a_byte_order_mark_is_dropped(tmp_path, rows):
 class TestDetection:
     def test_the_source_tells_format_fields_and_header(self, tmp_path):
         source = source_of(tmp_path, b"\xef\xbb\xbfid\ttext\ttitle\turl\r\n1\ta\tb\tc\r\n")
-        assert (source.format, source.is_detected) == (CorpusFormat.DPR, True)
+        assert (source.format, source.is_detected) == ("dpr", True)
         assert (source.id_field, source.text_field, source.title_field) == ("id", "text", "title")
         assert source.metadata_columns == ("url",)
         assert source.header == b"id\ttext\ttitle\turl\n"
         assert str(source).endswith("corpus.tsv: dpr (detected): id = id, text = text, title = title, metadata = url")
 
     def test_a_given_format_is_told_as_given(self, tmp_path):
-        source = source_of(tmp_path, b"id\ttext\n", format=CorpusFormat.MSMARCO)
-        assert (source.format, source.is_detected, source.header) == (CorpusFormat.MSMARCO, False, None)
+        source = source_of(tmp_path, b"id\ttext\n", format="msmarco")
+        assert (source.format, source.is_detected, source.header) == ("msmarco", False, None)
 
     def test_a_given_format_turns_a_header_into_a_document(self, tmp_path):
-        assert documents(tmp_path, b"id\ttext\n", format=CorpusFormat.MSMARCO) == [Document("id", "text")]
+        assert documents(tmp_path, b"id\ttext\n", format="msmarco") == [Document("id", "text")]
 
     @pytest.mark.parametrize(
         "header", [b"pid\tpassage\n", b"id\tcontents\n", b"docid\tThe body\n", b"key\tbody text\n"]
@@ -233,7 +233,7 @@ class TestDetection:
         assert "over 100 bytes" in first.reason and second.document.id == "2"
 
     def test_a_header_that_lacks_a_column_is_an_error(self, tmp_path):
-        message = error_of(tmp_path, b"1\tThe crisis began.\n", format=CorpusFormat.DPR)
+        message = error_of(tmp_path, b"1\tThe crisis began.\n", format="dpr")
         assert 'no column "id" (columns: 1, The crisis began.)' in message
 
     def test_a_header_with_a_column_twice_is_an_error(self, tmp_path):
@@ -282,10 +282,10 @@ class TestDetection:
 class TestOptions:
     def test_ms_marco_has_no_fields_to_name(self):
         with pytest.raises(ConfigError, match="no header"):
-            CorpusOptions(format=CorpusFormat.MSMARCO, id_field="pid")
+            CorpusOptions(format="msmarco", id_field="pid")
 
     def test_two_roles_need_two_fields(self):
-        with pytest.raises(ConfigError, match="different"):
+        with pytest.raises(ConfigError, match="must differ"):
             CorpusOptions(id_field="x", text_field="x")
 
     @pytest.mark.parametrize("options", [{"id_field": ""}, {"text_field": ""}, {"max_row_bytes": 0}])

@@ -4,10 +4,11 @@ import datetime
 import gzip
 import io
 import json
+import sys
 
 import pytest
 
-from mvindex.corpus import CorpusFormat, CorpusOptions, Reject, RejectsWriter, Row, open_corpus, read_documents
+from mvindex.corpus import CorpusOptions, Reject, RejectsWriter, Row, open_corpus, read_documents
 from mvindex.errors import CorpusError, ExtraMissing
 from mvindex.records import Document
 
@@ -63,7 +64,7 @@ def test_columns_that_are_no_metadata_are_left_out_and_told(tmp_path):
     with open_corpus(save(tmp_path, columns)) as corpus:
         (row,) = corpus
         assert row.document == Document("d", "x", "", {"scores": [1, 2]})
-        assert corpus.source.format is CorpusFormat.PARQUET
+        assert corpus.source.format == "parquet"
         assert corpus.source.left_out == ("day", "blob", "vector")
         assert corpus.source.metadata_columns == ("scores",)
 
@@ -73,7 +74,7 @@ def test_rows_are_placed_by_their_number_and_kept_as_json(tmp_path):
     with open_corpus(path) as corpus:
         rows = list(corpus)
         assert corpus.bytes_read == corpus.bytes_total
-    assert [row.place.line for row in rows] == list(range(1, 3001))
+    assert [row.location.line for row in rows] == list(range(1, 3001))
     assert json.loads(rows[2999].raw) == {"id": "d2999", "text": "é"}
 
 
@@ -82,9 +83,9 @@ def test_rows_are_placed_by_their_number_and_kept_as_json(tmp_path):
     [
         ({"docid": ["d"], "text": ["x"]}, r'no column "id" \(columns: docid, text\)'),
         ({"id": ["d"], "contents": ["x"]}, r'no column "text" \(columns: id, contents\)'),
-        ({"id": [0.5], "text": ["x"]}, 'column "id" holds double; wanted strings or integers'),
-        ({"id": ["d"], "text": [7]}, 'column "text" holds int64; wanted strings'),
-        ({"id": ["d"], "text": [b"x"]}, 'column "text" holds binary; wanted strings'),
+        ({"id": [0.5], "text": ["x"]}, 'column "id" holds double; expected strings or integers'),
+        ({"id": ["d"], "text": [7]}, 'column "text" holds int64; expected strings'),
+        ({"id": ["d"], "text": [b"x"]}, 'column "text" holds binary; expected strings'),
         ({"id": pa.array([], pa.string()), "text": pa.array([], pa.string())}, "has no documents"),
     ],
 )
@@ -101,13 +102,13 @@ def test_bad_rows_are_rejected_alone_and_can_be_mended(tmp_path):
             if isinstance(row, Row):
                 good.append(row.document.id)
             else:
-                reasons.append((row.place.line, row.reason))
+                reasons.append((row.location.line, row.reason))
                 writer.write(row, corpus.source)
     assert good == ["a", "d"]
-    assert reasons[0] == (2, '"id" is null; wanted a string or an integer')
+    assert reasons[0] == (2, '"id" is null; expected a string or an integer')
     assert reasons[1][0] == 3 and "both empty" in reasons[1][1]
     ((rejects, file_format),) = writer.formats.items()
-    assert (rejects.name, file_format) == ("corpus.rejects.jsonl", CorpusFormat.JSONL)
+    assert (rejects.name, file_format) == ("corpus.rejects.jsonl", "jsonl")
     with open_corpus(str(rejects), CorpusOptions(format=file_format)) as corpus:
         assert [row.reason for row in corpus] == [reason for _, reason in reasons]
     rejects.write_text(rejects.read_text().replace("null", '"b"').replace('"text": ""', '"text": "new"'))
@@ -175,12 +176,12 @@ def test_changed_bytes_are_told_with_the_rows_before_them(tmp_path):
 
 def test_a_given_format_must_be_the_one_of_the_file(tmp_path):
     path = save(tmp_path, {"id": ["a"], "text": ["x"]})
-    with pytest.raises(CorpusError, match="is Parquet, not jsonl"):
-        documents(path, format=CorpusFormat.JSONL)
+    with pytest.raises(CorpusError, match="is of the format parquet, not jsonl"):
+        documents(path, format="jsonl")
     text = tmp_path / "a.tsv"
     text.write_bytes(b"id\ttext\n1\ta\n")
-    with pytest.raises(CorpusError, match="is not a Parquet file"):
-        documents(str(text), format=CorpusFormat.PARQUET)
+    with pytest.raises(CorpusError, match="does not begin as a file of the format parquet"):
+        documents(str(text), format="parquet")
 
 
 def test_parquet_cannot_come_through_a_pipe_or_packed(tmp_path, monkeypatch):
@@ -203,6 +204,6 @@ def test_an_id_that_begins_like_parquet_is_an_id(tmp_path):
 
 def test_without_pyarrow_the_command_to_install_it_is_told(tmp_path, monkeypatch):
     path = save(tmp_path, {"id": ["a"], "text": ["x"]})
-    monkeypatch.setitem(__import__("sys").modules, "pyarrow.parquet", None)
+    monkeypatch.setitem(sys.modules, "pyarrow.parquet", None)
     with pytest.raises(ExtraMissing, match=r"pip install 'mvindex\[parquet\]'"):
         documents(path)

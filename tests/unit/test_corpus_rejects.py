@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mvindex.corpus import CorpusFormat, CorpusOptions, Place, Reject, RejectsWriter, Row, open_corpus
+from mvindex.corpus import CorpusOptions, Reject, RejectsWriter, Row, SourceLocation, open_corpus
 from mvindex.errors import CorpusError
 
 DPR = b"id\ttext\ttitle\n"
@@ -53,7 +53,7 @@ class TestFiles:
         assert writer.reasons_path == tmp_path / "corpus.rejects.reasons.jsonl"
         entries = [json.loads(line) for line in writer.reasons_path.read_text().splitlines()]
         assert entries == [
-            {"path": path, "line": 3, "reason": "2 columns; wanted 3 (id, text, title)"},
+            {"path": path, "line": 3, "reason": "expected 3 columns (id, text, title), got 2"},
             {"path": path, "line": 4, "reason": "id is ''; every document needs a non-empty id"},
         ]
         assert writer.count == 2
@@ -88,11 +88,11 @@ class TestFiles:
         ]
         writer = reject_all(paths, tmp_path / "all")
         assert {path.name: (kind, path.read_bytes()) for path, kind in writer.formats.items()} == {
-            "all.rejects.tsv": (CorpusFormat.DPR, DPR + b"1\ta\n2\ta\n"),
-            "all.rejects-2.tsv": (CorpusFormat.DPR, b"text\tid\na\n"),
-            "all.rejects-3.tsv": (CorpusFormat.MSMARCO, b"1\n"),
-            "all.rejects.jsonl": (CorpusFormat.JSONL, b'{"id": 2}\n'),
-            "all.rejects-2.jsonl": (CorpusFormat.BEIR, b'{"_id": 2}\n'),
+            "all.rejects.tsv": ("dpr", DPR + b"1\ta\n2\ta\n"),
+            "all.rejects-2.tsv": ("dpr", b"text\tid\na\n"),
+            "all.rejects-3.tsv": ("msmarco", b"1\n"),
+            "all.rejects.jsonl": ("jsonl", b'{"id": 2}\n'),
+            "all.rejects-2.jsonl": ("beir", b'{"_id": 2}\n'),
         }
 
     def test_a_row_that_is_too_large_is_written_whole(self, tmp_path):
@@ -119,7 +119,7 @@ class TestFiles:
             (reject,) = corpus
             source = corpus.source
         with RejectsWriter(tmp_path / "a") as writer:
-            writer.write(Reject(Place("caf\udce9", 2), reject.reason, reject.raw), source)
+            writer.write(Reject(SourceLocation("caf\udce9", 2), reject.reason, reject.raw), source)
         assert json.loads(writer.reasons_path.read_bytes())["path"] == "caf\udce9"
 
 

@@ -5,7 +5,7 @@ import tracemalloc
 
 import pytest
 
-from mvindex.corpus import CorpusFormat, CorpusOptions, Reject, Row, open_corpus, read_documents
+from mvindex.corpus import CorpusOptions, Reject, Row, open_corpus, read_documents
 from mvindex.errors import CorpusError
 
 DPR = b"id\ttext\ttitle\n"
@@ -22,7 +22,7 @@ def read(tmp_path, content, **options):
             if isinstance(row, Row):
                 good.append(row.document.id)
             else:
-                bad.append((row.place.line, row.reason, b"".join(row.raw)))
+                bad.append((row.location.line, row.reason, b"".join(row.raw)))
     return good, bad
 
 
@@ -33,10 +33,10 @@ def read(tmp_path, content, **options):
         (b" \ta\tb\n", "id is ' '"),
         (b"9\t\t\n", "text and title are both empty"),
         (b"9\t \xe2\x80\x8b\t\n", "text and title are both empty"),
-        (b"9\ta\n", "2 columns; wanted 3 (id, text, title)"),
-        (b"9\n", "1 column; wanted 3"),
-        (b"9\ta\tb\tc\n", "4 columns; wanted 3"),
-        (b'9\t"a"\tb\tc\n', "4 columns; wanted 3"),
+        (b"9\ta\n", "expected 3 columns (id, text, title), got 2"),
+        (b"9\n", "expected 3 columns"),
+        (b"9\ta\tb\tc\n", "expected 3 columns"),
+        (b'9\t"a"\tb\tc\n', "expected 3 columns"),
         (b'9\t"a" b\tc\n', "column 2: text after the closing quote"),
         (b'9\t"a\tb\n', f"column 2: {UNCLOSED}"),
         (b"9\tcaf\xe9\tb\n", "invalid UTF-8 at byte 5 of the row (0xe9)"),
@@ -58,8 +58,8 @@ def test_a_bad_tsv_row_is_rejected_alone(tmp_path, row, told):
 @pytest.mark.parametrize(
     ("row", "told"),
     [
-        (b"9\n", "1 column; wanted 2 (id, text)"),
-        (b"9\ta\tb\n", "3 columns; wanted 2 (id, text)"),
+        (b"9\n", "expected 2 columns (id, text), got 1"),
+        (b"9\ta\tb\n", "expected 2 columns (id, text), got 3"),
         (b"9\t\n", "both empty"),
         (b"\n", "blank line"),
     ],
@@ -76,15 +76,15 @@ def test_a_bad_ms_marco_row_is_rejected_alone(tmp_path, row, told):
     ("row", "told"),
     [
         (b'{"text": "a"}', 'no field "id"; the row has text'),
-        (b'{"id": null, "text": "a"}', '"id" is null; wanted a string or an integer'),
+        (b'{"id": null, "text": "a"}', '"id" is null; expected a string or an integer'),
         (b'{"id": true, "text": "a"}', '"id" is a boolean'),
-        (b'{"id": 1.0, "text": "a"}', '"id" is a number; wanted a string or an integer'),
+        (b'{"id": 1.0, "text": "a"}', '"id" is a number; expected a string or an integer'),
         (b'{"id": "", "text": "a"}', "id is ''"),
-        (b'{"id": "9", "text": ["a"]}', '"text" is an array; wanted a string'),
-        (b'{"id": "9", "text": "a", "title": 7}', '"title" is a number; wanted a string'),
-        (b'{"id": "9", "text": "a", "metadata": "m"}', '"metadata" is a string; wanted an object'),
-        (b'{"id": "9", "text": "a", "url": 1, "metadata": {"url": 2}}', '"url" stands beside "metadata" and in it'),
-        (b'{"id": "9", "id": "8", "text": "a"}', '"id" stands twice in one object'),
+        (b'{"id": "9", "text": ["a"]}', '"text" is an array; expected a string'),
+        (b'{"id": "9", "text": "a", "title": 7}', '"title" is a number; expected a string'),
+        (b'{"id": "9", "text": "a", "metadata": "m"}', '"metadata" is a string; expected an object'),
+        (b'{"id": "9", "text": "a", "url": 1, "metadata": {"url": 2}}', '"url" occurs both beside "metadata"'),
+        (b'{"id": "9", "id": "8", "text": "a"}', '"id" occurs twice in one object'),
         (b'{"id": "9"}', "both empty"),
         (b'{"id": "9", "text": "", "title": ""}', "both empty"),
         (b'{"id": "9", "text": "a"', "invalid JSON at character"),
@@ -96,9 +96,9 @@ def test_a_bad_ms_marco_row_is_rejected_alone(tmp_path, row, told):
         (b'{"id": "9", "text": "\\ud800"}', "text holds a lone surrogate at position 0"),
         (b'{"id": "9", "text": "a\\u0000"}', "text holds a NUL character at position 1"),
         (b'{"id": "9", "text": "\xff"}', "invalid UTF-8 at byte 21 of the row (0xff)"),
-        (b"[1]", "the row is an array; wanted an object"),
-        (b"null", "the row is null; wanted an object"),
-        (b"17", "the row is a number; wanted an object"),
+        (b"[1]", "the row is an array; expected an object"),
+        (b"null", "the row is null; expected an object"),
+        (b"17", "the row is a number; expected an object"),
         (b'{"id": "9", "text": "a", "deep": ' + b"[" * 100_000 + b"]" * 100_000 + b"}", "nested too deeply"),
     ],
 )
@@ -175,9 +175,9 @@ class TestBlankLines:
 
 class TestLargeRows:
     FORMATS = [
-        (CorpusFormat.DPR, b"id\ttext\n", b"9\t" + b"x" * 5000 + b"\n", b"1\tab\n"),
-        (CorpusFormat.MSMARCO, b"", b"9\t" + b"x" * 5000 + b"\n", b"1\tab\n"),
-        (CorpusFormat.JSONL, b"", b'{"id": 9, "text": "' + b"x" * 5000 + b'"}\n', b'{"id": 1, "text": "ab"}\n'),
+        ("dpr", b"id\ttext\n", b"9\t" + b"x" * 5000 + b"\n", b"1\tab\n"),
+        ("msmarco", b"", b"9\t" + b"x" * 5000 + b"\n", b"1\tab\n"),
+        ("jsonl", b"", b'{"id": 9, "text": "' + b"x" * 5000 + b'"}\n', b'{"id": 1, "text": "ab"}\n'),
     ]
 
     @pytest.mark.parametrize(("file_format", "header", "large", "small"), FORMATS)

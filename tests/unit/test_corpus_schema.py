@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from mvindex.corpus import CorpusFormat, CorpusOptions, Row, open_corpus
+from mvindex.corpus import CorpusOptions, Row, open_corpus
 
 jsonschema = pytest.importorskip("jsonschema")
 
@@ -44,7 +44,7 @@ BAD = [
 def is_read(value):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(json.dumps(value).encode())))
-        with open_corpus("-", CorpusOptions(format=CorpusFormat.JSONL)) as corpus:
+        with open_corpus("-", CorpusOptions(format="jsonl")) as corpus:
             return isinstance(next(iter(corpus)), Row)
 
 

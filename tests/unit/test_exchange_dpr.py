@@ -8,10 +8,10 @@ import pytest
 import mvindex
 from mvindex.errors import ConfigError, CorpusError
 from mvindex.index import store_of
-from mvindex.io.dpr import import_dpr, in_numbers
+from mvindex.io.dpr import import_dpr, sort_by_number
 from mvindex.io.import_ import Target
 from mvindex.io.join import Texts
-from mvindex.io.validation import Missing
+from mvindex.io.validation import MissingPolicy
 
 VECTORS = np.random.default_rng(3).standard_normal((6, 8)).astype("f4")
 
@@ -59,11 +59,11 @@ def test_half_precision_is_stored_where_it_is_asked_for(tmp_path):
 @pytest.mark.parametrize(
     ("vectors", "passages", "message"),
     [
-        ("123", "12345", r"^2 passages of the corpus have no vector \('4', '5'\)\. Give all files"),
-        ("12345", "123", r"^2 ids have vectors and no passage in the corpus \('4', '5'\)\."),
-        ("124", "123", r"^1 passages .* \('3'\); 1 ids have vectors and no passage in the corpus \('4'\)\."),
+        ("123", "12345", r"^2 documents of the corpus have no vector \('4', '5'\)\. Give all files"),
+        ("12345", "123", r"^2 ids have vectors and no document in the corpus \('4', '5'\)\."),
+        ("124", "123", r"^1 documents .* \('3'\); 1 ids have vectors and no document in the corpus \('4'\)\."),
         ("1223", "123", r"id '2' has 2 vectors \(numbers 1 and 2 of all\)"),
-        ("123", "1233", "two passages with the id '3'"),
+        ("123", "1233", "two documents with the id '3'"),
     ],
 )
 def test_gaps_and_duplicates_are_named_and_make_no_index(tmp_path, vectors, passages, message):
@@ -76,7 +76,7 @@ def test_gaps_and_duplicates_are_named_and_make_no_index(tmp_path, vectors, pass
 def test_what_has_no_counterpart_is_left_out_and_counted_where_that_is_asked_for(tmp_path):
     embeddings(tmp_path, "1245")
     texts = corpus(tmp_path, "1236")
-    report = imported(tmp_path, Texts(files=texts.files, missing=Missing.SKIP))
+    report = imported(tmp_path, Texts(files=texts.files, missing=MissingPolicy.SKIP))
     assert report.as_row()["without_vector"] == 2
     assert report.as_row()["without_text"] == 2
     with mvindex.open(tmp_path / "out.mvx") as index:
@@ -85,7 +85,7 @@ def test_what_has_no_counterpart_is_left_out_and_counted_where_that_is_asked_for
 
 def test_a_corpus_of_other_ids_is_told_apart(tmp_path):
     embeddings(tmp_path, "12", prefix="doc-")
-    texts = Texts(files=corpus(tmp_path, "12").files, missing=Missing.SKIP)
+    texts = Texts(files=corpus(tmp_path, "12").files, missing=MissingPolicy.SKIP)
     with pytest.raises(CorpusError, match="no id of the corpus has a vector"):
         imported(tmp_path, texts)
     assert imported(tmp_path, texts, id_prefix="doc-").documents == 2
@@ -102,17 +102,17 @@ def test_without_a_corpus_there_are_ids_alone_in_the_order_of_the_files(tmp_path
 
 
 def test_files_are_read_by_their_numbers_only_where_all_have_one():
-    assert in_numbers(["a/e_10", "a/e_9", "a/e_0"]) == ["a/e_0", "a/e_9", "a/e_10"]
-    assert in_numbers(["a/e_10.pkl", "a/e_9.pkl", "a/e_0.pkl"]) == ["a/e_0.pkl", "a/e_9.pkl", "a/e_10.pkl"]
-    assert in_numbers(["e_10.pkl", "e_9.bin"]) == ["e_10.pkl", "e_9.bin"]
-    assert in_numbers(["b_10", "a_9"]) == ["b_10", "a_9"]
-    assert in_numbers(["e_1", "extra"]) == ["e_1", "extra"]
+    assert sort_by_number(["a/e_10", "a/e_9", "a/e_0"]) == ["a/e_0", "a/e_9", "a/e_10"]
+    assert sort_by_number(["a/e_10.pkl", "a/e_9.pkl", "a/e_0.pkl"]) == ["a/e_0.pkl", "a/e_9.pkl", "a/e_10.pkl"]
+    assert sort_by_number(["e_10.pkl", "e_9.bin"]) == ["e_10.pkl", "e_9.bin"]
+    assert sort_by_number(["b_10", "a_9"]) == ["b_10", "a_9"]
+    assert sort_by_number(["e_1", "extra"]) == ["e_1", "extra"]
 
 
 def test_files_of_different_dims_are_refused(tmp_path):
     embeddings(tmp_path, "12")
     (tmp_path / "e_1").write_bytes(pickle.dumps([("3", np.zeros(5, "f4"))]))
-    with pytest.raises(CorpusError, match=r"e_1: vectors of 5 dims; those before have 8"):
+    with pytest.raises(CorpusError, match=r"e_1: expected vectors of 8 dims, as before, got 5"):
         imported(tmp_path)
 
 
@@ -124,7 +124,7 @@ def test_files_of_different_dims_are_refused(tmp_path):
         ("a\0", "id holds a NUL"),
         ("a\nb", "holds a control character"),
         ("a" * 2000, "has 2000 characters; at most 1024"),
-        ("a" * 20_000, "an id of 20000 characters"),
+        ("a" * 20_000, "an id of 20000 bytes"),
     ],
 )
 def test_an_id_that_no_document_may_have_is_refused_with_file_and_item(tmp_path, doc_id, message):
@@ -137,7 +137,7 @@ def test_an_id_that_no_document_may_have_is_refused_with_file_and_item(tmp_path,
 def test_a_bad_row_of_the_corpus_is_named(tmp_path):
     embeddings(tmp_path, "12")
     (tmp_path / "passages.tsv").write_text("id\ttext\ttitle\n1\tx\ty\n2\n")
-    with pytest.raises(CorpusError, match=r"passages.tsv:3: 1 column; wanted 3"):
+    with pytest.raises(CorpusError, match=r"passages.tsv:3: expected 3 columns"):
         imported(tmp_path, Texts(files=[str(tmp_path / "passages.tsv")]))
 
 

@@ -129,8 +129,8 @@ def test_l2_is_taken_for_vectors_of_length_1_and_else_only_where_that_is_accepte
     [
         (None, "holds vectors and no ids; give --ids FILE"),
         (IDS[:299], "299 ids, and none for vector 299"),
-        ([*IDS, "one more"], r"ids.txt: 301 ids; .*in.faiss holds 300 vectors: wanted one for each"),
-        ([*IDS[:-1], ""], r"ids.txt:300: ''; wanted an id"),
+        ([*IDS, "one more"], r"ids.txt: expected 300 ids, one for each vector of .*in.faiss, got 301"),
+        ([*IDS[:-1], ""], r"ids.txt:300: expected an id, a string or an integer, got ''"),
     ],
 )
 def test_ids_that_do_not_fit_are_refused(tmp_path, ids, message):
@@ -144,11 +144,11 @@ def test_ids_that_do_not_fit_are_refused(tmp_path, ids, message):
     [
         (
             json.dumps({str((1 << 63) + number): "x" for number in range(2)}),
-            "the name '9223372036854775808' of the obj",
+            "expected names that are 64-bit integers, such as 17, got '9223372036854775808'",
         ),
-        ('{"5": "a", "05": "b"}', "the name '05' of the object; wanted a whole number of 64 bits"),
-        ('{"5": "a", "5": "b"}', "is no JSON: a name stands twice in one object"),
-        ('{"x": "a"}', "the name 'x' of the object"),
+        ('{"5": "a", "05": "b"}', "expected names that are 64-bit integers, such as 17, got '05'"),
+        ('{"5": "a", "5": "b"}', "is not JSON: a name occurs twice in one object"),
+        ('{"x": "a"}', "expected names that are 64-bit integers, such as 17, got 'x'"),
     ],
 )
 def test_a_map_of_ids_whose_names_are_no_numbers_of_faiss_is_refused(tmp_path, text, message):

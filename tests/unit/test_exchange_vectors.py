@@ -165,23 +165,29 @@ def test_a_column_that_later_rows_leave_out_may_be_left_out_anywhere(tmp_path):
             r"no column 'vector or vectors or embedding or embeddings'; the columns here are",
         ),
         ({"vector": lists([[1]])}, r"no column 'doc_id or id or _id or document_id'; .*--id-column"),
-        ({"id": ["a"], "doc_id": ["b"], "vector": lists([[1]])}, "columns doc_id and id could both be meant"),
-        ({"id": ["a"], "vector": [[1, 2]]}, "column 'vector' holds list<.*int64>; wanted a list of float16"),
-        ({"id": [1.5], "vector": lists([[1]])}, "column 'id' holds double; wanted strings or whole numbers"),
-        ({"id": ["a", "b"], "vector": lists([[1, 2], [3]])}, r"in.parquet:2: vectors of 1 dims; those before have 2"),
+        ({"id": ["a"], "doc_id": ["b"], "vector": lists([[1]])}, "columns doc_id and id both match"),
+        ({"id": ["a"], "vector": [[1, 2]]}, "column 'vector': expected a list of float16.*got list"),
+        ({"id": [1.5], "vector": lists([[1]])}, "column 'id': expected strings or integers, got double"),
+        (
+            {"id": ["a", "b"], "vector": lists([[1, 2], [3]])},
+            r"in.parquet:2: expected vectors of 2 dims, as before, got 1",
+        ),
         ({"id": ["a", "b"], "vector": lists([[1, 2], None])}, r"in.parquet:2: 'vector' is null"),
         ({"id": ["a", None], "vector": lists([[1, 2], [3, 4]])}, r"in.parquet:2: 'id' is null"),
         ({"id": ["a"], "vector": lists([[1, None]])}, "a number of a vector is null"),
-        ({"id": ["a", "b", "a"], "vector": lists([[1], [2], [3]])}, r"in.parquet:3: id 'a' stands at .*in.parquet:1"),
-        ({"id": ["a", "a"], "view": [1, 0], "vector": lists([[1], [2]])}, "view 1 stands where view 0 of the document"),
-        ({"id": ["a", "a"], "view": [0, 2], "vector": lists([[1], [2]])}, r"in.parquet:2: view 2 stands where view 1"),
+        ({"id": ["a", "b", "a"], "vector": lists([[1], [2], [3]])}, r"in.parquet:3: id 'a' occurs at .*in.parquet:1"),
+        ({"id": ["a", "a"], "view": [1, 0], "vector": lists([[1], [2]])}, "expected view 0 of the document, got 1"),
+        (
+            {"id": ["a", "a"], "view": [0, 2], "vector": lists([[1], [2]])},
+            r"in.parquet:2: expected view 1 of the document, got 2",
+        ),
         (
             {"id": ["a"], "vector": lists([[1]]), "metadata": ["[1]"]},
-            r"in.parquet:1: the row is an array; wanted an object",
+            r"in.parquet:1: the row is an array; expected an object",
         ),
         (
             {"id": ["a"], "vector": lists([[1]]), "metadata": ['{"y":1}'], "y": [2]},
-            '"y" stands beside "metadata" and in it',
+            '"y" occurs both beside "metadata" and in it',
         ),
         ({"id": ["a"], "vector": lists([[1]]), "text": ["abc"], "span_begin": [1], "span_end": [4]}, "its text has 3"),
         (
@@ -191,21 +197,27 @@ def test_a_column_that_later_rows_leave_out_may_be_left_out_anywhere(tmp_path):
         ({"id": [""], "vector": lists([[1]])}, r"in.parquet:1: id is ''"),
         (
             {"id": ["a"], "vectors": arrow.array([[]], type=arrow.list_(arrow.list_(arrow.float32(), 2)))},
-            "without a vector",
+            "expected a vector for each document, got none",
         ),
-        ({"id": ["a"], "vector": lists([[]])}, "vectors of 0 dims; wanted 1 to 65536"),
+        ({"id": ["a"], "vector": lists([[]])}, "expected vectors of 1 to 65536 dims, got 0"),
         ({"id": arrow.array([], arrow.string()), "vector": lists([])}, "holds no rows"),
         ({"id": ["a"], "vector": lists([[1]]), "text": [5]}, r"in.parquet:1: text is int 5; wanted a string"),
         ({"id": ["a"], "vector": lists([[1]]), "text": [0]}, r"in.parquet:1: text is int 0; wanted a string"),
-        (SPANNED | {"span_begin": [0.0, 0.5], "span_end": [1.0, 1.0]}, r"in.parquet:2: 'span_begin' is 0.5; wanted a"),
-        (SPANNED | {"span_begin": ["0", "0"], "span_end": ["1", "1"]}, "'span_begin' holds string; wanted whole numbe"),
-        (SPANNED | {"span_begin": [[0], [0]], "span_end": [[1], [1]]}, "'span_begin' holds list<.*; wanted whole numb"),
+        (
+            SPANNED | {"span_begin": [0.0, 0.5], "span_end": [1.0, 1.0]},
+            r"in.parquet:2: 'span_begin': expected an integer, got 0.5",
+        ),
+        (SPANNED | {"span_begin": ["0", "0"], "span_end": ["1", "1"]}, "'span_begin': expected integers, got string"),
+        (SPANNED | {"span_begin": [[0], [0]], "span_end": [[1], [1]]}, "'span_begin': expected integers, got list<"),
         (
             LISTED | {"span_begins": [[0], [0, 1]], "span_ends": [[1], [1, 2]]},
-            r":1: 'span_begins' has 1 numbers; .* 2 v",
+            r":1: 'span_begins': expected 2 numbers, .* got 1",
         ),
-        (LISTED | {"span_begins": [[0, 0], [0.5]], "span_ends": [[1, 1], [1]]}, r"in.parquet:2: 'span_begins' is 0.5"),
-        (LISTED | {"span_begins": [0, 1], "span_ends": [1, 2]}, "holds int64; wanted a list of whole numbers for each"),
+        (
+            LISTED | {"span_begins": [[0, 0], [0.5]], "span_ends": [[1, 1], [1]]},
+            r"in.parquet:2: 'span_begins': expected an integer",
+        ),
+        (LISTED | {"span_begins": [0, 1], "span_ends": [1, 2]}, "expected a list of integers for each"),
     ],
 )
 def test_bad_parquet_is_refused_with_its_row_and_leaves_nothing(tmp_path, columns, message):
@@ -216,13 +228,13 @@ def test_bad_parquet_is_refused_with_its_row_and_leaves_nothing(tmp_path, column
 def test_rows_of_one_document_that_say_different_texts_are_refused(tmp_path):
     """2,048 rows are read at once: the second time the first row stands in an earlier part."""
     for count, columns, message in [
-        (3, {"text": ["x", None, "other"]}, r"in.parquet:3: 'text' is another than in the rows above"),
-        (2, {"text": [None, "late"]}, r"in.parquet:2: 'text' is another"),
-        (2, {"year": [1, 2]}, r"in.parquet:2: 'year' is another"),
-        (3, {"tags": [["x"], None, ["y"]]}, r"in.parquet:3: 'tags' is another"),
-        (2, {"metadata": [{"k": 1}, {"k": 2}]}, r"in.parquet:2: 'metadata' is another"),
-        (2500, {"text": ["x"] * 2048 + ["other"] * 452}, r"in.parquet:2049: 'text' is another"),
-        (2500, {"year": [1] * 2048 + [2] * 452}, r"in.parquet:2049: the metadata are others"),
+        (3, {"text": ["x", None, "other"]}, r"in.parquet:3: 'text' differs from the rows above"),
+        (2, {"text": [None, "late"]}, r"in.parquet:2: 'text' differs"),
+        (2, {"year": [1, 2]}, r"in.parquet:2: 'year' differs"),
+        (3, {"tags": [["x"], None, ["y"]]}, r"in.parquet:3: 'tags' differs"),
+        (2, {"metadata": [{"k": 1}, {"k": 2}]}, r"in.parquet:2: 'metadata' differs"),
+        (2500, {"text": ["x"] * 2048 + ["other"] * 452}, r"in.parquet:2049: 'text' differs"),
+        (2500, {"year": [1] * 2048 + [2] * 452}, r"in.parquet:2049: the metadata differ"),
     ]:
         table(tmp_path, id=["a"] * count, vector=lists([[1.0]] * count), **columns)
         refused(tmp_path, ["in.parquet"], message)
@@ -273,9 +285,9 @@ def test_numpy_files_that_are_none_or_do_not_fit_are_refused(tmp_path):
             return open, (str(tmp_path / "marker"), "w")
 
     for array, message in [
-        (np.zeros((3, 2), "f4"), r"ids.txt: 2 ids; .*in.npy has vectors of 3: wanted one for each"),
-        (np.zeros((2, 2), "i4"), r"in.npy: shape \(2, 2\), int32; wanted float16"),
-        (np.zeros(2, "f4"), r"in.npy: shape \(2,\), float32; wanted"),
+        (np.zeros((3, 2), "f4"), r"ids.txt: expected 3 ids, one for each of .*in.npy, got 2"),
+        (np.zeros((2, 2), "i4"), r"in.npy: expected float16, .* got int32 of \(2, 2\)"),
+        (np.zeros(2, "f4"), r"in.npy: expected float16, .* got float32 of \(2,\)"),
         (np.asfortranarray(np.ones((2, 3), "f4")), "is in Fortran order"),
         (
             np.array([[Marks(), 1]], dtype=object),
@@ -286,7 +298,7 @@ def test_numpy_files_that_are_none_or_do_not_fit_are_refused(tmp_path):
         refused(tmp_path, ["in.npy"], message, ids=str(ids))
     assert not (tmp_path / "marker").exists()
     np.save(tmp_path / "in.npy", good)
-    refused(tmp_path, ["in.npy"], "holds vectors and no ids; give --ids FILE")
+    refused(tmp_path, ["in.npy"], "has vectors and no ids; give --ids FILE")
     (tmp_path / "in.npy").write_bytes((tmp_path / "in.npy").read_bytes()[:-4])
     refused(tmp_path, ["in.npy"], "is not a whole .npy file", ids=str(ids))
     np.savez(tmp_path / "in.npz", good)
@@ -297,7 +309,7 @@ def test_numpy_files_that_are_none_or_do_not_fit_are_refused(tmp_path):
     np.save(tmp_path / "ids.npy", np.array(["a", None], dtype=object))
     refused(tmp_path, ["in.npy"], "ids.npy: is not a whole .npy file of plain numbers", ids=str(tmp_path / "ids.npy"))
     (tmp_path / "ids.json").write_text('{"a": 1}')
-    refused(tmp_path, ["in.npy"], "ids.json: holds dict; wanted a list of ids", ids=str(tmp_path / "ids.json"))
+    refused(tmp_path, ["in.npy"], "ids.json: expected a list of ids, got dict", ids=str(tmp_path / "ids.json"))
 
 
 def header(text):
@@ -331,7 +343,7 @@ def test_ids_that_no_document_may_have_are_refused_with_their_row(tmp_path):
     (tmp_path / "tab.txt").write_text("a\nb\tc\nd\n")
     for name, message in {
         "half.npy": "half.npy:2: id holds a lone surrogate",
-        "none.npy": "none.npy: after id 0: holds what is no text",
+        "none.npy": "none.npy: after id 0: invalid text",
         "half.json": "half.json:2: id holds a lone surrogate",
         "nul.json": "nul.json:3: id holds a NUL",
         "tab.txt": r"tab.txt:2: id 'b\\tc' holds a control character",
@@ -375,23 +387,23 @@ def test_json_lines_with_one_vector_or_several(tmp_path):
     ("line", "message"),
     [
         ('{"id": "a"}', r"in.jsonl:1: no column 'vector or"),
-        ('{"id": "a", "vector": []}', '"vector" must be a list of numbers'),
-        ('{"id": "a", "vector": [[1, 2], [3]]}', '"vector" must be a list of numbers'),
-        ('{"id": "a", "vector": ["1"]}', '"vector" must be a list of numbers'),
-        ('{"id": "a", "vector": [true, null]}', '"vector" must be a list of numbers'),
+        ('{"id": "a", "vector": []}', '"vector": expected a list of numbers'),
+        ('{"id": "a", "vector": [[1, 2], [3]]}', '"vector": expected a list of numbers'),
+        ('{"id": "a", "vector": ["1"]}', '"vector": expected a list of numbers'),
+        ('{"id": "a", "vector": [true, null]}', '"vector": expected a list of numbers'),
         ('{"id": "a", "vector": [NaN]}', "NaN is not a JSON value"),
-        ('{"id": "a", "vector": [1], "spans": [[0]]}', '"spans" must hold'),
-        ('{"id": "a", "vector": [1], "spans": [[0, 1], [0, 1]]}', r'"spans" must hold .* for each of the 1 views'),
+        ('{"id": "a", "vector": [1], "spans": [[0]]}', '"spans": expected'),
+        ('{"id": "a", "vector": [1], "spans": [[0, 1], [0, 1]]}', r'"spans": expected .* for each of the 1 views'),
         ('{"id": "a", "vector": [1], "metadata": 5}', '"metadata" is no object'),
         ('{"id": {}, "vector": [1]}', "id is dict"),
         (
             '{"id": "a", "vector": [1]}\n{"id": "b", "vector": [1, 2]}',
-            r"in.jsonl:2: vectors of 2 dims; those before have 1",
+            r"in.jsonl:2: expected vectors of 1 dims, as before, got 2",
         ),
-        ('{"id": "a", "vector": [1]}\n{"id": "a", "vector": [1]}', r"in.jsonl:2: id 'a' stands at .*in.jsonl:1"),
+        ('{"id": "a", "vector": [1]}\n{"id": "a", "vector": [1]}', r"in.jsonl:2: id 'a' occurs at .*in.jsonl:1"),
         ('{"id": "a", "vector": [1]}\n\x80', r"in.jsonl:2: .*"),
-        ("[1]", "wanted an object"),
-        ("1\tA passage and no vectors.", r"in.jsonl:1: invalid JSON at character 2: .*; wanted a JSON object"),
+        ("[1]", "expected an object"),
+        ("1\tA passage and no vectors.", r"in.jsonl:1: invalid JSON at character 2: .*; expected a JSON object"),
         ("", "holds no documents"),
     ],
 )
@@ -418,7 +430,7 @@ def test_an_encoder_of_other_dims_is_refused_and_one_that_fits_takes_texts(tmp_p
     )
     flat = mvindex.CallableEncoder(lambda texts: np.array([[len(text), 1.0] for text in texts]), name="lengths")
     deep = mvindex.CallableEncoder(lambda texts: np.ones((len(texts), 3)), name="threes")
-    refused(tmp_path, ["in.jsonl"], "gives vectors of 3 dims; those of the files have 2", target={"encoder": deep})
+    refused(tmp_path, ["in.jsonl"], "makes vectors of 3 dims; expected 2, as in the files", target={"encoder": deep})
     held(tmp_path, ["in.jsonl"], target={"encoder": flat, "lexical": "unicode"})
     with mvindex.open(tmp_path / "out.mvx", encoder=flat) as index:
         assert index.search("a long question").hits[0].id == "a"

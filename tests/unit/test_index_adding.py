@@ -76,14 +76,14 @@ def test_an_interrupted_run_resumed_equals_an_uninterrupted_one(tmp_path, monkey
 
 def test_an_id_given_twice_in_one_call_names_both_places(index):
     twice = [mvindex.Document("a", "x"), mvindex.Document("b", "y"), mvindex.Document("a", "z")]
-    with pytest.raises(DocumentError, match="document 3: id 'a' stands at document 1"):
+    with pytest.raises(DocumentError, match="document 3: id 'a' occurs at document 1"):
         index.add_views(twice, vectors(3))
     assert len(index) == 10
 
 
 def test_ids_given_twice_are_found_across_batches(index, monkeypatch):
     monkeypatch.setattr("mvindex.ingest.CHUNK_DOCUMENTS", 4)
-    with pytest.raises(DocumentError, match="document 10: id 'n0' stands at document 1"):
+    with pytest.raises(DocumentError, match="document 10: id 'n0' occurs at document 1"):
         index.add_views([mvindex.Document(f"n{n % 9}", "x") for n in range(12)], vectors(12))
 
 

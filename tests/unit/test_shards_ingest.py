@@ -117,7 +117,7 @@ def test_the_same_corpus_again_changes_nothing(tmp_path, small_chunks):
 def test_an_id_twice_in_a_run_names_both_lines(tmp_path):
     documents, views = corpus(10)
     with mvindex.create(tmp_path / "x.mvx", dim=DIM, shards=3) as index:
-        with pytest.raises(DocumentError, match=r"document 11: id 'd4' stands at document 5 already"):
+        with pytest.raises(DocumentError, match=r"document 11: id 'd4' occurs at document 5 already"):
             index.add_views([*documents, documents[4]], [*views, views[4]])
         assert len(index) == 0
 
@@ -249,5 +249,5 @@ def test_the_same_documents_as_entries_name_their_places(tmp_path):
         from mvindex.ingest.shards import Target, ingest_shards
 
         stores = {number: shard for number, shard in store_of(index).sharding.stores.items()}
-        with pytest.raises(DocumentError, match="line 99: id 'd2' stands at line 3 already"):
+        with pytest.raises(DocumentError, match="line 99: id 'd2' occurs at line 3 already"):
             ingest_shards(Target(stores=stores, count=3, encode=None), twice)

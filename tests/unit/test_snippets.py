@@ -87,7 +87,7 @@ def test_few_sentences_stay_as_they_are():
 
 
 def test_no_snippet_at_all_cannot_be_asked_for():
-    with pytest.raises(ConfigError, match="at least 1"):
+    with pytest.raises(ConfigError, match="expected 1 or more"):
         split_snippets("One. Two.", 0)
 
 

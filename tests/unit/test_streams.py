@@ -144,7 +144,7 @@ def test_a_line_may_be_as_long_as_the_limit_and_no_longer(tmp_path):
     path = write(tmp_path, b"1234567890\n12345678901\nx\n")
     lines = read_lines(path, max_bytes=10)
     assert next(lines) == (1, "1234567890")
-    with pytest.raises(CorpusError, match=f"^{path}:2: the line is longer than 10 bytes"):
+    with pytest.raises(CorpusError, match=f"^{path}:2: expected a line of at most 10 bytes"):
         next(lines)
 
 

@@ -1,1 +1,1 @@
-"""What is imported by way of other libraries; each is found by an entry point of the group mvindex.imports."""
+"""Imports that need other libraries, each found through the entry point group mvindex.imports."""

@@ -1,27 +1,28 @@
-"""An index of Faiss becomes an index of mvindex: `mvindex import faiss`."""
+"""Import of a Faiss index: `mvindex import faiss`."""
 
 from __future__ import annotations
 
 import json
 import os
 import tempfile
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from itertools import islice
 from pathlib import Path
 from types import TracebackType
 
-import mvindex_connectors
+import numpy as np
+
 from mvindex.corpus.paths import expand_paths
 from mvindex.errors import CorpusError
 from mvindex.io.array_rows import read_id_map, read_ids
-from mvindex.io.import_ import ImportReport, Target, check_target, fill, mark_of, spool_folder
-from mvindex.io.join import Texts, joined
-from mvindex.io.limited import Frame, Reading, read_limited
-from mvindex.io.staging_table import Spool, VectorTable
-from mvindex.io.validation import Told
+from mvindex.io.import_ import ImportReport, Target, check_target, compute_mark, fill, spool_folder
+from mvindex.io.join import Texts, join_texts
+from mvindex.io.staging_table import VectorTable
+from mvindex.io.validation import Array, ProgressCallback
 from mvindex.plugins import require_faiss
 from mvindex.store.temporary import temporary_database, temporary_errors
+from mvindex_connectors.io.faiss_reader import ReadOptions, read_faiss
 
 _CHUNK = 4096
 
@@ -35,56 +36,62 @@ def import_faiss(  # noqa: PLR0913 - each argument is a choice of the caller
     accept_reconstructions: bool = False,
     accept_inner_product: bool = False,
     memory_bytes: int | None = None,
-    on_progress: Told = lambda what, done, total: None,
+    on_progress: ProgressCallback = lambda what, done, total: None,
 ) -> ImportReport:
-    """What was done: the index holds the vectors of the file, several of one id as its views, in their order.
+    """Make an index from the vectors of a Faiss index; several vectors of one id become its views, in order.
 
-    ids: a file of the id of each number that Faiss answers with, in order, or a .json object of ids by these numbers;
-    an IndexIDMap may do without, and its numbers are the ids. accept_reconstructions: of an index that keeps codes.
-    accept_inner_product: of one by another metric, whose vectors are not of length 1. CorpusError otherwise, and for
-    a file that Faiss cannot read within the limits (see import_dpr).
+    Args:
+        file: What faiss.write_index wrote.
+        target: The new index.
+        texts: The corpus that the vectors were made from; documents without texts by default.
+        ids: A file of the id of each number that Faiss returns, in order, or a .json object of ids by these numbers.
+            By default the numbers of an IndexIDMap are the ids.
+        accept_reconstructions: Accept an index that keeps codes, and import what they decode to.
+        accept_inner_product: Accept an index by another metric whose vectors are not of length 1.
+        memory_bytes: Memory of the process that reads the file; by default 2 GiB and four times the file.
+        on_progress: Called with the step, the count done and the total.
+
+    Returns:
+        The counts of the import.
+
+    Raises:
+        CorpusError: Faiss cannot read the file within the limits, or holds what is not accepted.
+
     """
     require_faiss()
     texts = texts or Texts()
     check_target(target)
     path = expand_paths([os.fspath(file)])[0]
     accepted = {"accept_reconstructions": accept_reconstructions, "accept_inner_product": accept_inner_product}
-    reading = Reading(
-        module="mvindex_connectors.io.faiss_reader",
-        paths=(str(Path(mvindex_connectors.__file__).parents[1]),),
-        options={**accepted, "has_ids": ids is not None},
-        memory_bytes=memory_bytes,
-    )
+    options = ReadOptions(has_ids=ids is not None, memory_bytes=memory_bytes, **accepted)
     folder = spool_folder(target) or Path(tempfile.gettempdir())
-    with Spool(folder) as spool, VectorTable() as table:
-        for frame, names in _named(path, ids, read_limited(path, reading)):
-            spool.add(path, frame.vectors)
+    with read_faiss(path, folder, options) as found, VectorTable() as table:
+        for names in _read_names(path, ids, found.numbers):
             table.add_ids(names)
-            on_progress("reading vectors", table.num_rows, None)
-        table.matrix = spool.matrix()
-        source = joined(table, texts, on_progress)
+            on_progress("reading ids", table.num_rows, len(found.numbers))
+        table.matrix = found.vectors
+        source = join_texts(table, texts, on_progress)
         files = [path, *([ids] if ids else []), *(expand_paths(list(texts.files)) if texts.files else [])]
-        mark = mark_of(files, "faiss", target.dtype, texts.missing.value, texts.options, accepted)
+        mark = compute_mark(files, "faiss", target.dtype, texts.missing.value, texts.options, accepted)
         return fill(target, source, mark, on_progress)
 
 
-def _named(path: str, ids: str | None, frames: Iterable[Frame]) -> Iterator[tuple[Frame, list[str]]]:
-    """The vectors with their ids; CorpusError when an id is missing, or one is left although all stand in order."""
+def _read_names(path: str, ids: str | None, numbers: Array) -> Iterator[list[str]]:
+    """Yield the ids of the vectors; raise CorpusError when one is missing, or one is left although all are in order."""
+    chunks = (numbers[begin : begin + _CHUNK].tolist() for begin in range(0, len(numbers), _CHUNK))
     if ids is None:
-        yield from ((frame, [str(number) for number in frame.ids]) for frame in frames)
+        yield from (list(map(str, chunk)) for chunk in chunks)
         return
-    count, are_in_order = 0, True
     with _Names(ids) as names:
-        for frame in frames:
-            are_in_order = are_in_order and list(frame.ids) == list(range(count, count + len(frame.ids)))
-            count += len(frame.ids)
-            yield frame, names.of(path, [int(number) for number in frame.ids])
-        if are_in_order and names.count != count:
-            raise CorpusError(f"{ids}: {names.count:,} ids; {path} holds {count:,} vectors: wanted one for each")
+        yield from (names.find(path, chunk) for chunk in chunks)
+        if names.count != len(numbers) and np.array_equal(numbers, np.arange(len(numbers))):
+            raise CorpusError(
+                f"{ids}: expected {len(numbers):,} ids, one for each vector of {path}, got {names.count:,}"
+            )
 
 
 class _Names:
-    """The ids of a file, by the numbers that Faiss has for them, in a temporary database."""
+    """The ids of a file by their Faiss numbers, in a temporary database."""
 
     def __init__(self, path: str) -> None:
         self.count = 0
@@ -106,8 +113,8 @@ class _Names:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self._connection.close()
 
-    def of(self, path: str, numbers: Sequence[int]) -> list[str]:
-        """The ids of the numbers; CorpusError names the first that has none."""
+    def find(self, path: str, numbers: Sequence[int]) -> list[str]:
+        """Return the ids of the numbers; raise CorpusError for the first that has none."""
         query = "SELECT number, id FROM names WHERE number IN (SELECT value FROM json_each(?))"
         with temporary_errors(), closing(self._connection.execute(query, (json.dumps(list(numbers)),))) as cursor:
             found = dict(cursor.fetchall())

@@ -220,7 +220,7 @@ class AsyncIndexClient:
             with self._closed_client_errors(), SeenIds() as seen:
                 try:
                     for number, chunk in enumerate(split_chunks(entries), start=1):
-                        await sending.send(chunk_message(number, seen.first_of(chunk, refuse_duplicate)))
+                        await sending.send(chunk_message(number, seen.drop_repeats(chunk, refuse_duplicate)))
                 except MvindexError:
                     # What was sent before a bad document is stored, as it is in an index that is not remote.
                     if not sending.has_failed:

@@ -8,13 +8,13 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, TypeVar, cast
 
 import msgspec
+from mvindex.index.results import ViewScore
 from starlette.applications import Starlette
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
 
 from mvindex.errors import LimitExceeded, MvindexError, QueryError, TimedOut, Unsupported
-from mvindex.index.results import ViewScore
 from mvindex.records import SearchResult
 from mvindex_connectors.remote.convert import MAX_EXPLAINED
 from mvindex_connectors.remote.status import REQUEST_ID_KEY, http_status, nearest_known_class

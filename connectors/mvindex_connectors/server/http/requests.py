@@ -11,8 +11,8 @@ from msgspec import UNSET
 
 from mvindex import records
 from mvindex.errors import DocumentError, MvindexError, QueryError
-from mvindex.search.queries import as_vectors
 from mvindex.records import Floats, require_text
+from mvindex.search.queries import as_vectors
 from mvindex_connectors.server.http import schemas
 from mvindex_connectors.server.idempotency import check_idempotency_key
 from mvindex_connectors.server.servicer import check_chunk

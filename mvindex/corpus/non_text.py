@@ -1,4 +1,4 @@
-"""Files that are no corpus, recognised by their first bytes and refused with the way out."""
+"""Recognises files that are no text by their first bytes, and says what to do with them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from mvindex.errors import CorpusError
 _PIPE = "decompress it first, for example: {} {{}} | mvindex ingest -"
 _MAGICS: tuple[tuple[bytes, str, str], ...] = (
     (b"PK\x03\x04", "a zip archive", "unpack it and name the file inside"),
-    (b"PK\x05\x06", "an empty zip archive", "nothing is in it"),
+    (b"PK\x05\x06", "an empty zip archive", "it holds no files"),
     (b"\xfd7zXZ\0", "compressed with xz", _PIPE.format("xzcat")),
     (b"\x04\x22\x4d\x18", "compressed with lz4", _PIPE.format("lz4cat")),
     (b"7z\xbc\xaf\x27\x1c", "a 7z archive", "unpack it and name the file inside"),
@@ -28,8 +28,8 @@ _PROBE_BYTES = 4096
 _TEXT_CONTROLS = frozenset(b"\t\n\r\f\v\b\x1b")
 
 
-def refuse_foreign(path: str, begin: bytes) -> None:
-    """Nothing for what may be a text corpus; CorpusError that says what the file is instead, from its first line."""
+def reject_non_text(path: str, begin: bytes) -> None:
+    """Raise CorpusError, with the kind of the file, unless its first line may be one of a text corpus."""
     for magic, what, way_out in _MAGICS:
         if begin.startswith(magic):
             raise CorpusError(f"{path}: is {what}; {way_out.format(path)}")
@@ -43,11 +43,11 @@ def refuse_foreign(path: str, begin: bytes) -> None:
     if begin.startswith(_UTF16_BOMS) or _has_utf16_zeros(probe):
         raise CorpusError(f"{path}: is UTF-16 or UTF-32; convert it: iconv -f utf-16 -t utf-8")
     if _is_binary(probe):
-        raise CorpusError(f"{path}: is binary data; wanted tab-separated text, JSON Lines or Parquet")
+        raise CorpusError(f"{path}: is binary data; expected tab-separated text, JSON Lines or Parquet")
 
 
 def _has_utf16_zeros(probe: bytes) -> bool:
-    """True when nearly every second byte is zero, as in Western text in UTF-16 without a byte order mark."""
+    """Return whether nearly every second byte is zero, as in Western text in UTF-16 without a byte order mark."""
     halves = (probe[0::2], probe[1::2])
     return len(probe) >= 8 and any(half.count(0) > 0.9 * len(half) for half in halves)
 

@@ -1,0 +1,44 @@
+"""The record of a corpus format: how its files are recognised and read. registry.py lists the formats."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from mvindex.corpus.inputs import Input
+from mvindex.corpus.lines import Lines
+from mvindex.corpus.options import CorpusOptions
+from mvindex.corpus.rows import Reject, Row, Source
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TextFormat:
+    """A format of lines of text.
+
+    Attributes:
+        name: Value of `--format`.
+        matches: Returns whether a file whose first line that is not blank is this one has the format.
+        open: Returns how a file is read, and its rows; the lines stand at the beginning of the file.
+            Raises CorpusError where the file as a whole is wrong.
+
+    """
+
+    name: str
+    matches: Callable[[bytes], bool]
+    open: Callable[[Lines, CorpusOptions], tuple[Source, Iterator[Row | Reject]]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BinaryFormat:
+    """A format that is not text.
+
+    Attributes:
+        name: Value of `--format`.
+        matches: Returns whether a file with these first 8 bytes has the format.
+        open: Returns how a file is read, and its rows. Raises CorpusError where the file as a whole is wrong.
+
+    """
+
+    name: str
+    matches: Callable[[bytes], bool]
+    open: Callable[[Input, CorpusOptions], tuple[Source, Iterator[Row | Reject]]]

@@ -1,0 +1,78 @@
+"""The table of corpus formats. To add one, write its file and name its formats here.
+
+Another package adds one by an entry point of the group mvindex.corpus_formats that leads to a TextFormat or a
+BinaryFormat.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cache
+from importlib.metadata import entry_points
+from typing import TypeAlias
+
+from mvindex.corpus import jsonl, parquet, tsv
+from mvindex.corpus.formats import BinaryFormat, TextFormat
+from mvindex.corpus.inputs import Input
+from mvindex.corpus.lines import Lines, take_first_line
+from mvindex.corpus.non_text import reject_non_text
+from mvindex.corpus.options import CorpusOptions
+from mvindex.corpus.rows import Reject, Row, Source
+from mvindex.errors import ConfigError, CorpusError
+
+GROUP = "mvindex.corpus_formats"
+CorpusFormat: TypeAlias = "TextFormat | BinaryFormat"
+
+# Detected in this order, those of other packages first; tsv matches any text and so comes last.
+_FORMATS: tuple[CorpusFormat, ...] = (*parquet.FORMATS, *jsonl.FORMATS, *tsv.FORMATS)
+
+
+def find_format(name: str) -> CorpusFormat:
+    """Return the format of this name; raise ConfigError, with the names of all, where there is none."""
+    formats = {one.name: one for one in _all_formats()}
+    if name not in formats:
+        raise ConfigError(f"expected a corpus format ({', '.join(sorted(formats))}), got {name!r:.40}")
+    return formats[name]
+
+
+def open_rows(file: Input, options: CorpusOptions) -> tuple[Source, Iterator[Row | Reject]]:
+    """Return how an open file is read, by the given format or the one detected, and its rows.
+
+    Raises:
+        CorpusError: The file has another format than given, or none that is known.
+
+    """
+    given = None if options.format is None else find_format(options.format)
+    for one in _all_formats():
+        if isinstance(one, BinaryFormat) and one.matches(file.head):
+            if given not in (None, one):
+                raise CorpusError(f"{file.name}: is of the format {one.name}, not {options.format}; leave --format out")
+            return one.open(file, options)
+    lines = Lines(file.stream(), file.name, options.max_row_bytes)
+    first, blank = take_first_line(lines)
+    reject_non_text(lines.path, first)
+    if isinstance(given, BinaryFormat):
+        raise CorpusError(f"{file.name}: does not begin as a file of the format {given.name} does")
+    lines.push_back(blank + first, 0)
+    texts = (one for one in _all_formats() if isinstance(one, TextFormat))
+    chosen = given or next(one for one in texts if one.matches(first))
+    return chosen.open(lines, options)
+
+
+@cache
+def _all_formats() -> tuple[CorpusFormat, ...]:
+    return (*_load_entry_points(), *_FORMATS)
+
+
+def _load_entry_points() -> Iterator[CorpusFormat]:
+    names = {one.name for one in _FORMATS}
+    for entry in sorted(entry_points(group=GROUP), key=lambda entry: entry.name):
+        loaded = entry.load()
+        if not isinstance(loaded, TextFormat | BinaryFormat) or loaded.name != entry.name:
+            raise ConfigError(
+                f"entry point {entry.name} of {GROUP}: expected a TextFormat or BinaryFormat of this name"
+            )
+        if loaded.name in names:
+            raise ConfigError(f"entry point {entry.name} of {GROUP}: {loaded.name} is the name of another format")
+        names.add(loaded.name)
+        yield loaded
