@@ -15,7 +15,7 @@ from mvindex.errors import MvindexError
 from mvindex.records import Document, Hit, SearchResult, Views
 
 if TYPE_CHECKING:
-    from mvindex.encoder import CallableEncoder, export_encoder, load_encoder
+    from mvindex.encoder import CallableEncoder, load_encoder, save_sentence_transformer
     from mvindex.index import Index
     from mvindex.opening import create
     from mvindex.opening import open_index as open
@@ -31,11 +31,11 @@ __all__ = [
     "SearchResult",
     "Views",
     "create",
-    "export_encoder",
     "load_encoder",
     "open",
     "repair",
     "salvage",
+    "save_sentence_transformer",
     "upgrade",
     "verify",
 ]
@@ -45,11 +45,11 @@ _LATE = {
     "CallableEncoder": ("mvindex.encoder", "CallableEncoder"),
     "Index": ("mvindex.index", "Index"),
     "create": ("mvindex.opening", "create"),
-    "export_encoder": ("mvindex.encoder", "export_encoder"),
     "load_encoder": ("mvindex.encoder", "load_encoder"),
     "open": ("mvindex.opening", "open_index"),
     "repair": ("mvindex.upkeep", "repair"),
     "salvage": ("mvindex.upkeep", "salvage"),
+    "save_sentence_transformer": ("mvindex.encoder", "save_sentence_transformer"),
     "upgrade": ("mvindex.upkeep", "upgrade"),
     "verify": ("mvindex.upkeep", "verify"),
 }

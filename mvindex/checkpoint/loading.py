@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 from mvindex.checkpoint.adapter import merge_adapter
 from mvindex.checkpoint.dense import load_head
+from mvindex.checkpoint.families import POLY
 from mvindex.checkpoint.reader import ENCODER_HALVES, QUERY_FOLDER, VIEW_WEIGHTS, Checkpoint
-from mvindex.checkpoint.settings import Family, first_line, read_json_object
+from mvindex.checkpoint.settings import first_line, read_json_object
 from mvindex.checkpoint.sizes import check_sizes
 from mvindex.checkpoint.tensors import read_tensors
 from mvindex.errors import CheckpointError, ExtraMissing
@@ -65,7 +66,7 @@ def load_parts(checkpoint: Checkpoint, tokenizer: tokenizers.Tokenizer) -> Parts
         folder = checkpoint.folder / QUERY_FOLDER
         queries = _load_with_adapter(checkpoint, folder, ids, extra.get("query_viewers"))
     codes = None
-    if settings.family is Family.POLY:
+    if settings.family == POLY:
         codes = _codes(checkpoint, extra.get("codes"), int(documents.config.hidden_size))
     return Parts(documents, queries, codes, load_head(checkpoint.dense, int(documents.config.hidden_size)))
 

@@ -11,14 +11,12 @@ from pathlib import Path
 from typing import Any
 
 from mvindex.checkpoint.dense import DENSE_WEIGHTS, Dense, read_dense
+from mvindex.checkpoint.families import SNIPPETS, Family
 from mvindex.checkpoint.layout import find_transformer, read_layout
 from mvindex.checkpoint.modules import read_modules
 from mvindex.checkpoint.settings import (
-    DEFAULT_MAX_VIEWS,
     FILE_NAME,
-    TRAINED_FAMILIES,
     ClusterInit,
-    Family,
     Settings,
     open_file,
     read_base,
@@ -222,15 +220,15 @@ def _resolve(
     is_own = base is None or read_modules(folder).is_listed
     settings = _layout(found, limit) if base is None or is_own else _settings_of_base(base.settings)
     settings |= own
-    own_family = settings.setdefault("family", Family.SNIPPETS)
-    if family is not None and family is not own_family:
+    own_family = settings.setdefault("family", SNIPPETS)
+    if family is not None and family != own_family:
         _check_untrained(folder, family)
         for name in ("max_views", "residual", "own_snippet", "cluster_init"):
             settings.pop(name, None)  # belong to the family that the checkpoint names
         settings["family"] = family
     if max_views is not None:
         settings["max_views"] = max_views
-    settings.setdefault("max_views", DEFAULT_MAX_VIEWS[settings["family"]])
+    settings.setdefault("max_views", settings["family"].default_max_views)
     _check_lengths(folder, settings, limit)
     return _as_settings(folder, settings, is_overridden=family is not None or max_views is not None)
 
@@ -253,10 +251,10 @@ def _settings_of_base(base: Settings) -> dict[str, Any]:
 
 
 def _check_untrained(folder: Path, family: Family) -> None:
-    if family in TRAINED_FAMILIES:
+    if family.is_trained:
         raise ConfigError(
-            f"{folder}: was not trained as {family.value!r}, a family with weights of its own; "
-            f"train it: mvindex train --set encoder.family={family.value}"
+            f"{folder}: was not trained as {family.name!r}, a family with weights of its own; "
+            f"train it: mvindex train --set encoder.family={family.name}"
         )
 
 
@@ -292,7 +290,7 @@ def _fingerprint(checkpoint: Checkpoint, config: Mapping[str, Any]) -> str:
         "weights": weights,
         "tokenizer": {path.name: _sha256(path) for path in paths},
         "config": _lasting(config),
-        "family": settings.family.value,
+        "family": settings.family.name,
         "max_views": settings.max_views,
         "pooling": settings.pooling.value,
         "normalise": settings.normalise,
@@ -313,7 +311,7 @@ def _fingerprint(checkpoint: Checkpoint, config: Mapping[str, Any]) -> str:
     if model.settings.separate:
         ingredients["query_config"] = _lasting(_read_config(model.folder / QUERY_FOLDER))
     canonical = json.dumps(ingredients, sort_keys=True, ensure_ascii=False).encode("utf-8", "surrogatepass")
-    return f"{settings.family.value}-{settings.max_views}-{hashlib.sha256(canonical).hexdigest()}"
+    return f"{settings.family.name}-{settings.max_views}-{hashlib.sha256(canonical).hexdigest()}"
 
 
 def _lasting(config: Mapping[str, Any]) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from enum import Enum
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from mvindex.checkpoint.families import KMEANS, SINGLE, SNIPPETS, VIEWERS, Family, family_names, parse_family
 from mvindex.errors import CheckpointError, ConfigError
 
 FORMAT_VERSION = 1
@@ -21,20 +22,6 @@ FILE_NAME = "mvindex.json"
 # Far more than settings take; the files of words and weights, which are large, are read elsewhere.
 _MAX_JSON_BYTES = 16 << 20
 _HALF = re.compile("[\ud800-\udfff]")
-
-
-class Family(Enum):
-    """How a document becomes views."""
-
-    SNIPPETS = "snippets"
-    SINGLE = "single"
-    FIRST_K = "first-k"
-    POLY = "poly"
-    KMEANS = "kmeans"
-    VIEWERS = "viewers"
-    CONTEXT_VIEWERS = "context-viewers"
-    SENTENCES = "sentences"
-    SPLITS = "splits"
 
 
 class Pooling(Enum):
@@ -63,23 +50,6 @@ class Similarity(Enum):
     DOT = "dot"
 
 
-# As in the papers; `sentences` has all of a passage's, but for texts of very many.
-DEFAULT_MAX_VIEWS = {
-    Family.SNIPPETS: 8,
-    Family.SINGLE: 1,
-    Family.FIRST_K: 8,
-    Family.POLY: 8,
-    Family.KMEANS: 4,
-    Family.VIEWERS: 8,
-    Family.CONTEXT_VIEWERS: 8,
-    Family.SENTENCES: 32,
-    Family.SPLITS: 4,
-}
-# Families that put viewer tokens before and into a text, and those that need weights of their own.
-VIEWER_FAMILIES = frozenset({Family.VIEWERS, Family.CONTEXT_VIEWERS})
-TRAINED_FAMILIES = VIEWER_FAMILIES | {Family.POLY}
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
     """What an encoder makes of its weights. Lengths are tokens of one window, special tokens included.
@@ -91,7 +61,7 @@ class Settings:
     ConfigError when a value is out of range.
     """
 
-    family: Family = Family.SNIPPETS
+    family: Family = SNIPPETS
     max_views: int = 8
     pooling: Pooling = Pooling.MEAN
     normalise: bool = True
@@ -111,13 +81,13 @@ class Settings:
     def __post_init__(self) -> None:
         for name in ("max_views", "document_length", "query_length"):
             _check_positive(name, getattr(self, name))
-        if self.family is Family.SINGLE and self.max_views != 1:
+        if self.family == SINGLE and self.max_views != 1:
             raise ConfigError(f"max_views is {self.max_views}; the family 'single' makes exactly 1")
         self._check_viewers()
-        if self.cluster_init is not ClusterInit.INTERVAL and self.family is not Family.KMEANS:
+        if self.cluster_init is not ClusterInit.INTERVAL and self.family != KMEANS:
             raise ConfigError(
                 f"cluster_init is {self.cluster_init.value!r}; it belongs to 'kmeans', and the family is "
-                f"{self.family.value!r}"
+                f"{self.family.name!r}"
             )
         if self.similarity is Similarity.COSINE and not self.normalise:
             raise ConfigError("similarity 'cosine' needs normalise true; without it the similarity is 'dot'")
@@ -127,12 +97,12 @@ class Settings:
     def _check_viewers(self) -> None:
         if not (math.isfinite(self.residual) and self.residual >= 0):
             raise ConfigError(f"residual is {self.residual}; wanted a number from 0 on")
-        if (self.residual or self.own_snippet) and self.family not in VIEWER_FAMILIES:
+        if (self.residual or self.own_snippet) and not self.family.has_viewers:
             name = "residual" if self.residual else "own_snippet"
             raise ConfigError(
-                f"{name} is {getattr(self, name)}; it belongs to viewers, and the family is {self.family.value!r}"
+                f"{name} is {getattr(self, name)}; it belongs to viewers, and the family is {self.family.name!r}"
             )
-        if self.residual and self.family is Family.VIEWERS and not self.own_snippet:
+        if self.residual and self.family == VIEWERS and not self.own_snippet:
             raise ConfigError(
                 f"residual is {self.residual}; in the family 'viewers' it needs own_snippet, which says whose mean"
             )
@@ -144,14 +114,6 @@ class Base:
 
     source: str
     weights: Mapping[str, str]
-
-
-def parse_family(name: str) -> Family:
-    """The family of that name; ConfigError lists the known ones."""
-    try:
-        return Family(name)
-    except ValueError:
-        raise ConfigError(f"family is {name!r}; wanted one of {_names(Family)}") from None
 
 
 def read_settings(folder: Path) -> dict[str, Any]:
@@ -186,7 +148,7 @@ def write_settings(folder: Path, settings: Settings, base: Base | None = None) -
     """Nothing; mvindex.json of the folder holds the settings, and the base of an adapter, afterwards."""
     content: dict[str, Any] = {
         "format_version": FORMAT_VERSION,
-        "family": settings.family.value,
+        "family": settings.family.name,
         "max_views": settings.max_views,
         "pooling": settings.pooling.value,
         "normalise": settings.normalise,
@@ -287,6 +249,8 @@ def _parse_group(content: object, keys: Mapping[str, Any], place: str) -> dict[s
 
 
 def _parse_value(value: object, kind: type, place: str) -> Any:
+    if kind is Family:
+        return _parse_family(value, place)
     if issubclass(kind, Enum):
         if value not in [member.value for member in kind]:
             raise CheckpointError(f"{place} is {value!r}; wanted one of {_names(kind)}")
@@ -298,6 +262,12 @@ def _parse_value(value: object, kind: type, place: str) -> Any:
     if kind is str and not is_text(value):
         raise CheckpointError(f"{place} is {value!r:.80}, which is not valid Unicode")
     return value
+
+
+def _parse_family(value: object, place: str) -> Family:
+    if not isinstance(value, str) or value not in family_names():
+        raise CheckpointError(f"{place}: expected one of {', '.join(map(repr, family_names()))}, got {value!r}")
+    return parse_family(value)
 
 
 def _as_float(value: int, place: str) -> float:

@@ -79,7 +79,7 @@ def write_card(settings: Settings, licence: str | None, base: str | None) -> str
             "",
             "# Encoder exported by mvindex",
             "",
-            f"- Family: `{settings.family.value}`, one vector a document." + _label(settings),
+            f"- Family: `{settings.family.name}`, one vector a document." + _label(settings),
             f"- Base: {f'`{base}`' if base else 'not known'}.",
             f"- Licence: {licence or 'not known; that of the base goes with these weights'}.",
             f"- Pooling: {settings.pooling.value}. {similarity}. Longer texts are cut at {window}.",

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from mvindex.checkpoint import Pooling, Settings, viewer_ids
-from mvindex.checkpoint.settings import VIEWER_FAMILIES
-from mvindex.encoder.families import FAMILIES, Arrangement, Frame, arrange_single
+from mvindex.encoder.families import Arrangement, Frame, arrange_single, load_arrange
 from mvindex.encoder.text import Ids, TextTokenizer
 from mvindex.errors import CheckpointError
 from mvindex.records import Document
@@ -35,7 +34,7 @@ class Inputs:
 
     def arrange_documents(self, documents: Sequence[Document]) -> list[Arrangement]:
         """The windows of each document, in their order."""
-        arrange = FAMILIES[self._settings.family]
+        arrange = load_arrange(self._settings.family)
         return [arrange(text, self._document_frame) for text in self._documents.tokenize_documents(documents)]
 
     def arrange_queries(self, texts: Sequence[str]) -> list[Arrangement]:
@@ -67,12 +66,12 @@ class Inputs:
 
 def _viewers(settings: Settings, tokenizer: tokenizers.Tokenizer, place: str) -> Ids:
     """The ids of [VIE] and of the viewers of max_views views; empty in families without."""
-    if settings.family not in VIEWER_FAMILIES:
+    if not settings.family.has_viewers:
         return np.zeros(0, dtype=np.int32)
     ids = viewer_ids(tokenizer)
     if len(ids) <= settings.max_views:
         raise CheckpointError(
             f"{place}: the tokenizer has {max(len(ids) - 1, 0)} viewer tokens ([VIE_1], ...); "
-            f"wanted {settings.max_views} for the family {settings.family.value!r}"
+            f"wanted {settings.max_views} for the family {settings.family.name!r}"
         )
     return np.array(ids[: settings.max_views + 1], dtype=np.int32)

@@ -6,9 +6,8 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-from mvindex.checkpoint import read_checkpoint
+from mvindex.checkpoint import parse_family, read_checkpoint
 from mvindex.checkpoint.loading import check_can_load
-from mvindex.checkpoint.settings import parse_family
 from mvindex.checkpoint.sources import PACKAGED, PACKAGED_ADAPTER
 from mvindex.encoder.base import Encoder
 from mvindex.errors import CheckpointError, ConfigError

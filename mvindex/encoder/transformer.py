@@ -14,7 +14,7 @@ from mvindex.encoder.base import OnProgress
 from mvindex.encoder.batches import Batch, batches
 from mvindex.encoder.clusters import pad_tokens, token_views
 from mvindex.encoder.device import batch_shape, choose_device, document_dtype
-from mvindex.encoder.families import TOKEN_FAMILIES, Arrangement
+from mvindex.encoder.families import Arrangement
 from mvindex.encoder.forward import last_states
 from mvindex.encoder.inputs import Inputs
 from mvindex.encoder.pooling import RowMeans
@@ -87,7 +87,7 @@ class TransformerEncoder:
         return {
             "kind": "checkpoint",
             "source": self._checkpoint.source,
-            "family": settings.family.value,
+            "family": settings.family.name,
             "max_views": settings.max_views,
             "fingerprint": self.fingerprint,
             "dim": self.dim,
@@ -104,7 +104,7 @@ class TransformerEncoder:
         """
         arranged = self._inputs.arrange_documents(documents)
         starts = np.cumsum([0, *(len(one.spans) for one in arranged)], dtype=np.int64)
-        encode = self._encode_tokens if self._checkpoint.settings.family in TOKEN_FAMILIES else self._encode
+        encode = self._encode_tokens if self._checkpoint.settings.family.pools_tokens else self._encode
         rows = self._project(encode(arranged, self._document_model, on_progress or _ignore))
         self._finish(rows, lambda row: _owner(documents, starts, row))
         spans = np.array([span for one in arranged for span in one.spans], dtype=np.int64).reshape(-1, 2)
@@ -127,9 +127,9 @@ class TransformerEncoder:
         from mvindex.encoder.attention import view_attentions
 
         family = self._checkpoint.settings.family
-        if family in TOKEN_FAMILIES:
+        if family.pools_tokens:
             raise Unsupported(
-                f"views of the family {family.value!r} are made after the last layer and attend to nothing"
+                f"views of the family {family.name!r} are made after the last layer and attend to nothing"
             )
         return view_attentions(self._source_model, self._inputs.arrange_documents(documents), self._shape, self._pad_id)
 
@@ -171,7 +171,7 @@ class TransformerEncoder:
         return rows
 
     def _token_views(self, group: Sequence[Arrangement], model: Any) -> Floats:
-        """The views of documents of a family of TOKEN_FAMILIES, (n, k, dim), from the states of their tokens."""
+        """The views of documents of a family that pools tokens, (n, k, dim), from the states of their tokens."""
         import torch
 
         rows = torch.from_numpy(self._encode(group, model, _ignore))

@@ -191,7 +191,7 @@ def test_a_damaged_adapter_is_named(base, adapter):
 def test_an_adapter_of_peft_alone_works_as_snippets(base, adapter):
     encoder = load_encoder(adapter)
     settings = read_checkpoint(adapter).settings
-    assert (settings.family.value, settings.max_views, settings.document_length) == ("snippets", 8, 40)
+    assert (settings.family.name, settings.max_views, settings.document_length) == ("snippets", 8, 40)
     # The same model, saved with the adapter merged in.
     whole = base.parent / "whole"
     shutil.copytree(base, whole)
