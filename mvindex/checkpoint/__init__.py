@@ -1,4 +1,4 @@
-"""Encoder directories: the only code that reads or writes one.
+"""Read and write encoder directories: the only code that reads or writes one.
 
 sources.py finds the directory, settings.py holds mvindex.json, reader.py checks the directory and reads it,
 loading.py makes models and tokenizer of it, adapter.py adds a LoRA adapter to its base.

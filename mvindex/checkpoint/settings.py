@@ -52,7 +52,7 @@ class Similarity(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """What an encoder makes of its weights. Lengths are tokens of one window, special tokens included.
+    """The settings of an encoder. Lengths are tokens of one window, special tokens included.
 
     pooling: of whole texts, hence of questions in every family. temperature: of DRPQ scoring; it changes scores, not
     vectors. residual, own_snippet: of viewers, see mvindex.encoder.families.viewers. cluster_init: of `kmeans`.
@@ -92,11 +92,11 @@ class Settings:
         if self.similarity is Similarity.COSINE and not self.normalise:
             raise ConfigError("similarity 'cosine' needs normalise true; without it the similarity is 'dot'")
         if not (math.isfinite(self.temperature) and self.temperature > 0):
-            raise ConfigError(f"temperature is {self.temperature}; wanted a number above 0")
+            raise ConfigError(f"temperature is {self.temperature}; expected a number above 0")
 
     def _check_viewers(self) -> None:
         if not (math.isfinite(self.residual) and self.residual >= 0):
-            raise ConfigError(f"residual is {self.residual}; wanted a number from 0 on")
+            raise ConfigError(f"residual is {self.residual}; expected a number from 0 on")
         if (self.residual or self.own_snippet) and not self.family.has_viewers:
             name = "residual" if self.residual else "own_snippet"
             raise ConfigError(
@@ -110,14 +110,14 @@ class Settings:
 
 @dataclass(frozen=True, slots=True)
 class Base:
-    """The model that an adapter belongs on: what finds it, and the sha256 of its weight files by name."""
+    """The base model of an adapter: the source that finds it, and the sha256 of its weight files by name."""
 
     source: str
     weights: Mapping[str, str]
 
 
 def read_settings(folder: Path) -> dict[str, Any]:
-    """What mvindex.json of the folder sets, as arguments of Settings; empty when there is none.
+    """Return what mvindex.json of the folder sets, as arguments of Settings; empty when there is none.
 
     Raises CheckpointError for an unknown key, a wrong type or a newer format.
     """
@@ -133,19 +133,19 @@ def read_settings(folder: Path) -> dict[str, Any]:
 
 
 def read_base(folder: Path) -> Base | None:
-    """The model that the folder's adapter belongs on, from mvindex.json; None where it names none."""
+    """Return the base model of the folder's adapter, from mvindex.json; None where it names none."""
     path = folder / FILE_NAME
     content = read_json_object(path).get("base") if path.exists() else None
     if content is None:
         return None
     parsed = _parse_group(content, {"source": ("source", str), "weights": ("weights", dict)}, f"{path}: 'base'")
     if len(parsed) != 2 or not all(isinstance(digest, str) for digest in parsed["weights"].values()):
-        raise CheckpointError(f"{path}: 'base' is {content!r:.200}; wanted source and weights (file name -> sha256)")
+        raise CheckpointError(f"{path}: 'base' is {content!r:.200}; expected source and weights (file name -> sha256)")
     return Base(**parsed)
 
 
 def write_settings(folder: Path, settings: Settings, base: Base | None = None) -> None:
-    """Nothing; mvindex.json of the folder holds the settings, and the base of an adapter, afterwards."""
+    """Write the settings, and the base of an adapter, to mvindex.json of the folder."""
     content: dict[str, Any] = {
         "format_version": FORMAT_VERSION,
         "family": settings.family.name,
@@ -171,7 +171,7 @@ def write_settings(folder: Path, settings: Settings, base: Base | None = None) -
 
 @contextmanager
 def open_file(path: Path) -> Iterator[BinaryIO]:
-    """The file, open, or the one that a link leads to: a hub's cache consists of links.
+    """Open the file, or the one that a link leads to: a hub's cache consists of links.
 
     CheckpointError when it cannot be read, or is a pipe or device, which may never end.
     """
@@ -185,17 +185,17 @@ def open_file(path: Path) -> Iterator[BinaryIO]:
 
 
 def _open_at_once(path: str, flags: int) -> int:
-    """A descriptor of the file, without a wait for somebody to write into a pipe."""
+    """Return a descriptor of the file, without waiting for a writer of a pipe."""
     return os.open(path, flags | os.O_NONBLOCK)
 
 
 def first_line(err: BaseException) -> str:
-    """What an error of another library says, without the pages that some say after it."""
+    """Return the first line of another library's error message."""
     return (str(err).strip().splitlines() or [type(err).__name__])[0][:300]
 
 
 def read_json(path: Path) -> Any:
-    """The JSON value that the file holds; CheckpointError names the file otherwise."""
+    """Return the JSON value of the file; CheckpointError names the file otherwise."""
     with open_file(path) as file:
         content = file.read(_MAX_JSON_BYTES + 1)
     if len(content) > _MAX_JSON_BYTES:
@@ -207,10 +207,10 @@ def read_json(path: Path) -> Any:
 
 
 def read_json_object(path: Path) -> dict[str, Any]:
-    """The JSON object that the file holds; CheckpointError names the file otherwise."""
+    """Return the JSON object of the file; CheckpointError names the file otherwise."""
     value = read_json(path)
     if not isinstance(value, dict):
-        raise CheckpointError(f"{path}: holds a JSON {type(value).__name__}; wanted an object")
+        raise CheckpointError(f"{path}: holds a JSON {type(value).__name__}; expected an object")
     return value
 
 
@@ -235,7 +235,7 @@ _KEYS: Mapping[str, Any] = {
 
 def _parse_group(content: object, keys: Mapping[str, Any], place: str) -> dict[str, Any]:
     if not isinstance(content, dict):
-        raise CheckpointError(f"{place} is a {type(content).__name__}; wanted an object")
+        raise CheckpointError(f"{place} is a {type(content).__name__}; expected an object")
     parsed: dict[str, Any] = {}
     for key, value in content.items():
         if key not in keys:
@@ -253,12 +253,12 @@ def _parse_value(value: object, kind: type, place: str) -> Any:
         return _parse_family(value, place)
     if issubclass(kind, Enum):
         if value not in [member.value for member in kind]:
-            raise CheckpointError(f"{place} is {value!r}; wanted one of {_names(kind)}")
+            raise CheckpointError(f"{place} is {value!r}; expected one of {_names(kind)}")
         return kind(value)
     if kind is float and isinstance(value, int) and not isinstance(value, bool):
         return _as_float(value, place)
     if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
-        raise CheckpointError(f"{place} is {value!r:.80}; wanted {kind.__name__}")
+        raise CheckpointError(f"{place} is {value!r:.80}; expected {kind.__name__}")
     if kind is str and not is_text(value):
         raise CheckpointError(f"{place} is {value!r:.80}, which is not valid Unicode")
     return value
@@ -278,7 +278,7 @@ def _as_float(value: int, place: str) -> float:
 
 
 def is_text(value: object) -> bool:
-    """True for a string that a tokenizer can take: JSON's escapes can make half a character, as no file of text can."""
+    """Return whether a tokenizer can take the string: JSON's escapes can make half a character."""
     return isinstance(value, str) and not _HALF.search(value)
 
 
@@ -288,4 +288,4 @@ def _names(kind: type[Enum]) -> str:
 
 def _check_positive(name: str, value: object) -> None:
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise ConfigError(f"{name} is {value!r}; wanted a whole number from 1 on")
+        raise ConfigError(f"{name} is {value!r}; expected a whole number from 1 on")

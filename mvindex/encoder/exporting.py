@@ -1,4 +1,4 @@
-"""Checkpoints as folders that sentence-transformers loads, where its modules can express them."""
+"""Save checkpoints as folders that sentence-transformers loads, where its modules can express them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ LOADED_BY = "sentence_transformers.SentenceTransformer"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Exported:
-    """What was exported. family: as exported; loads_with: the class that opens it; licence, base: None if unknown."""
+    """The result of an export. family: as exported; loads_with: the class to open it; licence, base: None if unknown."""
 
     folder: str
     source: str
@@ -36,7 +36,7 @@ class Exported:
 def save_sentence_transformer(
     source: str | os.PathLike[str], folder: str | os.PathLike[str], family: str | None = None
 ) -> Exported:
-    """What was exported: the checkpoint as a folder of sentence-transformers, which mvindex reads too; whole or not.
+    """Save the checkpoint, whole or not at all, as a folder of sentence-transformers, which mvindex reads too.
 
     source: as load_encoder() takes it; an adapter is merged into full weights. folder: new, or empty. family: "single"
     exports one vector a document from a checkpoint of several; questions keep theirs.
@@ -67,7 +67,7 @@ def save_sentence_transformer(
 
 @contextmanager
 def _new_folder(target: Path) -> Iterator[Path]:
-    """A folder that becomes the target when the block ends well, and is gone when it does not."""
+    """Yield a folder that becomes the target when the block ends well, and is deleted otherwise."""
     broken = require("safetensors", "encode", "saving weights").SafetensorError
     try:
         with whole_folder(target) as temporary:
@@ -97,4 +97,4 @@ def _check_free(target: Path) -> None:
     if target.is_dir() and not any(target.iterdir()):
         return
     if target.exists() or target.is_symlink():
-        raise ConfigError(f"{target}: is there already; wanted a new or an empty folder")
+        raise ConfigError(f"{target}: is there already; expected a new or an empty folder")

@@ -156,14 +156,14 @@ def test_each_code_of_poly_attends_to_all_tokens_with_special_ones(models, tmp_p
 def test_poly_without_fitting_codes_is_refused_and_its_weights_serve_other_families(models, tmp_path):
     save_file = pytest.importorskip("safetensors.torch").save_file
     folder = copied(models("bert"), tmp_path, family="poly", max_views=3)
-    with pytest.raises(CheckpointError, match="codes of shape None; wanted 3 rows of 32"):
+    with pytest.raises(CheckpointError, match="codes of shape None; expected 3 rows of 32"):
         load_encoder(folder)
     for shape in ((2, 32), (3, 16), (96,)):
         save_file({"codes": torch.ones(shape)}, folder / "views.safetensors")
-        with pytest.raises(CheckpointError, match="wanted 3 rows of 32, one per view of the family 'poly'"):
+        with pytest.raises(CheckpointError, match="expected 3 rows of 32, one per view of the family 'poly'"):
             load_encoder(folder)
     save_file({"codes": torch.ones(3, 32)}, folder / "views.safetensors")
-    with pytest.raises(CheckpointError, match=r"codes of shape \(3, 32\); wanted 4 rows"):
+    with pytest.raises(CheckpointError, match=r"codes of shape \(3, 32\); expected 4 rows"):
         load_encoder(folder, max_views=4)
     close(
         encoded(folder, "single", Document("1", TEXT)).rows,

@@ -142,7 +142,7 @@ def test_what_is_there_is_left_alone(tmp_path):
     source, target = single(tmp_path / "own", "bert"), tmp_path / "st"
     target.mkdir()
     (target / "note").write_text("mine")
-    with pytest.raises(ConfigError, match="is there already; wanted a new or an empty folder"):
+    with pytest.raises(ConfigError, match="is there already; expected a new or an empty folder"):
         save_sentence_transformer(source, target)
     assert [path.name for path in target.iterdir()] == ["note"]
     (target / "note").unlink()
