@@ -20,7 +20,9 @@ class CallableEncoder:
     function: a list of n texts (title, newline, text) -> (n, d) array for one view each, (n, k, d), or a list of n
     arrays (k_i, d), k_i >= 1; any norm, integers or floats. query_function: a list of q texts -> (q, d); without it
     function is called, which must then return one vector per text. name: the fingerprint; by default the module and
-    qualified name of the function, so that a lambda or an object needs a name. dim: without it found by asking for one query.
+    qualified name of the function, so that a lambda or an object needs a name. dim: found by one query where it is
+    not given.
+
     Raises EncoderError for a result of another number, shape, type or dim, or that is not finite as float32;
     what the function itself raises passes through.
     """
