@@ -88,7 +88,7 @@ def _check_expressible(checkpoint: Checkpoint, original: Checkpoint) -> None:
         )
     if trained.has_viewers and checkpoint.settings.pooling is Pooling.CLS:
         raise ConfigError(
-            f"{checkpoint.source}: a question of this checkpoint, of the family {trained.value!r}, is the state of a "
+            f"{checkpoint.source}: a question of this checkpoint, of the family {trained.name!r}, is the state of a "
             "token of its own, [VIE], which no module of sentence-transformers puts before it: there is no export"
         )
 
