@@ -5,7 +5,7 @@ loading.py makes models and tokenizer of it, adapter.py adds a LoRA adapter to i
 """
 
 from mvindex.checkpoint.families import Family, parse_family
-from mvindex.checkpoint.loading import Parts, load_model, load_parts, load_tokenizer, viewer_ids
+from mvindex.checkpoint.load import Parts, load_model, load_parts, load_tokenizer, viewer_ids
 from mvindex.checkpoint.reader import Checkpoint, read_checkpoint
 from mvindex.checkpoint.settings import Base, Pooling, Settings, Similarity, write_settings
 

@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
-from mvindex.engines.base import Kind
-from mvindex.engines.lists import IVF_KINDS
+from mvindex.engines.params import IVF_KINDS
+from mvindex.engines.protocol import Kind
 from mvindex.errors import MvindexError, StoreError
 from mvindex.planning.rates import Line, Rates, Workload, build_products, build_work, query_work
 from mvindex.planning.sizes import Collection
@@ -131,7 +131,7 @@ class _Calibration:
 
     def _make_index(self, num_views: int) -> Index:
         """Return an index of unit views; those of a document lie near each other."""
-        from mvindex.opening import create
+        from mvindex.index.factory import create
         from mvindex.records import Document
 
         index = create(self._folder / f"{num_views}.mvx", dim=self._dim, dtype=self._dtype)

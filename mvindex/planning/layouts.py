@@ -7,15 +7,15 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from mvindex.choosing import SCANNED_BYTES
-from mvindex.engines.base import Kind
-from mvindex.engines.lists import IVF_KINDS, usual_lists
+from mvindex.engines.auto import SCANNED_BYTES
+from mvindex.engines.params import IVF_KINDS, usual_lists
+from mvindex.engines.protocol import Kind
 from mvindex.errors import ConfigError
 from mvindex.kernels import has_int8_products
-from mvindex.planning.amounts import format_bytes
 from mvindex.planning.rates import Rates, Workload, build_seconds, query_seconds
 from mvindex.planning.recall import Recall, expected_recall, nprobe_for
 from mvindex.planning.sizes import Collection, EngineBytes, StoreBytes, engine_bytes, scan_bytes, store_bytes
+from mvindex.planning.units import format_bytes
 from mvindex.store.settings import MAX_DIM
 
 # Shares of a machine's memory: engine and store, a running build, the copies of the exact scan, and these on a GPU.

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from mvindex.engines.base import Kind
+from mvindex.engines.protocol import Kind
 
 _MEASURED_NLIST = 4_096
 

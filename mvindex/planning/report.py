@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from mvindex.planning.amounts import format_bytes, format_seconds
 from mvindex.planning.layouts import Layout, Plan, commands
+from mvindex.planning.units import format_bytes, format_seconds
 
 WIDTH = 80
 _HEADER = ("layout", "nlist", "shards", "RAM", "disk", "fits", "recall")

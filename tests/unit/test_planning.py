@@ -11,9 +11,9 @@ import jsonschema
 import pytest
 from planning_examples import GIB, collection, made_rates, schema
 
-from mvindex import display
-from mvindex.engines.base import Kind
-from mvindex.engines.lists import probes_of, usual_lists, usual_search
+from mvindex.cli import render as display
+from mvindex.engines.params import probes_of, usual_lists, usual_search
+from mvindex.engines.protocol import Kind
 from mvindex.errors import ConfigError, StoreError
 from mvindex.planning import Machine, PlanRequest, calibrate, layouts, make_plan
 from mvindex.planning.layouts import commands

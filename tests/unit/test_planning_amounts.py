@@ -3,7 +3,7 @@
 import pytest
 
 from mvindex.errors import ConfigError
-from mvindex.planning.amounts import format_bytes, format_seconds, parse_bytes, parse_count
+from mvindex.planning.units import format_bytes, format_seconds, parse_bytes, parse_count
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,93 @@
+"""`mvindex plan`: what an index will take, before it is built."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from mvindex.cli.options import JsonOption, note, parse_choice
+
+if TYPE_CHECKING:
+    from mvindex.planning import Collection, Plan
+    from mvindex.planning.rates import Rates
+
+
+def plan(  # noqa: PLR0913 - each option is a flag of the command
+    documents: Annotated[str, typer.Option(help="Number of documents, such as 21M, 1.5e6 or 21015324.")],
+    ram: Annotated[str, typer.Option(help="Memory of a machine: 64G and 64GiB are 2^30, 64GB 10^9 bytes.")],
+    dim: Annotated[int, typer.Option(help="Dimensions of a view.", min=1)] = 384,
+    views: Annotated[float, typer.Option(help="Views per document, on average.")] = 8,
+    disk: Annotated[str | None, typer.Option(help="Disk of a machine, such as 2T; not checked by default.")] = None,
+    gpu: Annotated[int, typer.Option(help="GPUs of a machine.", min=0)] = 0,
+    gpu_ram: Annotated[str, typer.Option(help="Memory of each GPU.")] = "80G",
+    dtype: Annotated[str, typer.Option(help="Type of the stored views: fp16 or fp32.")] = "fp16",
+    text_bytes: Annotated[
+        int, typer.Option(help="Bytes of a document's title, text and metadata, on average.", min=0)
+    ] = 600,
+    top_k: Annotated[int, typer.Option("--top-k", "-k", help="Documents per result.", min=1)] = 10,
+    target_recall: Annotated[float, typer.Option(help="Share of the exact top_k that should be found.")] = 0.97,
+    measure: Annotated[
+        bool, typer.Option("--measure", help="Measure this machine, at most a minute, to estimate times.")
+    ] = False,
+    folder: Annotated[
+        Path, typer.Option(help="Where --measure builds its small indexes; they are deleted again.")
+    ] = Path(),
+    as_json: JsonOption = False,
+) -> None:
+    """Print the memory, disk, recall and commands of every layout of an index before it is built.
+
+    Sizes are arithmetic. Build and query times are printed with --measure only.
+
+    Example: mvindex plan --documents 21M --views 8 --dim 768 --ram 64G --disk 2T
+    """
+    from mvindex.cli import render as display
+    from mvindex.planning import Collection, Machine, PlanRequest, make_plan
+    from mvindex.planning.layouts import assumed_scan
+    from mvindex.planning.report import plan_json
+    from mvindex.planning.units import parse_bytes, parse_count
+    from mvindex.store.views import ViewType
+
+    collection = Collection(
+        documents=parse_count("--documents", documents),
+        views=views,
+        dim=dim,
+        view_type=parse_choice("--dtype", dtype, ViewType),
+        text_bytes=text_bytes,
+    )
+    machine = Machine(
+        ram_bytes=parse_bytes("--ram", ram),
+        disk_bytes=None if disk is None else parse_bytes("--disk", disk),
+        gpus=gpu,
+        gpu_bytes=parse_bytes("--gpu-ram", gpu_ram),
+    )
+    request = PlanRequest(
+        collection=collection, machine=machine, scan=assumed_scan(), top_k=top_k, target_recall=target_recall
+    )
+    made = make_plan(request, _measure(collection, folder) if measure else None)
+    if as_json:
+        display.print_json(plan_json(made))
+    else:
+        _print_plan(made)
+
+
+def _measure(collection: Collection, folder: Path) -> Rates:
+    """Return the rates of this machine; progress goes to stderr."""
+    from mvindex.cli import render as display
+    from mvindex.planning.calibrate import MAX_SECONDS, measure_rates
+
+    note(f"measuring this machine in {folder.absolute()}: at most {MAX_SECONDS:.0f} s; Ctrl-C stops it")
+    with display.step_progress() as on_progress:
+        return measure_rates(collection, folder, on_progress)
+
+
+def _print_plan(made: Plan) -> None:
+    from mvindex.cli import render as display
+    from mvindex.planning.report import header, notes, plan_rows, summary
+
+    typer.echo(summary(made) + "\n")
+    display.print_columns(header(made), plan_rows(made))
+    typer.echo()
+    for line in notes(made):
+        typer.echo(line)
