@@ -20,7 +20,7 @@ import numpy as np
 import mvindex
 from mvindex.errors import CorpusError, StoreError
 from mvindex.io.validation import Array
-from mvindex.planning.units import shown_bytes
+from mvindex.planning.units import format_bytes
 
 # The paths come first, so that the process reads by the code that started it, and not by another version's.
 _BOOT = "import sys, importlib; sys.path[:0] = sys.argv[3:]; importlib.import_module(sys.argv[2]).main()"
@@ -138,7 +138,7 @@ def _exactly(stream: Any, size: int) -> bytearray | None:
 def _why_ended(child: subprocess.Popen[bytes], errors: BinaryIO, limits: Mapping[str, int]) -> str:
     """Why the process that read the file ended without saying so."""
     code = child.wait()
-    kept = f"its limits were {shown_bytes(limits['memory_bytes'])} of memory and {limits['cpu_s']} s"
+    kept = f"its limits were {format_bytes(limits['memory_bytes'])} of memory and {limits['cpu_s']} s"
     if code < 0:
         name = signal.Signals(-code).name if -code in set(signal.Signals) else f"signal {-code}"
         return f"the process that read it was ended by {name}; {kept}"
