@@ -6,7 +6,7 @@ Times and build times are fitted as powers of the number of views (least squares
 recall as linear in its logarithm, each corpus alone; from --least views on, since below fixed costs rule. Brackets are
 95 % prediction intervals of the fit: they hold if the law holds beyond what was measured. Bytes are not fitted: they
 are the arithmetic of `mvindex plan`, which is compared with each row. At 768 dimensions times are taken twice, as all
-that is counted is linear in them. The plan's own times come from a calibration on this machine, now.
+that is counted is linear in them.
 """
 
 import argparse

@@ -15,7 +15,7 @@ from mvindex.errors import MvindexError
 from mvindex.records import Document, Hit, SearchResult, Views
 
 if TYPE_CHECKING:
-    from mvindex.encoder import CallableEncoder, export_encoder, load_encoder
+    from mvindex.encoder import CallableEncoder, load_encoder, save_sentence_transformer
     from mvindex.index import Index, IndexProtocol
     from mvindex.index.factory import create
     from mvindex.index.factory import open_index as open
@@ -32,11 +32,11 @@ __all__ = [
     "SearchResult",
     "Views",
     "create",
-    "export_encoder",
     "load_encoder",
     "open",
     "repair",
     "salvage",
+    "save_sentence_transformer",
     "upgrade",
     "verify",
 ]
@@ -47,11 +47,11 @@ _LATE = {
     "Index": ("mvindex.index", "Index"),
     "IndexProtocol": ("mvindex.index", "IndexProtocol"),
     "create": ("mvindex.index.factory", "create"),
-    "export_encoder": ("mvindex.encoder", "export_encoder"),
     "load_encoder": ("mvindex.encoder", "load_encoder"),
     "open": ("mvindex.index.factory", "open_index"),
     "repair": ("mvindex.maintenance", "repair"),
     "salvage": ("mvindex.maintenance", "salvage"),
+    "save_sentence_transformer": ("mvindex.encoder", "save_sentence_transformer"),
     "upgrade": ("mvindex.maintenance", "upgrade"),
     "verify": ("mvindex.maintenance", "verify"),
 }

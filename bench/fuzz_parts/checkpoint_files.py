@@ -112,7 +112,7 @@ class CheckpointFiles(Limits):
             for side, value in said.get(key, {}).items():
                 require(getattr(settings, f"{side}_{names}") == value, key, "are", settings, "wanted", said)
         if "family" in said:
-            require(settings.family.value == said["family"], "the family is", settings, "wanted", said)
+            require(settings.family.name == said["family"], "the family is", settings, "wanted", said)
 
 
 def _write(folder: Path, layout: dict[str, bytes]) -> None:

@@ -1,12 +1,13 @@
-"""Encoder directories: the only code that reads or writes one.
+"""Read and write encoder directories: the only code that reads or writes one.
 
 sources.py finds the directory, settings.py holds mvindex.json, reader.py checks the directory and reads it,
 loading.py makes models and tokenizer of it, adapter.py adds a LoRA adapter to its base.
 """
 
+from mvindex.checkpoint.families import Family, parse_family
 from mvindex.checkpoint.load import Parts, load_model, load_parts, load_tokenizer, viewer_ids
 from mvindex.checkpoint.reader import Checkpoint, read_checkpoint
-from mvindex.checkpoint.settings import Base, Family, Pooling, Settings, Similarity, write_settings
+from mvindex.checkpoint.settings import Base, Pooling, Settings, Similarity, write_settings
 
 __all__ = [
     "Base",
@@ -19,6 +20,7 @@ __all__ = [
     "load_model",
     "load_parts",
     "load_tokenizer",
+    "parse_family",
     "read_checkpoint",
     "viewer_ids",
     "write_settings",

@@ -1,4 +1,4 @@
-"""LoRA adapters in peft's format, added to the weights of their base."""
+"""Merge LoRA adapters in peft's format into the weights of their base."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _MAX_RANK, _MAX_ALPHA = 1 << 20, 1e30
 
 
 def merge_adapter(model: torch.nn.Module, folder: Path) -> None:
-    """Nothing; the model's weights are W + scale * B A afterwards (LoRA, Hu et al. 2022, section 4.1).
+    """Change the model's weights to W + scale * B A (LoRA, Hu et al. 2022, section 4.1).
 
     scale is alpha / r, or alpha / sqrt(r) where the adapter says use_rslora. Why not peft, which wrote the adapter:
     importing it takes 3 seconds, on every command that encodes. Raises CheckpointError for another kind of adapter, or
@@ -52,7 +52,7 @@ def merge_adapter(model: torch.nn.Module, folder: Path) -> None:
 
 
 def _fits(weight: torch.Tensor, up: torch.Tensor, down: torch.Tensor, rank: int) -> bool:
-    """Whether B (up) and A (down) are matrices of that rank whose product has the weight's shape."""
+    """Return whether B (up) and A (down) are matrices of that rank whose product has the weight's shape."""
     return weight.ndim == 2 and up.shape == (weight.shape[0], rank) and down.shape == (rank, weight.shape[1])
 
 
@@ -63,11 +63,13 @@ def _scale(config: dict[str, Any], folder: Path) -> float:
         variants.append(f"init_lora_weights {config['init_lora_weights']!r}")
     if config.get("peft_type") != "LORA" or variants or config.get("bias", "none") != "none":
         kind = config.get("peft_type") if not variants else f"LORA with {variants[0]}"
-        raise CheckpointError(f"{folder / ADAPTER_CONFIG}: an adapter of kind {kind}; wanted plain LORA without biases")
+        raise CheckpointError(
+            f"{folder / ADAPTER_CONFIG}: an adapter of kind {kind}; expected plain LORA without biases"
+        )
     if isinstance(rank, bool) or not isinstance(rank, int) or not 1 <= rank <= _MAX_RANK or not _is_finite(alpha):
         raise CheckpointError(
             f"{folder / ADAPTER_CONFIG}: r is {rank!r:.40}, lora_alpha {alpha!r:.40}; "
-            f"wanted r from 1 to {_MAX_RANK:,} and a finite number"
+            f"expected r from 1 to {_MAX_RANK:,} and a finite number"
         )
     return alpha / math.sqrt(rank) if config.get("use_rslora") else alpha / rank
 

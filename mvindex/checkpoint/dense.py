@@ -1,4 +1,4 @@
-"""Dense modules of sentence-transformers: linear maps of the pooled vector, each with an activation."""
+"""Read Dense modules of sentence-transformers: linear maps of the pooled vector, each with an activation."""
 
 from __future__ import annotations
 
@@ -35,19 +35,21 @@ class Dense:
 
 
 def read_dense(folder: Path) -> Dense:
-    """The Dense module of the folder, without its weights; CheckpointError for one that cannot be followed."""
+    """Return the Dense module of the folder, without its weights; raise CheckpointError for an unsupported one."""
     path = folder / "config.json"
     config = read_json_object(path)
     sizes = [config.get(name) for name in ("in_features", "out_features")]
     if not all(isinstance(size, int) and not isinstance(size, bool) and 1 <= size <= _MAX_DIM for size in sizes):
-        raise CheckpointError(f"{path}: in_features and out_features are {sizes!r:.80}; wanted whole numbers from 1 on")
+        raise CheckpointError(
+            f"{path}: in_features and out_features are {sizes!r:.80}; expected whole numbers from 1 on"
+        )
     if config.get("use_residual"):
-        raise CheckpointError(f"{path}: use_residual true is not supported; wanted a Dense without it")
+        raise CheckpointError(f"{path}: use_residual true is not supported; expected a Dense without it")
     place, _, activation = str(config.get("activation_function", _DEFAULT)).rpartition(".")
     if place not in _PLACES or activation not in _ACTIVATIONS:
         raise CheckpointError(
             f"{path}: activation_function is {config.get('activation_function')!r:.80}; "
-            f"wanted one of {', '.join(_ACTIVATIONS)} of torch.nn"
+            f"expected one of {', '.join(_ACTIVATIONS)} of torch.nn"
         )
     return Dense(
         folder=folder,
@@ -59,13 +61,13 @@ def read_dense(folder: Path) -> Dense:
 
 
 def load_head(modules: Sequence[Dense], dim: int) -> torch.nn.Sequential | None:
-    """The modules one after the other, in fp32 for inference; None without any. dim: of the transformer's states."""
+    """Return the modules in sequence, in fp32 for inference, None without any; dim: of the transformer's states."""
     import torch
 
     layers: list[torch.nn.Module] = []
     for dense in modules:
         if dense.inputs != dim:
-            raise CheckpointError(f"{dense.folder / 'config.json'}: in_features is {dense.inputs}; wanted {dim}")
+            raise CheckpointError(f"{dense.folder / 'config.json'}: in_features is {dense.inputs}; expected {dim}")
         layers += [_linear(dense), getattr(torch.nn, dense.activation)()]
         dim = dense.outputs
     return torch.nn.Sequential(*layers).eval().requires_grad_(False) if layers else None
@@ -76,12 +78,12 @@ def _linear(dense: Dense) -> torch.nn.Linear:
 
     path = dense.folder / DENSE_WEIGHTS
     tensors: dict[str, Any] = read_tensors(path)
-    wanted: dict[str, tuple[int, ...]] = {"linear.weight": (dense.outputs, dense.inputs)}
+    expected: dict[str, tuple[int, ...]] = {"linear.weight": (dense.outputs, dense.inputs)}
     if dense.has_bias:
-        wanted["linear.bias"] = (dense.outputs,)
+        expected["linear.bias"] = (dense.outputs,)
     found = {name: tuple(tensor.shape) for name, tensor in tensors.items()}
-    if found != wanted:
-        raise CheckpointError(f"{path}: holds {found!r:.200}; wanted {wanted}")
+    if found != expected:
+        raise CheckpointError(f"{path}: holds {found!r:.200}; expected {expected}")
     linear = torch.nn.Linear(dense.inputs, dense.outputs, bias=dense.has_bias, device="meta")
     state = {name.removeprefix("linear."): tensor.float() for name, tensor in tensors.items()}
     linear.load_state_dict(state, assign=True)

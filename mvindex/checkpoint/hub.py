@@ -1,4 +1,4 @@
-"""Where an encoder directory lies: the packaged default, a path, or a repository of the Hugging Face hub."""
+"""Find an encoder directory: the packaged default, a path, or a repository of the Hugging Face hub."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Source:
 
 
 def find_source(source: str | os.PathLike[str]) -> Source:
-    """The directory of "minilm", of "minilm-snippets", of a path, or of a hub id `org/name` or `org/name@revision`.
+    """Return the directory of "minilm", "minilm-snippets", a path, or a hub id `org/name` or `org/name@revision`.
 
     Raises ExtraMissing when the packaged default is not installed, CheckpointError when nothing is found.
     """
@@ -58,7 +58,7 @@ def find_source(source: str | os.PathLike[str]) -> Source:
     if _HUB_ID.fullmatch(name) and not name.startswith("."):
         return _from_hub(name)
     raise CheckpointError(
-        f"encoder {name!r}: no such directory; wanted {PACKAGED!r} or {PACKAGED_ADAPTER!r} (packaged), "
+        f"encoder {name!r}: no such directory; expected {PACKAGED!r} or {PACKAGED_ADAPTER!r} (packaged), "
         "a directory, or a hub id such as 'org/name'"
     )
 
@@ -73,7 +73,7 @@ def _packaged() -> Source:
 
 
 def _from_hub(name: str) -> Source:
-    """The hub repository in the local cache, fetched when needed; its name is pinned to the revision found."""
+    """Return the hub repository in the local cache, downloaded if needed, pinned to its revision."""
     hub = require("huggingface_hub", "encode", f"the encoder {name!r}")
     repository, _, revision = name.partition("@")
     try:

@@ -1,4 +1,4 @@
-"""What sentence-transformers' own files in an encoder directory say: modules, pooling, window, prompts."""
+"""Read sentence-transformers' own files in an encoder directory: modules, pooling, window, prompts."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ _DOCUMENT_PROMPTS = ("document", "passage", "corpus")
 
 
 def find_transformer(folder: Path) -> Path:
-    """The folder that holds config.json, the weights and the tokenizer: the folder itself or its first module."""
+    """Return the folder with config.json, weights and tokenizer: the folder itself or its first module."""
     return read_modules(folder).transformer
 
 
 def read_layout(folder: Path) -> dict[str, Any]:
-    """What the files set, as arguments of Settings, and `max_seq_length`; an absent file sets nothing.
+    """Return what the files set, as arguments of Settings, and `max_seq_length`; an absent file sets nothing.
 
     Raises CheckpointError for modules, pooling or options that mvindex would have to ignore.
     """
@@ -50,7 +50,7 @@ def read_layout(folder: Path) -> dict[str, Any]:
 
 
 def _read_pooling(path: Path, has_prompts: bool, is_scaled: bool) -> Pooling:
-    """is_scaled: only the direction of the pooled vector counts."""
+    """Return the pooling; is_scaled: only the direction of the pooled vector counts."""
     config = read_json_object(path)
     if has_prompts and config.get("include_prompt") is False:
         raise CheckpointError(f"{path}: include_prompt false (a prompt left out of the pooling) is not supported yet")
@@ -63,16 +63,16 @@ def _read_pooling(path: Path, has_prompts: bool, is_scaled: bool) -> Pooling:
     if len(names) == 1 and names[0] in [pooling.value for pooling in Pooling]:
         return Pooling(names[0])
     raise CheckpointError(
-        f"{path}: pooling by {' and '.join(names) or 'nothing'}; wanted {', '.join(one.value for one in Pooling)} "
+        f"{path}: pooling by {' and '.join(names) or 'nothing'}; expected {', '.join(one.value for one in Pooling)} "
         f"(or {_SCALED_MEAN} where the vectors are normalised), one of them"
     )
 
 
 def _read_prompts(config: Mapping[str, Any], path: Path) -> dict[str, str]:
-    """The prompts of encode_query() and encode_document(): default_prompt_name counts for neither."""
+    """Return the prompts of encode_query() and encode_document(): default_prompt_name counts for neither."""
     prompts = config.get("prompts") or {}
     if not isinstance(prompts, dict) or not all(prompt is None or is_text(prompt) for prompt in prompts.values()):
-        raise CheckpointError(f"{path}: prompts is {prompts!r:.80}; wanted an object of strings")
+        raise CheckpointError(f"{path}: prompts is {prompts!r:.80}; expected an object of strings")
     document = next((prompts[name] for name in _DOCUMENT_PROMPTS if prompts.get(name)), "")
     return {"document_prompt": document, "query_prompt": prompts.get("query") or ""}
 
@@ -84,5 +84,5 @@ def _read_similarity(config: Mapping[str, Any], modules: Modules, path: Path) ->
     if name in (None, "cosine") or (name == "euclidean" and modules.has_normalize):
         return {}
     if name != "dot":
-        raise CheckpointError(f"{path}: similarity_fn_name is {name!r:.40}; wanted cosine or dot")
+        raise CheckpointError(f"{path}: similarity_fn_name is {name!r:.40}; expected cosine or dot")
     return {"similarity": Similarity.DOT, "normalise": modules.has_normalize}

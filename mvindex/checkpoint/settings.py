@@ -14,6 +14,7 @@ from enum import Enum
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from mvindex.checkpoint.families import KMEANS, SINGLE, SNIPPETS, VIEWERS, Family, family_names, parse_family
 from mvindex.errors import CheckpointError, ConfigError
 
 FORMAT_VERSION = 1
@@ -21,20 +22,6 @@ FILE_NAME = "mvindex.json"
 # Far more than settings take; the files of words and weights, which are large, are read elsewhere.
 _MAX_JSON_BYTES = 16 << 20
 _HALF = re.compile("[\ud800-\udfff]")
-
-
-class Family(Enum):
-    """How a document becomes views."""
-
-    SNIPPETS = "snippets"
-    SINGLE = "single"
-    FIRST_K = "first-k"
-    POLY = "poly"
-    KMEANS = "kmeans"
-    VIEWERS = "viewers"
-    CONTEXT_VIEWERS = "context-viewers"
-    SENTENCES = "sentences"
-    SPLITS = "splits"
 
 
 class Pooling(Enum):
@@ -63,26 +50,9 @@ class Similarity(Enum):
     DOT = "dot"
 
 
-# As in the papers; `sentences` has all of a passage's, but for texts of very many.
-DEFAULT_MAX_VIEWS = {
-    Family.SNIPPETS: 8,
-    Family.SINGLE: 1,
-    Family.FIRST_K: 8,
-    Family.POLY: 8,
-    Family.KMEANS: 4,
-    Family.VIEWERS: 8,
-    Family.CONTEXT_VIEWERS: 8,
-    Family.SENTENCES: 32,
-    Family.SPLITS: 4,
-}
-# Families that put viewer tokens before and into a text, and those that need weights of their own.
-VIEWER_FAMILIES = frozenset({Family.VIEWERS, Family.CONTEXT_VIEWERS})
-TRAINED_FAMILIES = VIEWER_FAMILIES | {Family.POLY}
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """What an encoder makes of its weights. Lengths are tokens of one window, special tokens included.
+    """The settings of an encoder. Lengths are tokens of one window, special tokens included.
 
     pooling: of whole texts, hence of questions in every family. temperature: of DRPQ scoring; it changes scores, not
     vectors. residual, own_snippet: of viewers, see mvindex.encoder.families.viewers. cluster_init: of `kmeans`.
@@ -91,7 +61,7 @@ class Settings:
     ConfigError when a value is out of range.
     """
 
-    family: Family = Family.SNIPPETS
+    family: Family = SNIPPETS
     max_views: int = 8
     pooling: Pooling = Pooling.MEAN
     normalise: bool = True
@@ -111,28 +81,28 @@ class Settings:
     def __post_init__(self) -> None:
         for name in ("max_views", "document_length", "query_length"):
             _check_positive(name, getattr(self, name))
-        if self.family is Family.SINGLE and self.max_views != 1:
+        if self.family == SINGLE and self.max_views != 1:
             raise ConfigError(f"max_views is {self.max_views}; the family 'single' makes exactly 1")
         self._check_viewers()
-        if self.cluster_init is not ClusterInit.INTERVAL and self.family is not Family.KMEANS:
+        if self.cluster_init is not ClusterInit.INTERVAL and self.family != KMEANS:
             raise ConfigError(
                 f"cluster_init is {self.cluster_init.value!r}; it belongs to 'kmeans', and the family is "
-                f"{self.family.value!r}"
+                f"{self.family.name!r}"
             )
         if self.similarity is Similarity.COSINE and not self.normalise:
             raise ConfigError("similarity 'cosine' needs normalise true; without it the similarity is 'dot'")
         if not (math.isfinite(self.temperature) and self.temperature > 0):
-            raise ConfigError(f"temperature is {self.temperature}; wanted a number above 0")
+            raise ConfigError(f"temperature is {self.temperature}; expected a number above 0")
 
     def _check_viewers(self) -> None:
         if not (math.isfinite(self.residual) and self.residual >= 0):
-            raise ConfigError(f"residual is {self.residual}; wanted a number from 0 on")
-        if (self.residual or self.own_snippet) and self.family not in VIEWER_FAMILIES:
+            raise ConfigError(f"residual is {self.residual}; expected a number from 0 on")
+        if (self.residual or self.own_snippet) and not self.family.has_viewers:
             name = "residual" if self.residual else "own_snippet"
             raise ConfigError(
-                f"{name} is {getattr(self, name)}; it belongs to viewers, and the family is {self.family.value!r}"
+                f"{name} is {getattr(self, name)}; it belongs to viewers, and the family is {self.family.name!r}"
             )
-        if self.residual and self.family is Family.VIEWERS and not self.own_snippet:
+        if self.residual and self.family == VIEWERS and not self.own_snippet:
             raise ConfigError(
                 f"residual is {self.residual}; in the family 'viewers' it needs own_snippet, which says whose mean"
             )
@@ -140,22 +110,14 @@ class Settings:
 
 @dataclass(frozen=True, slots=True)
 class Base:
-    """The model that an adapter belongs on: what finds it, and the sha256 of its weight files by name."""
+    """The base model of an adapter: the source that finds it, and the sha256 of its weight files by name."""
 
     source: str
     weights: Mapping[str, str]
 
 
-def parse_family(name: str) -> Family:
-    """The family of that name; ConfigError lists the known ones."""
-    try:
-        return Family(name)
-    except ValueError:
-        raise ConfigError(f"family is {name!r}; wanted one of {_names(Family)}") from None
-
-
 def read_settings(folder: Path) -> dict[str, Any]:
-    """What mvindex.json of the folder sets, as arguments of Settings; empty when there is none.
+    """Return what mvindex.json of the folder sets, as arguments of Settings; empty when there is none.
 
     Raises CheckpointError for an unknown key, a wrong type or a newer format.
     """
@@ -171,22 +133,22 @@ def read_settings(folder: Path) -> dict[str, Any]:
 
 
 def read_base(folder: Path) -> Base | None:
-    """The model that the folder's adapter belongs on, from mvindex.json; None where it names none."""
+    """Return the base model of the folder's adapter, from mvindex.json; None where it names none."""
     path = folder / FILE_NAME
     content = read_json_object(path).get("base") if path.exists() else None
     if content is None:
         return None
     parsed = _parse_group(content, {"source": ("source", str), "weights": ("weights", dict)}, f"{path}: 'base'")
     if len(parsed) != 2 or not all(isinstance(digest, str) for digest in parsed["weights"].values()):
-        raise CheckpointError(f"{path}: 'base' is {content!r:.200}; wanted source and weights (file name -> sha256)")
+        raise CheckpointError(f"{path}: 'base' is {content!r:.200}; expected source and weights (file name -> sha256)")
     return Base(**parsed)
 
 
 def write_settings(folder: Path, settings: Settings, base: Base | None = None) -> None:
-    """Nothing; mvindex.json of the folder holds the settings, and the base of an adapter, afterwards."""
+    """Write the settings, and the base of an adapter, to mvindex.json of the folder."""
     content: dict[str, Any] = {
         "format_version": FORMAT_VERSION,
-        "family": settings.family.value,
+        "family": settings.family.name,
         "max_views": settings.max_views,
         "pooling": settings.pooling.value,
         "normalise": settings.normalise,
@@ -209,7 +171,7 @@ def write_settings(folder: Path, settings: Settings, base: Base | None = None) -
 
 @contextmanager
 def open_file(path: Path) -> Iterator[BinaryIO]:
-    """The file, open, or the one that a link leads to: a hub's cache consists of links.
+    """Open the file, or the one that a link leads to: a hub's cache consists of links.
 
     CheckpointError when it cannot be read, or is a pipe or device, which may never end.
     """
@@ -223,17 +185,17 @@ def open_file(path: Path) -> Iterator[BinaryIO]:
 
 
 def _open_at_once(path: str, flags: int) -> int:
-    """A descriptor of the file, without a wait for somebody to write into a pipe."""
+    """Return a descriptor of the file, without waiting for a writer of a pipe."""
     return os.open(path, flags | os.O_NONBLOCK)
 
 
 def first_line(err: BaseException) -> str:
-    """What an error of another library says, without the pages that some say after it."""
+    """Return the first line of another library's error message."""
     return (str(err).strip().splitlines() or [type(err).__name__])[0][:300]
 
 
 def read_json(path: Path) -> Any:
-    """The JSON value that the file holds; CheckpointError names the file otherwise."""
+    """Return the JSON value of the file; CheckpointError names the file otherwise."""
     with open_file(path) as file:
         content = file.read(_MAX_JSON_BYTES + 1)
     if len(content) > _MAX_JSON_BYTES:
@@ -245,10 +207,10 @@ def read_json(path: Path) -> Any:
 
 
 def read_json_object(path: Path) -> dict[str, Any]:
-    """The JSON object that the file holds; CheckpointError names the file otherwise."""
+    """Return the JSON object of the file; CheckpointError names the file otherwise."""
     value = read_json(path)
     if not isinstance(value, dict):
-        raise CheckpointError(f"{path}: holds a JSON {type(value).__name__}; wanted an object")
+        raise CheckpointError(f"{path}: holds a JSON {type(value).__name__}; expected an object")
     return value
 
 
@@ -273,7 +235,7 @@ _KEYS: Mapping[str, Any] = {
 
 def _parse_group(content: object, keys: Mapping[str, Any], place: str) -> dict[str, Any]:
     if not isinstance(content, dict):
-        raise CheckpointError(f"{place} is a {type(content).__name__}; wanted an object")
+        raise CheckpointError(f"{place} is a {type(content).__name__}; expected an object")
     parsed: dict[str, Any] = {}
     for key, value in content.items():
         if key not in keys:
@@ -287,17 +249,25 @@ def _parse_group(content: object, keys: Mapping[str, Any], place: str) -> dict[s
 
 
 def _parse_value(value: object, kind: type, place: str) -> Any:
+    if kind is Family:
+        return _parse_family(value, place)
     if issubclass(kind, Enum):
         if value not in [member.value for member in kind]:
-            raise CheckpointError(f"{place} is {value!r}; wanted one of {_names(kind)}")
+            raise CheckpointError(f"{place} is {value!r}; expected one of {_names(kind)}")
         return kind(value)
     if kind is float and isinstance(value, int) and not isinstance(value, bool):
         return _as_float(value, place)
     if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
-        raise CheckpointError(f"{place} is {value!r:.80}; wanted {kind.__name__}")
+        raise CheckpointError(f"{place} is {value!r:.80}; expected {kind.__name__}")
     if kind is str and not is_text(value):
         raise CheckpointError(f"{place} is {value!r:.80}, which is not valid Unicode")
     return value
+
+
+def _parse_family(value: object, place: str) -> Family:
+    if not isinstance(value, str) or value not in family_names():
+        raise CheckpointError(f"{place}: expected one of {', '.join(map(repr, family_names()))}, got {value!r}")
+    return parse_family(value)
 
 
 def _as_float(value: int, place: str) -> float:
@@ -308,7 +278,7 @@ def _as_float(value: int, place: str) -> float:
 
 
 def is_text(value: object) -> bool:
-    """True for a string that a tokenizer can take: JSON's escapes can make half a character, as no file of text can."""
+    """Return whether a tokenizer can take the string: JSON's escapes can make half a character."""
     return isinstance(value, str) and not _HALF.search(value)
 
 
@@ -318,4 +288,4 @@ def _names(kind: type[Enum]) -> str:
 
 def _check_positive(name: str, value: object) -> None:
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise ConfigError(f"{name} is {value!r}; wanted a whole number from 1 on")
+        raise ConfigError(f"{name} is {value!r}; expected a whole number from 1 on")

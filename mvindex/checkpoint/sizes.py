@@ -1,4 +1,4 @@
-"""Whether a config describes no more model than the weights fill: told before it is built, which takes its memory."""
+"""Check, before a model is built, that its config describes no more than the weights fill."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _MODULES = re.compile(r"(layers?|groups?|experts?)$")
 
 
 def check_sizes(folder: Path) -> None:
-    """Nothing; CheckpointError where config.json has more layers, or far more numbers, than the folder's weights.
+    """Raise CheckpointError where config.json has more layers, or far more numbers, than the folder's weights.
 
     transformers draws at random what the weights lack, of whatever size, and only then says so.
     """
@@ -48,7 +48,7 @@ def check_sizes(folder: Path) -> None:
 
 
 def _tensor_sizes(folder: Path) -> Iterator[int]:
-    """How many numbers each tensor of the weights has."""
+    """Yield how many numbers each tensor of the weights has."""
     safetensors = require("safetensors", "encode", "encoding texts")
     for path in weight_files(folder):
         with safetensors.safe_open(path, framework="pt") as file:
@@ -57,7 +57,7 @@ def _tensor_sizes(folder: Path) -> Iterator[int]:
 
 
 def _whole_numbers(config: Mapping[str, Any]) -> Iterator[tuple[str, int]]:
-    """Key and value of every whole number in the config and its parts."""
+    """Yield key and value of every whole number in the config and its parts."""
     for name, value in config.items():
         if isinstance(value, Mapping):
             yield from _whole_numbers(value)

@@ -1,4 +1,4 @@
-"""Weights as safetensors hold them."""
+"""Read weights from safetensors files."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from mvindex.plugins import require
 
 
 def read_tensors(path: Path) -> dict[str, Any]:
-    """Name -> tensor of a safetensors file; CheckpointError where it is not one."""
+    """Return name -> tensor of a safetensors file; raise CheckpointError where it is none."""
     reader = require("safetensors.torch", "encode", "encoding texts")
     try:
         tensors: dict[str, Any] = reader.load_file(path)

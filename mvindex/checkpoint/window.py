@@ -1,4 +1,4 @@
-"""What a sentence-transformers Transformer module says of its input: lengths and lower case."""
+"""Read lengths and lower case from a Transformer module of sentence-transformers."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _NO_LIMIT = 1 << 24
 
 
 def read_window(folder: Path, *, is_module: bool) -> dict[str, Any]:
-    """Lengths as the files set them, and `lower_case` where it is asked for; an absent file sets nothing.
+    """Return lengths as the files set them, and `lower_case` where it is set; an absent file sets nothing.
 
     is_module: the folder is a module of sentence-transformers, which keeps the length with the tokenizer since 5.4.
     """
@@ -56,7 +56,7 @@ def read_window(folder: Path, *, is_module: bool) -> dict[str, Any]:
 
 
 def _check_plain(config: Mapping[str, Any], path: Path) -> None:
-    """Nothing; CheckpointError names a setting that would change vectors and is not followed here."""
+    """Raise CheckpointError naming a setting that would change vectors and is not supported."""
     for key, value in config.items():
         if value is None or key in _READ | _NO_EFFECT or value in _PLAIN.get(key, ()):
             continue
@@ -71,7 +71,7 @@ def _check_plain(config: Mapping[str, Any], path: Path) -> None:
 
 def _length(value: object, name: str, path: Path | None) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise CheckpointError(f"{path}: {name} is {value!r}; wanted a whole number from 1 on")
+        raise CheckpointError(f"{path}: {name} is {value!r}; expected a whole number from 1 on")
     return value
 
 

@@ -26,8 +26,8 @@ def export_encoder(
     Example: mvindex export-encoder my-encoder my-encoder-st --family single
     """
     from mvindex.cli import render as display
-    from mvindex.encoder import export_encoder as export
+    from mvindex.encoder import save_sentence_transformer
 
-    row = asdict(export(checkpoint, folder, family))
+    row = asdict(save_sentence_transformer(checkpoint, folder, family))
     shown = row | {"modules": ", ".join(row["modules"]), "licence": row["licence"] or "not known"}
     display.print_json(row) if as_json else display.print_table("export-encoder", shown)

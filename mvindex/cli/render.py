@@ -142,6 +142,15 @@ def print_grid(title: str, header: Sequence[str], rows: Sequence[Sequence[str]])
     console.print(table)
 
 
+def print_columns(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """Print a table without borders to stdout, never broken: the first column to the left, figures to the right."""
+    widths = [max(map(len, column)) for column in zip(header, *rows, strict=True)]
+    for cells in (header, *rows):
+        first, *others = zip(map(visible, cells), widths, strict=True)
+        padded = [first[0].ljust(first[1]), *(cell.rjust(width) for cell, width in others)]
+        sys.stdout.write("  ".join(padded).rstrip() + "\n")
+
+
 def print_lines(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     """Nothing; a table of texts goes to stdout, each broken where it is too long."""
     table = Table()

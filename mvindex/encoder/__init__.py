@@ -1,14 +1,14 @@
-"""Encoders: documents become views, a query becomes one vector.
+"""Encode documents as views, and a query as one vector.
 
-base.py is the protocol, function.py makes an encoder of any callable. A checkpoint's way: text.py (tokens),
-families.py (which tokens make which view), batches.py (what runs together), pooling.py (states to rows),
-transformer.py (the encoder). A new family is one function in families.py, where its views are means of token states.
-exporting.py writes a checkpoint for sentence-transformers.
+base.py has the protocol, function.py makes an encoder of any callable. A checkpoint runs through text.py (tokens),
+families/ (which tokens make which view), batches.py (what runs together), pooling.py (states to rows),
+transformer.py (the encoder). A new family is one function and an entry in the table of mvindex/checkpoint/families.py,
+or an entry point of another package. exporting.py writes a checkpoint for sentence-transformers.
 """
 
 from mvindex.encoder.base import Encoder
 from mvindex.encoder.function import CallableEncoder
 from mvindex.encoder.registry import encoder_from_spec, load_encoder
-from mvindex.encoder.sentence_transformers import Exported, export_encoder
+from mvindex.encoder.sentence_transformers import Exported, save_sentence_transformer
 
-__all__ = ["CallableEncoder", "Encoder", "Exported", "encoder_from_spec", "export_encoder", "load_encoder"]
+__all__ = ["CallableEncoder", "Encoder", "Exported", "encoder_from_spec", "save_sentence_transformer", "load_encoder"]

@@ -1,4 +1,4 @@
-"""What the views of a document attend to in the last layer."""
+"""Attention of the views of a document in the last layer."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def view_attentions(model: Any, arranged: Sequence[Arrangement], shape: BatchShape, pad_id: int) -> list[Floats | None]:
-    """For each document the attention (k, t) of its k views over its t tokens, rows of sum 1, last layer.
+    """Return for each document the attention (k, t) of its k views over its t tokens, rows of sum 1, last layer.
 
     None for a document of several windows, whose tokens no view sees together, or with a view of no token. The mean
     over the heads, which CAMVR eq. 14 leaves open; a view that is a mean of states attends to the same mean of what
@@ -45,7 +45,7 @@ def view_attentions(model: Any, arranged: Sequence[Arrangement], shape: BatchSha
 
 
 def _attending(model: Any) -> Any:
-    """The model with attention that can be read: fused attention gives none."""
+    """Return the model with readable attention: fused attention gives none."""
     if not hasattr(model, "set_attn_implementation"):
         raise Unsupported(f"{type(model).__name__} of this transformers gives no attention; transformers 4.56 does")
     attending = copy.deepcopy(model)
@@ -54,7 +54,7 @@ def _attending(model: Any) -> Any:
 
 
 def _last_attention(model: Any, batch: Batch) -> Floats:
-    """(b, t, t): what each token attends to, mean over heads."""
+    """Return (b, t, t), what each token attends to, averaged over heads."""
     import torch
 
     inputs = {"input_ids": torch.from_numpy(batch.ids), "attention_mask": _mask(batch)}
@@ -70,7 +70,7 @@ def _last_attention(model: Any, batch: Batch) -> Floats:
 
 
 def _mask(batch: Batch) -> torch.Tensor:
-    """(b, t) of 1 and 0; (b, 1, t, t) of 0 and what is added to forbid, where tokens differ in what they read."""
+    """Return (b, t) of 1 and 0, or an additive (b, 1, t, t) where tokens differ in what they read."""
     import torch
 
     if batch.reads is None:

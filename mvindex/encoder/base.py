@@ -1,4 +1,4 @@
-"""The protocol that every encoder keeps."""
+"""The protocol of every encoder."""
 
 from __future__ import annotations
 
@@ -12,37 +12,37 @@ OnProgress: TypeAlias = Callable[[int], None]
 
 
 class Encoder(Protocol):
-    """Texts to vectors. Two encoders of equal fingerprint give the same vectors, up to rounding."""
+    """Turns texts into vectors. Two encoders of equal fingerprint give the same vectors, up to rounding."""
 
     @property
     def dim(self) -> int:
-        """Dimensions of every vector."""
+        """Return the dimensions of every vector."""
         ...
 
     @property
     def max_views(self) -> int | None:
-        """The most views a document gets; None where nothing bounds them."""
+        """Return the most views a document gets; None where nothing bounds them."""
         ...
 
     @property
     def fingerprint(self) -> str:
-        """Names everything that changes a vector."""
+        """Return a name of everything that changes a vector."""
         ...
 
     @property
     def spec(self) -> dict[str, Any]:
-        """JSON that encoder_from_spec() opens the same encoder from; its "fingerprint" is the encoder's."""
+        """Return JSON that encoder_from_spec() opens the same encoder from; its "fingerprint" is the encoder's."""
         ...
 
     def encode_documents(self, documents: Sequence[Document], on_progress: OnProgress | None = None) -> Views:
-        """The views of the documents, in their order; at least one each. EncoderError names a document at fault."""
+        """Return the views of the documents, in order, at least one each; EncoderError names a document at fault."""
         ...
 
     def encode_queries(self, texts: Sequence[str]) -> Floats:
-        """One vector per text, (q, dim) float32."""
+        """Return one vector per text, (q, dim) float32."""
         ...
 
 
 def joined_text(document: Document) -> str:
-    """Title, newline, text; or the one of them that is not empty."""
+    """Return title, newline, text; or the one of them that is not empty."""
     return f"{document.title}\n{document.text}" if document.title and document.text else document.title or document.text

@@ -1,4 +1,4 @@
-"""Windows put together into batches of similar length."""
+"""Group windows into batches of similar length."""
 
 from __future__ import annotations
 
@@ -46,18 +46,18 @@ class BatchShape:
     max_length: int | None = None
 
     def length(self, longest: int) -> int:
-        """The length that windows of at most this length are padded to."""
+        """Return the length that windows of at most this length are padded to."""
         rounded = -(-longest // self.length_step) * self.length_step
         return max(longest, min(rounded, self.max_length or rounded))
 
     def count(self, num_windows: int) -> int:
-        """How many lines a batch of so many windows has; those beyond are padding. A query alone stays alone."""
+        """Return how many lines a batch of that many windows has, with padding. A single query stays single."""
         if num_windows < self.count_step:
             return num_windows
         return -(-num_windows // self.count_step) * self.count_step
 
     def cut(self, lengths: Ints) -> int:
-        """How many of these windows, longest first, make the next batch: fewer where that spares enough padding."""
+        """Return how many of these windows, longest first, make the next batch: fewer where that saves padding."""
         padded = self.length(int(lengths[0]))
         for count in range(self.count_step, len(lengths), self.count_step):
             spared = (padded - self.length(int(lengths[count]))) * (len(lengths) - count)
@@ -67,7 +67,7 @@ class BatchShape:
 
 
 def batches(windows: Sequence[Window], first_rows: Ints, shape: BatchShape, pad_id: int) -> Iterator[Batch]:
-    """The windows in batches of at most shape.max_tokens tokens with padding (or one window), longest first.
+    """Yield the windows in batches of at most shape.max_tokens tokens with padding (or one window), longest first.
 
     first_rows: (len(windows),) the row of a window's slot 0. The same windows always give the same batches; the
     longest come first so that too little memory shows at once.
@@ -85,7 +85,7 @@ def batches(windows: Sequence[Window], first_rows: Ints, shape: BatchShape, pad_
 
 
 def _pad(windows: Sequence[Window], first_rows: Ints, places: Ints, form: tuple[int, int, int]) -> Batch:
-    """The windows as one batch; form: its lines, its length and the id that pads it."""
+    """Return the windows as one batch; form: its lines, its length and the id that pads it."""
     num_lines, length, pad_id = form
     ids = np.full((num_lines, length), pad_id, dtype=np.int64)
     mask = np.zeros_like(ids)
@@ -112,7 +112,7 @@ def _positions(windows: Sequence[Window], shape: tuple[int, ...]) -> Ints | None
 
 
 def _reads(windows: Sequence[Window], mask: Ints) -> Bools | None:
-    """Viewers read their own part of the text, other tokens all but the viewers; see Window."""
+    """Return which tokens each token reads: viewers their own part of the text, others all but viewers (see Window)."""
     if all(window.scopes is None for window in windows):
         return None
     reads = np.repeat(mask.astype(bool)[:, None, :], mask.shape[1], axis=1)

@@ -1,4 +1,4 @@
-"""Views made of a document's token states: k-means (DRPQ) and learnt codes (Poly-encoder)."""
+"""Make views of a document's token states: k-means (DRPQ) and learnt codes (Poly-encoder)."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ MAX_ROUNDS = 50
 def token_views(
     states: torch.Tensor, arranged: Sequence[Arrangement], settings: Settings, codes: torch.Tensor | None
 ) -> torch.Tensor:
-    """The views of documents by their token states, (n, k, d), by k-means or, where there are codes, by them.
+    """Return the views of documents, (n, k, d), from their token states, by k-means or by codes where there are any.
 
     states: (n, t, d), those of each arranged document's tokens at the left of its line, as pad_tokens gives them.
     """
@@ -40,7 +40,7 @@ def token_views(
 
 
 def pad_tokens(rows: torch.Tensor, counts: Sequence[int]) -> tuple[torch.Tensor, torch.Tensor]:
-    """Ragged rows (r, d), counts of them a document, as (n, t, d) and where they are, (n, t) bool; gradients flow."""
+    """Return ragged rows (r, d), so many per document, as (n, t, d) with a mask (n, t) bool; gradients flow."""
     import torch
 
     states = torch.nn.utils.rnn.pad_sequence(list(torch.split(rows, list(counts))), batch_first=True)
@@ -49,7 +49,7 @@ def pad_tokens(rows: torch.Tensor, counts: Sequence[int]) -> tuple[torch.Tensor,
 
 
 def random_starts(arranged: Sequence[Arrangement], num_views: int) -> Ints:
-    """Distinct tokens (n, k) drawn at random for each document, in rising order; 0 beyond its number of tokens.
+    """Return distinct tokens (n, k), drawn at random for each document, in rising order; 0 beyond its number of tokens.
 
     The seed is a hash of the document's tokens: a document always starts alike, whatever it is encoded with, and
     nobody's random numbers are touched.
@@ -64,7 +64,7 @@ def random_starts(arranged: Sequence[Arrangement], num_views: int) -> Ints:
 def cluster_tokens(
     states: torch.Tensor, mask: torch.Tensor, num_views: int, starts: torch.Tensor | None = None
 ) -> torch.Tensor:
-    """The k-means centroids of each document's token states, (n, k, d) in the states' type (DRPQ eq. 1-2).
+    """Return the k-means centroids of each document's token states, (n, k, d) in the states' type (DRPQ eq. 1-2).
 
     states: (n, t, d); mask: (n, t) bool, True where a token counts, at the left of each line. It starts at the tokens
     `starts`, (n, k) int64, or at equal intervals: with m tokens, centroid j at token j * m // k. A cluster that loses
@@ -79,7 +79,7 @@ def cluster_tokens(
 
 
 def attend_codes(states: torch.Tensor, mask: torch.Tensor, codes: torch.Tensor) -> torch.Tensor:
-    """v_j = sum_i softmax_i(u_j . d_i) d_i, (n, k, d): each code's mean of the states (Poly-encoder, learnt codes).
+    """Return v_j = sum_i softmax_i(u_j . d_i) d_i, (n, k, d): each code's mean of the states (Poly-encoder).
 
     states: (n, t, d); mask: (n, t) bool, True where a token counts, at least one a line; codes: (k, d).
     """
@@ -89,7 +89,7 @@ def attend_codes(states: torch.Tensor, mask: torch.Tensor, codes: torch.Tensor) 
 
 
 def _own_draws(one: Arrangement) -> npt.NDArray[np.uint64]:
-    """A random number for each token, of a seed that depends on the document's tokens alone.
+    """Return a random number for each token, from a seed that depends on the document's tokens alone.
 
     Raw draws of PCG64, which stay the same from one NumPy to the next; those of a Generator need not.
     """
@@ -98,7 +98,7 @@ def _own_draws(one: Arrangement) -> npt.NDArray[np.uint64]:
 
 
 def _interval_starts(mask: torch.Tensor, num_views: int) -> torch.Tensor:
-    """The tokens at the cuts of each document into k equal stretches, (n, k) int64 (DRPQ section 3.1)."""
+    """Return the tokens at the cuts of each document into k equal stretches, (n, k) int64 (DRPQ section 3.1)."""
     import torch
 
     counts = mask.sum(dim=1)[:, None]
@@ -107,7 +107,7 @@ def _interval_starts(mask: torch.Tensor, num_views: int) -> torch.Tensor:
 
 
 def _members(states: torch.Tensor, mask: torch.Tensor, starts: torch.Tensor) -> torch.Tensor:
-    """The weight of each token in each centroid's mean, (n, k, t) fp32."""
+    """Return the weight of each token in each centroid's mean, (n, k, t) fp32."""
     import torch
 
     is_view = torch.arange(starts.shape[1], device=states.device) < mask.sum(dim=1)[:, None]
@@ -122,7 +122,7 @@ def _members(states: torch.Tensor, mask: torch.Tensor, starts: torch.Tensor) -> 
 
 
 def _reassign(states: torch.Tensor, mask: torch.Tensor, members: torch.Tensor, is_view: torch.Tensor) -> torch.Tensor:
-    """One round: each token to its nearest centroid (the first of equals), each centroid's mean over its tokens."""
+    """Run one round: each token to its nearest centroid (the first of equals), each centroid's mean over its tokens."""
     import torch
 
     centroids = torch.bmm(members, states)

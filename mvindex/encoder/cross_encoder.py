@@ -1,4 +1,4 @@
-"""A cross-encoder that reads question and document together: it reranks, finds false negatives, and teaches."""
+"""Score query and document together by a cross-encoder: to rerank, find false negatives, and teach."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _SCORE_DIGITS = 5
 
 
 class CrossEncoder:
-    """Scores pairs of question and document with a sequence classifier of transformers.
+    """Scores pairs of query and document with a sequence classifier of transformers.
 
     source: a directory, or a hub id `org/name[@revision]`; weights are safetensors only and no code of the checkpoint
     is run. A score is the model's one logit, or for a model of two labels the second logit less the first: the
@@ -45,14 +45,14 @@ class CrossEncoder:
         )
 
     def score(self, pairs: Sequence[tuple[str, Document]]) -> list[float]:
-        """One score a pair, in their order; a text too long for the model is cut at its end.
+        """Return one score per pair, in order; a text too long for the model is cut at its end.
 
         EncoderError: a score that is no finite number.
         """
         return self.score_texts([(question, joined_text(document)) for question, document in pairs])
 
     def score_texts(self, texts: Sequence[tuple[str, str]]) -> list[float]:
-        """As score(), of questions and texts."""
+        """Return one score per pair of query and text, as score() does."""
         scores = [0.0] * len(texts)
         # Pairs of like length run together, so that little is padded.
         order = sorted(range(len(texts)), key=lambda row: (len(texts[row][0]) + len(texts[row][1]), row))
@@ -73,19 +73,21 @@ class CrossEncoder:
         scores: list[float] = (logits[:, -1] if logits.shape[1] == 1 else logits[:, 1] - logits[:, 0]).tolist()
         for (question, _), score in zip(texts, scores, strict=True):
             if not abs(score) < float("inf"):
-                raise EncoderError(f"{self.folder}: scores {score} for the question {question[:60]!r}; wanted a number")
+                raise EncoderError(
+                    f"{self.folder}: scores {score} for the question {question[:60]!r}; expected a number"
+                )
         return [round(score, _SCORE_DIGITS) for score in scores]
 
 
 def cross_encoder_fingerprint(source: str) -> str:
-    """A name of everything that changes the scores of a cross-encoder: its files' checksums."""
+    """Return a name of everything that changes the scores of a cross-encoder: its files' checksums."""
     folder = find_source(source).folder
     files = sorted(path for kind in ("*.safetensors", "*.json", "*.txt") for path in folder.glob(kind))
     return " ".join(f"{path.name}:{file_checksum(path)}" for path in files)
 
 
 def _load(folder: Path) -> tuple[Any, Any]:
-    """Tokenizer and model in fp32 for inference."""
+    """Return tokenizer and model in fp32 for inference."""
     transformers = require("transformers", "encode", _PURPOSE)
     safetensors = require("safetensors", "encode", _PURPOSE)
     # Without any of these transformers makes up a vocabulary, and every word becomes unknown.
@@ -107,9 +109,9 @@ def _load(folder: Path) -> tuple[Any, Any]:
 def _check_model(folder: Path, model: Any, report: dict[str, Any]) -> None:
     if report["missing_keys"] or report["mismatched_keys"]:
         missing = ", ".join(sorted(map(str, report["missing_keys"]))[:3]) or "matching shapes"
-        raise CheckpointError(f"{folder}: the weights lack {missing}; wanted a trained sequence classifier")
+        raise CheckpointError(f"{folder}: the weights lack {missing}; expected a trained sequence classifier")
     if model.config.num_labels not in (1, 2):
         raise CheckpointError(
-            f"{folder}: classifies into {model.config.num_labels} labels; wanted one score, or two labels of which the "
-            "second says relevant"
+            f"{folder}: classifies into {model.config.num_labels} labels; expected one score, or two labels of which "
+            "the second says relevant"
         )

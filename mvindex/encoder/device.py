@@ -1,4 +1,4 @@
-"""Where the model runs, and in which floating-point type."""
+"""Choose where the model runs, and in which floating-point type."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _CPU_INFO = Path("/proc/cpuinfo")
 
 
 def choose_device(name: str | None) -> torch.device:
-    """The device of that name ("cpu", "cuda", "cuda:N"); without a name CUDA where there is one, else the CPU.
+    """Return the device of that name ("cpu", "cuda", "cuda:N"); without a name CUDA where there is one, else the CPU.
 
     Raises ConfigError for another name, or a device that is not there.
     """
@@ -31,7 +31,7 @@ def choose_device(name: str | None) -> torch.device:
     if name is None:
         name = "cuda" if torch.cuda.is_available() else "cpu"
     if not re.fullmatch(r"cpu|cuda(:\d+)?", name):
-        raise ConfigError(f"device is {name!r}; wanted 'cpu', 'cuda' or 'cuda:N'")
+        raise ConfigError(f"device is {name!r}; expected 'cpu', 'cuda' or 'cuda:N'")
     device = torch.device(name)
     if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
         raise ConfigError(
@@ -42,7 +42,7 @@ def choose_device(name: str | None) -> torch.device:
 
 
 def document_dtype(device: torch.device) -> torch.dtype:
-    """The fastest type that the device computes in natively: bf16 where it has it, else fp16 on CUDA, fp32 on a CPU."""
+    """Return the fastest native type of the device: bf16 if it has it, else fp16 on CUDA, fp32 on a CPU."""
     import torch
 
     if device.type == "cuda":
@@ -52,7 +52,7 @@ def document_dtype(device: torch.device) -> torch.dtype:
 
 
 def batch_shape(device: torch.device, window: int) -> BatchShape:
-    """The batches that suit the device, of windows of at most so many tokens."""
+    """Return the batches that suit the device, of windows of at most so many tokens."""
     max_tokens = _CPU_BATCH_TOKENS if device.type == "cpu" else _CUDA_BATCH_TOKENS
     return BatchShape(max_tokens=max_tokens, length_step=8, count_step=8, max_length=max(window, 8))
 

@@ -1,4 +1,4 @@
-"""The model card of an exported encoder, and what of it other cards say."""
+"""Write the model card of an exported encoder; read licence and base from other cards."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _MAX_CARD_BYTES = 1 << 20
 
 
 def find_licence(checkpoint: Checkpoint) -> str | None:
-    """The licence that the checkpoint's card names, else its base's; None where neither does."""
+    """Return the licence that the checkpoint's card names, else its base's; None where neither does."""
     folders = [Path(checkpoint.source), checkpoint.folder]
     if checkpoint.base is not None:
         folders += [Path(checkpoint.base.source), checkpoint.base.folder]
@@ -24,7 +24,7 @@ def find_licence(checkpoint: Checkpoint) -> str | None:
 
 
 def _licence_of(card: Path) -> str | None:
-    """What the metadata at the head of a card says, as model hubs write it."""
+    """Return the licence in the metadata at the head of a card, as model hubs write it."""
     if not card.is_file():
         return None
     with open(card, encoding="utf-8", errors="replace") as file:
@@ -36,7 +36,7 @@ def _licence_of(card: Path) -> str | None:
 
 
 def find_base(checkpoint: Checkpoint) -> str | None:
-    """The hub id of the model that the checkpoint is, or was trained from; None where it has none or is not told."""
+    """Return the hub id of the model that the checkpoint is, or was trained from; None where it is unknown."""
     names = [checkpoint.source]
     if checkpoint.base is not None:
         names = [checkpoint.base.source]
@@ -47,14 +47,14 @@ def find_base(checkpoint: Checkpoint) -> str | None:
 
 
 def _trained_from(record: dict[str, Any]) -> str:
-    """The base that the record of a training names."""
+    """Return the base that the record of a training names."""
     config = record.get("config")
     encoder = config.get("encoder") if isinstance(config, dict) else None
     return str(encoder.get("base")) if isinstance(encoder, dict) else ""
 
 
 def write_card(settings: Settings, licence: str | None, base: str | None) -> str:
-    """README.md of the exported folder, with the metadata that model hubs read."""
+    """Return README.md of the exported folder, with the metadata that model hubs read."""
     metadata = {
         "library_name": "sentence-transformers",
         "pipeline_tag": "sentence-similarity",
@@ -79,7 +79,7 @@ def write_card(settings: Settings, licence: str | None, base: str | None) -> str
             "",
             "# Encoder exported by mvindex",
             "",
-            f"- Family: `{settings.family.value}`, one vector a document." + _label(settings),
+            f"- Family: `{settings.family.name}`, one vector a document." + _label(settings),
             f"- Base: {f'`{base}`' if base else 'not known'}.",
             f"- Licence: {licence or 'not known; that of the base goes with these weights'}.",
             f"- Pooling: {settings.pooling.value}. {similarity}. Longer texts are cut at {window}.",

@@ -1,4 +1,4 @@
-"""The files of a sentence-transformers folder, in the oldest form that says it, which newer versions read too."""
+"""Write a sentence-transformers folder in the oldest sufficient form, which newer versions read too."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class _Module:
 
 
 def write_modules(folder: Path, settings: Settings, parts: Parts, tokenizer: Any, dense: Sequence[Dense]) -> list[str]:
-    """The kinds of the modules, in order; the folder holds them, and mvindex.json, afterwards."""
+    """Write the modules and mvindex.json into the folder; return the kinds of the modules, in order."""
     _write_transformer(folder, parts.documents, tokenizer, settings)
     width = int(parts.documents.config.hidden_size)
     flags = {flag: pooling is settings.pooling for pooling, flag in _FLAGS.items()}
@@ -69,7 +69,7 @@ def _write_transformer(folder: Path, model: Any, tokenizer: Any, settings: Setti
 
 
 def _write_router(folder: Path) -> _Module:
-    """The module that has one transformer for questions and one for documents; versions from 5 on know it."""
+    """Write the module with one transformer for queries and one for documents; versions from 5 on know it."""
     transformer = f"{_TYPE}Transformer"
     _write(
         folder / "router_config.json",
@@ -115,7 +115,7 @@ def _write(path: Path, content: object) -> None:
 
 
 def _share(folder: Path) -> None:
-    """Nothing; every file is as readable as a plain new one: safetensors makes its own for their owner alone."""
+    """Make every file as readable as a new one: safetensors creates its files for their owner only."""
     mode = (folder / "modules.json").stat().st_mode
     for path in folder.rglob("*.safetensors"):
         path.chmod(mode)

@@ -1,4 +1,4 @@
-"""A batch of windows through a transformer."""
+"""Run a batch of windows through a transformer."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def last_states(model: Any, batch: Batch) -> torch.Tensor:
-    """The last hidden states, (b, t, dim), with gradients where they are enabled.
+    """Return the last hidden states, (b, t, dim), with gradients where they are enabled.
 
     Raises CheckpointError when the windows set positions, or what each token reads, and the model cannot follow.
     """
@@ -34,7 +34,7 @@ def last_states(model: Any, batch: Batch) -> torch.Tensor:
 
 
 def _mask(model: Any, batch: Batch) -> torch.Tensor:
-    """(b, t) of 1 and 0, or (b, 1, t, t) bool where tokens differ in what they read."""
+    """Return (b, t) of 1 and 0, or (b, 1, t, t) bool where tokens differ in what they read."""
     import torch
 
     if batch.reads is None:
@@ -50,5 +50,5 @@ def _mask(model: Any, batch: Batch) -> torch.Tensor:
 
 
 def first_position(config: Any) -> int:
-    """The position id of a text's first token: 0, or padding_idx + 1 in RoBERTa and its kin."""
+    """Return the position id of a text's first token: 0, or padding_idx + 1 in RoBERTa and its kin."""
     return int(config.pad_token_id or 0) + 1 if config.model_type in POSITIONS_AFTER_PADDING else 0

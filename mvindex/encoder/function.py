@@ -1,4 +1,4 @@
-"""Any callable as an encoder: an API, another library, a lookup table."""
+"""Make an encoder of any callable: an API, another library, a lookup table."""
 
 from __future__ import annotations
 
@@ -19,8 +19,10 @@ class CallableEncoder:
 
     function: a list of n texts (title, newline, text) -> (n, d) array for one view each, (n, k, d), or a list of n
     arrays (k_i, d), k_i >= 1; any norm, integers or floats. query_function: a list of q texts -> (q, d); without it
-    function is asked, which must then give one vector a text. name: the fingerprint; by default the function's module
-    and qualified name, so that a lambda or an object needs a name. dim: without it found by asking for one query.
+    function is called, which must then return one vector per text. name: the fingerprint; by default the module and
+    qualified name of the function, so that a lambda or an object needs a name. dim: found by one query where it is
+    not given.
+
     Raises EncoderError for a result of another number, shape, type or dim, or that is not finite as float32;
     what the function itself raises passes through.
     """
@@ -34,7 +36,7 @@ class CallableEncoder:
         dim: int | None = None,
     ) -> None:
         if dim is not None and (isinstance(dim, bool) or not isinstance(dim, int) or dim < 1):
-            raise ConfigError(f"dim is {dim!r}; wanted a whole number from 1 on")
+            raise ConfigError(f"dim is {dim!r}; expected a whole number from 1 on")
         self._function = function
         self._query_function = query_function or function
         self._name = name or _qualified_name(function)
@@ -42,7 +44,7 @@ class CallableEncoder:
 
     @property
     def dim(self) -> int:
-        """Dimensions of every vector; asks the function for one query where it is not known yet."""
+        """Return the dimensions of every vector; ask the function for one query where it is not known yet."""
         if self._dim is None:
             self.encode_queries([_PROBE_TEXT])
         if self._dim is None:
@@ -51,21 +53,21 @@ class CallableEncoder:
 
     @property
     def max_views(self) -> int | None:
-        """None: the function decides."""
+        """Return None: the function decides."""
         return None
 
     @property
     def fingerprint(self) -> str:
-        """The name, marked as a callable's."""
+        """Return the name, marked as a callable's."""
         return f"callable:{self._name}"
 
     @property
     def spec(self) -> dict[str, Any]:
-        """What an index keeps: it can tell whether the same callable is given again, but not make it."""
+        """Return what an index stores: enough to recognise the same callable, not to make it."""
         return {"kind": "callable", "name": self._name, "fingerprint": self.fingerprint}
 
     def encode_documents(self, documents: Sequence[Document], on_progress: OnProgress | None = None) -> Views:
-        """The function's views of the documents; their spans are unknown, hence -1. One call for all of them."""
+        """Return the function's views of the documents; their spans are unknown, hence -1. One call for all of them."""
         if not documents:
             return Views(np.zeros((0, self.dim), np.float32), np.zeros(1, np.int64), np.zeros((0, 2), np.int64))
         result = self._function([joined_text(document) for document in documents])
@@ -77,7 +79,7 @@ class CallableEncoder:
         return Views(np.concatenate(arrays), starts, np.full((starts[-1], 2), -1, dtype=np.int64))
 
     def encode_queries(self, texts: Sequence[str]) -> Floats:
-        """One vector per text, (q, dim) float32."""
+        """Return one vector per text, (q, dim) float32."""
         if not texts:
             return np.zeros((0, self.dim), np.float32)
         names = [f"query {number}" for number in range(1, len(texts) + 1)]
@@ -85,30 +87,30 @@ class CallableEncoder:
         arrays = [self._checked(item, name) for item, name in zip(items, names, strict=True)]
         for array, name in zip(arrays, names, strict=True):
             if len(array) != 1:
-                raise EncoderError(f"{self._name}: {name} got {len(array)} vectors; wanted 1 (give a query_function)")
+                raise EncoderError(f"{self._name}: {name} got {len(array)} vectors; expected 1 (give a query_function)")
         return np.concatenate(arrays)
 
     def _items(self, result: Any, names: Sequence[str]) -> Sequence[Any]:
-        """The result as one item per text."""
+        """Return the result as one item per text."""
         items = result if isinstance(result, list | tuple) else self._as_array(result, "the result")
         if not isinstance(items, list | tuple) and items.ndim not in (2, 3):
             raise EncoderError(
-                f"{self._name}: the result has shape {items.shape}; wanted (n, d), (n, k, d) or a list of (k, d)"
+                f"{self._name}: the result has shape {items.shape}; expected (n, d), (n, k, d) or a list of (k, d)"
             )
         if len(items) != len(names):
-            raise EncoderError(f"{self._name}: {len(items)} results for {len(names)} texts; wanted one for each")
+            raise EncoderError(f"{self._name}: {len(items)} results for {len(names)} texts; expected one for each")
         return items
 
     def _checked(self, item: Any, name: str) -> Floats:
-        """One text's vectors as (k, dim) float32."""
+        """Return one text's vectors as (k, dim) float32."""
         given = self._as_array(item, name)
         array = given[None] if given.ndim == 1 else given
         if array.ndim != 2 or len(array) < 1 or array.shape[1] < 1:
-            raise EncoderError(f"{self._name}: {name} got shape {given.shape}; wanted (d,) or (k, d) with k >= 1")
+            raise EncoderError(f"{self._name}: {name} got shape {given.shape}; expected (d,) or (k, d) with k >= 1")
         if self._dim is None:
             self._dim = array.shape[1]
         if array.shape[1] != self._dim:
-            raise EncoderError(f"{self._name}: {name} got vectors of {array.shape[1]} dimensions; wanted {self._dim}")
+            raise EncoderError(f"{self._name}: {name} got vectors of {array.shape[1]} dimensions; expected {self._dim}")
         with np.errstate(over="ignore"):  # what overflows is found, and named, in the next line
             rows = np.ascontiguousarray(array, dtype=np.float32)
         bad = np.flatnonzero(~np.isfinite(rows).all(axis=1))
@@ -124,7 +126,7 @@ class CallableEncoder:
         except (TypeError, ValueError, RuntimeError) as err:
             raise EncoderError(f"{self._name}: {name} is not an array: {err}") from err
         if array.dtype.kind not in "fiu":
-            raise EncoderError(f"{self._name}: {name} holds {array.dtype} values; wanted numbers")
+            raise EncoderError(f"{self._name}: {name} holds {array.dtype} values; expected numbers")
         return array
 
 

@@ -1,4 +1,4 @@
-"""Documents and questions to the windows that the model reads, as a checkpoint's settings say."""
+"""Arrange documents and queries in the windows that the model reads, by a checkpoint's settings."""
 
 from __future__ import annotations
 
@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from mvindex.checkpoint import Pooling, Settings, viewer_ids
-from mvindex.checkpoint.settings import VIEWER_FAMILIES
-from mvindex.encoder.families import FAMILIES, Arrangement, Frame, arrange_single
+from mvindex.encoder.families import Arrangement, Frame, arrange_single, load_arrange
 from mvindex.encoder.text import Ids, TextTokenizer
 from mvindex.errors import CheckpointError
 from mvindex.records import Document
@@ -19,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Inputs:
-    """Arranges documents in the settings' family, and questions; place: the checkpoint, for messages."""
+    """Arranges documents, in the settings' family, and queries; place: the checkpoint, for messages."""
 
     def __init__(self, settings: Settings, tokenizer: tokenizers.Tokenizer, place: str) -> None:
         self._place, self._settings = place, settings
@@ -34,12 +33,12 @@ class Inputs:
         self._query_frame = self._frame(self._queries, settings.query_length, ids[:0], query_head)
 
     def arrange_documents(self, documents: Sequence[Document]) -> list[Arrangement]:
-        """The windows of each document, in their order."""
-        arrange = FAMILIES[self._settings.family]
+        """Return the windows of each document, in their order."""
+        arrange = load_arrange(self._settings.family)
         return [arrange(text, self._document_frame) for text in self._documents.tokenize_documents(documents)]
 
     def arrange_queries(self, texts: Sequence[str]) -> list[Arrangement]:
-        """The windows of each question, in their order; each has one row."""
+        """Return the windows of each query, in order; each has one row."""
         return [arrange_single(text, self._query_frame) for text in self._queries.tokenize_queries(texts)]
 
     def _frame(self, tokenizer: TextTokenizer, length: int, viewers: Ids, head: Ids | None = None) -> Frame:
@@ -66,13 +65,13 @@ class Inputs:
 
 
 def _viewers(settings: Settings, tokenizer: tokenizers.Tokenizer, place: str) -> Ids:
-    """The ids of [VIE] and of the viewers of max_views views; empty in families without."""
-    if settings.family not in VIEWER_FAMILIES:
+    """Return the ids of [VIE] and of the viewers of max_views views; empty in families without."""
+    if not settings.family.has_viewers:
         return np.zeros(0, dtype=np.int32)
     ids = viewer_ids(tokenizer)
     if len(ids) <= settings.max_views:
         raise CheckpointError(
             f"{place}: the tokenizer has {max(len(ids) - 1, 0)} viewer tokens ([VIE_1], ...); "
-            f"wanted {settings.max_views} for the family {settings.family.value!r}"
+            f"expected {settings.max_views} for the family {settings.family.name!r}"
         )
     return np.array(ids[: settings.max_views + 1], dtype=np.int32)

@@ -1,4 +1,4 @@
-"""Token states to rows."""
+"""Pool token states into rows."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class RowMeans:
-    """Means of states by row, summed up in fp32 batch after batch: a row's states may come from several windows."""
+    """Means of states by row, summed in fp32 batch after batch: a row's states may come from several windows."""
 
     def __init__(self, num_rows: int, dim: int) -> None:
         import torch
@@ -25,7 +25,7 @@ class RowMeans:
         self._weights = np.zeros(num_rows, dtype=np.float32)
 
     def add(self, batch: Batch, states: torch.Tensor) -> None:
-        """Nothing; the batch's states (b, t, dim) of any float type are counted."""
+        """Add the batch's states, (b, t, dim) of any float type."""
         places = np.flatnonzero(batch.rows != CONTEXT)
         rows = batch.rows.ravel()[places]
         # Where rows are single tokens there is nothing to sum, and the product below would be tokens by tokens.
@@ -35,12 +35,12 @@ class RowMeans:
             self._add_summed(batch, states)
 
     def means(self) -> Floats:
-        """The means, (num_rows, dim) float32; NaN for a row that nothing counted for."""
+        """Return the means, (num_rows, dim) float32; NaN for a row without states."""
         with np.errstate(invalid="ignore"):
             return np.asarray(self._sums.numpy() / self._weights[:, None], dtype=np.float32)
 
     def _add_chosen(self, batch: Batch, states: torch.Tensor, places: Ints) -> None:
-        """Nothing; the states at these places of the flattened batch are counted, each for a row of its own."""
+        """Add the states at these places of the flattened batch, each to a row of its own."""
         import torch
 
         rows, weights = batch.rows.ravel()[places], batch.weights.ravel()[places]
@@ -49,7 +49,7 @@ class RowMeans:
         self._weights[rows] += weights
 
     def _add_summed(self, batch: Batch, states: torch.Tensor) -> None:
-        """Nothing; the states are counted, summed by row where they were computed."""
+        """Add the states, summed by row on the device that computed them."""
         import torch
 
         is_pooled = batch.rows != CONTEXT
@@ -66,7 +66,7 @@ class RowMeans:
 
 
 def row_means(parts: Iterable[tuple[Batch, torch.Tensor]], num_rows: int, dim: int) -> torch.Tensor:
-    """The means over batches that together hold all windows of the rows: (num_rows, dim) fp32, with gradients.
+    """Return the means over batches that together hold all windows of the rows: (num_rows, dim) fp32, with gradients.
 
     parts: each batch with its states, (b, t, dim) of any float type, on one device.
     """

@@ -1,4 +1,4 @@
-"""Encoders by name, and again from what an index keeps of them."""
+"""Open encoders by name, or from the spec that an index stores."""
 
 from __future__ import annotations
 
@@ -6,10 +6,9 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-from mvindex.checkpoint import read_checkpoint
+from mvindex.checkpoint import parse_family, read_checkpoint
 from mvindex.checkpoint.hub import PACKAGED, PACKAGED_ADAPTER
 from mvindex.checkpoint.load import check_can_load
-from mvindex.checkpoint.settings import parse_family
 from mvindex.encoder.base import Encoder
 from mvindex.errors import CheckpointError, ConfigError
 
@@ -21,7 +20,7 @@ def load_encoder(
     max_views: int | None = None,
     device: str | None = None,
 ) -> Encoder:
-    """The encoder of a checkpoint: "minilm" or "minilm-snippets" (packaged), a directory, or a hub id.
+    """Return the encoder of a checkpoint: "minilm" or "minilm-snippets" (packaged), a directory, or a hub id.
 
     A hub id is `org/name` or `org/name@revision`.
     family: "snippets", "single", "first-k", "kmeans", "sentences" or "splits" fit any weights, "poly", "viewers" and
@@ -38,7 +37,7 @@ def load_encoder(
 
 
 def encoder_from_spec(spec: Mapping[str, Any], device: str | None = None) -> Encoder:
-    """The encoder that an index was made with, opened again on the device.
+    """Open the encoder that an index was made with, on the device.
 
     Raises ConfigError for a callable, which must be given again, CheckpointError when it now gives other vectors.
     """
@@ -48,11 +47,11 @@ def encoder_from_spec(spec: Mapping[str, Any], device: str | None = None) -> Enc
             "open the index with encoder=..."
         )
     if spec.get("kind") != "checkpoint":
-        raise ConfigError(f"this index was made with an encoder of kind {spec.get('kind')!r}; wanted checkpoint")
+        raise ConfigError(f"this index was made with an encoder of kind {spec.get('kind')!r}; expected checkpoint")
     encoder = load_encoder(spec["source"], family=spec["family"], max_views=spec["max_views"], device=device)
     if encoder.fingerprint != spec["fingerprint"]:
         raise CheckpointError(
             f"encoder {spec['source']!r}: has changed since the index was made: fingerprint {encoder.fingerprint}, "
-            f"wanted {spec['fingerprint']}. Bring back the old one, or ingest again with this one"
+            f"expected {spec['fingerprint']}. Bring back the old one, or ingest again with this one"
         )
     return encoder

@@ -1,4 +1,4 @@
-"""Checkpoints as folders that sentence-transformers loads, where its modules can express them."""
+"""Save checkpoints as folders that sentence-transformers loads, where its modules can express them."""
 
 from __future__ import annotations
 
@@ -8,9 +8,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from mvindex.checkpoint import Checkpoint, Family, Pooling, load_parts, read_checkpoint
+from mvindex.checkpoint import Checkpoint, Pooling, load_parts, parse_family, read_checkpoint
 from mvindex.checkpoint.load import check_can_load, load_wrapped_tokenizer
-from mvindex.checkpoint.settings import VIEWER_FAMILIES, parse_family
 from mvindex.encoder.export_card import find_base, find_licence, write_card
 from mvindex.encoder.export_files import write_modules
 from mvindex.errors import ConfigError, StoreError
@@ -18,23 +17,11 @@ from mvindex.plugins import require
 from mvindex.store.fsync import UNFINISHED, remove_entry, whole_folder
 
 LOADED_BY = "sentence_transformers.SentenceTransformer"
-# Why no modules of sentence-transformers, MultiVectorEncoder's among them, give a family's views. Modules of one's own
-# would, but they are Python code in the folder, which is loaded only by those who trust it (trust_remote_code).
-REASONS = {
-    Family.SNIPPETS: "a view is the mean of a snippet's own states, and no module knows where sentences end",
-    Family.FIRST_K: "no module keeps the first k states of a text: MultiVectorMask chooses tokens by what they are",
-    Family.POLY: "no module has codes that attend to the states",
-    Family.KMEANS: "a view is a k-means centroid, and HierarchicalTokenPooling is another clustering (Ward's)",
-    Family.VIEWERS: "no module puts viewer tokens at position 0 before the documents' texts alone",
-    Family.CONTEXT_VIEWERS: "no module puts a viewer token before each snippet of a document",
-    Family.SENTENCES: "each sentence is read as a text of its own, and no module cuts a text",
-    Family.SPLITS: "each stretch of tokens is read as a text of its own, and no module cuts a text",
-}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Exported:
-    """What was exported. family: as exported; loads_with: the class that opens it; licence, base: None if unknown."""
+    """The result of an export. family: as exported; loads_with: the class to open it; licence, base: None: unknown."""
 
     folder: str
     source: str
@@ -46,10 +33,10 @@ class Exported:
     base: str | None
 
 
-def export_encoder(
+def save_sentence_transformer(
     source: str | os.PathLike[str], folder: str | os.PathLike[str], family: str | None = None
 ) -> Exported:
-    """What was exported: the checkpoint as a folder of sentence-transformers, which mvindex reads too; whole or not.
+    """Save the checkpoint, whole or not at all, as a folder of sentence-transformers, which mvindex reads too.
 
     source: as load_encoder() takes it; an adapter is merged into full weights. folder: new, or empty. family: "single"
     exports one vector a document from a checkpoint of several; questions keep theirs.
@@ -69,7 +56,7 @@ def export_encoder(
     return Exported(
         folder=str(target),
         source=checkpoint.source,
-        family=checkpoint.settings.family.value,
+        family=checkpoint.settings.family.name,
         dim=checkpoint.dense[-1].outputs if checkpoint.dense else int(parts.documents.config.hidden_size),
         modules=tuple(modules),
         loads_with=LOADED_BY,
@@ -80,7 +67,7 @@ def export_encoder(
 
 @contextmanager
 def _new_folder(target: Path) -> Iterator[Path]:
-    """A folder that becomes the target when the block ends well, and is gone when it does not."""
+    """Yield a folder that becomes the target when the block ends well, and is deleted otherwise."""
     broken = require("safetensors", "encode", "saving weights").SafetensorError
     try:
         with whole_folder(target) as temporary:
@@ -94,14 +81,14 @@ def _new_folder(target: Path) -> Iterator[Path]:
 
 def _check_expressible(checkpoint: Checkpoint, original: Checkpoint) -> None:
     family, trained = checkpoint.settings.family, original.settings.family
-    if family is not Family.SINGLE:
+    if family.no_export is not None:
         raise ConfigError(
-            f"{checkpoint.source}: the family {family.value!r} cannot be exported: {REASONS[family]}. "
+            f"{checkpoint.source}: the family {family.name!r} cannot be exported: {family.no_export}. "
             "One vector a document can be (--family single): questions keep theirs"
         )
-    if trained in VIEWER_FAMILIES and checkpoint.settings.pooling is Pooling.CLS:
+    if trained.has_viewers and checkpoint.settings.pooling is Pooling.CLS:
         raise ConfigError(
-            f"{checkpoint.source}: a question of this checkpoint, of the family {trained.value!r}, is the state of a "
+            f"{checkpoint.source}: a question of this checkpoint, of the family {trained.name!r}, is the state of a "
             "token of its own, [VIE], which no module of sentence-transformers puts before it: there is no export"
         )
 
@@ -110,4 +97,4 @@ def _check_free(target: Path) -> None:
     if target.is_dir() and not any(target.iterdir()):
         return
     if target.exists() or target.is_symlink():
-        raise ConfigError(f"{target}: is there already; wanted a new or an empty folder")
+        raise ConfigError(f"{target}: is there already; expected a new or an empty folder")

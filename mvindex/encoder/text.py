@@ -1,4 +1,4 @@
-"""Texts to token ids, sentence by sentence."""
+"""Tokenize texts, sentence by sentence."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class TextTokenizer:
         self.prompt_tokens = len(prompt_ids)
 
     def tokenize_documents(self, documents: Sequence[Document]) -> list[TokenizedText]:
-        """The documents' tokens, in their order."""
+        """Return the documents' tokens, in order."""
         sentences = [split_sentences(document.text) for document in documents]
         prefixes, _ = self._ids([[self._prefix(document.title)] for document in documents])
         pieces = [self._pieces(document, spans) for document, spans in zip(documents, sentences, strict=True)]
@@ -67,7 +67,7 @@ class TextTokenizer:
         return [self._tokenized(*part) for part in parts]
 
     def tokenize_queries(self, texts: Sequence[str]) -> list[TokenizedText]:
-        """The queries' tokens, in their order, each as one sentence."""
+        """Return the queries' tokens, in order, each as one sentence."""
         [prefix], _ = self._ids([[self._prompt]])
         ids, starts = self._ids([[self._gap + text] for text in texts])
         return [TokenizedText(prefix, *tokens, [NO_SPAN], NO_SPAN) for tokens in zip(ids, starts, strict=True)]
@@ -76,7 +76,7 @@ class TextTokenizer:
         return self._prompt + self._gap + title if title else self._prompt
 
     def _pieces(self, document: Document, sentences: Sequence[Span]) -> Iterator[str]:
-        """The text cut after each sentence, its first part with what joins it to prompt or title."""
+        """Yield the text cut after each sentence; the first part begins with what joins it to prompt or title."""
         begin, gap = 0, "\n" if document.title else self._gap
         for _, end in sentences:
             yield gap + document.text[begin:end]
@@ -93,7 +93,7 @@ class TextTokenizer:
         return TokenizedText(prefix[: self.prompt_tokens], title, np.array([0, len(title)]), [span], span)
 
     def _ids(self, texts: Sequence[Iterator[str] | Sequence[str]]) -> tuple[list[Ids], list[Ints]]:
-        """Of each text, given in pieces, its ids and where its pieces start in them (and end)."""
+        """Return the ids of each text, given in pieces, and where its pieces start in them (and end)."""
         pieces = [list(text) for text in texts]
         flat = [self._piece_ids(some) for some in _slices(list(itertools.chain.from_iterable(pieces)))]
         ids = np.concatenate([part[0] for part in flat]) if flat else np.zeros(0, np.int32)
@@ -103,7 +103,7 @@ class TextTokenizer:
         return [ids[start[0] : start[-1]] for start in starts], [start - start[0] for start in starts]
 
     def _piece_ids(self, pieces: list[str]) -> tuple[Ids, list[int]]:
-        """The ids of all pieces on end, and their number in each."""
+        """Return the concatenated ids of all pieces, and their number in each."""
         encodings = self._tokenizer.encode_batch_fast(pieces, add_special_tokens=False)
         counts = [len(encoding) for encoding in encodings]
         ids = itertools.chain.from_iterable(encoding.ids for encoding in encodings)
@@ -111,7 +111,7 @@ class TextTokenizer:
 
 
 def _special_tokens(tokenizer: tokenizers.Tokenizer) -> tuple[Ids, Ids]:
-    """The special tokens before and after a text."""
+    """Return the special tokens before and after a text."""
     encoding = tokenizer.encode("a")
     ids, is_special = np.array(encoding.ids, dtype=np.int32), np.array(encoding.special_tokens_mask, dtype=bool)
     places = np.flatnonzero(~is_special)

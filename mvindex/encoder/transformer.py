@@ -14,7 +14,7 @@ from mvindex.encoder.base import OnProgress
 from mvindex.encoder.batches import Batch, batches
 from mvindex.encoder.clusters import pad_tokens, token_views
 from mvindex.encoder.device import batch_shape, choose_device, document_dtype
-from mvindex.encoder.families import TOKEN_FAMILIES, Arrangement
+from mvindex.encoder.families import Arrangement
 from mvindex.encoder.forward import last_states
 from mvindex.encoder.inputs import Inputs
 from mvindex.encoder.pooling import RowMeans
@@ -30,7 +30,7 @@ _TOKENS_AT_ONCE = 32768
 
 
 class TransformerEncoder:
-    """Texts to unit vectors (or any norm, if the checkpoint says so) by a transformer.
+    """Encodes texts as unit vectors (or any norm, if the checkpoint says so) by a transformer.
 
     Documents are encoded in bf16 where the device has it, queries always in fp32: they are short, and their scores
     stay the same from machine to machine but for the last digits. Sums and norms are fp32. The same call gives the
@@ -46,7 +46,7 @@ class TransformerEncoder:
     def of_parts(
         cls, checkpoint: Checkpoint, parts: Parts, tokenizer: tokenizers.Tokenizer, device: torch.device
     ) -> TransformerEncoder:
-        """The encoder of models that are in memory, such as ones in training: they are used as they are."""
+        """Return an encoder of models in memory, such as ones in training: they are used as they are."""
         encoder = cls.__new__(cls)
         encoder._set_up(checkpoint, parts, tokenizer, device)
         return encoder
@@ -66,28 +66,28 @@ class TransformerEncoder:
 
     @property
     def dim(self) -> int:
-        """Dimensions of every vector."""
+        """Return the dimensions of every vector."""
         return self._checkpoint.dense[-1].outputs if self._checkpoint.dense else self._width
 
     @property
     def max_views(self) -> int | None:
-        """The most views a document gets."""
+        """Return the most views a document gets."""
         return self._checkpoint.settings.max_views
 
     @property
     def fingerprint(self) -> str:
-        """Family, number of views, and a hash of all that changes a vector but device and floating-point type."""
+        """Return family, number of views, and a hash of all that changes a vector but device and float type."""
         return self._checkpoint.fingerprint
 
     @property
     def spec(self) -> dict[str, Any]:
-        """What an index keeps to open the encoder again."""
+        """Return what an index stores to open the encoder again."""
         settings = self._checkpoint.settings
         label = {"label": settings.label} if settings.label else {}
         return {
             "kind": "checkpoint",
             "source": self._checkpoint.source,
-            "family": settings.family.value,
+            "family": settings.family.name,
             "max_views": settings.max_views,
             "fingerprint": self.fingerprint,
             "dim": self.dim,
@@ -97,39 +97,39 @@ class TransformerEncoder:
         }
 
     def encode_documents(self, documents: Sequence[Document], on_progress: OnProgress | None = None) -> Views:
-        """The views of the documents; a text longer than the window takes several, cut between sentences.
+        """Return the views of the documents; a text longer than the window takes several, cut between sentences.
 
         A document without text is its title (span -1, -1), one without any token its special tokens: one view each
         (k of them in the families poly and viewers).
         """
         arranged = self._inputs.arrange_documents(documents)
         starts = np.cumsum([0, *(len(one.spans) for one in arranged)], dtype=np.int64)
-        encode = self._encode_tokens if self._checkpoint.settings.family in TOKEN_FAMILIES else self._encode
-        rows = self._project(encode(arranged, self._document_model, on_progress or _ignore))
+        encode = self._encode_tokens if self._checkpoint.settings.family.pools_tokens else self._encode
+        rows = self._project(encode(arranged, self._document_model, on_progress or no_progress))
         self._finish(rows, lambda row: _owner(documents, starts, row))
         spans = np.array([span for one in arranged for span in one.spans], dtype=np.int64).reshape(-1, 2)
         return Views(rows, starts, spans)
 
     def encode_queries(self, texts: Sequence[str]) -> Floats:
-        """One vector per text, (q, dim) float32: its tokens' states pooled as the checkpoint says, always in fp32.
+        """Return one vector per text, (q, dim) float32: its tokens' states pooled as the checkpoint says, in fp32.
 
         A query longer than the window is covered by several: its vector is the mean over all of them.
         """
-        rows = self._project(self._encode(self._inputs.arrange_queries(texts), self._query_model, _ignore))
+        rows = self._project(self._encode(self._inputs.arrange_queries(texts), self._query_model, no_progress))
         self._finish(rows, lambda row: f"query {row + 1}")
         return rows
 
     def view_attentions(self, documents: Sequence[Document]) -> list[Floats | None]:
-        """What each document's views attend to (see attention.view_attentions), in fp32.
+        """Return what each document's views attend to (see attention.view_attentions), in fp32.
 
         Unsupported for the families whose views are made of all tokens' states: none of them attends by itself.
         """
         from mvindex.encoder.attention import view_attentions
 
         family = self._checkpoint.settings.family
-        if family in TOKEN_FAMILIES:
+        if family.pools_tokens:
             raise Unsupported(
-                f"views of the family {family.value!r} are made after the last layer and attend to nothing"
+                f"views of the family {family.name!r} are made after the last layer and attend to nothing"
             )
         return view_attentions(self._source_model, self._inputs.arrange_documents(documents), self._shape, self._pad_id)
 
@@ -143,7 +143,7 @@ class TransformerEncoder:
         return (copy.deepcopy(self._source_model) if is_shared else self._source_model).to(dtype)
 
     def _encode(self, arranged: Sequence[Arrangement], model: Any, on_progress: OnProgress) -> Floats:
-        """The mean state of each row of the documents or queries, one after the other, float32."""
+        """Return the mean state of each row of the documents or queries, one after the other, float32."""
         starts = np.cumsum([0, *(one.num_rows for one in arranged)], dtype=np.int64)
         windows = [window for one in arranged for window in one.windows]
         num_windows = np.array([len(one.windows) for one in arranged], dtype=np.int64)
@@ -155,7 +155,7 @@ class TransformerEncoder:
         return means.means()
 
     def _encode_tokens(self, arranged: Sequence[Arrangement], model: Any, on_progress: OnProgress) -> Floats:
-        """The views made of each document's token states, in the documents' order, float32.
+        """Return the views made of each document's token states, in the documents' order, float32.
 
         Few documents are worked on at a time: their tokens' states are held at once.
         """
@@ -171,10 +171,10 @@ class TransformerEncoder:
         return rows
 
     def _token_views(self, group: Sequence[Arrangement], model: Any) -> Floats:
-        """The views of documents of a family of TOKEN_FAMILIES, (n, k, dim), from the states of their tokens."""
+        """Return the views of documents of a family that pools tokens, (n, k, dim), from the states of their tokens."""
         import torch
 
-        rows = torch.from_numpy(self._encode(group, model, _ignore))
+        rows = torch.from_numpy(self._encode(group, model, no_progress))
         states, _ = pad_tokens(rows, [one.num_rows for one in group])
         with torch.inference_mode():
             views = token_views(states.to(self._device), group, self._checkpoint.settings, self._codes)
@@ -187,7 +187,7 @@ class TransformerEncoder:
             return last_states(model, batch)
 
     def _project(self, rows: Floats) -> Floats:
-        """The rows behind the Dense modules, if there are any: in fp32 on the CPU, where they cost next to nothing."""
+        """Return the rows after the Dense modules, if any, in fp32 on the CPU, where they cost next to nothing."""
         import torch
 
         if self._head is None:
@@ -200,7 +200,7 @@ class TransformerEncoder:
         return int(self._query_model.config.pad_token_id or 0)
 
     def _finish(self, rows: Floats, name_of_row: Callable[[int], str]) -> None:
-        """Nothing; the rows are finite and, unless the checkpoint says otherwise, of unit length afterwards."""
+        """Check that the rows are finite, and scale them to unit length unless the checkpoint says otherwise."""
         norms = np.linalg.norm(rows, axis=1, keepdims=True)
         bad = np.flatnonzero(~np.isfinite(norms) | (norms == 0))
         if len(bad):
@@ -210,7 +210,7 @@ class TransformerEncoder:
 
 
 def _groups(order: Ints, num_tokens: Ints, max_tokens: int) -> Iterator[Ints]:
-    """Consecutive places whose tokens, padded to the first one's number, are at most max_tokens (or one place)."""
+    """Yield consecutive places whose tokens, padded to the first one's, are at most max_tokens (or one place)."""
     begin = 0
     while begin < len(order):
         count = max(1, max_tokens // max(int(num_tokens[order[begin]]), 1))
@@ -219,7 +219,7 @@ def _groups(order: Ints, num_tokens: Ints, max_tokens: int) -> Iterator[Ints]:
 
 
 def _count_finished(windows_left: Ints, owners: Ints) -> int:
-    """How many documents have no window left after these windows of theirs."""
+    """Return how many documents have no window left after these windows of theirs."""
     np.subtract.at(windows_left, owners, 1)
     return int(np.count_nonzero(windows_left[np.unique(owners)] == 0))
 
@@ -228,5 +228,5 @@ def _owner(documents: Sequence[Document], starts: Ints, row: int) -> str:
     return f"document {documents[int(np.searchsorted(starts, row, side='right')) - 1].id!r}"
 
 
-def _ignore(_: int) -> None:
-    pass
+def no_progress(_: int) -> None:
+    """Ignore the progress."""

@@ -1,6 +1,6 @@
-"""What an index will take before it is made: `mvindex plan`."""
+"""Plan an index before it is built: sizes by arithmetic, and times from rates measured on request (`mvindex plan`)."""
 
-from mvindex.planning.layouts import Asked, Layout, Machine, Plan, check_asked, make_plan
+from mvindex.planning.layouts import Layout, Machine, Plan, PlanRequest, make_plan
 from mvindex.planning.sizes import Collection
 
-__all__ = ["Asked", "Collection", "Layout", "Machine", "Plan", "check_asked", "make_plan"]
+__all__ = ["Collection", "Layout", "Machine", "Plan", "PlanRequest", "make_plan"]

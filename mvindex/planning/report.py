@@ -1,54 +1,52 @@
-"""A plan for people, as a table with notes, and as JSON (schemas/records/plan.schema.json)."""
+"""Show a plan as a table with notes, at most 80 columns wide, and as JSON (schemas/records/plan.schema.json)."""
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from mvindex.engines.params import IVF_KINDS
 from mvindex.planning.layouts import Layout, Plan, commands
-from mvindex.planning.rates import Span
-from mvindex.planning.recall import Recall
-from mvindex.planning.units import shown_bytes, shown_seconds
+from mvindex.planning.units import format_bytes, format_seconds
 
-HEADER = ("layout", "shards", "RAM", "disk", "build", "alone", "in a batch", "recall")
+WIDTH = 80
+_HEADER = ("layout", "nlist", "shards", "RAM", "disk", "fits", "recall")
 
 
-def plan_json(made: Plan) -> dict[str, Any]:
-    """The whole plan as JSON values: bytes, and seconds with their spread."""
-    asked, held = made.asked, made.asked.held
+def plan_json(plan: Plan) -> dict[str, Any]:
+    """Return the whole plan as JSON values, in bytes and seconds."""
+    request, collection = plan.request, plan.request.collection
     return {
-        "documents": held.documents,
-        "views": held.num_views,
-        "dim": held.dim,
-        "dtype": held.view_type.value,
-        "text_bytes": held.text_bytes,
-        "machine": asdict(asked.machine),
-        "top_k": asked.top_k,
-        "target_recall": asked.target_recall,
-        "scan": asked.scan,
-        "is_timed": made.rates is not None,
-        "store_bytes_per_document": made.layouts[0].store.resident / made.layouts[0].shard.documents,
-        "layouts": [_layout_json(layout, made) for layout in made.layouts],
-        "recommended": None if made.recommended is None else made.layouts.index(made.recommended),
-        "why": made.why,
+        "documents": collection.documents,
+        "views": collection.num_views,
+        "dim": collection.dim,
+        "dtype": collection.view_type.value,
+        "text_bytes": collection.text_bytes,
+        "machine": asdict(request.machine),
+        "top_k": request.top_k,
+        "target_recall": request.target_recall,
+        "scan": request.scan,
+        "is_measured": plan.rates is not None,
+        "store_bytes_per_document": plan.layouts[0].store.resident / plan.layouts[0].shard.documents,
+        "layouts": [_layout_json(layout, plan) for layout in plan.layouts],
+        "recommended": None if plan.recommended is None else plan.layouts.index(plan.recommended),
+        "why": plan.why,
     }
 
 
-def _layout_json(layout: Layout, made: Plan) -> dict[str, Any]:
-    is_listed = layout.kind in IVF_KINDS
+def _layout_json(layout: Layout, plan: Plan) -> dict[str, Any]:
     return {
         "kind": layout.kind.value,
         "on_gpu": layout.on_gpu,
         "shards": layout.shards,
         "documents_per_shard": layout.shard.documents,
-        "lists": layout.lists if is_listed else None,
-        "probes": layout.probes if is_listed else None,
+        "nlist": layout.nlist or None,
+        "nprobe": layout.nprobe or None,
         "ram_bytes": {
             "engine": layout.engine.resident,
             "store": layout.store.resident,
-            "building": layout.engine.building + layout.store.resident,
+            "building": layout.building,
         },
         "disk_bytes": {
             "views": layout.store.views,
@@ -58,105 +56,87 @@ def _layout_json(layout: Layout, made: Plan) -> dict[str, Any]:
             "building": layout.building_disk,
         },
         "recall": asdict(layout.recall),
-        "seconds": _times_json(layout),
+        "build_s": layout.build_s,
+        "query_s": layout.query_s,
         "fits": not layout.lacks,
         "lacks": list(layout.lacks),
-        "commands": commands(layout, made.asked),
+        "commands": commands(layout, plan.request),
     }
 
 
-def _times_json(layout: Layout) -> dict[str, Any] | None:
-    if layout.times is None:
-        return None
-    steps = {name: asdict(span) for name, span in layout.times.build.items()}
-    found = {"alone": layout.times.alone, "batch": layout.times.batch, "build": layout.times.whole_build}
-    return {name: asdict(span) for name, span in found.items()} | {"build_steps": steps}
+def summary(plan: Plan) -> str:
+    """Return what is planned for, above the table."""
+    collection, machine = plan.request.collection, plan.request.machine
+    disk = "" if machine.disk_bytes is None else f", {format_bytes(machine.disk_bytes)} of disk"
+    gpus = "" if not machine.gpus else f", {machine.gpus} GPU of {format_bytes(machine.gpu_bytes)}"
+    return _wrap(
+        f"{collection.documents:,} documents, {collection.num_views:,} views of {collection.dim} dimensions "
+        f"({collection.view_type.value}); machines of {format_bytes(machine.ram_bytes)}{disk}{gpus}. "
+        "Figures are per shard; each shard has a machine of its own."
+    )
 
 
-def summary(made: Plan) -> str:
-    """What was asked, in a line."""
-    held, machine = made.asked.held, made.asked.machine
-    size = f"{held.documents:,} documents, {held.num_views:,} views of {held.dim} dimensions ({held.view_type.value})"
-    disk = "" if machine.disk_bytes is None else f", {shown_bytes(machine.disk_bytes)} of disk"
-    gpus = "" if not machine.gpus else f", {machine.gpus} GPU of {shown_bytes(machine.gpu_bytes)}"
-    return f"{size}; machines of {shown_bytes(machine.ram_bytes)}{disk}{gpus}; each figure is of one shard"
+def header(plan: Plan) -> Sequence[str]:
+    """Return the names of the columns; times only where rates were measured."""
+    return _HEADER if plan.rates is None else (*_HEADER, "build", "query")
 
 
-def plan_rows(made: Plan) -> list[Sequence[str]]:
-    """The cells of the table, a layout a row, under HEADER."""
-    return [_cells(layout, layout == made.recommended) for layout in made.layouts]
+def plan_rows(plan: Plan) -> list[Sequence[str]]:
+    """Return the cells of the table, one row per layout, under header()."""
+    return [_cells(layout, plan) for layout in plan.layouts]
 
 
-def _cells(layout: Layout, is_recommended: bool) -> Sequence[str]:
-    mark = "-> " if is_recommended else "x " if layout.lacks else ""
-    times = layout.times
-    spans = (times.whole_build, times.alone, times.batch) if times else ()
-    ram = layout.engine.resident if layout.on_gpu else layout.resident
+def _cells(layout: Layout, plan: Plan) -> Sequence[str]:
+    times = () if plan.rates is None else (_time(layout.build_s), _time(layout.query_s))
     return (
-        mark + layout.name,
+        ("* " if layout == plan.recommended else "  ") + layout.name,
+        str(layout.nlist) if layout.nlist else "-",
         str(layout.shards),
-        shown_bytes(ram),
-        shown_bytes(layout.store.disk + layout.engine.disk),
-        *(([_shown(span) for span in spans]) or ["-"] * 3),
-        _shown_recall(layout.recall),
+        format_bytes(layout.engine.resident if layout.on_gpu else layout.resident),
+        format_bytes(layout.store.disk + layout.engine.disk),
+        "no" if layout.lacks else "yes",
+        "?" if layout.recall.low is None else f"{layout.recall.low:.2f}",
+        *times,
     )
 
 
-def notes(made: Plan) -> Iterator[str]:
-    """Lines to stand under the table: what does not fit, what is recommended, what to run, and what figures rest on."""
-    for layout in made.layouts:
-        if layout.lacks:
-            shards = f" in {layout.shards} shards" if layout.shards > 1 else ""
-            yield f"x {layout.name}{shards} does not fit: {'; '.join(layout.lacks)}"
-    if made.recommended is None:
-        yield "nothing fits, in any number of shards: give the machines more memory or disk"
+def _time(seconds: float | None) -> str:
+    return "-" if not seconds else format_seconds(seconds)
+
+
+def notes(plan: Plan) -> Iterator[str]:
+    """Yield the lines below the table: the recommendation, its commands, and the limits of the figures."""
+    if plan.recommended is None:
+        yield _wrap("Nothing fits, in any number of shards. Give the machines more memory or disk.")
     else:
-        yield from _advice(made, made.recommended)
-    yield from _grounds(made)
-
-
-def _advice(made: Plan, chosen: Layout) -> Iterator[str]:
-    shards = f" in {chosen.shards} shards, a machine each" if chosen.shards > 1 else ""
+        yield from _recommendation(plan, plan.recommended)
+    for layout in plan.layouts:
+        if layout.lacks and (layout.shards == 1 or plan.recommended is None):
+            yield _wrap(f"{layout.name} does not fit one machine: {'; '.join(layout.lacks)}", "  ")
     yield ""
-    yield f"-> {chosen.name}{shards}: {made.why}"
-    if chosen.kind in IVF_KINDS:
-        yield f"   {chosen.lists:,} lists, of which about {chosen.probes:,} a query; tune finds how many it takes"
-    building = shown_bytes(chosen.engine.building + chosen.store.resident)
-    yield f"   while it is built: {building} of memory, {shown_bytes(chosen.building_disk)} of disk"
-    yield from (f"     {line}" for line in commands(chosen, made.asked))
-    yield "   Other layouts: the same with their --kind and --shards (all in --json)."
+    at = plan.layouts[0].recall.at
+    yield _wrap(
+        f"Recall of the first {at} documents on the harder of two corpora, measured at up to 8 million views; ? is "
+        "unknown. Other sizes are extrapolated: mvindex tune measures (docs/scale.md)."
+    )
+    if plan.rates is not None:
+        yield _wrap(
+            "Times: of one thread, extrapolated from small indexes on this machine; take them as right within a factor "
+            "of three. Without encoding, and for views in the page cache. - was not measured."
+        )
 
 
-def _grounds(made: Plan) -> Iterator[str]:
-    held = made.asked.held
-    store = made.layouts[0].store
+def _recommendation(plan: Plan, chosen: Layout) -> Iterator[str]:
+    shards = f" in {chosen.shards} shards" if chosen.shards > 1 else ""
+    yield _wrap(f"* {chosen.name}{shards}: {plan.why}.", "  ")
+    if chosen.nlist:
+        yield f"  nlist {chosen.nlist:,}, nprobe about {chosen.nprobe:,} until tuned"
+    yield f"  during the build: {format_bytes(chosen.building)} of memory, {format_bytes(chosen.building_disk)} of disk"
     yield ""
-    yield (
-        f"store: {store.resident / held.documents:.1f} B of memory a document; on disk {shown_bytes(store.views)} of "
-        f"views, {shown_bytes(store.catalog + store.rows)} of texts and rows (all shards together)"
-    )
-    at = made.layouts[0].recall.at
-    yield (
-        f"recall of {at} documents: from the harder to the kinder of two corpora, measured at up to 8 million views; "
-        "other sizes are extrapolated (docs/scale.md)"
-    )
-    if made.rates is None:
-        yield "times were not asked for"
-        return
-    rates = made.rates
-    if rates.dim != held.dim:
-        yield f"times: rates of {rates.dim} dimensions, carried over to {held.dim}: calibrate with --dim {held.dim}"
-    yield (
-        f"times: rates measured with {rates.threads} threads at {rates.dim} dimensions, exact scan by {rates.scan}; in "
-        "brackets the middle half of the measurements. Encoding is not counted; shards run side by side"
-    )
+    yield from (f"  {line}" for line in commands(chosen, plan.request))
+    yield ""
+    yield "Other layouts: the same with their --kind and --shards (all in --json)."
 
 
-def _shown(span: Span) -> str:
-    return shown_seconds(span.mid, (span.low, span.high))
-
-
-def _shown_recall(recall: Recall) -> str:
-    if recall.low == 0:
-        return "unknown"
-    return f"{recall.low:.2f}-{recall.high:.2f}" if recall.low < recall.high else f"{recall.low:.3f}"
+def _wrap(text: str, indent: str = "") -> str:
+    return textwrap.fill(text, WIDTH, subsequent_indent=indent, break_on_hyphens=False)

@@ -1,4 +1,4 @@
-"""Bytes of an index, by the arithmetic of its formats: the store's files, engines on disk and in memory."""
+"""Compute the bytes of an index by the arithmetic of its formats: store files, and engines on disk and in memory."""
 
 from __future__ import annotations
 
@@ -11,28 +11,31 @@ from mvindex.engines.protocol import Kind
 from mvindex.store.segments import BLOCK_BYTES
 from mvindex.store.views import ROW_DTYPE, ViewType
 
-# starts, and whether a document is alive.
+# Where the views of a document start, and whether it is live.
 _STORE_BYTES = 8 + 1
-# Beside the text: rows of documents, texts and metadata, and two indices; measured with short ids, without metadata.
+# Rows of documents, texts and metadata, and two indices, without the text; measured with short ids, without metadata.
 _CATALOG_BYTES = 180
 # The checksum of a MiB, in memory with whether it was checked, and as a row of the catalog.
 _BLOCK_RAM, _BLOCK_ROW = 9, 64
 _PAGE = 4096
-# Of a list: its two lengths on disk; in memory two vectors and what the allocator keeps of them.
+# Of a list: its two lengths on disk; two vectors and the allocator's overhead in memory.
 _LIST_DISK, _LIST_RAM = 16, 80
-# Codes in blocks are held in powers of two from this on; the part of it never written takes no memory but its page.
+# Codes in blocks take powers of two from this on; the unwritten part takes no memory but its first page.
 _LEAST_CAPACITY = 256
-# Lists differ in length: codes of a list are taken as spread evenly over so much about the mean.
+# Lists differ in length: the codes of a list are assumed to spread evenly over this share about the mean.
 _SPREAD = 0.3
-# Training holds so many times the sample: as given, rotated, and what is left after the centroid; as measured at most.
+# Copies of the sample in memory during training: original, rotated, and residuals; the largest measured.
 _SAMPLE_COPIES = {Kind.IVF_FLAT: 1.0, Kind.IVF_SQ8: 2.0, Kind.IVF_PQ: 3.0, Kind.IVF_RABITQ: 3.5}
-# Of the native scan: a block's spare rows, bounds of a document, dims from which rows are padded to 64 bytes.
+# Of the int8 scan: spare rows of a block, bounds of a document, dimensions from which rows are padded to 64 bytes.
 _SPARE_ROWS, _BOUNDS, _PADDED_DIM, _VECTOR = 16, 8, 192, 64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Collection:
-    """What is to be held. text_bytes: of a document, title and metadata included; views: of a document, on average."""
+    """The documents to plan for.
+
+    views: per document, on average; text_bytes: per document, title and metadata included.
+    """
 
     documents: int
     views: float
@@ -42,17 +45,17 @@ class Collection:
 
     @property
     def num_views(self) -> int:
-        """Views of all documents."""
+        """Return the number of views of all documents."""
         return math.ceil(self.documents * self.views)
 
     def shard(self, shards: int) -> Collection:
-        """The largest of so many shards: whole documents, all their views."""
+        """Return the largest of that many shards; a document is whole in one shard."""
         return replace(self, documents=-(-self.documents // shards))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoreBytes:
-    """The store: its files, and what of it is always in memory; the files are read through the page cache."""
+    """The files of a store, and the bytes always in memory; the files are read through the page cache."""
 
     views: int
     rows: int
@@ -61,82 +64,82 @@ class StoreBytes:
 
     @property
     def disk(self) -> int:
-        """All files."""
+        """Return the bytes of all files."""
         return self.views + self.rows + self.catalog
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineBytes:
-    """An engine: its files, what it takes in memory once it is open, and at most while it is built."""
+    """The files of an engine, its memory once it is open, and the most memory while it is built."""
 
     disk: int
     resident: int
     building: int
 
 
-def store_bytes(held: Collection) -> StoreBytes:
-    """What a store of these documents takes."""
-    views = held.num_views * held.dim * held.view_type.dtype.itemsize
-    rows = held.documents * ROW_DTYPE.itemsize
+def store_bytes(collection: Collection) -> StoreBytes:
+    """Return the bytes of a store of these documents."""
+    views = collection.num_views * collection.dim * collection.view_type.dtype.itemsize
+    rows = collection.documents * ROW_DTYPE.itemsize
     blocks = (views + rows) // BLOCK_BYTES
-    catalog = held.documents * (_CATALOG_BYTES + held.text_bytes) + blocks * _BLOCK_ROW
+    catalog = collection.documents * (_CATALOG_BYTES + collection.text_bytes) + blocks * _BLOCK_ROW
     return StoreBytes(
-        views=views, rows=rows, catalog=catalog, resident=held.documents * _STORE_BYTES + blocks * _BLOCK_RAM
+        views=views, rows=rows, catalog=catalog, resident=collection.documents * _STORE_BYTES + blocks * _BLOCK_RAM
     )
 
 
-def engine_bytes(kind: Kind, num_views: int, dim: int, lists: int, all_views: int | None = None) -> EngineBytes:
-    """What a Faiss engine takes; lists: of ivf kinds. all_views: of all shards, whose lists are learnt together."""
+def engine_bytes(kind: Kind, num_views: int, dim: int, nlist: int, all_views: int | None = None) -> EngineBytes:
+    """Return the bytes of a Faiss engine; all_views: of all shards, whose lists are trained together."""
     row = view_bytes(kind, dim)
     if kind not in IVF_KINDS:
         size = round(num_views * row.total)
         return EngineBytes(disk=size, resident=size, building=size)
-    fixed = _tables(kind, dim) + _quantiser(kind, dim, lists)
+    fixed = _tables(kind, dim) + _quantiser(kind, dim, nlist)
     filled = num_views
     if row.is_in_blocks:
-        filled += round(min(lists, num_views) * (BLOCK_ROWS - 1) / 2)
+        filled += round(min(nlist, num_views) * (BLOCK_ROWS - 1) / 2)
     codes = filled * row.code + num_views * row.beside
-    disk = round(fixed + codes + lists * _LIST_DISK)
-    spare = lists * _unused(filled * row.code / lists) if row.is_in_blocks else 0.0
-    resident = round(fixed + codes + lists * _LIST_RAM + spare)
-    sample = sample_size(lists, all_views or num_views) * dim * 4 * _SAMPLE_COPIES[kind]
+    disk = round(fixed + codes + nlist * _LIST_DISK)
+    spare = nlist * _unused(filled * row.code / nlist) if row.is_in_blocks else 0.0
+    resident = round(fixed + codes + nlist * _LIST_RAM + spare)
+    sample = sample_size(nlist, all_views or num_views) * dim * 4 * _SAMPLE_COPIES[kind]
     return EngineBytes(disk=disk, resident=resident, building=round(max(sample + fixed, resident)))
 
 
-def scan_bytes(scan: str, held: Collection) -> int:
-    """What the copies take that the exact scan of that name keeps (see engines.scan_name)."""
-    rows, dim = held.num_views, held.dim
+def scan_bytes(scan: str, collection: Collection) -> int:
+    """Return the bytes of the copies that the exact scan of that name keeps (see engines.scan_name)."""
+    rows, dim = collection.num_views, collection.dim
     if scan.startswith("native"):
         unit = _VECTOR if dim > _PADDED_DIM or dim % _VECTOR == 0 else 4
         blocks = max(1, rows // min(max((1 << 22) // dim, 256), 8192))
         pitch = -(-dim // unit) * unit
-        return (rows + _SPARE_ROWS * blocks) * pitch + held.documents * _BOUNDS + blocks * dim * 4
+        return (rows + _SPARE_ROWS * blocks) * pitch + collection.documents * _BOUNDS + blocks * dim * 4
     if scan.startswith("torch"):
         width = {"int8": 1, "bf16": 2}.get(scan.split()[1], 4)
         return rows * dim * width
     return 0
 
 
-def _quantiser(kind: Kind, dim: int, lists: int) -> float:
-    """The centroids, from GRAPH_LISTS on with a graph over them."""
+def _quantiser(kind: Kind, dim: int, nlist: int) -> float:
+    """Return the bytes of the centroids, from GRAPH_LISTS on with a graph over them."""
     width = _width(kind, dim)
-    return lists * (view_bytes(Kind.HNSW, width).total if lists >= GRAPH_LISTS else 4 * width)
+    return nlist * (view_bytes(Kind.HNSW, width).total if nlist >= GRAPH_LISTS else 4 * width)
 
 
 def _tables(kind: Kind, dim: int) -> int:
-    """A rotation, and the values of codes."""
+    """Return the bytes of the rotation and of the codebooks."""
     width = _width(kind, dim)
     values = {Kind.IVF_PQ: 16 * width * 4, Kind.IVF_SQ8: 2 * dim * 4, Kind.IVF_RABITQ: 4 * width}.get(kind, 0)
     return values + (4 * width * dim if kind in COARSE_KINDS else 0)
 
 
 def _width(kind: Kind, dim: int) -> int:
-    """Coarse codes need an even number of dimensions."""
+    """Return the dimensions of codes; coarse codes need an even number."""
     return dim + dim % 2 if kind in COARSE_KINDS else dim
 
 
 def _unused(list_bytes: float) -> float:
-    """Bytes of a list's last page in memory beyond its codes, on average: its room is a power of two."""
+    """Return the bytes of a list's last page beyond its codes, on average: its capacity is a power of two."""
     sizes = [list_bytes * (1 + _SPREAD * step / 8) for step in range(-8, 9)]
     return sum(min(_PAGE, _capacity(size) - size) for size in sizes) / len(sizes)
 

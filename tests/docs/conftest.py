@@ -1,4 +1,4 @@
-"""The helpers beside the tests, those of the command line and of planning, on the path."""
+"""The helpers beside the tests and those of the command line, on the path."""
 
 import sys
 from pathlib import Path

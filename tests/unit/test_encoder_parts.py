@@ -6,9 +6,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tiny_models import KINDS, close, copied, lloyd, make_kind, mean, reference_of, torch, unit
 
-from mvindex.checkpoint.settings import Family, Pooling
+from mvindex.checkpoint.families import FIRST_K, KMEANS, POLY, SINGLE, SNIPPETS, SPLITS
+from mvindex.checkpoint.families import SENTENCES as SENTENCES_FAMILY
+from mvindex.checkpoint.settings import Pooling
 from mvindex.encoder import load_encoder
-from mvindex.encoder.families import CONTEXT, FAMILIES, Frame
+from mvindex.encoder.families import CONTEXT, Frame, load_arrange
 from mvindex.encoder.text import NO_SPAN, TokenizedText
 from mvindex.errors import CheckpointError, ConfigError
 from mvindex.records import Document
@@ -154,14 +156,14 @@ def test_each_code_of_poly_attends_to_all_tokens_with_special_ones(models, tmp_p
 def test_poly_without_fitting_codes_is_refused_and_its_weights_serve_other_families(models, tmp_path):
     save_file = pytest.importorskip("safetensors.torch").save_file
     folder = copied(models("bert"), tmp_path, family="poly", max_views=3)
-    with pytest.raises(CheckpointError, match="codes of shape None; wanted 3 rows of 32"):
+    with pytest.raises(CheckpointError, match="codes of shape None; expected 3 rows of 32"):
         load_encoder(folder)
     for shape in ((2, 32), (3, 16), (96,)):
         save_file({"codes": torch.ones(shape)}, folder / "views.safetensors")
-        with pytest.raises(CheckpointError, match="wanted 3 rows of 32, one per view of the family 'poly'"):
+        with pytest.raises(CheckpointError, match="expected 3 rows of 32, one per view of the family 'poly'"):
             load_encoder(folder)
     save_file({"codes": torch.ones(3, 32)}, folder / "views.safetensors")
-    with pytest.raises(CheckpointError, match=r"codes of shape \(3, 32\); wanted 4 rows"):
+    with pytest.raises(CheckpointError, match=r"codes of shape \(3, 32\); expected 4 rows"):
         load_encoder(folder, max_views=4)
     close(
         encoded(folder, "single", Document("1", TEXT)).rows,
@@ -245,7 +247,7 @@ def test_sentences_and_splits_without_text_are_their_title(models):
 # Laws of the windows, on tokens without a model. Text tokens are 0, 1, 2, ..., title tokens 200 on, prompt 300 on.
 
 CLS, SEP = 101, 102
-SHOWS_ALL = [Family.SNIPPETS, Family.SINGLE, Family.POLY, Family.KMEANS, Family.SENTENCES, Family.SPLITS]
+SHOWS_ALL = [SNIPPETS, SINGLE, POLY, KMEANS, SENTENCES_FAMILY, SPLITS]
 
 
 @st.composite
@@ -275,13 +277,13 @@ def framed(prompt, shape):
     return Frame(np.array(head, np.int32), np.array([SEP], np.int32), room, prompt, pooling, num_views)
 
 
-@pytest.mark.parametrize("family", [*SHOWS_ALL, Family.FIRST_K], ids=lambda family: family.value)
+@pytest.mark.parametrize("family", [*SHOWS_ALL, FIRST_K], ids=lambda family: family.name)
 @settings(max_examples=20, deadline=None)
 @given(drawn=texts(), shape=shapes)
 def test_no_token_is_lost_or_doubled_and_every_row_has_a_state(family, drawn, shape):
     text, prompt = drawn
     frame = framed(prompt, shape)
-    arranged = FAMILIES[family](text, frame)
+    arranged = load_arrange(family)(text, frame)
     counted = np.zeros(arranged.num_rows, int)
     for window in arranged.windows:
         assert len(window.ids) == len(window.slots) <= shape[0] + len(shape[2]) + 1
@@ -291,7 +293,7 @@ def test_no_token_is_lost_or_doubled_and_every_row_has_a_state(family, drawn, sh
     if family in SHOWS_ALL:
         read = np.concatenate([window.ids for window in arranged.windows])
         assert sorted(read[read < 100].tolist()) == text.ids.tolist()
-    if family in (Family.POLY, Family.KMEANS):
+    if family in (POLY, KMEANS):
         assert (counted == 1).all()  # a row per token
 
 
@@ -299,7 +301,7 @@ def test_no_token_is_lost_or_doubled_and_every_row_has_a_state(family, drawn, sh
 @given(texts(), shapes)
 def test_kmeans_has_a_row_for_each_token_of_title_and_text_and_no_other(drawn, shape):
     text, prompt = drawn
-    arranged = FAMILIES[Family.KMEANS](text, framed(prompt, shape))
+    arranged = load_arrange(KMEANS)(text, framed(prompt, shape))
     chosen = np.concatenate([window.ids[window.slots >= 0] for window in arranged.windows])
     others = np.concatenate([window.ids[window.slots < 0] for window in arranged.windows])
     if len(text.ids):
@@ -315,7 +317,7 @@ def test_kmeans_has_a_row_for_each_token_of_title_and_text_and_no_other(drawn, s
 @given(texts(), shapes)
 def test_splits_differ_by_one_token_at_most(drawn, shape):
     text, prompt = drawn
-    arranged = FAMILIES[Family.SPLITS](text, framed(prompt, shape))
+    arranged = load_arrange(SPLITS)(text, framed(prompt, shape))
     sizes = np.zeros(arranged.num_rows, int)
     for window in arranged.windows:
         slot = window.slots.max()

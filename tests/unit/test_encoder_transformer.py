@@ -416,5 +416,5 @@ def test_a_missing_package_is_named_with_its_install_command(folder, monkeypatch
 
 
 def test_an_unknown_family_is_refused_with_the_known_ones(folder):
-    with pytest.raises(ConfigError, match="family is 'colbert'; wanted one of 'snippets', 'single', 'first-k'"):
+    with pytest.raises(ConfigError, match="family: expected one of 'snippets', 'single', 'first-k'.* got 'colbert'"):
         load_encoder(folder, family="colbert")

@@ -211,7 +211,7 @@ def test_fewer_viewers_may_be_asked_for_and_more_not(models):
     ids = [*viewers_of(reference)[:2], *reference.tokens("the cat"), reference.sep]
     views = load_encoder(folder, max_views=2).encode_documents([Document("1", "the cat")])
     close(views.rows, unit(reference.states(ids, [0, 0, 1, 2, 3])[:2]))
-    with pytest.raises(CheckpointError, match=r"has 3 viewer tokens .*wanted 4 for the family 'viewers'"):
+    with pytest.raises(CheckpointError, match=r"has 3 viewer tokens .*expected 4 for the family 'viewers'"):
         load_encoder(folder, max_views=4)
 
 

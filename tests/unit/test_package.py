@@ -22,11 +22,11 @@ def test_the_public_names_are_these():
         "SearchResult",
         "Views",
         "create",
-        "export_encoder",
         "load_encoder",
         "open",
         "repair",
         "salvage",
+        "save_sentence_transformer",
         "upgrade",
         "verify",
     ]

@@ -8,16 +8,17 @@ from tiny_encoders import build, shaken
 from tiny_models import add_viewers, torch, write_settings
 from typer.testing import CliRunner
 
-from mvindex.checkpoint import Family, read_checkpoint
+from mvindex.checkpoint import read_checkpoint
+from mvindex.checkpoint.families import BUILT_IN, SINGLE
 from mvindex.cli import app
-from mvindex.encoder import export_encoder, load_encoder
+from mvindex.encoder import load_encoder, save_sentence_transformer
 from mvindex.encoder import sentence_transformers as exporting
 from mvindex.errors import CheckpointError, ConfigError, StoreError
 from mvindex.records import Document
 from mvindex_train.checkpoints import save_checkpoint
 
 pytestmark = [pytest.mark.needs("sentence-transformers"), pytest.mark.usefixtures("plain_arithmetic")]
-SEVERAL = [family for family in Family if family is not Family.SINGLE]
+SEVERAL = [family for family in BUILT_IN if family != SINGLE]
 
 
 def vectors_of(source, family=None):
@@ -29,13 +30,13 @@ def vectors_of(source, family=None):
 
 def is_the_same(source, folder, family=None):
     """Exported, the checkpoint gives the same vectors to sentence-transformers, and to mvindex again."""
-    exported = export_encoder(source, folder, family)
+    exported = save_sentence_transformer(source, folder, family)
     expected = vectors_of(source, family)
     for found in (st_vectors(folder), vectors_of(folder)):
         near(found[0], expected[0])
         near(found[1], expected[1])
     assert exported.dim == expected[0].shape[1]
-    assert read_checkpoint(folder).settings == read_checkpoint(source, Family.SINGLE).settings
+    assert read_checkpoint(folder).settings == read_checkpoint(source, SINGLE).settings
     return exported
 
 
@@ -64,7 +65,7 @@ def test_one_vector_a_document_is_the_same_there(tmp_path, kind, pooling):
 
 
 def test_no_pooler_is_drawn_at_random_there(tmp_path):
-    export_encoder(single(tmp_path / "own", "bert"), tmp_path / "st")
+    save_sentence_transformer(single(tmp_path / "own", "bert"), tmp_path / "st")
     assert open_st(tmp_path / "st")[0].model.pooler is None
 
 
@@ -78,7 +79,7 @@ def test_prompts_and_raw_products_are_kept(tmp_path):
 
 def test_each_side_has_its_length(tmp_path):
     source = single(tmp_path / "own", "bert", lengths={"document": 30, "query": 8})
-    export_encoder(source, tmp_path / "st")
+    save_sentence_transformer(source, tmp_path / "st")
     module = open_st(tmp_path / "st")[0]
     assert (module.max_seq_length, module.document_length, module.query_length) == (30, 30, 8)
     settings = read_checkpoint(tmp_path / "st").settings
@@ -115,10 +116,10 @@ def test_trained_weights_and_adapters_are_merged(tmp_path, lora_rank, separate):
 @pytest.mark.parametrize("family", SEVERAL)
 def test_a_family_of_several_views_is_refused_with_its_reason(tmp_path, family):
     source = make_transformer(tmp_path / "own", "bert")
-    write_settings(source, family=family.value, max_views=3)
+    write_settings(source, family=family.name, max_views=3)
     with pytest.raises(ConfigError) as caught:
-        export_encoder(source, tmp_path / "st")
-    assert f"the family {family.value!r} cannot be exported: {exporting.REASONS[family]}" in str(caught.value)
+        save_sentence_transformer(source, tmp_path / "st")
+    assert f"the family {family.name!r} cannot be exported: {family.no_export}" in str(caught.value)
     assert not (tmp_path / "st").exists()
 
 
@@ -133,7 +134,7 @@ def test_it_exports_as_one_vector_a_document_where_that_is_asked_for(tmp_path, f
 def test_questions_behind_a_token_of_their_own_are_refused(tmp_path):
     source = add_viewers(make_transformer(tmp_path / "own", "bert"), 3, "viewers", pooling="cls")
     with pytest.raises(ConfigError, match=r"of the family 'viewers', is the state of a token of its own, \[VIE\]"):
-        export_encoder(source, tmp_path / "st", "single")
+        save_sentence_transformer(source, tmp_path / "st", "single")
     write_settings(source, family="viewers", max_views=3, pooling="mean")
     is_the_same(source, tmp_path / "st", "single")
 
@@ -142,13 +143,13 @@ def test_what_is_there_is_left_alone(tmp_path):
     source, target = single(tmp_path / "own", "bert"), tmp_path / "st"
     target.mkdir()
     (target / "note").write_text("mine")
-    with pytest.raises(ConfigError, match="is there already; wanted a new or an empty folder"):
-        export_encoder(source, target)
+    with pytest.raises(ConfigError, match="is there already; expected a new or an empty folder"):
+        save_sentence_transformer(source, target)
     assert [path.name for path in target.iterdir()] == ["note"]
     (target / "note").unlink()
-    assert export_encoder(source, target).folder == str(target)
+    assert save_sentence_transformer(source, target).folder == str(target)
     with pytest.raises(ConfigError, match="is there already"):
-        export_encoder(source, source / "config.json")
+        save_sentence_transformer(source, source / "config.json")
 
 
 def test_a_failed_write_leaves_nothing(tmp_path, monkeypatch):
@@ -159,25 +160,25 @@ def test_a_failed_write_leaves_nothing(tmp_path, monkeypatch):
 
     monkeypatch.setattr(exporting, "write_card", full)
     with pytest.raises(StoreError, match="st: cannot be written: No space left on device"):
-        export_encoder(source, tmp_path / "st")
+        save_sentence_transformer(source, tmp_path / "st")
     assert [path.name for path in tmp_path.iterdir()] == ["own"]
 
 
 def test_the_card_names_licence_and_base_where_they_are_known(tmp_path):
     source = single(tmp_path / "own", "bert")
-    exported = export_encoder(source, tmp_path / "plain")
+    exported = save_sentence_transformer(source, tmp_path / "plain")
     assert (exported.licence, exported.base) == (None, None)
     card = (tmp_path / "plain/README.md").read_text()
     assert "Licence: not known" in card and "license:" not in card and str(tmp_path) not in card
     (source / "README.md").write_text("---\ntags: [a]\nlicense: 'mit'\n---\nlicense: other\n")
     write_record(source, "google-bert/bert-base-uncased@0123")
-    exported = export_encoder(source, tmp_path / "told")
+    exported = save_sentence_transformer(source, tmp_path / "told")
     assert (exported.licence, exported.base) == ("mit", "google-bert/bert-base-uncased")
     card = (tmp_path / "told/README.md").read_text()
     assert card.startswith("---\n") and "\nlicense: mit\nbase_model: google-bert/bert-base-uncased\n" in card
     assert "Family: `single`" in card and "Licence: mit." in card
     write_record(source, str(tmp_path / "base"))
-    assert export_encoder(source, tmp_path / "local").base is None
+    assert save_sentence_transformer(source, tmp_path / "local").base is None
 
 
 def write_record(folder, base):

@@ -122,7 +122,7 @@ def test_a_dot_product_model_keeps_its_norms_and_others_are_compared_by_cosine(t
 
 def test_the_scaled_mean_is_refused_where_its_length_counts(tmp_path):
     folder = save_st(tmp_path / "st", "bert", pooling="mean_sqrt_len_tokens", normalize=False, similarity="dot")
-    with pytest.raises(CheckpointError, match="pooling by mean_sqrt_len_tokens; wanted mean"):
+    with pytest.raises(CheckpointError, match="pooling by mean_sqrt_len_tokens; expected mean"):
         read_checkpoint(folder)
 
 

@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 
-from mvindex.checkpoint.settings import DEFAULT_MAX_VIEWS, Family
+from mvindex.checkpoint import parse_family
 from mvindex.errors import ConfigError
 from mvindex_train.config import DataConfig, TrainConfig
 from mvindex_train.config_cli import (
@@ -70,7 +70,7 @@ def test_dpr_is_one_cls_vector_with_two_encoders():
 @pytest.mark.parametrize("name", PRESETS)
 def test_each_preset_has_its_familys_number_of_views(name):
     encoder = preset(name).encoder
-    assert encoder.max_views == DEFAULT_MAX_VIEWS[Family(encoder.family)]
+    assert encoder.max_views == parse_family(encoder.family).default_max_views
 
 
 @pytest.mark.parametrize("name", PAPERS)

@@ -10,16 +10,16 @@ import torch
 
 from mvindex.checkpoint import (
     Checkpoint,
-    Family,
     Pooling,
     Settings,
     Similarity,
     load_parts,
+    parse_family,
     read_checkpoint,
     viewer_ids,
 )
 from mvindex.checkpoint.load import load_wrapped_tokenizer
-from mvindex.checkpoint.settings import VIEWER_FAMILIES, ClusterInit
+from mvindex.checkpoint.settings import ClusterInit
 from mvindex.errors import ConfigError
 from mvindex.plugins import require
 from mvindex_train.config import EncoderConfig
@@ -44,7 +44,7 @@ def build_encoder(config: EncoderConfig, seed: int) -> TrainableEncoder:
         models = [parts.documents]
         if config.separate:
             models.append(copy.deepcopy(parts.documents) if parts.queries is parts.documents else parts.queries)
-        if Family(config.family) in VIEWER_FAMILIES:
+        if parse_family(config.family).has_viewers:
             _add_viewers(models, tokenizer, config)
         for model in models:
             _prepare(model, config)
@@ -73,7 +73,7 @@ def _settings(config: EncoderConfig, base: Checkpoint) -> Settings:
     old = base.settings
     normalise = old.normalise if config.normalise is None else config.normalise
     return Settings(
-        family=Family(config.family),
+        family=parse_family(config.family),
         max_views=config.max_views,
         pooling=old.pooling if config.pooling is None else Pooling(config.pooling),
         normalise=normalise,

@@ -15,7 +15,7 @@ from mvindex.checkpoint import Checkpoint, Parts, Settings, viewer_ids
 from mvindex.checkpoint.load import set_embeddings
 from mvindex.encoder.batches import BatchShape, batches
 from mvindex.encoder.clusters import pad_tokens, token_views
-from mvindex.encoder.families import TOKEN_FAMILIES, Arrangement
+from mvindex.encoder.families import Arrangement
 from mvindex.encoder.forward import last_states
 from mvindex.encoder.inputs import Inputs
 from mvindex.encoder.pooling import row_means
@@ -71,7 +71,7 @@ class TrainableEncoder(torch.nn.Module):
         """The views of the documents, as an index would store them but for their precision."""
         arranged = self._inputs.arrange_documents(documents)
         rows = self._rows(arranged, self.documents)
-        if self.settings.family in TOKEN_FAMILIES:
+        if self.settings.family.pools_tokens:
             rows = self._views_of_tokens(rows, arranged)
         starts = np.cumsum([0, *(len(one.spans) for one in arranged)], dtype=np.int64)
         spans = np.array([span for one in arranged for span in one.spans], dtype=np.int64).reshape(-1, 2)

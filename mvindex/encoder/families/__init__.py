@@ -1,42 +1,41 @@
 """Families: which tokens the model reads together, and which of their states make which view.
 
-A family is a function from tokens to windows; FAMILIES names it. Each token of a window carries the row that its state
-is averaged into. In most families a row is a view; in those of TOKEN_FAMILIES it is a token, and the views are made of
-a document's tokens afterwards (clusters.py).
+A family is a function from tokens to windows, named in the table of mvindex.checkpoint.families. Each token of a window
+has the row that its state is averaged into. In most families a row is a view; in those that pool tokens it is a token,
+and the views are made of a document's tokens afterwards (clusters.py).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import importlib
+from collections.abc import Callable
 from typing import TypeAlias
 
-from mvindex.checkpoint.settings import Family
-from mvindex.encoder.families.parts import arrange_sentences, arrange_snippets, arrange_splits
-from mvindex.encoder.families.viewers import arrange_context_viewers, arrange_viewers
-from mvindex.encoder.families.whole import arrange_first_k, arrange_kmeans, arrange_poly, arrange_single
+from mvindex.checkpoint.families import Family
+from mvindex.encoder.families.parts import arrange_snippets
+from mvindex.encoder.families.whole import arrange_single
 from mvindex.encoder.families.windows import CONTEXT, Arrangement, Frame, Slots, Window, cut_windows
 from mvindex.encoder.text import TokenizedText
+from mvindex.errors import ConfigError
 
 Arrange: TypeAlias = Callable[[TokenizedText, Frame], Arrangement]
 
-FAMILIES: Mapping[Family, Arrange] = {
-    Family.SNIPPETS: arrange_snippets,
-    Family.SINGLE: arrange_single,
-    Family.FIRST_K: arrange_first_k,
-    Family.POLY: arrange_poly,
-    Family.KMEANS: arrange_kmeans,
-    Family.VIEWERS: arrange_viewers,
-    Family.CONTEXT_VIEWERS: arrange_context_viewers,
-    Family.SENTENCES: arrange_sentences,
-    Family.SPLITS: arrange_splits,
-}
 
-TOKEN_FAMILIES = frozenset({Family.POLY, Family.KMEANS})
+def load_arrange(family: Family) -> Arrange:
+    """Return the function of the family, imported; raise ConfigError where there is none."""
+    module, _, name = family.arrange.partition(":")
+    try:
+        arrange: Arrange = getattr(importlib.import_module(module), name)
+    except (ImportError, AttributeError, ValueError) as err:
+        raise ConfigError(
+            f"family {family.name!r}: expected a function at {family.arrange!r} (module:function), got {err}"
+        ) from err
+    return arrange
+
 
 __all__ = [
     "CONTEXT",
-    "FAMILIES",
-    "TOKEN_FAMILIES",
+    "Arrange",
     "Arrangement",
     "Frame",
     "Slots",
@@ -44,4 +43,5 @@ __all__ = [
     "arrange_single",
     "arrange_snippets",
     "cut_windows",
+    "load_arrange",
 ]

@@ -23,7 +23,7 @@ from mvindex.text.snippets import merge_sentences
 
 
 def arrange_snippets(text: TokenizedText, frame: Frame) -> Arrangement:
-    """One view per snippet of CAMVR alg. 1: the mean of its own tokens, read with the text around it.
+    """Make one view per snippet of CAMVR alg. 1: the mean of its own tokens, read with the text around it.
 
     Prompt and title are context; in a text of several windows they are repeated, up to a quarter of the window. A
     snippet that crosses windows is the mean over all its tokens; one without any token has no view.
@@ -44,7 +44,7 @@ def arrange_snippets(text: TokenizedText, frame: Frame) -> Arrangement:
 
 
 def arrange_sentences(text: TokenizedText, frame: Frame) -> Arrangement:
-    """One view per sentence, read apart from the others behind prompt and title (the control of MVR table 5).
+    """Make one view per sentence, read apart from the others behind prompt and title (the control of MVR table 5).
 
     Of more than k sentences the shortest are merged, as in CAMVR alg. 1. Each is pooled as a document of its own.
     """
@@ -56,7 +56,7 @@ def arrange_sentences(text: TokenizedText, frame: Frame) -> Arrangement:
 
 
 def arrange_splits(text: TokenizedText, frame: Frame) -> Arrangement:
-    """One view per equal stretch of tokens, k of them, each read apart (the control of MVR table 5); it has no span."""
+    """Make one view per equal stretch of tokens, k of them, each read apart (control of MVR table 5), without spans."""
     if not len(text.ids):
         return arrange_single(text, frame)
     num_views = min(frame.max_views, len(text.ids))
@@ -65,7 +65,7 @@ def arrange_splits(text: TokenizedText, frame: Frame) -> Arrangement:
 
 
 def token_slots(text: TokenizedText, snippets: Sequence[Span]) -> tuple[Slots, list[Span]]:
-    """The slot of each token, and the spans of the slots; snippets without tokens take none."""
+    """Return the slot of each token, and the spans of the slots; snippets without tokens take none."""
     begins = [begin for begin, _ in snippets]
     snippet_of_sentence = np.searchsorted(begins, [begin for begin, _ in text.sentences], side="right") - 1
     snippet_of_token = np.repeat(snippet_of_sentence, np.diff(text.starts))
@@ -76,7 +76,7 @@ def token_slots(text: TokenizedText, snippets: Sequence[Span]) -> tuple[Slots, l
 
 
 def _apart(text: TokenizedText, frame: Frame, bounds: Ints) -> Iterator[Window]:
-    """A window per part ids[bounds[i]:bounds[i + 1]], or several for a long one; part i counts for slot i."""
+    """Yield a window per part ids[bounds[i]:bounds[i + 1]], or several for a long one; part i counts for slot i."""
     for slot, (first, last) in enumerate(itertools.pairwise(bounds.tolist())):
         prefix = text.prefix[: frame.longest_prefix(last - first)]
         for begin, end in cut_windows(np.array([0, last - first]), frame.room - len(prefix)):

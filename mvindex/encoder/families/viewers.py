@@ -23,7 +23,7 @@ from mvindex.text.snippets import merge_sentences
 
 
 def arrange_viewers(text: TokenizedText, frame: Frame) -> Arrangement:
-    """The states of k viewer tokens before the text, all at position 0; the text starts at 1 (MVR eq. 3).
+    """Make views of the states of k viewer tokens before the text, all at position 0; the text starts at 1 (MVR eq. 3).
 
     They stand in [CLS]'s place. A text of several windows, beyond the paper, has them in each: a view is the mean of
     its viewer's states.
@@ -47,7 +47,7 @@ def arrange_viewers(text: TokenizedText, frame: Frame) -> Arrangement:
 
 
 def arrange_context_viewers(text: TokenizedText, frame: Frame) -> Arrangement:
-    """The states of viewer tokens, one before each snippet of CAMVR alg. 1, at ordinary positions (CAMVR eq. 10-12).
+    """Make views of the states of viewer tokens, one before each snippet, at ordinary positions (CAMVR eq. 10-12).
 
     The title is the first sentence, so the first viewer stands before it. Viewers of empty snippets stand at the end,
     as in the paper, but give no view. Every window keeps room for all viewers. A snippet that crosses windows has its
@@ -65,7 +65,7 @@ def arrange_context_viewers(text: TokenizedText, frame: Frame) -> Arrangement:
 
 
 def _titled_snippets(text: TokenizedText, frame: Frame) -> tuple[Ids, Ints, Slots, list[Span]]:
-    """Title and text as one: ids, where sentences start in them, the slot of each token, and the slots' spans."""
+    """Return title and text as one: ids, where sentences start, the slot of each token, and the slots' spans."""
     title = text.prefix[frame.prompt_tokens :]
     if not len(title):
         if not len(text.ids):
@@ -82,13 +82,13 @@ def _titled_snippets(text: TokenizedText, frame: Frame) -> tuple[Ids, Ints, Slot
 
 
 def _unshifted(span: Span, shift: int, first: int) -> Span:
-    """The span in the text; one that begins in the title begins at the first sentence, the title alone has none."""
+    """Return the span in the text; from the title it begins at the first sentence, and a title alone has none."""
     begin, end = span[0] - shift, span[1] - shift
     return NO_SPAN if end <= 0 else (max(begin, first), end)
 
 
 def _without_strangers(window: Window, stretches: Slots) -> Window:
-    """The window without the viewers whose stretch is in other windows: they would read nothing but themselves."""
+    """Return the window without the viewers whose stretch is in other windows: they would read only themselves."""
     if window.scopes is None or window.is_viewer is None:
         return window
     is_here = np.isin(window.scopes, window.scopes[~window.is_viewer])
@@ -97,7 +97,7 @@ def _without_strangers(window: Window, stretches: Slots) -> Window:
 
 
 def _interleave(ids: Ids, slots: Slots, around: tuple[Ids, Ids], frame: Frame) -> Window:
-    """The tokens with each snippet's viewer before its first one; around: the prompt, and viewers for the end.
+    """Return the tokens with each snippet's viewer before its first one; around: the prompt, and viewers for the end.
 
     The first viewer takes [CLS]'s place: what else the tokenizer puts before a text, and the prompt, come after it;
     with own_snippet all of these come before it. Without any text the first viewer stands alone, for the document.
@@ -120,7 +120,7 @@ def _interleave(ids: Ids, slots: Slots, around: tuple[Ids, Ids], frame: Frame) -
 
 
 def _window(ids: Ids, scopes: Slots, is_viewer: Bools, frame: Frame, positions: Ids | None = None) -> Window:
-    """The window whose viewers make the views; scopes: the view that each token belongs to."""
+    """Return the window whose viewers make the views; scopes: the view that each token belongs to."""
     weights = np.ones(len(ids), dtype=np.float32)
     slots = np.where(is_viewer, scopes, CONTEXT).astype(np.int32)
     if frame.residual:

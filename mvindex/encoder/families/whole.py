@@ -10,16 +10,16 @@ from mvindex.records import Ints
 
 
 def arrange_single(text: TokenizedText, frame: Frame) -> Arrangement:
-    """One view: the mean of all states, special tokens, prompt and title too, or of each window's first (CLS: DPR).
+    """Make one view: the mean of all states, special tokens, prompt and title too, or of first states (CLS: DPR).
 
-    Or of its last; or the mean weighted by place, see Pooling.
+    A first state is that of each window. Pooling also has the last, and the mean weighted by place.
     """
     windows = [pooled_window(ids, 0, frame.pooling) for ids in whole_windows(text, frame)]
     return Arrangement(windows, [text.whole], 1)
 
 
 def arrange_first_k(text: TokenizedText, frame: Frame) -> Arrangement:
-    """The states of the first k tokens, [CLS] among them (ME-BERT); fewer views for a shorter input.
+    """Make views of the states of the first k tokens, [CLS] among them (ME-BERT); fewer views for a shorter input.
 
     As in the paper a document is one window: what lies beyond it is not read.
     """
@@ -31,12 +31,12 @@ def arrange_first_k(text: TokenizedText, frame: Frame) -> Arrangement:
 
 
 def arrange_poly(text: TokenizedText, frame: Frame) -> Arrangement:
-    """A row per token, special tokens included: each of the k codes attends to all of them (Poly-encoder)."""
+    """Make a row per token, special tokens included: each of the k codes attends to all of them (Poly-encoder)."""
     return _token_rows(text, frame, [np.arange(len(ids)) for ids in whole_windows(text, frame)], frame.max_views)
 
 
 def arrange_kmeans(text: TokenizedText, frame: Frame) -> Arrangement:
-    """A row per token of title and text, special tokens and prompt left out, for k-means (DRPQ eq. 1-2).
+    """Make a row per token of title and text, special tokens and prompt left out, for k-means (DRPQ eq. 1-2).
 
     A document of fewer tokens than k has a view per token; one without any token has its first special token.
     """
@@ -49,7 +49,7 @@ def arrange_kmeans(text: TokenizedText, frame: Frame) -> Arrangement:
 
 
 def _token_rows(text: TokenizedText, frame: Frame, places: list[Ints], num_views: int) -> Arrangement:
-    """The windows with the tokens at these places numbered on end, one row each."""
+    """Return the windows with the tokens at these places numbered on end, one row each."""
     windows, num_rows = [], 0
     for ids, chosen in zip(whole_windows(text, frame), places, strict=False):
         slots = context(len(ids))

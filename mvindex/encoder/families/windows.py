@@ -68,16 +68,16 @@ class Frame:
     own_snippet: bool = False
 
     def longest_prefix(self, num_text_tokens: int) -> int:
-        """How much of prompt and title is read before the text: all if one window holds both, else a quarter of it."""
+        """Return how much of prompt and title to read before the text: all if one window holds both, else a quarter."""
         return max(self.prompt_tokens, self.room // 4, self.room - num_text_tokens)
 
     def with_specials(self, *parts: Ids) -> Ids:
-        """The parts on end as one input, between head and tail."""
+        """Return the concatenated parts as one input, between head and tail."""
         return np.concatenate([self.head, *parts, self.tail])
 
 
 def cut_windows(starts: Ints, room: int) -> Iterator[tuple[int, int]]:
-    """Token ranges of at most `room` tokens that cover a text: as many whole sentences as fit, one after the other.
+    """Yield token ranges of at most `room` tokens that cover a text, each of as many whole sentences as fit.
 
     starts: (m + 1,) where sentences start, and the end. A sentence longer than that is cut between two tokens. A text
     without tokens has one empty range.
@@ -94,7 +94,7 @@ def cut_windows(starts: Ints, room: int) -> Iterator[tuple[int, int]]:
 
 
 def whole_windows(text: TokenizedText, frame: Frame) -> list[Ids]:
-    """Inputs that hold all of prompt, title and text; a title too long to be repeated is read once, before the text."""
+    """Return inputs of all of prompt, title and text; a title too long to be repeated is read once, first."""
     prefix, ids, starts = text.prefix, text.ids, text.starts
     if len(prefix) > frame.longest_prefix(len(ids)):
         title = prefix[frame.prompt_tokens :]
@@ -105,7 +105,7 @@ def whole_windows(text: TokenizedText, frame: Frame) -> list[Ids]:
 
 
 def pooled_window(ids: Ids, slot: int, pooling: Pooling) -> Window:
-    """The input as a window that counts as a whole for the slot: all its states, or its first or last alone."""
+    """Return the input as a window for the slot: all its states, or only its first or last."""
     if pooling in (Pooling.MEAN, Pooling.WEIGHTED):
         weights = np.arange(1, len(ids) + 1, dtype=np.float32) if pooling is Pooling.WEIGHTED else None
         return Window(ids, np.full(len(ids), slot, dtype=np.int32), weights)
@@ -115,5 +115,5 @@ def pooled_window(ids: Ids, slot: int, pooling: Pooling) -> Window:
 
 
 def context(num_tokens: int) -> Slots:
-    """The slots of tokens that are only context."""
+    """Return the slots of tokens that are only context."""
     return np.full(num_tokens, CONTEXT, dtype=np.int32)
