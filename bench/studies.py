@@ -4,11 +4,12 @@
     python bench/studies.py --list
     python bench/studies.py --report
 
-DIR of --data holds the shared collections; checkpoints and measures lie in --out, so that rows of equal settings are
-trained once. A row that the results file has is skipped. Small, the default, is for CPUs: 12 steps of 8 passages with
-up to 4 questions, a LoRA on the packaged MiniLM, the 662 dev questions over the 148 passages of the dev articles. Full
-takes the presets' own settings, all of SQuAD's training part with BM25's negatives, and the 3,420 test questions over
-all passages: it wants a GPU. --report writes the tables of docs/studies.md from the results file and trains nothing.
+DIR of --data contains squad/ (bench/squad_splits.py); checkpoints and measures lie in --out, so that rows of equal
+settings are trained once. A row that the results file has is skipped. Small, the default, is for CPUs: 12 steps of 8
+passages with up to 4 questions, a LoRA on the packaged MiniLM, the 662 dev questions over the 148 passages of the dev
+articles. Full takes the presets' own settings, all of SQuAD's training part with BM25's negatives, and the 3,420 test
+questions over all passages: it wants a GPU. --report writes the tables of docs/studies.md from the results file and
+trains nothing.
 """
 
 import argparse

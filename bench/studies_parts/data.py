@@ -2,13 +2,14 @@
 
 import subprocess
 import sys
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import groupby
 
+from squad_splits import read_split
+
 from mvindex.corpus import read_documents
-from mvindex_train.data import Part, shared_examples
+from mvindex_train.data import Split
 from mvindex_train.data.records import article_of, write_example
-from mvindex_train.data.splits import SharedSet
 from mvindex_train.evaluation import DevSet, make_dev_set
 from studies_parts.settings import BATCH_PASSAGES, Size
 
@@ -23,12 +24,8 @@ class Asked:
 
 def read_asked(data, size):
     """Small: the dev questions over the passages of the dev articles. Full: the test questions over all passages."""
-    part = Part.DEV if size is Size.SMALL else Part.TEST
-    examples = list(shared_examples(data, part, [SharedSet.SQUAD]))
-    passages = None
-    if size is Size.FULL:
-        documents = read_documents(str(data / "squad/passages.tsv"))
-        passages = (replace(document, id=f"squad/{document.id}") for document in documents)
+    examples = read_split(data / "squad", Split.DEV if size is Size.SMALL else Split.TEST)
+    passages = read_documents(str(data / "squad/passages.tsv")) if size is Size.FULL else None
     return Asked(make_dev_set(examples, passages), [example.answers for example in examples])
 
 
@@ -36,7 +33,7 @@ def write_train(data, folder, plan, one_question):
     """The file of the training examples; one_question: only the first of each passage (AVQ = 1)."""
     path = folder / train_name(plan, one_question)
     if not path.exists():
-        examples = list(shared_examples(data, Part.TRAIN, [SharedSet.SQUAD]))
+        examples = read_split(data / "squad", Split.TRAIN)
         chosen = _chosen(examples, plan.num_passages())
         seen = set()
         with path.open("wb") as file:
