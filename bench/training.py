@@ -1,4 +1,4 @@
-"""Every family trained alike, and three kinds of negatives: retrieval on SQuAD's test articles over all passages.
+"""All families with equal training, and three kinds of negatives: retrieval on SQuAD's test articles over all passages.
 
     python bench/training.py --data DIR --out DIR [--rows families|negatives] [--only ROW,...] [--steps N] [--small]
 
@@ -77,7 +77,7 @@ def main():
 
 
 def run(options, folder, overrides):
-    """Nothing; the folder holds the encoder that the settings give."""
+    """Train the encoder of the settings in the folder."""
     small = ["data.batch_passages=16", "data.questions_per_passage=4"] if options.small else []
     config = preset("snippets").with_overrides([f"data.train={squad(options)}", *small, *overrides])
     if options.steps:
@@ -86,7 +86,7 @@ def run(options, folder, overrides):
 
 
 def squad(options):
-    """The file of SQuAD's training part."""
+    """Write SQuAD's train split and return its file."""
     path = options.out / "squad.train.jsonl"
     if not path.exists():
         write_split(options.data / "squad", Split.TRAIN, path)
@@ -116,7 +116,7 @@ def show(options, name, folder, asked):
 
 
 def negatives(options):
-    """The rows of the negatives. Each file is mined once: BM25's, then the ones of the encoder trained on these."""
+    """Yield the rows of the negatives; each file is mined once: BM25's, then those of the encoder trained on them."""
     bm25, both = options.out / "bm25.jsonl", options.out / "bm25+mined.jsonl"
     passages = options.data / "squad/passages.tsv"
     given = [squad(options), "--passages", passages]
@@ -137,7 +137,7 @@ def mvindex(*arguments):
 
 
 def place(name):
-    """The folder of a row."""
+    """Return the folder name of a row."""
     return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
 
 

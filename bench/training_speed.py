@@ -1,4 +1,4 @@
-"""What a training step costs beside the bare forward and backward passes of its transformer, family by family.
+"""The cost of a training step relative to the forward and backward passes of its transformer, by family.
 
     python bench/training_speed.py --data DIR [--only FAMILY,...] [--weights lora|full] [--passages 16] [--rounds 5]
         [--threads 1] [--json]
