@@ -20,7 +20,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 from tiny_training import PATH, TinyBatches, TinyEncoder  # noqa: E402
 
 from mvindex.errors import CheckpointError, ConfigError, StoreError  # noqa: E402
-from mvindex.store.durable import whole_folder  # noqa: E402
+from mvindex.store.fsync import whole_folder  # noqa: E402
 from mvindex_train.config import LossConfig, OptimiserConfig  # noqa: E402
 from mvindex_train.fsync import atomic_file, remove_unfinished  # noqa: E402
 from mvindex_train.history import History  # noqa: E402

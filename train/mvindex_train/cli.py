@@ -129,7 +129,7 @@ def _with_data(settings: TrainConfig, paths: dict[str, Any], warm_up: str | None
 
 def _run(job: TrainJob, as_json: bool) -> None:
     """Run the job and print its report on stdout."""
-    from mvindex import display
+    from mvindex.cli import render as display
     from mvindex_train.loop import Interrupted
     from mvindex_train.progress import TrainingDisplay
     from mvindex_train.trainer import train as run_training

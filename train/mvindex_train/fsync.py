@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from mvindex.errors import StoreError
-from mvindex.store.durable import UNFINISHED, flush_to_disk
+from mvindex.store.fsync import UNFINISHED, flush_to_disk
 
 
 @contextmanager

@@ -86,7 +86,7 @@ def _choose_source(source: SourceKind | None, bm25: bool, index: Path | None) ->
 
 def _run(job: MiningJob, as_json: bool) -> None:
     """Run the job and print its report on stdout."""
-    from mvindex import display
+    from mvindex.cli import render as display
     from mvindex_train.negatives.run import MiningRun
 
     started = time.monotonic()

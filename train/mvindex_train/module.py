@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from mvindex.checkpoint import Checkpoint, Parts, Settings, viewer_ids
-from mvindex.checkpoint.loading import set_embeddings
+from mvindex.checkpoint.load import set_embeddings
 from mvindex.encoder.batches import BatchShape, batches
 from mvindex.encoder.clusters import pad_tokens, token_views
 from mvindex.encoder.families import TOKEN_FAMILIES, Arrangement

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from mvindex.checkpoint.settings import read_json_object
 from mvindex.errors import CheckpointError, ConfigError, StoreError
-from mvindex.store.durable import whole_folder
+from mvindex.store.fsync import whole_folder
 from mvindex.store.locks import FILE_NAME as LOCK_NAME
 from mvindex_train.fsync import atomic_file, map_write_errors, remove_unfinished
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from mvindex.checkpoint.settings import FILE_NAME as SETTINGS_NAME
 from mvindex.errors import ConfigError, IndexLocked
-from mvindex.extras import require
+from mvindex.plugins import require
 from mvindex.store.locks import writer_lock
 from mvindex_train.config import TrainConfig, check_has_train
 from mvindex_train.config_cli import label

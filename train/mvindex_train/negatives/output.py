@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import Any
 
 from mvindex.errors import ConfigError
-from mvindex.store.durable import flush_to_disk
+from mvindex.store.fsync import flush_to_disk
 from mvindex_train.fsync import atomic_file
 
 

@@ -14,7 +14,7 @@ from mvindex.corpus import read_documents
 from mvindex.encoder import Encoder, load_encoder
 from mvindex.encoder.cross_encoder import CrossEncoder
 from mvindex.index import Index
-from mvindex.opening import create, open_index
+from mvindex.index.factory import create, open_index
 from mvindex.records import Document
 from mvindex_train.data.options import ReadOptions
 from mvindex_train.data.read import read_training
