@@ -147,7 +147,7 @@ def test_a_killed_run_goes_on_and_writes_the_same_file(folder, uninterrupted, tm
     state = json.loads((tmp_path / "out.jsonl.part.json").read_text(encoding="utf-8"))
     assert state["finished"] == finished
     resumed = mine(*bm25_args(folder, out), *SAMPLED)
-    assert f"going on after {finished} questions" in resumed["notes"]
+    assert f"resuming after {finished} questions" in resumed["notes"]
     assert out.read_bytes() == content
     counts = {"questions", "negatives", "removed_positive", "removed_answer", "too_few"}
     assert {name: resumed[name] for name in counts} == {name: whole[name] for name in counts}
@@ -159,21 +159,21 @@ def test_a_part_of_other_settings_and_an_output_that_exists_are_left_alone(folde
     command = [sys.executable, "-c", KILLED, "add", "256", *map(str, bm25_args(folder, out))]
     assert subprocess.run(command, capture_output=True, check=False, timeout=120).returncode == -9
     part = (tmp_path / "out.jsonl.part").read_bytes()
-    with pytest.raises(ConfigError, match="was begun with per_question 30, not 7"):
+    with pytest.raises(ConfigError, match="expected a run with per_question 7, got 30"):
         mine(*bm25_args(folder, out), "--per-question", 7)
     few = [folder / "few.jsonl", "--bm25", "--passages", folder / "passages.tsv", "--out", out]
-    with pytest.raises(ConfigError, match="was begun with questions"):
+    with pytest.raises(ConfigError, match="expected a run with questions"):
         mine(*few)
     assert (tmp_path / "out.jsonl.part").read_bytes() == part
     assert mine(*few, "--force")["questions"] == 48
-    with pytest.raises(ConfigError, match=r"out\.jsonl: exists; .*--force"):
+    with pytest.raises(ConfigError, match=r"out\.jsonl: exists already\. .*--force"):
         mine(*few)
 
 
 def test_what_does_not_go_together_is_wrong_usage(folder, tmp_path):
     args = [*map(str, bm25_args(folder, tmp_path / "out.jsonl")), "--source", "dense"]
     assert CliRunner().invoke(app, args).exit_code == 2
-    with pytest.raises(ConfigError, match="stdin cannot be read again"):
+    with pytest.raises(ConfigError, match="stdin.*cannot read again"):
         mine("-", "--bm25", "--passages", folder / "few.tsv", "--out", tmp_path / "out.jsonl")
     with pytest.raises(ConfigError, match=r"missing\.jsonl: cannot be read"):
         mine(tmp_path / "missing.jsonl", "--bm25", "--passages", folder / "few.tsv", "--out", tmp_path / "out.jsonl")

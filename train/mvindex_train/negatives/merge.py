@@ -1,4 +1,4 @@
-"""The negatives of an earlier file, by question: for a second round on both kinds (CAMVR's two-round negatives)."""
+"""Negatives of an earlier file by question, for a second round with both kinds (CAMVR's two rounds)."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from mvindex_train.negatives.candidates import Candidate, candidate_of
 
 
 class EarlierFile:
-    """A file of `mvindex mine`, read by question id; memory holds one offset for each question. Close it after use.
+    """A file of `mvindex mine`, read by question id, with one offset in memory for each row; close it after use.
 
-    Its rows are copied to a temporary file, since a compressed one cannot be read from the middle. CorpusError, with
-    file and line: a row that is no example, or has the id of another question.
+    Its rows are copied to a temporary file, as a compressed file has no random access. Raises CorpusError, with file
+    and line, for an invalid row or one with the id of another question.
     """
 
     def __init__(self, path: str) -> None:
         self._path = path
-        # question id -> line number, and offset in the copy, of each of its rows
-        self._places: dict[str, list[tuple[int, int]]] = {}
+        # By question id: line number and offset in the copy of each row.
+        self._rows: dict[str, list[tuple[int, int]]] = {}
         self._copy = tempfile.TemporaryFile(prefix="mvindex-earlier-")
         try:
             self._write()
@@ -29,29 +29,29 @@ class EarlierFile:
             raise
 
     def close(self) -> None:
-        """Nothing; the copy is deleted."""
+        """Close and delete the copy."""
         self._copy.close()
 
     def negatives_of(self, example: Example) -> Sequence[Candidate]:
-        """The question's earlier negatives, in their order; none where the file has not this question."""
-        found: list[Candidate] = []
-        for number, begin in self._places.get(example.question_id, []):
+        """Return the question's earlier negatives in order; none where the file does not contain the question."""
+        negatives: list[Candidate] = []
+        for number, begin in self._rows.get(example.question_id, []):
             place = f"{self._path}:{number}"
             self._copy.seek(begin)
             earlier = load_example(self._copy.readline().decode(), place)
             if earlier.question != example.question:
                 raise CorpusError(
-                    f"{place}: question {example.question_id!r} is {earlier.question[:60]!r} here, but "
-                    f"{example.question[:60]!r} in the questions; wanted negatives of the same questions"
+                    f"{place}: question {example.question_id!r}: expected {example.question[:60]!r}, got "
+                    f"{earlier.question[:60]!r}. Merge a file of the same questions"
                 )
-            found += map(candidate_of, earlier.negatives)
-        return found
+            negatives += map(candidate_of, earlier.negatives)
+        return negatives
 
     def _write(self) -> None:
         end = 0
         try:
             for number, example in numbered_examples(self._path):
-                self._places.setdefault(example.question_id, []).append((number, end))
+                self._rows.setdefault(example.question_id, []).append((number, end))
                 end += write_example(example, self._copy)
             self._copy.flush()
         except OSError as err:
