@@ -2,13 +2,13 @@
 
     nice python bench/damage.py --damages 20000 --seed 1 [--processes 2] [--only log] [--json]
 
-Each damage is done to a copy of one of five small indexes (tests/crash/damage_kits.py), to one of its files: cut,
+Each damage is done to a copy of one of five small indexes (tests/durability/damage/kits.py), to one of its files: cut,
 lengthened, a bit, byte, sector or page changed, emptied, removed, swapped with that of an older state, an older
 generation or another index, replaced by a link, a directory or a pipe. Then every question is asked (it is answered
 rightly or refused), `verify` run (it names file and document), `salvage` (it saves what is intact, and nothing else),
 `repair` and `build` (they make again what is derived), and one write (it makes nothing worse). Prints a row a file and
 family of kinds, then where in the catalog single bits were flipped and what that cost; exits 1 if a promise was broken.
-The short form is tests/crash/test_damage.py.
+The short form is tests/durability/test_damage.py.
 """
 
 import argparse
@@ -26,7 +26,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests" / "crash"))
 # First: it says how many threads libraries use, before they are loaded.
-runner = importlib.import_module("damage_runner")
+runner = importlib.import_module("tests.durability.damage.run")
 
 # Trials of the index with blocks take seconds; it is there for the blocks.
 SHARES = {"texts": 0.25, "vectors": 0.25, "log": 0.3, "compacted": 0.18, "blocks": 0.02}

@@ -9,7 +9,7 @@ each trial the index is looked at: what was acknowledged is there whole, searche
 new lies around, and what failed has said so in one clear error. Then the operation is run again without trouble, and
 must end as if there had been none. Prints a row for each trouble and operation, and each fault with its level; exits 1
 if there was any. Levels end where the operation has succeeded several times in a row. full-disk mounts disks of its
-own: root, or user namespaces. The short forms are tests/crash/test_full_disk.py, test_open_files.py, test_signals.py,
+own: root, or user namespaces. The short forms are tests/durability/test_full_disk.py, test_open_files.py, test_signals.py,
 test_clock.py and test_failing_calls.py.
 """
 
@@ -27,9 +27,9 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests" / "crash"))
-runner = importlib.import_module("faults_runner")
-sweeps = importlib.import_module("faults_sweeps")
-own_mounts = importlib.import_module("faults_disk").own_mounts
+runner = importlib.import_module("tests.durability.faults.run")
+sweeps = importlib.import_module("tests.durability.faults.sweeps")
+own_mounts = importlib.import_module("tests.durability.faults.disk").own_mounts
 
 COLUMNS = ("trouble", "operation", "trials", "failed", "succeeded", "messages", "faults", "seconds")
 OPERATIONS = [*runner.OPERATIONS, *runner.COMMANDS, runner.INGEST]

@@ -6,7 +6,7 @@ Each kill is followed by a look from another process: what was acknowledged is t
 searches give what brute force gives over what is there. Then the operation is run again (now and then killed up to
 three times in a row first): ordinals, texts, spans and views must be byte for byte those of a run that nobody stopped,
 and no file may be left over. Prints a row an operation, and each fault with the moment that shows it; exits 1 if there
-was any. The short form is tests/crash/test_kills.py.
+was any. The short form is tests/durability/test_kills.py.
 """
 
 import argparse
@@ -20,10 +20,10 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests" / "crash"))
 # First: it says how many threads libraries use, before they are loaded.
-runner = importlib.import_module("kill_runner")
-commands = importlib.import_module("kill_commands")
-trials = importlib.import_module("kill_trials")
-OPERATIONS = importlib.import_module("kill_table").OPERATIONS
+runner = importlib.import_module("tests.durability.kills.run")
+commands = importlib.import_module("tests.durability.kills.commands")
+trials = importlib.import_module("tests.durability.kills.trials")
+OPERATIONS = importlib.import_module("tests.durability.table").OPERATIONS
 
 COLUMNS = (
     "operation",

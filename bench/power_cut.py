@@ -26,9 +26,9 @@ for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
 # The tests are no package; what they share are modules beside them.
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests" / "crash"))
 
-from power_cuts import Job, as_recorded, cuts, record_again, record_jobs, tally_of  # noqa: E402 - found by the line above
-from power_operations import LIVES, OPERATIONS  # noqa: E402 - as above
-from power_order import order_faults  # noqa: E402 - as above
+from tests.durability.power.cuts import Job, as_recorded, cuts, record_again, record_jobs, tally_of  # noqa: E402 - found by the line above
+from tests.durability.power.operations import LIVES, OPERATIONS  # noqa: E402 - as above
+from tests.durability.power.order import order_faults  # noqa: E402 - as above
 
 MEMORY = Path("/dev/shm")
 
