@@ -21,7 +21,7 @@ from mvindex import engines, kernels
 from mvindex.engines.exact import NumpyScan
 
 _ROOT = Path(__file__).parents[2]
-sys.path.insert(0, str(_ROOT / "tests" / "crash"))
+sys.path.insert(0, str(_ROOT))
 
 from tests.durability.documents import DIM, doc_id, document, given_views  # noqa: E402 - after the path
 

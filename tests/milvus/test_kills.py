@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+
 from tests.durability.kills.milvus import Rounds
 
 ROUNDS = 3
