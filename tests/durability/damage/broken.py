@@ -111,12 +111,12 @@ BROKEN = {
     broken.do.__name__: broken
     for broken in (
         Broken(views_unchecked, Damage(Role.VIEWS, "zeroed", 1), "wrong answer"),
-        Broken(rows_unchecked, Damage(Role.CATALOG, "bit flipped", 5), "wrong answer"),
+        Broken(rows_unchecked, Damage(Role.CATALOG, "bit flipped", 1), "wrong answer"),
         Broken(log_not_missed, Damage(Role.LOG, "cut to 0", 1), "wrong answer"),
         Broken(verify_blind, Damage(Role.ROWS, "deleted", 1), "unseen"),
         Broken(verify_crashes, Damage(Role.CURRENT, "deleted", 1), "crashes"),
         Broken(salvage_forgets, Damage(Role.CURRENT, "deleted", 1), "intact, not saved"),
-        Broken(salvage_trusts, Damage(Role.CATALOG, "bit flipped", 5), "wrongly saved"),
+        Broken(salvage_trusts, Damage(Role.CATALOG, "bit flipped", 1), "wrongly saved"),
         Broken(repair_idle, Damage(Role.ACKNOWLEDGED, "deleted", 1), "not rebuilt"),
         Broken(deletes_another, Damage(Role.LOCK, "extended", 1, "delete"), "made worse"),
         Broken(snapshot_plain, Damage(Role.VIEWS, "bit flipped", 1, "snapshot"), "damage copied"),

@@ -154,7 +154,8 @@ class Trial:
             self._fault("false alarm", shown)
         if report.problems and not any(_names(problem, role) for problem in report.problems):
             self._fault("file not named", shown)
-        if self.damage.kind in _FINE:
+        # A damaged log loses whole commits, which are named by their versions.
+        if self.damage.kind in _FINE and role is not Role.LOG:
             named = [problem.document or "" for problem in report.problems]
             for row in sorted(marks.changed):
                 if not _is_named(row, named):
