@@ -132,7 +132,10 @@ def _line(cause, folders):
     cause = re.sub(r"^needs (.*?)(?: \((.*)\))?$", r"need \1: \2", cause)
     cause = re.sub(r"^long; ", "are too long for this run: ", cause).removesuffix(": ")
     what, colon, remedy = cause.partition(": ")
-    count = "1 test" if len(folders) == 1 else f"{len(folders)} tests"
+    remedy = f"install {remedy}" if remedy.startswith("the extra") else remedy
+    count = f"{len(folders)} tests"
+    if len(folders) == 1:
+        count, what = "1 test", re.sub("^are ", "is ", re.sub("^need ", "needs ", what))
     return f"{NOT_RUN}{count} {what} ({', '.join(sorted(set(folders)))}){colon}{remedy}"
 
 
