@@ -215,7 +215,7 @@ class _Signal:
                 self._is_sent = signal.getsignal(self._number) in (signal.SIG_DFL, signal.default_int_handler)
                 os.kill(os.getpid(), self._number)
 
-        # A process started in the background may have been told to ignore it.
+        # A process started in the background may ignore it.
         signal.signal(signal.SIGINT, signal.default_int_handler)
         sys.addaudithook(hear)
 

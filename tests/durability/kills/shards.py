@@ -56,7 +56,7 @@ class ShardChecks(Checks):
         lasting = [file for file in self.index.rglob("*") if not file.name.endswith(("-wal", "-shm"))]
         names = sorted(re.sub(r"-\d{6}\b", "-N", str(file.relative_to(self.index))) for file in lasting)
         trained = [file_checksum(file) for file in sorted(self.index.glob("trained-*"))]
-        # As JSON has it: what it is compared with comes from another process.
+        # In JSON types, because it is compared with a result from another process.
         return json.loads(json.dumps({"litter": names, "shards": shards, "trained": trained}))
 
     def differences(self, expected: dict[str, list[Any]]) -> Iterator[Fault]:
