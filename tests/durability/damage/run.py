@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from mvindex import engines, kernels
-from mvindex.engines.exact import NumpyScan
+from mvindex.engines.scan_numpy import NumpyScan
 from tests.durability.damage.broken import BROKEN
 from tests.durability.damage.cases import Case, make_case
 from tests.durability.damage.files import Role

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import mvindex
-from mvindex.upkeep import Problem
+from mvindex.maintenance import Problem
 from tests.durability.checks import stored_in
 from tests.durability.damage.answers import Error, ask, error, wrong
 from tests.durability.damage.cases import COPY, WRITES, Case, State

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 import mvindex
-from mvindex.store import networks
+from mvindex.store import network_fs as networks
 from tests.durability.checks import stored_in, wrong_answers
 from tests.durability.documents import doc_id
 from tests.durability.faults.cases import outcome

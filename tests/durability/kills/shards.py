@@ -15,9 +15,9 @@ import numpy as np
 import mvindex
 from mvindex.errors import StoreError
 from mvindex.shards import assemble, open_shard_index
-from mvindex.store.durable import EVENT
+from mvindex.store.fsync import EVENT
 from mvindex.store.segments import file_checksum
-from mvindex.store.shards import ShardPlace, shard_of
+from mvindex.store.shard_layout import ShardPlace, shard_of
 from mvindex.testing import brute_force
 from tests.durability.checks import Checks, Fault, Left
 from tests.durability.operations import CHUNK, INDEX, Acknowledge, Operation

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 import mvindex
 from mvindex import engines
-from mvindex.engines.exact import NumpyScan
+from mvindex.engines.scan_numpy import NumpyScan
 from mvindex.errors import MvindexError
 from tests.durability.checks import Fault, Left, checks_of
 from tests.durability.commands import become_command

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from unittest.mock import patch
 
-from mvindex.store.durable import EVENT
+from mvindex.store.fsync import EVENT
 from tests.durability.operations import small_chunks
 from tests.durability.power.operations import OPERATIONS
 

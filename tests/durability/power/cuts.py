@@ -14,7 +14,7 @@ from unittest.mock import patch
 
 import mvindex
 from mvindex import engines, ingest
-from mvindex.engines.exact import NumpyScan
+from mvindex.engines.scan_numpy import NumpyScan
 from tests.durability.checks import Fault, checks_of, compare_states, damages, stored_in, wrong_answers
 from tests.durability.documents import State, document, given_views
 from tests.durability.operations import CHUNK, Operation, open_with_encoder
