@@ -65,6 +65,7 @@ def test_rates_without_measuring_make_no_sense_together(tmp_path):
     assert done.returncode == 2 and "--calibration" in done.stderr
 
 
+@pytest.mark.full
 def test_a_machine_is_measured_once_and_its_rates_serve_again(tmp_path):
     asked = ("--documents", "2M", "--dim", "32", "--ram", "8G", "--calibration", "rates.json", "--json")
     first = mvindex("plan", *asked, cwd=tmp_path)
