@@ -1,6 +1,6 @@
 """Tiny indexes as the bytes of their files, which are put back after each input; and what each of them answers.
 
-SQLite's pages are of 512 bytes, so that a whole catalog is an input. The documents are those of tests/crash.
+SQLite's pages are of 512 bytes, so that a whole catalog is an input. The documents are those of tests/durability.
 """
 
 import os
@@ -22,9 +22,9 @@ from mvindex.engines.scan_numpy import NumpyScan
 from mvindex.index import embedded_store_of
 
 _ROOT = Path(__file__).parents[2]
-sys.path.insert(0, str(_ROOT / "tests" / "crash"))
+sys.path.insert(0, str(_ROOT))
 
-from kill_documents import DIM, doc_id, document, given_views  # noqa: E402 - after the path
+from tests.durability.documents import DIM, doc_id, document, given_views  # noqa: E402 - after the path
 
 PAGE_BYTES = 512
 CATALOG = "catalog.sqlite"

@@ -184,6 +184,7 @@ def count_documents(path):
 
 
 @pytest.mark.parametrize("number", [pytest.param(signal.SIGINT, marks=pytest.mark.long), signal.SIGKILL])
+@pytest.mark.full
 def test_an_interrupted_ingest_goes_on_where_it_was(tmp_path, number):
     """Ctrl-C ends at a chunk boundary with a summary; after either, the same command completes the index."""
     # Three chunks: the second is being encoded when the first is seen, and the third is left.

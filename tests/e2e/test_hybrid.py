@@ -93,6 +93,7 @@ def test_fusion_is_tuned_by_questions_and_used_from_then_on(copy):
     assert info["fusion"] == {"method": line["fusion"], "weights": line["weights"]}
 
 
+@pytest.mark.full
 def test_fusion_is_tuned_by_judgements_of_a_file(folder, copy):
     asked = [(str(number), " ".join(row[1].split()[:6]), row[0]) for number, row in enumerate(read_passages(25, 190))]
     (copy / "queries.tsv").write_text("".join(f"{number}\t{text}\n" for number, text, _ in asked))
@@ -105,6 +106,7 @@ def test_fusion_is_tuned_by_judgements_of_a_file(folder, copy):
     assert "1 questions are judged; wanted 20" in refused.stderr
 
 
+@pytest.mark.full
 def test_a_cross_encoder_orders_what_was_found(folder, tmp_path):
     checkpoint = save_classifiers(tmp_path) / "1"
     options = ("-k", "3", "--rerank", checkpoint, "--rerank-on", "text", "--rerank-depth", "9")

@@ -135,7 +135,12 @@ def uninterrupted(folder, tmp_path_factory):
 
 # After a batch is committed; with its rows on disk, but not yet the word that they are; and before the last rename.
 @pytest.mark.parametrize(
-    ("where", "least", "finished"), [("add", 256, 256), ("_save_state", 512, 256), ("finish", 0, 600)]
+    ("where", "least", "finished"),
+    [
+        ("add", 256, 256),
+        pytest.param("_save_state", 512, 256, marks=pytest.mark.full),
+        pytest.param("finish", 0, 600, marks=pytest.mark.full),
+    ],
 )
 def test_a_killed_run_goes_on_and_writes_the_same_file(folder, uninterrupted, tmp_path, where, least, finished):
     whole, content = uninterrupted
@@ -181,6 +186,7 @@ def test_what_does_not_go_together_is_wrong_usage(folder, tmp_path):
 
 
 @pytest.mark.needs("minilm")
+@pytest.mark.full
 def test_two_rounds_mine_with_bm25_then_with_the_index_and_keep_both(folder, index, tmp_path):
     first, second = tmp_path / "round1.jsonl", tmp_path / "round2.jsonl"
     questions = [folder / "few.jsonl", "--passages", folder / "few.tsv", "--per-question", 4, "--depth", 20]
@@ -228,6 +234,7 @@ def test_both_sources_share_the_count_and_an_index_gives_bm25_its_documents(fold
 
 
 @pytest.mark.needs("minilm")
+@pytest.mark.full
 def test_an_encoder_of_its_own_ranks_passages_or_an_index_of_another(folder, index, tmp_path):
     same = [
         folder / "few.jsonl",

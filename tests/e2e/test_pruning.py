@@ -77,6 +77,7 @@ def test_a_value_that_is_no_distance_makes_no_index(folder):
     assert not (folder / "none.mvx").exists()
 
 
+@pytest.mark.full
 def test_a_build_measures_what_it_leaves_out_against_the_exact_search(folder):
     """Flat stays proven: the documents, so the recall, are those of all views."""
     options = ("--index", "whole.mvx", "--kind", "flat", "--prune-views", "0.5")

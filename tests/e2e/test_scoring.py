@@ -64,7 +64,7 @@ def brute_force(views_of, temperature):
     return dict(sorted(scores.items(), key=lambda entry: -entry[1]))
 
 
-@pytest.mark.parametrize("temperature", [None, 1.0, 0.02])
+@pytest.mark.parametrize("temperature", [None, *(pytest.param(each, marks=pytest.mark.full) for each in (1.0, 0.02))])
 def test_drpq_gives_the_order_of_the_softmax_mean_and_explains_it(folder, view_scores, temperature):
     chosen = [] if temperature is None else ["--temperature", temperature]
     arguments = ["--queries", "questions.jsonl", "-k", "40", "--scoring", "drpq", *chosen, "--explain", "--json"]

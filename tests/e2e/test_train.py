@@ -154,6 +154,7 @@ def test_an_existing_checkpoint_is_replaced_by_force_alone(files, trained, tmp_p
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, pytest.param(signal.SIGINT, marks=pytest.mark.long)])
+@pytest.mark.full
 def test_a_run_that_was_stopped_goes_on_by_the_same_command_to_the_same_losses(files, trained, tmp_path, number):
     out = tmp_path / "stopped"
     process = start(*flags(files, out, "--save-every", "1"))
@@ -187,6 +188,7 @@ def test_a_run_is_not_taken_up_with_other_settings(files, tmp_path):
     assert train(job_of(files, tmp_path / "out", ["loss.tau=0.5", "optimiser.max_steps=1"], force=True))["steps"] == 1
 
 
+@pytest.mark.full
 def test_negatives_mined_anew_between_epochs_survive_an_interruption(files, tmp_path):
     changes = ["data.hard_negatives=1", "refresh_epochs=1", "optimiser.epochs=3"]
     whole = train(job_of(files, tmp_path / "whole", changes))
@@ -215,6 +217,7 @@ def test_training_stops_when_dev_recall_no_longer_rises_and_keeps_the_best_epoch
     assert report["before"]["R@5"] == report["dev"]["R@5"]
 
 
+@pytest.mark.full
 def test_warming_up_comes_first_and_counts_its_own_steps(files, tmp_path):
     result = run_cli(*flags(files, tmp_path / "out", "--warm-up", files["passages"], "--warm-up-steps", "2", "--json"))
     assert result.exit_code == 0, result.output
