@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 
-from mvindex.aggregate import Scoring, sensitivity
+from mvindex.aggregate import Scoring, lipschitz_constant
 from mvindex.engines.memory import memory_bytes
 from mvindex.records import Bools, Doubles, Floats, Ints
 from mvindex.store.snapshot import Snapshot
@@ -231,13 +231,13 @@ def flat_error(queries: Floats, max_norm: float, radius: float = 0.0) -> Doubles
     return error
 
 
-def sensitivities_up_to(max_views: int) -> Doubles:
-    """DRPQ's sensitivity for 0 to max_views views, (max_views + 1,); above 64 that of the next power of two."""
-    few = [sensitivity(max(views, 1)) for views in range(min(max_views, 64) + 1)]
+def lipschitz_constants_up_to(max_views: int) -> Doubles:
+    """DRPQ's lipschitz_constant for 0 to max_views views, (max_views + 1,); above 64 that of the next power of two."""
+    few = [lipschitz_constant(max(views, 1)) for views in range(min(max_views, 64) + 1)]
     if max_views <= 64:
         return np.array(few)
     powers = np.arange(7, int(max_views - 1).bit_length() + 1)
-    many = np.repeat([sensitivity(2 ** int(power)) for power in powers], 2 ** (powers - 1))
+    many = np.repeat([lipschitz_constant(2 ** int(power)) for power in powers], 2 ** (powers - 1))
     return np.concatenate([few, many])[: max_views + 1]
 
 

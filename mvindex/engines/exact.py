@@ -10,11 +10,11 @@ from mvindex.aggregate import Aggregate, Scoring
 from mvindex.engines.base import (
     Candidates,
     aggregate_error,
+    lipschitz_constants_up_to,
     query_exponents,
     rounding_slack,
     scaled_queries,
     scaled_temperatures,
-    sensitivities_up_to,
     sum_error,
     underflow_error,
 )
@@ -72,7 +72,9 @@ def _drpq_bounds(
         means = np.add.reduceat(weights * gaps, starts[:-1], axis=1) / np.add.reduceat(weights, starts[:-1], axis=1)
     highest = best.astype(np.float64)
     values = highest - means
-    slack = sensitivities_up_to(int(counts.max()))[counts] * errors[:, None] + aggregate_error(counts, sizes[:, None])
+    slack = lipschitz_constants_up_to(int(counts.max()))[counts] * errors[:, None] + aggregate_error(
+        counts, sizes[:, None]
+    )
     return values - slack, np.minimum(values + slack, highest + errors[:, None])
 
 

@@ -19,11 +19,11 @@ from mvindex.engines.base import (
     Candidates,
     ScanEngine,
     cache_bytes,
+    lipschitz_constants_up_to,
     query_exponents,
     rounding_slack,
     scaled_queries,
     scaled_temperatures,
-    sensitivities_up_to,
 )
 from mvindex.engines.exact import blocks_with
 from mvindex.kernels.copies import round_block
@@ -276,9 +276,9 @@ def _asked(snapshot: Snapshot, queries: Floats, wanted: tuple[int, Bools, Scorin
     _, allowed, scoring = wanted
     scaled, norms = scaled_queries(queries)
     is_drpq = scoring.aggregate is Aggregate.DRPQ
-    sensitivities = sensitivities_up_to(snapshot.views.max_views if is_drpq else -1)
+    lipschitz_constants = lipschitz_constants_up_to(snapshot.views.max_views if is_drpq else -1)
     temperatures = scaled_temperatures(scoring, queries)
-    return Asked(scaled, norms, rounding_slack(queries), allowed, sensitivities, temperatures)
+    return Asked(scaled, norms, rounding_slack(queries), allowed, lipschitz_constants, temperatures)
 
 
 def _empty_found(num_queries: int, top_k: int, room: int, thresholds: Doubles) -> Found:
@@ -296,7 +296,7 @@ def _empty_found(num_queries: int, top_k: int, room: int, thresholds: Doubles) -
 def _scratch(asked: Asked, pitch: int, max_views: int) -> Scratch:
     """Working memory for tiles of as many queries as suit; a single one is multiplied by whole vectors."""
     num_queries = len(asked.queries)
-    if num_queries == 1 and pitch % (4 * LANES) == 0 and not len(asked.sensitivities):
+    if num_queries == 1 and pitch % (4 * LANES) == 0 and not len(asked.lipschitz_constants):
         lanes = 1
     else:
         lanes = next(count for count in (16, 32, 64) if num_queries <= count or count == 64)

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from mvindex.aggregate import sensitivity
+from mvindex.aggregate import lipschitz_constant
 from mvindex.engines.base import aggregate_error, rounding_slack, scaled_queries, sum_error, underflow_error
 from mvindex.records import Doubles, Floats, Ints
 from mvindex.store.snapshot import Snapshot
@@ -188,7 +188,7 @@ class SoftMeans:
             gaps = best[:, None] - scores
             weights = torch.exp(-gaps * self._rates)
             values = best - (weights * gaps).sum(dim=1) / weights.sum(dim=1)
-            slack = self._on(device, errors * sensitivity(k) + aggregate_error(k, sizes))
+            slack = self._on(device, errors * lipschitz_constant(k) + aggregate_error(k, sizes))
             lower.append(values - slack)
             upper.append(torch.minimum(values + slack, best + self._on(device, errors + aggregate_error(1, sizes))))
         return torch.cat(lower), torch.cat(upper)

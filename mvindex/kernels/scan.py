@@ -55,14 +55,15 @@ class Table(NamedTuple):
 
 class Asked(NamedTuple):
     """The queries, (q, d) float32 with entries up to 1, their norms and rounding slacks, (q,) float64;
-    allowed: (num_rows,) bool; sensitivities: (max_views + 1,) float64 for DRPQ, empty for max; temperatures: (q,).
+    allowed: (num_rows,) bool; lipschitz_constants: (max_views + 1,) float64 for DRPQ, empty for max;
+    temperatures: (q,).
     """  # noqa: D205 - the fields are one list
 
     queries: Any
     norms: Any
     slack: Any
     allowed: Any
-    sensitivities: Any
+    lipschitz_constants: Any
     temperatures: Any
 
 
@@ -123,7 +124,7 @@ def scan_blocks(blocks: Any, table: Table, asked: Asked, found: Found, scratch: 
                 norm, slack, lost = asked.norms[query], asked.slack[query], scratch.lost[lane]
                 error = _error(norm, slack, lost, table.norms[block], table.errors[block])
                 scratch.least[lane] = _least(found.thresholds[query], error, step, scratch.offsets[lane])
-                if len(asked.sensitivities) > 0:
+                if len(asked.lipschitz_constants) > 0:
                     scratch.thresholds[lane] = np.float32(found.thresholds[query] / step)
                     scratch.rates[lane] = np.float32(max(-_LOG2_E * step / asked.temperatures[query], -1e30))
                     scratch.slopes[0, lane] = np.float32(norm / step * (1 + 1e-5))
@@ -169,7 +170,7 @@ def _scan_block(block: int, begin: int, table: Table, asked: Asked, found: Found
     least_at, best_at = scratch.least.ctypes.data, scratch.best.ctypes.data
     hit_rows, hit_queries, hit_at, lanes = scratch.hit_rows, scratch.hit_queries, scratch.hit_at, len(scratch.least)
     # An aggregate needs the products of all views, which the next chunk writes over.
-    enough_hits = 1 if len(asked.sensitivities) > 0 else HITS - CHUNK_VIEWS
+    enough_hits = 1 if len(asked.lipschitz_constants) > 0 else HITS - CHUNK_VIEWS
     views_at = table.views_at[block] - view_starts[first] * pitch
     document, num_hits = first, np.int64(0)
     while document < last:
@@ -225,7 +226,7 @@ def _take_hits(
     """Nothing; each hit's document is kept for those of its queries whose threshold its own bound reaches."""
     thresholds, heaps, counts, overflowed = found.thresholds, found.heaps, found.counts, found.overflowed
     kept_rows, kept_upper, kept_lower = found.rows, found.upper, found.lower
-    norms, slack, allowed, sensitivities = asked.norms, asked.slack, asked.allowed, asked.sensitivities
+    norms, slack, allowed, lipschitz_constants = asked.norms, asked.slack, asked.allowed, asked.lipschitz_constants
     temperatures, best, steps, lost = asked.temperatures, scratch.best, scratch.steps, scratch.lost
     offsets, least, values, soft_thresholds = scratch.offsets, scratch.least, scratch.values, scratch.thresholds
     hit_rows, hit_queries, hit_at, view_starts = (
@@ -246,15 +247,18 @@ def _take_hits(
         norm = np.float64(float_at(bounds_at + 8 * row))
         error_norm = np.float64(float_at(bounds_at + 8 * row + 4))
         num_views = view_starts[row + 1] - view_starts[row]
-        is_aggregate = len(sensitivities) > 0 and num_views > 1
+        is_aggregate = len(lipschitz_constants) > 0 and num_views > 1
         log_views = 0.0
         if is_aggregate:
             log_views = np.log(np.float64(num_views))
             products_at = scratch_products_at + 4 * hit_at[hit] * len(least)
             best_of_hit_at = best_at + 4 * hit * len(least)
-            sensitivity, own = sensitivities[num_views] * (1 + 1e-5), np.float64(8 * num_views + 64) * 2.0**-22
+            lipschitz_constant, own = (
+                lipschitz_constants[num_views] * (1 + 1e-5),
+                np.float64(8 * num_views + 64) * 2.0**-22,
+            )
             at = (products_at, num_views, best_of_hit_at, rates_at, offsets_at, values_at, slopes_at, thresholds_at)
-            reached &= _soft(len(least), at, (norm, error_norm, sensitivity, own))
+            reached &= _soft(len(least), at, (norm, error_norm, lipschitz_constant, own))
         while reached != 0:
             lane = trailing_zeros(reached)
             reached &= reached - np.uint64(1)
@@ -266,7 +270,7 @@ def _take_hits(
                 lower -= temperatures[query] * log_views
                 value = steps[lane] * np.float64(values[lane])
                 # The Lipschitz constant carries the scores' errors over; the rest is float32's own.
-                error = sensitivity * error + own * (norms[query] + lost[lane]) * norm
+                error = lipschitz_constant * error + own * (norms[query] + lost[lane]) * norm
                 lower, upper = max(lower, value - error), min(upper, value + error)
             threshold = thresholds[query]
             if upper < threshold:
@@ -312,7 +316,7 @@ def _raised(heap: Any, lower: float) -> Any:
 def _soft(lanes: int, at: Any, numbers: Any) -> Any:
     """Which queries' thresholds a document's aggregate reaches, as bits: see kernels.softmax."""
     products, num_views, best, rates, offsets, values, slopes, thresholds = at
-    norm, error_norm, sensitivity, own = (
+    norm, error_norm, lipschitz_constant, own = (
         np.float32(numbers[0]),
         np.float32(numbers[1]),
         np.float32(numbers[2]),
@@ -320,15 +324,48 @@ def _soft(lanes: int, at: Any, numbers: Any) -> Any:
     )
     if lanes == 64:
         reached = soft_64(
-            products, num_views, best, rates, offsets, values, slopes, thresholds, norm, error_norm, sensitivity, own
+            products,
+            num_views,
+            best,
+            rates,
+            offsets,
+            values,
+            slopes,
+            thresholds,
+            norm,
+            error_norm,
+            lipschitz_constant,
+            own,
         )
     elif lanes == 32:
         reached = soft_32(
-            products, num_views, best, rates, offsets, values, slopes, thresholds, norm, error_norm, sensitivity, own
+            products,
+            num_views,
+            best,
+            rates,
+            offsets,
+            values,
+            slopes,
+            thresholds,
+            norm,
+            error_norm,
+            lipschitz_constant,
+            own,
         )
     else:
         reached = soft_16(
-            products, num_views, best, rates, offsets, values, slopes, thresholds, norm, error_norm, sensitivity, own
+            products,
+            num_views,
+            best,
+            rates,
+            offsets,
+            values,
+            slopes,
+            thresholds,
+            norm,
+            error_norm,
+            lipschitz_constant,
+            own,
         )
     return reached
 

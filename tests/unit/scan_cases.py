@@ -120,7 +120,7 @@ def assert_holds_the_best(found, truth, wanted):
         assert not (is_found & ~wanted.allowed).any(), f"query {query}: what is not allowed is found"
         missing = np.flatnonzero((scores >= lowest) & ~is_found)
         assert not len(missing), f"query {query}: {missing} are missing, of {scores[missing]}, the last is {lowest}"
-        is_low = ~(part.upper >= truth[query].lows[part.rows])
+        is_low = ~(part.upper >= truth[query].unrounded[part.rows])
         assert not is_low.any(), f"query {query}: {part.rows[is_low]} are bounded by {part.upper[is_low]}"
 
 
