@@ -165,7 +165,7 @@ def top_documents(scores: Floats, ordinals: Ints, top_k: int) -> Ints:
 
 
 def view_weights(scores: npt.NDArray[np.floating[Any]], temperature: float) -> Doubles:
-    """Return the softmax (k,) float64 of one document's view scores (k,) over the temperature (DRPQ eq. 4, there 1)."""
+    """Return the softmax (k,) float64 of one document's view scores (k,) over the temperature (DRPQ eq. 4)."""
     wide = scores.astype(np.float64)
     weights = _soft_weights(wide.max() - wide, temperature)
     shares: Doubles = weights / weights.sum()

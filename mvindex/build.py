@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from threading import Lock
 from typing import Any
@@ -20,7 +20,6 @@ from mvindex.errors import (
     StaleReader,
     StoreError,
 )
-from mvindex.pruning import checked_eps
 from mvindex.store.durable import announced, flush_to_disk, remove_entry
 from mvindex.store.embedded import EmbeddedStore
 from mvindex.store.files import check_directory, check_regular
@@ -42,13 +41,12 @@ def _ignore(what: str, done: int, total: int) -> None:
 class EngineChoice:
     """What is to be built.
 
-    prune_views: the engine leaves out views within that distance of one it holds (see kept_views). lists: of ivf kinds,
-    None for the usual number. search: how it is searched, as tuned before (JSON); None for the usual of its kind.
+    lists: of ivf kinds, None for the usual number.
+    search: how it is searched, as tuned before (JSON); None for the usual of its kind.
     trained: what several shards of an index have learnt together, see train().
     """
 
     kind: Kind
-    prune_views: float | None = None
     lists: int | None = None
     search: Mapping[str, Any] | None = None
     trained: Path | None = None
@@ -60,7 +58,6 @@ class EngineChoice:
         search = settings.get("search")
         return cls(
             kind=Kind(record["kind"]),
-            prune_views=settings.get("prune_views"),
             # What was tuned holds for as many lists as it was measured with.
             lists=settings.get("lists") if search else None,
             search=search,
@@ -69,31 +66,24 @@ class EngineChoice:
 
     def checked(self) -> EngineChoice:
         """The same; ConfigError for a distance that is none, and for options that the kind has not."""
-        if self.kind is Kind.EXACT and self.prune_views is not None:
-            raise ConfigError(
-                "kind 'exact' reads every view in the store, so prune_views cannot leave any out of it; "
-                "build flat or hnsw, or prune at ingest: create(prune_views=...), mvindex ingest --prune-views"
-            )
         if self.lists is not None and not self.kind.value.startswith("ivf-"):
             raise ConfigError(f"kind {self.kind.value!r} has no lists; leave lists out, or build an ivf kind")
         if self.lists is not None and (isinstance(self.lists, bool) or not 1 <= self.lists <= MAX_LISTS):
             raise ConfigError(f"lists is {self.lists!r}; wanted 1 to {MAX_LISTS}")
-        return self if self.prune_views is None else replace(self, prune_views=checked_eps(self.prune_views))
+        return self
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BuildReport:
-    """What a build made: documents (living), views that the engine holds and that it leaves out, bytes of its files.
+    """What a build made: live documents, views in the engine, bytes of its files.
 
     Views and stored_bytes, those of all views in the store, include retired documents that are still on disk. Kind
     exact holds nothing of its own: it ranks the store's views. why: why this kind was chosen.
     """
 
     kind: str
-    prune_views: float | None
     documents: int
     views: int
-    views_left_out: int
     engine_bytes: int
     stored_bytes: int
     why: str = ""
@@ -175,15 +165,11 @@ class EngineCache:
 def report_of(snapshot: Snapshot, kind: Kind, record: Mapping[str, Any] | None) -> BuildReport:
     """What an engine's record in the catalog stands for."""
     stored = snapshot.views.num_views
-    settings = record["settings"] if record else {}
     files = (snapshot.directory / record["directory"]).iterdir() if record else ()
-    held = settings.get("num_views", stored)
     return BuildReport(
         kind=kind.value,
-        prune_views=settings.get("prune_views"),
         documents=snapshot.num_documents,
-        views=held,
-        views_left_out=stored - held,
+        views=stored if record is None else record["settings"]["num_views"],
         engine_bytes=sum(file.stat().st_size for file in files),
         stored_bytes=stored * snapshot.views.row_bytes,
     )
@@ -198,7 +184,6 @@ def build_files(snapshot: Snapshot, choice: EngineChoice, on_progress: Told = _i
     directory, work = snapshot.directory / name, snapshot.directory / f"{_WORK}{kind}"
     options = BuildOptions(
         work=work,
-        prune_views=choice.prune_views,
         lists=choice.lists,
         trained=choice.trained,
         on_progress=on_progress,

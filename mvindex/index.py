@@ -199,7 +199,6 @@ class Index(Tunable):
         self,
         kind: str | None = None,
         *,
-        prune_views: float | None = None,
         lists: int | None = None,
         target_recall: float = 0.97,
         on_progress: Told = lambda what, done, total: None,
@@ -209,14 +208,12 @@ class Index(Tunable):
         kind: exact, flat, hnsw, ivf-flat, ivf-sq8, ivf-pq or ivf-rabitq; None chooses by size, memory and the share of
         the exact answer that should be found, and the report says why. Documents added later are scanned beside it
         until the next build. Readers are never blocked; an ivf build that was killed goes on where it was when it is
-        run again. prune_views: the engine leaves out views within this distance of one of their document that it
-        holds. The store keeps them, so that scores stay the same, and what is called exact is; a build without it
-        undoes it. lists: of ivf kinds. on_progress is told what is done, how much, of how much. ConfigError for options
+        run again. lists: of ivf kinds. on_progress is told what is done, how much, of how much. ConfigError for options
         that are none, or that the kind has not.
         """
         target = checked_target(target_recall)
         chosen, why = (engines.parse_kind(kind), "as asked for") if kind is not None else self._best_kind(target)
-        choice = EngineChoice(kind=chosen, prune_views=prune_views, lists=lists)
+        choice = EngineChoice(kind=chosen, lists=lists)
         return replace(self._built(choice, on_progress), why=why)
 
     def _built(self, choice: EngineChoice, on_progress: Told) -> BuildReport:
@@ -358,7 +355,6 @@ class Index(Tunable):
             prune_views=settings.get("prune_views"),
             lexical=settings.get("lexical"),
             fusion=settings.get("fusion"),
-            engine_prune_views=engine["settings"].get("prune_views") if engine else None,
             search=engine["settings"].get("search") if engine else None,
             fresh_documents=int(np.count_nonzero(snapshot.alive[built_rows:])),
             size_bytes=sum(file.stat().st_size for file in self.path.rglob("*") if file.is_file()),

@@ -1,4 +1,4 @@
-"""Tuning of an index: what its engine, its pruning and hybrid search are measured by, and the choice that is kept."""
+"""Tuning of an index: search parameters of its engine, and the fusion of hybrid search."""
 
 from __future__ import annotations
 
@@ -19,13 +19,10 @@ from mvindex.store.embedded import EmbeddedStore
 from mvindex.tuning import (
     FusionReport,
     Judged,
-    PruneReport,
     TuneReport,
-    checked_budget,
     checked_judgements,
     checked_target,
     tune_fusion,
-    tune_pruning,
     tune_search,
 )
 
@@ -43,7 +40,7 @@ class Tunable(Searchable):
 
     @abstractmethod
     def _tuned_parts(self, wanted: Asked) -> list[Part]:
-        """What tune() and tune_pruning() measure."""
+        """Return the parts of the index that tune() measures."""
 
     @abstractmethod
     def _keep_search(self, search: Search) -> None:
@@ -116,22 +113,3 @@ class Tunable(Searchable):
         with self._writing() as stores:
             for store in stores:
                 store.change_settings(fusion=kept)
-
-    def tune_pruning(
-        self,
-        queries: Vector | None = None,
-        *,
-        top_k: int = 10,
-        budget: float = 0.01,
-        on_progress: Told = lambda what, done, total: None,
-    ) -> PruneReport:
-        """How many near-duplicate views build(prune_views=) may leave out, if no more recall than the budget is lost.
-
-        Recall is the share of the exact top_k documents by best view that the kept views alone would still find, at
-        least. queries as for tune(). Nothing is changed: build with prune_views of the chosen point. ConfigError for a
-        budget that is no share.
-        """
-        allowed_loss = checked_budget(budget)
-        wanted = asked(top_k, None, Scoring(), exact=True, candidates=None)
-        given = None if queries is None else as_vectors(queries, self.dim)
-        return tune_pruning(self._tuned_parts(wanted), given, allowed_loss, on_progress)

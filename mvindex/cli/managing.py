@@ -113,10 +113,6 @@ def build(  # noqa: PLR0913 - each option is a flag of the command
         ),
     ] = None,
     index: IndexOption = None,
-    prune_views: Annotated[
-        float | None,
-        typer.Option(help="Of all but exact: leave out views this close to one held (docs/pruning.md)."),
-    ] = None,
     lists: Annotated[int | None, typer.Option(help="Of ivf kinds: how many lists; by the number of views.")] = None,
     target_recall: Annotated[
         float, typer.Option(help="Without --kind: the share of the exact answer that should be found.")
@@ -144,7 +140,7 @@ def build(  # noqa: PLR0913 - each option is a flag of the command
     Files that are derived and damaged (see mvindex verify) are made again first. An ivf build that was stopped goes on
     where it was; `mvindex tune` then chooses how it is searched.
 
-    Example: mvindex build, or: mvindex build --kind hnsw --prune-views 0.3 --questions questions.jsonl
+    Example: mvindex build, or: mvindex build --kind hnsw --questions questions.jsonl
     """
     from dataclasses import asdict
 
@@ -153,7 +149,7 @@ def build(  # noqa: PLR0913 - each option is a flag of the command
     if format is not None and questions is None:
         raise typer.BadParameter(f"--format {format}: belongs to --questions FILE")
     if lexical is not None:
-        others = {"--kind": kind, "--prune-views": prune_views, "--lists": lists, "--shard": shard}
+        others = {"--kind": kind, "--lists": lists, "--shard": shard}
         others |= {"--questions": questions, "--train-only": train_only or None}
         if named := [name for name, value in others.items() if value is not None]:
             raise typer.BadParameter(f"--lexical is a build of its own; give it without {named[0]}")
@@ -164,16 +160,14 @@ def build(  # noqa: PLR0913 - each option is a flag of the command
     cutoffs = parse_cutoffs(at)
     started = time.monotonic()
     if shard is not None or train_only:
-        chosen = {"kind": kind, "lists": lists, "prune_views": prune_views}
+        chosen = {"kind": kind, "lists": lists}
         build_part(chosen_path(index), shard, chosen, as_json)
         return
     with _opened_for_build(index) as target:
         if target.mend_lexical():
             note("made again from the texts: the lexical index")
         with display.step_progress() as told:
-            report = target.build(
-                kind=kind, prune_views=prune_views, lists=lists, target_recall=target_recall, on_progress=told
-            )
+            report = target.build(kind=kind, lists=lists, target_recall=target_recall, on_progress=told)
         row: dict[str, Any] = asdict(report)
         row["seconds"] = round(time.monotonic() - started, 2)
         measured = None if asked is None else _measured(target, asked, cutoffs)
@@ -252,7 +246,7 @@ def _print_measured(row: dict[str, Any], measured: dict[str, Any]) -> None:
 
     before, after = measured["before"], measured["after"]
     table = {
-        "views": f"{row['views'] + row['views_left_out']:,} -> {row['views']:,}",
+        "views": f"{row['views']:,}",
         "bytes": f"{row['stored_bytes']:,} (store) -> {row['engine_bytes']:,} (engine)",
     }
     for name, share in before.get("gold", {}).items():

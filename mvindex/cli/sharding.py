@@ -47,8 +47,6 @@ def build_part(path: Path, shard: int | None, chosen: Mapping[str, Any], as_json
 
     if chosen["kind"] is None:
         raise typer.BadParameter("--shard and --train-only build in several steps: say --kind in each of them")
-    if shard is None and chosen["prune_views"] is not None:
-        raise typer.BadParameter("--prune-views belongs to the steps with --shard: what is learnt is the same")
     row: dict[str, Any]
     index = open_sharded(path, None)
     with index, display.step_progress() as told:

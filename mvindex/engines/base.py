@@ -38,14 +38,13 @@ class Kind(Enum):
 class BuildOptions:
     """How an engine is built.
 
-    prune_views: leave out what kept_views() does at that distance; lists: how many lists an IVF kind has, None for the
-    usual number. work: a directory where an unfinished build keeps what it has, to go on there after a crash; it may
+    lists: how many lists an IVF kind has, None for the usual number.
+    work: a directory where an unfinished build keeps what it has, to go on there after a crash; it may
     hold what an earlier build of other options left. trained: a file that train() wrote, whose lists and codes are used
     instead of own ones. on_progress: told what is being done, how much of it is, of what.
     """
 
     work: Path
-    prune_views: float | None = None
     lists: int | None = None
     trained: Path | None = None
     on_progress: Callable[[str, int, int], None] = lambda what, done, total: None
@@ -107,10 +106,7 @@ class ScanEngine(Protocol):
 
 
 class RankingEngine(Protocol):
-    """Ranks views of document rows [0, num_rows) by score; the search loop makes documents of them.
-
-    It holds all of a document's views, or at least one and none but near-duplicates are left out: see error().
-    """
+    """Ranks all views of document rows [0, num_rows) by score; the search loop makes documents of them."""
 
     capabilities: Capabilities
     num_rows: int
@@ -138,11 +134,7 @@ class RankingEngine(Protocol):
         ...
 
     def error(self, queries: Floats) -> Doubles:
-        """How far a document's best view may score above the best that search() has for it, (q,).
-
-        That is how far a score may be off, plus what views left out may score above the held one that stands for them.
-        Infinite where nothing is known.
-        """
+        """Return how far a view may score above what search() has for it, (q,); infinite where nothing is known."""
         ...
 
 
@@ -217,17 +209,16 @@ def query_exponents(queries: Floats) -> Ints:
     return np.where(largest > 0, -np.frexp(largest)[1], 0)
 
 
-def flat_error(queries: Floats, max_norm: float, radius: float = 0.0) -> Doubles:
-    """How far a float32 inner product of each query with a view of at most max_norm may be off, (q,).
+def flat_error(queries: Floats, max_norm: float) -> Doubles:
+    """Return how far a float32 inner product of each query with a view of norm up to max_norm may be off, (q,).
 
-    radius: how far a view left out may lie from the one that stands for it; by Cauchy-Schwarz it scores at most
-    radius |q| more.
+    2^-23 covers the rounding of scores to float32, 2^-24, and that of their float64 sums.
     """
     dim = queries.shape[1]
     wide = queries.astype(np.float64)
     norms = np.sqrt(np.einsum("ij,ij->i", wide, wide)) * (1 + 1e-9)
     tiny = underflow_error(dim) * (1 + np.abs(wide).max(axis=1, initial=0.0) + max_norm)
-    error: Doubles = norms * (max_norm * (sum_error(dim) + 2.0**-23) + radius) + tiny
+    error: Doubles = norms * max_norm * (sum_error(dim) + 2.0**-23) + tiny
     return error
 
 

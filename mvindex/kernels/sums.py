@@ -26,8 +26,8 @@ _FMULADD = ("llvm.fmuladd.v8f64", ir.FunctionType(_DOUBLES, [_DOUBLES] * 3))
 def _product(context: Any, view: Any, query: Any, blocks: Any) -> tuple[Any, Callable[..., Any]]:
     """Return the inner product, in the order of aggregate.view_sums().
 
-    view, query: addresses of SUM_LANES x blocks float32 and float64, padded with zeros; blocks >= 1. Products are exact,
-    so that it does not matter whether the processor fuses them with the sums.
+    view, query: addresses of SUM_LANES x blocks float32 and float64, padded with zeros; blocks >= 1.
+    Products are exact, so that it does not matter whether the processor fuses them with the sums.
     """
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:

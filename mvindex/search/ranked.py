@@ -45,10 +45,6 @@ class RankedSearch:
 
     A document's score, its best view's or DRPQ's mean, is never above its best view. So on an exact ranking a query is
     done when the best view not seen lies strictly below the top_k-th score (design: promise 3).
-
-    An engine may leave near-duplicate views out. Its error() then covers them: no view of a document, seen or not, held
-    or not, scores more than that above the best that the engine has for the document. Each document has a view in the
-    engine, so that all documents were seen where all the engine's views were.
     """
 
     def __init__(self, snapshot: Snapshot, engines: Engines, request: Request) -> None:

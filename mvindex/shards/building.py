@@ -72,7 +72,7 @@ def _is_built(store: EmbeddedStore, choice: EngineChoice, checksum: str) -> bool
     if record is None or record["kind"] != choice.kind.value or record["built_rows"] != store.snapshot.num_rows:
         return False
     settings = record["settings"]
-    return bool(settings.get("trained") == checksum and settings.get("prune_views") == choice.prune_views)
+    return bool(settings.get("trained") == checksum)
 
 
 def train_shards(index: Path, stores: Mapping[int, EmbeddedStore], choice: EngineChoice, on_progress: Told) -> Path:
@@ -114,10 +114,8 @@ def _key(stores: Mapping[int, EmbeddedStore], choice: EngineChoice) -> dict[str,
 def _summed(choice: EngineChoice, reports: Sequence[BuildReport]) -> BuildReport:
     return BuildReport(
         kind=choice.kind.value,
-        prune_views=choice.prune_views,
         documents=sum(report.documents for report in reports),
         views=sum(report.views for report in reports),
-        views_left_out=sum(report.views_left_out for report in reports),
         engine_bytes=sum(report.engine_bytes for report in reports),
         stored_bytes=sum(report.stored_bytes for report in reports),
     )

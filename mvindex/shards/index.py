@@ -329,7 +329,6 @@ class ShardedIndex(Index):
         number: int,
         kind: str,
         *,
-        prune_views: float | None = None,
         lists: int | None = None,
         on_progress: Told = _ignore,
     ) -> BuildReport:
@@ -337,7 +336,7 @@ class ShardedIndex(Index):
 
         ConfigError for ivf kinds without train() before, with the same kind and lists, and for numbers of no shard.
         """
-        choice = EngineChoice(kind=parse_kind(kind), prune_views=prune_views, lists=lists).checked()
+        choice = EngineChoice(kind=parse_kind(kind), lists=lists).checked()
         stores = self._whole()
         if number not in stores:
             raise ConfigError(f"{self.path}: has shards 0 to {self._count - 1}; there is no shard {number}")

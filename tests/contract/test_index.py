@@ -81,25 +81,6 @@ class TestFaissHnsw(EmbeddedContract):
     is_exact = False
 
 
-class TestFaissFlatPruned(EmbeddedContract):
-    """Views left out of the engine change no answer; documents of short views lose some in every test."""
-
-    kind = Kind.FLAT
-    prune_views = 0.5
-
-    def settle(self, index):
-        index.build(kind=self.kind.value, prune_views=self.prune_views)
-
-
-class TestFaissFlatAlmostOneViewEach(TestFaissFlatPruned):
-    prune_views = 2.0
-
-
-class TestFaissHnswPruned(TestFaissFlatPruned):
-    kind = Kind.HNSW
-    is_exact = False
-
-
 class TestFaissIvfFlat(EmbeddedContract):
     kind = Kind.IVF_FLAT
     is_exact = False
@@ -117,11 +98,6 @@ class TestFaissIvfPq(EmbeddedContract):
 
 class TestFaissIvfRabitq(EmbeddedContract):
     kind = Kind.IVF_RABITQ
-    is_exact = False
-
-
-class TestFaissIvfPqPruned(TestFaissFlatPruned):
-    kind = Kind.IVF_PQ
     is_exact = False
 
 

@@ -100,5 +100,3 @@ def test_kinds_that_this_milvus_does_not_build_are_refused(place):
             index.build("quantum")
         with pytest.raises(ConfigError, match="lists"):
             index.build("hnsw", lists=4)
-        with pytest.raises(Unsupported, match="prune_views"):
-            index.build("flat", prune_views=0.1)

@@ -104,7 +104,6 @@ def test_what_only_the_owner_does_is_refused_by_name(client):
     for name, call in {
         "build": lambda: client.build(),
         "tune": lambda: client.tune(),
-        "tune_pruning": lambda: client.tune_pruning(),
         "compact": lambda: client.compact(),
         "snapshot": lambda: client.snapshot("x"),
         "encoder": lambda: client.encoder,

@@ -6,7 +6,6 @@ Dead documents stay in the index until it is built again; the search loop masks 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from contextlib import nullcontext
 from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
@@ -18,11 +17,10 @@ from mvindex.engines.base import BuildOptions, Capabilities, Kind, Search, flat_
 from mvindex.engines.lists import COARSE_KINDS, CODED_KINDS, IVF_KINDS, LEAST_COARSE, usual_search
 from mvindex.errors import Unsupported
 from mvindex.extras import require_faiss
-from mvindex.pruning import ROUNDING
 from mvindex.records import Bools, Doubles, Floats, Ints
 from mvindex.store.snapshot import Snapshot
 from mvindex.store.views import row_norms
-from mvindex_connectors.engines.faiss_files import INDEX_NAME, ROWS_NAME, blocks, read_index, translated, write_index
+from mvindex_connectors.engines.faiss_files import INDEX_NAME, blocks, read_index, translated, write_index
 from mvindex_connectors.engines.faiss_gpu import GpuCopy, gpu_copy
 from mvindex_connectors.engines.faiss_ivf import searches
 from mvindex_connectors.engines.faiss_lists import build_lists, trained_lists
@@ -60,19 +58,13 @@ class FaissEngine:
         """See EngineFactory."""
         faiss = require_faiss()
         index = read_index(faiss, directory / INDEX_NAME)
-        has_all = settings.get("prune_views") is None or kind in IVF_KINDS
-        rows = None if has_all else np.memmap(directory / ROWS_NAME, np.dtype(settings["row_type"]), "r")
-        return FaissRanking(faiss, kind, Held(index, rows, gpu_copy(faiss, kind, index, device)), settings)
+        return FaissRanking(faiss, kind, Held(index, gpu_copy(faiss, kind, index, device)), settings)
 
 
 class Held(NamedTuple):
-    """What an engine holds: the Faiss index; the store's view row of each of its numbers, rising (None: the same).
-
-    on_gpu: a copy of the index.
-    """
+    """A Faiss index, whose row i is view row i of the store, and its copy on a GPU, if there is one."""
 
     index: Any
-    rows: npt.NDArray[Any] | None = None
     on_gpu: GpuCopy | None = None
 
 
@@ -83,10 +75,9 @@ class FaissRanking:
         self._faiss = faiss
         self._kind = kind
         self._held = held
-        self._index, self._rows = held.index, held.rows
+        self._index = held.index
         self._settings = settings
         self._max_norm = float(settings["max_norm"])
-        self._radius = float(settings.get("prune_views") or 0.0) * (1 + ROUNDING)
         self._packed: tuple[Bools, npt.NDArray[np.uint8]] | None = None
         self._num_lists = int(settings["lists"]) if kind in IVF_KINDS else 0
         self._search = usual_search(kind, self._num_lists) if kind in IVF_KINDS else dict(_HNSW_SEARCH)
@@ -127,23 +118,19 @@ class FaissRanking:
         parameters = self._parameters(limit, selector, turn)
         scores, rows = translated(self._index.search, queries, limit, params=parameters)
         scores[rows < 0] = -np.inf
-        return scores, rows if self._rows is None else np.where(rows < 0, -1, self._rows[rows].astype(np.int64))
+        return scores, rows
 
     def error(self, queries: Floats) -> Doubles:
-        """See RankingEngine: a view left out lies within the distance of the build from one that is held.
-
-        Infinite for codes, which estimate scores.
-        """
+        """See RankingEngine. Infinite for codes, which estimate scores."""
         if self._kind in CODED_KINDS:
             return np.full(len(queries), np.inf)
-        return flat_error(queries, self._max_norm, self._radius)
+        return flat_error(queries, self._max_norm)
 
     def _bitmap(self, allowed_views: Bools) -> npt.NDArray[np.uint8]:
         """The mask as Faiss takes it, kept for the next search: that of deleted documents seldom changes."""
         kept = self._packed
         if kept is None or kept[0] is not allowed_views:
-            mask = allowed_views if self._rows is None else allowed_views[self._rows]
-            self._packed = kept = (allowed_views, np.packbits(mask, bitorder="little"))
+            self._packed = kept = (allowed_views, np.packbits(allowed_views, bitorder="little"))
         return kept[1]
 
     def _probes(self, turn: int) -> int:
@@ -165,24 +152,15 @@ class FaissRanking:
 def _build_rows(
     faiss: ModuleType, kind: Kind, snapshot: Snapshot, directory: Path, options: BuildOptions
 ) -> Mapping[str, Any]:
-    """Kinds flat and hnsw: row i of the Faiss index is the i-th view held.
-
-    That is view row i of the store, so that no id map is kept; only where near-duplicates were left out does a file of
-    row numbers stand beside it.
-    """
+    """Build kinds flat and hnsw: row i of the Faiss index is view row i of the store, so that no id map is needed."""
     index = _empty_index(faiss, kind, snapshot.views.dim)
-    max_norm, eps = 0.0, options.prune_views
-    row_type = np.dtype("<i4" if snapshot.views.num_views < 1 << 31 else "<i8")
-    with nullcontext() if eps is None else open(directory / ROWS_NAME, "wb") as rows_file:
-        for rows, views in blocks(snapshot.views, (0, snapshot.num_rows), eps):
-            max_norm = max(max_norm, float(row_norms(views).max(initial=0.0)))
-            translated(index.add, views)
-            if rows_file is not None:
-                rows_file.write(rows.astype(row_type).tobytes())
-            options.on_progress("adding views", int(rows[-1]) + 1, snapshot.views.num_views)
+    max_norm = 0.0
+    for rows, views in blocks(snapshot.views, (0, snapshot.num_rows)):
+        max_norm = max(max_norm, float(row_norms(views).max(initial=0.0)))
+        translated(index.add, views)
+        options.on_progress("adding views", int(rows[-1]) + 1, snapshot.views.num_views)
     write_index(faiss, index, directory / INDEX_NAME)
-    settings = {"max_norm": max_norm, "faiss": faiss.__version__, "num_views": int(index.ntotal)}
-    return settings if eps is None else settings | {"prune_views": eps, "row_type": row_type.str}
+    return {"max_norm": max_norm, "faiss": faiss.__version__, "num_views": int(index.ntotal)}
 
 
 def _empty_index(faiss: ModuleType, kind: Kind, dim: int) -> Any:

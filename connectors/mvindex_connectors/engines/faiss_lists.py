@@ -55,8 +55,7 @@ def build_lists(
     options.on_progress("writing", 0, 1)
     write_index(faiss, index, directory / INDEX_NAME)
     found = {"max_norm": max_norm, "faiss": faiss.__version__, "num_views": int(index.ntotal)}
-    lists = {"lists": int(ivf_of(faiss, index).nlist)}
-    return found | lists | ({} if options.prune_views is None else {"prune_views": options.prune_views})
+    return found | {"lists": int(ivf_of(faiss, index).nlist)}
 
 
 def trained_lists(faiss: ModuleType, kind: Kind, snapshots: Sequence[Snapshot], options: BuildOptions) -> Any:
@@ -95,7 +94,6 @@ class _Work:
             "dim": self._snapshot.views.dim,
             "generation": self._snapshot.generation,
             "lists_asked": self._options.lists,
-            "prune_views": self._options.prune_views,
             "trained": None if self._options.trained is None else file_checksum(self._options.trained),
             "faiss": self._faiss.__version__,
         }
@@ -142,7 +140,7 @@ class _Work:
     def filled_up_to(self, end: int, before: Filled) -> Filled:
         """The index with the views of the rows up to the end as well, kept unless these are all."""
         views, max_norm = self._snapshot.views, before.max_norm
-        for rows, block in blocks(views, (before.rows, end), self._options.prune_views):
+        for rows, block in blocks(views, (before.rows, end)):
             max_norm = max(max_norm, float(row_norms(block).max()))
             translated(before.index.add_with_ids, block, rows)
             self._options.on_progress("adding views", int(rows[-1]) + 1, views.num_views)

@@ -37,10 +37,8 @@ def build_index(store: MilvusStore, kind: str | None, lists: int | None, on_prog
         documents = store.reader.count()
     return BuildReport(
         kind=chosen,
-        prune_views=None,
         documents=documents,
         views=num_views,
-        views_left_out=0,
         engine_bytes=0,
         stored_bytes=num_views * dim * 4,
         why=why,

@@ -218,7 +218,6 @@ class MilvusIndex(Index):
         self,
         kind: str | None = None,
         *,
-        prune_views: float | None = None,
         lists: int | None = None,
         target_recall: float = 0.97,
         on_progress: Told = _ignore,
@@ -226,13 +225,9 @@ class MilvusIndex(Index):
         """What was built by Milvus: an index of this kind over all views, flushed, and known to cover every row.
 
         kind: mvindex' or Milvus' own name, of those that this Milvus builds (see info()); None chooses by size. Other
-        clients wait meanwhile. Unsupported for prune_views.
+        clients wait meanwhile.
         """
         checked_target(target_recall)
-        if prune_views is not None:
-            raise Unsupported(
-                f"{self.where}: an index in Milvus takes prune_views when it is made, not when it is built"
-            )
         return build_index(self.milvus, kind, lists, on_progress)
 
     def tune(
@@ -248,17 +243,6 @@ class MilvusIndex(Index):
         wanted = asked(top_k, None, Scoring(), exact=False, candidates=None)
         given = None if queries is None else as_vectors(queries, self.dim)
         return tune_index(self, given, (wanted.top_k, target), on_progress)
-
-    def tune_pruning(
-        self,
-        queries: Vector | None = None,
-        *,
-        top_k: int = 10,
-        budget: float = 0.01,
-        on_progress: Told = _ignore,
-    ) -> NoReturn:
-        """Unsupported: an index in Milvus takes prune_views when it is made."""
-        raise Unsupported(f"{self.where}: views of an index in Milvus are pruned when they are added, not afterwards")
 
     def compact(self, on_progress: Callable[[int], None] = lambda count: None) -> CompactReport:
         """What was done: views that no record names, left by writers that died, are removed."""
@@ -293,7 +277,6 @@ class MilvusIndex(Index):
             kind=engine["kind"] if engine else FLAT,
             temperature=self.temperature,
             prune_views=settings.get("prune_views"),
-            engine_prune_views=None,
             search=(engine or {}).get("search") or None,
             fresh_documents=0,
             size_bytes=views * 4 * (self.dim or 0),

@@ -277,7 +277,7 @@ def info_from(message: service.InfoResponse, path: str) -> IndexInfo:
     """What an index is; path: how the caller calls it."""
     jsons = ("encoder_json", "search_json", "fusion_json")
     given = {name: getattr(message, name) for name in jsons if message.HasField(name)}
-    optional = ("dim", "prune_views", "engine_prune_views", "shards", "lexical")
+    optional = ("dim", "prune_views", "shards", "lexical")
     plain = (
         "format_version",
         "documents",
