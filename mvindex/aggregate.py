@@ -91,8 +91,8 @@ def view_sums(packed: npt.NDArray[Any], query: Floats) -> Doubles:
     """Return the inner products of stored views and a query, (r,) float64, added up in the one fixed order.
 
     Element i belongs to partial sum i % SUM_LANES. Each partial sum is added from the first element to the last; then
-    the upper half of the sums is added to the lower half until one is left. Products of float32 are exact in float64, so
-    that fused multiply-add changes nothing.
+    the upper half of the sums is added to the lower half until one is left. Products of float32 are exact in float64:
+    fused multiply-add changes nothing.
 
     Args:
         packed: (r, d) fp16 or fp32, of norm up to MAX_NORM.
@@ -165,7 +165,7 @@ def top_documents(scores: Floats, ordinals: Ints, top_k: int) -> Ints:
 
 
 def view_weights(scores: npt.NDArray[np.floating[Any]], temperature: float) -> Doubles:
-    """Return the softmax (k,) float64 of one document's view scores (k,) over the temperature (DRPQ eq. 4)."""
+    """Return the softmax (k,) float64 of one document's view scores (k,) over T (DRPQ eq. 4)."""
     wide = scores.astype(np.float64)
     weights = _soft_weights(wide.max() - wide, temperature)
     shares: Doubles = weights / weights.sum()

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Lock
 from typing import Any
 
 from mvindex import engines
-from mvindex.engines.base import MAX_LISTS, BuildOptions, Kind, RankingEngine, Search
+from mvindex.engines.base import EXACT, BuildOptions, RankingEngine, Search
 from mvindex.errors import (
     ConfigError,
     DamagedIndex,
@@ -19,7 +19,9 @@ from mvindex.errors import (
     EngineUnavailable,
     StaleReader,
     StoreError,
+    Unsupported,
 )
+from mvindex.records import ProgressCallback, no_progress
 from mvindex.store.durable import announced, flush_to_disk, remove_entry
 from mvindex.store.embedded import EmbeddedStore
 from mvindex.store.files import check_directory, check_regular
@@ -30,55 +32,58 @@ _GONE = "gone-"
 # What an unfinished build keeps, to go on after a crash.
 _WORK = "building-"
 
-Told = Callable[[str, int, int], None]
-
-
-def _ignore(what: str, done: int, total: int) -> None:
-    """Nothing: nobody wants to know."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineChoice:
-    """What is to be built.
+    """The engine to be built.
 
-    lists: of ivf kinds, None for the usual number.
-    search: how it is searched, as tuned before (JSON); None for the usual of its kind.
-    trained: what several shards of an index have learnt together, see train().
+    Args:
+        kind: Its name.
+        parameters: Of the kind, where they differ from its defaults.
+        search: Search parameters, as tuned before (JSON); None for the kind's defaults.
+        trained: The file of what several shards of an index were trained with, see train().
+
     """
 
-    kind: Kind
-    lists: int | None = None
+    kind: str
+    parameters: Mapping[str, int] = field(default_factory=dict)
     search: Mapping[str, Any] | None = None
     trained: Path | None = None
 
     @classmethod
     def of(cls, record: Mapping[str, Any], index: Path) -> EngineChoice:
-        """The choice that an engine's record in the catalog stands for; index: where what was learnt is kept."""
+        """Return the choice that an engine's record in the catalog stands for; index: the directory of all shards."""
         settings = record["settings"]
         search = settings.get("search")
         return cls(
-            kind=Kind(record["kind"]),
-            # What was tuned holds for as many lists as it was measured with.
-            lists=settings.get("lists") if search else None,
+            kind=record["kind"],
+            # What was tuned holds for the parameters that it was measured with.
+            parameters=settings.get("parameters" if search else "requested") or {},
             search=search,
             trained=_still_there(index, settings.get("trained")),
         )
 
     def checked(self) -> EngineChoice:
-        """The same; ConfigError for a distance that is none, and for options that the kind has not."""
-        if self.lists is not None and not self.kind.value.startswith("ivf-"):
-            raise ConfigError(f"kind {self.kind.value!r} has no lists; leave lists out, or build an ivf kind")
-        if self.lists is not None and (isinstance(self.lists, bool) or not 1 <= self.lists <= MAX_LISTS):
-            raise ConfigError(f"lists is {self.lists!r}; wanted 1 to {MAX_LISTS}")
+        """Return self; raise ConfigError for parameters that the kind does not have."""
+        if self.kind != EXACT:
+            engines.find_kind(self.kind).check_parameters(self.parameters)
+        elif self.parameters:
+            raise ConfigError(f"kind {EXACT!r}: has no parameter {next(iter(self.parameters))!r}; it builds nothing")
         return self
+
+
+def engine_choice(kind: str, nlist: int | None, parameters: Mapping[str, int] | None) -> EngineChoice:
+    """Return the checked choice of a kind, with nlist among its parameters where it is given."""
+    given = dict(parameters or {}) | ({} if nlist is None else {"nlist": nlist})
+    return EngineChoice(kind=kind, parameters=given).checked()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BuildReport:
     """What a build made: live documents, views in the engine, bytes of its files.
 
-    Views and stored_bytes, those of all views in the store, include retired documents that are still on disk. Kind
-    exact holds nothing of its own: it ranks the store's views. why: why this kind was chosen.
+    Views and stored_bytes, those of all views in the store, include deleted documents that are still on disk. Kind
+    exact has no files: it ranks the store's views. why: why this kind was chosen.
     """
 
     kind: str
@@ -94,26 +99,33 @@ def trained_name(checksum: str) -> str:
     return f"trained-{checksum}.faiss"
 
 
-def train(snapshots: Sequence[Snapshot], choice: EngineChoice, file: Path, on_progress: Told = _ignore) -> None:
-    """Nothing; what builds of this choice share stands in the file, learnt from all the snapshots, durably."""
-    options = BuildOptions(work=file.parent, lists=choice.lists, on_progress=on_progress)
+def train(
+    snapshots: Sequence[Snapshot], choice: EngineChoice, file: Path, on_progress: ProgressCallback = no_progress
+) -> None:
+    """Train on all the snapshots, and write durably to the file what builds of this choice share."""
+    learn = engines.find_kind(choice.kind).train
+    if learn is None:
+        raise Unsupported(f"kind {choice.kind!r}: is not trained; build its shards without")
+    options = BuildOptions(work=file.parent, parameters=choice.parameters, on_progress=on_progress)
     try:
         file.unlink(missing_ok=True)
         with announced("write", file):
-            engines.find_factory(choice.kind).train(choice.kind, snapshots, file, options)
+            learn(snapshots, file, options)
         flush_to_disk(file)
     except OSError as err:
         raise StoreError(f"{file}: cannot be written: {err.strerror or err}") from err
 
 
-def build_engine(store: EmbeddedStore, choice: EngineChoice, on_progress: Told = _ignore) -> BuildReport:
+def build_engine(
+    store: EmbeddedStore, choice: EngineChoice, on_progress: ProgressCallback = no_progress
+) -> BuildReport:
     """What was built: searches of later snapshots use an engine of this choice, over all documents there are now.
 
     Readers go on with what they have. Takes the writer lock. ConfigError for options that do not fit the kind.
     """
     choice = choice.checked()
     with store.writing():
-        record = None if choice.kind is Kind.EXACT else build_files(store.snapshot, choice, on_progress)
+        record = None if choice.kind == EXACT else build_files(store.snapshot, choice, on_progress)
         store.change_settings(engine=record)
         _remove_others(store.snapshot.directory, record["directory"] if record else None)
         return report_of(store.snapshot, choice.kind, record)
@@ -162,12 +174,12 @@ class EngineCache:
             return self._loaded[1]
 
 
-def report_of(snapshot: Snapshot, kind: Kind, record: Mapping[str, Any] | None) -> BuildReport:
+def report_of(snapshot: Snapshot, kind: str, record: Mapping[str, Any] | None) -> BuildReport:
     """What an engine's record in the catalog stands for."""
     stored = snapshot.views.num_views
     files = (snapshot.directory / record["directory"]).iterdir() if record else ()
     return BuildReport(
-        kind=kind.value,
+        kind=kind,
         documents=snapshot.num_documents,
         views=stored if record is None else record["settings"]["num_views"],
         engine_bytes=sum(file.stat().st_size for file in files),
@@ -175,16 +187,18 @@ def report_of(snapshot: Snapshot, kind: Kind, record: Mapping[str, Any] | None) 
     )
 
 
-def build_files(snapshot: Snapshot, choice: EngineChoice, on_progress: Told = _ignore) -> dict[str, Any]:
+def build_files(
+    snapshot: Snapshot, choice: EngineChoice, on_progress: ProgressCallback = no_progress
+) -> dict[str, Any]:
     """The setting that names a newly built engine, whose files are on disk for good."""
-    kind = choice.kind.value
+    kind = choice.kind
     if snapshot.num_documents == 0:
         raise ConfigError(f"{snapshot.directory}: the index is empty; ingest documents before building {kind!r}")
     name = f"engine-{kind}-{snapshot.settings['version'] + 1:06d}"
     directory, work = snapshot.directory / name, snapshot.directory / f"{_WORK}{kind}"
     options = BuildOptions(
         work=work,
-        lists=choice.lists,
+        parameters=choice.parameters,
         trained=choice.trained,
         on_progress=on_progress,
     )
@@ -192,7 +206,7 @@ def build_files(snapshot: Snapshot, choice: EngineChoice, on_progress: Told = _i
         remove_entry(directory)
         directory.mkdir()
         with announced("write", directory):
-            settings = engines.find_factory(choice.kind).build(choice.kind, snapshot, directory, options)
+            settings = engines.find_kind(choice.kind).build(snapshot, directory, options)
         checksums = {file.name: _sealed(file) for file in sorted(directory.iterdir())}
         flush_to_disk(directory)
         flush_to_disk(snapshot.directory)
@@ -204,6 +218,7 @@ def build_files(snapshot: Snapshot, choice: EngineChoice, on_progress: Told = _i
         shutil.rmtree(directory, ignore_errors=True)
         raise
     covered: dict[str, Any] = {"built_rows": snapshot.num_rows}
+    requested = {"requested": dict(choice.parameters)} if choice.parameters else {}
     tuned = {} if choice.search is None else {"search": dict(choice.search)}
     learnt = {} if choice.trained is None else {"trained": file_checksum(choice.trained)}
     return {
@@ -211,7 +226,7 @@ def build_files(snapshot: Snapshot, choice: EngineChoice, on_progress: Told = _i
         "directory": name,
         "checksums": checksums,
         **covered,
-        "settings": {**settings, **covered, **tuned, **learnt},
+        "settings": {**settings, **covered, **requested, **tuned, **learnt},
     }
 
 
@@ -224,15 +239,17 @@ def _still_there(index: Path, checksum: str | None) -> Path | None:
 
 
 def _open(directory: Path, record: Mapping[str, Any], device: str | None) -> RankingEngine:
-    kind = _known_kind(directory, record["kind"])
-    factory = engines.find_factory(kind)
+    try:
+        kind = engines.find_kind(record["kind"])
+    except EngineMissing as err:
+        raise EngineMissing(f"{directory}: {err}") from err
     check_directory(directory)
     try:
         for name, checksum in record["checksums"].items():
             check_regular(directory / name)
             if file_checksum(directory / name) != checksum:
                 raise DamagedIndex(f"{directory / name} does not match its checksum; `mvindex build` makes it again")
-        return factory.open(kind, directory, record["settings"], device)
+        return kind.open(directory, record["settings"], device)
     except (KeyError, TypeError, ValueError) as err:
         raise DamagedIndex(
             f"{directory}: its record in the catalog lacks {err}; `mvindex build` makes it again"
@@ -241,13 +258,6 @@ def _open(directory: Path, record: Mapping[str, Any], device: str | None) -> Ran
         if directory.is_dir():
             raise EngineUnavailable(f"{directory}: cannot be read: {err}; `mvindex build` makes it again") from err
         raise StaleReader(f"{directory} is gone: the engine was built again; open the index again") from err
-
-
-def _known_kind(directory: Path, name: str) -> Kind:
-    try:
-        return Kind(name)
-    except ValueError as err:
-        raise EngineMissing(f"{directory}: no engine here knows kind {name!r}; `mvindex build` makes another") from err
 
 
 def _sealed(file: Path) -> str:

@@ -24,15 +24,15 @@ from mvindex.arguments import (
     each_view_array,
     entry_with_views,
 )
-from mvindex.build import BuildReport, EngineCache, EngineChoice, Told, build_engine, keep_search
+from mvindex.build import BuildReport, EngineCache, EngineChoice, build_engine, engine_choice, keep_search
 from mvindex.choosing import Sizes, chosen_kind, usable_memory
 from mvindex.copying import stored_batches, take_batches
 from mvindex.encoder import Encoder
-from mvindex.engines.base import Kind, RankingEngine, ScanEngine, Search
+from mvindex.engines.base import EXACT, RankingEngine, ScanEngine, Search
 from mvindex.errors import DamagedIndex, EncoderError, IndexLocked, QueryError, StaleReader, Unsupported
 from mvindex.ingest import Encode, Entry, IngestHooks, IngestReport, ingest
 from mvindex.mixing import Dense, Questions, judged_candidates, mixed_results
-from mvindex.records import Document, Floats, SearchResult, dump_metadata, require_text
+from mvindex.records import Document, Floats, ProgressCallback, SearchResult, dump_metadata, no_progress, require_text
 from mvindex.results import IndexInfo, ViewScore, document_of, scored_views, search_results
 from mvindex.search import Engines, Part, Ranking, Request, search_documents
 from mvindex.search.lexical import LexicalPart, LexicalSearch
@@ -199,27 +199,37 @@ class Index(Tunable):
         self,
         kind: str | None = None,
         *,
-        lists: int | None = None,
+        nlist: int | None = None,
+        parameters: Mapping[str, int] | None = None,
         target_recall: float = 0.97,
-        on_progress: Told = lambda what, done, total: None,
+        on_progress: ProgressCallback = no_progress,
     ) -> BuildReport:
-        """What was built; searches then use an engine of this kind, over all documents there are.
+        """Build an engine of this kind over all documents; later searches use it.
 
-        kind: exact, flat, hnsw, ivf-flat, ivf-sq8, ivf-pq or ivf-rabitq; None chooses by size, memory and the share of
-        the exact answer that should be found, and the report says why. Documents added later are scanned beside it
-        until the next build. Readers are never blocked; an ivf build that was killed goes on where it was when it is
-        run again. lists: of ivf kinds. on_progress is told what is done, how much, of how much. ConfigError for options
-        that are none, or that the kind has not.
+        Documents added later are scanned beside it until the next build. Readers are never blocked; an ivf build that
+        was killed resumes when it is run again.
+
+        Args:
+            kind: "exact", or a kind of an installed engine: flat, hnsw, ivf-flat, ivf-sq8, ivf-pq or ivf-rabitq. None
+                chooses by size, memory and target_recall, and the report says why.
+            nlist: Of ivf kinds, the number of inverted lists; by the number of views by default.
+            parameters: Other parameters of the kind, by name.
+            target_recall: The share of the exact top_k that the chosen kind should find; used where kind is None.
+            on_progress: Called with the step, how much is done, and the total.
+
+        Raises:
+            ConfigError: If the kind is unknown, or does not have a parameter.
+
         """
         target = checked_target(target_recall)
         chosen, why = (engines.parse_kind(kind), "as asked for") if kind is not None else self._best_kind(target)
-        choice = EngineChoice(kind=chosen, lists=lists)
+        choice = engine_choice(chosen, nlist, parameters)
         return replace(self._built(choice, on_progress), why=why)
 
-    def _built(self, choice: EngineChoice, on_progress: Told) -> BuildReport:
+    def _built(self, choice: EngineChoice, on_progress: ProgressCallback) -> BuildReport:
         return build_engine(self._store, choice, on_progress)
 
-    def _best_kind(self, target_recall: float) -> tuple[Kind, str]:
+    def _best_kind(self, target_recall: float) -> tuple[str, str]:
         sizes = Sizes(num_views=self._num_views(), dim=self.dim or 1, memory_bytes=usable_memory())
         return chosen_kind(sizes, target_recall)
 
@@ -350,7 +360,7 @@ class Index(Tunable):
             dim=snapshot.dim,
             dtype=settings["dtype"],
             encoder=settings["encoder"],
-            kind=engine["kind"] if engine else Kind.EXACT.value,
+            kind=engine["kind"] if engine else EXACT,
             temperature=self.temperature,
             prune_views=settings.get("prune_views"),
             lexical=settings.get("lexical"),

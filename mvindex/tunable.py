@@ -8,11 +8,11 @@ from contextlib import AbstractContextManager
 
 from mvindex.aggregate import Scoring
 from mvindex.arguments import Asked, Vector, as_vectors, asked, question_texts
-from mvindex.build import Told
 from mvindex.engines.base import Search
 from mvindex.errors import QueryError, Unsupported
 from mvindex.fusion import Mode, parse_fusion
 from mvindex.mixing import Questions
+from mvindex.records import ProgressCallback, no_progress
 from mvindex.search import Part
 from mvindex.searchable import Searchable
 from mvindex.store.embedded import EmbeddedStore
@@ -56,7 +56,7 @@ class Tunable(Searchable):
         *,
         top_k: int = 10,
         target_recall: float = 0.97,
-        on_progress: Told = lambda what, done, total: None,
+        on_progress: ProgressCallback = no_progress,
     ) -> TuneReport:
         """What was measured; the active engine is searched as the fastest setting says that reaches the target.
 
@@ -80,7 +80,7 @@ class Tunable(Searchable):
         *,
         vectors: Vector | None = None,
         top_k: int = 10,
-        on_progress: Told = lambda what, done, total: None,
+        on_progress: ProgressCallback = no_progress,
     ) -> FusionReport:
         """What was measured; hybrid search fuses as the best point says from now on, where that is a gain.
 

@@ -113,7 +113,7 @@ def build(  # noqa: PLR0913 - each option is a flag of the command
         ),
     ] = None,
     index: IndexOption = None,
-    lists: Annotated[int | None, typer.Option(help="Of ivf kinds: how many lists; by the number of views.")] = None,
+    nlist: Annotated[int | None, typer.Option(help="Of ivf kinds: how many lists; by the number of views.")] = None,
     target_recall: Annotated[
         float, typer.Option(help="Without --kind: the share of the exact answer that should be found.")
     ] = 0.97,
@@ -149,7 +149,7 @@ def build(  # noqa: PLR0913 - each option is a flag of the command
     if format is not None and questions is None:
         raise typer.BadParameter(f"--format {format}: belongs to --questions FILE")
     if lexical is not None:
-        others = {"--kind": kind, "--lists": lists, "--shard": shard}
+        others = {"--kind": kind, "--nlist": nlist, "--shard": shard}
         others |= {"--questions": questions, "--train-only": train_only or None}
         if named := [name for name, value in others.items() if value is not None]:
             raise typer.BadParameter(f"--lexical is a build of its own; give it without {named[0]}")
@@ -160,14 +160,14 @@ def build(  # noqa: PLR0913 - each option is a flag of the command
     cutoffs = parse_cutoffs(at)
     started = time.monotonic()
     if shard is not None or train_only:
-        chosen = {"kind": kind, "lists": lists}
+        chosen = {"kind": kind, "nlist": nlist}
         build_part(chosen_path(index), shard, chosen, as_json)
         return
     with _opened_for_build(index) as target:
         if target.mend_lexical():
             note("made again from the texts: the lexical index")
         with display.step_progress() as told:
-            report = target.build(kind=kind, lists=lists, target_recall=target_recall, on_progress=told)
+            report = target.build(kind=kind, nlist=nlist, target_recall=target_recall, on_progress=told)
         row: dict[str, Any] = asdict(report)
         row["seconds"] = round(time.monotonic() - started, 2)
         measured = None if asked is None else _measured(target, asked, cutoffs)

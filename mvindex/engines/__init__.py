@@ -1,4 +1,4 @@
-"""Search engines: the exact scans, and whatever an entry point of the group mvindex.engines brings."""
+"""Search engines: the exact scans, and the kinds that entry points or register_engine() add."""
 
 from __future__ import annotations
 
@@ -6,20 +6,62 @@ import importlib.util
 from importlib.metadata import entry_points
 from typing import TypeGuard
 
-from mvindex.engines.base import EngineFactory, Kind, ScanEngine, cache_bytes
+from mvindex.engines.base import EXACT, EngineKind, ScanEngine, cache_bytes
 from mvindex.errors import ConfigError, EngineMissing
 from mvindex.extras import require
 from mvindex.kernels import has_int8_products
 
 GROUP = "mvindex.engines"
+_REGISTERED: dict[str, EngineKind] = {}
 
 
-def parse_kind(name: str) -> Kind:
-    """The kind of that name; ConfigError lists the kinds there are."""
-    try:
-        return Kind(name)
-    except ValueError as err:
-        raise ConfigError(f"kind {name!r} is unknown; wanted one of {', '.join(kind.value for kind in Kind)}") from err
+def register_engine(kind: EngineKind) -> None:
+    """Add a kind of engine to this process, beside those of entry points; one of the same name is replaced.
+
+    A package does better with an entry point of the group mvindex.engines, which every process finds.
+
+    Raises:
+        ConfigError: If the name is that of the certified scan.
+
+    """
+    if kind.name == EXACT:
+        raise ConfigError(f"kind {EXACT!r} is the certified scan of every index; choose another name")
+    _REGISTERED[kind.name] = kind
+
+
+def kind_names() -> list[str]:
+    """Return the names of all kinds, the certified scan first; no engine is imported."""
+    return [EXACT, *sorted({entry.name for entry in entry_points(group=GROUP)} | _REGISTERED.keys())]
+
+
+def parse_kind(name: str) -> str:
+    """Return the name.
+
+    Raises:
+        ConfigError: If no kind has it; the message lists those that there are.
+
+    """
+    names = kind_names()
+    if name not in names:
+        raise ConfigError(f"kind: expected one of {', '.join(names)}, got {name!r:.60}")
+    return name
+
+
+def find_kind(name: str) -> EngineKind:
+    """Return the kind of that name.
+
+    Raises:
+        EngineMissing: If nothing that is installed or registered offers it.
+
+    """
+    if name in _REGISTERED:
+        return _REGISTERED[name]
+    for entry in entry_points(group=GROUP, name=name):
+        kind: EngineKind = entry.load()
+        return kind
+    raise EngineMissing(
+        f"no installed engine offers kind {name!r}; install the package that does, or build another kind"
+    )
 
 
 def open_scan(device: str | None = None, share: int = 1) -> ScanEngine:
@@ -53,9 +95,9 @@ def scan_name(device: str | None = None) -> str:
 
 
 def _torch_name(device: str) -> str:
-    from mvindex.engines.torch_blocks import usual_precision
+    from mvindex.engines.torch_blocks import default_precision
 
-    return f"torch {usual_precision(device).value}"
+    return f"torch {default_precision(device).value}"
 
 
 def _is_cuda(device: str | None) -> TypeGuard[str]:
@@ -71,12 +113,3 @@ def _open_plain_scan(share: int) -> ScanEngine:
     from mvindex.engines.exact_torch import ScanConfig, TorchScan
 
     return TorchScan(ScanConfig(share=share))
-
-
-def find_factory(kind: Kind) -> EngineFactory:
-    """The installed engine that builds and opens indexes of this kind; EngineMissing when there is none."""
-    for entry in entry_points(group=GROUP):
-        factory: EngineFactory = entry.load()()
-        if kind in factory.kinds:
-            return factory
-    raise EngineMissing(f"no installed engine offers kind {kind.value!r}; reinstall mvindex: its entry points are gone")

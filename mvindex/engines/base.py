@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from enum import Enum
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
@@ -12,42 +11,80 @@ import numpy as np
 
 from mvindex.aggregate import Scoring, lipschitz_constant
 from mvindex.engines.memory import memory_bytes
-from mvindex.records import Bools, Doubles, Floats, Ints
+from mvindex.errors import ConfigError
+from mvindex.records import Bools, Doubles, Floats, Ints, ProgressCallback, no_progress
 from mvindex.store.snapshot import Snapshot
 
-# How an approximate engine is searched: names of its own, such as probes or fetch, with whole numbers.
+# Parameters of a search by an approximate engine, such as nprobe or k_factor, by the engine's own names.
 Search: TypeAlias = Mapping[str, int]
 
+# The kind that every index has: the certified scan of the store, which needs no engine.
+EXACT = "exact"
 # Of ivf kinds; beyond, training would take longer than any search saves.
-MAX_LISTS = 1 << 17
+MAX_NLIST = 1 << 17
 
 
-class Kind(Enum):
-    """How an index is searched."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parameter:
+    """A whole number that a kind is built with.
 
-    EXACT = "exact"
-    FLAT = "flat"
-    HNSW = "hnsw"
-    IVF_FLAT = "ivf-flat"
-    IVF_SQ8 = "ivf-sq8"
-    IVF_PQ = "ivf-pq"
-    IVF_RABITQ = "ivf-rabitq"
+    Args:
+        name: As the field calls it: nlist, M.
+        help: One line for people.
+        default: The value if none is given; None where it depends on the views.
+        least: The least value accepted.
+        most: The greatest value accepted.
+
+    """
+
+    name: str
+    help: str
+    default: int | None
+    least: int = 1
+    most: int = MAX_NLIST
+
+    def check(self, value: object) -> None:
+        """Raise ConfigError unless the value is a whole number within the limits."""
+        if isinstance(value, bool) or not isinstance(value, int) or not self.least <= value <= self.most:
+            raise ConfigError(
+                f"{self.name}: expected a whole number from {self.least} to {self.most}, got {value!r:.40}"
+            )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ViewBytes:
+    """The bytes of a view in an engine: its code, and its row number and links beside it.
+
+    is_in_blocks: codes stand 32 at a time.
+    """
+
+    code: float
+    beside: float = 0.0
+    is_in_blocks: bool = False
+
+    @property
+    def total(self) -> float:
+        """Both together, without what blocks leave empty."""
+        return self.code + self.beside
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BuildOptions:
     """How an engine is built.
 
-    lists: how many lists an IVF kind has, None for the usual number.
-    work: a directory where an unfinished build keeps what it has, to go on there after a crash; it may
-    hold what an earlier build of other options left. trained: a file that train() wrote, whose lists and codes are used
-    instead of own ones. on_progress: told what is being done, how much of it is, of what.
+    Args:
+        work: A directory where an unfinished build stores its progress, to resume there after a crash. It may hold what
+            an earlier build with other options left.
+        parameters: The kind's parameters that were given, within their limits.
+        trained: A file that EngineKind.train() wrote, to be used instead of training.
+        on_progress: Called with the step, how much of it is done, and its total.
+
     """
 
     work: Path
-    lists: int | None = None
+    parameters: Mapping[str, int] = field(default_factory=dict)
     trained: Path | None = None
-    on_progress: Callable[[str, int, int], None] = lambda what, done, total: None
+    on_progress: ProgressCallback = no_progress
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -138,27 +175,45 @@ class RankingEngine(Protocol):
         ...
 
 
-class EngineFactory(Protocol):
-    """What an entry point of the group mvindex.engines names: builds and opens ranking engines of some kinds."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineKind:
+    """A kind of engine: a name, and how engines of that name are built and opened.
 
-    kinds: frozenset[Kind]
+    An entry point of the group mvindex.engines, named as the kind, leads to one; register_engine() adds one as well.
 
-    def train(self, kind: Kind, snapshots: Sequence[Snapshot], file: Path, options: BuildOptions) -> None:
-        """Nothing; what builds of this kind learn stands in the file, learnt from the views of all the snapshots."""
-        ...
+    Args:
+        name: What users call it, lower case: hnsw, ivf-pq.
+        help: One line for people.
+        build: Called with a snapshot, an existing empty directory and options. Writes the engine's files to the
+            directory, which need not be fsynced, and returns settings (JSON) for `open`: "num_views", the views that it
+            holds, and where there are parameters, "parameters" with the values used.
+        open: Called with the directory, the settings and a device, as torch names devices, or None. The settings also
+            have "built_rows", the document rows [0, built_rows) that it covers, and "search" where search parameters
+            were tuned.
+        train: Called with snapshots, a new file and options. Writes to the file what builds of several shards share.
+            None for kinds that are not trained.
+        parameters: What `build` takes in BuildOptions.parameters.
+        view_bytes: Called with the dimensions of a view; what `plan` and the automatic choice reckon with. None where
+            neither knows the kind.
 
-    def build(self, kind: Kind, snapshot: Snapshot, directory: Path, options: BuildOptions) -> Mapping[str, Any]:
-        """What open() needs (JSON); the engine's files stand in the directory, not yet fsynced.
+    """
 
-        "num_views" says how many views are held.
-        """
-        ...
+    name: str
+    help: str
+    build: Callable[[Snapshot, Path, BuildOptions], Mapping[str, Any]]
+    open: Callable[[Path, Mapping[str, Any], str | None], RankingEngine]
+    train: Callable[[Sequence[Snapshot], Path, BuildOptions], None] | None = None
+    parameters: tuple[Parameter, ...] = ()
+    view_bytes: Callable[[int], ViewBytes] | None = None
 
-    def open(
-        self, kind: Kind, directory: Path, settings: Mapping[str, Any], device: str | None = None
-    ) -> RankingEngine:
-        """The engine built before. device: where it should search, as torch names devices; None for the usual."""
-        ...
+    def check_parameters(self, values: Mapping[str, int]) -> None:
+        """Raise ConfigError for a parameter that the kind does not have, or a value beyond its limits."""
+        known = {parameter.name: parameter for parameter in self.parameters}
+        for name, value in values.items():
+            if name not in known:
+                has = f"it has {', '.join(known)}" if known else "it has no parameters"
+                raise ConfigError(f"kind {self.name!r}: has no parameter {name!r}; {has}")
+            known[name].check(value)
 
 
 def sum_error(dim: int, unit_roundoff: float = 2.0**-24) -> float:

@@ -247,7 +247,7 @@ def best_precision(device: torch.device, dim: int, few_queries: bool) -> Precisi
     return Precision.BF16 if has_bf16 else Precision.FP32
 
 
-def usual_precision(device: str) -> Precision:
+def default_precision(device: str) -> Precision:
     """The type that batches are scanned in on the device."""
     return best_precision(torch.device(device), dim=384, few_queries=False)
 

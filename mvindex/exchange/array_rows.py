@@ -14,10 +14,11 @@ import numpy as np
 
 from mvindex.corpus.paths import STDIN
 from mvindex.errors import ConfigError, CorpusError
-from mvindex.exchange.given import Array, Columns, Given, Told, VectorSource, checked_id
+from mvindex.exchange.given import Array, Columns, Given, VectorSource, checked_id
 from mvindex.exchange.joining import Texts, joined
 from mvindex.exchange.json_rows import document_of, ordinal_of, read_objects, spans_of
 from mvindex.exchange.staging import VectorTable
+from mvindex.records import ProgressCallback
 from mvindex.streams import read_lines
 
 _CHUNK = 4096
@@ -35,7 +36,7 @@ _BAD_HEADERS = (
 )
 
 
-def open_array(path: str, ids: str, table: VectorTable, texts: Texts, told: Told) -> VectorSource:
+def open_array(path: str, ids: str, table: VectorTable, texts: Texts, told: ProgressCallback) -> VectorSource:
     """The documents of a file of vectors, (n, d), with an id for each, or (n, k, d), with an id for each k of them.
 
     Several vectors of one id are its views, in their order. CorpusError when ids and vectors are not as many.

@@ -10,11 +10,12 @@ from pathlib import Path
 
 from mvindex.corpus.paths import expand_paths
 from mvindex.errors import CorpusError
-from mvindex.exchange.given import Told, checked_id
+from mvindex.exchange.given import checked_id
 from mvindex.exchange.importing import ImportReport, Target, check_target, fill, mark_of, spool_folder
 from mvindex.exchange.joining import Texts, joined
 from mvindex.exchange.limited import Reading, read_limited
 from mvindex.exchange.staging import Spool, VectorTable
+from mvindex.records import ProgressCallback, no_progress
 
 ID_PREFIX = "wiki:"
 _NUMBERED = re.compile(r"(.*_)([0-9]+)(\.\w+)?")
@@ -27,7 +28,7 @@ def import_dpr(  # noqa: PLR0913 - each argument is a choice of the caller
     *,
     id_prefix: str = ID_PREFIX,
     memory_bytes: int | None = None,
-    on_progress: Told = lambda what, done, total: None,
+    on_progress: ProgressCallback = no_progress,
 ) -> ImportReport:
     """What was done: the index holds a document of one view for each pair of the files.
 

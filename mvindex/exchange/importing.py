@@ -14,11 +14,12 @@ from typing import Any
 from mvindex.arguments import EncoderLike, new_settings
 from mvindex.backends import Backend, find_backend
 from mvindex.errors import ConfigError, CorpusError, EncoderError, StoreError
-from mvindex.exchange.given import Kept, Told, VectorSource, batches_of
+from mvindex.exchange.given import Kept, VectorSource, batches_of
 from mvindex.exchange.manifest import Manifest
 from mvindex.fusion import is_fusion
 from mvindex.index import Index
 from mvindex.opening import index_exists, open_index
+from mvindex.records import ProgressCallback
 from mvindex.store.durable import remove_entry, rename
 from mvindex.store.embedded import EmbeddedStore, create_store
 from mvindex.store.locks import writer_lock
@@ -79,7 +80,9 @@ def mark_of(files: Sequence[str], *options: Any) -> str:
     return hashlib.sha256(json.dumps([seen, options], default=str).encode()).hexdigest()
 
 
-def fill(target: Target, source: VectorSource, mark: str, told: Told, manifest: Manifest | None = None) -> ImportReport:
+def fill(
+    target: Target, source: VectorSource, mark: str, told: ProgressCallback, manifest: Manifest | None = None
+) -> ImportReport:
     """What was done: the index holds all documents of the source. Of an export of ours it is as that index was."""
     settings = _settings(target, source, manifest)
     kept = Kept(dim=source.dim, view_type=ViewType(settings["dtype"]), is_encoded=settings["encoder"] is not None)

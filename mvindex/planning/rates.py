@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from mvindex.engines.base import Kind
+from mvindex.engines.base import EXACT
 from mvindex.engines.lists import IVF_KINDS
 from mvindex.errors import ConfigError
 
@@ -100,10 +100,10 @@ def read_rates(path: Path) -> Rates:
     if not isinstance(record, dict) or record.get("format") != FORMAT:
         raise ConfigError(f'{path}: is no calibration: wanted a JSON object with "format": "{FORMAT}"')
     rates = Rates(**{field.name: _value(path, record, field.name, str(field.type)) for field in fields(Rates)})
-    kinds = [kind.value for kind in Kind]
+    kinds = [EXACT, "flat", "hnsw", *sorted(IVF_KINDS)]
     for name, held, wanted in (
         ("scans", rates.scans, [f"{kind} {mode}" for kind in kinds for mode in ("alone", "batch")]),
-        ("adds", rates.adds, [Kind.FLAT.value, *(kind.value for kind in IVF_KINDS)]),
+        ("adds", rates.adds, ["flat", *IVF_KINDS]),
     ):
         missing = sorted(set(wanted) - set(held))
         if missing:

@@ -14,17 +14,16 @@ import numpy as np
 
 from mvindex.aggregate import Scoring
 from mvindex.arguments import Asked, checked_id
-from mvindex.build import BuildReport, EngineChoice, Told
+from mvindex.build import BuildReport, EngineChoice, engine_choice
 from mvindex.encoder import Encoder
-from mvindex.engines import parse_kind
-from mvindex.engines.base import Search
-from mvindex.engines.lists import IVF_KINDS
+from mvindex.engines import find_kind, parse_kind
+from mvindex.engines.base import EXACT, Search
 from mvindex.errors import ConfigError, QueryError, StaleReader, StoreError, Unsupported
 from mvindex.fusion import Fusion
 from mvindex.index import QUERY_BATCH, Index
 from mvindex.ingest import Encode, Entry, IngestHooks, IngestReport
 from mvindex.mixing import Dense, Questions, mixed_results
-from mvindex.records import Document, Floats, SearchResult
+from mvindex.records import Document, Floats, ProgressCallback, SearchResult, no_progress
 from mvindex.results import IndexInfo, ViewScore, hits_of
 from mvindex.search import Part, Ranking, merge_rankings, owners, search_documents
 from mvindex.search.lexical import LexicalPart, LexicalSearch
@@ -50,10 +49,6 @@ from mvindex.upkeep.sharded import snapshot_shards
 logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
-
-
-def _ignore(what: str, done: int, total: int) -> None:
-    """Nothing: nobody wants to know."""
 
 
 def create_sharded(path: Path, count: int, settings: Mapping[str, Any], encoder: Encoder | None) -> ShardedIndex:
@@ -316,12 +311,19 @@ class ShardedIndex(Index):
             found |= self._owner(own[0])._explained(query, own, chosen)
         return {doc_id: found[doc_id] for doc_id in ids if doc_id in found}
 
-    def _built(self, choice: EngineChoice, on_progress: Told) -> BuildReport:
+    def _built(self, choice: EngineChoice, on_progress: ProgressCallback) -> BuildReport:
         return build_shards(self.path, self._whole(), choice, on_progress)
 
-    def train(self, kind: str, *, lists: int | None = None, on_progress: Told = _ignore) -> Path:
+    def train(
+        self,
+        kind: str,
+        *,
+        nlist: int | None = None,
+        parameters: Mapping[str, int] | None = None,
+        on_progress: ProgressCallback = no_progress,
+    ) -> Path:
         """The file of what ivf engines of all shards share; each can then be built alone by build_shard()."""
-        choice = EngineChoice(kind=parse_kind(kind), lists=lists).checked()
+        choice = engine_choice(parse_kind(kind), nlist, parameters)
         return train_shards(self.path, self._whole(), choice, on_progress)
 
     def build_shard(
@@ -329,23 +331,24 @@ class ShardedIndex(Index):
         number: int,
         kind: str,
         *,
-        lists: int | None = None,
-        on_progress: Told = _ignore,
+        nlist: int | None = None,
+        parameters: Mapping[str, int] | None = None,
+        on_progress: ProgressCallback = no_progress,
     ) -> BuildReport:
         """What was built in one shard, of all that build() would build; other processes may build others meanwhile.
 
         ConfigError for ivf kinds without train() before, with the same kind and lists, and for numbers of no shard.
         """
-        choice = EngineChoice(kind=parse_kind(kind), lists=lists).checked()
+        choice = engine_choice(parse_kind(kind), nlist, parameters)
         stores = self._whole()
         if number not in stores:
             raise ConfigError(f"{self.path}: has shards 0 to {self._count - 1}; there is no shard {number}")
-        if choice.kind in IVF_KINDS:
+        if choice.kind != EXACT and find_kind(choice.kind).train is not None:
             trained = learnt(self.path, stores, choice)
             if trained is None:
                 raise ConfigError(
                     f"{self.path}: nothing was learnt for {kind!r} over all shards as they are now: mvindex build "
-                    f"--kind {kind} --train-only comes first, with the same --lists"
+                    f"--kind {kind} --train-only comes first, with the same --nlist"
                 )
             choice = replace(choice, trained=trained)
         return build_shard(number, stores[number], choice, on_progress)

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 import mvindex
-from mvindex.engines.base import BuildOptions, Kind
+from mvindex.engines import find_kind
+from mvindex.engines.base import EXACT, BuildOptions
 from mvindex.engines.exact import NumpyScan
 from mvindex.engines.exact_native import NativeConfig, NativeScan
 from mvindex.engines.exact_torch import ScanConfig, TorchScan
@@ -12,11 +13,10 @@ from mvindex.engines.torch_blocks import Precision
 from mvindex.records import Document
 from mvindex.store.embedded import EmbeddedStore
 from mvindex.testing import EngineContract, IndexContract
-from mvindex_connectors.engines.faiss import FaissEngine
 
 
 class EmbeddedContract(IndexContract):
-    kind = Kind.EXACT
+    kind = EXACT
 
     def scan(self):
         return NumpyScan()
@@ -27,7 +27,7 @@ class EmbeddedContract(IndexContract):
         return index
 
     def settle(self, index):
-        index.build(kind=self.kind.value)
+        index.build(kind=self.kind)
 
 
 class TestNumpyScan(EmbeddedContract):
@@ -73,31 +73,31 @@ class TestTorchScanCuda(EmbeddedContract):
 
 
 class TestFaissFlat(EmbeddedContract):
-    kind = Kind.FLAT
+    kind = "flat"
 
 
 class TestFaissHnsw(EmbeddedContract):
-    kind = Kind.HNSW
+    kind = "hnsw"
     is_exact = False
 
 
 class TestFaissIvfFlat(EmbeddedContract):
-    kind = Kind.IVF_FLAT
+    kind = "ivf-flat"
     is_exact = False
 
 
 class TestFaissIvfSq8(EmbeddedContract):
-    kind = Kind.IVF_SQ8
+    kind = "ivf-sq8"
     is_exact = False
 
 
 class TestFaissIvfPq(EmbeddedContract):
-    kind = Kind.IVF_PQ
+    kind = "ivf-pq"
     is_exact = False
 
 
 class TestFaissIvfRabitq(EmbeddedContract):
-    kind = Kind.IVF_RABITQ
+    kind = "ivf-rabitq"
     is_exact = False
 
 
@@ -124,7 +124,7 @@ class TestOneDimension(EmbeddedContract):
 
 
 class FaissContract(EngineContract):
-    kind = Kind.FLAT
+    kind = "flat"
 
     def build(self, views, tmp_path):
         with mvindex.create(tmp_path / "engine.mvx", dim=self.dim) as index:
@@ -134,8 +134,9 @@ class FaissContract(EngineContract):
             directory = tmp_path / "built"
             directory.mkdir()
             options = BuildOptions(work=tmp_path / "work")
-            settings = FaissEngine().build(self.kind, store.snapshot, directory, options)
-            return FaissEngine().open(self.kind, directory, {**settings, "built_rows": store.snapshot.num_rows})
+            kind = find_kind(self.kind)
+            settings = kind.build(store.snapshot, directory, options)
+            return kind.open(directory, {**settings, "built_rows": store.snapshot.num_rows}, None)
         finally:
             store.close()
 
@@ -145,19 +146,19 @@ class TestFaissFlatEngine(FaissContract):
 
 
 class TestFaissHnswEngine(FaissContract):
-    kind = Kind.HNSW
+    kind = "hnsw"
 
 
 class TestFaissIvfFlatEngine(FaissContract):
-    kind = Kind.IVF_FLAT
+    kind = "ivf-flat"
 
 
 class TestFaissIvfPqEngine(FaissContract):
-    kind = Kind.IVF_PQ
+    kind = "ivf-pq"
 
 
 class TestFaissIvfPqEngineOfOddDimensions(FaissContract):
-    kind = Kind.IVF_PQ
+    kind = "ivf-pq"
     dim = 7
 
 

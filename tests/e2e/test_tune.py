@@ -18,7 +18,7 @@ def folder(tmp_path_factory):
     with library.create(folder / "x.mvx", dim=DIM) as index:
         documents = [library.Document(str(number), "t") for number in range(COUNT)]
         index.add_views(documents, rng.standard_normal((COUNT, 4, DIM)))
-        index.build("ivf-pq", lists=32)
+        index.build("ivf-pq", nlist=32)
     return folder
 
 
@@ -37,7 +37,7 @@ def test_the_frontier_is_drawn_and_the_choice_is_kept(folder):
 
 def test_a_table_of_recall_and_time_is_for_people(folder):
     shown = ok(mvindex("tune", "--index", "x.mvx", "--top-k", 10, "--target-recall", 0.8, cwd=folder))
-    assert "certified scan" in shown.stdout and "-> probes" in shown.stdout
+    assert "certified scan" in shown.stdout and "-> nprobe" in shown.stdout
     assert "the queries were views of the index" in shown.stderr
 
 

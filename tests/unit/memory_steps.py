@@ -29,7 +29,7 @@ import mvindex.ingest  # noqa: E402 - as above
 from mvindex import upkeep  # noqa: E402 - as above
 from mvindex.build import keep_search  # noqa: E402 - as above
 from mvindex.corpus import CorpusOptions, inputs, open_corpus  # noqa: E402 - as above
-from mvindex.engines import lists  # noqa: E402 - as above
+from mvindex.engines import nlist  # noqa: E402 - as above
 from mvindex.ingest_files import FileIngest, OnError  # noqa: E402 - as above
 from mvindex.records import Views  # noqa: E402 - as above
 from mvindex.shards import assemble, assembling, create_shard_index  # noqa: E402 - as above
@@ -99,8 +99,8 @@ def look(folder, count):
 
 def build(folder, count):
     with opened(folder) as index:
-        index.build("ivf-pq", lists=LISTS)
-        keep_search(index.store, {"probes": 2, "fetch": 4})  # a tuned engine is compacted with as many lists
+        index.build("ivf-pq", nlist=LISTS)
+        keep_search(index.store, {"nprobe": 2, "k_factor": 4})  # a tuned engine is compacted with as many lists
 
 
 def snapshot(folder, count):
@@ -150,7 +150,7 @@ def put_together(folder, count):
 
 def build_shards(folder, count):
     with mvindex.open(folder / "s.mvx") as index:
-        index.build("ivf-pq", lists=LISTS)
+        index.build("ivf-pq", nlist=LISTS)
 
 
 def opened(folder):
@@ -216,7 +216,7 @@ def small_pieces():
     reader._FETCH_ROWS = snapshots._FETCH_ROWS = assembling._CHECKED_IDS = PIECE
     views._PIECE_ROWS = compacting._SORTED_ROWS = PIECE
     faiss_files._BLOCK_ROWS = faiss_ivf._READ_ROWS = PIECE
-    lists.LEAST_SAMPLE = lists.POINTS * LISTS
+    nlist.LEAST_SAMPLE = nlist.POINTS * LISTS
     segments._COPY_BYTES = inputs._BLOCK_BYTES = PIECE_BYTES
     for module in (catalog, copying, segments, verifying):
         module.BLOCK_BYTES = PIECE_BYTES

@@ -8,8 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from mvindex.engines.base import Kind
-from mvindex.engines.lists import BLOCK_ROWS, COARSE_KINDS, GRAPH_EF, GRAPH_LINKS, GRAPH_LISTS, LEAST_SAMPLE, POINTS
+from mvindex.engines.lists import BLOCK_ROWS, COARSE_KINDS, GRAPH_EF, GRAPH_M, GRAPH_NLIST, LEAST_SAMPLE, POINTS
 from mvindex.records import Floats
 from mvindex.store.snapshot import Snapshot
 from mvindex.store.views import decode
@@ -20,11 +19,11 @@ _SAMPLE_RUN = 64
 _READ_ROWS = 8192
 
 
-def searches(kind: Kind, num_lists: int) -> list[dict[str, int]]:
+def searches(kind: str, nlist: int) -> list[dict[str, int]]:
     """What is worth trying: powers of two of the lists from 1 in 512 on, each with less and more fetched."""
-    probes = [num_lists >> power for power in range(9, -1, -1) if num_lists >> power]
-    fetches = (4, 8, 15, 30) if kind in COARSE_KINDS else (2, 4, 8)
-    return [{"probes": each, "fetch": fetch} for each in dict.fromkeys(probes) for fetch in fetches]
+    nprobe = [nlist >> power for power in range(9, -1, -1) if nlist >> power]
+    k_factors = (4, 8, 15, 30) if kind in COARSE_KINDS else (2, 4, 8)
+    return [{"nprobe": each, "k_factor": k_factor} for each in dict.fromkeys(nprobe) for k_factor in k_factors]
 
 
 def sample_views(snapshots: Sequence[Snapshot], size: int) -> Floats:
@@ -57,40 +56,40 @@ def _sampled_runs(num_views: int, size: int) -> list[tuple[int, int]]:
     return [(begin, begin + _SAMPLE_RUN) for begin in begins.tolist()]
 
 
-def new_ivf(faiss: ModuleType, kind: Kind, dim: int, num_lists: int) -> Any:
+def new_ivf(faiss: ModuleType, kind: str, dim: int, nlist: int) -> Any:
     """An untrained index of inverted lists, behind a random rotation where codes are of few bits.
 
     A rotation spreads the variance evenly over the parts that are coded apart, and makes the dimensions even in number.
     """
     if kind not in COARSE_KINDS:
-        return _lists(faiss, kind, dim, num_lists)
+        return _lists(faiss, kind, dim, nlist)
     width = dim + dim % 2
     rotation = faiss.RandomRotationMatrix(dim, width)
     rotation.init(_SEED)
-    return faiss.IndexPreTransform(rotation, _lists(faiss, kind, width, num_lists))
+    return faiss.IndexPreTransform(rotation, _lists(faiss, kind, width, nlist))
 
 
-def _lists(faiss: ModuleType, kind: Kind, dim: int, num_lists: int) -> Any:
+def _lists(faiss: ModuleType, kind: str, dim: int, nlist: int) -> Any:
     metric = faiss.METRIC_INNER_PRODUCT
-    quantiser = coarse_quantiser(faiss, dim, num_lists)
-    if kind is Kind.IVF_FLAT:
-        index = faiss.IndexIVFFlat(quantiser, dim, num_lists, metric)
-    elif kind is Kind.IVF_SQ8:
-        index = faiss.IndexIVFScalarQuantizer(quantiser, dim, num_lists, faiss.ScalarQuantizer.QT_8bit, metric)
-    elif kind is Kind.IVF_PQ:
-        index = faiss.IndexIVFPQFastScan(quantiser, dim, num_lists, dim // 2, _CODE_BITS, metric, BLOCK_ROWS)
+    quantiser = coarse_quantiser(faiss, dim, nlist)
+    if kind == "ivf-flat":
+        index = faiss.IndexIVFFlat(quantiser, dim, nlist, metric)
+    elif kind == "ivf-sq8":
+        index = faiss.IndexIVFScalarQuantizer(quantiser, dim, nlist, faiss.ScalarQuantizer.QT_8bit, metric)
+    elif kind == "ivf-pq":
+        index = faiss.IndexIVFPQFastScan(quantiser, dim, nlist, dim // 2, _CODE_BITS, metric, BLOCK_ROWS)
     else:
-        index = faiss.IndexIVFRaBitQFastScan(quantiser, dim, num_lists, metric, BLOCK_ROWS, True, 1)
+        index = faiss.IndexIVFRaBitQFastScan(quantiser, dim, nlist, metric, BLOCK_ROWS, True, 1)
     index.cp.seed = _SEED
-    index.cp.max_points_per_centroid = max(POINTS, -(-LEAST_SAMPLE // num_lists))
+    index.cp.max_points_per_centroid = max(POINTS, -(-LEAST_SAMPLE // nlist))
     return index
 
 
-def coarse_quantiser(faiss: ModuleType, dim: int, num_lists: int) -> Any:
+def coarse_quantiser(faiss: ModuleType, dim: int, nlist: int) -> Any:
     """What finds the lists nearest to a view: brute force, or a graph where there are many."""
-    if num_lists < GRAPH_LISTS:
+    if nlist < GRAPH_NLIST:
         return faiss.IndexFlatIP(dim)
-    graph = faiss.IndexHNSWFlat(dim, GRAPH_LINKS, faiss.METRIC_INNER_PRODUCT)
+    graph = faiss.IndexHNSWFlat(dim, GRAPH_M, faiss.METRIC_INNER_PRODUCT)
     graph.hnsw.efConstruction = GRAPH_EF
     graph.hnsw.efSearch = GRAPH_EF
     return graph

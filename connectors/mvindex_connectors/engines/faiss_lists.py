@@ -18,8 +18,8 @@ from typing import Any
 
 import numpy as np
 
-from mvindex.engines.base import BuildOptions, Kind
-from mvindex.engines.lists import sample_size, usual_lists
+from mvindex.engines.base import BuildOptions
+from mvindex.engines.lists import default_nlist, sample_size
 from mvindex.errors import EngineError
 from mvindex.store.durable import flush_to_disk, rename
 from mvindex.store.segments import file_checksum
@@ -44,7 +44,7 @@ class Filled:
 
 
 def build_lists(
-    faiss: ModuleType, kind: Kind, snapshot: Snapshot, directory: Path, options: BuildOptions
+    faiss: ModuleType, kind: str, snapshot: Snapshot, directory: Path, options: BuildOptions
 ) -> Mapping[str, Any]:
     """What open() needs; index.faiss stands in the directory."""
     work = _Work(faiss, kind, snapshot, options)
@@ -55,18 +55,18 @@ def build_lists(
     options.on_progress("writing", 0, 1)
     write_index(faiss, index, directory / INDEX_NAME)
     found = {"max_norm": max_norm, "faiss": faiss.__version__, "num_views": int(index.ntotal)}
-    return found | {"lists": int(ivf_of(faiss, index).nlist)}
+    return found | {"parameters": {"nlist": int(ivf_of(faiss, index).nlist)}}
 
 
-def trained_lists(faiss: ModuleType, kind: Kind, snapshots: Sequence[Snapshot], options: BuildOptions) -> Any:
+def trained_lists(faiss: ModuleType, kind: str, snapshots: Sequence[Snapshot], options: BuildOptions) -> Any:
     """An empty index, trained on views of all the snapshots, as many of each as its share is."""
     num_views = sum(snapshot.views.num_views for snapshot in snapshots)
-    lists = options.lists or usual_lists(num_views)
+    nlist = options.parameters.get("nlist") or default_nlist(num_views)
     options.on_progress("reading a sample", 0, 1)
-    sample = sample_views(snapshots, sample_size(lists, num_views))
-    lists = min(lists, len(sample))
-    options.on_progress(f"training {lists} lists on {len(sample)} views", 0, 1)
-    index = new_ivf(faiss, kind, snapshots[0].views.dim, lists)
+    sample = sample_views(snapshots, sample_size(nlist, num_views))
+    nlist = min(nlist, len(sample))
+    options.on_progress(f"training {nlist} lists on {len(sample)} views", 0, 1)
+    index = new_ivf(faiss, kind, snapshots[0].views.dim, nlist)
     translated(train, faiss, index, sample)
     return index
 
@@ -82,7 +82,7 @@ def _ends(snapshot: Snapshot, first: int) -> list[int]:
 class _Work:
     """An unfinished build: what of it is done already, and the rest."""
 
-    def __init__(self, faiss: ModuleType, kind: Kind, snapshot: Snapshot, options: BuildOptions) -> None:
+    def __init__(self, faiss: ModuleType, kind: str, snapshot: Snapshot, options: BuildOptions) -> None:
         self._faiss, self._snapshot, self._options = faiss, snapshot, options
         self._kind, self._folder = kind, options.work
         self._state = self._opened()
@@ -90,10 +90,10 @@ class _Work:
     def _opened(self) -> dict[str, Any]:
         """What was written by an earlier build of the same options; else a folder begun anew."""
         wanted = {
-            "kind": self._kind.value,
+            "kind": self._kind,
             "dim": self._snapshot.views.dim,
             "generation": self._snapshot.generation,
-            "lists_asked": self._options.lists,
+            "parameters": dict(self._options.parameters),
             "trained": None if self._options.trained is None else file_checksum(self._options.trained),
             "faiss": self._faiss.__version__,
         }
@@ -125,7 +125,7 @@ class _Work:
         is_right = len(kinds) == 1 and index.d == wanted.d
         if not is_right or not index.is_trained or index.ntotal:
             raise EngineError(
-                f"{self._options.trained}: is not trained for kind {self._kind.value!r} and views of {wanted.d} dims"
+                f"{self._options.trained}: is not trained for kind {self._kind!r} and views of {wanted.d} dims"
             )
         return index
 

@@ -15,12 +15,12 @@ import mvindex_connectors
 from mvindex.corpus.paths import expand_paths
 from mvindex.errors import CorpusError
 from mvindex.exchange.array_rows import read_id_map, read_ids
-from mvindex.exchange.given import Told
 from mvindex.exchange.importing import ImportReport, Target, check_target, fill, mark_of, spool_folder
 from mvindex.exchange.joining import Texts, joined
 from mvindex.exchange.limited import Frame, Reading, read_limited
 from mvindex.exchange.staging import Spool, VectorTable
 from mvindex.extras import require_faiss
+from mvindex.records import ProgressCallback, no_progress
 from mvindex.store.temporary import temporary_database, temporary_errors
 
 _CHUNK = 4096
@@ -35,7 +35,7 @@ def import_faiss(  # noqa: PLR0913 - each argument is a choice of the caller
     accept_reconstructions: bool = False,
     accept_inner_product: bool = False,
     memory_bytes: int | None = None,
-    on_progress: Told = lambda what, done, total: None,
+    on_progress: ProgressCallback = no_progress,
 ) -> ImportReport:
     """What was done: the index holds the vectors of the file, several of one id as its views, in their order.
 

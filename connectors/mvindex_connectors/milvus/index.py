@@ -13,7 +13,7 @@ from mvindex.build import BuildReport
 from mvindex.encoder import Encoder
 from mvindex.errors import StaleReader, Unsupported
 from mvindex.index import QUERY_BATCH, Index
-from mvindex.records import Document, Floats, Ints, SearchResult
+from mvindex.records import Document, Floats, Ints, ProgressCallback, SearchResult, no_progress
 from mvindex.results import IndexInfo, ViewScore, document_of, hits_of, scored_views
 from mvindex.search import Ranking
 from mvindex.store.embedded import Batch, EmbeddedStore
@@ -25,7 +25,7 @@ from mvindex_connectors.milvus import upkeep
 from mvindex_connectors.milvus.building import build_index
 from mvindex_connectors.milvus.copying import stored_batches
 from mvindex_connectors.milvus.kinds import FLAT
-from mvindex_connectors.milvus.probes import probe
+from mvindex_connectors.milvus.nprobe import probe
 from mvindex_connectors.milvus.records import light, stored_document
 from mvindex_connectors.milvus.scoring import Best
 from mvindex_connectors.milvus.search import Answer, Asked, MilvusSearch, SettingsChanged
@@ -36,12 +36,6 @@ from mvindex_connectors.milvus.tuning import tune_index
 _ANSWERS = 5
 # Queries searched at once: their candidates are in memory together.
 _PAIRS_AT_ONCE = 4_096
-
-Told = Callable[[str, int, int], None]
-
-
-def _ignore(what: str, done: int, total: int) -> None:
-    """Nothing: nobody wants to know."""
 
 
 class MilvusIndex(Index):
@@ -218,9 +212,9 @@ class MilvusIndex(Index):
         self,
         kind: str | None = None,
         *,
-        lists: int | None = None,
+        nlist: int | None = None,
         target_recall: float = 0.97,
-        on_progress: Told = _ignore,
+        on_progress: ProgressCallback = no_progress,
     ) -> BuildReport:
         """What was built by Milvus: an index of this kind over all views, flushed, and known to cover every row.
 
@@ -228,7 +222,7 @@ class MilvusIndex(Index):
         clients wait meanwhile.
         """
         checked_target(target_recall)
-        return build_index(self.milvus, kind, lists, on_progress)
+        return build_index(self.milvus, kind, nlist, on_progress)
 
     def tune(
         self,
@@ -236,7 +230,7 @@ class MilvusIndex(Index):
         *,
         top_k: int = 10,
         target_recall: float = 0.97,
-        on_progress: Told = _ignore,
+        on_progress: ProgressCallback = no_progress,
     ) -> TuneReport:
         """What was measured; the index is searched as the fastest setting says that reaches the target."""
         target = checked_target(target_recall)

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from mvindex.aggregate import Scoring
 from mvindex.errors import ConfigError
-from mvindex.records import Floats
+from mvindex.records import Floats, ProgressCallback
 from mvindex.tuning import TunePoint, TuneReport, choose
 from mvindex.tuning.queries import sampled
 from mvindex_connectors.milvus.kinds import FLAT, choices
@@ -26,10 +26,10 @@ _QUERIES, _TIMED = 64, 16
 _ENOUGH = 0.9995
 _SEED = 7
 
-Told = Callable[[str, int, int], None]
 
-
-def tune_index(index: MilvusIndex, given: Floats | None, wanted: tuple[int, float], on_progress: Told) -> TuneReport:
+def tune_index(
+    index: MilvusIndex, given: Floats | None, wanted: tuple[int, float], on_progress: ProgressCallback
+) -> TuneReport:
     """What was measured; the fastest setting that reaches the target is kept. wanted: top_k and target recall."""
     top_k, target = wanted
     engine = index.milvus.snapshot.settings["engine"]
