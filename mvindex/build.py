@@ -138,7 +138,7 @@ def remove_leftovers(store: EmbeddedStore) -> None:
         _remove_others(store.snapshot.directory, record["directory"] if record else None)
 
 
-def keep_search(store: EmbeddedStore, search: Search) -> None:
+def save_search_params(store: EmbeddedStore, search: Search) -> None:
     """Nothing; the active engine is searched with these settings from now on. Takes the writer lock.
 
     ConfigError when there is none.

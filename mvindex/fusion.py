@@ -64,7 +64,7 @@ class Fusion:
         return {"method": self.method.value, "weights": list(self.weights)}
 
 
-class Scored(NamedTuple):
+class RankedList(NamedTuple):
     """One list for one question.
 
     rows: of its best documents, in order. top: the scores of its best DEPTH documents. scores: of the candidates of
@@ -76,7 +76,7 @@ class Scored(NamedTuple):
     scores: Floats
 
 
-class Fused(NamedTuple):
+class FusionResult(NamedTuple):
     """Of each candidate the fused score, (u,); and of each list its part in that and its rank, (lists, u).
 
     A rank of 0 is of a document that is not in the list.
@@ -122,7 +122,7 @@ def is_fusion(setting: object) -> bool:
     return True
 
 
-def fuse(candidates: Ints, lists: Sequence[Scored], fusion: Fusion) -> Fused:
+def fuse(candidates: Ints, lists: Sequence[RankedList], fusion: Fusion) -> FusionResult:
     """What both lists say of the candidates, (u,) rows, together."""
     ranks = np.array([_ranks(candidates, each.rows) for each in lists])
     parts = np.empty(ranks.shape)
@@ -132,7 +132,7 @@ def fuse(candidates: Ints, lists: Sequence[Scored], fusion: Fusion) -> Fused:
         else:
             scaled = _scaled(each.scores.astype(np.float64), each.top.astype(np.float64), fusion.method)
         parts[number] = weight * scaled
-    return Fused((parts[0] + parts[1]).astype(np.float32), parts, ranks)
+    return FusionResult((parts[0] + parts[1]).astype(np.float32), parts, ranks)
 
 
 def _scaled(scores: Doubles, top: Doubles, method: Method) -> Doubles:

@@ -24,7 +24,7 @@ from mvindex.arguments import (
     each_view_array,
     entry_with_views,
 )
-from mvindex.build import BuildReport, EngineCache, EngineChoice, build_engine, engine_choice, keep_search
+from mvindex.build import BuildReport, EngineCache, EngineChoice, build_engine, engine_choice, save_search_params
 from mvindex.choosing import Sizes, chosen_kind, usable_memory
 from mvindex.copying import stored_batches, take_batches
 from mvindex.encoder import Encoder
@@ -35,7 +35,7 @@ from mvindex.mixing import Dense, Questions, judged_candidates, mixed_results
 from mvindex.records import Document, Floats, ProgressCallback, SearchResult, dump_metadata, no_progress, require_text
 from mvindex.results import IndexInfo, ViewScore, document_of, scored_views, search_results
 from mvindex.search import Engines, Part, Ranking, Request, search_documents
-from mvindex.search.lexical import LexicalPart, LexicalSearch
+from mvindex.search.lexical import LexicalSearch, LexicalShard
 from mvindex.search.mixed import depth_of
 from mvindex.store.embedded import Batch, EmbeddedStore
 from mvindex.store.filters import Filter
@@ -44,7 +44,7 @@ from mvindex.store.reader import SnapshotReader
 from mvindex.store.snapshot import Snapshot
 from mvindex.store.tokens import parse_lexical
 from mvindex.tunable import Tunable
-from mvindex.tuning import Judged, checked_target
+from mvindex.tuning import JudgedQuestion, checked_target
 from mvindex.upkeep import CompactReport, SnapshotReport, VerifyReport, compact_store, snapshot_store, verify
 
 logger = logging.getLogger(__name__)
@@ -271,7 +271,9 @@ class Index(Tunable):
                 stack.enter_context(store.writing())
             yield stores
 
-    def _judged(self, questions: Questions, relevant: Sequence[Mapping[str, float]], wanted: Asked) -> Iterator[Judged]:
+    def _judged(
+        self, questions: Questions, relevant: Sequence[Mapping[str, float]], wanted: Asked
+    ) -> Iterator[JudgedQuestion]:
         """Of each question what fusion would order, and what that is worth."""
         with ExitStack() as stack:
             yield from judged_candidates(*self._both(wanted, stack), questions, relevant, wanted)
@@ -281,8 +283,8 @@ class Index(Tunable):
         with ExitStack() as stack:
             return [self.part(wanted, stack)[0]]
 
-    def _keep_search(self, search: Search) -> None:
-        keep_search(self._store, search)
+    def _save_search_params(self, search: Search) -> None:
+        save_search_params(self._store, search)
 
     def compact(self, on_progress: Callable[[int], None] = lambda count: None) -> CompactReport:
         """What was done: the rows of retired documents (deleted or replaced) are dropped, and their bytes given back.
@@ -386,26 +388,26 @@ class Index(Tunable):
             return super()._mixed(questions, wanted)
         with ExitStack() as stack:
             if questions.vectors is None:
-                return mixed_results(LexicalSearch([self.lexical_part(wanted, stack)]), None, questions, wanted)
+                return mixed_results(LexicalSearch([self.lexical_shard(wanted, stack)]), None, questions, wanted)
             return mixed_results(*self._both(wanted, stack), questions, wanted)
 
     def _both(self, wanted: Asked, stack: ExitStack) -> tuple[LexicalSearch, Dense]:
         """What is searched by words, and by views as deep as fusion asks; the stack closes it."""
         part, reader = self.part(replace(wanted, top_k=depth_of(wanted.top_k)), stack)
-        words = LexicalPart(part.snapshot, reader, reader.lexical(), part.request.allowed)
+        words = LexicalShard(part.snapshot, reader, reader.lexical(), part.request.allowed)
 
         def dense(queries: Floats) -> list[Ranking]:
             return search_documents(part.snapshot, part.engines, queries, part.request)
 
         return LexicalSearch([words]), dense
 
-    def lexical_part(self, wanted: Asked, stack: ExitStack) -> LexicalPart:
+    def lexical_shard(self, wanted: Asked, stack: ExitStack) -> LexicalShard:
         """What is searched here by words alone; the stack closes it."""
         snapshot = self._store.snapshot
         reader = stack.enter_context(self._store.reading(snapshot))
         words = reader.lexical()
         allowed = snapshot.alive if wanted.filter is None else reader.matching(wanted.filter)
-        return LexicalPart(snapshot, reader, words, allowed)
+        return LexicalShard(snapshot, reader, words, allowed)
 
     def part(self, wanted: Asked, stack: ExitStack) -> tuple[Part, SnapshotReader]:
         """What is searched here, and what its documents are read by, which the stack closes."""

@@ -14,8 +14,8 @@ from mvindex.records import Floats, SearchResult
 from mvindex.results import hits_of
 from mvindex.search import Ranking
 from mvindex.search.lexical import LexicalSearch
-from mvindex.search.mixed import Hybrid, Mixed, candidates_of, hybrid_rankings, lexical_rankings
-from mvindex.tuning.fusing import Judged
+from mvindex.search.mixed import Hybrid, HybridResult, candidates_of, hybrid_rankings, lexical_rankings
+from mvindex.tuning.fusing import JudgedQuestion
 
 # Questions answered at once: bounds the memory of their candidates.
 _BATCH = 256
@@ -62,7 +62,7 @@ def mixed_results(
 
 def judged_candidates(
     search: LexicalSearch, dense: Dense, questions: Questions, relevant: Sequence[Mapping[str, float]], wanted: Asked
-) -> Iterator[Judged]:
+) -> Iterator[JudgedQuestion]:
     """Of each question what the fusion would order, and what that is worth. relevant: gains by id, of each question."""
     how = Hybrid(wanted.scoring, questions.fusion, wanted.top_k)
     worth = iter(relevant)
@@ -74,10 +74,12 @@ def judged_candidates(
             found = candidates_of(search, text, vector, ranking, how)
             by_row = {row: gains[doc_id] for doc_id, row in search.rows_of(gains).items()}
             values = [by_row.get(row, 0.0) for row in found.rows.tolist()]
-            yield Judged(found, np.array(values, dtype=np.float64), -np.sort(-np.array(list(gains.values()), float)))
+            yield JudgedQuestion(
+                found, np.array(values, dtype=np.float64), -np.sort(-np.array(list(gains.values()), float))
+            )
 
 
-def _result(search: LexicalSearch, text: str, mixed: Mixed, is_lexical: bool) -> SearchResult:
+def _result(search: LexicalSearch, text: str, mixed: HybridResult, is_lexical: bool) -> SearchResult:
     """is_lexical: which snippet is shown is then said by words, too."""
     ranking = mixed.ranking
     stored = search.documents(ranking.rows)

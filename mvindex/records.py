@@ -81,17 +81,17 @@ class Views:
 
 @dataclass(frozen=True, slots=True)
 class Component:
-    """What one of several rankings says of a document in a result that was made of them.
+    """The contribution of one ranking to a fused or reranked score.
 
     name: "dense", "lexical" or, of what was reranked, "hybrid" or "rerank"; rank: from 1, None where the document is
-    not among those that the ranking proposed; score: its own, exact whether it was proposed or not; part: what that
-    adds to the document's score, scaled and weighted.
+    not among those that the ranking proposed; score: its own, exact whether it was proposed or not;
+    contribution: what that adds to the document's score, scaled and weighted.
     """
 
     name: str
     rank: int | None
     score: float
-    part: float
+    contribution: float
 
 
 @dataclass(frozen=True, slots=True)

@@ -133,7 +133,7 @@ def _checked(scores: Any, count: int) -> list[float]:
 def _hit(hit: Hit, mode: str, old_rank: int, rank: int, score: float) -> Hit:
     """The hit with its new score. What made the old one is still told, and adds nothing any more."""
     old = hit.components if mode == Mode.HYBRID.value else ()
-    was = [*(replace(each, part=0.0) for each in old), Component(mode, old_rank, hit.score, 0.0)]
+    was = [*(replace(each, contribution=0.0) for each in old), Component(mode, old_rank, hit.score, 0.0)]
     return replace(hit, score=score, components=(*was, Component("rerank", rank, score, score)))
 
 

@@ -18,7 +18,7 @@ from mvindex.searchable import Searchable
 from mvindex.store.embedded import EmbeddedStore
 from mvindex.tuning import (
     FusionReport,
-    Judged,
+    JudgedQuestion,
     TuneReport,
     checked_judgements,
     checked_target,
@@ -43,11 +43,13 @@ class Tunable(Searchable):
         """Return the parts of the index that tune() measures."""
 
     @abstractmethod
-    def _keep_search(self, search: Search) -> None:
+    def _save_search_params(self, search: Search) -> None:
         """Nothing; the active engine is searched so from now on."""
 
     @abstractmethod
-    def _judged(self, questions: Questions, relevant: Sequence[Mapping[str, float]], wanted: Asked) -> Iterator[Judged]:
+    def _judged(
+        self, questions: Questions, relevant: Sequence[Mapping[str, float]], wanted: Asked
+    ) -> Iterator[JudgedQuestion]:
         """Of each question what fusion would order, and what that is worth."""
 
     def tune(
@@ -70,7 +72,7 @@ class Tunable(Searchable):
         given = None if queries is None else as_vectors(queries, self.dim)
         report = tune_search(self._tuned_parts(wanted), given, target, on_progress)
         if report.chosen is not None:
-            self._keep_search(report.chosen.search)
+            self._save_search_params(report.chosen.search)
         return report
 
     def tune_fusion(

@@ -77,9 +77,9 @@ def open_scan(device: str | None = None, share: int = 1) -> ScanEngine:
         return TorchScan(ScanConfig(device=device, share=share))
     if not has_int8_products():
         return _open_plain_scan(share)
-    from mvindex.engines.exact_native import NativeConfig, NativeScan
+    from mvindex.engines.exact_native import VnniConfig, VnniScan
 
-    return NativeScan(lambda: _open_plain_scan(share), NativeConfig(cache_bytes=cache_bytes() // share))
+    return VnniScan(lambda: _open_plain_scan(share), VnniConfig(cache_bytes=cache_bytes() // share))
 
 
 def scan_name(device: str | None = None) -> str:

@@ -32,10 +32,10 @@ from mvindex.kernels.scan import (
     CHUNK_VIEWS,
     HITS,
     SPARE_ROWS,
-    Asked,
-    Found,
-    Scratch,
-    Table,
+    BlockTable,
+    QueryTile,
+    ScanOutput,
+    Workspace,
     finish_found,
     gather_found,
     merge_found,
@@ -60,18 +60,18 @@ _ALIGNMENT = 64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NativeConfig:
+class VnniConfig:
     """threads: None takes all cores this process may use. cache_bytes: how much of its copies may stay in memory."""
 
     threads: int | None = None
     cache_bytes: int | None = None
 
 
-class NativeScan:
+class VnniScan:
     """The exact scan over int8 copies of the views. Thread-safe; keeps the copies of blocks up to cache_bytes."""
 
-    def __init__(self, wider: Callable[[], ScanEngine], config: NativeConfig | None = None) -> None:
-        config = config or NativeConfig()
+    def __init__(self, wider: Callable[[], ScanEngine], config: VnniConfig | None = None) -> None:
+        config = config or VnniConfig()
         self._open_wider = wider
         self._wider: ScanEngine | None = None
         self._threads = config.threads or default_threads()
@@ -94,22 +94,22 @@ class NativeScan:
         blocks = blocks_with(snapshot, wanted[1])
         num_threads = max(1, min(self._threads, len(blocks)))
         copies = self._copies.of(snapshot, blocks, num_threads)
-        asked, thresholds = _asked(snapshot, queries, wanted), np.full(len(queries), -np.inf)
+        tile, thresholds = _asked(snapshot, queries, wanted), np.full(len(queries), -np.inf)
         parts = copies.parts(blocks, num_threads)
 
-        def scan() -> Found:
-            found = _empty_found(len(queries), top_k, room, thresholds)
-            scratch = _scratch(asked, copies.table.pitch, snapshot.views.max_views)
+        def scan() -> ScanOutput:
+            output = _empty_found(len(queries), top_k, room, thresholds)
+            workspace = _workspace(tile, copies.table.pitch, snapshot.views.max_views)
             for part in taken_from(parts):
-                copies.scan(part, asked, found, scratch)
-            return found
+                copies.scan(part, tile, output, workspace)
+            return output
 
-        found, *others = run_in_threads(scan, num_threads)
+        output, *others = run_in_threads(scan, num_threads)
         for other in others:
-            merge_found(found, other)
-        finish_found(found)
-        narrow = _gathered(found, queries)
-        return self._asked_again(snapshot, queries, wanted, narrow, found.overflowed)
+            merge_found(output, other)
+        finish_found(output)
+        narrow = _gathered(output, queries)
+        return self._asked_again(snapshot, queries, wanted, narrow, output.overflowed)
 
     def _asked_again(
         self,
@@ -147,7 +147,7 @@ class _Copies:
         bounds = snapshot.views.block_bounds()
         count, dim = len(bounds) - 1, snapshot.views.dim
         self.buffers: list[npt.NDArray[np.uint8] | None] = [None] * count
-        self.table = Table(
+        self.table = BlockTable(
             first=bounds[:-1].copy(),
             last=bounds[1:].copy(),
             views_at=np.zeros(count, dtype=np.int64),
@@ -168,7 +168,7 @@ class _Copies:
         size_bytes = (num_views + SPARE_ROWS) * self.table.pitch + 8 * int(last - first)
         return -(-size_bytes // _ALIGNMENT) * _ALIGNMENT
 
-    def make(self, block: int, buffer: npt.NDArray[np.uint8], into: Table, at: int) -> None:
+    def make(self, block: int, buffer: npt.NDArray[np.uint8], into: BlockTable, at: int) -> None:
         """Nothing; buffer, 64-byte aligned, gets the block's copy, row `at` of the table what is to be known of it."""
         first, last = int(self.table.first[block]), int(self.table.last[block])
         packed, starts = self.snapshot.views.read_block(first, last)
@@ -191,16 +191,16 @@ class _Copies:
         size = min(_BLOCKS_AT_ONCE, max(1, len(kept) // (4 * num_threads)))
         return deque([*(kept[at : at + size] for at in range(0, len(kept), size)), *missing[:, None]])
 
-    def scan(self, part: Ints, asked: Asked, found: Found, scratch: Scratch) -> None:
-        """Nothing; found gets what may matter of a portion. A block without a copy is copied for the moment."""
+    def scan(self, part: Ints, tile: QueryTile, output: ScanOutput, workspace: Workspace) -> None:
+        """Nothing; output gets what may matter of a portion. A block without a copy is copied for the moment."""
         if self.table.views_at[part[0]] != 0:
-            scan_blocks(part, self.table, asked, found, scratch)
+            scan_blocks(part, self.table, tile, output, workspace)
             return
         columns = [column[part].copy() for column in self.table[:-2]]
-        table = Table._make([*columns, self.table.view_starts, self.table.pitch])
+        table = BlockTable._make([*columns, self.table.view_starts, self.table.pitch])
         buffer = _aligned(self.size_bytes(int(part[0])))
         self.make(int(part[0]), buffer, table, 0)
-        scan_blocks(np.zeros(1, dtype=np.int64), table, asked, found, scratch)
+        scan_blocks(np.zeros(1, dtype=np.int64), table, tile, output, workspace)
         del buffer  # the table points into it until here
 
     def _take_over(self, previous: _Copies) -> None:
@@ -272,17 +272,17 @@ def _buffers(sizes_bytes: list[int]) -> Iterator[npt.NDArray[np.uint8]]:
             yield whole[end - size : end]
 
 
-def _asked(snapshot: Snapshot, queries: Floats, wanted: tuple[int, Bools, Scoring]) -> Asked:
+def _asked(snapshot: Snapshot, queries: Floats, wanted: tuple[int, Bools, Scoring]) -> QueryTile:
     _, allowed, scoring = wanted
     scaled, norms = scaled_queries(queries)
     is_drpq = scoring.aggregate is Aggregate.DRPQ
     lipschitz_constants = lipschitz_constants_up_to(snapshot.views.max_views if is_drpq else -1)
     temperatures = scaled_temperatures(scoring, queries)
-    return Asked(scaled, norms, rounding_slack(queries), allowed, lipschitz_constants, temperatures)
+    return QueryTile(scaled, norms, rounding_slack(queries), allowed, lipschitz_constants, temperatures)
 
 
-def _empty_found(num_queries: int, top_k: int, room: int, thresholds: Doubles) -> Found:
-    return Found(
+def _empty_found(num_queries: int, top_k: int, room: int, thresholds: Doubles) -> ScanOutput:
+    return ScanOutput(
         lower=np.empty((num_queries, room)),
         upper=np.empty((num_queries, room)),
         rows=np.empty((num_queries, room), dtype=np.int64),
@@ -293,16 +293,16 @@ def _empty_found(num_queries: int, top_k: int, room: int, thresholds: Doubles) -
     )
 
 
-def _scratch(asked: Asked, pitch: int, max_views: int) -> Scratch:
+def _workspace(tile: QueryTile, pitch: int, max_views: int) -> Workspace:
     """Working memory for tiles of as many queries as suit; a single one is multiplied by whole vectors."""
-    num_queries = len(asked.queries)
-    if num_queries == 1 and pitch % (4 * LANES) == 0 and not len(asked.lipschitz_constants):
+    num_queries = len(tile.queries)
+    if num_queries == 1 and pitch % (4 * LANES) == 0 and not len(tile.lipschitz_constants):
         lanes = 1
     else:
         lanes = next(count for count in (16, 32, 64) if num_queries <= count or count == 64)
     rows = max(CHUNK_VIEWS, max_views) + SPARE_ROWS
     integers = _aligned(pitch)
-    return Scratch(
+    return Workspace(
         packed=_aligned(pitch * lanes).view(np.int32),
         integers=integers.view(np.int8),
         fours=integers.view(np.int32),
@@ -322,8 +322,8 @@ def _scratch(asked: Asked, pitch: int, max_views: int) -> Scratch:
     )
 
 
-def _gathered(found: Found, queries: Floats) -> Candidates:
-    starts = np.append(0, np.cumsum(found.counts))
+def _gathered(output: ScanOutput, queries: Floats) -> Candidates:
+    starts = np.append(0, np.cumsum(output.counts))
     rows, upper = np.empty(starts[-1], dtype=np.int64), np.empty(starts[-1])
-    gather_found(found, starts, rows, upper)
-    return Candidates(starts, rows, np.ldexp(upper, -np.repeat(query_exponents(queries), found.counts)))
+    gather_found(output, starts, rows, upper)
+    return Candidates(starts, rows, np.ldexp(upper, -np.repeat(query_exponents(queries), output.counts)))

@@ -8,14 +8,14 @@ from typing import NamedTuple
 import numpy as np
 
 from mvindex.aggregate import Scoring
-from mvindex.fusion import DEPTH, Fused, Fusion, Scored, fuse
+from mvindex.fusion import DEPTH, Fusion, FusionResult, RankedList, fuse
 from mvindex.records import Component, Floats, Ints
 from mvindex.search.lexical import LexicalRanking, LexicalSearch
 from mvindex.search.request import Ranking
 from mvindex.search.rescore import Pairs, score_pairs
 
 
-class Mixed(NamedTuple):
+class HybridResult(NamedTuple):
     """The documents of one question in order, and what views and words have to do with the score of each."""
 
     ranking: Ranking
@@ -28,7 +28,7 @@ class Candidates(NamedTuple):
     rows: Ints
     ordinals: Ints
     slots: Ints
-    lists: tuple[Scored, Scored]
+    lists: tuple[RankedList, RankedList]
 
     def order(self, scores: Floats) -> Ints:
         """The places of the candidates, best first: falling scores, then rising ordinals."""
@@ -36,14 +36,14 @@ class Candidates(NamedTuple):
         return order
 
 
-def lexical_rankings(search: LexicalSearch, questions: Sequence[str], top_k: int) -> list[Mixed]:
+def lexical_rankings(search: LexicalSearch, questions: Sequence[str], top_k: int) -> list[HybridResult]:
     """The best documents of each question by their words: those that have one. The winning slots are still open."""
-    return [_lexical(search.ranking(search.words(question), top_k)) for question in questions]
+    return [_lexical(search.ranking(search.query_terms(question), top_k)) for question in questions]
 
 
 def hybrid_rankings(
     search: LexicalSearch, questions: Sequence[str], queries: Floats, dense: Sequence[Ranking], how: Hybrid
-) -> list[Mixed]:
+) -> list[HybridResult]:
     """The best documents of each question by both.
 
     queries: (q, d) float32, of the same questions; dense: their rankings by views, at least depth_of(top_k) documents
@@ -68,18 +68,18 @@ def depth_of(top_k: int) -> int:
     return max(top_k, DEPTH)
 
 
-def _lexical(found: LexicalRanking) -> Mixed:
+def _lexical(found: LexicalRanking) -> HybridResult:
     components = [
         (Component("lexical", rank, score, score),) for rank, score in enumerate(found.scores.tolist(), start=1)
     ]
     no_slots = np.zeros(len(found.rows), dtype=np.int64)
-    return Mixed(Ranking(found.rows, found.scores, no_slots, True, 0, 1, len(found.rows)), components)
+    return HybridResult(Ranking(found.rows, found.scores, no_slots, True, 0, 1, len(found.rows)), components)
 
 
 def candidates_of(search: LexicalSearch, question: str, query: Floats, dense: Ranking, how: Hybrid) -> Candidates:
     """What may be among the best of both lists, before they are fused; as hybrid_rankings()."""
     depth = depth_of(how.top_k)
-    asked = search.words(question)
+    asked = search.query_terms(question)
     words = search.ranking(asked, depth)
     rows = np.union1d(dense.rows[:depth], words.rows)
     view_scores, slots = _by_views(search, rows, query, how.scoring)
@@ -87,18 +87,18 @@ def candidates_of(search: LexicalSearch, question: str, query: Floats, dense: Ra
     padded = np.zeros(min(DEPTH, search.num_allowed), dtype=np.float32)
     padded[: min(len(padded), len(words.scores))] = words.scores[: len(padded)]
     lists = (
-        Scored(dense.rows[:depth], dense.scores[:DEPTH], view_scores),
-        Scored(words.rows, padded, search.scores(asked, rows)),
+        RankedList(dense.rows[:depth], dense.scores[:DEPTH], view_scores),
+        RankedList(words.rows, padded, search.scores(asked, rows)),
     )
     return Candidates(rows, search.ordinals(rows), slots, lists)
 
 
-def _fused(search: LexicalSearch, question: str, query: Floats, dense: Ranking, how: Hybrid) -> Mixed:
+def _fused(search: LexicalSearch, question: str, query: Floats, dense: Ranking, how: Hybrid) -> HybridResult:
     found = candidates_of(search, question, query, dense, how)
     fused = fuse(found.rows, found.lists, how.fusion)
     order = found.order(fused.scores)[: how.top_k]
     ranking = dense._replace(rows=found.rows[order], scores=fused.scores[order], slots=found.slots[order])
-    return Mixed(
+    return HybridResult(
         ranking._replace(short_by=max(0, min(how.top_k, search.num_allowed) - len(order))),
         [_components(found.lists, fused, place) for place in order.tolist()],
     )
@@ -114,7 +114,7 @@ def _by_views(search: LexicalSearch, rows: Ints, query: Floats, scoring: Scoring
     return scores, slots
 
 
-def _components(lists: Sequence[Scored], fused: Fused, place: int) -> tuple[Component, ...]:
+def _components(lists: Sequence[RankedList], fused: FusionResult, place: int) -> tuple[Component, ...]:
     return tuple(
         Component(name, int(ranks[place]) or None, float(each.scores[place]), float(parts[place]))
         for name, each, ranks, parts in zip(("dense", "lexical"), lists, fused.ranks, fused.parts, strict=True)

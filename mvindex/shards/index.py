@@ -26,7 +26,7 @@ from mvindex.mixing import Dense, Questions, mixed_results
 from mvindex.records import Document, Floats, ProgressCallback, SearchResult, no_progress
 from mvindex.results import IndexInfo, ViewScore, hits_of
 from mvindex.search import Part, Ranking, merge_rankings, owners, search_documents
-from mvindex.search.lexical import LexicalPart, LexicalSearch
+from mvindex.search.lexical import LexicalSearch, LexicalShard
 from mvindex.search.mixed import depth_of
 from mvindex.shards.building import build_shard, build_shards, learnt, train_shards
 from mvindex.shards.ingesting import Target, ingest_shards
@@ -42,7 +42,7 @@ from mvindex.store.shards import (
     read_shards,
     shard_of,
 )
-from mvindex.tuning import Judged
+from mvindex.tuning import JudgedQuestion
 from mvindex.upkeep import CompactReport, SnapshotReport
 from mvindex.upkeep.sharded import snapshot_shards
 
@@ -244,7 +244,9 @@ class ShardedIndex(Index):
 
         return self._answered(ask)
 
-    def _judged(self, questions: Questions, relevant: Sequence[Mapping[str, float]], wanted: Asked) -> Iterator[Judged]:
+    def _judged(
+        self, questions: Questions, relevant: Sequence[Mapping[str, float]], wanted: Asked
+    ) -> Iterator[JudgedQuestion]:
         """Of each question what fusion would order; no shard may fail, whatever searches are allowed."""
         try:
             yield from super()._judged(questions, relevant, wanted)
@@ -255,7 +257,7 @@ class ShardedIndex(Index):
         words = []
         for number, index in self._shards.items():
             with self._naming(number):
-                found = index.lexical_part(wanted, stack)
+                found = index.lexical_shard(wanted, stack)
             words.append(found._replace(naming=partial(self._naming, number)))
         return LexicalSearch(words)
 
@@ -265,7 +267,7 @@ class ShardedIndex(Index):
         for number, index in self._shards.items():
             with self._naming(number):
                 part, reader = index.part(replace(wanted, top_k=depth_of(wanted.top_k)), stack)
-                found = LexicalPart(part.snapshot, reader, reader.lexical(), part.request.allowed)
+                found = LexicalShard(part.snapshot, reader, reader.lexical(), part.request.allowed)
             parts.append(part)
             words.append(found._replace(naming=partial(self._naming, number)))
         return LexicalSearch(words), partial(self._rankings, parts)
@@ -383,10 +385,10 @@ class ShardedIndex(Index):
         self._whole()
         return [part for index in self._shards.values() for part in index._tuned_parts(wanted)]
 
-    def _keep_search(self, search: Search) -> None:
+    def _save_search_params(self, search: Search) -> None:
         for index in self._shards.values():
             if index.store.snapshot.settings["engine"] is not None:
-                index._keep_search(search)
+                index._save_search_params(search)
 
     def info(self) -> IndexInfo:
         """What the index is: encoder, dims, engine, sizes, of all shards that are there together."""

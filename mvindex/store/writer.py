@@ -23,7 +23,7 @@ from mvindex.store.reader import SnapshotReader, StoredRow
 from mvindex.store.rows import LATEST, dead_checksum, document_checksum, ids_checksum, metadata_checksum, text_checksum
 from mvindex.store.segments import append
 from mvindex.store.snapshot import Snapshot
-from mvindex.store.tokens import Lexical, Tokens, parse_lexical, tokenised_in_parts
+from mvindex.store.tokens import Lexical, Tokens, parse_lexical, tokenize_in_parts
 from mvindex.store.views import ROW_DTYPE, view_checksums
 
 logger = logging.getLogger(__name__)
@@ -110,7 +110,7 @@ class GenerationWriter:
                 for begin in range(0, self.num_rows, _INDEXED_ROWS):
                     rows = range(begin, min(begin + _INDEXED_ROWS, self.num_rows))
                     stored = reader.stored(rows)
-                    _add_words(connection, begin, tokenised_in_parts([stored[row].words for row in rows], lexical))
+                    _add_words(connection, begin, tokenize_in_parts([stored[row].words for row in rows], lexical))
                     on_progress(len(rows))
             catalog.write_settings(connection, settings)
         self.settings.update(settings)
@@ -121,7 +121,7 @@ class GenerationWriter:
         lexical = parse_lexical(self.settings.get(catalog.LEXICAL_KEY))
         if rows is None or lexical is None:
             return []
-        return list(tokenised_in_parts([document.words for document in rows.documents], lexical))
+        return list(tokenize_in_parts([document.words for document in rows.documents], lexical))
 
     def _acknowledge(self) -> None:
         """Nothing; a failure here loses nothing, so it must not make a durable write look like a failed one."""

@@ -1,12 +1,12 @@
 """Tuning by measurement: search parameters of an engine, and the fusion of hybrid search."""
 
-from mvindex.tuning.fusing import FusionPoint, FusionReport, Judged, checked_judgements, tune_fusion
+from mvindex.tuning.fusing import FusionPoint, FusionReport, JudgedQuestion, checked_judgements, tune_fusion
 from mvindex.tuning.searching import TunePoint, TuneReport, Tuning, checked_target, choose, tune_search
 
 __all__ = [
     "FusionPoint",
     "FusionReport",
-    "Judged",
+    "JudgedQuestion",
     "TunePoint",
     "TuneReport",
     "Tuning",

@@ -23,7 +23,7 @@ _SEED = 7
 _SHARES = np.linspace(0, 2, 11).round(1).tolist()
 
 
-class Judged(NamedTuple):
+class JudgedQuestion(NamedTuple):
     """One question: what may be found, and what that is worth.
 
     gains: (u,) of the candidates; ideal: of all documents that are worth something, highest first, found or not.
@@ -94,7 +94,7 @@ def _total(number: int, judged: Mapping[str, float]) -> float:
 
 
 def tune_fusion(
-    judged: Sequence[Judged], top_k: int, current: Fusion, on_progress: Callable[[str, int, int], None]
+    judged: Sequence[JudgedQuestion], top_k: int, current: Fusion, on_progress: Callable[[str, int, int], None]
 ) -> FusionReport:
     """What was measured; nothing is changed."""
     fusions = [*_fusions(), current]
@@ -144,7 +144,7 @@ def _held_out(values: Doubles) -> Doubles:
     return found
 
 
-def _ndcg(question: Judged, fusion: Fusion, top_k: int) -> float:
+def _ndcg(question: JudgedQuestion, fusion: Fusion, top_k: int) -> float:
     """NDCG of the best top_k (Järvelin and Kekäläinen 2002), with gains as judged, as trec_eval has it."""
     scores = fuse(question.candidates.rows, question.candidates.lists, fusion).scores
     gains = question.gains[question.candidates.order(scores)[:top_k]]

@@ -15,23 +15,23 @@ _ASKED = 256
 _SEED = 7
 
 
-def drawn_queries(parts: Sequence[Part], given: Floats | None) -> Floats:
+def sample_queries(parts: Sequence[Part], given: Floats | None) -> Floats:
     """Up to 256 of the given queries, (q, d) float32, by chance; or of the views of the parts, where none are given."""
-    return sampled(own_views([part.snapshot for part in parts], _ASKED) if given is None else given, _ASKED)
+    return sample_rows(sample_own_views([part.snapshot for part in parts], _ASKED) if given is None else given, _ASKED)
 
 
-def own_views(snapshots: Sequence[Snapshot], count: int) -> Floats:
+def sample_own_views(snapshots: Sequence[Snapshot], count: int) -> Floats:
     """So many views of living documents, drawn by chance with a fixed seed, (n, d) float32, to ask for in tuning.
 
     They lie among the documents' views, as questions of people do not: measure with real ones where there are any.
     """
     total = sum(snapshot.num_documents for snapshot in snapshots)
     filled = [snapshot for snapshot in snapshots if snapshot.num_documents]
-    drawn = [_drawn_views(each, -(-count * each.num_documents // total)) for each in filled]
+    drawn = [_sample_views(each, -(-count * each.num_documents // total)) for each in filled]
     return np.concatenate(drawn) if drawn else np.empty((0, snapshots[0].views.dim), dtype=np.float32)
 
 
-def _drawn_views(snapshot: Snapshot, count: int) -> Floats:
+def _sample_views(snapshot: Snapshot, count: int) -> Floats:
     """A view of each of so many living documents."""
     living = np.flatnonzero(snapshot.alive)
     drawn = np.random.default_rng(_SEED)
@@ -42,7 +42,7 @@ def _drawn_views(snapshot: Snapshot, count: int) -> Floats:
     return chosen
 
 
-def sampled(queries: Floats, count: int) -> Floats:
+def sample_rows(queries: Floats, count: int) -> Floats:
     """So many of the queries, (n, d), drawn by chance with a fixed seed; all where there are no more."""
     if len(queries) <= count:
         return queries

@@ -12,7 +12,7 @@ from mvindex.engines.base import Search
 from mvindex.errors import ConfigError
 from mvindex.records import Bools, Floats
 from mvindex.search import Part, Ranking, search_parts
-from mvindex.tuning.queries import drawn_queries
+from mvindex.tuning.queries import sample_queries
 
 # So many are timed one at a time, after all were asked in a batch.
 _TIMED_QUERIES = 32
@@ -140,7 +140,7 @@ def tune_search(
 
     ConfigError when there is nothing to tune.
     """
-    queries = drawn_queries(parts, given)
+    queries = sample_queries(parts, given)
     tuning = Tuning(parts, queries)
     points = tuning.run(on_progress)
     return TuneReport(

@@ -7,7 +7,7 @@ import mvindex
 from mvindex.engines import find_kind
 from mvindex.engines.base import EXACT, BuildOptions
 from mvindex.engines.exact import NumpyScan
-from mvindex.engines.exact_native import NativeConfig, NativeScan
+from mvindex.engines.exact_native import VnniConfig, VnniScan
 from mvindex.engines.exact_torch import ScanConfig, TorchScan
 from mvindex.engines.torch_blocks import Precision
 from mvindex.records import Document
@@ -35,15 +35,15 @@ class TestNumpyScan(EmbeddedContract):
 
 
 @pytest.mark.needs("vnni")
-class TestNativeScan(EmbeddedContract):
+class TestVnniScan(EmbeddedContract):
     def scan(self):
-        return NativeScan(NumpyScan)
+        return VnniScan(NumpyScan)
 
 
 @pytest.mark.needs("vnni")
-class TestNativeScanWithoutCache(EmbeddedContract):
+class TestVnniScanWithoutCache(EmbeddedContract):
     def scan(self):
-        return NativeScan(NumpyScan, NativeConfig(threads=2, cache_bytes=0))
+        return VnniScan(NumpyScan, VnniConfig(threads=2, cache_bytes=0))
 
 
 class TestTorchScanFp32(EmbeddedContract):
@@ -113,7 +113,7 @@ class TestManyDimensionsNative(EmbeddedContract):
     dim = 1000
 
     def scan(self):
-        return NativeScan(NumpyScan)
+        return VnniScan(NumpyScan)
 
 
 class TestOneDimension(EmbeddedContract):

@@ -43,10 +43,10 @@ def test_hybrid_says_what_views_and_words_have_to_do_with_each_score(folder):
     assert len(line["hits"]) == 5
     for hit in line["hits"]:
         assert [part["name"] for part in hit["components"]] == ["dense", "lexical"]
-        assert hit["score"] == pytest.approx(sum(part["part"] for part in hit["components"]), abs=1e-6)
+        assert hit["score"] == pytest.approx(sum(part["contribution"] for part in hit["components"]), abs=1e-6)
         assert hit["components"][0]["score"] == pytest.approx(hit["views"][0]["score"], abs=1e-6)
     # The best by views is the best of a scale up to 1, twice.
-    assert max(hit["components"][0]["part"] for hit in line["hits"]) == 2
+    assert max(hit["components"][0]["contribution"] for hit in line["hits"]) == 2
     shown = ok(mvindex("query", QUESTION, "--hybrid", "--explain", cwd=folder)).stdout
     assert "mode hybrid" in " ".join(shown.split())
     assert "lexical  rank 1" in shown

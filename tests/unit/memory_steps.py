@@ -27,7 +27,7 @@ import numpy as np  # noqa: E402 - after the settings of threads
 
 import mvindex.ingest  # noqa: E402 - as above
 from mvindex import upkeep  # noqa: E402 - as above
-from mvindex.build import keep_search  # noqa: E402 - as above
+from mvindex.build import save_search_params  # noqa: E402 - as above
 from mvindex.corpus import CorpusOptions, inputs, open_corpus  # noqa: E402 - as above
 from mvindex.engines import nlist  # noqa: E402 - as above
 from mvindex.ingest_files import FileIngest, OnError  # noqa: E402 - as above
@@ -100,7 +100,7 @@ def look(folder, count):
 def build(folder, count):
     with opened(folder) as index:
         index.build("ivf-pq", nlist=LISTS)
-        keep_search(index.store, {"nprobe": 2, "k_factor": 4})  # a tuned engine is compacted with as many lists
+        save_search_params(index.store, {"nprobe": 2, "k_factor": 4})  # a tuned engine is compacted with as many lists
 
 
 def snapshot(folder, count):

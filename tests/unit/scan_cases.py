@@ -13,7 +13,7 @@ from scan_vectors import BATCHES, TEMPERATURES
 import mvindex
 from mvindex.aggregate import Aggregate, Scoring
 from mvindex.engines.exact import NumpyScan
-from mvindex.engines.exact_native import NativeConfig, NativeScan
+from mvindex.engines.exact_native import VnniConfig, VnniScan
 from mvindex.engines.exact_torch import ScanConfig, TorchScan
 from mvindex.engines.torch_blocks import Precision
 from mvindex.kernels import has_int8_products
@@ -23,11 +23,11 @@ from mvindex.testing import true_scores
 
 SCANS = {
     "numpy": NumpyScan,
-    "native": lambda: NativeScan(NumpyScan, NativeConfig(threads=1)),
-    "native without cache": lambda: NativeScan(NumpyScan, NativeConfig(cache_bytes=0)),
-    "native, half a cache": lambda: NativeScan(NumpyScan, NativeConfig(threads=2, cache_bytes=100_000)),
-    "native, 2 threads": lambda: NativeScan(NumpyScan, NativeConfig(threads=2)),
-    "native, 3 threads": lambda: NativeScan(NumpyScan, NativeConfig(threads=3)),
+    "native": lambda: VnniScan(NumpyScan, VnniConfig(threads=1)),
+    "native without cache": lambda: VnniScan(NumpyScan, VnniConfig(cache_bytes=0)),
+    "native, half a cache": lambda: VnniScan(NumpyScan, VnniConfig(threads=2, cache_bytes=100_000)),
+    "native, 2 threads": lambda: VnniScan(NumpyScan, VnniConfig(threads=2)),
+    "native, 3 threads": lambda: VnniScan(NumpyScan, VnniConfig(threads=3)),
     "fp32": lambda: TorchScan(ScanConfig(precision=Precision.FP32)),
     "int8": lambda: TorchScan(ScanConfig(precision=Precision.INT8)),
     "bf16": lambda: TorchScan(ScanConfig(precision=Precision.BF16)),

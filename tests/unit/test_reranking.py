@@ -99,7 +99,7 @@ def test_words_and_both_are_reranked_too_and_parts_still_make_the_score(index):
         dense, words, both, new = hit.components
         assert [(each.rank, each.score) for each in (dense, words)] == [(e.rank, e.score) for e in was.components]
         assert (both.name, both.rank, both.score) == ("hybrid", rank, was.score)
-        assert sum(part.part for part in hit.components) == hit.score == new.score
+        assert sum(part.contribution for part in hit.components) == hit.score == new.score
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from scan_vectors import random_case
 import mvindex
 from mvindex.aggregate import Aggregate, Scoring
 from mvindex.engines.exact import NumpyScan
-from mvindex.engines.exact_native import NativeScan
+from mvindex.engines.exact_native import VnniScan
 from mvindex.engines.exact_torch import ScanConfig, TorchScan
 from mvindex.engines.torch_blocks import Precision
 from mvindex.kernels import has_int8_products
@@ -23,7 +23,7 @@ from mvindex.testing import assert_same, brute_force, true_scores, unit
 
 SCANS = {
     "numpy": NumpyScan,
-    "native": lambda: NativeScan(NumpyScan),
+    "native": lambda: VnniScan(NumpyScan),
     "fp32": lambda: TorchScan(ScanConfig(precision=Precision.FP32)),
     "int8": lambda: TorchScan(ScanConfig(precision=Precision.INT8)),
     "bf16": lambda: TorchScan(ScanConfig(precision=Precision.BF16)),

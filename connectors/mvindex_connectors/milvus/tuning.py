@@ -12,7 +12,7 @@ from mvindex.aggregate import Scoring
 from mvindex.errors import ConfigError
 from mvindex.records import Floats, ProgressCallback
 from mvindex.tuning import TunePoint, TuneReport, choose
-from mvindex.tuning.queries import sampled
+from mvindex.tuning.queries import sample_rows
 from mvindex_connectors.milvus.kinds import FLAT, choices
 from mvindex_connectors.milvus.layout import LIGHT_FIELDS
 from mvindex_connectors.milvus.records import light
@@ -37,7 +37,7 @@ def tune_index(
     tried = choices(kind, engine["parameters"]) if engine else []
     if not tried:
         raise ConfigError("there is nothing to tune: build an approximate kind first (hnsw, or one of ivf-*)")
-    queries = sampled(_own_views(index) if given is None else given, _QUERIES)
+    queries = sample_rows(_sample_own_views(index) if given is None else given, _QUERIES)
     if not len(queries):
         raise ConfigError("tuning needs a query at least")
     started = time.perf_counter()
@@ -98,7 +98,7 @@ def _share(found: Answer, wanted: Answer) -> float:
     return min(int(np.count_nonzero(is_right)), len(wanted.best.documents)) / len(wanted.best.documents)
 
 
-def _own_views(index: MilvusIndex) -> Floats:
+def _sample_own_views(index: MilvusIndex) -> Floats:
     """A view of each of some documents drawn by chance, with a fixed seed."""
     reader, drawn = index.milvus.reader, np.random.default_rng(_SEED)
     total = int(index.milvus.snapshot.settings["next_document"])

@@ -182,7 +182,7 @@ def _fill_hit(message: search.Hit, hit: Hit) -> None:
     if hit.span is not None:
         message.span.begin, message.span.end = hit.span
     for each in hit.components:
-        message.components.add(name=each.name, rank=each.rank, score=each.score, part=each.part)
+        message.components.add(name=each.name, rank=each.rank, score=each.score, contribution=each.contribution)
 
 
 def result_from(message: search.SearchResult) -> SearchResult:
@@ -212,7 +212,7 @@ def _hit_from(message: search.Hit) -> Hit:
 
 def _component_from(message: search.Component) -> Component:
     rank = message.rank if message.HasField("rank") else None
-    return Component(message.name, rank, message.score, message.part)
+    return Component(message.name, rank, message.score, message.contribution)
 
 
 def view_message(view: ViewScore) -> search.ViewScore:
