@@ -1,4 +1,4 @@
-"""Engines on disk: built under a new name, checksummed, swapped in by one transaction. All derived, never the truth."""
+"""Engines on disk: built under a new name, checksummed, swapped in by one transaction. All are derived."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ class BuildReport:
 
 
 def trained_name(checksum: str) -> str:
-    """The file, in the directory of an index in shards, of what its shards have learnt together."""
+    """Return the name of the file, in the directory of a sharded index, that its shards were trained with."""
     return f"trained-{checksum}.faiss"
 
 
@@ -119,7 +119,7 @@ def train(
 def build_engine(
     store: EmbeddedStore, choice: EngineChoice, on_progress: ProgressCallback = no_progress
 ) -> BuildReport:
-    """What was built: searches of later snapshots use an engine of this choice, over all documents there are now.
+    """Build an engine of this choice over all documents, make it the active one, and report it.
 
     Readers go on with what they have. Takes the writer lock. ConfigError for options that do not fit the kind.
     """
@@ -132,14 +132,14 @@ def build_engine(
 
 
 def remove_leftovers(store: EmbeddedStore) -> None:
-    """Nothing; there are no files but the active engine's: a build that was killed at its end has left others."""
+    """Delete engine files other than the active engine's, which an interrupted build has left."""
     with store.writing():
         record = store.snapshot.settings["engine"]
         _remove_others(store.snapshot.directory, record["directory"] if record else None)
 
 
 def save_search_params(store: EmbeddedStore, search: Search) -> None:
-    """Nothing; the active engine is searched with these settings from now on. Takes the writer lock.
+    """Save the search parameters of the active engine. Takes the writer lock.
 
     ConfigError when there is none.
     """
@@ -151,15 +151,15 @@ def save_search_params(store: EmbeddedStore, search: Search) -> None:
 
 
 class EngineCache:
-    """The engine of the latest snapshot asked for, loaded and checked once. Thread-safe."""
+    """The engine of the latest snapshot, loaded and checked once. Thread-safe."""
 
     def __init__(self, device: str | None = None) -> None:
-        """device: where engines search that can do so elsewhere than on the CPU."""
+        """Create an empty cache. device: where engines search that can use another than the CPU."""
         self._lock, self._device = Lock(), device
         self._loaded: tuple[tuple[Path, Any], RankingEngine] | None = None
 
     def open(self, snapshot: Snapshot) -> RankingEngine | None:
-        """The active engine of the snapshot; None for kind exact.
+        """Return the active engine of the snapshot; None for kind exact.
 
         DamagedIndex when a file does not match its checksum, StaleReader when the engine was built again since.
         """
@@ -175,7 +175,7 @@ class EngineCache:
 
 
 def report_of(snapshot: Snapshot, kind: str, record: Mapping[str, Any] | None) -> BuildReport:
-    """What an engine's record in the catalog stands for."""
+    """Return the report of an engine's record in the catalog."""
     stored = snapshot.views.num_views
     files = (snapshot.directory / record["directory"]).iterdir() if record else ()
     return BuildReport(
@@ -190,7 +190,7 @@ def report_of(snapshot: Snapshot, kind: str, record: Mapping[str, Any] | None) -
 def build_files(
     snapshot: Snapshot, choice: EngineChoice, on_progress: ProgressCallback = no_progress
 ) -> dict[str, Any]:
-    """The setting that names a newly built engine, whose files are on disk for good."""
+    """Build an engine durably, and return its record for the catalog."""
     kind = choice.kind
     if snapshot.num_documents == 0:
         raise ConfigError(f"{snapshot.directory}: the index is empty; ingest documents before building {kind!r}")
@@ -231,7 +231,7 @@ def build_files(
 
 
 def _still_there(index: Path, checksum: str | None) -> Path | None:
-    """The file of what was learnt; None where there is none, or it is not what it was: then each learns for itself."""
+    """Return the file that shards were trained with; None if it is missing or changed, so that each trains itself."""
     file = index / trained_name(checksum or "")
     if checksum is None or file.is_symlink() or not file.is_file():
         return None
@@ -261,13 +261,13 @@ def _open(directory: Path, record: Mapping[str, Any], device: str | None) -> Ran
 
 
 def _sealed(file: Path) -> str:
-    """The checksum of a file that is on disk for good."""
+    """Flush a file to disk, and return its checksum."""
     flush_to_disk(file)
     return file_checksum(file)
 
 
 def _remove_others(path: Path, kept: str | None) -> None:
-    """Nothing; engine directories that no setting names are gone.
+    """Delete engine directories that no setting names.
 
     Renamed first: a reader about to load one finds it whole or not at all.
     """

@@ -25,14 +25,14 @@ Dense = Callable[[Floats], list[Ranking]]
 
 @dataclass(frozen=True, slots=True)
 class Questions:
-    """What is asked: texts; their vectors, (q, d), where views count as well; and how both are fused."""
+    """Texts of questions; their vectors, (q, d), in hybrid search; and how both lists are fused."""
 
     texts: Sequence[str]
     vectors: Floats | None
     fusion: Fusion
 
     def batches(self) -> list[Questions]:
-        """The same, some at a time."""
+        """Split into batches."""
         begins = range(0, len(self.texts), _BATCH)
         return [
             Questions(
@@ -47,7 +47,7 @@ class Questions:
 def mixed_results(
     search: LexicalSearch, dense: Dense | None, questions: Questions, wanted: Asked
 ) -> list[SearchResult]:
-    """One for each of the questions. dense: the rankings of vectors by views, deep enough (see depth_of)."""
+    """Return a result for each question. dense: the rankings of vectors by views, deep enough (see depth_of)."""
     results: list[SearchResult] = []
     for batch in questions.batches():
         if dense is None or batch.vectors is None:
@@ -63,7 +63,7 @@ def mixed_results(
 def judged_candidates(
     search: LexicalSearch, dense: Dense, questions: Questions, relevant: Sequence[Mapping[str, float]], wanted: Asked
 ) -> Iterator[JudgedQuestion]:
-    """Of each question what the fusion would order, and what that is worth. relevant: gains by id, of each question."""
+    """Yield the candidates of each question and their gains. relevant: gains by id, of each question."""
     how = Hybrid(wanted.scoring, questions.fusion, wanted.top_k)
     worth = iter(relevant)
     for batch in questions.batches():
@@ -80,7 +80,7 @@ def judged_candidates(
 
 
 def _result(search: LexicalSearch, text: str, mixed: HybridResult, is_lexical: bool) -> SearchResult:
-    """is_lexical: which snippet is shown is then said by words, too."""
+    """Make a result. is_lexical: the snippet is chosen by terms too."""
     ranking = mixed.ranking
     stored = search.documents(ranking.rows)
     if is_lexical:

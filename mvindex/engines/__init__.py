@@ -65,7 +65,7 @@ def find_kind(name: str) -> EngineKind:
 
 
 def open_scan(device: str | None = None, share: int = 1) -> ScanEngine:
-    """The fastest exact scan that is installed and that this machine can run. All of them give the same results.
+    """Return the fastest exact scan for this machine and installation. All of them give the same results.
 
     device: "cuda" or "cuda:0" scans there, with torch; the CPU is used otherwise. share: of so many scans it is one;
     its copies of views take as small a part of the memory.
@@ -83,7 +83,7 @@ def open_scan(device: str | None = None, share: int = 1) -> ScanEngine:
 
 
 def scan_name(device: str | None = None) -> str:
-    """What open_scan(device) gives, for people: the type it multiplies in, by what, and where if not on the CPU."""
+    """Return a description of open_scan(device): the type it multiplies in, by what, and where."""
     if _is_cuda(device):
         require("torch", "encode", "a scan on a GPU")
         return f"{_torch_name(device)} on {device}"
@@ -105,7 +105,7 @@ def _is_cuda(device: str | None) -> TypeGuard[str]:
 
 
 def _open_plain_scan(share: int) -> ScanEngine:
-    """Torch's scan, else NumPy's."""
+    """Return torch's scan, else NumPy's."""
     if importlib.util.find_spec("torch") is None:
         from mvindex.engines.exact import NumpyScan
 

@@ -116,7 +116,7 @@ class Candidates(NamedTuple):
 
     @classmethod
     def joined(cls, parts: Sequence[Candidates]) -> Candidates:
-        """The candidates of the parts' queries, one part after the other."""
+        """Return the candidates of the parts' queries, one part after the other."""
         if len(parts) == 1:
             return parts[0]
         counts = np.concatenate([np.diff(part.starts) for part in parts])
@@ -124,7 +124,7 @@ class Candidates(NamedTuple):
         return cls(np.append(0, np.cumsum(counts)), rows, upper)
 
     def each(self) -> Iterator[Candidates]:
-        """The candidates of each query alone."""
+        """Yield the candidates of each query."""
         for begin, end in zip(self.starts[:-1].tolist(), self.starts[1:].tolist(), strict=True):
             yield Candidates(np.array([0, end - begin]), self.rows[begin:end], self.upper[begin:end])
 
@@ -135,7 +135,7 @@ class ScanEngine(Protocol):
     def candidates(
         self, snapshot: Snapshot, queries: Floats, top_k: int, allowed: Bools, scoring: Scoring
     ) -> Candidates:
-        """Document rows that hold each query's top_k among the allowed, ties at the end included.
+        """Return document rows that hold each query's top_k among the allowed, ties at the end included.
 
         queries: (q, d) float32 of norm up to MAX_NORM; allowed: (num_rows,) bool.
         """
@@ -154,15 +154,15 @@ class RankingEngine(Protocol):
         ...
 
     def choices(self) -> Sequence[Search]:
-        """Settings of a search worth trying, for `tune`; none where nothing can be chosen."""
+        """Return the search parameters that `tune` tries; none where nothing can be chosen."""
         ...
 
     def with_search(self, search: Search) -> RankingEngine:
-        """The same engine, sharing all that it holds, searched with these settings."""
+        """Return the same engine with these search parameters, sharing all data."""
         ...
 
     def search(self, queries: Floats, limit: int, allowed_views: Bools | None, turn: int = 0) -> tuple[Floats, Ints]:
-        """The best views of each query: scores (q, m) float32 falling, rows (q, m) int64; -inf and -1 where missing.
+        """Return the best views of each query: scores (q, m) float32, descending, rows (q, m); -inf and -1 if missing.
 
         m <= limit. allowed_views: (views of those documents,) bool, or None for all. An exact ranking gives fewer than
         limit rows only where it holds no more that are allowed. turn: how often the same queries were asked before with
@@ -217,7 +217,7 @@ class EngineKind:
 
 
 def sum_error(dim: int, unit_roundoff: float = 2.0**-24) -> float:
-    """The relative error gamma_d of an inner product of d terms in any order, doubled for kernels that round products.
+    """Return the relative error gamma_d of an inner product in any order, doubled for kernels that round products.
 
     |fl(x . y) - x . y| <= gamma_d |x| |y| (Higham 2002, eq. 3.5, with Cauchy-Schwarz).
     """
@@ -227,12 +227,12 @@ def sum_error(dim: int, unit_roundoff: float = 2.0**-24) -> float:
 
 
 def underflow_error(dim: int) -> float:
-    """The absolute error from products and terms below float32's normal range, when |q_i| <= 1."""
+    """Return the absolute error from products and terms below float32's normal range, when |q_i| <= 1."""
     return 4 * dim * 2.0**-126
 
 
 def rounding_slack(queries: Floats) -> Doubles:
-    """The step of float32's smallest numbers in the units of scaled_queries(), (q,).
+    """Return the step of float32's smallest numbers in the units of scaled_queries(), (q,).
 
     Scores are rounded to float32 before they are compared: what differs by less than that may tie.
     """
@@ -240,7 +240,7 @@ def rounding_slack(queries: Floats) -> Doubles:
 
 
 def scaled_queries(queries: Floats) -> tuple[Floats, Doubles]:
-    """Queries times a power of two so that their largest entry lies in [0.5, 1), and the norms of the result.
+    """Return queries times a power of two so that their largest entry lies in [0.5, 1), and their norms.
 
     A power of two changes no order and, above float32's smallest numbers, no bit; thresholds need no rescaling
     because scans compare scores of one query with each other only.
@@ -259,7 +259,7 @@ def scaled_temperatures(scoring: Scoring, queries: Floats) -> Doubles:
 
 
 def query_exponents(queries: Floats) -> Ints:
-    """The powers of two that scaled_queries() multiplies by, (q,)."""
+    """Return the powers of two that scaled_queries() multiplies by, (q,)."""
     largest = np.abs(queries).max(axis=1, initial=0.0)
     return np.where(largest > 0, -np.frexp(largest)[1], 0)
 
@@ -278,7 +278,7 @@ def flat_error(queries: Floats, max_norm: float) -> Doubles:
 
 
 def lipschitz_constants_up_to(max_views: int) -> Doubles:
-    """DRPQ's lipschitz_constant for 0 to max_views views, (max_views + 1,); above 64 that of the next power of two."""
+    """Return DRPQ's Lipschitz constants for 0 to max_views views, (max_views + 1,); powers of two above 64."""
     few = [lipschitz_constant(max(views, 1)) for views in range(min(max_views, 64) + 1)]
     if max_views <= 64:
         return np.array(few)
@@ -288,7 +288,7 @@ def lipschitz_constants_up_to(max_views: int) -> Doubles:
 
 
 def aggregate_error(num_views: int | Ints, sizes: Any) -> Any:
-    """How far DRPQ's aggregate in float32 may be from that of the same scores, for scores of at most `sizes`.
+    """Return how far DRPQ's aggregate in float32 may be from that of the same scores, for scores of at most `sizes`.
 
     M - sum_j w_j g_j / sum_j w_j with g_j = M - s_j, w_j = exp(-g_j / T): scores and gaps are off by u of 2 sizes,
     weights by (3 g_j / T + 16) u, sums by k u; and w_j g_j / T <= g_j / e. Together below (8 k + 64) 4 u sizes.
@@ -297,5 +297,5 @@ def aggregate_error(num_views: int | Ints, sizes: Any) -> Any:
 
 
 def cache_bytes() -> int:
-    """A quarter of the memory that this process may use."""
+    """Return a quarter of the memory that this process may use."""
     return memory_bytes() // 4

@@ -119,7 +119,7 @@ class VnniScan:
         narrow: Candidates,
         overflowed: Bools,
     ) -> Candidates:
-        """The candidates, those of overflowed queries from the wider scan."""
+        """Return the candidates, with those of overflowed queries from the wider scan."""
         again = np.flatnonzero(overflowed)
         if not len(again):
             return narrow
@@ -133,7 +133,7 @@ class VnniScan:
         return Candidates.joined(parts)
 
     def _plain(self) -> ScanEngine:
-        """The wider scan, opened when it is first needed."""
+        """Return the wider scan, opened when it is first needed."""
         if self._wider is None:
             self._wider = self._open_wider()
         return self._wider
@@ -162,14 +162,14 @@ class _Copies:
             self._take_over(previous)
 
     def size_bytes(self, block: int) -> int:
-        """What the block's copy takes."""
+        """Return the bytes of the block's copy."""
         first, last = self.table.first[block], self.table.last[block]
         num_views = int(self.table.view_starts[last] - self.table.view_starts[first])
         size_bytes = (num_views + SPARE_ROWS) * self.table.pitch + 8 * int(last - first)
         return -(-size_bytes // _ALIGNMENT) * _ALIGNMENT
 
     def make(self, block: int, buffer: npt.NDArray[np.uint8], into: BlockTable, at: int) -> None:
-        """Nothing; buffer, 64-byte aligned, gets the block's copy, row `at` of the table what is to be known of it."""
+        """Write the block's copy to the buffer, 64-byte aligned, and its bounds to row `at` of the table."""
         first, last = int(self.table.first[block]), int(self.table.last[block])
         packed, starts = self.snapshot.views.read_block(first, last)
         num_bytes = (len(packed) + SPARE_ROWS) * into.pitch
@@ -185,14 +185,14 @@ class _Copies:
         into.views_at[at] = buffer.ctypes.data  # last: other threads take it for a sign that the rest is there
 
     def parts(self, blocks: Ints, num_threads: int) -> deque[Ints]:
-        """The blocks in portions for threads to take: those with a copy a few at a time, the others one by one."""
+        """Return portions of blocks for threads: those with a copy a few at a time, the others one by one."""
         has_copy = self.table.views_at[blocks] != 0
         kept, missing = blocks[has_copy], blocks[~has_copy]
         size = min(_BLOCKS_AT_ONCE, max(1, len(kept) // (4 * num_threads)))
         return deque([*(kept[at : at + size] for at in range(0, len(kept), size)), *missing[:, None]])
 
     def scan(self, part: Ints, tile: QueryTile, output: ScanOutput, workspace: Workspace) -> None:
-        """Nothing; output gets what may matter of a portion. A block without a copy is copied for the moment."""
+        """Scan a portion, and add its candidates to output. A block without a copy is copied temporarily."""
         if self.table.views_at[part[0]] != 0:
             scan_blocks(part, self.table, tile, output, workspace)
             return
@@ -204,7 +204,7 @@ class _Copies:
         del buffer  # the table points into it until here
 
     def _take_over(self, previous: _Copies) -> None:
-        """Nothing; blocks that are the same in both snapshots keep their copies."""
+        """Take over the copies of blocks that are the same in both snapshots."""
         count = min(len(self.buffers), len(previous.buffers))
         mine, its = self.table, previous.table
         is_same = (mine.first[:count] == its.first[:count]) & (mine.last[:count] == its.last[:count])
@@ -223,7 +223,7 @@ class _CopyCache:
         self._lock = Lock()
 
     def of(self, snapshot: Snapshot, blocks: Ints, num_threads: int) -> _Copies:
-        """The copies of the snapshot, with those of the given blocks made as far as there is room."""
+        """Return the copies of the snapshot, with those of the given blocks made as far as there is room."""
         with self._lock:
             copies = self._latest
             if copies is None or copies.snapshot is not snapshot:
@@ -250,20 +250,20 @@ class _CopyCache:
 
 
 def _pitch(dim: int) -> int:
-    """The bytes of a copied view: whole vectors of 64 where that adds little, whole fours else."""
+    """Return the bytes of a copied view: whole vectors of 64 where that adds little, whole fours else."""
     unit = 4 * LANES if dim > _DIMS_OF_VECTORS or dim % (4 * LANES) == 0 else 4
     return -(-dim // unit) * unit
 
 
 def _aligned(size_bytes: int) -> npt.NDArray[np.uint8]:
-    """So many bytes, 64-byte aligned."""
+    """Return an array of so many bytes, 64-byte aligned."""
     buffer = np.empty(size_bytes + _ALIGNMENT, dtype=np.uint8)
     shift = -buffer.ctypes.data % _ALIGNMENT
     return buffer[shift : shift + size_bytes]
 
 
 def _buffers(sizes_bytes: list[int]) -> Iterator[npt.NDArray[np.uint8]]:
-    """Buffers of these sizes, parts of larger ones: from 4 MiB on NumPy asks for huge pages, which are read faster."""
+    """Yield buffers of these sizes, parts of larger ones: NumPy asks for huge pages from 4 MiB on."""
     for at in range(0, len(sizes_bytes), _BLOCKS_AT_ONCE):
         sizes = sizes_bytes[at : at + _BLOCKS_AT_ONCE]
         ends = np.cumsum(sizes).tolist()
@@ -294,7 +294,7 @@ def _empty_found(num_queries: int, top_k: int, room: int, thresholds: Doubles) -
 
 
 def _workspace(tile: QueryTile, pitch: int, max_views: int) -> Workspace:
-    """Working memory for tiles of as many queries as suit; a single one is multiplied by whole vectors."""
+    """Return working memory for tiles of queries; a single query is multiplied by whole vectors."""
     num_queries = len(tile.queries)
     if num_queries == 1 and pitch % (4 * LANES) == 0 and not len(tile.lipschitz_constants):
         lanes = 1

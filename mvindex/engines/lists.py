@@ -31,18 +31,18 @@ DEFAULT_EFFORT = 16
 
 
 def default_nlist(num_views: int) -> int:
-    """How many lists so many views are put in: a power of two, at most what can be trained on them."""
+    """Return the default nlist: a power of two, at most what can be trained on so many views."""
     wanted = 1 << max(0, round(math.log2(max(num_views / _VIEWS_PER_LIST, 1))))
     return max(1, min(wanted, MAX_NLIST, num_views // MIN_POINTS))
 
 
 def sample_size(nlist: int, num_views: int) -> int:
-    """How many views the lists and codes are trained on."""
+    """Return how many views the lists and codes are trained on."""
     return min(num_views, max(nlist * POINTS, LEAST_SAMPLE))
 
 
 def default_search(kind: str, nlist: int) -> dict[str, int]:
-    """What is used before anybody has tuned. nprobe: lists a query; k_factor: view hits per document wanted.
+    """Return the default search parameters. nprobe: lists a query; k_factor: view hits per document.
 
     16 sqrt(lists) is a quarter of 4,096 lists, an eighth of 16,384 and a twentieth of 131,072. Codes of few bits say
     less about the order, so that more of their hits are scored anew.
@@ -51,5 +51,5 @@ def default_search(kind: str, nlist: int) -> dict[str, int]:
 
 
 def nprobe_of(effort: float, nlist: int) -> int:
-    """How many lists are looked at: effort times the square root of their number, at least one, at most all."""
+    """Return nprobe: effort times the square root of nlist, at least one, at most all."""
     return max(1, min(nlist, round(effort * math.sqrt(nlist))))

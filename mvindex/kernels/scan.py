@@ -143,7 +143,7 @@ def scan_blocks(blocks: Any, table: BlockTable, tile: QueryTile, output: ScanOut
 def _scan_block_for_one(
     block: int, query: int, table: BlockTable, tile: QueryTile, output: ScanOutput, workspace: Workspace
 ) -> None:
-    """Nothing; one block against one query, by the best view, as fast as memory gives the views."""
+    """Scan one block for one query, by the best view, as fast as memory gives the views."""
     view_starts, first, last, pitch = table.view_starts, table.first[block], table.last[block], table.pitch
     hit_rows, hit_queries, best, least = workspace.hit_rows, workspace.hit_queries, workspace.best, workspace.least
     views_at, query_at = table.views_at[block] - view_starts[first] * pitch, workspace.packed.ctypes.data
@@ -165,7 +165,7 @@ def _scan_block_for_one(
 def _scan_block(
     block: int, begin: int, table: BlockTable, tile: QueryTile, output: ScanOutput, workspace: Workspace
 ) -> None:
-    """Nothing; one block against one tile of queries.
+    """Scan one block for one tile of queries.
 
     Fields are read before the loops: each reading of an array out of a record counts its references.
     """
@@ -204,7 +204,7 @@ def _scan_block(
 
 @compiled_inline
 def _multiply(views_at: int, num_views: int, pitch: int, lanes: int, queries_at: int, products_at: int) -> None:
-    """Nothing; the products of views with the packed queries, up to SPARE_ROWS - 1 rows more."""
+    """Write the products of views with the packed queries, of up to SPARE_ROWS - 1 rows more."""
     if lanes == 64:
         for row in range(0, num_views, 6):
             products_6x64(views_at + row * pitch, pitch, queries_at, pitch // 4, products_at + row * 256)
@@ -218,7 +218,7 @@ def _multiply(views_at: int, num_views: int, pitch: int, lanes: int, queries_at:
 
 @compiled_inline
 def _best(products_at: int, num_views: int, lanes: int, least_at: int, best_at: int) -> Any:
-    """Which queries' least product a document's best view reaches, as bits; what stands at best_at gets the best."""
+    """Write the best products to best_at; return which queries' least product they reach, as bits."""
     if lanes == 64:
         reached = best_64(products_at, num_views, least_at, best_at)
     elif lanes == 32:
@@ -232,7 +232,7 @@ def _best(products_at: int, num_views: int, lanes: int, least_at: int, best_at: 
 def _take_hits(
     num_hits: int, block: int, begin: int, table: BlockTable, tile: QueryTile, output: ScanOutput, workspace: Workspace
 ) -> None:
-    """Nothing; each hit's document is kept for those of its queries whose threshold its own bound reaches."""
+    """Add each hit's document to the queries whose threshold its own bound reaches."""
     thresholds, heaps, counts, overflowed = output.thresholds, output.heaps, output.counts, output.overflowed
     kept_rows, kept_upper, kept_lower = output.rows, output.upper, output.lower
     norms, slack, allowed, lipschitz_constants = tile.norms, tile.slack, tile.allowed, tile.lipschitz_constants
@@ -301,7 +301,7 @@ def _take_hits(
 
 @compiled_strict
 def _raised(heap: Any, lower: float) -> Any:
-    """The lowest entry of the heap, when one more value has been offered to it.
+    """Offer a value to the heap, and return its lowest entry.
 
     The heap holds the top_k largest values seen, (top_k,), each at most as large as its two followers.
     """
@@ -323,7 +323,7 @@ def _raised(heap: Any, lower: float) -> Any:
 
 @compiled_inline
 def _soft(lanes: int, at: Any, numbers: Any) -> Any:
-    """Which queries' thresholds a document's aggregate reaches, as bits: see kernels.softmax."""
+    """Return which queries' thresholds a document's aggregate reaches, as bits: see kernels.softmax."""
     products, num_views, best, rates, offsets, values, slopes, thresholds = at
     norm, error_norm, lipschitz_constant, own = (
         np.float32(numbers[0]),
@@ -381,20 +381,20 @@ def _soft(lanes: int, at: Any, numbers: Any) -> Any:
 
 @compiled_inline
 def _error(query_norm: float, slack: float, lost: float, norm: float, error: float) -> float:
-    """How far a view's product may be from its score: |q||v - v'| + |q - q'||v'|, and what float32 scores tie by."""
+    """Return the error of a view's product: |q||v - v'| + |q - q'||v'|, and what scores in float32 are rounded by."""
     return (query_norm * (error + norm * 2.0**-22) + lost * norm) * (1 + 1e-6) + slack
 
 
 @compiled_inline
 def _least(threshold: float, error: float, step: float, offset: int) -> Any:
-    """The least product whose upper bound reaches the threshold, or less."""
+    """Return the least product whose upper bound reaches the threshold, or less."""
     least = np.floor((threshold - error) / step + np.float64(offset) - 0.01)
     return np.int32(min(max(least, -np.float64(_INT_MAX)), np.float64(_INT_MAX)))
 
 
 @compiled_strict
 def _compact(query: int, threshold: float, output: ScanOutput) -> None:
-    """Nothing; what of the query's lies below the threshold is gone."""
+    """Drop the query's entries below the threshold."""
     kept = 0
     for entry in range(output.counts[query]):
         if output.upper[query, entry] >= threshold:
@@ -407,7 +407,7 @@ def _compact(query: int, threshold: float, output: ScanOutput) -> None:
 
 @compiled
 def _round_queries(queries: Any, scale: Any, pitch: int, workspace: Workspace) -> None:
-    """Nothing; packed, steps, offsets and lost are those of a tile of queries, (n, d), for a block's scale.
+    """Write packed, steps, offsets and lost of a tile of queries, (n, d), for a block's scale.
 
     q' with <q', v'> = step x sum of integer products is step x integers / scale: see engines.torch_blocks. Where a
     scale is zero so is every v', and q' = q loses nothing.
@@ -443,7 +443,7 @@ def _round_queries(queries: Any, scale: Any, pitch: int, workspace: Workspace) -
 
 @compiled_strict
 def merge_found(into: ScanOutput, other: ScanOutput) -> None:
-    """Nothing; into holds the entries of both."""
+    """Merge the entries of `other` into `into`."""
     capacity = into.rows.shape[1]
     for query in range(len(into.counts)):
         into.overflowed[query] |= other.overflowed[query]
@@ -463,7 +463,7 @@ def merge_found(into: ScanOutput, other: ScanOutput) -> None:
 
 @compiled_strict
 def finish_found(output: ScanOutput) -> None:
-    """Nothing; the entries of each query are compacted for the last time."""
+    """Compact the entries of each query for the last time."""
     for query in range(len(output.counts)):
         if output.overflowed[query]:
             output.counts[query] = 0
@@ -472,7 +472,7 @@ def finish_found(output: ScanOutput) -> None:
 
 @compiled_strict
 def gather_found(output: ScanOutput, starts: Any, rows: Any, upper: Any) -> None:
-    """Nothing; rows and upper, (starts[-1],), get the entries of query i at starts[i]:starts[i + 1]."""
+    """Copy the entries of query i to rows and upper, (starts[-1],), at starts[i]:starts[i + 1]."""
     for query in range(len(output.counts)):
         for entry in range(starts[query + 1] - starts[query]):
             rows[starts[query] + entry] = output.rows[query, entry]

@@ -21,7 +21,7 @@ _EXP2 = tuple(
 
 
 def _soft_tile(num_vectors: int) -> Any:
-    """An intrinsic: which of the 16 x num_vectors queries' thresholds a document's aggregate reaches, as bits.
+    """Return which of the 16 x num_vectors queries' thresholds an aggregate reaches, as bits (an intrinsic).
 
     soft(products, num_views, best, rates, offsets, values, slopes, thresholds, norm, error_norm,
     lipschitz_constant, own):
@@ -104,7 +104,7 @@ class _Reader:
 
 
 def _exp2_below_zero(builder: Any, exponents: Any) -> Any:
-    """2^x of float32 x <= 0, off by less than 2^-21 of itself; below -126 it is 2^-126."""
+    """Return 2^x of float32 x <= 0, off by less than 2^-21 of itself; 2^-126 below -126."""
     lowest = filled(FLOATS, -126.0)
     clipped = builder.select(builder.fcmp_ordered("<", exponents, lowest), lowest, exponents)
     # Cut towards zero after stepping half down: to the nearest, as the exponent is never above zero.

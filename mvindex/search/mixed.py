@@ -1,4 +1,4 @@
-"""Search by words, or by words and views: what each finds is scored by both, then fused, document by document."""
+"""Lexical and hybrid search: the candidates of both lists are scored by both, then fused, document by document."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from mvindex.search.rescore import Pairs, score_pairs
 
 
 class HybridResult(NamedTuple):
-    """The documents of one question in order, and what views and words have to do with the score of each."""
+    """The documents of one question in order, and the contributions of views and terms to each score."""
 
     ranking: Ranking
     components: Sequence[tuple[Component, ...]]
 
 
 class Candidates(NamedTuple):
-    """What the fusion of one question orders: rows, ordinals and winning slots, (u,) each, and both lists."""
+    """The candidates of one question: rows, ordinals and winning slots, (u,) each, and both lists."""
 
     rows: Ints
     ordinals: Ints
@@ -31,20 +31,20 @@ class Candidates(NamedTuple):
     lists: tuple[RankedList, RankedList]
 
     def order(self, scores: Floats) -> Ints:
-        """The places of the candidates, best first: falling scores, then rising ordinals."""
+        """Return the places of the candidates, best first: falling scores, then rising ordinals."""
         order: Ints = np.lexsort((self.ordinals, -scores))
         return order
 
 
 def lexical_rankings(search: LexicalSearch, questions: Sequence[str], top_k: int) -> list[HybridResult]:
-    """The best documents of each question by their words: those that have one. The winning slots are still open."""
+    """Return the best documents of each question by its terms, matches only. Winning slots are not chosen yet."""
     return [_lexical(search.ranking(search.query_terms(question), top_k)) for question in questions]
 
 
 def hybrid_rankings(
     search: LexicalSearch, questions: Sequence[str], queries: Floats, dense: Sequence[Ranking], how: Hybrid
 ) -> list[HybridResult]:
-    """The best documents of each question by both.
+    """Return the best documents of each question by both.
 
     queries: (q, d) float32, of the same questions; dense: their rankings by views, at least depth_of(top_k) documents
     where there are so many; rows are numbered through all parts.
@@ -56,7 +56,7 @@ def hybrid_rankings(
 
 
 class Hybrid(NamedTuple):
-    """How views are scored, how both are fused, and how many documents are wanted."""
+    """How views are scored, how both lists are fused, and top_k."""
 
     scoring: Scoring
     fusion: Fusion
@@ -64,7 +64,7 @@ class Hybrid(NamedTuple):
 
 
 def depth_of(top_k: int) -> int:
-    """How many documents of each list are candidates."""
+    """Return how many documents of each list are candidates."""
     return max(top_k, DEPTH)
 
 
@@ -77,13 +77,13 @@ def _lexical(found: LexicalRanking) -> HybridResult:
 
 
 def candidates_of(search: LexicalSearch, question: str, query: Floats, dense: Ranking, how: Hybrid) -> Candidates:
-    """What may be among the best of both lists, before they are fused; as hybrid_rankings()."""
+    """Return the candidates of both lists, before they are fused; see hybrid_rankings()."""
     depth = depth_of(how.top_k)
     asked = search.query_terms(question)
     words = search.ranking(asked, depth)
     rows = np.union1d(dense.rows[:depth], words.rows)
     view_scores, slots = _by_views(search, rows, query, how.scoring)
-    # Of the best documents by words as many count as there are of those by views: what does not match has 0.
+    # As many of the best by terms count as of the best by views: documents that do not match have 0.
     padded = np.zeros(min(DEPTH, search.num_allowed), dtype=np.float32)
     padded[: min(len(padded), len(words.scores))] = words.scores[: len(padded)]
     lists = (
@@ -105,7 +105,7 @@ def _fused(search: LexicalSearch, question: str, query: Floats, dense: Ranking, 
 
 
 def _by_views(search: LexicalSearch, rows: Ints, query: Floats, scoring: Scoring) -> tuple[Floats, Ints]:
-    """The exact score and the winning slot of each document, by its stored views."""
+    """Return the exact score and the winning slot of each document, by its stored views."""
     scores, slots = np.empty(len(rows), dtype=np.float32), np.empty(len(rows), dtype=np.int64)
     for part, places, local in search.split(rows):
         with part.naming():

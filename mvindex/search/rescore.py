@@ -30,7 +30,7 @@ class Pairs(NamedTuple):
 
 
 def score_pairs(views: MappedViews, queries: Floats, pairs: Pairs, scoring: Scoring) -> DocumentScores:
-    """The score and winning slot of each pair, (m,) each. queries: (q, d) float32.
+    """Return the score and winning slot of each pair, (m,) each. queries: (q, d) float32.
 
     DamagedIndex when a document's views do not match their checksum.
     """
@@ -88,7 +88,7 @@ def _compiled_sums(views: MappedViews, queries: Floats, pairs: Pairs, starts: In
 
 
 def _first_of_documents(doc_rows: Ints) -> Bools:
-    """Which pairs are the first of their document, (m,): there its views are checked."""
+    """Return which pairs are the first of their document, (m,): there its views are checked."""
     is_first = np.zeros(len(doc_rows), dtype=bool)
     is_first[np.unique(doc_rows, return_index=True)[1]] = True
     return is_first
@@ -145,7 +145,7 @@ class Best:
         self.num_scored: Ints = np.zeros(len(queries), dtype=np.int64)
 
     def add(self, pairs: Pairs) -> None:
-        """Nothing; the documents are scored, and the best of each query kept. No pair may come twice."""
+        """Score the documents, and keep the best of each query. No pair may come twice."""
         with stage("rescore"):
             scores, slots = score_pairs(self._views, self._queries, pairs, self._scoring)
         fresh = _Scored(pairs.which, pairs.doc_rows, scores, slots)
@@ -158,7 +158,7 @@ class Best:
         self.num_scored += np.bincount(pairs.which, minlength=len(self._queries))
 
     def settle(self, pairs: Pairs, upper: Doubles, growth: int) -> None:
-        """Nothing; of the documents (m,), those are scored whose upper bound (m,) reaches the threshold.
+        """Score those of the documents (m,) whose upper bound (m,) reaches the threshold.
 
         The wanted of the highest bounds come first, then growth times as many, and so on: the threshold rises before
         the doubtful ones are looked at.
@@ -176,7 +176,7 @@ class Best:
             step *= growth
 
     def _highest(self, pending: _Pending, step: int) -> Bools:
-        """Which entries have, of their query, one of the `step` highest bounds, (m,)."""
+        """Return which entries have one of their query's `step` highest bounds, (m,)."""
         starts = np.searchsorted(pending.which, np.arange(len(self._queries) + 1)).tolist()
         is_high = np.ones(len(pending.which), dtype=bool)
         for begin, end in zip(starts[:-1], starts[1:], strict=True):
@@ -186,12 +186,12 @@ class Best:
         return is_high
 
     def of(self, query: int) -> tuple[Ints, Floats, Ints]:
-        """The rows, scores and winning slots of a query's documents, best first."""
+        """Return the rows, scores and winning slots of a query's documents, best first."""
         begin, end = np.searchsorted(self._found.which, [query, query + 1])
         return self._found.rows[begin:end], self._found.scores[begin:end], self._found.slots[begin:end]
 
     def counts(self) -> Ints:
-        """How many documents each query has, (q,)."""
+        """Return how many documents each query has, (q,)."""
         return np.bincount(self._found.which, minlength=len(self._queries))
 
 
@@ -209,6 +209,6 @@ class _Pending(NamedTuple):
 
 
 def _ranks(which: Ints, num_queries: int) -> Ints:
-    """The position of each entry among those of its query; which is rising."""
+    """Return the position of each entry among those of its query; `which` is ascending."""
     starts = np.searchsorted(which, np.arange(num_queries))
     return np.arange(len(which)) - starts[which]

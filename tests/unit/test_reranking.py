@@ -126,7 +126,7 @@ def test_scores_that_are_none_are_refused(index, scores, message):
         ({"rerank": len, "text": ["a", "b"]}, "one text for one query vector"),
         ({"rerank": 7, "text": "x"}, "rerank is int"),
         ({"rerank": len, "text": "x", "rerank_on": "text"}, "rerank_on="),
-        ({"rerank": "a", "text": "x", "rerank_on": "title"}, "wanted snippet or text"),
+        ({"rerank": "a", "text": "x", "rerank_on": "title"}, "expected snippet or text"),
         ({"rerank": len, "text": "x", "rerank_depth": 9}, "rerank_depth is 9, and top_k 10"),
         ({"rerank": len, "text": "x", "rerank_depth": 0}, "rerank_depth is 0"),
         ({"rerank_depth": 60}, "belongs to rerank="),

@@ -105,14 +105,14 @@ class FaissRanking:
         return flat_error(queries, self._max_norm)
 
     def _bitmap(self, allowed_views: Bools) -> npt.NDArray[np.uint8]:
-        """The mask as Faiss takes it, kept for the next search: that of deleted documents seldom changes."""
+        """Return the mask as Faiss takes it, kept for the next search: that of deleted documents seldom changes."""
         kept = self._packed
         if kept is None or kept[0] is not allowed_views:
             self._packed = kept = (allowed_views, np.packbits(allowed_views, bitorder="little"))
         return kept[1]
 
     def _nprobe(self, turn: int) -> int:
-        """How many lists are looked at in a round."""
+        """Return nprobe of a round."""
         return int(min(self._nlist, self._search["nprobe"] * _PROBE_GROWTH**turn))
 
     def _parameters(self, limit: int, selector: Any, turn: int) -> Any:

@@ -30,7 +30,7 @@ def blocks(views: MappedViews, doc_rows: tuple[int, int]) -> Iterator[tuple[Ints
 
 
 def write_index(faiss: ModuleType, index: Any, path: Path) -> None:
-    """Nothing; the index stands in a new file, not yet fsynced.
+    """Write the index to a new file, without fsync.
 
     By a file of ours: Faiss' own writer only prints that the disk did not take the last bytes.
     """
@@ -39,12 +39,12 @@ def write_index(faiss: ModuleType, index: Any, path: Path) -> None:
 
 
 def read_index(faiss: ModuleType, path: Path) -> Any:
-    """The index in the file."""
+    """Return the index in the file."""
     return translated(faiss.read_index, str(path))
 
 
 def translated(call: Any, *args: Any, **kwargs: Any) -> Any:
-    """What the call gives; Faiss' C++ exceptions, all RuntimeError in Python, become EngineError."""
+    """Return what the call returns; turn Faiss' C++ exceptions, all RuntimeError in Python, into EngineError."""
     try:
         return call(*args, **kwargs)
     except MemoryError as err:

@@ -22,18 +22,18 @@ class GpuCopy:
     """The inverted lists on one GPU. Thread-safe: searches of the same GPU wait for one another."""
 
     def __init__(self, faiss: ModuleType, index: Any, number: int) -> None:
-        """index: on the CPU; number: of the GPU."""
+        """Copy an index on the CPU to the GPU of that number."""
         self._faiss = faiss
         self._resources = faiss.StandardGpuResources()
         self._index = translated(faiss.index_cpu_to_gpu, self._resources, number, index)
         self._lock = Lock()
 
     def takes(self, limit: int, nprobe: int, has_mask: bool) -> bool:
-        """True for a search that the GPU can do: of all views, not too many rows or lists."""
+        """Return whether the GPU can do a search: of all views, not too many rows or lists."""
         return limit <= _MOST and nprobe <= _MOST and not has_mask
 
     def search(self, queries: Floats, limit: int, nprobe: int) -> tuple[Floats, Ints]:
-        """As faiss.Index.search has it."""
+        """Search as faiss.Index.search() does."""
         parameters = self._faiss.SearchParametersIVF(nprobe=nprobe)
         with self._lock:
             scores, rows = translated(self._index.search, queries, limit, params=parameters)
@@ -41,7 +41,7 @@ class GpuCopy:
 
 
 def gpu_copy(faiss: ModuleType, kind: str, index: Any, device: str | None) -> GpuCopy | None:
-    """The copy that device "cuda" or "cuda:N" asks for; None for other devices and kinds, and without a GPU build."""
+    """Return the copy for device "cuda" or "cuda:N"; None for other devices and kinds, and without a GPU build."""
     name, _, number = (device or "").partition(":")
     if name != "cuda" or kind not in _CLONED:
         return None

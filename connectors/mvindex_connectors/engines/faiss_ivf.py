@@ -20,14 +20,14 @@ _READ_ROWS = 8192
 
 
 def searches(kind: str, nlist: int) -> list[dict[str, int]]:
-    """What is worth trying: powers of two of the lists from 1 in 512 on, each with less and more fetched."""
+    """Return the search parameters that tune tries: powers of two of nlist from 1 in 512 on, several k_factor each."""
     nprobe = [nlist >> power for power in range(9, -1, -1) if nlist >> power]
     k_factors = (4, 8, 15, 30) if kind in COARSE_KINDS else (2, 4, 8)
     return [{"nprobe": each, "k_factor": k_factor} for each in dict.fromkeys(nprobe) for k_factor in k_factors]
 
 
 def sample_views(snapshots: Sequence[Snapshot], size: int) -> Floats:
-    """About so many views of all the snapshots, of each as many as its share is, (n, d) float32, in one array.
+    """Return a sample of about `size` views, (n, d) float32, from each snapshot in proportion to its views.
 
     Drawn by chance with a fixed seed, in short runs of neighbours on disk; checked against their checksums, as all
     that is read.
@@ -45,7 +45,7 @@ def sample_views(snapshots: Sequence[Snapshot], size: int) -> Floats:
 
 
 def _sampled_runs(num_views: int, size: int) -> list[tuple[int, int]]:
-    """The view rows [begin, end) that are read of so many, about `size` together; all of them, where it is no less."""
+    """Return the view rows [begin, end) to read, about `size` in all; every row if there are no more."""
     if size >= num_views or num_views <= _SAMPLE_RUN:
         return [(begin, min(begin + _READ_ROWS, num_views)) for begin in range(0, num_views, _READ_ROWS)]
     # A run of neighbours costs one read; of 64 views, some 8 documents.
@@ -57,7 +57,7 @@ def _sampled_runs(num_views: int, size: int) -> list[tuple[int, int]]:
 
 
 def new_ivf(faiss: ModuleType, kind: str, dim: int, nlist: int) -> Any:
-    """An untrained index of inverted lists, behind a random rotation where codes are of few bits.
+    """Return an untrained index of inverted lists, behind a random rotation where codes are of few bits.
 
     A rotation spreads the variance evenly over the parts that are coded apart, and makes the dimensions even in number.
     """
@@ -86,7 +86,7 @@ def _lists(faiss: ModuleType, kind: str, dim: int, nlist: int) -> Any:
 
 
 def coarse_quantiser(faiss: ModuleType, dim: int, nlist: int) -> Any:
-    """What finds the lists nearest to a view: brute force, or a graph where there are many."""
+    """Return the index that finds the lists nearest to a view: brute force, or a graph for many lists."""
     if nlist < GRAPH_NLIST:
         return faiss.IndexFlatIP(dim)
     graph = faiss.IndexHNSWFlat(dim, GRAPH_M, faiss.METRIC_INNER_PRODUCT)
@@ -96,12 +96,12 @@ def coarse_quantiser(faiss: ModuleType, dim: int, nlist: int) -> Any:
 
 
 def ivf_of(faiss: ModuleType, index: Any) -> Any:
-    """The inverted lists of an index, behind its rotation or not."""
+    """Return the inverted lists of an index, behind its rotation or not."""
     return faiss.extract_index_ivf(index)
 
 
 def train(faiss: ModuleType, index: Any, sample: Floats) -> None:
-    """Nothing; lists and codes are trained on the sample, (n, d) float32; on a GPU where this Faiss has one."""
+    """Train lists and codes on the sample, (n, d) float32; on a GPU where this Faiss has one."""
     if len(sample) < _CODE_VALUES:
         # A code's table has 16 entries: of fewer views, some stand there twice.
         sample = np.resize(sample, (_CODE_VALUES, sample.shape[1]))

@@ -25,7 +25,7 @@ from mvindex_connectors.milvus import upkeep
 from mvindex_connectors.milvus.building import build_index
 from mvindex_connectors.milvus.copying import stored_batches
 from mvindex_connectors.milvus.kinds import FLAT
-from mvindex_connectors.milvus.nprobe import probe
+from mvindex_connectors.milvus.probes import probe
 from mvindex_connectors.milvus.records import light, stored_document
 from mvindex_connectors.milvus.scoring import Best
 from mvindex_connectors.milvus.search import Answer, Asked, MilvusSearch, SettingsChanged
