@@ -51,7 +51,7 @@ def build_part(path: Path, shard: int | None, chosen: Mapping[str, Any], as_json
     index = open_sharded(path, None)
     with index, display.step_progress() as told:
         if shard is None:
-            row = {"trained": str(index.train(chosen["kind"], nlist=chosen["nlist"], on_progress=told))}
+            row = {"trained": str(index.train(**chosen, on_progress=told))}
         else:
             row = {"shard": shard, **asdict(index.build_shard(shard, **chosen, on_progress=told))}
     display.print_json(row) if as_json else display.print_table("build", row)

@@ -24,8 +24,8 @@ _ENOUGH = 0.9995
 class TunePoint:
     """The measurement of one setting. recall: share of the exact top_k documents that are found, mean over queries.
 
-    low: what the recall is at least, with 95 % confidence (its mean less 1.645 standard errors). ms: median time of single
-    queries, ms_batch: a query's share of a batch; search and scoring, without encoding.
+    low: what the recall is at least, with 95 % confidence (its mean less 1.645 standard errors). ms: median time of
+    single queries, ms_batch: a query's share of a batch; search and scoring, without encoding.
     """
 
     search: dict[str, int]

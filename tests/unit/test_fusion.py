@@ -59,7 +59,7 @@ def test_what_is_no_fusion_is_refused():
             parse_fusion(method, weights)
     # Letters are no numbers, a set has no order; the fused score of others would be no float32, or 0 for all.
     for weights in ("12", b"12", {1, 2}, {1: 2, 3: 4}, (1e308, 1e308), (1e39, 0), (1e-300, 1e-300), (10**400, 1)):
-        with pytest.raises(QueryError, match="wanted two numbers"):
+        with pytest.raises(QueryError, match="expected two numbers"):
             parse_fusion(None, weights)
     for weights in ((1e6, 1e-9), (1e-6, 0)):
         assert np.isfinite(fuse(CANDIDATES, lists(*BOTH, [9, 7, 4], [9]), Fusion(Method.ZSCORE, weights)).scores).all()
