@@ -97,7 +97,7 @@ class Collection:
         scan = {"scan_ms": round(deep.exact_ms, 2), "scan_ms_batch": round(deep.exact_ms_batch, 3)}
         settings = [("usual", engine.search_settings)]
         if self.efforts and "nprobe" in engine.search_settings:
-            nlist = self.index.store.snapshot.settings["engine"]["settings"]["nlist"]
+            nlist = self.index.store.snapshot.settings["engine"]["settings"]["parameters"]["nlist"]
             probed = [(effort, nprobe_of(effort, nlist)) for effort in self.efforts]
             settings += [(f"effort {effort:g}", engine.search_settings | {"nprobe": count}) for effort, count in probed]
         if not self.is_default_only:

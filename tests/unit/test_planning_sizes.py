@@ -34,7 +34,7 @@ def build(path, kind, nlist=None):
     """What was built, and how many lists it has."""
     with mvindex.open(path) as index:
         report = index.build(kind, nlist=nlist)
-        return report, index.store.snapshot.settings["engine"]["settings"].get("nlist", 0)
+        return report, index.store.snapshot.settings["engine"]["settings"]["parameters"].get("nlist", 0)
 
 
 @pytest.fixture(scope="module", params=[(20_000, 32), (20_000, 50), (20_000, 33), (12_000, 96)], ids=str)
