@@ -63,7 +63,8 @@ def _sums(rows: Doubles, query: Doubles) -> Doubles:
         lanes[element % _LANES] += rows[:, element] * factor
     while len(lanes) > 1:
         lanes = lanes[: len(lanes) // 2] + lanes[len(lanes) // 2 :]
-    return lanes[0]
+    sums: Doubles = lanes[0]
+    return sums
 
 
 def _scores(sums: Doubles, starts: Ints, temperature: float | None) -> TrueScores:

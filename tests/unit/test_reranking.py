@@ -109,8 +109,8 @@ def test_words_and_both_are_reranked_too_and_parts_still_make_the_score(index):
         ([[1.0]] * 50, r"shape \(50, 1\)"),
         ([1.0, float("nan")] * 25, "nan for hit 2 of 50"),
         ([float("inf")] * 50, "inf for hit 1"),
-        ([10**400] * 50, "wanted 50 numbers"),
-        (["high"] * 50, "wanted 50 numbers"),
+        ([10**400] * 50, "expected 50 numbers"),
+        (["high"] * 50, "expected 50 numbers"),
         (None, "shape"),
     ],
 )
