@@ -15,7 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
-from mvindex.engines.lists import IVF_KINDS, default_nlist
+from mvindex.engines.params import IVF_KINDS, default_nlist
 from mvindex.planning.sizes import engine_bytes
 
 DOCUMENTS, VIEWS = 21_015_324, 8

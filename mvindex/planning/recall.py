@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from mvindex.engines.base import EXACT
+from mvindex.engines.protocol import EXACT
 
 # Lists of the smaller of the measured collections.
 MEASURED_NLIST = 4_096

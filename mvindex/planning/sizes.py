@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
-from mvindex.choosing import view_bytes
-from mvindex.engines.lists import BLOCK_ROWS, COARSE_KINDS, GRAPH_NLIST, IVF_KINDS, sample_size
+from mvindex.engines.auto import view_bytes
+from mvindex.engines.params import BLOCK_ROWS, COARSE_KINDS, GRAPH_NLIST, IVF_KINDS, sample_size
 from mvindex.store.segments import BLOCK_BYTES
 from mvindex.store.views import ROW_DTYPE, ViewType
 

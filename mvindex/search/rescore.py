@@ -7,11 +7,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from mvindex.aggregate import DocumentScores, Scoring, document_scores, view_sums
 from mvindex.kernels import SUM_LANES, has_numba
 from mvindex.kernels.threads import default_threads, run_in_threads, taken_from
 from mvindex.records import Bools, Doubles, Floats, Ints
-from mvindex.search.stages import stage
+from mvindex.scoring.aggregate import DocumentScores, Scoring, document_scores, view_sums
+from mvindex.search.profiling import stage
 from mvindex.store.views import MappedViews
 
 # Views scored at once: bounds the memory of their sums.
@@ -60,7 +60,7 @@ def _view_sums(views: MappedViews, queries: Floats, pairs: Pairs, starts: Ints) 
 def _compiled_sums(views: MappedViews, queries: Floats, pairs: Pairs, starts: Ints) -> Doubles:
     """Sum by compiled loops, which read the views where they lie."""
     from mvindex.kernels.checksums import SHORT_BYTES
-    from mvindex.kernels.pages import call_for_documents
+    from mvindex.kernels.prefetch import call_for_documents
     from mvindex.kernels.sums import sums_of_documents
 
     wide = np.zeros((len(queries), -(-views.dim // SUM_LANES) * SUM_LANES))

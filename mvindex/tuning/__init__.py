@@ -1,7 +1,7 @@
 """Tuning by measurement: search parameters of an engine, and the fusion of hybrid search."""
 
-from mvindex.tuning.fusing import FusionPoint, FusionReport, JudgedQuestion, checked_judgements, tune_fusion
-from mvindex.tuning.searching import TunePoint, TuneReport, Tuning, checked_target, choose, tune_search
+from mvindex.tuning.fusion import FusionPoint, FusionReport, JudgedQuestion, checked_judgements, tune_fusion
+from mvindex.tuning.search_params import TunePoint, TuneReport, Tuning, checked_target, choose, tune_search
 
 __all__ = [
     "FusionPoint",

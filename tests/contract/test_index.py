@@ -5,10 +5,10 @@ import pytest
 
 import mvindex
 from mvindex.engines import find_kind
-from mvindex.engines.base import EXACT, BuildOptions
-from mvindex.engines.exact import NumpyScan
-from mvindex.engines.exact_native import VnniConfig, VnniScan
-from mvindex.engines.exact_torch import ScanConfig, TorchScan
+from mvindex.engines.protocol import EXACT, BuildOptions
+from mvindex.engines.scan_numpy import NumpyScan
+from mvindex.engines.scan_torch import ScanConfig, TorchScan
+from mvindex.engines.scan_vnni import VnniConfig, VnniScan
 from mvindex.engines.torch_blocks import Precision
 from mvindex.records import Document
 from mvindex.store.embedded import EmbeddedStore

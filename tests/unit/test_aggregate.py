@@ -16,8 +16,10 @@ from aggregate_cases import (
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mvindex import aggregate
-from mvindex.aggregate import (
+from mvindex.errors import DamagedIndex, QueryError
+from mvindex.kernels import SUM_LANES
+from mvindex.scoring import aggregate
+from mvindex.scoring.aggregate import (
     Aggregate,
     Scoring,
     best_views,
@@ -27,8 +29,6 @@ from mvindex.aggregate import (
     view_scores,
     view_sums,
 )
-from mvindex.errors import DamagedIndex, QueryError
-from mvindex.kernels import SUM_LANES
 from mvindex.store.views import decode
 
 

@@ -10,7 +10,7 @@ import pytest
 
 import mvindex
 from mvindex import engines
-from mvindex.engines.base import BuildOptions, Capabilities, EngineKind, Parameter, ViewBytes, flat_error
+from mvindex.engines.protocol import BuildOptions, Capabilities, EngineKind, Parameter, ViewBytes, flat_error
 from mvindex.errors import ConfigError, EngineMissing
 from mvindex.records import Document
 from mvindex.store.embedded import EmbeddedStore

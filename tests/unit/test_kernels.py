@@ -13,17 +13,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import mvindex
-from mvindex.aggregate import view_sums
 from mvindex.kernels import SUM_LANES
+from mvindex.scoring.aggregate import view_sums
 from mvindex.testing import unit
 
 pytest.importorskip("numba", reason="NOT RUN: needs numba (the extra native)")
 
-from mvindex.engines.exact_native import _aligned  # noqa: E402 - needs numba
+from mvindex.engines.scan_vnni import _aligned  # noqa: E402 - needs numba
 from mvindex.kernels.checksums import SHORT_BYTES  # noqa: E402 - needs numba
 from mvindex.kernels.compiled import compiled, compiled_strict  # noqa: E402 - needs numba
-from mvindex.kernels.copies import round_block  # noqa: E402 - needs numba
 from mvindex.kernels.numbers import decoded  # noqa: E402 - needs numba
+from mvindex.kernels.quantize import round_block  # noqa: E402 - needs numba
 from mvindex.kernels.scan import _best, _soft  # noqa: E402 - needs numba
 from mvindex.kernels.sums import sums_of_documents  # noqa: E402 - needs numba
 from mvindex.kernels.vnni import (  # noqa: E402 - needs numba

@@ -8,8 +8,8 @@ import pytest
 from planning_examples import GIB, collection, fixed, made_rates, schema
 
 from mvindex.engines import kind_names
-from mvindex.engines.base import EXACT
-from mvindex.engines.lists import default_nlist, default_search, nprobe_of
+from mvindex.engines.params import default_nlist, default_search, nprobe_of
+from mvindex.engines.protocol import EXACT
 from mvindex.errors import ConfigError
 from mvindex.planning import Asked, Machine, check_asked, layouts, make_plan
 from mvindex.planning.layouts import commands

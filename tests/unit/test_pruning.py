@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 import mvindex
-from mvindex import pruning
 from mvindex.errors import ConfigError, StoreError
-from mvindex.pruning import kept_views
+from mvindex.ingest import prune as pruning
+from mvindex.ingest.prune import kept_views
 from mvindex.records import Document, Views
 
 NO_DISTANCES = [-0.1, float("nan"), float("inf"), 10**400, "0.1", True]

@@ -28,7 +28,7 @@ from scan_vectors import (
     random_rows,
 )
 
-from mvindex.aggregate import Aggregate, Scoring, document_scores, view_sums
+from mvindex.scoring.aggregate import Aggregate, Scoring, document_scores, view_sums
 from mvindex.testing import true_scores, unit
 
 pytestmark = pytest.mark.usefixtures("one_torch_thread")

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from mvindex.engines.lists import BLOCK_ROWS, COARSE_KINDS, GRAPH_EF, GRAPH_M, GRAPH_NLIST, LEAST_SAMPLE, POINTS
+from mvindex.engines.params import BLOCK_ROWS, COARSE_KINDS, GRAPH_EF, GRAPH_M, GRAPH_NLIST, LEAST_SAMPLE, POINTS
 from mvindex.records import Floats
 from mvindex.store.snapshot import Snapshot
 from mvindex.store.views import decode

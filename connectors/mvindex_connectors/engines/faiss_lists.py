@@ -18,10 +18,10 @@ from typing import Any
 
 import numpy as np
 
-from mvindex.engines.base import BuildOptions
-from mvindex.engines.lists import default_nlist, sample_size
+from mvindex.engines.params import default_nlist, sample_size
+from mvindex.engines.protocol import BuildOptions
 from mvindex.errors import EngineError
-from mvindex.store.durable import flush_to_disk, rename
+from mvindex.store.fsync import flush_to_disk, rename
 from mvindex.store.segments import file_checksum
 from mvindex.store.snapshot import Snapshot
 from mvindex.store.views import row_norms

@@ -1,0 +1,280 @@
+"""Engines on disk: built under a new name, checksummed, swapped in by one transaction. All are derived."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from threading import Lock
+from typing import Any
+
+from mvindex import engines
+from mvindex.engines.protocol import EXACT, BuildOptions, RankingEngine, Search
+from mvindex.errors import (
+    ConfigError,
+    DamagedIndex,
+    EngineError,
+    EngineMissing,
+    EngineUnavailable,
+    StaleReader,
+    StoreError,
+    Unsupported,
+)
+from mvindex.records import ProgressCallback, no_progress
+from mvindex.store.embedded import EmbeddedStore
+from mvindex.store.files import check_directory, check_regular
+from mvindex.store.fsync import announced, flush_to_disk, remove_entry
+from mvindex.store.segments import file_checksum
+from mvindex.store.snapshot import Snapshot
+
+_GONE = "gone-"
+# What an unfinished build keeps, to go on after a crash.
+_WORK = "building-"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineChoice:
+    """The engine to be built.
+
+    Args:
+        kind: Its name.
+        parameters: Of the kind, where they differ from its defaults.
+        search: Search parameters, as tuned before (JSON); None for the kind's defaults.
+        trained: The file of what several shards of an index were trained with, see train().
+
+    """
+
+    kind: str
+    parameters: Mapping[str, int] = field(default_factory=dict)
+    search: Mapping[str, Any] | None = None
+    trained: Path | None = None
+
+    @classmethod
+    def of(cls, record: Mapping[str, Any], index: Path) -> EngineChoice:
+        """Return the choice that an engine's record in the catalog stands for; index: the directory of all shards."""
+        settings = record["settings"]
+        search = settings.get("search")
+        return cls(
+            kind=record["kind"],
+            # What was tuned holds for the parameters that it was measured with.
+            parameters=settings.get("parameters" if search else "requested") or {},
+            search=search,
+            trained=_still_there(index, settings.get("trained")),
+        )
+
+    def checked(self) -> EngineChoice:
+        """Return self; raise ConfigError for parameters that the kind does not have."""
+        if self.kind != EXACT:
+            engines.find_kind(self.kind).check_parameters(self.parameters)
+        elif self.parameters:
+            raise ConfigError(f"kind {EXACT!r}: has no parameter {next(iter(self.parameters))!r}; it builds nothing")
+        return self
+
+
+def engine_choice(kind: str, nlist: int | None, parameters: Mapping[str, int] | None) -> EngineChoice:
+    """Return the checked choice of a kind, with nlist among its parameters where it is given."""
+    given = dict(parameters or {}) | ({} if nlist is None else {"nlist": nlist})
+    return EngineChoice(kind=kind, parameters=given).checked()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BuildReport:
+    """What a build made: live documents, views in the engine, bytes of its files.
+
+    Views and stored_bytes, those of all views in the store, include deleted documents that are still on disk. Kind
+    exact has no files: it ranks the store's views. why: why this kind was chosen.
+    """
+
+    kind: str
+    documents: int
+    views: int
+    engine_bytes: int
+    stored_bytes: int
+    why: str = ""
+
+
+def trained_name(checksum: str) -> str:
+    """Return the name of the file, in the directory of a sharded index, that its shards were trained with."""
+    return f"trained-{checksum}.faiss"
+
+
+def train(
+    snapshots: Sequence[Snapshot], choice: EngineChoice, file: Path, on_progress: ProgressCallback = no_progress
+) -> None:
+    """Train on all the snapshots, and write durably to the file what builds of this choice share."""
+    learn = engines.find_kind(choice.kind).train
+    if learn is None:
+        raise Unsupported(f"kind {choice.kind!r}: is not trained; build its shards without")
+    options = BuildOptions(work=file.parent, parameters=choice.parameters, on_progress=on_progress)
+    try:
+        file.unlink(missing_ok=True)
+        with announced("write", file):
+            learn(snapshots, file, options)
+        flush_to_disk(file)
+    except OSError as err:
+        raise StoreError(f"{file}: cannot be written: {err.strerror or err}") from err
+
+
+def build_engine(
+    store: EmbeddedStore, choice: EngineChoice, on_progress: ProgressCallback = no_progress
+) -> BuildReport:
+    """Build an engine of this choice over all documents, make it the active one, and report it.
+
+    Readers go on with what they have. Takes the writer lock. ConfigError for options that do not fit the kind.
+    """
+    choice = choice.checked()
+    with store.writing():
+        record = None if choice.kind == EXACT else build_files(store.snapshot, choice, on_progress)
+        store.change_settings(engine=record)
+        _remove_others(store.snapshot.directory, record["directory"] if record else None)
+        return report_of(store.snapshot, choice.kind, record)
+
+
+def remove_leftovers(store: EmbeddedStore) -> None:
+    """Delete engine files other than the active engine's, which an interrupted build has left."""
+    with store.writing():
+        record = store.snapshot.settings["engine"]
+        _remove_others(store.snapshot.directory, record["directory"] if record else None)
+
+
+def save_search_params(store: EmbeddedStore, search: Search) -> None:
+    """Save the search parameters of the active engine. Takes the writer lock.
+
+    ConfigError when there is none.
+    """
+    with store.writing():
+        record = store.snapshot.settings["engine"]
+        if record is None:
+            raise ConfigError(f"{store.directory}: there is no engine any more that could be tuned")
+        store.change_settings(engine={**record, "settings": {**record["settings"], "search": dict(search)}})
+
+
+class EngineCache:
+    """The engine of the latest snapshot, loaded and checked once. Thread-safe."""
+
+    def __init__(self, device: str | None = None) -> None:
+        """Create an empty cache. device: where engines search that can use another than the CPU."""
+        self._lock, self._device = Lock(), device
+        self._loaded: tuple[tuple[Path, Any], RankingEngine] | None = None
+
+    def open(self, snapshot: Snapshot) -> RankingEngine | None:
+        """Return the active engine of the snapshot; None for kind exact.
+
+        DamagedIndex when a file does not match its checksum, StaleReader when the engine was built again since.
+        """
+        record = snapshot.settings["engine"]
+        if record is None:
+            return None
+        with self._lock:
+            directory = snapshot.directory / record["directory"]
+            wanted = (directory, record["settings"].get("search"))
+            if self._loaded is None or self._loaded[0] != wanted:
+                self._loaded = (wanted, _open(directory, record, self._device))
+            return self._loaded[1]
+
+
+def report_of(snapshot: Snapshot, kind: str, record: Mapping[str, Any] | None) -> BuildReport:
+    """Return the report of an engine's record in the catalog."""
+    stored = snapshot.views.num_views
+    files = (snapshot.directory / record["directory"]).iterdir() if record else ()
+    return BuildReport(
+        kind=kind,
+        documents=snapshot.num_documents,
+        views=stored if record is None else record["settings"]["num_views"],
+        engine_bytes=sum(file.stat().st_size for file in files),
+        stored_bytes=stored * snapshot.views.row_bytes,
+    )
+
+
+def build_files(
+    snapshot: Snapshot, choice: EngineChoice, on_progress: ProgressCallback = no_progress
+) -> dict[str, Any]:
+    """Build an engine durably, and return its record for the catalog."""
+    kind = choice.kind
+    if snapshot.num_documents == 0:
+        raise ConfigError(f"{snapshot.directory}: the index is empty; ingest documents before building {kind!r}")
+    name = f"engine-{kind}-{snapshot.settings['version'] + 1:06d}"
+    directory, work = snapshot.directory / name, snapshot.directory / f"{_WORK}{kind}"
+    options = BuildOptions(
+        work=work,
+        parameters=choice.parameters,
+        trained=choice.trained,
+        on_progress=on_progress,
+    )
+    try:
+        remove_entry(directory)
+        directory.mkdir()
+        with announced("write", directory):
+            settings = engines.find_kind(choice.kind).build(snapshot, directory, options)
+        checksums = {file.name: _sealed(file) for file in sorted(directory.iterdir())}
+        flush_to_disk(directory)
+        flush_to_disk(snapshot.directory)
+    except OSError as err:
+        shutil.rmtree(directory, ignore_errors=True)
+        kept = f"; what was done is kept in {work}: run it again to go on, or remove it" if work.exists() else ""
+        raise StoreError(f"{directory}: cannot build: {err.strerror or err}{kept}") from err
+    except BaseException:
+        shutil.rmtree(directory, ignore_errors=True)
+        raise
+    covered: dict[str, Any] = {"built_rows": snapshot.num_rows}
+    requested = {"requested": dict(choice.parameters)} if choice.parameters else {}
+    tuned = {} if choice.search is None else {"search": dict(choice.search)}
+    learnt = {} if choice.trained is None else {"trained": file_checksum(choice.trained)}
+    return {
+        "kind": kind,
+        "directory": name,
+        "checksums": checksums,
+        **covered,
+        "settings": {**settings, **covered, **requested, **tuned, **learnt},
+    }
+
+
+def _still_there(index: Path, checksum: str | None) -> Path | None:
+    """Return the file that shards were trained with; None if it is missing or changed, so that each trains itself."""
+    file = index / trained_name(checksum or "")
+    if checksum is None or file.is_symlink() or not file.is_file():
+        return None
+    return file if file_checksum(file) == checksum else None
+
+
+def _open(directory: Path, record: Mapping[str, Any], device: str | None) -> RankingEngine:
+    try:
+        kind = engines.find_kind(record["kind"])
+    except EngineMissing as err:
+        raise EngineMissing(f"{directory}: {err}") from err
+    check_directory(directory)
+    try:
+        for name, checksum in record["checksums"].items():
+            check_regular(directory / name)
+            if file_checksum(directory / name) != checksum:
+                raise DamagedIndex(f"{directory / name} does not match its checksum; `mvindex build` makes it again")
+        return kind.open(directory, record["settings"], device)
+    except (KeyError, TypeError, ValueError) as err:
+        raise DamagedIndex(
+            f"{directory}: its record in the catalog lacks {err}; `mvindex build` makes it again"
+        ) from err
+    except (OSError, EngineError) as err:
+        if directory.is_dir():
+            raise EngineUnavailable(f"{directory}: cannot be read: {err}; `mvindex build` makes it again") from err
+        raise StaleReader(f"{directory} is gone: the engine was built again; open the index again") from err
+
+
+def _sealed(file: Path) -> str:
+    """Flush a file to disk, and return its checksum."""
+    flush_to_disk(file)
+    return file_checksum(file)
+
+
+def _remove_others(path: Path, kept: str | None) -> None:
+    """Delete engine directories that no setting names.
+
+    Renamed first: a reader about to load one finds it whole or not at all.
+    """
+    for directory in path.glob("engine-*"):
+        if directory.name != kept:
+            with announced("rename", directory):
+                directory.rename(directory.with_name(f"{_GONE}{directory.name}"))
+    for directory in [*path.glob(f"{_GONE}*"), *path.glob(f"{_WORK}*")]:
+        with announced("remove", directory):
+            remove_entry(directory)

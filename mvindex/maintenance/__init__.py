@@ -1,0 +1,25 @@
+"""What keeps an index whole: compact, snapshot, upgrade, verify, repair, salvage."""
+
+from mvindex.maintenance.compact import CompactReport, UpgradeReport, compact_store
+from mvindex.maintenance.dispatch import repair, salvage, upgrade, verify
+from mvindex.maintenance.read import Problem
+from mvindex.maintenance.repair import RepairReport
+from mvindex.maintenance.salvage import SalvageReport
+from mvindex.maintenance.snapshot import SnapshotReport, snapshot_store
+from mvindex.maintenance.verify import VerifyReport
+
+__all__ = [
+    "CompactReport",
+    "Problem",
+    "RepairReport",
+    "SalvageReport",
+    "SnapshotReport",
+    "UpgradeReport",
+    "VerifyReport",
+    "compact_store",
+    "repair",
+    "salvage",
+    "snapshot_store",
+    "upgrade",
+    "verify",
+]
