@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import unicodedata
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
@@ -18,8 +18,14 @@ Doubles: TypeAlias = npt.NDArray[np.float64]
 Ints: TypeAlias = npt.NDArray[np.int64]
 Bools: TypeAlias = npt.NDArray[np.bool_]
 Span: TypeAlias = tuple[int, int]
+# Called with the step, how much of it is done, and its total where known.
+ProgressCallback: TypeAlias = Callable[[str, int, "int | None"], None]
 
 MAX_ID_CHARS = 1024
+
+
+def no_progress(step: str, done: int, total: int | None) -> None:
+    """Ignore progress."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,17 +81,17 @@ class Views:
 
 @dataclass(frozen=True, slots=True)
 class Component:
-    """What one of several rankings says of a document in a result that was made of them.
+    """The contribution of one ranking to a fused or reranked score.
 
     name: "dense", "lexical" or, of what was reranked, "hybrid" or "rerank"; rank: from 1, None where the document is
-    not among those that the ranking proposed; score: its own, exact whether it was proposed or not; part: what that
-    adds to the document's score, scaled and weighted.
+    not among those that the ranking proposed; score: its own, exact whether it was proposed or not;
+    contribution: what that adds to the document's score, scaled and weighted.
     """
 
     name: str
     rank: int | None
     score: float
-    part: float
+    contribution: float
 
 
 @dataclass(frozen=True, slots=True)

@@ -47,13 +47,11 @@ def build_part(path: Path, shard: int | None, chosen: Mapping[str, Any], as_json
 
     if chosen["kind"] is None:
         raise typer.BadParameter("--shard and --train-only build in several steps: say --kind in each of them")
-    if shard is None and chosen["prune_views"] is not None:
-        raise typer.BadParameter("--prune-views belongs to the steps with --shard: what is learnt is the same")
     row: dict[str, Any]
     index = open_sharded(path, None)
     with index, display.step_progress() as told:
         if shard is None:
-            row = {"trained": str(index.train(chosen["kind"], lists=chosen["lists"], on_progress=told))}
+            row = {"trained": str(index.train(**chosen, on_progress=told))}
         else:
             row = {"shard": shard, **asdict(index.build_shard(shard, **chosen, on_progress=told))}
     display.print_json(row) if as_json else display.print_table("build", row)

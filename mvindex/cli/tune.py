@@ -12,7 +12,7 @@ from mvindex.cli.options import IndexOption, JsonOption, QuestionFormatOption, n
 
 if TYPE_CHECKING:
     from mvindex.index import Index
-    from mvindex.tuning import FusionReport, PruneReport, TunePoint, TuneReport
+    from mvindex.tuning import FusionReport, TunePoint, TuneReport
 
 
 def tune(  # noqa: PLR0913 - each option is a flag of the command
@@ -25,10 +25,6 @@ def tune(  # noqa: PLR0913 - each option is a flag of the command
     format: QuestionFormatOption = None,
     plot: Annotated[
         Path | None, typer.Option(help="Draw recall against time (PNG, SVG or PDF; needs matplotlib).")
-    ] = None,
-    prune_budget: Annotated[
-        float | None,
-        typer.Option(help="Instead: choose how many near-duplicate views a build may leave out, for so much recall."),
     ] = None,
     fusion: Annotated[
         bool, typer.Option("--fusion", help="Instead: choose how hybrid search fuses views and words, by nDCG.")
@@ -44,19 +40,15 @@ def tune(  # noqa: PLR0913 - each option is a flag of the command
 
     Example: mvindex tune --target-recall 0.97 --queries questions.jsonl --top-k 100 --plot tune.png
 
-    Example: mvindex tune --prune-budget 0.005 --queries questions.jsonl
-
     Example: mvindex tune --fusion --queries questions.jsonl --qrels qrels/dev.tsv
     """
     from mvindex.cli import render as display
     from mvindex.errors import ConfigError
 
     if fusion or qrels is not None:
-        _check_fusing(fusion, queries, {"--prune-budget": prune_budget, "--plot": plot})
+        _check_fusing(fusion, queries, {"--plot": plot})
     if format is not None and queries is None:
         raise typer.BadParameter(f"--format {format}: belongs to --queries FILE")
-    if plot is not None and prune_budget is not None:
-        raise typer.BadParameter("--plot: draws the frontier of a search, which --prune-budget does not measure")
     if plot is not None:
         _check_plot(plot)
     with open_chosen(index, None) as target:
@@ -67,11 +59,6 @@ def tune(  # noqa: PLR0913 - each option is a flag of the command
             _print_fusion(fused, unjudged, as_json)
             return
         vectors = None if queries is None else _vectors(target, queries, format)
-        if prune_budget is not None:
-            with display.step_progress() as told:
-                pruning = target.tune_pruning(vectors, top_k=top_k, budget=prune_budget, on_progress=told)
-            _print_pruning(pruning, target.info().kind, as_json)
-            return
         with display.step_progress() as told:
             report = target.tune(vectors, top_k=top_k, target_recall=target_recall, on_progress=told)
     _print_report(report, as_json)
@@ -184,28 +171,6 @@ def _print_report(report: TuneReport, as_json: bool) -> None:
     title = f"{report.kind}, {report.queries} queries, target {report.target_recall}: the frontier"
     display.print_grid(title, header, rows)
     _note_own_views(report.are_own_views)
-
-
-def _print_pruning(report: PruneReport, kind: str, as_json: bool) -> None:
-    from dataclasses import asdict
-
-    from mvindex.cli import render as display
-
-    if as_json:
-        display.print_json(asdict(report))
-        return
-    header = ("prune_views", "views kept", f"recall@{report.top_k} at least")
-    rows = [("all views", "1.0000", "1.0000")]
-    for point in report.points:
-        mark = "-> " if point == report.chosen else ""
-        rows.append((f"{mark}{point.prune_views:g}", f"{point.kept:.4f}", f"{point.recall:.4f}"))
-    display.print_grid(f"{report.queries} queries, budget {report.budget:g}: by the views kept alone", header, rows)
-    _note_own_views(report.are_own_views)
-    if report.chosen is None:
-        note("no distance that would leave views out is within the budget: build with all views")
-        return
-    built = kind if kind != "exact" else "ivf-pq"
-    note(f"leave them out by: mvindex build --kind {built} --prune-views {report.chosen.prune_views:g}")
 
 
 def _note_own_views(are_own_views: bool) -> None:

@@ -14,8 +14,8 @@ from mvindex.lexical.bm25 import LexicalSearch
 from mvindex.records import Floats, SearchResult
 from mvindex.scoring.fusion import Fusion
 from mvindex.search import Ranking
-from mvindex.search.hybrid import Hybrid, Mixed, candidates_of, hybrid_rankings, lexical_rankings
-from mvindex.tuning.fusion import Judged
+from mvindex.search.hybrid import Hybrid, HybridResult, candidates_of, hybrid_rankings, lexical_rankings
+from mvindex.tuning.fusion import JudgedQuestion
 
 # Questions answered at once: bounds the memory of their candidates.
 _BATCH = 256
@@ -25,14 +25,14 @@ Dense = Callable[[Floats], list[Ranking]]
 
 @dataclass(frozen=True, slots=True)
 class Questions:
-    """What is asked: texts; their vectors, (q, d), where views count as well; and how both are fused."""
+    """Texts of questions; their vectors, (q, d), in hybrid search; and how both lists are fused."""
 
     texts: Sequence[str]
     vectors: Floats | None
     fusion: Fusion
 
     def batches(self) -> list[Questions]:
-        """The same, some at a time."""
+        """Split into batches."""
         begins = range(0, len(self.texts), _BATCH)
         return [
             Questions(
@@ -47,7 +47,7 @@ class Questions:
 def mixed_results(
     search: LexicalSearch, dense: Dense | None, questions: Questions, wanted: Asked
 ) -> list[SearchResult]:
-    """One for each of the questions. dense: the rankings of vectors by views, deep enough (see depth_of)."""
+    """Return a result for each question. dense: the rankings of vectors by views, deep enough (see depth_of)."""
     results: list[SearchResult] = []
     for batch in questions.batches():
         if dense is None or batch.vectors is None:
@@ -62,8 +62,8 @@ def mixed_results(
 
 def judged_candidates(
     search: LexicalSearch, dense: Dense, questions: Questions, relevant: Sequence[Mapping[str, float]], wanted: Asked
-) -> Iterator[Judged]:
-    """Of each question what the fusion would order, and what that is worth. relevant: gains by id, of each question."""
+) -> Iterator[JudgedQuestion]:
+    """Yield the candidates of each question and their gains. relevant: gains by id, of each question."""
     how = Hybrid(wanted.scoring, questions.fusion, wanted.top_k)
     worth = iter(relevant)
     for batch in questions.batches():
@@ -74,11 +74,13 @@ def judged_candidates(
             found = candidates_of(search, text, vector, ranking, how)
             by_row = {row: gains[doc_id] for doc_id, row in search.rows_of(gains).items()}
             values = [by_row.get(row, 0.0) for row in found.rows.tolist()]
-            yield Judged(found, np.array(values, dtype=np.float64), -np.sort(-np.array(list(gains.values()), float)))
+            yield JudgedQuestion(
+                found, np.array(values, dtype=np.float64), -np.sort(-np.array(list(gains.values()), float))
+            )
 
 
-def _result(search: LexicalSearch, text: str, mixed: Mixed, is_lexical: bool) -> SearchResult:
-    """is_lexical: which snippet is shown is then said by words, too."""
+def _result(search: LexicalSearch, text: str, mixed: HybridResult, is_lexical: bool) -> SearchResult:
+    """Make a result. is_lexical: the snippet is chosen by terms too."""
     ranking = mixed.ranking
     stored = search.documents(ranking.rows)
     if is_lexical:

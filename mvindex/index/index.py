@@ -17,8 +17,15 @@ import numpy as np
 from mvindex import engines
 from mvindex.encoder import Encoder
 from mvindex.engines.auto import Sizes, chosen_kind, usable_memory
-from mvindex.engines.build import BuildReport, EngineCache, EngineChoice, Told, build_engine, keep_search
-from mvindex.engines.protocol import Kind, RankingEngine, ScanEngine, Search
+from mvindex.engines.build import (
+    BuildReport,
+    EngineCache,
+    EngineChoice,
+    build_engine,
+    engine_choice,
+    save_search_params,
+)
+from mvindex.engines.protocol import EXACT, RankingEngine, ScanEngine, Search
 from mvindex.errors import DamagedIndex, EncoderError, IndexLocked, QueryError, StaleReader, Unsupported
 from mvindex.index.hybrid import Dense, Questions, judged_candidates, mixed_results
 from mvindex.index.options import (
@@ -32,10 +39,10 @@ from mvindex.index.options import (
 from mvindex.index.results import IndexInfo, ViewScore, document_of, scored_views, search_results
 from mvindex.index.tunable import Tunable
 from mvindex.ingest import Encode, Entry, IngestHooks, IngestReport, ingest
-from mvindex.lexical.bm25 import LexicalPart, LexicalSearch
+from mvindex.lexical.bm25 import LexicalSearch, LexicalShard
 from mvindex.lexical.tokenizer import parse_lexical
 from mvindex.maintenance import CompactReport, SnapshotReport, VerifyReport, compact_store, snapshot_store, verify
-from mvindex.records import Document, Floats, SearchResult, dump_metadata, require_text
+from mvindex.records import Document, Floats, ProgressCallback, SearchResult, dump_metadata, no_progress, require_text
 from mvindex.scoring.aggregate import Scoring
 from mvindex.search import Engines, Part, Ranking, Request, search_documents
 from mvindex.search.hybrid import depth_of
@@ -45,7 +52,7 @@ from mvindex.store.locks import writer_lock
 from mvindex.store.reader import SnapshotReader
 from mvindex.store.snapshot import Snapshot
 from mvindex.store.transfer import stored_batches, take_batches
-from mvindex.tuning import Judged, checked_target
+from mvindex.tuning import JudgedQuestion, checked_target
 
 logger = logging.getLogger(__name__)
 
@@ -199,30 +206,37 @@ class Index(Tunable):
         self,
         kind: str | None = None,
         *,
-        prune_views: float | None = None,
-        lists: int | None = None,
+        nlist: int | None = None,
+        parameters: Mapping[str, int] | None = None,
         target_recall: float = 0.97,
-        on_progress: Told = lambda what, done, total: None,
+        on_progress: ProgressCallback = no_progress,
     ) -> BuildReport:
-        """What was built; searches then use an engine of this kind, over all documents there are.
+        """Build an engine of this kind over all documents; later searches use it.
 
-        kind: exact, flat, hnsw, ivf-flat, ivf-sq8, ivf-pq or ivf-rabitq; None chooses by size, memory and the share of
-        the exact answer that should be found, and the report says why. Documents added later are scanned beside it
-        until the next build. Readers are never blocked; an ivf build that was killed goes on where it was when it is
-        run again. prune_views: the engine leaves out views within this distance of one of their document that it
-        holds. The store keeps them, so that scores stay the same, and what is called exact is; a build without it
-        undoes it. lists: of ivf kinds. on_progress is told what is done, how much, of how much. ConfigError for options
-        that are none, or that the kind has not.
+        Documents added later are scanned beside it until the next build. Readers are never blocked; an ivf build that
+        was killed resumes when it is run again.
+
+        Args:
+            kind: "exact", or a kind of an installed engine: flat, hnsw, ivf-flat, ivf-sq8, ivf-pq or ivf-rabitq. None
+                chooses by size, memory and target_recall, and the report says why.
+            nlist: Of ivf kinds, the number of inverted lists; by the number of views by default.
+            parameters: Other parameters of the kind, by name.
+            target_recall: The share of the exact top_k that the chosen kind should find; used where kind is None.
+            on_progress: Called with the step, how much is done, and the total.
+
+        Raises:
+            ConfigError: If the kind is unknown, or does not have a parameter.
+
         """
         target = checked_target(target_recall)
         chosen, why = (engines.parse_kind(kind), "as asked for") if kind is not None else self._best_kind(target)
-        choice = EngineChoice(kind=chosen, prune_views=prune_views, lists=lists)
+        choice = engine_choice(chosen, nlist, parameters)
         return replace(self._built(choice, on_progress), why=why)
 
-    def _built(self, choice: EngineChoice, on_progress: Told) -> BuildReport:
+    def _built(self, choice: EngineChoice, on_progress: ProgressCallback) -> BuildReport:
         return build_engine(self._store, choice, on_progress)
 
-    def _best_kind(self, target_recall: float) -> tuple[Kind, str]:
+    def _best_kind(self, target_recall: float) -> tuple[str, str]:
         sizes = Sizes(num_views=self._num_views(), dim=self.dim or 1, memory_bytes=usable_memory())
         return chosen_kind(sizes, target_recall)
 
@@ -264,7 +278,9 @@ class Index(Tunable):
                 stack.enter_context(store.writing())
             yield stores
 
-    def _judged(self, questions: Questions, relevant: Sequence[Mapping[str, float]], wanted: Asked) -> Iterator[Judged]:
+    def _judged(
+        self, questions: Questions, relevant: Sequence[Mapping[str, float]], wanted: Asked
+    ) -> Iterator[JudgedQuestion]:
         """Of each question what fusion would order, and what that is worth."""
         with ExitStack() as stack:
             yield from judged_candidates(*self._both(wanted, stack), questions, relevant, wanted)
@@ -274,8 +290,8 @@ class Index(Tunable):
         with ExitStack() as stack:
             return [self.part(wanted, stack)[0]]
 
-    def _keep_search(self, search: Search) -> None:
-        keep_search(self._store, search)
+    def _save_search_params(self, search: Search) -> None:
+        save_search_params(self._store, search)
 
     def compact(self, on_progress: Callable[[int], None] = lambda count: None) -> CompactReport:
         """What was done: the rows of retired documents (deleted or replaced) are dropped, and their bytes given back.
@@ -353,12 +369,11 @@ class Index(Tunable):
             dim=snapshot.dim,
             dtype=settings["dtype"],
             encoder=settings["encoder"],
-            kind=engine["kind"] if engine else Kind.EXACT.value,
+            kind=engine["kind"] if engine else EXACT,
             temperature=self.temperature,
             prune_views=settings.get("prune_views"),
             lexical=settings.get("lexical"),
             fusion=settings.get("fusion"),
-            engine_prune_views=engine["settings"].get("prune_views") if engine else None,
             search=engine["settings"].get("search") if engine else None,
             fresh_documents=int(np.count_nonzero(snapshot.alive[built_rows:])),
             size_bytes=sum(file.stat().st_size for file in self.path.rglob("*") if file.is_file()),
@@ -380,26 +395,26 @@ class Index(Tunable):
             return super()._mixed(questions, wanted)
         with ExitStack() as stack:
             if questions.vectors is None:
-                return mixed_results(LexicalSearch([self.lexical_part(wanted, stack)]), None, questions, wanted)
+                return mixed_results(LexicalSearch([self.lexical_shard(wanted, stack)]), None, questions, wanted)
             return mixed_results(*self._both(wanted, stack), questions, wanted)
 
     def _both(self, wanted: Asked, stack: ExitStack) -> tuple[LexicalSearch, Dense]:
         """What is searched by words, and by views as deep as fusion asks; the stack closes it."""
         part, reader = self.part(replace(wanted, top_k=depth_of(wanted.top_k)), stack)
-        words = LexicalPart(part.snapshot, reader, reader.lexical(), part.request.allowed)
+        words = LexicalShard(part.snapshot, reader, reader.lexical(), part.request.allowed)
 
         def dense(queries: Floats) -> list[Ranking]:
             return search_documents(part.snapshot, part.engines, queries, part.request)
 
         return LexicalSearch([words]), dense
 
-    def lexical_part(self, wanted: Asked, stack: ExitStack) -> LexicalPart:
+    def lexical_shard(self, wanted: Asked, stack: ExitStack) -> LexicalShard:
         """What is searched here by words alone; the stack closes it."""
         snapshot = self._store.snapshot
         reader = stack.enter_context(self._store.reading(snapshot))
         words = reader.lexical()
         allowed = snapshot.alive if wanted.filter is None else reader.matching(wanted.filter)
-        return LexicalPart(snapshot, reader, words, allowed)
+        return LexicalShard(snapshot, reader, words, allowed)
 
     def part(self, wanted: Asked, stack: ExitStack) -> tuple[Part, SnapshotReader]:
         """What is searched here, and what its documents are read by, which the stack closes."""

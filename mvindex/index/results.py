@@ -32,7 +32,7 @@ class ViewScore(NamedTuple):
 class IndexInfo:
     """What an index is. sizes in bytes; num_dead: retired document rows still on disk.
 
-    prune_views: views that close to a kept one are not stored; engine_prune_views: nor are they in the engine. None:
+    prune_views: views that close to a stored one of their document are not stored. None:
     all views are. search: how the engine is searched, as tuned; None for the usual of its kind. shards: how many there
     are, None for an index without; missing_shards: those that are left out here, whose documents are not counted.
     server: what keeps an index that is in no directory, and what that can do. lexical: how words are told apart, where
@@ -50,7 +50,6 @@ class IndexInfo:
     kind: str
     temperature: float
     prune_views: float | None
-    engine_prune_views: float | None
     search: Mapping[str, int] | None
     fresh_documents: int
     size_bytes: int

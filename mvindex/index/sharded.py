@@ -13,11 +13,10 @@ from typing import Any, NoReturn, TypeVar
 import numpy as np
 
 from mvindex.encoder import Encoder
-from mvindex.engines import parse_kind
-from mvindex.engines.build import BuildReport, EngineChoice, Told
+from mvindex.engines import find_kind, parse_kind
+from mvindex.engines.build import BuildReport, EngineChoice, engine_choice
 from mvindex.engines.build_shards import build_shard, build_shards, learnt, train_shards
-from mvindex.engines.params import IVF_KINDS
-from mvindex.engines.protocol import Search
+from mvindex.engines.protocol import EXACT, Search
 from mvindex.errors import ConfigError, QueryError, StaleReader, StoreError, Unsupported
 from mvindex.index import QUERY_BATCH, Index
 from mvindex.index.hybrid import Dense, Questions, mixed_results
@@ -25,10 +24,10 @@ from mvindex.index.options import Asked, checked_id
 from mvindex.index.results import IndexInfo, ViewScore, hits_of
 from mvindex.ingest import Encode, Entry, IngestHooks, IngestReport
 from mvindex.ingest.shards import Target, ingest_shards
-from mvindex.lexical.bm25 import LexicalPart, LexicalSearch
+from mvindex.lexical.bm25 import LexicalSearch, LexicalShard
 from mvindex.maintenance import CompactReport, SnapshotReport
 from mvindex.maintenance.shards import snapshot_shards
-from mvindex.records import Document, Floats, SearchResult
+from mvindex.records import Document, Floats, ProgressCallback, SearchResult, no_progress
 from mvindex.scoring.aggregate import Scoring
 from mvindex.scoring.fusion import Fusion
 from mvindex.search import Part, Ranking, merge_rankings, owners, search_documents
@@ -45,15 +44,11 @@ from mvindex.store.shard_layout import (
     read_shards,
     shard_of,
 )
-from mvindex.tuning import Judged
+from mvindex.tuning import JudgedQuestion
 
 logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
-
-
-def _ignore(what: str, done: int, total: int) -> None:
-    """Nothing: nobody wants to know."""
 
 
 def create_sharded(path: Path, count: int, settings: Mapping[str, Any], encoder: Encoder | None) -> ShardedIndex:
@@ -249,7 +244,9 @@ class ShardedIndex(Index):
 
         return self._answered(ask)
 
-    def _judged(self, questions: Questions, relevant: Sequence[Mapping[str, float]], wanted: Asked) -> Iterator[Judged]:
+    def _judged(
+        self, questions: Questions, relevant: Sequence[Mapping[str, float]], wanted: Asked
+    ) -> Iterator[JudgedQuestion]:
         """Of each question what fusion would order; no shard may fail, whatever searches are allowed."""
         try:
             yield from super()._judged(questions, relevant, wanted)
@@ -260,7 +257,7 @@ class ShardedIndex(Index):
         words = []
         for number, index in self._shards.items():
             with self._naming(number):
-                found = index.lexical_part(wanted, stack)
+                found = index.lexical_shard(wanted, stack)
             words.append(found._replace(naming=partial(self._naming, number)))
         return LexicalSearch(words)
 
@@ -270,7 +267,7 @@ class ShardedIndex(Index):
         for number, index in self._shards.items():
             with self._naming(number):
                 part, reader = index.part(replace(wanted, top_k=depth_of(wanted.top_k)), stack)
-                found = LexicalPart(part.snapshot, reader, reader.lexical(), part.request.allowed)
+                found = LexicalShard(part.snapshot, reader, reader.lexical(), part.request.allowed)
             parts.append(part)
             words.append(found._replace(naming=partial(self._naming, number)))
         return LexicalSearch(words), partial(self._rankings, parts)
@@ -316,12 +313,19 @@ class ShardedIndex(Index):
             found |= self._owner(own[0])._explained(query, own, chosen)
         return {doc_id: found[doc_id] for doc_id in ids if doc_id in found}
 
-    def _built(self, choice: EngineChoice, on_progress: Told) -> BuildReport:
+    def _built(self, choice: EngineChoice, on_progress: ProgressCallback) -> BuildReport:
         return build_shards(self.path, self._whole(), choice, on_progress)
 
-    def train(self, kind: str, *, lists: int | None = None, on_progress: Told = _ignore) -> Path:
+    def train(
+        self,
+        kind: str,
+        *,
+        nlist: int | None = None,
+        parameters: Mapping[str, int] | None = None,
+        on_progress: ProgressCallback = no_progress,
+    ) -> Path:
         """The file of what ivf engines of all shards share; each can then be built alone by build_shard()."""
-        choice = EngineChoice(kind=parse_kind(kind), lists=lists).checked()
+        choice = engine_choice(parse_kind(kind), nlist, parameters)
         return train_shards(self.path, self._whole(), choice, on_progress)
 
     def build_shard(
@@ -329,24 +333,24 @@ class ShardedIndex(Index):
         number: int,
         kind: str,
         *,
-        prune_views: float | None = None,
-        lists: int | None = None,
-        on_progress: Told = _ignore,
+        nlist: int | None = None,
+        parameters: Mapping[str, int] | None = None,
+        on_progress: ProgressCallback = no_progress,
     ) -> BuildReport:
         """What was built in one shard, of all that build() would build; other processes may build others meanwhile.
 
         ConfigError for ivf kinds without train() before, with the same kind and lists, and for numbers of no shard.
         """
-        choice = EngineChoice(kind=parse_kind(kind), prune_views=prune_views, lists=lists).checked()
+        choice = engine_choice(parse_kind(kind), nlist, parameters)
         stores = self._whole()
         if number not in stores:
             raise ConfigError(f"{self.path}: has shards 0 to {self._count - 1}; there is no shard {number}")
-        if choice.kind in IVF_KINDS:
+        if choice.kind != EXACT and find_kind(choice.kind).train is not None:
             trained = learnt(self.path, stores, choice)
             if trained is None:
                 raise ConfigError(
                     f"{self.path}: nothing was learnt for {kind!r} over all shards as they are now: mvindex build "
-                    f"--kind {kind} --train-only comes first, with the same --lists"
+                    f"--kind {kind} --train-only comes first, with the same --nlist"
                 )
             choice = replace(choice, trained=trained)
         return build_shard(number, stores[number], choice, on_progress)
@@ -381,10 +385,10 @@ class ShardedIndex(Index):
         self._whole()
         return [part for index in self._shards.values() for part in index._tuned_parts(wanted)]
 
-    def _keep_search(self, search: Search) -> None:
+    def _save_search_params(self, search: Search) -> None:
         for index in self._shards.values():
             if index.store.snapshot.settings["engine"] is not None:
-                index._keep_search(search)
+                index._save_search_params(search)
 
     def info(self) -> IndexInfo:
         """What the index is: encoder, dims, engine, sizes, of all shards that are there together."""

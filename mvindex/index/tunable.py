@@ -1,4 +1,4 @@
-"""Tuning of an index: what its engine, its pruning and hybrid search are measured by, and the choice that is kept."""
+"""Tuning of an index: search parameters of its engine, and the fusion of hybrid search."""
 
 from __future__ import annotations
 
@@ -6,26 +6,23 @@ from abc import abstractmethod
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 
-from mvindex.engines.build import Told
 from mvindex.engines.protocol import Search
 from mvindex.errors import QueryError, Unsupported
 from mvindex.index.hybrid import Questions
 from mvindex.index.options import Asked, Vector, as_vectors, asked, question_texts
 from mvindex.index.searchable import Searchable
+from mvindex.records import ProgressCallback, no_progress
 from mvindex.scoring.aggregate import Scoring
 from mvindex.scoring.fusion import Mode, parse_fusion
 from mvindex.search import Part
 from mvindex.store.embedded import EmbeddedStore
 from mvindex.tuning import (
     FusionReport,
-    Judged,
-    PruneReport,
+    JudgedQuestion,
     TuneReport,
-    checked_budget,
     checked_judgements,
     checked_target,
     tune_fusion,
-    tune_pruning,
     tune_search,
 )
 
@@ -43,14 +40,16 @@ class Tunable(Searchable):
 
     @abstractmethod
     def _tuned_parts(self, wanted: Asked) -> list[Part]:
-        """What tune() and tune_pruning() measure."""
+        """Return the parts of the index that tune() measures."""
 
     @abstractmethod
-    def _keep_search(self, search: Search) -> None:
+    def _save_search_params(self, search: Search) -> None:
         """Nothing; the active engine is searched so from now on."""
 
     @abstractmethod
-    def _judged(self, questions: Questions, relevant: Sequence[Mapping[str, float]], wanted: Asked) -> Iterator[Judged]:
+    def _judged(
+        self, questions: Questions, relevant: Sequence[Mapping[str, float]], wanted: Asked
+    ) -> Iterator[JudgedQuestion]:
         """Of each question what fusion would order, and what that is worth."""
 
     def tune(
@@ -59,7 +58,7 @@ class Tunable(Searchable):
         *,
         top_k: int = 10,
         target_recall: float = 0.97,
-        on_progress: Told = lambda what, done, total: None,
+        on_progress: ProgressCallback = no_progress,
     ) -> TuneReport:
         """What was measured; the active engine is searched as the fastest setting says that reaches the target.
 
@@ -73,7 +72,7 @@ class Tunable(Searchable):
         given = None if queries is None else as_vectors(queries, self.dim)
         report = tune_search(self._tuned_parts(wanted), given, target, on_progress)
         if report.chosen is not None:
-            self._keep_search(report.chosen.search)
+            self._save_search_params(report.chosen.search)
         return report
 
     def tune_fusion(
@@ -83,7 +82,7 @@ class Tunable(Searchable):
         *,
         vectors: Vector | None = None,
         top_k: int = 10,
-        on_progress: Told = lambda what, done, total: None,
+        on_progress: ProgressCallback = no_progress,
     ) -> FusionReport:
         """What was measured; hybrid search fuses as the best point says from now on, where that is a gain.
 
@@ -116,22 +115,3 @@ class Tunable(Searchable):
         with self._writing() as stores:
             for store in stores:
                 store.change_settings(fusion=kept)
-
-    def tune_pruning(
-        self,
-        queries: Vector | None = None,
-        *,
-        top_k: int = 10,
-        budget: float = 0.01,
-        on_progress: Told = lambda what, done, total: None,
-    ) -> PruneReport:
-        """How many near-duplicate views build(prune_views=) may leave out, if no more recall than the budget is lost.
-
-        Recall is the share of the exact top_k documents by best view that the kept views alone would still find, at
-        least. queries as for tune(). Nothing is changed: build with prune_views of the chosen point. ConfigError for a
-        budget that is no share.
-        """
-        allowed_loss = checked_budget(budget)
-        wanted = asked(top_k, None, Scoring(), exact=True, candidates=None)
-        given = None if queries is None else as_vectors(queries, self.dim)
-        return tune_pruning(self._tuned_parts(wanted), given, allowed_loss, on_progress)

@@ -18,7 +18,8 @@ from mvindex.errors import ConfigError, CorpusError
 from mvindex.io.join import Texts, joined
 from mvindex.io.json_rows import document_of, ordinal_of, read_objects, spans_of
 from mvindex.io.staging_table import VectorTable
-from mvindex.io.validation import Array, Columns, Given, Told, VectorSource, checked_id
+from mvindex.io.validation import Array, Columns, Given, VectorSource, checked_id
+from mvindex.records import ProgressCallback
 
 _CHUNK = 4096
 _MAX_JSON_BYTES = 1 << 30
@@ -35,7 +36,7 @@ _BAD_HEADERS = (
 )
 
 
-def open_array(path: str, ids: str, table: VectorTable, texts: Texts, told: Told) -> VectorSource:
+def open_array(path: str, ids: str, table: VectorTable, texts: Texts, told: ProgressCallback) -> VectorSource:
     """The documents of a file of vectors, (n, d), with an id for each, or (n, k, d), with an id for each k of them.
 
     Several vectors of one id are its views, in their order. CorpusError when ids and vectors are not as many.

@@ -14,7 +14,8 @@ from mvindex.io.import_ import ImportReport, Target, check_target, fill, mark_of
 from mvindex.io.join import Texts, joined
 from mvindex.io.limited import Reading, read_limited
 from mvindex.io.staging_table import Spool, VectorTable
-from mvindex.io.validation import Told, checked_id
+from mvindex.io.validation import checked_id
+from mvindex.records import ProgressCallback, no_progress
 
 ID_PREFIX = "wiki:"
 _NUMBERED = re.compile(r"(.*_)([0-9]+)(\.\w+)?")
@@ -27,7 +28,7 @@ def import_dpr(  # noqa: PLR0913 - each argument is a choice of the caller
     *,
     id_prefix: str = ID_PREFIX,
     memory_bytes: int | None = None,
-    on_progress: Told = lambda what, done, total: None,
+    on_progress: ProgressCallback = no_progress,
 ) -> ImportReport:
     """What was done: the index holds a document of one view for each pair of the files.
 

@@ -29,13 +29,12 @@ from mvindex.io.manifest import (
 )
 from mvindex.io.parquet import write_document_rows, write_view_rows
 from mvindex.io.texts import write_jsonl, write_trec
+from mvindex.records import ProgressCallback, no_progress
 from mvindex.store.embedded import Batch
 from mvindex.store.fsync import flush_to_disk, make_directories, rename
 from mvindex.store.views import ViewType
 
 logger = logging.getLogger(__name__)
-
-Told = Callable[[str, int, "int | None"], None]
 
 # Of 1,024 documents each: with 8 views of 768 dims in fp16 a part is 0.8 GB.
 PART_BATCHES = 64
@@ -73,7 +72,7 @@ class ExportReport:
     size_bytes: int
 
 
-def find_exporter(to: str) -> Callable[[Index, Path, Told], Any]:
+def find_exporter(to: str) -> Callable[[Index, Path, ProgressCallback], Any]:
     """What writes an index as files of this format, ours or an add-on's; ConfigError names those there are."""
     if to in FORMATS:
         return lambda index, directory, told: export_index(index, directory, to, told)
@@ -81,7 +80,7 @@ def find_exporter(to: str) -> Callable[[Index, Path, Told], Any]:
 
 
 def export_index(
-    index: Index, directory: str | Path, to: str, on_progress: Told = lambda what, done, total: None
+    index: Index, directory: str | Path, to: str, on_progress: ProgressCallback = no_progress
 ) -> ExportReport:
     """What was written: the whole index, as one of FORMATS, and manifest.json, by which it can be imported again.
 
@@ -169,7 +168,7 @@ class _Export:
     format: Format
     view_type: ViewType
     total: int
-    told: Told
+    told: ProgressCallback
 
     def run(self, index: Index, manifest: Manifest) -> ExportReport:
         written = 0 if manifest.is_complete else len(manifest.files)

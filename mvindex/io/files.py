@@ -15,7 +15,8 @@ from mvindex.io.json_rows import open_jsonl
 from mvindex.io.manifest import MANIFEST, Manifest, check_whole, read_manifest
 from mvindex.io.parquet_rows import open_parquet
 from mvindex.io.staging_table import VectorTable
-from mvindex.io.validation import Columns, Told, VectorSource
+from mvindex.io.validation import Columns, VectorSource
+from mvindex.records import ProgressCallback, no_progress
 
 _OPENED: dict[str, Callable[..., VectorSource]] = {
     "parquet": open_parquet,
@@ -31,7 +32,7 @@ def import_vectors(  # noqa: PLR0913 - each argument is a choice of the caller
     columns: Columns | None = None,
     ids: str | None = None,
     texts: Texts | None = None,
-    on_progress: Told = lambda what, done, total: None,
+    on_progress: ProgressCallback = no_progress,
 ) -> ImportReport:
     """What was done: the index holds the documents of the files, with the vectors that stand in them.
 
@@ -54,7 +55,7 @@ def import_vectors(  # noqa: PLR0913 - each argument is a choice of the caller
     return fill(target, source, mark_of(paths, kind, columns, target.dtype), on_progress)
 
 
-def _import_export(directory: Path, target: Target, told: Told) -> ImportReport:
+def _import_export(directory: Path, target: Target, told: ProgressCallback) -> ImportReport:
     manifest = read_manifest(directory)
     if manifest is None:
         raise CorpusError(f"{directory}: has no {MANIFEST} of an export; name the files in it instead")
@@ -77,7 +78,9 @@ def _exported(directory: Path, manifest: Manifest, paths: Sequence[str]) -> Vect
     return source
 
 
-def _import_array(paths: Sequence[str], ids: str | None, target: Target, texts: Texts, told: Told) -> ImportReport:
+def _import_array(
+    paths: Sequence[str], ids: str | None, target: Target, texts: Texts, told: ProgressCallback
+) -> ImportReport:
     if len(paths) > 1:
         raise ConfigError(f"{len(paths)} .npy files: one is read at a time, since --ids names the vectors of one")
     if ids is None:

@@ -17,7 +17,8 @@ from mvindex.index.backends import Backend, find_backend
 from mvindex.index.factory import index_exists, open_index
 from mvindex.index.options import EncoderLike, new_settings
 from mvindex.io.manifest import Manifest
-from mvindex.io.validation import Kept, Told, VectorSource, batches_of
+from mvindex.io.validation import Kept, VectorSource, batches_of
+from mvindex.records import ProgressCallback
 from mvindex.scoring.fusion import is_fusion
 from mvindex.store.embedded import EmbeddedStore, create_store
 from mvindex.store.fsync import remove_entry, rename
@@ -79,7 +80,9 @@ def mark_of(files: Sequence[str], *options: Any) -> str:
     return hashlib.sha256(json.dumps([seen, options], default=str).encode()).hexdigest()
 
 
-def fill(target: Target, source: VectorSource, mark: str, told: Told, manifest: Manifest | None = None) -> ImportReport:
+def fill(
+    target: Target, source: VectorSource, mark: str, told: ProgressCallback, manifest: Manifest | None = None
+) -> ImportReport:
     """What was done: the index holds all documents of the source. Of an export of ours it is as that index was."""
     settings = _settings(target, source, manifest)
     kept = Kept(dim=source.dim, view_type=ViewType(settings["dtype"]), is_encoded=settings["encoder"] is not None)

@@ -9,8 +9,8 @@ from itertools import islice
 from mvindex.corpus import CorpusOptions, Reject, Row, open_corpus
 from mvindex.errors import ConfigError, CorpusError
 from mvindex.io.staging_table import VectorTable
-from mvindex.io.validation import Given, Missing, Told, VectorSource, check_first_dim
-from mvindex.records import Document
+from mvindex.io.validation import Given, Missing, VectorSource, check_first_dim
+from mvindex.records import Document, ProgressCallback
 
 _CHUNK = 1024
 _SHOWN = 3
@@ -25,7 +25,7 @@ class Texts:
     missing: Missing = Missing.STOP
 
 
-def joined(table: VectorTable, texts: Texts, told: Told) -> VectorSource:
+def joined(table: VectorTable, texts: Texts, told: ProgressCallback) -> VectorSource:
     """The documents of the table's vectors, in the order of the corpus, or of the vectors where there is none.
 
     Before the first is given, all ids are compared: CorpusError names passages without a vector and vectors without
@@ -46,7 +46,7 @@ def joined(table: VectorTable, texts: Texts, told: Told) -> VectorSource:
     return VectorSource(dim=table.matrix.shape[1], dtype=table.matrix.dtype, given=given, total=total, notes=notes)
 
 
-def _compared(table: VectorTable, texts: Texts, told: Told) -> tuple[int, dict[str, int]]:
+def _compared(table: VectorTable, texts: Texts, told: ProgressCallback) -> tuple[int, dict[str, int]]:
     """How many documents will come, and what will be left out."""
     found, without = 0, 0
     shown: list[str] = []

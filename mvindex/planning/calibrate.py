@@ -17,21 +17,20 @@ import numpy as np
 
 from mvindex import engines
 from mvindex.engines.params import COARSE_KINDS, IVF_KINDS
-from mvindex.engines.protocol import BuildOptions, Kind, RankingEngine
+from mvindex.engines.protocol import BuildOptions, RankingEngine
 from mvindex.errors import StoreError
 from mvindex.kernels.threads import default_threads
 from mvindex.planning.disk import measured_disk
 from mvindex.planning.rates import Rates, Span
 from mvindex.planning.samples import Sample, make_sample
 from mvindex.planning.sizes import Collection
+from mvindex.records import ProgressCallback
 from mvindex.scoring.aggregate import Scoring
 from mvindex.search import Engines, Request, search_documents
 from mvindex.search.rescore import Pairs, score_pairs
 from mvindex.store.views import decode
 
 T = TypeVar("T")
-Told = Callable[[str, int, int | None], None]
-
 _TIMES, _BATCH, _ADDINGS = 15, 64, 3
 # More than the caches of a CPU hold.
 _CACHE_BYTES = 96 << 20
@@ -43,10 +42,10 @@ _PRODUCT_ROWS, _PRODUCT_ELEMENTS = 1024, 160_000
 # Views that one meets when it is linked into so small a graph: ten times ef, which is 80.
 _MET_IN_LINKING = 800
 _HITS, _SCORED = 400, 300
-_KINDS = sorted(IVF_KINDS, key=lambda kind: kind.value)
+_KINDS = sorted(IVF_KINDS)
 
 
-def measured(held: Collection, folder: Path, on_progress: Told) -> Rates:
+def measured(held: Collection, folder: Path, on_progress: ProgressCallback) -> Rates:
     """The rates of this machine for views of this kind; what is written in the folder is removed again.
 
     ExtraMissing without Faiss; StoreError where the folder cannot be written to.
@@ -66,7 +65,7 @@ class _Built(NamedTuple):
 class _Bench:
     """One calibration."""
 
-    def __init__(self, held: Collection, folder: Path, on_progress: Told) -> None:
+    def __init__(self, held: Collection, folder: Path, on_progress: ProgressCallback) -> None:
         self._held, self._folder, self._told = held, folder, on_progress
         self._cache = np.ones(_CACHE_BYTES // 4, dtype=np.float32)
         self._num_done = 0
@@ -79,17 +78,17 @@ class _Bench:
         scans = self._step(lambda: self._exact(coded))
         rescore, rescore_batch = self._step(lambda: self._rescoring(coded))
         built = {kind: self._step(partial(self._built, coded, kind, _LISTS, _ADDINGS)) for kind in _KINDS}
-        flat, filling = self._built(coded, Kind.FLAT, None, _ADDINGS)
+        flat, filling = self._built(coded, "flat", None, _ADDINGS)
         product = self._step(lambda: self._product(coded, flat))
         scans |= self._step(lambda: self._scans(coded, flat, built))
         linked = self._step(self._linked)
-        overhead = self._step(lambda: self._overheads(coded, built[Kind.IVF_PQ].engine, (rescore, rescore_batch)))
+        overhead = self._step(lambda: self._overheads(coded, built["ivf-pq"].engine, (rescore, rescore_batch)))
         return Rates(
             dim=dim,
             threads=default_threads(),
             scan=engines.scan_name(),
             scans=scans | {f"hnsw {mode}": linked[mode] for mode in ("alone", "batch")},
-            adds={kind.value: self._adding(coded, kind, built[kind].seconds, product) for kind in _KINDS}
+            adds={kind: self._adding(coded, kind, built[kind].seconds, product) for kind in _KINDS}
             | {"flat": Span.of(seconds / coded.elements for seconds in filling)},
             read_memory=self._step(self._memory),
             product=product,
@@ -155,34 +154,33 @@ class _Bench:
         seconds = [_seconds(lambda: flat.search(asked, 1, None)) for _ in range(_ADDINGS)]
         return Span.of(each / count / coded.elements for each in seconds)
 
-    def _adding(self, coded: Sample, kind: Kind, seconds: Sequence[float], product: Span) -> Span:
+    def _adding(self, coded: Sample, kind: str, seconds: Sequence[float], product: Span) -> Span:
         """Of a view's dimension to be added, finding its list and rotating it left out."""
         width = _LISTS + (self._held.dim if kind in COARSE_KINDS else 0)
         return Span.of(each / coded.elements for each in seconds).less(product.mid * width)
 
-    def _built(self, sample: Sample, kind: Kind, lists: int | None, times: int) -> _Built:
+    def _built(self, sample: Sample, kind: str, nlist: int | None, times: int) -> _Built:
         """The engine, and seconds of filling it: the first build of lists trains them, and is not counted."""
-        factory, work = engines.find_factory(kind), self._folder / f"work-{kind.value}-{lists}"
+        its_kind, work = engines.find_kind(kind), self._folder / f"work-{kind}-{nlist}"
+        parameters = {} if nlist is None else {"nlist": nlist}
         seconds = []
-        for number in range(times + (lists is not None)):
-            directory = self._folder / f"engine-{kind.value}-{lists}-{number}"
+        for number in range(times + (nlist is not None)):
+            directory = self._folder / f"engine-{kind}-{nlist}-{number}"
             directory.mkdir()
             started = time.perf_counter()
-            settings = factory.build(kind, sample.snapshot, directory, BuildOptions(work=work, lists=lists))
+            settings = its_kind.build(sample.snapshot, directory, BuildOptions(work=work, parameters=parameters))
             seconds.append(time.perf_counter() - started)
         covered = {"built_rows": sample.snapshot.num_rows}
-        return _Built(factory.open(kind, directory, {**settings, **covered}), seconds[lists is not None :])
+        return _Built(its_kind.open(directory, {**settings, **covered}, None), seconds[nlist is not None :])
 
-    def _scans(self, coded: Sample, flat: RankingEngine, built: Mapping[Kind, _Built]) -> dict[str, Span]:
+    def _scans(self, coded: Sample, flat: RankingEngine, built: Mapping[str, _Built]) -> dict[str, Span]:
         """Of a view's dimension and query, by kind: looking at all lists, less the time of one."""
         found = self._both("flat", lambda count: _search(flat, coded, count), coded.elements)
         share = coded.elements * (1 - 1 / _LISTS)
         for kind, (engine, _) in built.items():
             one, every = (
-                self._both(
-                    kind.value, partial(_search, engine.with_search({"probes": probes, "fetch": 1}), coded), share
-                )
-                for probes in (1, _LISTS)
+                self._both(kind, partial(_search, engine.with_search({"nprobe": nprobe, "k_factor": 1}), coded), share)
+                for nprobe in (1, _LISTS)
             )
             found |= {name: every[name].without(one[name].mid) for name in every}
         return found
@@ -190,15 +188,15 @@ class _Bench:
     def _linked(self) -> dict[str, Span]:
         """Of a dimension of a view met in a graph: a search that meets nearly all of a small one."""
         sample = self._sample("linked", _LINKED_VIEWS)
-        built, seconds = self._built(sample, Kind.HNSW, None, 2)
-        engine = built.with_search({"ef": 1, "fetch": 1})
+        built, seconds = self._built(sample, "hnsw", None, 2)
+        engine = built.with_search({"ef": 1, "k_factor": 1})
         found = self._both("x", lambda count: _search(engine, sample, count, _LINKED_VIEWS // 2), sample.elements)
         linking = Span.of(each / sample.elements / _MET_IN_LINKING for each in seconds)
         return {"linking": linking} | {mode: found[f"x {mode}"] for mode in ("alone", "batch")}
 
     def _overheads(self, coded: Sample, engine: RankingEngine, rescore: tuple[Span, Span]) -> dict[str, Span]:
         """Of a query: a whole search, less what engine and scores took of it."""
-        snapshot, ranking = coded.snapshot, engine.with_search({"probes": 1, "fetch": 1})
+        snapshot, ranking = coded.snapshot, engine.with_search({"nprobe": 1, "k_factor": 1})
         used = Engines(scan=engines.open_scan(), ranking=ranking)
         request = Request(top_k=10, allowed=snapshot.alive)
         scored = search_documents(snapshot, used, coded.some(_BATCH), request)

@@ -7,11 +7,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from mvindex.engines.auto import SCANNED_BYTES
-from mvindex.engines.params import COARSE_KINDS, IVF_KINDS, usual_lists
-from mvindex.engines.protocol import Kind
+from mvindex.engines.params import COARSE_KINDS, IVF_KINDS, default_nlist
+from mvindex.engines.protocol import EXACT
 from mvindex.errors import ConfigError
 from mvindex.planning.rates import Rates
-from mvindex.planning.recall import Recall, expected_recall, share_of, wanted_share
+from mvindex.planning.recall import SOURCES, Recall, expected_recall, share_of, wanted_share
 from mvindex.planning.sizes import Collection, EngineBytes, StoreBytes, engine_bytes, scan_bytes, store_bytes
 from mvindex.planning.times import Searched, Times, layout_times
 from mvindex.planning.units import shown_bytes, shown_seconds
@@ -21,9 +21,9 @@ from mvindex.store.settings import MAX_DIM
 # exact scan keeps of its copies. The rest is for the page cache, queries and the system.
 RESIDENT_SHARE, BUILD_SHARE, COPIES_SHARE, GPU_SHARE = 0.75, 0.9, 0.25, 0.5
 _MOST_SHARDS, _MOST_VIEWS = 4096, 65_536
-_LEAST_LISTS = 1024
+_LEAST_NLIST = 1024
 # Where nothing is timed: which kind is preferred of those that need equally many machines.
-_ORDER = (Kind.IVF_PQ, Kind.IVF_SQ8, Kind.IVF_FLAT, Kind.HNSW, Kind.IVF_RABITQ, Kind.FLAT, Kind.EXACT)
+_ORDER = ("ivf-pq", "ivf-sq8", "ivf-flat", "hnsw", "ivf-rabitq", "flat", EXACT)
 _QUICK_S = 0.02
 
 
@@ -55,13 +55,13 @@ class Layout:
     on_gpu: the exact scan runs there; its copies are `engine`. lacks: what does not fit, empty when all does.
     """
 
-    kind: Kind
+    kind: str
     shards: int
     on_gpu: bool
-    lists: int
-    is_usual_lists: bool
-    probes: int
-    fetch: int
+    nlist: int
+    is_default_nlist: bool
+    nprobe: int
+    k_factor: int
     shard: Collection
     store: StoreBytes
     engine: EngineBytes
@@ -72,7 +72,7 @@ class Layout:
     @property
     def name(self) -> str:
         """For people."""
-        return f"{self.kind.value} on a GPU" if self.on_gpu else self.kind.value
+        return f"{self.kind} on a GPU" if self.on_gpu else self.kind
 
     @property
     def resident(self) -> int:
@@ -106,16 +106,16 @@ def make_plan(asked: Asked, rates: Rates | None = None) -> Plan:
     return Plan(asked=asked, layouts=layouts, recommended=chosen, why=why, rates=rates)
 
 
-def _ways(asked: Asked) -> Iterator[tuple[Kind, bool]]:
-    yield Kind.EXACT, False
+def _ways(asked: Asked) -> Iterator[tuple[str, bool]]:
+    yield EXACT, False
     if asked.machine.gpus:
-        yield Kind.EXACT, True
-    for kind in Kind:
-        if kind is not Kind.EXACT:
+        yield EXACT, True
+    for kind in SOURCES:
+        if kind != EXACT:
             yield kind, False
 
 
-def _of_kind(asked: Asked, kind: Kind, on_gpu: bool, rates: Rates | None) -> Iterator[Layout]:
+def _of_kind(asked: Asked, kind: str, on_gpu: bool, rates: Rates | None) -> Iterator[Layout]:
     """Unsharded, and where that does not fit, with the fewest shards that do."""
     whole = _layout(asked, (kind, on_gpu), 1, rates)
     yield whole
@@ -131,27 +131,27 @@ def _of_kind(asked: Asked, kind: Kind, on_gpu: bool, rates: Rates | None) -> Ite
     yield _layout(asked, (kind, on_gpu), next(fits), rates)
 
 
-def _layout(asked: Asked, way: tuple[Kind, bool], shards: int, rates: Rates | None) -> Layout:
+def _layout(asked: Asked, way: tuple[str, bool], shards: int, rates: Rates | None) -> Layout:
     kind, on_gpu = way
     shard = asked.held.shard(shards)
     store = store_bytes(shard)
-    lists = _lists(asked, kind, shard, store)
+    nlist = _lists(asked, kind, shard, store)
     share = wanted_share(kind, asked.target_recall, asked.top_k) if kind in IVF_KINDS else 1.0
-    probes = math.ceil(share_of(share, lists) * lists) if kind in IVF_KINDS else 0
-    fetch = 15 if kind in COARSE_KINDS else 4
-    if kind is Kind.EXACT:
+    nprobe = math.ceil(share_of(share, nlist) * nlist) if kind in IVF_KINDS else 0
+    k_factor = 15 if kind in COARSE_KINDS else 4
+    if kind == EXACT:
         copies = scan_bytes(_gpu_scan(on_gpu, asked), shard)
         engine = EngineBytes(disk=0, resident=copies, building=0)
     else:
-        engine = engine_bytes(kind, shard.num_views, shard.dim, lists, asked.held.num_views)
+        engine = engine_bytes(kind, shard.num_views, shard.dim, nlist, asked.held.num_views)
     found = Layout(
         kind=kind,
         shards=shards,
         on_gpu=on_gpu,
-        lists=lists,
-        is_usual_lists=lists == usual_lists(asked.held.num_views),
-        probes=probes,
-        fetch=fetch,
+        nlist=nlist,
+        is_default_nlist=nlist == default_nlist(asked.held.num_views),
+        nprobe=nprobe,
+        k_factor=k_factor,
         shard=shard,
         store=store,
         engine=engine,
@@ -169,16 +169,16 @@ def _gpu_scan(on_gpu: bool, asked: Asked) -> str:
     return "torch fp32 on cuda" if on_gpu else asked.scan
 
 
-def _lists(asked: Asked, kind: Kind, shard: Collection, store: StoreBytes) -> int:
+def _lists(asked: Asked, kind: str, shard: Collection, store: StoreBytes) -> int:
     """The usual number for all shards' views, or half of it and so on, until they can be trained in the memory."""
     if kind not in IVF_KINDS:
         return 0
-    lists = usual_lists(asked.held.num_views)
+    nlist = default_nlist(asked.held.num_views)
     room = BUILD_SHARE * asked.machine.ram_bytes - store.resident
     all_views = asked.held.num_views
-    while lists > _LEAST_LISTS and engine_bytes(kind, shard.num_views, shard.dim, lists, all_views).building > room:
-        lists //= 2
-    return lists
+    while nlist > _LEAST_NLIST and engine_bytes(kind, shard.num_views, shard.dim, nlist, all_views).building > room:
+        nlist //= 2
+    return nlist
 
 
 def _lacks(machine: Machine, found: Layout) -> Iterator[str]:
@@ -186,7 +186,7 @@ def _lacks(machine: Machine, found: Layout) -> Iterator[str]:
     ram = machine.ram_bytes
     if found.on_gpu:
         yield from _too_much("copies on the GPU", found.engine.resident, GPU_SHARE * machine.gpu_bytes)
-    elif found.kind is Kind.EXACT:
+    elif found.kind == EXACT:
         yield from _too_much("copies kept by the scan", found.engine.resident, COPIES_SHARE * ram)
     yield from _too_much("engine and store", found.resident, RESIDENT_SHARE * ram)
     yield from _too_much("building", found.engine.building + found.store.resident, BUILD_SHARE * ram)
@@ -204,10 +204,10 @@ def _timed(asked: Asked, found: Layout, rates: Rates) -> Times:
     how = Searched(
         name=found.name,
         kind=found.kind,
-        lists=found.lists,
+        nlist=found.nlist,
         all_views=asked.held.num_views,
-        probes=found.probes,
-        fetch=found.fetch,
+        nprobe=found.nprobe,
+        k_factor=found.k_factor,
         top_k=asked.top_k,
         cached=min(1.0, spare / max(found.store.views, 1)),
     )
@@ -216,7 +216,7 @@ def _timed(asked: Asked, found: Layout, rates: Rates) -> Times:
 
 def _recommended(asked: Asked, fitting: Sequence[Layout]) -> tuple[Layout, str]:
     """Exact where that is quick or wanted; else the fewest machines, then the target, then the fastest query."""
-    exact = [layout for layout in fitting if layout.kind is Kind.EXACT]
+    exact = [layout for layout in fitting if layout.kind == EXACT]
     scanned = asked.held.num_views * asked.held.dim
     if exact and asked.target_recall >= 1:
         return min(exact, key=_machines), "only the certified scan finds everything for certain (target recall 1)"
@@ -264,10 +264,10 @@ def commands(layout: Layout, asked: Asked) -> list[str]:
     held: Mapping[str, object] = {"--views": math.ceil(asked.held.views), "--dtype": asked.held.view_type.value}
     options = " ".join(f"{name} {value}" for name, value in held.items())
     lines = [f"mvindex ingest corpus.tsv {index} {options}{shards}"]
-    if layout.kind is not Kind.EXACT:
-        lists = "" if layout.is_usual_lists or not layout.lists else f" --lists {layout.lists}"
-        lines.append(f"mvindex build {index} --kind {layout.kind.value}{lists}")
-    if layout.kind not in (Kind.EXACT, Kind.FLAT):
+    if layout.kind != EXACT:
+        nlist = "" if layout.is_default_nlist or not layout.nlist else f" --nlist {layout.nlist}"
+        lines.append(f"mvindex build {index} --kind {layout.kind}{nlist}")
+    if layout.kind not in (EXACT, "flat"):
         target = f"--target-recall {asked.target_recall:g} --top-k {asked.top_k}"
         lines.append(f"mvindex tune {index} {target} --queries questions.jsonl")
     return lines

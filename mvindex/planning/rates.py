@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from mvindex.engines.params import IVF_KINDS
-from mvindex.engines.protocol import Kind
+from mvindex.engines.protocol import EXACT
 from mvindex.errors import ConfigError
 
 FORMAT = "mvindex calibration 1"
@@ -100,10 +100,10 @@ def read_rates(path: Path) -> Rates:
     if not isinstance(record, dict) or record.get("format") != FORMAT:
         raise ConfigError(f'{path}: is no calibration: wanted a JSON object with "format": "{FORMAT}"')
     rates = Rates(**{field.name: _value(path, record, field.name, str(field.type)) for field in fields(Rates)})
-    kinds = [kind.value for kind in Kind]
+    kinds = [EXACT, "flat", "hnsw", *sorted(IVF_KINDS)]
     for name, held, wanted in (
         ("scans", rates.scans, [f"{kind} {mode}" for kind in kinds for mode in ("alone", "batch")]),
-        ("adds", rates.adds, [Kind.FLAT.value, *(kind.value for kind in IVF_KINDS)]),
+        ("adds", rates.adds, ["flat", *IVF_KINDS]),
     ):
         missing = sorted(set(wanted) - set(held))
         if missing:

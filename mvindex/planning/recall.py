@@ -14,10 +14,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from mvindex.engines.protocol import Kind
+from mvindex.engines.protocol import EXACT
 
 # Lists of the smaller of the measured collections.
-MEASURED_LISTS = 4_096
+MEASURED_NLIST = 4_096
 # Share of the lists; recall of 10 and of 100 documents on the harder corpus; the same on the kinder one.
 _Point = tuple[float, float, float, float, float]
 _PQ: Sequence[_Point] = (
@@ -26,12 +26,12 @@ _PQ: Sequence[_Point] = (
     (1 / 4, 0.991, 0.973, 0.999, 0.974),
     (1 / 2, 0.999, 0.992, 0.999, 0.994),
 )
-_POINTS: Mapping[Kind, Sequence[_Point]] = {
-    Kind.IVF_PQ: _PQ,
+_POINTS: Mapping[str, Sequence[_Point]] = {
+    "ivf-pq": _PQ,
     # Of finer codes no less is found than of ivf-pq's in the same lists.
-    Kind.IVF_FLAT: _PQ,
-    Kind.IVF_SQ8: _PQ,
-    Kind.IVF_RABITQ: (
+    "ivf-flat": _PQ,
+    "ivf-sq8": _PQ,
+    "ivf-rabitq": (
         (1 / 16, 0.895, 0.787, 0.982, 0.823),
         (1 / 8, 0.923, 0.848, 0.990, 0.866),
         (1 / 4, 0.927, 0.872, 0.995, 0.888),
@@ -44,13 +44,13 @@ _HNSW = (0.996, 0.986)
 # What that says about graphs over more views is nothing.
 MOST_LINKED = 1_000_000
 SOURCES = {
-    Kind.EXACT: "certified",
-    Kind.FLAT: "exact",
-    Kind.HNSW: "measured at 80,000 views, one corpus",
-    Kind.IVF_PQ: "measured at 1.6 and 8 million views",
-    Kind.IVF_FLAT: "as ivf-pq, whose codes are coarser",
-    Kind.IVF_SQ8: "as ivf-pq, whose codes are coarser",
-    Kind.IVF_RABITQ: "measured at 1.6 million views",
+    EXACT: "certified",
+    "flat": "exact",
+    "hnsw": "measured at 80,000 views, one corpus",
+    "ivf-pq": "measured at 1.6 and 8 million views",
+    "ivf-flat": "as ivf-pq, whose codes are coarser",
+    "ivf-sq8": "as ivf-pq, whose codes are coarser",
+    "ivf-rabitq": "measured at 1.6 million views",
 }
 
 
@@ -64,15 +64,15 @@ class Recall:
     source: str
 
 
-def expected_recall(kind: Kind, num_views: int, share: float, top_k: int) -> Recall:
+def expected_recall(kind: str, num_views: int, share: float, top_k: int) -> Recall:
     """What is found where that share of 4,096 lists or more is looked at; low is 0 where nobody knows.
 
     Kinds without lists are searched as usual, whatever the share.
     """
     at = measured_at(top_k)
-    if kind in (Kind.EXACT, Kind.FLAT):
+    if kind in (EXACT, "flat"):
         return Recall(low=1.0, high=1.0, at=at, source=SOURCES[kind])
-    if kind is Kind.HNSW:
+    if kind == "hnsw":
         found = _HNSW[at == 100]
         if num_views > MOST_LINKED:
             return Recall(low=0.0, high=found, at=at, source=f"{SOURCES[kind]}; unknown at so many")
@@ -81,7 +81,7 @@ def expected_recall(kind: Kind, num_views: int, share: float, top_k: int) -> Rec
     return Recall(low=low, high=high, at=at, source=SOURCES[kind])
 
 
-def wanted_share(kind: Kind, target: float, top_k: int) -> float:
+def wanted_share(kind: str, target: float, top_k: int) -> float:
     """The least share of 4,096 lists or more at which the harder corpus reaches the target.
 
     Where it never does, the least that finds nearly as much as any.
@@ -92,9 +92,9 @@ def wanted_share(kind: Kind, target: float, top_k: int) -> float:
     return float(2.0 ** np.interp(reachable, found, np.log2(shares)))
 
 
-def share_of(share: float, num_lists: int) -> float:
+def share_of(share: float, nlist: int) -> float:
     """The share of so many lists that finds at least what this share of 4,096 does."""
-    return min(1.0, share * max(1.0, math.sqrt(MEASURED_LISTS / num_lists)))
+    return min(1.0, share * max(1.0, math.sqrt(MEASURED_NLIST / nlist)))
 
 
 def measured_at(top_k: int) -> int:
@@ -106,7 +106,7 @@ def _columns(at: int) -> tuple[int, int]:
     return (1, 3) if at == 10 else (2, 4)
 
 
-def _read_off(kind: Kind, share: float, column: int) -> float:
+def _read_off(kind: str, share: float, column: int) -> float:
     """Between the points a straight line over the logarithm of the share; beyond them the nearest point."""
     points = _POINTS[kind]
     shares = np.log2([point[0] for point in points])

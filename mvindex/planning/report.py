@@ -39,12 +39,12 @@ def plan_json(made: Plan) -> dict[str, Any]:
 def _layout_json(layout: Layout, made: Plan) -> dict[str, Any]:
     is_listed = layout.kind in IVF_KINDS
     return {
-        "kind": layout.kind.value,
+        "kind": layout.kind,
         "on_gpu": layout.on_gpu,
         "shards": layout.shards,
         "documents_per_shard": layout.shard.documents,
-        "lists": layout.lists if is_listed else None,
-        "probes": layout.probes if is_listed else None,
+        "nlist": layout.nlist if is_listed else None,
+        "nprobe": layout.nprobe if is_listed else None,
         "ram_bytes": {
             "engine": layout.engine.resident,
             "store": layout.store.resident,
@@ -120,7 +120,7 @@ def _advice(made: Plan, chosen: Layout) -> Iterator[str]:
     yield ""
     yield f"-> {chosen.name}{shards}: {made.why}"
     if chosen.kind in IVF_KINDS:
-        yield f"   {chosen.lists:,} lists, of which about {chosen.probes:,} a query; tune finds how many it takes"
+        yield f"   {chosen.nlist:,} lists, of which about {chosen.nprobe:,} a query; tune finds how many it takes"
     building = shown_bytes(chosen.engine.building + chosen.store.resident)
     yield f"   while it is built: {building} of memory, {shown_bytes(chosen.building_disk)} of disk"
     yield from (f"     {line}" for line in commands(chosen, made.asked))

@@ -6,8 +6,7 @@ import math
 from dataclasses import dataclass, replace
 
 from mvindex.engines.auto import view_bytes
-from mvindex.engines.params import BLOCK_ROWS, COARSE_KINDS, GRAPH_LISTS, IVF_KINDS, sample_size
-from mvindex.engines.protocol import Kind
+from mvindex.engines.params import BLOCK_ROWS, COARSE_KINDS, GRAPH_NLIST, IVF_KINDS, sample_size
 from mvindex.store.segments import BLOCK_BYTES
 from mvindex.store.views import ROW_DTYPE, ViewType
 
@@ -25,7 +24,7 @@ _LEAST_CAPACITY = 256
 # Lists differ in length: codes of a list are taken as spread evenly over so much about the mean.
 _SPREAD = 0.3
 # Training holds so many times the sample: as given, rotated, and what is left after the centroid; as measured at most.
-_SAMPLE_COPIES = {Kind.IVF_FLAT: 1.0, Kind.IVF_SQ8: 2.0, Kind.IVF_PQ: 3.0, Kind.IVF_RABITQ: 3.5}
+_SAMPLE_COPIES = {"ivf-flat": 1.0, "ivf-sq8": 2.0, "ivf-pq": 3.0, "ivf-rabitq": 3.5}
 # Of the native scan: a block's spare rows, bounds of a document, dims from which rows are padded to 64 bytes.
 _SPARE_ROWS, _BOUNDS, _PADDED_DIM, _VECTOR = 16, 8, 192, 64
 
@@ -85,21 +84,21 @@ def store_bytes(held: Collection) -> StoreBytes:
     )
 
 
-def engine_bytes(kind: Kind, num_views: int, dim: int, lists: int, all_views: int | None = None) -> EngineBytes:
-    """What a Faiss engine takes; lists: of ivf kinds. all_views: of all shards, whose lists are learnt together."""
+def engine_bytes(kind: str, num_views: int, dim: int, nlist: int, all_views: int | None = None) -> EngineBytes:
+    """What a Faiss engine takes; nlist: of ivf kinds. all_views: of all shards, whose lists are learnt together."""
     row = view_bytes(kind, dim)
     if kind not in IVF_KINDS:
         size = round(num_views * row.total)
         return EngineBytes(disk=size, resident=size, building=size)
-    fixed = _tables(kind, dim) + _quantiser(kind, dim, lists)
+    fixed = _tables(kind, dim) + _quantiser(kind, dim, nlist)
     filled = num_views
     if row.is_in_blocks:
-        filled += round(min(lists, num_views) * (BLOCK_ROWS - 1) / 2)
+        filled += round(min(nlist, num_views) * (BLOCK_ROWS - 1) / 2)
     codes = filled * row.code + num_views * row.beside
-    disk = round(fixed + codes + lists * _LIST_DISK)
-    spare = lists * _unused(filled * row.code / lists) if row.is_in_blocks else 0.0
-    resident = round(fixed + codes + lists * _LIST_RAM + spare)
-    sample = sample_size(lists, all_views or num_views) * dim * 4 * _SAMPLE_COPIES[kind]
+    disk = round(fixed + codes + nlist * _LIST_DISK)
+    spare = nlist * _unused(filled * row.code / nlist) if row.is_in_blocks else 0.0
+    resident = round(fixed + codes + nlist * _LIST_RAM + spare)
+    sample = sample_size(nlist, all_views or num_views) * dim * 4 * _SAMPLE_COPIES[kind]
     return EngineBytes(disk=disk, resident=resident, building=round(max(sample + fixed, resident)))
 
 
@@ -117,20 +116,20 @@ def scan_bytes(scan: str, held: Collection) -> int:
     return 0
 
 
-def _quantiser(kind: Kind, dim: int, lists: int) -> float:
+def _quantiser(kind: str, dim: int, nlist: int) -> float:
     """The centroids, from GRAPH_LISTS on with a graph over them."""
     width = _width(kind, dim)
-    return lists * (view_bytes(Kind.HNSW, width).total if lists >= GRAPH_LISTS else 4 * width)
+    return nlist * (view_bytes("hnsw", width).total if nlist >= GRAPH_NLIST else 4 * width)
 
 
-def _tables(kind: Kind, dim: int) -> int:
+def _tables(kind: str, dim: int) -> int:
     """A rotation, and the values of codes."""
     width = _width(kind, dim)
-    values = {Kind.IVF_PQ: 16 * width * 4, Kind.IVF_SQ8: 2 * dim * 4, Kind.IVF_RABITQ: 4 * width}.get(kind, 0)
+    values = {"ivf-pq": 16 * width * 4, "ivf-sq8": 2 * dim * 4, "ivf-rabitq": 4 * width}.get(kind, 0)
     return values + (4 * width * dim if kind in COARSE_KINDS else 0)
 
 
-def _width(kind: Kind, dim: int) -> int:
+def _width(kind: str, dim: int) -> int:
     """Coarse codes need an even number of dimensions."""
     return dim + dim % 2 if kind in COARSE_KINDS else dim
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from mvindex.engines.params import COARSE_KINDS, GRAPH_EF, GRAPH_LISTS, IVF_KINDS, LEAST_COARSE, sample_size
-from mvindex.engines.protocol import Kind
+from mvindex.engines.params import COARSE_KINDS, GRAPH_EF, GRAPH_NLIST, IVF_KINDS, LEAST_COARSE, sample_size
+from mvindex.engines.protocol import EXACT
 from mvindex.planning.rates import NOTHING, Rates, Span
 from mvindex.planning.sizes import Collection, EngineBytes
 
@@ -34,11 +34,11 @@ class Searched:
     """
 
     name: str
-    kind: Kind
-    lists: int
+    kind: str
+    nlist: int
     all_views: int
-    probes: int
-    fetch: int
+    nprobe: int
+    k_factor: int
     top_k: int
     cached: float
 
@@ -69,31 +69,31 @@ def layout_times(rates: Rates, held: Collection, engine: EngineBytes, how: Searc
 def _build(rates: Rates, held: Collection, engine: EngineBytes, how: Searched) -> dict[str, Span]:
     rows, dim = held.num_views, held.dim
     reading = rates.read_disk * (rows * dim * held.view_type.dtype.itemsize)
-    if how.kind is Kind.EXACT:
+    if how.kind == EXACT:
         return {"copying views at the first search": reading + rates.read_memory * (2.0 * rows * dim)}
     writing = rates.write_disk * engine.disk
-    if how.kind is Kind.FLAT:
+    if how.kind == "flat":
         return {"adding views": reading + rates.adds["flat"] * (float(rows) * dim), "writing": writing}
-    if how.kind is Kind.HNSW:
+    if how.kind == "hnsw":
         linking = _met(rates.linking, rows, _HNSW_EF_BUILD) * (float(rows) * dim)
         return {"adding views": reading + linking, "writing": writing}
-    sample = sample_size(how.lists, how.all_views)
+    sample = sample_size(how.nlist, how.all_views)
     turned = rates.product * (dim * dim) if how.kind in COARSE_KINDS else NOTHING
-    adding = _nearest(rates, how.lists, dim) + turned + rates.adds[how.kind.value] * dim
+    adding = _nearest(rates, how.nlist, dim) + turned + rates.adds[how.kind] * dim
     return {
         "reading a sample": rates.random_read * (sample / _RUN),
-        "training": (_nearest(rates, how.lists, dim) * _ITERATIONS + turned) * sample,
+        "training": (_nearest(rates, how.nlist, dim) * _ITERATIONS + turned) * sample,
         "adding views": adding * rows + reading,
         # Parts are written, read again and merged.
         "writing": writing * 2 + rates.read_disk * engine.disk,
     }
 
 
-def _nearest(rates: Rates, lists: int, dim: int) -> Span:
+def _nearest(rates: Rates, nlist: int, dim: int) -> Span:
     """Finding the list of a view, one of many: by products, or along a graph."""
-    if lists < GRAPH_LISTS:
-        return rates.product * (lists * dim)
-    return _met(rates.linking, lists, GRAPH_EF) * dim
+    if nlist < GRAPH_NLIST:
+        return rates.product * (nlist * dim)
+    return _met(rates.linking, nlist, GRAPH_EF) * dim
 
 
 def _met(distance: Span, nodes: int, ef: int) -> Span:
@@ -110,21 +110,21 @@ def _query(rates: Rates, held: Collection, how: Searched, mode: str) -> Span:
 
 def _views_met(held: Collection, how: Searched) -> float:
     if how.kind in IVF_KINDS:
-        return held.num_views * how.probes / how.lists
-    if how.kind is Kind.HNSW:
-        ef = max(_HNSW_EF_LEAST, _HNSW_EF * how.fetch * how.top_k)
+        return held.num_views * how.nprobe / how.nlist
+    if how.kind == "hnsw":
+        ef = max(_HNSW_EF_LEAST, _HNSW_EF * how.k_factor * how.top_k)
         return min(float(held.num_views), ef * sum(_MET) / 2)
     return held.num_views
 
 
 def _coarse(rates: Rates, dim: int, how: Searched, is_alone: bool) -> Span:
-    """Finding the lists: all centroids are read, or multiplied by a batch, or a graph is walked."""
+    """Finding the nlist: all centroids are read, or multiplied by a batch, or a graph is walked."""
     if how.kind not in IVF_KINDS:
         return NOTHING
-    if how.lists >= GRAPH_LISTS:
+    if how.nlist >= GRAPH_NLIST:
         distance = rates.distance if is_alone else rates.distance_batch
-        return _met(distance, how.lists, max(GRAPH_EF, how.probes)) * dim
-    return rates.read_memory * (4 * how.lists * dim) if is_alone else rates.product * (how.lists * dim)
+        return _met(distance, how.nlist, max(GRAPH_EF, how.nprobe)) * dim
+    return rates.read_memory * (4 * how.nlist * dim) if is_alone else rates.product * (how.nlist * dim)
 
 
 def _rescoring(rates: Rates, held: Collection, how: Searched, is_alone: bool) -> Span:
@@ -137,10 +137,10 @@ def _rescoring(rates: Rates, held: Collection, how: Searched, is_alone: bool) ->
 
 def documents_scored(how: Searched, documents: int) -> tuple[float, float]:
     """How many documents are scored for a query, at least and at most."""
-    if how.kind in (Kind.EXACT, Kind.FLAT):
+    if how.kind in (EXACT, "flat"):
         least, most = (how.top_k * share for share in _CERTIFIED)
     else:
-        hits = how.top_k * how.fetch
+        hits = how.top_k * how.k_factor
         hits = max(hits, LEAST_COARSE) if how.kind in COARSE_KINDS else hits
         least, most = (hits * share for share in _DOCUMENTS_PER_HIT)
     return min(least, documents), min(most, documents)

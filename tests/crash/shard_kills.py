@@ -76,7 +76,7 @@ def whole(path: Path) -> None:
 
 def build(path: Path) -> None:
     with mvindex.open(path) as index:
-        index.build(KIND, lists=LISTS)
+        index.build(KIND, nlist=LISTS)
 
 
 def of_shard(given: Any, number: int) -> dict[str, tuple[int, str, Any, list[list[float]]]]:

@@ -104,7 +104,6 @@ def test_what_only_the_owner_does_is_refused_by_name(client):
     for name, call in {
         "build": lambda: client.build(),
         "tune": lambda: client.tune(),
-        "tune_pruning": lambda: client.tune_pruning(),
         "compact": lambda: client.compact(),
         "snapshot": lambda: client.snapshot("x"),
         "encoder": lambda: client.encoder,
@@ -122,7 +121,7 @@ def test_what_only_the_owner_does_is_refused_by_name(client):
 def test_every_public_method_of_an_index_works_remotely_or_says_why_not():
     """None may fall through to the embedded index's, which would look for a store that is not there."""
     public = {name for name in [*vars(mvindex.Index), *vars(Searchable)] if not name.startswith("_")}
-    inherited = {"add", "add_views", "part", "lexical_part", "current", "exact_scan", "rows_to_delete"}
+    inherited = {"add", "add_views", "part", "lexical_shard", "current", "exact_scan", "rows_to_delete"}
     assert public - vars(IndexClient).keys() <= inherited
 
 

@@ -173,9 +173,11 @@ def test_an_index_with_words_is_also_asked_by_views_and_words(browser, serving):
     told = browser.texts("#other .components")
     for hit, said in zip(found, told, strict=True):
         views, words = hit.components
-        assert said.startswith(f"Views: rank {views.rank}, score {views.score:.4f}, adding {views.part:.4f}; words: ")
+        assert said.startswith(
+            f"Views: rank {views.rank}, score {views.score:.4f}, adding {views.contribution:.4f}; words: "
+        )
         where = "not ranked" if words.rank is None else f"rank {words.rank}"
-        assert said.endswith(f"{where}, score {words.score:.4f}, adding {words.part:.4f}.")
+        assert said.endswith(f"{where}, score {words.score:.4f}, adding {words.contribution:.4f}.")
     assert browser.number("#max .components") == browser.number("#other rect.weight") == 0
     assert browser.page.is_disabled("#temperature") and not browser.page.is_visible("#other-legend")
     browser.settle()

@@ -221,7 +221,7 @@ def post(serving, body, name="a"):
 
 
 def shown(result):
-    keys = ("name", "rank", "score", "part")
+    keys = ("name", "rank", "score", "contribution")
     return [
         (hit.id, hit.score, [{key: getattr(part, key) for key in keys} for part in hit.components])
         for hit in result.hits

@@ -28,8 +28,9 @@ import numpy as np  # noqa: E402 - after the settings of threads
 import mvindex.ingest  # noqa: E402 - as above
 from mvindex import maintenance as upkeep  # noqa: E402 - as above
 from mvindex.corpus import CorpusOptions, inputs, open_corpus  # noqa: E402 - as above
-from mvindex.engines import params as lists  # noqa: E402 - as above
-from mvindex.engines.build import keep_search  # noqa: E402 - as above
+from mvindex.engines import nlist  # noqa: E402 - as above
+from mvindex.engines.build import save_search_params  # noqa: E402 - as above
+from mvindex.ingest import assemble as assembling  # noqa: E402 - as above
 from mvindex.ingest.files import FileIngest, OnError  # noqa: E402 - as above
 from mvindex.maintenance import compact as compacting  # noqa: E402 - as above
 from mvindex.maintenance import read as reading  # noqa: E402 - as above
@@ -38,7 +39,6 @@ from mvindex.maintenance import snapshot as copying  # noqa: E402 - as above
 from mvindex.maintenance import verify as verifying  # noqa: E402 - as above
 from mvindex.records import Views  # noqa: E402 - as above
 from mvindex.shards import assemble, create_shard_index  # noqa: E402 - as above
-from mvindex.store import assemble as assembling  # noqa: E402 - as above
 from mvindex.store import catalog, reader, segments, views  # noqa: E402 - as above
 from mvindex.store import snapshot as snapshots  # noqa: E402 - as above
 from mvindex.store.shard_layout import ShardPlace  # noqa: E402 - as above
@@ -104,8 +104,8 @@ def look(folder, count):
 
 def build(folder, count):
     with opened(folder) as index:
-        index.build("ivf-pq", lists=LISTS)
-        keep_search(index.store, {"probes": 2, "fetch": 4})  # a tuned engine is compacted with as many lists
+        index.build("ivf-pq", nlist=LISTS)
+        save_search_params(index.store, {"nprobe": 2, "k_factor": 4})  # a tuned engine is compacted with as many lists
 
 
 def snapshot(folder, count):
@@ -155,7 +155,7 @@ def put_together(folder, count):
 
 def build_shards(folder, count):
     with mvindex.open(folder / "s.mvx") as index:
-        index.build("ivf-pq", lists=LISTS)
+        index.build("ivf-pq", nlist=LISTS)
 
 
 def opened(folder):
@@ -221,7 +221,7 @@ def small_pieces():
     reader._FETCH_ROWS = snapshots._FETCH_ROWS = assembling._CHECKED_IDS = PIECE
     views._PIECE_ROWS = compacting._SORTED_ROWS = PIECE
     faiss_files._BLOCK_ROWS = faiss_ivf._READ_ROWS = PIECE
-    lists.LEAST_SAMPLE = lists.POINTS * LISTS
+    nlist.LEAST_SAMPLE = nlist.POINTS * LISTS
     segments._COPY_BYTES = inputs._BLOCK_BYTES = PIECE_BYTES
     for module in (catalog, copying, segments, verifying):
         module.BLOCK_BYTES = PIECE_BYTES

@@ -82,16 +82,16 @@ def test_a_build_that_was_killed_goes_on_with_what_was_learnt(path, monkeypatch)
     with mvindex.open(path) as index:
         with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
             patch.setattr(shard_building, "build_engine", fail_at_the_second)
-            index.build("ivf-pq", lists=16)
+            index.build("ivf-pq", nlist=16)
         learnt = json.loads((path / "trained.json").read_text())["checksum"]
         version = index.shards[0].store.snapshot.settings["version"]
-        index.build("ivf-pq", lists=16)
+        index.build("ivf-pq", nlist=16)
         assert index.shards[0].store.snapshot.settings["version"] == version
         for shard in index.shards.values():
             assert shard.store.snapshot.settings["engine"]["settings"]["trained"] == learnt
         assert not (path / "trained.json").exists()
         assert [file.name for file in path.glob("trained-*")] == [f"trained-{learnt}.faiss"]
-        index.build("ivf-sq8", lists=16)
+        index.build("ivf-sq8", nlist=16)
         (file,) = path.glob("trained-*")
         assert file_checksum(file) != learnt
 
@@ -99,14 +99,14 @@ def test_a_build_that_was_killed_goes_on_with_what_was_learnt(path, monkeypatch)
 def test_shards_built_one_by_one_are_those_built_together(path, queries):
     shutil.copytree(path, path.with_name("y.mvx"))
     with mvindex.open(path) as together, mvindex.open(path.with_name("y.mvx")) as apart:
-        together.build("ivf-pq", lists=16)
+        together.build("ivf-pq", nlist=16)
         with pytest.raises(ConfigError, match="--train-only comes first"):
-            apart.build_shard(1, "ivf-pq", lists=16)
-        apart.train("ivf-pq", lists=16)
+            apart.build_shard(1, "ivf-pq", nlist=16)
+        apart.train("ivf-pq", nlist=16)
         for number in (2, 0, 1):
-            apart.build_shard(number, "ivf-pq", lists=16)
+            apart.build_shard(number, "ivf-pq", nlist=16)
         with pytest.raises(ConfigError, match="there is no shard 3"):
-            apart.build_shard(3, "ivf-pq", lists=16)
+            apart.build_shard(3, "ivf-pq", nlist=16)
         assert answers(apart, queries) == answers(together, queries)
         checksums = [[file_checksum(file) for file in engine_files(index).values()] for index in (together, apart)]
         assert checksums[0] == checksums[1]
@@ -114,13 +114,12 @@ def test_shards_built_one_by_one_are_those_built_together(path, queries):
 
 def test_what_was_learnt_for_another_kind_is_refused(path):
     from mvindex.engines.build import EngineChoice, build_engine
-    from mvindex.engines.protocol import Kind
 
     with mvindex.open(path) as index:
-        trained = index.train("ivf-sq8", lists=16)
+        trained = index.train("ivf-sq8", nlist=16)
         store = index.shards[0].store
         with pytest.raises(EngineError, match="is not trained for kind 'ivf-pq' and views of 16 dims"):
-            build_engine(store, EngineChoice(kind=Kind.IVF_PQ, trained=trained))
+            build_engine(store, EngineChoice(kind="ivf-pq", trained=trained))
         assert index.info().kind == "exact"
 
 
@@ -128,7 +127,7 @@ def test_tuning_measures_all_shards_together_and_each_is_searched_so(path, queri
     with mvindex.open(path) as index:
         with pytest.raises(ConfigError, match="nothing to tune"):
             index.tune(queries)
-        index.build("ivf-pq", lists=64)
+        index.build("ivf-pq", nlist=64)
         report = index.tune(queries, top_k=10, target_recall=0.8)
         assert report.chosen is not None and report.queries == 40
         assert index.info().search == report.chosen.search
@@ -156,7 +155,7 @@ def test_shards_without_documents_need_no_engine(tmp_path, queries):
 
 def test_compacting_keeps_documents_and_what_was_learnt(path, queries):
     with mvindex.open(path) as index:
-        index.build("ivf-sq8", lists=16)
+        index.build("ivf-sq8", nlist=16)
         learnt = index.shards[0].store.snapshot.settings["engine"]["settings"]["trained"]
         index.delete(ids=[f"d{n}" for n in range(0, COUNT, 3)])
         wanted, exact = stored(index), answers(index, queries, exact=True)
@@ -171,7 +170,7 @@ def test_compacting_keeps_documents_and_what_was_learnt(path, queries):
 
 def test_a_snapshot_is_the_whole_index(path, queries):
     with mvindex.open(path) as index:
-        index.build("ivf-pq", lists=16)
+        index.build("ivf-pq", nlist=16)
         report = index.snapshot(path.with_name("copy.mvx"))
         assert report.documents == COUNT
         wanted = answers(index, queries)

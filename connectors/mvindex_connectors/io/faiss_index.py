@@ -19,8 +19,8 @@ from mvindex.io.import_ import ImportReport, Target, check_target, fill, mark_of
 from mvindex.io.join import Texts, joined
 from mvindex.io.limited import Frame, Reading, read_limited
 from mvindex.io.staging_table import Spool, VectorTable
-from mvindex.io.validation import Told
 from mvindex.plugins import require_faiss
+from mvindex.records import ProgressCallback, no_progress
 from mvindex.store.temporary import temporary_database, temporary_errors
 
 _CHUNK = 4096
@@ -35,7 +35,7 @@ def import_faiss(  # noqa: PLR0913 - each argument is a choice of the caller
     accept_reconstructions: bool = False,
     accept_inner_product: bool = False,
     memory_bytes: int | None = None,
-    on_progress: Told = lambda what, done, total: None,
+    on_progress: ProgressCallback = no_progress,
 ) -> ImportReport:
     """What was done: the index holds the vectors of the file, several of one id as its views, in their order.
 

@@ -14,7 +14,7 @@ from mvindex.index.options import Asked as AskedOfIndex
 from mvindex.index.options import Vector, as_vectors, asked, checked_id
 from mvindex.index.results import IndexInfo, ViewScore, document_of, hits_of, scored_views
 from mvindex.maintenance import CompactReport, SnapshotReport, VerifyReport
-from mvindex.records import Document, Floats, Ints, SearchResult
+from mvindex.records import Document, Floats, Ints, ProgressCallback, SearchResult, no_progress
 from mvindex.scoring.aggregate import Scoring
 from mvindex.search import Ranking
 from mvindex.store.embedded import Batch, EmbeddedStore
@@ -36,12 +36,6 @@ from mvindex_connectors.milvus.tuning import tune_index
 _ANSWERS = 5
 # Queries searched at once: their candidates are in memory together.
 _PAIRS_AT_ONCE = 4_096
-
-Told = Callable[[str, int, int], None]
-
-
-def _ignore(what: str, done: int, total: int) -> None:
-    """Nothing: nobody wants to know."""
 
 
 class MilvusIndex(Index):
@@ -218,22 +212,17 @@ class MilvusIndex(Index):
         self,
         kind: str | None = None,
         *,
-        prune_views: float | None = None,
-        lists: int | None = None,
+        nlist: int | None = None,
         target_recall: float = 0.97,
-        on_progress: Told = _ignore,
+        on_progress: ProgressCallback = no_progress,
     ) -> BuildReport:
         """What was built by Milvus: an index of this kind over all views, flushed, and known to cover every row.
 
         kind: mvindex' or Milvus' own name, of those that this Milvus builds (see info()); None chooses by size. Other
-        clients wait meanwhile. Unsupported for prune_views.
+        clients wait meanwhile.
         """
         checked_target(target_recall)
-        if prune_views is not None:
-            raise Unsupported(
-                f"{self.where}: an index in Milvus takes prune_views when it is made, not when it is built"
-            )
-        return build_index(self.milvus, kind, lists, on_progress)
+        return build_index(self.milvus, kind, nlist, on_progress)
 
     def tune(
         self,
@@ -241,24 +230,13 @@ class MilvusIndex(Index):
         *,
         top_k: int = 10,
         target_recall: float = 0.97,
-        on_progress: Told = _ignore,
+        on_progress: ProgressCallback = no_progress,
     ) -> TuneReport:
         """What was measured; the index is searched as the fastest setting says that reaches the target."""
         target = checked_target(target_recall)
         wanted = asked(top_k, None, Scoring(), exact=False, candidates=None)
         given = None if queries is None else as_vectors(queries, self.dim)
         return tune_index(self, given, (wanted.top_k, target), on_progress)
-
-    def tune_pruning(
-        self,
-        queries: Vector | None = None,
-        *,
-        top_k: int = 10,
-        budget: float = 0.01,
-        on_progress: Told = _ignore,
-    ) -> NoReturn:
-        """Unsupported: an index in Milvus takes prune_views when it is made."""
-        raise Unsupported(f"{self.where}: views of an index in Milvus are pruned when they are added, not afterwards")
 
     def compact(self, on_progress: Callable[[int], None] = lambda count: None) -> CompactReport:
         """What was done: views that no record names, left by writers that died, are removed."""
@@ -293,7 +271,6 @@ class MilvusIndex(Index):
             kind=engine["kind"] if engine else FLAT,
             temperature=self.temperature,
             prune_views=settings.get("prune_views"),
-            engine_prune_views=None,
             search=(engine or {}).get("search") or None,
             fresh_documents=0,
             size_bytes=views * 4 * (self.dim or 0),

@@ -182,7 +182,7 @@ def _fill_hit(message: search.Hit, hit: Hit) -> None:
     if hit.span is not None:
         message.span.begin, message.span.end = hit.span
     for each in hit.components:
-        message.components.add(name=each.name, rank=each.rank, score=each.score, part=each.part)
+        message.components.add(name=each.name, rank=each.rank, score=each.score, contribution=each.contribution)
 
 
 def result_from(message: search.SearchResult) -> SearchResult:
@@ -212,7 +212,7 @@ def _hit_from(message: search.Hit) -> Hit:
 
 def _component_from(message: search.Component) -> Component:
     rank = message.rank if message.HasField("rank") else None
-    return Component(message.name, rank, message.score, message.part)
+    return Component(message.name, rank, message.score, message.contribution)
 
 
 def view_message(view: ViewScore) -> search.ViewScore:
@@ -277,7 +277,7 @@ def info_from(message: service.InfoResponse, path: str) -> IndexInfo:
     """What an index is; path: how the caller calls it."""
     jsons = ("encoder_json", "search_json", "fusion_json")
     given = {name: getattr(message, name) for name in jsons if message.HasField(name)}
-    optional = ("dim", "prune_views", "engine_prune_views", "shards", "lexical")
+    optional = ("dim", "prune_views", "shards", "lexical")
     plain = (
         "format_version",
         "documents",

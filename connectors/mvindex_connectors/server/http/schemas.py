@@ -188,7 +188,7 @@ _GIVEN: dict[str, Any] = {
             "name": {"enum": ["dense", "lexical"]},
             "rank": {"type": ["integer", "null"], "description": "From 1; null where that ranking did not propose it."},
             "score": {"type": "number"},
-            "part": {"type": "number", "description": "What it adds to the document's score."},
+            "contribution": {"type": "number", "description": "What it adds to the document's score."},
         }
     ),
     "Result": given(

@@ -59,9 +59,9 @@ function moved({ rank, otherRank, otherName }) {
 function components(hit) {
   if (!hit.components) return null;
   const named = { dense: "Views", lexical: "words" };
-  const each = hit.components.map(({ name, rank, score, part }) => {
+  const each = hit.components.map(({ name, rank, score, contribution }) => {
     const where = rank === null ? "not ranked" : `rank ${rank}`;
-    return `${named[name]}: ${where}, score ${shown(score, 4)}, adding ${shown(part, 4)}`;
+    return `${named[name]}: ${where}, score ${shown(score, 4)}, adding ${shown(contribution, 4)}`;
   });
   return made("p", { class: "what components" }, `${each.join("; ")}.`);
 }
