@@ -18,13 +18,13 @@ Doubles: TypeAlias = npt.NDArray[np.float64]
 Ints: TypeAlias = npt.NDArray[np.int64]
 Bools: TypeAlias = npt.NDArray[np.bool_]
 Span: TypeAlias = tuple[int, int]
-# Called with a step, how much of it is done, and how much there is.
-ProgressCallback: TypeAlias = Callable[[str, int, int], None]
+# Called with a step, how much of it is done, and how much there is (None: not known).
+ProgressCallback: TypeAlias = "Callable[[str, int, int | None], None]"
 
 MAX_ID_CHARS = 1024
 
 
-def no_progress(step: str, done: int, total: int) -> None:
+def no_progress(step: str, done: int, total: int | None) -> None:
     """Ignore progress."""
 
 
@@ -81,17 +81,17 @@ class Views:
 
 @dataclass(frozen=True, slots=True)
 class Component:
-    """What one of several rankings says of a document in a result that was made of them.
+    """The contribution of one ranking to a fused or reranked score.
 
     name: "dense", "lexical" or, of what was reranked, "hybrid" or "rerank"; rank: from 1, None where the document is
-    not among those that the ranking proposed; score: its own, exact whether it was proposed or not; part: what that
-    adds to the document's score, scaled and weighted.
+    not among those that the ranking proposed; score: its own, exact whether it was proposed or not;
+    contribution: what that adds to the document's score, scaled and weighted.
     """
 
     name: str
     rank: int | None
     score: float
-    part: float
+    contribution: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +153,7 @@ class IndexInfo:
     """A description of an index; sizes in bytes.
 
     Attributes:
-        num_dead: Rows of deleted and replaced documents that are still on disk.
+        num_deleted: Rows of deleted and replaced documents that are still on disk.
         prune_views: Distance within which near-duplicate views are not stored; None stores all.
         search: Search parameters of the engine, as tuned; None for the defaults of its kind.
         fresh_documents: Documents added since the engine was built; they are scanned beside it.
@@ -169,14 +169,13 @@ class IndexInfo:
     format_version: int
     documents: int
     views: int
-    num_dead: int
+    num_deleted: int
     dim: int | None
     dtype: str
     encoder: Mapping[str, Any] | None
     kind: str
     temperature: float
     prune_views: float | None
-    engine_prune_views: float | None
     search: Mapping[str, int] | None
     fresh_documents: int
     size_bytes: int

@@ -57,7 +57,7 @@ _PLACES = ("current.json", "writer.lock", "generation-000001/acknowledged", "gen
            "generation-000001/engine-flat-000005/index.faiss", "generation-000001/engine-x",
            "generation-000001/rows-000001.bin.new", "current.json.new", "generation-000001/gone-engine")  # fmt: skip
 _ENGINE = ("kind", "directory", "checksums", "built_rows", "settings")
-_ENGINE_SETTINGS = ("max_norm", "prune_views", "row_type", "num_views", "built_rows", "faiss")
+_ENGINE_SETTINGS = ("max_norm", "num_views", "built_rows", "faiss")
 _FOLLOWED = 4
 
 

@@ -337,6 +337,7 @@ class Index:
         kind: str | None = None,
         *,
         nlist: int | None = None,
+        parameters: Mapping[str, int] | None = None,
         target_recall: float = 0.97,
         on_progress: ProgressCallback = no_progress,
     ) -> BuildReport:
@@ -349,6 +350,7 @@ class Index:
             kind: The name of an engine kind, such as "exact", "flat", "hnsw" or "ivf-pq"; None chooses by size, memory
                 and target_recall, and the report says why.
             nlist: For ivf kinds: number of inverted lists; by the number of views unless given.
+            parameters: Other parameters of the kind, by name.
             target_recall: Without a kind: the share of the exact answer that should be found.
             on_progress: Called with a step, how much of it is done, and how much there is.
 
@@ -357,7 +359,8 @@ class Index:
 
         """
         self.capabilities.check(Operation.BUILD, self.where)
-        return self._admin.build(kind, nlist=nlist, target_recall=target_recall, on_progress=on_progress)
+        given = dict(parameters or {}) | ({} if nlist is None else {"nlist": nlist})
+        return self._admin.build(kind, given, target_recall=target_recall, on_progress=on_progress)
 
     def tune(
         self,

@@ -68,19 +68,19 @@ def parse_lexical(value: object) -> Lexical | None:
     return Lexical(value)
 
 
-def tokenised_in_parts(texts: Sequence[str], lexical: Lexical) -> Iterator[Tokens]:
+def tokenize_in_parts(texts: Sequence[str], lexical: Lexical) -> Iterator[Tokens]:
     """The words of the texts, of as many together as memory is meant to hold at once."""
     begin = size = 0
     for number, text in enumerate(texts):
         if size + len(text) > _MOST_CHARS and number > begin:
-            yield tokenised(texts[begin:number], lexical)
+            yield tokenize(texts[begin:number], lexical)
             begin, size = number, 0
         size += len(text)
     if len(texts) > begin:
-        yield tokenised(texts[begin:], lexical)
+        yield tokenize(texts[begin:], lexical)
 
 
-def tokenised(texts: Sequence[str], lexical: Lexical) -> Tokens:
+def tokenize(texts: Sequence[str], lexical: Lexical) -> Tokens:
     """The words of the texts. Unsupported where SQLite was built without FTS5."""
     words, lists = _words(texts, lexical)
     numbers: Ints = np.fromstring(b",".join(lists), dtype=np.int64, sep=",") if lists else np.empty(0, np.int64)

@@ -207,7 +207,7 @@ class ShardedStore:
             path=self.where,
             documents=sum(info.documents for info in infos),
             views=sum(info.views for info in infos),
-            num_dead=sum(info.num_dead for info in infos),
+            num_deleted=sum(info.num_deleted for info in infos),
             dim=self.dim,
             kind=" and ".join(sorted({info.kind for info in filled})),
             fresh_documents=sum(info.fresh_documents for info in infos),

@@ -16,7 +16,7 @@ import numpy.typing as npt
 from mvindex.errors import DamagedIndex, MvindexError, StoreError
 from mvindex.lexical import postings
 from mvindex.lexical.postings import append_segment
-from mvindex.lexical.tokenizer import Lexical, Tokens, parse_lexical, tokenised_in_parts
+from mvindex.lexical.tokenizer import Lexical, Tokens, parse_lexical, tokenize_in_parts
 from mvindex.records import Ints
 from mvindex.store import catalog
 from mvindex.store.files import write_acknowledged
@@ -111,7 +111,7 @@ class GenerationWriter:
                 for begin in range(0, self.num_rows, _INDEXED_ROWS):
                     rows = range(begin, min(begin + _INDEXED_ROWS, self.num_rows))
                     stored = reader.stored(rows)
-                    _add_words(connection, begin, tokenised_in_parts([stored[row].words for row in rows], lexical))
+                    _add_words(connection, begin, tokenize_in_parts([stored[row].words for row in rows], lexical))
                     on_progress(len(rows))
             catalog.write_settings(connection, settings)
         self.settings.update(settings)
@@ -122,7 +122,7 @@ class GenerationWriter:
         lexical = parse_lexical(self.settings.get(catalog.LEXICAL_KEY))
         if rows is None or lexical is None:
             return []
-        return list(tokenised_in_parts([document.words for document in rows.documents], lexical))
+        return list(tokenize_in_parts([document.words for document in rows.documents], lexical))
 
     def _acknowledge(self) -> None:
         """Nothing; a failure here loses nothing, so it must not make a durable write look like a failed one."""

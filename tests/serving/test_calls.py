@@ -105,7 +105,6 @@ def test_operations_on_the_directory_are_unsupported_by_name(client):
     for name, call in {
         "build": lambda: client.build(),
         "tune": lambda: client.tune(),
-        "tune_pruning": lambda: client.tune_pruning(),
         "compact": lambda: client.compact(),
         "snapshot": lambda: client.snapshot("x"),
         "encoder": lambda: client.encoder,
@@ -123,7 +122,7 @@ def test_operations_on_the_directory_are_unsupported_by_name(client):
 def test_every_public_method_of_an_index_is_defined_by_the_client():
     """No method may be inherited from the embedded index, which has a store."""
     public = {name for name in [*vars(mvindex.Index), *vars(Searchable)] if not name.startswith("_")}
-    inherited = {"add", "add_views", "part", "lexical_part", "current", "exact_scan", "rows_to_delete"}
+    inherited = {"add", "add_views", "part", "lexical_shard", "current", "exact_scan", "rows_to_delete"}
     assert public - vars(IndexClient).keys() <= inherited
 
 

@@ -287,10 +287,6 @@ class IndexClient(Index):
         """Unsupported."""
         raise self._unsupported("tune")
 
-    def tune_pruning(self, *args: Any, **options: Any) -> NoReturn:
-        """Unsupported."""
-        raise self._unsupported("tune_pruning")
-
     def compact(self, *args: Any, **options: Any) -> NoReturn:
         """Unsupported."""
         raise self._unsupported("compact")

@@ -150,7 +150,7 @@ def as_recorded() -> Iterator[None]:
     NumPy's scan needs no warming up; the installed engines are looked up once.
     """
     with ExitStack() as stack:
-        stack.enter_context(patch.object(engines, "find_factory", cache(engines.find_factory)))
+        stack.enter_context(patch.object(engines, "find_kind", cache(engines.find_kind)))
         stack.enter_context(patch.object(ingest, "CHUNK_DOCUMENTS", CHUNK))
         stack.enter_context(patch.object(engines, "open_scan", lambda *_: NumpyScan()))
         yield

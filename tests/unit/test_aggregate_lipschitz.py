@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mvindex.scoring.aggregate import (
-    sensitivity,
+    lipschitz_constant,
     view_weights,
 )
 
@@ -21,7 +21,7 @@ def mean_of(scores, temperature):
 
 def most_sensitive_mass(num_views):
     """The mass A of the low views in the worst case: L = 1 / (1 - 2 A)."""
-    return (1 - 1 / sensitivity(num_views)) / 2
+    return (1 - 1 / lipschitz_constant(num_views)) / 2
 
 
 def test_sensitivity_is_the_maximum_of_its_bound_over_the_mass():
@@ -29,14 +29,14 @@ def test_sensitivity_is_the_maximum_of_its_bound_over_the_mass():
     for num_views in [2, 3, 8, 64, 4096]:
         inner = np.log((num_views - 1) / masses) + np.log1p(-masses)
         largest = float(np.max((1 - masses) * masses * inner - masses))
-        assert 1 + 2 * largest <= sensitivity(num_views) <= 1 + 2 * largest + 1e-9
+        assert 1 + 2 * largest <= lipschitz_constant(num_views) <= 1 + 2 * largest + 1e-9
 
 
 def test_sensitivity_rises_with_the_views():
-    assert sensitivity(1) == 1
+    assert lipschitz_constant(1) == 1
     # The root of coth(x) = x.
-    assert sensitivity(2) == pytest.approx(1.1996786402577338, abs=1e-11)
-    values = [sensitivity(num_views) for num_views in range(1, 200)]
+    assert lipschitz_constant(2) == pytest.approx(1.1996786402577338, abs=1e-11)
+    values = [lipschitz_constant(num_views) for num_views in range(1, 200)]
     assert all(low < high for low, high in zip(values[:-1], values[1:], strict=True))
 
 
@@ -51,7 +51,7 @@ def test_a_mean_moves_at_most_by_its_sensitivity(seed, num_views, temperature, p
     steepest = np.sign(1 + (scores - mean) / temperature)
     for moves in [rng.uniform(-1, 1, num_views), rng.choice([-1, 1], num_views), steepest, -steepest]:
         change = abs(mean_of(scores + step * moves, temperature) - mean)
-        assert change <= sensitivity(num_views) * step * np.abs(moves).max() + 1e-12 * np.abs(scores).max()
+        assert change <= lipschitz_constant(num_views) * step * np.abs(moves).max() + 1e-12 * np.abs(scores).max()
     assert weights.sum() == pytest.approx(1)
     assert weights @ scores == pytest.approx(mean, rel=1e-9, abs=1e-12 * np.abs(scores).max())
 
@@ -65,4 +65,4 @@ def test_the_sensitivity_is_reached_by_one_view_above_equal_others(num_views, te
     for step in [1e-5 * temperature, -1e-5 * temperature]:
         moved = scores + step * np.array([1.0, *[-1.0] * (num_views - 1)])
         change = abs(mean_of(moved, temperature) - mean_of(scores, temperature)) / abs(step)
-        assert 0.999 * sensitivity(num_views) <= change <= sensitivity(num_views) + 1e-6
+        assert 0.999 * lipschitz_constant(num_views) <= change <= lipschitz_constant(num_views) + 1e-6
