@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from mvindex.index import Index
     from mvindex.opening import create
     from mvindex.opening import open_index as open
-    from mvindex.upkeep import repair, salvage, upgrade, verify
+    from mvindex.upkeep import repair, salvage, verify
 
 __version__ = "0.1.0"
 __all__ = [
@@ -36,7 +36,6 @@ __all__ = [
     "open",
     "repair",
     "salvage",
-    "upgrade",
     "verify",
 ]
 
@@ -50,7 +49,6 @@ _LATE = {
     "open": ("mvindex.opening", "open_index"),
     "repair": ("mvindex.upkeep", "repair"),
     "salvage": ("mvindex.upkeep", "salvage"),
-    "upgrade": ("mvindex.upkeep", "upgrade"),
     "verify": ("mvindex.upkeep", "verify"),
 }
 

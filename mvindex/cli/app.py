@@ -16,7 +16,7 @@ from mvindex.cli.asking import evaluate, query
 from mvindex.cli.exporting import export_encoder
 from mvindex.cli.importing import importing
 from mvindex.cli.ingesting import ingest
-from mvindex.cli.keeping import compact, snapshot, upgrade, verify
+from mvindex.cli.keeping import compact, snapshot, verify
 from mvindex.cli.managing import build, delete, get, info
 from mvindex.cli.moving import export, migrate
 from mvindex.cli.options import note
@@ -73,7 +73,6 @@ app.command()(assemble)
 app.command()(compact)
 app.command()(snapshot)
 app.command()(verify)
-app.command()(upgrade)
 app.command()(migrate)
 app.command()(export)
 app.command(name="export-encoder")(export_encoder)

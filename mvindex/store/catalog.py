@@ -26,7 +26,7 @@ from mvindex.errors import DamagedIndex, StaleReader, StoreError
 from mvindex.store import postings
 from mvindex.store.durable import announced, flush_to_disk
 from mvindex.store.files import check_regular
-from mvindex.store.rows import StoreFormat, document_checksum
+from mvindex.store.rows import document_checksum
 from mvindex.store.segments import BLOCK_BYTES, Committed
 
 FILE_NAME = "catalog.sqlite"
@@ -249,15 +249,14 @@ def _wanted_tables(has_lexical: bool) -> list[tuple[str, str, str]]:
 
 
 def read_settings(connection: sqlite3.Connection) -> dict[str, Any]:
-    """All settings, decoded from JSON; DamagedIndex when they do not match their checksum (formats from 2 on)."""
+    """All settings, decoded from JSON; DamagedIndex when they do not match their checksum."""
     stored = dict(connection.execute("SELECT key, value FROM settings"))
     checksum = stored.pop(CHECKSUM_KEY, None)
     try:
         settings = {key: json.loads(value) for key, value in stored.items()}
     except (ValueError, TypeError, RecursionError) as err:
         raise DamagedIndex(f"{_path_of(connection)}: the settings are no JSON: {err}") from err
-    is_covered = settings.get("format_version") != StoreFormat.FLAT
-    if is_covered and checksum != settings_checksum(stored):
+    if checksum != settings_checksum(stored):
         raise DamagedIndex(f"{_path_of(connection)}: the settings do not match their checksum")
     return settings
 

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 import xxhash
 
-from mvindex.errors import ConfigError, MvindexError, StaleReader, StoreError, Unsupported
+from mvindex.errors import ConfigError, MvindexError, StaleReader, StoreError
 from mvindex.records import Document, Floats, Ints, Views, dump_metadata
 from mvindex.store import catalog
 from mvindex.store.catalog import Known
@@ -40,7 +40,7 @@ from mvindex.store.generation import (
 from mvindex.store.locks import writer_lock
 from mvindex.store.networks import refuse_network
 from mvindex.store.reader import SnapshotReader, StoredRow, check_ids
-from mvindex.store.rows import LATEST, StoreFormat, pack_spans
+from mvindex.store.rows import FORMAT_VERSION, pack_spans
 from mvindex.store.snapshot import Snapshot, read_snapshot
 from mvindex.store.tokens import Lexical
 from mvindex.store.views import pack_views
@@ -90,7 +90,7 @@ def create_store(directory: Path, settings: Mapping[str, Any]) -> None:
             generation = building / generation_name(1)
             generation.mkdir()
             start_generation(generation, {"next_ordinal": 0, "version": 0, **settings}, (1, index_id))
-            write_current(building, Current(format_version=LATEST, generation=1, index_id=index_id), settings)
+            write_current(building, Current(format_version=FORMAT_VERSION, generation=1, index_id=index_id), settings)
     except StoreError as err:
         if os.path.lexists(directory):
             raise ConfigError(f"{directory} exists already: another process made it just now; open it") from err
@@ -100,7 +100,7 @@ def create_store(directory: Path, settings: Mapping[str, Any]) -> None:
 def start_generation(directory: Path, settings: Mapping[str, Any], identity: tuple[int, str]) -> None:
     """Nothing; the directory holds an empty generation of the latest format. identity: its number and index_id."""
     number, index_id = identity
-    base = {"format_version": LATEST.value, "generation": number, "index_id": index_id, "engine": None}
+    base = {"format_version": FORMAT_VERSION, "generation": number, "index_id": index_id, "engine": None}
     catalog.create(
         directory, {**settings, **base, "dead": {"count": 0, "checksum": 0}, "ids": {"alive": [0, 0], "dead": [0, 0]}}
     )
@@ -196,21 +196,16 @@ class EmbeddedStore:
             yield SnapshotReader(connection, snapshot)
 
     @contextmanager
-    def writing(self, *, takes_old: bool = False) -> Iterator[None]:
+    def writing(self) -> Iterator[None]:
         """Inside it, this store is the only writer and its snapshot the latest; IndexLocked otherwise.
 
-        Commits made inside show in this store's own snapshot when it ends, in other processes at once. takes_old: an
-        index of an older format is let through, for what rewrites it; Unsupported otherwise.
+        Commits made inside show in this store's own snapshot when it ends, in other processes at once.
         """
         refuse_network(self.directory)
-        if not takes_old:
-            self.refuse_old_format()
         with writer_lock(self.directory):
             self.refresh()
             self._tidy_up(logging.INFO, self._remove_superseded)
-            if not takes_old:
-                self.refuse_old_format()
-                self._writer = GenerationWriter(self.snapshot.source, self.snapshot)
+            self._writer = GenerationWriter(self.snapshot.source, self.snapshot)
             has_failed = True
             try:
                 yield
@@ -285,10 +280,10 @@ class EmbeddedStore:
         try:
             directory = unfinished(self.directory, number)
             start_generation(directory, {**settings, "version": settings["version"] + 1}, (number, index_id))
-            with closing(held(number, LATEST, directory)) as fresh:
+            with closing(held(number, directory)) as fresh:
                 yield fresh, GenerationWriter(fresh, read_snapshot(fresh))
                 fresh.catalog.checkpoint()
-            current = Current(format_version=LATEST, generation=number, index_id=index_id)
+            current = Current(format_version=FORMAT_VERSION, generation=number, index_id=index_id)
             publish(self.directory, directory, current, settings)
         except OSError as err:
             raise StoreError(f"{self.directory}: cannot write a new generation: {err.strerror or err}") from err
@@ -300,19 +295,9 @@ class EmbeddedStore:
         """The generation that counts now: the one at hand, unless another took its place."""
         current, source = read_current(self.directory), self.snapshot.source
         if current is None:
-            return source if source.format is StoreFormat.FLAT else open_generation(self.directory)
+            return open_generation(self.directory)  # raises, and says why
         _check_identity(self.directory, self.snapshot, {"index_id": current.index_id})
-        is_same = source.format is LATEST and current.generation == source.number
-        return source if is_same else open_generation(self.directory)
-
-    def refuse_old_format(self) -> None:
-        """Nothing; Unsupported when the index is of an older format, which is only read."""
-        version = self.snapshot.source.format
-        if version is not LATEST:
-            raise Unsupported(
-                f"{self.directory}: format version {version.value} is read, not written, by this mvindex; "
-                f"`mvindex upgrade` rewrites it as version {LATEST.value}"
-            )
+        return source if current.generation == source.number else open_generation(self.directory)
 
     def _settle(self, has_failed: bool) -> None:
         """Nothing; what was committed shows in this store's snapshot, and the catalog's log is folded in if it can be.
@@ -334,8 +319,7 @@ class EmbeddedStore:
         remove_superseded(self.directory, self.snapshot.source)
 
     def _checkpoint(self) -> None:
-        if self.snapshot.source.format is LATEST:
-            self.snapshot.source.catalog.checkpoint()
+        self.snapshot.source.catalog.checkpoint()
 
     def _current_writer(self) -> GenerationWriter:
         if self._writer is None:

@@ -16,11 +16,12 @@ from mvindex.store.catalog import DOCUMENT_COLUMNS, FILE_NAME, check_document, r
 from mvindex.store.filters import Filter, Sql, parse_filter
 from mvindex.store.generation import Generation
 from mvindex.store.lexical import LexicalReader
-from mvindex.store.rows import StoreFormat, ids_checksum, metadata_checksum, text_checksum, unpack_spans
+from mvindex.store.rows import ids_checksum, metadata_checksum, text_checksum, unpack_spans
 from mvindex.store.snapshot import Snapshot
 
 _FETCH_ROWS = 65_536
 _READ_ROWS = 1024
+_COLUMNS = f"{DOCUMENT_COLUMNS}, d.checksum"
 
 
 class StoredDocument(NamedTuple):
@@ -55,9 +56,6 @@ class SnapshotReader:
     def __init__(self, connection: sqlite3.Connection, snapshot: Snapshot) -> None:
         self._connection = connection
         self._snapshot = snapshot
-        self._version = snapshot.source.format
-        # Format 1 has no checksum for rows of documents: what stands in for it is taken as it is.
-        self._columns = f"{DOCUMENT_COLUMNS}, {'NULL' if self._version is StoreFormat.FLAT else 'd.checksum'}"
 
     def matching(self, condition: Filter) -> Bools:
         """Which document rows are alive and satisfy the filter, (num_rows,).
@@ -81,9 +79,9 @@ class SnapshotReader:
         """The row of the document that has this id in the snapshot, or None; see check_ids()."""
         # Two queries, each on its own partial index: a document retired since the snapshot counts as alive here.
         for state in ("alive", "NOT alive"):
-            query = f"SELECT {self._columns} FROM documents AS d WHERE {state} AND id = ?"  # noqa: S608 - fixed text
+            query = f"SELECT {_COLUMNS} FROM documents AS d WHERE {state} AND id = ?"  # noqa: S608 - fixed text
             for row in self._connection.execute(query, (doc_id,)):
-                self._check_document(row)
+                check_document(row)
                 if row[1] != doc_id:
                     raise DamagedIndex(f"{FILE_NAME}: the index of ids leads from {doc_id!r} to document {row[1]!r}")
                 if row[0] < self._snapshot.num_rows and self._snapshot.alive[row[0]]:
@@ -111,7 +109,7 @@ class SnapshotReader:
         """
         wanted = sorted({int(row) for row in doc_rows})
         rows = self._connection.execute(
-            f"SELECT {self._columns}, t.title, t.text, t.spans, t.checksum, m.json, m.checksum "  # noqa: S608 - fixed text
+            f"SELECT {_COLUMNS}, t.title, t.text, t.spans, t.checksum, m.json, m.checksum "  # noqa: S608 - fixed text
             "FROM json_each(?) AS wanted "
             "JOIN documents AS d ON d.doc_row = wanted.value "
             "JOIN texts AS t ON t.doc_row = d.doc_row JOIN metadata AS m ON m.doc_row = d.doc_row",
@@ -132,14 +130,14 @@ class SnapshotReader:
 
     def _stored(self, row: tuple[Any, ...], is_shown: bool) -> StoredRow:
         if not is_shown:
-            self._check_document(row)
+            check_document(row)
         doc_row, doc_id, num_views, content_hash = row[0], row[1], row[4], row[6]
         title, text, spans, checksum, metadata, metadata_sum = row[8:]
-        if text_checksum(self._version, doc_row, doc_id, (title, text, spans)) != checksum:
+        if text_checksum(doc_row, doc_id, (title, text, spans)) != checksum:
             raise DamagedIndex(
                 f"{FILE_NAME}: id or text of document {doc_id!r} (row {doc_row}) do not match their checksum"
             )
-        if metadata_checksum(self._version, doc_row, doc_id, metadata) != metadata_sum:
+        if metadata_checksum(doc_row, metadata) != metadata_sum:
             raise DamagedIndex(
                 f"{FILE_NAME}: the metadata of document {doc_id!r} (row {doc_row}) does not match its checksum"
             )
@@ -150,24 +148,20 @@ class SnapshotReader:
             )
         return StoredRow(doc_id, title, text, metadata, spans, content_hash)
 
-    def _check_document(self, row: tuple[Any, ...]) -> None:
-        if self._version is not StoreFormat.FLAT:
-            check_document(row)
-
     def _check_filtered(self) -> None:
         """Nothing, when ids and metadata of all rows of the snapshot match their checksums."""
         snapshot = self._snapshot
         # Read once: another thread that searches the same snapshot may end its own check meanwhile.
         begin = snapshot.filtered_rows
         rows = self._connection.execute(
-            f"SELECT {self._columns}, m.json, m.checksum FROM documents AS d "  # noqa: S608 - fixed text
+            f"SELECT {_COLUMNS}, m.json, m.checksum FROM documents AS d "  # noqa: S608 - fixed text
             "LEFT JOIN metadata AS m ON m.doc_row = d.doc_row WHERE d.doc_row >= ? AND d.doc_row < ?",
             (begin, snapshot.num_rows),
         )
         count = 0
         for row in rows:
-            self._check_document(row)
-            if metadata_checksum(self._version, row[0], row[1], row[8]) != row[9]:
+            check_document(row)
+            if metadata_checksum(row[0], row[8]) != row[9]:
                 raise DamagedIndex(
                     f"{FILE_NAME}: the metadata of document {row[1]!r} (row {row[0]}) does not match its checksum"
                 )
@@ -191,7 +185,7 @@ def check_ids(source: Generation, connection: sqlite3.Connection) -> None:
     For an id that is not found: in a damaged index it might only be in the wrong place. An index in order, whose
     entries have the right checksum, leads to each of them.
     """
-    if source.are_ids_checked or source.format is StoreFormat.FLAT:
+    if source.are_ids_checked:
         return
     settings = read_settings(connection)
     for state, condition in (("alive", "alive"), ("dead", "NOT alive")):

@@ -1,10 +1,9 @@
-"""Rows of the catalog: what their checksums cover in each format, and how spans are packed."""
+"""Rows of the catalog: what their checksums cover, and how spans are packed."""
 
 from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Iterable
-from enum import IntEnum
 from typing import Any
 
 import numpy as np
@@ -13,20 +12,8 @@ import xxhash
 
 from mvindex.records import Ints
 
-
-class StoreFormat(IntEnum):
-    """The formats of an index that this version reads; it writes the last one.
-
-    FLAT: all files at the top of the index. Settings and rows of documents have no checksum, those of texts and
-    metadata do not cover the row's number.
-    GENERATIONS: current.json names the directory of the generation that counts; every row is covered whole.
-    """
-
-    FLAT = 1
-    GENERATIONS = 2
-
-
-LATEST = StoreFormat.GENERATIONS
+# The one format that is read and written: current.json names the directory of the active generation.
+FORMAT_VERSION = 2
 # What row_checksum() packs one by one, for rows of the types that mvindex writes: faster. Other types, of damaged rows,
 # raise one of these errors, and are packed there.
 _NUMBER_AND_SIZE, _SIZE, _FOUR_AND_SIZE = struct.Struct("<qq"), struct.Struct("<q"), struct.Struct("<qqqqq")
@@ -57,11 +44,9 @@ def as_signed(digest: int) -> int:
     return digest - (1 << 64) if digest >> 63 else digest
 
 
-def text_checksum(version: int, doc_row: int, doc_id: str, parts: tuple[str, str, bytes | None]) -> int:
+def text_checksum(doc_row: int, doc_id: str, parts: tuple[str, str, bytes | None]) -> int:
     """Of a row of texts; parts: title, text and packed spans."""
     title, text, spans = parts
-    if version == StoreFormat.FLAT:
-        return row_checksum(doc_id, title, text, spans or b"")
     try:
         named, titled, told, spanned = doc_id.encode(), title.encode(), text.encode(), spans or b""
         begin, between = _NUMBER_AND_SIZE.pack(doc_row, len(named)), _SIZE.pack(len(titled))
@@ -72,10 +57,8 @@ def text_checksum(version: int, doc_row: int, doc_id: str, parts: tuple[str, str
         return row_checksum(doc_row, doc_id, title, text, spans or b"")
 
 
-def metadata_checksum(version: int, doc_row: int, doc_id: str, dumped: str) -> int:
+def metadata_checksum(doc_row: int, dumped: str) -> int:
     """Of a row of metadata."""
-    if version == StoreFormat.FLAT:
-        return row_checksum(doc_id, dumped)
     try:
         told = dumped.encode()
         digest = _digest(_NUMBER_AND_SIZE.pack(doc_row, len(told)) + told)

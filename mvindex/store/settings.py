@@ -13,7 +13,7 @@ from mvindex.errors import DamagedIndex
 from mvindex.fusion import is_fusion
 from mvindex.store import catalog
 from mvindex.store.generation import Generation
-from mvindex.store.rows import StoreFormat
+from mvindex.store.rows import FORMAT_VERSION
 from mvindex.store.tokens import Lexical
 
 MAX_DIM = 65_536
@@ -30,19 +30,18 @@ def read_checked(source: Generation, connection: sqlite3.Connection) -> dict[str
     settings = catalog.read_settings(connection)
     wanted: dict[str, tuple[str, Callable[[Any], bool]]] = {
         **_OF_VIEWS,
-        "format_version": (str(source.format.value), lambda value: value == source.format),
+        "format_version": (str(FORMAT_VERSION), lambda value: value == FORMAT_VERSION),
         "generation": (str(source.number), lambda value: value == source.number),
         "index_id": (source.index_id or "32 hex digits", lambda value: _is_index_id(value, source.index_id)),
         "version": ("a whole number from 0 on", _is_count),
         "next_ordinal": ("a whole number from 0 on", _is_count),
         "temperature": ("a number above 0, or none", lambda value: _is_temperature(value)),
         "engine": ("an engine's record, or null", lambda value: value is None or _is_engine(value)),
+        "dead": ("count and checksum", _is_dead),
+        "ids": ("counts and checksums", _are_ids),
         catalog.LEXICAL_KEY: (f"{', '.join(_LEXICAL)}, or null", lambda value: value is None or value in _LEXICAL),
         catalog.FUSION_KEY: ("a method and two weights, or null", lambda value: value is None or is_fusion(value)),
     }
-    if source.format is not StoreFormat.FLAT:
-        wanted["dead"] = ("count and checksum", _is_dead)
-        wanted["ids"] = ("counts and checksums", _are_ids)
     _check(settings, wanted, source.catalog.path)
     return settings
 

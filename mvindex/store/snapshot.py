@@ -15,7 +15,7 @@ from mvindex.records import Bools
 from mvindex.store import catalog
 from mvindex.store.files import read_acknowledged
 from mvindex.store.generation import Generation
-from mvindex.store.rows import StoreFormat, dead_checksum
+from mvindex.store.rows import dead_checksum
 from mvindex.store.segments import MappedSegment
 from mvindex.store.settings import read_checked
 from mvindex.store.views import ROW_DTYPE, MappedViews, ViewType
@@ -91,12 +91,10 @@ def read_snapshot(source: Generation, previous: Snapshot | None = None) -> Snaps
     DamagedIndex when the catalog lacks what was acknowledged: its log was damaged, or an older copy put in its place.
     """
     # Read first: what is acknowledged later is not missed.
-    is_flat = source.format is StoreFormat.FLAT
-    acknowledged = 0 if is_flat else read_acknowledged(source.directory)
+    acknowledged = read_acknowledged(source.directory)
     with source.catalog.reading() as connection:
         catalog.check_application(connection, source.catalog.path)
-        if not is_flat:
-            catalog.check_schema(connection)
+        catalog.check_schema(connection)
         same = previous if previous is not None and previous.source is source else None
         snapshot = Snapshot(source, connection, same)
     if snapshot.settings["version"] < acknowledged:
@@ -139,8 +137,7 @@ def _living(source: Generation, connection: sqlite3.Connection, settings: Mappin
         count, checksum = count + len(dead), (checksum + dead_checksum(dead)) % (1 << 64)
         alive[dead] = False
     is_sound = (-1 if last is None else last) == num_rows - 1
-    if source.format is not StoreFormat.FLAT:
-        is_sound &= settings["dead"] == {"count": count, "checksum": checksum}
+    is_sound &= settings["dead"] == {"count": count, "checksum": checksum}
     if not is_sound:
         raise DamagedIndex(f"{source.catalog.path}: which documents are alive does not match its checksum")
     alive.flags.writeable = False

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -20,7 +19,7 @@ from mvindex.store.files import write_acknowledged
 from mvindex.store.generation import Generation
 from mvindex.store.postings import append_segment
 from mvindex.store.reader import SnapshotReader, StoredRow
-from mvindex.store.rows import LATEST, dead_checksum, document_checksum, ids_checksum, metadata_checksum, text_checksum
+from mvindex.store.rows import dead_checksum, document_checksum, ids_checksum, metadata_checksum, text_checksum
 from mvindex.store.segments import append
 from mvindex.store.snapshot import Snapshot
 from mvindex.store.tokens import Lexical, Tokens, parse_lexical, tokenised_in_parts
@@ -200,8 +199,8 @@ def _is_whole(row: tuple[Any, ...]) -> bool:
     doc_row, doc_id, texts, text_sum, dumped, metadata_sum = row[0], row[1], row[8:11], *row[11:]
     found = (
         document_checksum(row[:7]),
-        text_checksum(LATEST, doc_row, doc_id, texts),
-        metadata_checksum(LATEST, doc_row, doc_id, dumped),
+        text_checksum(doc_row, doc_id, texts),
+        metadata_checksum(doc_row, dumped),
     )
     return found == (row[7], text_sum, metadata_sum)
 
@@ -221,13 +220,7 @@ def _retire(connection: sqlite3.Connection, doc_rows: Sequence[int]) -> None:
 
 
 def _set_metadata(connection: sqlite3.Connection, updates: Mapping[int, str]) -> None:
-    rows = list(map(int, updates))
-    found = connection.execute(
-        "SELECT d.id FROM json_each(?) AS wanted JOIN documents AS d ON d.doc_row = wanted.value ORDER BY wanted.key",
-        (json.dumps(rows),),
-    )
-    columns = zip(rows, [doc_id for (doc_id,) in found], updates.values(), strict=True)
-    values = [(dumped, metadata_checksum(LATEST, row, doc_id, dumped), row) for row, doc_id, dumped in columns]
+    values = [(dumped, metadata_checksum(int(row), dumped), int(row)) for row, dumped in updates.items()]
     _update(connection, "UPDATE metadata SET json = ?, checksum = ? WHERE doc_row = ?", values, len(values))
 
 
@@ -259,8 +252,8 @@ def _insert(connection: sqlite3.Connection, first_row: int, rows: Rows, records:
 
 def _text_row(doc_row: int, document: StoredRow) -> tuple[Any, ...]:
     parts = (document.title, document.text, document.spans)
-    return (doc_row, *parts, text_checksum(LATEST, doc_row, document.id, parts))
+    return (doc_row, *parts, text_checksum(doc_row, document.id, parts))
 
 
 def _metadata_row(doc_row: int, document: StoredRow) -> tuple[Any, ...]:
-    return doc_row, document.metadata, metadata_checksum(LATEST, doc_row, document.id, document.metadata)
+    return doc_row, document.metadata, metadata_checksum(doc_row, document.metadata)

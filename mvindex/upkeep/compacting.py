@@ -1,4 +1,4 @@
-"""A new generation of an index, without what was retired: `compact`, and in the latest format: `upgrade`."""
+"""Compaction: a new generation of an index, without its deleted documents."""
 
 from __future__ import annotations
 
@@ -13,9 +13,8 @@ import numpy.typing as npt
 from mvindex.build import EngineChoice, build_files
 from mvindex.errors import DamagedIndex
 from mvindex.store.embedded import EmbeddedStore
-from mvindex.store.generation import Generation, is_littered
+from mvindex.store.generation import Generation
 from mvindex.store.reader import SnapshotReader
-from mvindex.store.rows import LATEST
 from mvindex.store.snapshot import Snapshot, read_snapshot
 from mvindex.store.writer import Change, GenerationWriter, Rows
 
@@ -44,15 +43,6 @@ class CompactReport:
     is_old_held: bool
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class UpgradeReport:
-    """What an upgrade did: the format versions before and after, equal where there was nothing to do."""
-
-    before: int
-    after: int
-    documents: int
-
-
 def compact_store(store: EmbeddedStore, on_progress: Progress = _ignore) -> CompactReport:
     """What was done: the store's rows are those of its living documents alone, in the order of their ordinals.
 
@@ -74,25 +64,6 @@ def compact_store(store: EmbeddedStore, on_progress: Progress = _ignore) -> Comp
         bytes_after=stored_bytes(store.directory) - sum(map(stored_bytes, kept)),
         is_old_held=bool(kept),
     )
-
-
-def upgrade(path: str | Path, on_progress: Progress = _ignore) -> UpgradeReport:
-    """What was done: the index at path is of the latest format; nothing is written where it was before.
-
-    Every document keeps its ordinal, views and texts, all checked as they are read: DamagedIndex leaves the old index
-    as it is. Readers of the old format go on until they open the index again.
-    """
-    store = EmbeddedStore(Path(path))
-    try:
-        before = store.snapshot.source.format
-        if before is not LATEST or is_littered(store.directory, store.snapshot.source):
-            with store.writing(takes_old=True):
-                if store.snapshot.source.format is not LATEST:
-                    _rewrite(store, on_progress)
-        documents = store.snapshot.num_documents
-        return UpgradeReport(before=before.value, after=store.snapshot.source.format.value, documents=documents)
-    finally:
-        store.close()
 
 
 def copy_documents(snapshot: Snapshot, reader: SnapshotReader, writer: GenerationWriter, on_progress: Progress) -> None:

@@ -20,7 +20,7 @@ from mvindex.store.files import Current, check_regular, write_acknowledged, writ
 from mvindex.store.generation import generation_name
 from mvindex.store.lexical import check_lexical
 from mvindex.store.reader import check_ids
-from mvindex.store.rows import LATEST
+from mvindex.store.rows import FORMAT_VERSION
 from mvindex.store.segments import BLOCK_BYTES, MappedSegment, file_checksum
 from mvindex.store.snapshot import Snapshot
 from mvindex.upkeep.reading import CatalogRow, each_row
@@ -45,14 +45,12 @@ def snapshot_store(
     """What was copied: the index at target is the latest committed state of the store, complete or not there at all.
 
     Neither readers nor a writer wait. All that is copied is checked: DamagedIndex names what does not match its
-    checksum. on_progress is told of bytes copied. ConfigError when the target exists; Unsupported for an index of an
-    older format.
+    checksum. on_progress is told of bytes copied. ConfigError when the target exists.
     """
     if os.path.lexists(target):
         raise ConfigError(f"{target} exists already; a snapshot is written to a new directory")
     if store.directory == target.absolute() or store.directory in target.absolute().parents:
         raise ConfigError(f"{target} lies inside the index; write the snapshot elsewhere")
-    store.refuse_old_format()
     for attempt in range(_TRIES):
         try:
             return _copy(store, target, on_progress)
@@ -80,7 +78,7 @@ def _copy(store: EmbeddedStore, target: Path, on_progress: Callable[[int], None]
             write_acknowledged(directory, version)
             for entry in (*sorted(directory.iterdir()), directory):
                 flush_to_disk(entry)
-            current = Current(format_version=LATEST, generation=source.number, index_id=index_id)
+            current = Current(format_version=FORMAT_VERSION, generation=source.number, index_id=index_id)
             write_current(building, current, state.settings)
     size_bytes = sum(file.stat().st_size for file in target.rglob("*") if file.is_file())
     return SnapshotReport(path=str(target), documents=state.num_documents, version=version, size_bytes=size_bytes)
@@ -145,11 +143,11 @@ def _copy_catalog(connection: sqlite3.Connection, directory: Path, on_progress: 
 def _check_catalog(connection: sqlite3.Connection, state: Snapshot) -> None:
     """Nothing; DamagedIndex when a row of the state that was copied does not match its checksum."""
     source = state.source
-    for chunk in each_row(connection, source.format, range(state.num_rows)):
+    for chunk in each_row(connection, range(state.num_rows)):
         for row in chunk:
             if not isinstance(row, CatalogRow):
                 raise DamagedIndex(f"{source.catalog.path}: document row {row} cannot be read")
-            if faults := row.faults(source.format):
+            if faults := row.faults():
                 raise DamagedIndex(f"{source.catalog.path}: document {row.document[1]!r} is damaged: {faults[0]}")
     check_ids(source, connection)
     if state.settings.get(catalog.LEXICAL_KEY) is not None:

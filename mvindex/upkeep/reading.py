@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -16,10 +16,10 @@ from mvindex.errors import MvindexError, StoreError
 from mvindex.records import Bools, Ints
 from mvindex.store import catalog
 from mvindex.store.catalog import DOCUMENT_COLUMNS
-from mvindex.store.files import check_regular
-from mvindex.store.generation import Generation, generations_in, held, open_generation
+from mvindex.store.files import check_regular, read_current
+from mvindex.store.generation import Generation, check_format, generations_in, held, open_generation
 from mvindex.store.reader import StoredRow, are_texts
-from mvindex.store.rows import LATEST, StoreFormat, document_checksum, metadata_checksum, text_checksum
+from mvindex.store.rows import dead_checksum, document_checksum, metadata_checksum, text_checksum
 from mvindex.store.views import stretch_checksums
 
 logger = logging.getLogger(__name__)
@@ -51,18 +51,17 @@ class CatalogRow(NamedTuple):
     text: tuple[Any, ...]
     metadata: tuple[Any, ...]
 
-    def faults(self, version: StoreFormat) -> list[str]:
+    def faults(self) -> list[str]:
         """What of the rows does not match its checksum; nothing for sound rows."""
         doc_row, doc_id, num_views = self.document[0], self.document[1], self.document[4]
         (title, text, spans, checksum), (dumped, metadata_sum) = self.text, self.metadata
         is_sound = all(isinstance(number, int) and abs(number) < _MOST for number in (doc_row, *self.document[2:5]))
         is_sound &= isinstance(self.document[5], int)
-        if version is not StoreFormat.FLAT:
-            is_sound &= document_checksum(self.document) == self.checksum
+        is_sound &= document_checksum(self.document) == self.checksum
         found = [] if is_sound else ["its row of documents does not match its checksum"]
-        if text_checksum(version, doc_row, doc_id, (title, text, spans)) != checksum:
+        if text_checksum(doc_row, doc_id, (title, text, spans)) != checksum:
             found.append("its id or text does not match its checksum")
-        if metadata_checksum(version, doc_row, doc_id, dumped) != metadata_sum:
+        if metadata_checksum(doc_row, dumped) != metadata_sum:
             found.append("its metadata does not match its checksum")
         if not found and not are_texts((doc_id, title, text, dumped), spans, num_views):
             found.append(f"its texts, or its spans for {num_views} views, are of other types or lengths")
@@ -83,16 +82,26 @@ def find_generation(index: Path) -> Generation:
     try:
         return open_generation(index)
     except MvindexError:
+        _refuse_other_format(index)
         found = [(_version_of(number, path), number, path) for number, path in generations_in(index)]
         readable = [entry for entry in found if entry[0] is not None] or found
         if not readable:
             raise
         _, number, path = max(readable, key=lambda entry: (entry[0] or -1, entry[1]))
-        return held(number, LATEST, path)
+        return held(number, path)
+
+
+def _refuse_other_format(index: Path) -> None:
+    try:
+        current = read_current(index)
+    except MvindexError:
+        return  # damaged: it says nothing about the format
+    if current is not None:
+        check_format(index, current)
 
 
 def _version_of(number: int, directory: Path) -> int | None:
-    generation = held(number, LATEST, directory)
+    generation = held(number, directory)
     try:
         with generation.catalog.reading() as connection:
             return int(catalog.read_settings(connection)["version"])
@@ -102,19 +111,17 @@ def _version_of(number: int, directory: Path) -> int | None:
         generation.close()
 
 
-def each_row(connection: sqlite3.Connection, version: StoreFormat, doc_rows: range) -> Iterator[list[CatalogRow | int]]:
+def each_row(connection: sqlite3.Connection, doc_rows: range) -> Iterator[list[CatalogRow | int]]:
     """The documents of these rows, in chunks; a number stands for a document row that cannot be read."""
     for begin in doc_rows[::_CHUNK_ROWS]:
-        yield list(_read_range(connection, version, begin, min(begin + _CHUNK_ROWS, doc_rows.stop)))
+        yield list(_read_range(connection, begin, min(begin + _CHUNK_ROWS, doc_rows.stop)))
 
 
-def _read_range(
-    connection: sqlite3.Connection, version: StoreFormat, begin: int, end: int
-) -> Iterator[CatalogRow | int]:
+def _read_range(connection: sqlite3.Connection, begin: int, end: int) -> Iterator[CatalogRow | int]:
     """Rows [begin, end): where a page is damaged, halves are read until it is known which rows are lost."""
-    columns = f"{DOCUMENT_COLUMNS}, {'NULL' if version is StoreFormat.FLAT else 'd.checksum'}, d.alive"
     query = (
-        f"SELECT {columns}, t.title, t.text, t.spans, t.checksum, m.json, m.checksum FROM documents AS d "  # noqa: S608
+        f"SELECT {DOCUMENT_COLUMNS}, d.checksum, d.alive, t.title, t.text, t.spans, t.checksum, m.json, m.checksum "  # noqa: S608
+        "FROM documents AS d "
         "JOIN texts AS t ON t.doc_row = d.doc_row JOIN metadata AS m ON m.doc_row = d.doc_row "
         "WHERE d.doc_row >= ? AND d.doc_row < ? ORDER BY d.doc_row"
     )
@@ -125,14 +132,30 @@ def _read_range(
             yield begin
             return
         middle = (begin + end) // 2
-        yield from _read_range(connection, version, begin, middle)
-        yield from _read_range(connection, version, middle, end)
+        yield from _read_range(connection, begin, middle)
+        yield from _read_range(connection, middle, end)
         return
     yield from (found.get(doc_row, doc_row) for doc_row in range(begin, end))
 
 
 def _catalog_row(row: tuple[Any, ...]) -> CatalogRow:
     return CatalogRow(row[:7], row[7], row[8], row[9:13], row[13:15])
+
+
+class DeletedRows:
+    """A set of deleted document rows: how many there are, and the checksum of their numbers."""
+
+    def __init__(self) -> None:
+        self.count = self.checksum = 0
+
+    def add(self, doc_rows: list[int]) -> None:
+        """Add rows that are not in the set yet."""
+        self.count += len(doc_rows)
+        self.checksum = (self.checksum + dead_checksum(np.array(doc_rows, dtype=np.int64))) % (1 << 64)
+
+    def matches(self, committed: Mapping[str, int]) -> bool:
+        """Return whether the set is the one of the setting "dead"."""
+        return committed == {"count": self.count, "checksum": self.checksum}
 
 
 class StoredViews:

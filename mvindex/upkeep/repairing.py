@@ -30,7 +30,7 @@ from mvindex.store.files import (
 from mvindex.store.generation import Generation
 from mvindex.store.locks import writer_lock
 from mvindex.store.networks import refuse_network
-from mvindex.store.rows import LATEST
+from mvindex.store.rows import FORMAT_VERSION
 from mvindex.store.segments import Committed
 from mvindex.store.settings import read_checked
 from mvindex.store.snapshot import segment_names
@@ -50,13 +50,11 @@ def repair(path: str | Path) -> RepairReport:
     """What was made again of the index at path, all of it from its catalog; engines are left to a build.
 
     Takes the writer lock. DamagedIndex when the catalog itself is damaged: `mvindex verify --salvage` saves what is
-    sound. An index of an older format is left as it is.
+    sound.
     """
     index = Path(path).absolute()
     refuse_network(index)
     with closing(find_generation(index)) as source:
-        if source.format is not LATEST:
-            return RepairReport(made_again=())
         try:
             with writer_lock(index), source.catalog.reading() as connection:
                 return RepairReport(made_again=tuple(_repair(index, source, connection)))
@@ -96,7 +94,7 @@ def _repair_current(index: Path, source: Generation, settings: Mapping[str, Any]
             return []
     path = index / CURRENT
     _remove_foreign(path)
-    write_current(index, Current(format_version=LATEST, generation=source.number, index_id=index_id), settings)
+    write_current(index, Current(format_version=FORMAT_VERSION, generation=source.number, index_id=index_id), settings)
     return [str(path)]
 
 
@@ -146,9 +144,9 @@ def _is_sound(data: npt.NDArray[np.uint8], committed: Committed) -> bool:
 def _records(source: Generation, connection: sqlite3.Connection, num_rows: int) -> npt.NDArray[np.void]:
     """The records of all document rows, (num_rows,) ROW_DTYPE; DamagedIndex when the catalog cannot tell one."""
     records = np.zeros(num_rows, dtype=ROW_DTYPE)
-    for chunk in each_row(connection, source.format, range(num_rows)):
+    for chunk in each_row(connection, range(num_rows)):
         for row in chunk:
-            if not isinstance(row, CatalogRow) or row.faults(source.format):
+            if not isinstance(row, CatalogRow) or row.faults():
                 number = row.document[0] if isinstance(row, CatalogRow) else row
                 raise DamagedIndex(f"{source.catalog.path}: row {number} is damaged; nothing can be made again from it")
         documents = [row.document for row in chunk if isinstance(row, CatalogRow)]

@@ -1,4 +1,4 @@
-"""An index in shards, kept whole shard by shard: verify, repair, salvage, upgrade and snapshot."""
+"""An index in shards, kept whole shard by shard: verify, repair, salvage and snapshot."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from mvindex.errors import ConfigError, DamagedIndex, MvindexError, StoreError
 from mvindex.store.durable import announced, flush_to_disk
 from mvindex.store.embedded import EmbeddedStore, built_aside, create_store
 from mvindex.store.files import KEPT_SETTINGS, check_regular
-from mvindex.store.rows import LATEST
+from mvindex.store.rows import FORMAT_VERSION
 from mvindex.store.segments import file_checksum
 from mvindex.store.shards import (
     SHARDS,
@@ -25,8 +25,6 @@ from mvindex.store.shards import (
     read_shards,
     write_shards,
 )
-from mvindex.upkeep.compacting import UpgradeReport
-from mvindex.upkeep.compacting import upgrade as upgrade_one
 from mvindex.upkeep.copying import SnapshotReport, snapshot_store
 from mvindex.upkeep.reading import Problem
 from mvindex.upkeep.repairing import RepairReport
@@ -54,7 +52,7 @@ def verify_shards(index: Path, on_progress: Progress) -> VerifyReport:
     problems += [problem for report in reports for problem in report.problems]
     return VerifyReport(
         path=str(index),
-        format_version=min([report.format_version for report in reports], default=LATEST.value),
+        format_version=min([report.format_version for report in reports], default=FORMAT_VERSION),
         documents=sum(report.documents for report in reports),
         damaged_documents=sum(report.damaged_documents for report in reports),
         size_bytes=sum(report.size_bytes for report in reports),
@@ -99,17 +97,6 @@ def salvage_shards(index: Path, target: Path, on_progress: Progress) -> SalvageR
         target=str(target),
         documents=sum(report.documents for report in saved),
         lost=(*lost, *(problem for report in saved for problem in report.lost)),
-        was_scanned=any(report.was_scanned for report in saved),
-    )
-
-
-def upgrade_shards(index: Path, on_progress: Progress) -> UpgradeReport:
-    """What was done: every shard is of the latest format."""
-    reports = [upgrade_one(index / place.directory, on_progress) for place in _places(index)]
-    return UpgradeReport(
-        before=min(report.before for report in reports),
-        after=min(report.after for report in reports),
-        documents=sum(report.documents for report in reports),
     )
 
 

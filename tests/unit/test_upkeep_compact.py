@@ -1,9 +1,9 @@
-"""compact, snapshot and upgrade: the same index in fewer bytes, elsewhere, in the latest format."""
+"""compact and snapshot: the same index in fewer bytes, and elsewhere."""
 
 import base64
 import json
 import os
-import shutil
+import re
 from pathlib import Path
 
 import numpy as np
@@ -12,10 +12,9 @@ from index_examples import documents, vectors
 
 import mvindex
 from mvindex.engines.exact_torch import ScanConfig, TorchScan
-from mvindex.errors import ConfigError, DamagedIndex, IndexLocked, Unsupported
+from mvindex.errors import ConfigError, DamagedIndex, IndexLocked
+from mvindex.store.files import Current, write_current
 from mvindex.store.networks import network_of
-
-FORMAT_1 = Path(__file__).parents[1] / "fixtures" / "format-1"
 
 
 def held(index):
@@ -150,39 +149,24 @@ def test_a_snapshot_never_copies_damage(worn, tmp_path):
         file.write_bytes(content)
 
 
-@pytest.mark.parametrize("name", ["texts.mvx", "vectors.mvx"])
-def test_an_index_of_format_1_is_read_as_it_is_and_upgraded(tmp_path, name):
-    path = shutil.copytree(FORMAT_1 / name, tmp_path / name)
-    rows = json.loads((FORMAT_1 / "expected.json").read_text(encoding="utf-8"))[name]
-    expected = {row.pop("id"): row for row in rows}
-    query = np.ones(8)
-    with mvindex.open(path) as old:
-        assert held(old) == expected
-        answers = old.search(query, top_k=50, exact=True)
-        assert len(answers.hits) == len(expected)
-        for write in (lambda: old.delete(ids="plain"), old.compact, lambda: old.snapshot(tmp_path / "s.mvx")):
-            with pytest.raises(Unsupported, match="mvindex upgrade"):
-                write()
-        assert mvindex.verify(path).is_sound
-        report = mvindex.upgrade(path)
-        assert (report.before, report.after, report.documents) == (1, 2, len(expected))
-        assert held(old) == expected, "a reader of the old files goes on"
-    with mvindex.open(path) as new:
-        assert held(new) == expected and new.search(query, top_k=50, exact=True) == answers
-        assert new.info().kind == ("flat" if name == "texts.mvx" else "exact")
-        new.delete(ids="plain")
-    assert sorted(os.listdir(path)) == ["current.json", "generation-000002", "writer.lock"]
-    assert mvindex.upgrade(path).before == 2
-    assert mvindex.verify(path).is_sound
-
-
-def test_a_format_from_the_future_is_refused_by_name(index):
+@pytest.mark.parametrize("version", [1, 3])
+def test_another_format_is_refused_with_both_versions_and_the_way_out(index, version):
     current = json.loads((index.path / "current.json").read_text())
-    from mvindex.store.files import Current, write_current
+    write_current(index.path, Current(format_version=version, generation=1, index_id=current["index_id"]), {})
+    index.close()
+    before = sorted(index.path.rglob("*"))
+    message = f"expected format version 2, got format version {version}. Make the index again"
+    for call in (mvindex.open, mvindex.verify, mvindex.repair, lambda path: mvindex.salvage(path, path.parent / "s")):
+        with pytest.raises(mvindex.errors.StoreError, match=re.escape(message)):
+            call(index.path)
+    assert sorted(index.path.rglob("*")) == before
 
-    write_current(index.path, Current(format_version=3, generation=1, index_id=current["index_id"]), {})
-    with pytest.raises(mvindex.errors.StoreError, match="format version 3"):
-        mvindex.open(index.path)
+
+def test_a_catalog_at_the_top_of_the_directory_is_of_format_version_1(tmp_path):
+    (tmp_path / "old.mvx").mkdir()
+    (tmp_path / "old.mvx" / "catalog.sqlite").write_bytes(bytes(4096))
+    with pytest.raises(mvindex.errors.StoreError, match="expected format version 2, got format version 1"):
+        mvindex.open(tmp_path / "old.mvx")
 
 
 def test_half_made_indexes_of_dead_processes_are_removed_by_the_next(tmp_path):
