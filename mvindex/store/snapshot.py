@@ -40,7 +40,7 @@ class Snapshot:
         olds: Sequence[MappedSegment | None] = previous.segments if previous else [None] * len(segments)
         pairs = zip(segments, olds, strict=True)
         self.segments: list[MappedSegment] = [MappedSegment(self.directory, segment, old) for segment, old in pairs]
-        self.views = _mapped(self.segments, self.view_type, self.dim)
+        self.views = _mapped(self.segments, self.view_type, self.dim, previous.views if previous else None)
         self.alive = _living(source, connection, self.settings, self.views.num_rows)
         self.filtered_rows: int = previous.filtered_rows if previous else 0
         self._living_views: tuple[int, Bools] | None = None
@@ -111,14 +111,16 @@ def segment_names(settings: Mapping[str, Any]) -> tuple[str, str]:
     return f"views-{generation:06d}.{suffix}", f"rows-{generation:06d}.bin"
 
 
-def _mapped(segments: Sequence[MappedSegment], view_type: ViewType, dim: int | None) -> MappedViews:
+def _mapped(
+    segments: Sequence[MappedSegment], view_type: ViewType, dim: int | None, previous: MappedViews | None
+) -> MappedViews:
     """The views; DamagedIndex when the committed sizes are not those of whole rows, or views stand in no order."""
     views, rows = segments
     sizes = (views, (dim or 1) * view_type.dtype.itemsize), (rows, ROW_DTYPE.itemsize)
     for segment, row_bytes in sizes:
         if segment.committed.size_bytes % row_bytes or (dim is None and segment.committed.size_bytes):
             raise DamagedIndex(f"{segment.path}: {segment.committed.size_bytes} bytes; wanted rows of {row_bytes}")
-    mapped = MappedViews(views, rows, view_type.dtype, dim or 1)
+    mapped = MappedViews(views, rows, view_type.dtype, dim or 1, previous)
     if not mapped.are_in_order:
         raise DamagedIndex(f"{rows.path}: the documents' views do not follow each other")
     return mapped

@@ -74,13 +74,21 @@ def view_checksums(packed: npt.NDArray[Any], starts: Ints) -> npt.NDArray[np.uin
 
 
 class MappedViews:
-    """The committed views of a snapshot, read from memory-mapped files and checked against their checksums.
+    """The committed views of a snapshot, read from memory-mapped files and checked when they are first read.
 
     matrix: (num_views, d) as stored; starts: (num_rows + 1,) int64, document row i owns view rows
     starts[i]:starts[i + 1].
     """
 
-    def __init__(self, views: MappedSegment, rows: MappedSegment, dtype: np.dtype[Any], dim: int) -> None:
+    def __init__(
+        self,
+        views: MappedSegment,
+        rows: MappedSegment,
+        dtype: np.dtype[Any],
+        dim: int,
+        previous: MappedViews | None = None,
+    ) -> None:
+        """Map the views. previous: of an older snapshot of the same generation; what it verified is trusted."""
         self._views = views
         self._rows = rows
         self.dim = dim
@@ -89,6 +97,11 @@ class MappedViews:
         rows.check(0, len(rows.bytes))
         views.read_at_random()
         self._records: npt.NDArray[Any] = rows.bytes.view(ROW_DTYPE)
+        # Which documents' views matched their checksum. Threads write only True into it, so that a race costs no more
+        # than checking a document twice.
+        self._is_verified: Bools = np.zeros(len(self._records), dtype=bool)
+        if previous is not None:
+            self._is_verified[: previous.num_rows] = previous._is_verified
 
     @cached_property
     def starts(self) -> Ints:
@@ -164,9 +177,9 @@ class MappedViews:
         return np.searchsorted(self.starts, view_rows, side="right") - 1
 
     def fetch(self, doc_rows: Ints) -> tuple[npt.NDArray[Any], Ints]:
-        """All views of the given documents: rows (r, d) as stored, a copy, and starts (m + 1,).
+        """Return all views of these documents: rows (r, d) as stored, a copy, and starts (m + 1,).
 
-        DamagedIndex when a document's bytes do not match its checksum.
+        DamagedIndex when a document's bytes do not match its checksum at their first read.
         """
         self.check_documents(doc_rows)
         return self.gather(doc_rows)
@@ -179,15 +192,15 @@ class MappedViews:
         return self.matrix[np.arange(starts[-1]) + np.repeat(begins - starts[:-1], counts)], starts
 
     def check_documents(self, doc_rows: Ints) -> None:
-        """Nothing, when the views of each of the documents match their checksum; else DamagedIndex."""
-        begins, ends = self.starts[doc_rows] * self.row_bytes, self.starts[doc_rows + 1] * self.row_bytes
-        self.check_digests(doc_rows, stretch_checksums(self._views.bytes.data, begins, ends))
-
-    def check_digests(self, doc_rows: Ints, digests: npt.NDArray[np.uint64]) -> None:
-        """Nothing, when the xxh3-64 of the views of each of the documents is their checksum; else DamagedIndex."""
-        is_damaged = digests != self._records["checksum"][doc_rows]
-        if is_damaged.any():
-            row = int(doc_rows[is_damaged][0])
+        """Verify the views of documents that are read for the first time; DamagedIndex names one that is damaged."""
+        fresh = np.unique(doc_rows[~self._is_verified[doc_rows]])
+        if not len(fresh):
+            return
+        begins, ends = self.starts[fresh] * self.row_bytes, self.starts[fresh + 1] * self.row_bytes
+        is_sound = stretch_checksums(self._views.bytes.data, begins, ends) == self._records["checksum"][fresh]
+        self._is_verified[fresh[is_sound]] = True
+        if not is_sound.all():
+            row = int(fresh[~is_sound][0])
             raise DamagedIndex(f"{self._views.path}: the views of document row {row} do not match their checksum")
 
     def read_block(self, begin: int, end: int) -> tuple[npt.NDArray[Any], Ints]:
