@@ -27,7 +27,7 @@ from mvindex.mixing import Dense, Questions, mixed_results
 from mvindex.records import Document, Floats, SearchResult
 from mvindex.results import IndexInfo, ViewScore, hits_of
 from mvindex.search import Part, Ranking, merge_rankings, owners, search_documents
-from mvindex.search.lexical import LexicalPart, LexicalSearch
+from mvindex.search.lexical import LexicalSearch, LexicalShard
 from mvindex.search.mixed import depth_of
 from mvindex.shards.building import build_shard, build_shards, learnt, train_shards
 from mvindex.shards.ingesting import Target, ingest_shards
@@ -38,9 +38,9 @@ from mvindex.store.shards import (
     ShardPlace,
     checked_count,
     create_shards,
-    named,
     open_shard,
     read_shards,
+    shard_error_context,
     shard_of,
 )
 from mvindex.tuning import Judged
@@ -270,7 +270,7 @@ class ShardedIndex(Index):
         for number, index in self._shards.items():
             with self._naming(number):
                 part, reader = index.part(replace(wanted, top_k=depth_of(wanted.top_k)), stack)
-                found = LexicalPart(part.snapshot, reader, reader.lexical(), part.request.allowed)
+                found = LexicalShard(part.snapshot, reader, reader.lexical(), part.request.allowed)
             parts.append(part)
             words.append(found._replace(naming=partial(self._naming, number)))
         return LexicalSearch(words), partial(self._rankings, parts)
@@ -395,7 +395,7 @@ class ShardedIndex(Index):
             path=str(self.path),
             documents=sum(info.documents for info in infos),
             views=sum(info.views for info in infos),
-            num_dead=sum(info.num_dead for info in infos),
+            num_deleted=sum(info.num_deleted for info in infos),
             dim=self.dim,
             kind=" and ".join(sorted({info.kind for info in filled})),
             fresh_documents=sum(info.fresh_documents for info in infos),
@@ -421,7 +421,7 @@ class ShardedIndex(Index):
     def _naming(self, number: int) -> Iterator[None]:
         """Inside it, the shard is asked: what fails names it, and may leave it out (see _answered)."""
         try:
-            with named(self._shards[number].path, ShardPlace(number, self._count)):
+            with shard_error_context(self._shards[number].path, ShardPlace(number, self._count)):
                 yield
         except StaleReader:
             raise

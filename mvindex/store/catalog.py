@@ -27,7 +27,7 @@ from mvindex.store import postings
 from mvindex.store.durable import announced, flush_to_disk
 from mvindex.store.files import check_regular
 from mvindex.store.rows import document_checksum
-from mvindex.store.segments import BLOCK_BYTES, Committed
+from mvindex.store.segments import BLOCK_BYTES, CommittedSegment
 
 FILE_NAME = "catalog.sqlite"
 APPLICATION_ID = 0x6D766978  # "mvix", in the header of the database file
@@ -50,8 +50,8 @@ CREATE TABLE blocks(name TEXT, block INTEGER, checksum INTEGER NOT NULL, PRIMARY
 CREATE TABLE documents(doc_row INTEGER PRIMARY KEY, id TEXT NOT NULL, ordinal INTEGER NOT NULL,
     view_start INTEGER NOT NULL, num_views INTEGER NOT NULL, views_checksum INTEGER NOT NULL,
     content_hash BLOB NOT NULL, checksum INTEGER NOT NULL, alive INTEGER NOT NULL DEFAULT 1);
-CREATE UNIQUE INDEX documents_alive ON documents(id) WHERE alive;
-CREATE INDEX documents_dead ON documents(id) WHERE NOT alive;
+CREATE UNIQUE INDEX documents_live ON documents(id) WHERE alive;
+CREATE INDEX documents_deleted ON documents(id) WHERE NOT alive;
 CREATE TABLE texts(doc_row INTEGER PRIMARY KEY, title TEXT NOT NULL, text TEXT NOT NULL, spans BLOB,
     checksum INTEGER NOT NULL);
 CREATE TABLE metadata(doc_row INTEGER PRIMARY KEY, json TEXT NOT NULL, checksum INTEGER NOT NULL);
@@ -64,7 +64,7 @@ DOCUMENT_COLUMNS = "d.doc_row, d.id, d.ordinal, d.view_start, d.num_views, d.vie
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class ExistingDocument:
     """What the catalog holds of a living document, for deciding whether a new one differs."""
 
     doc_row: int
@@ -88,7 +88,7 @@ class Catalog:
         """A connection inside one read transaction: all its queries see the same state."""
         connection, state = self._take()
         try:
-            with translated(self.path):
+            with map_sqlite_errors(self.path):
                 connection.execute("BEGIN")
                 try:
                     yield connection
@@ -110,7 +110,7 @@ class Catalog:
     def writing(self) -> Iterator[sqlite3.Connection]:
         """A connection inside one write transaction, committed durably at the end, rolled back on an error."""
         self._check_identity()
-        with translated(self.path):
+        with map_sqlite_errors(self.path):
             _refuse_other_names(self.path)
             connection = _connect(self.path, "rw")
             try:
@@ -133,7 +133,7 @@ class Catalog:
 
     def checkpoint(self) -> None:
         """Nothing; the write-ahead log is moved into the database and emptied, unless a reader is in the way."""
-        with translated(self.path):
+        with map_sqlite_errors(self.path):
             connection = _connect(self.path, "rw")
             try:
                 connection.execute("PRAGMA busy_timeout=100")
@@ -162,21 +162,21 @@ class Catalog:
                 f"{self.path.parent}: another index was made here since this one was opened; open it again"
             )
 
-    def _take(self) -> tuple[sqlite3.Connection, _Unguarded | None]:
+    def _take(self) -> tuple[sqlite3.Connection, UnlockedCatalogState | None]:
         """A connection; and, where SQLite cannot make its lock file beside the catalog, what must stay the same."""
         self._check_identity()
-        with translated(self.path):
+        with map_sqlite_errors(self.path):
             if os.access(self.path.parent, os.W_OK) or _log_of(self.path).exists():
                 try:
-                    return self._take_guarded(), None
+                    return self._take_locked(), None
                 except sqlite3.OperationalError as err:
                     # A full disk has no room for the lock file. Only with an empty log is the database all there is.
                     if "locked" in str(err) or _size_of(_log_of(self.path)):
                         raise
-            state = self._unguarded_state()
+            state = self._unlocked_state()
             return _connect(self.path, "ro", is_fixed=True), state
 
-    def _take_guarded(self) -> sqlite3.Connection:
+    def _take_locked(self) -> sqlite3.Connection:
         with suppress(queue.Empty):
             return self._idle.get_nowait()
         connection = _connect(self.path, "ro")
@@ -187,19 +187,19 @@ class Catalog:
             raise
         return connection
 
-    def _unguarded_state(self) -> _Unguarded:
+    def _unlocked_state(self) -> UnlockedCatalogState:
         found = self.path.stat()
-        return _Unguarded(found.st_mtime_ns, found.st_size, _size_of(_log_of(self.path)))
+        return UnlockedCatalogState(found.st_mtime_ns, found.st_size, _size_of(_log_of(self.path)))
 
-    def _check_unchanged(self, state: _Unguarded | None) -> None:
-        if state is not None and self._unguarded_state() != state:
+    def _check_unchanged(self, state: UnlockedCatalogState | None) -> None:
+        if state is not None and self._unlocked_state() != state:
             raise StaleReader(
                 f"{self.path.parent}: changed while it was read, without permission to lock it; try again"
             )
 
 
 @dataclass(frozen=True, slots=True)
-class _Unguarded:
+class UnlockedCatalogState:
     """A catalog that is read without locks."""
 
     mtime_ns: int
@@ -210,7 +210,7 @@ class _Unguarded:
 def create(directory: Path, settings: Mapping[str, Any]) -> None:
     """Nothing; the directory then holds an empty catalog with these settings."""
     path = directory / FILE_NAME
-    with translated(path):
+    with map_sqlite_errors(path):
         connection = sqlite3.connect(path, isolation_level=None)
         try:
             connection.execute("PRAGMA journal_mode=WAL")
@@ -275,7 +275,7 @@ def settings_checksum(stored: Mapping[str, str]) -> str:
     return str(xxhash.xxh3_64_hexdigest(json.dumps(sorted(stored.items())).encode()))
 
 
-def read_committed(connection: sqlite3.Connection, name: str) -> Committed:
+def read_committed(connection: sqlite3.Connection, name: str) -> CommittedSegment:
     """The committed length and block checksums of a segment file; of an unknown one, nothing."""
     row = connection.execute("SELECT size_bytes FROM files WHERE name = ?", (name,)).fetchone()
     blocks = connection.execute("SELECT checksum FROM blocks WHERE name = ? ORDER BY block", (name,)).fetchall()
@@ -285,10 +285,10 @@ def read_committed(connection: sqlite3.Connection, name: str) -> Committed:
     checksums = np.array(blocks, dtype=np.int64).reshape(-1).view(np.uint64)
     if len(checksums) != -(-size_bytes // BLOCK_BYTES):
         raise DamagedIndex(f"{name}: {len(checksums)} block checksums for {size_bytes} bytes in the catalog")
-    return Committed(name, size_bytes, checksums)
+    return CommittedSegment(name, size_bytes, checksums)
 
 
-def write_committed(connection: sqlite3.Connection, before: Committed, after: Committed) -> None:
+def write_committed(connection: sqlite3.Connection, before: CommittedSegment, after: CommittedSegment) -> None:
     """Nothing; length and the checksums that changed are set inside the caller's transaction."""
     connection.execute("INSERT OR REPLACE INTO files(name, size_bytes) VALUES (?, ?)", (after.name, after.size_bytes))
     sealed = before.size_bytes // BLOCK_BYTES
@@ -297,23 +297,23 @@ def write_committed(connection: sqlite3.Connection, before: Committed, after: Co
     connection.executemany("INSERT OR REPLACE INTO blocks(name, block, checksum) VALUES (?, ?, ?)", rows)
 
 
-def find_known(connection: sqlite3.Connection, ids: Sequence[str]) -> dict[str, Known]:
+def find_existing(connection: sqlite3.Connection, ids: Sequence[str]) -> dict[str, ExistingDocument]:
     """The living documents among the ids; DamagedIndex when a row does not match its checksum."""
     rows = connection.execute(
         f"SELECT {DOCUMENT_COLUMNS}, d.checksum, m.json, wanted.value FROM json_each(?) AS wanted "  # noqa: S608
         "JOIN documents AS d ON d.id = wanted.value AND d.alive LEFT JOIN metadata AS m ON m.doc_row = d.doc_row",
         (json.dumps(list(ids), ensure_ascii=False),),
     )
-    return {row[1]: _known(row) for row in rows}
+    return {row[1]: _existing(row) for row in rows}
 
 
-def _known(row: tuple[Any, ...]) -> Known:
+def _existing(row: tuple[Any, ...]) -> ExistingDocument:
     check_document(row[:8])
     if row[1] != row[9]:
         raise DamagedIndex(f"{FILE_NAME}: the index of ids leads from {row[9]!r} to document {row[1]!r}")
     if row[8] is None:
         raise DamagedIndex(f"{FILE_NAME}: the metadata of document {row[1]!r} (row {row[0]}) is not there")
-    return Known(doc_row=row[0], ordinal=row[2], content_hash=row[6], metadata=row[8])
+    return ExistingDocument(doc_row=row[0], ordinal=row[2], content_hash=row[6], metadata=row[8])
 
 
 def check_document(row: tuple[Any, ...]) -> None:
@@ -323,7 +323,7 @@ def check_document(row: tuple[Any, ...]) -> None:
 
 
 @contextmanager
-def translated(path: Path) -> Iterator[None]:
+def map_sqlite_errors(path: Path) -> Iterator[None]:
     """Inside it, sqlite3's exceptions become StoreError or DamagedIndex that name the catalog."""
     try:
         yield

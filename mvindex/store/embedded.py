@@ -24,14 +24,14 @@ import xxhash
 from mvindex.errors import ConfigError, MvindexError, StaleReader, StoreError
 from mvindex.records import Document, Floats, Ints, Views, dump_metadata
 from mvindex.store import catalog
-from mvindex.store.catalog import Known
+from mvindex.store.catalog import ExistingDocument
 from mvindex.store.durable import flush_to_disk, make_directories, rename
 from mvindex.store.files import Current, read_current, write_acknowledged, write_current
 from mvindex.store.generation import (
     Generation,
     generation_name,
     generations_in,
-    held,
+    lock_generation,
     open_generation,
     publish,
     remove_superseded,
@@ -44,7 +44,7 @@ from mvindex.store.rows import FORMAT_VERSION, pack_spans
 from mvindex.store.snapshot import Snapshot, read_snapshot
 from mvindex.store.tokens import Lexical
 from mvindex.store.views import pack_views
-from mvindex.store.writer import Change, GenerationWriter, Rows
+from mvindex.store.writer import GenerationWriter, Rows, Transaction
 
 logger = logging.getLogger(__name__)
 
@@ -86,10 +86,10 @@ def create_store(directory: Path, settings: Mapping[str, Any]) -> None:
     refuse_network(directory)
     index_id = secrets.token_hex(16)
     try:
-        with built_aside(directory) as building:
+        with atomic_directory(directory) as building:
             generation = building / generation_name(1)
             generation.mkdir()
-            start_generation(generation, {"next_ordinal": 0, "version": 0, **settings}, (1, index_id))
+            start_generation(generation, {"next_ordinal": 0, "version": 0, **settings}, number=1, index_id=index_id)
             write_current(building, Current(format_version=FORMAT_VERSION, generation=1, index_id=index_id), settings)
     except StoreError as err:
         if os.path.lexists(directory):
@@ -97,12 +97,12 @@ def create_store(directory: Path, settings: Mapping[str, Any]) -> None:
         raise
 
 
-def start_generation(directory: Path, settings: Mapping[str, Any], identity: tuple[int, str]) -> None:
+def start_generation(directory: Path, settings: Mapping[str, Any], *, number: int, index_id: str) -> None:
     """Nothing; the directory holds an empty generation of the latest format. identity: its number and index_id."""
-    number, index_id = identity
     base = {"format_version": FORMAT_VERSION, "generation": number, "index_id": index_id, "engine": None}
     catalog.create(
-        directory, {**settings, **base, "dead": {"count": 0, "checksum": 0}, "ids": {"alive": [0, 0], "dead": [0, 0]}}
+        directory,
+        {**settings, **base, "deleted": {"count": 0, "checksum": 0}, "ids": {"live": [0, 0], "deleted": [0, 0]}},
     )
     write_acknowledged(directory, int(settings["version"]))
     for entry in sorted(directory.iterdir()):
@@ -111,7 +111,7 @@ def start_generation(directory: Path, settings: Mapping[str, Any], identity: tup
 
 
 @contextmanager
-def built_aside(directory: Path) -> Iterator[Path]:
+def atomic_directory(directory: Path) -> Iterator[Path]:
     """Inside it, a directory to be filled, which then takes its place, durably; on an error nothing is left.
 
     What processes that died here have left beside the place is removed: nobody holds its lock. StoreError when it
@@ -214,11 +214,11 @@ class EmbeddedStore:
                 self._writer = None
                 self._settle(has_failed)
 
-    def known(self, ids: Sequence[str]) -> dict[str, Known]:
+    def known(self, ids: Sequence[str]) -> dict[str, ExistingDocument]:
         """The living documents among the ids, as committed now."""
         source = self.snapshot.source
         with source.catalog.reading() as connection:
-            known = catalog.find_known(connection, ids)
+            known = catalog.find_existing(connection, ids)
             if len(known) < len(set(ids)):
                 check_ids(source, connection)
             return known
@@ -242,23 +242,23 @@ class EmbeddedStore:
         settings = {**batch.settings, "dim": int(batch.views.rows.shape[1])}
         if batch.ordinals is None:
             settings["next_ordinal"] = first + len(ids) - len(known)
-        retired = [entry.doc_row for entry in known.values()]
-        writer.commit(Change(rows=rows, retired=retired, metadata=batch.metadata_updates, settings=settings))
+        deleted = [entry.doc_row for entry in known.values()]
+        writer.commit(Transaction(rows=rows, deleted=deleted, metadata=batch.metadata_updates, settings=settings))
 
     def delete(self, doc_rows: Iterable[int]) -> None:
         """Nothing; the documents of these living rows are gone, all at once. Call inside writing()."""
-        self._current_writer().commit(Change(retired=list(doc_rows)))
+        self._current_writer().commit(Transaction(deleted=list(doc_rows)))
 
     def set_metadata(self, updates: Mapping[int, str], settings: Mapping[str, Any] | None = None) -> None:
         """Nothing; the documents of these rows have this metadata (canonical JSON). Call inside writing().
 
         settings: set in the same transaction.
         """
-        self._current_writer().commit(Change(metadata=updates, settings=settings or {}))
+        self._current_writer().commit(Transaction(metadata=updates, settings=settings or {}))
 
     def change_settings(self, **settings: Any) -> None:
         """Nothing; the settings are durable. Call inside writing()."""
-        self._current_writer().commit(Change(settings=settings))
+        self._current_writer().commit(Transaction(settings=settings))
 
     def set_lexical(self, lexical: Lexical | None, on_progress: Callable[[int], None]) -> None:
         """Nothing; all texts can be searched by their words from now on, or none. Call inside writing().
@@ -279,8 +279,9 @@ class EmbeddedStore:
         index_id = str(settings["index_id"])
         try:
             directory = unfinished(self.directory, number)
-            start_generation(directory, {**settings, "version": settings["version"] + 1}, (number, index_id))
-            with closing(held(number, directory)) as fresh:
+            fresh_settings = {**settings, "version": settings["version"] + 1}
+            start_generation(directory, fresh_settings, number=number, index_id=index_id)
+            with closing(lock_generation(number, directory)) as fresh:
                 yield fresh, GenerationWriter(fresh, read_snapshot(fresh))
                 fresh.catalog.checkpoint()
             current = Current(format_version=FORMAT_VERSION, generation=number, index_id=index_id)
@@ -332,7 +333,7 @@ class EmbeddedStore:
             raise StoreError(f"{self.directory}: views of {views.rows.shape[1]} dims; this index holds {dim}")
 
 
-def _ordinals(first: int, batch: Batch, known: Mapping[str, Known]) -> Ints:
+def _ordinals(first: int, batch: Batch, known: Mapping[str, ExistingDocument]) -> Ints:
     """A replaced document keeps its ordinal, a new one takes the next, or the one that it is given."""
     ordinals = np.empty(len(batch.documents), dtype=np.int64)
     is_new = np.array([document.id not in known for document in batch.documents], dtype=bool)

@@ -77,7 +77,7 @@ def check_format(index: Path, current: Current) -> None:
         raise _other_format(index, current.format_version)
 
 
-def hold(number: int, directory: Path) -> Generation | None:
+def try_lock_generation(number: int, directory: Path) -> Generation | None:
     """The generation in this directory, locked against removal; None when it is being removed or gone."""
     flags = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW
     try:
@@ -96,9 +96,9 @@ def hold(number: int, directory: Path) -> Generation | None:
     return Generation(number, directory, handle)
 
 
-def held(number: int, directory: Path) -> Generation:
+def lock_generation(number: int, directory: Path) -> Generation:
     """The generation in this directory, which nobody else may remove."""
-    found = hold(number, directory)
+    found = try_lock_generation(number, directory)
     if found is None:
         raise StoreError(f"{directory} was removed by another process")
     return found
@@ -144,7 +144,7 @@ def _try_open(index: Path, current: Current) -> Generation | None:
     """The generation that current.json names; None when another one took its place meanwhile."""
     check_format(index, current)
     directory = index / generation_name(current.generation)
-    found = hold(current.generation, directory)
+    found = try_lock_generation(current.generation, directory)
     is_still_current = read_current(index) == current
     if found is not None and is_still_current:
         found.index_id = current.index_id

@@ -80,15 +80,15 @@ class LexicalReader:
         return self._snapshot.num_documents
 
     @cached_property
-    def num_words(self) -> int:
+    def num_terms(self) -> int:
         """All words of the living documents."""
         return int(self.lengths.sum(where=self._snapshot.alive, dtype=np.int64))
 
-    def chunks(self, word: int) -> Iterator[Chunk]:
+    def chunks(self, term: int) -> Iterator[Chunk]:
         """The living documents that have the word of this hash, a chunk for each segment that has some."""
         are_all_alive = self.num_documents == self._snapshot.num_rows
         for segment in self._segments:
-            rows, counts = self._block(segment, segment.block_of(word)).find(word)
+            rows, counts = self._block(segment, segment.block_of(term)).find(term)
             # A later commit may have merged what it added with what was there.
             end = min(segment.end, self._snapshot.num_rows) - segment.first_row
             if end < segment.num_rows:

@@ -23,7 +23,7 @@ from mvindex.store.tokens import Hashes, Tokens
 # Of four and six columns: what is salvaged of a broken catalog is told by the number of its columns.
 SCHEMA = """
 CREATE TABLE lexical_segments(first_row INTEGER PRIMARY KEY, num_rows INTEGER NOT NULL, num_blocks INTEGER NOT NULL,
-    num_words INTEGER NOT NULL, lengths BLOB NOT NULL, checksum INTEGER NOT NULL);
+    num_terms INTEGER NOT NULL, lengths BLOB NOT NULL, checksum INTEGER NOT NULL);
 CREATE TABLE lexical_blocks(key INTEGER PRIMARY KEY, num_postings INTEGER NOT NULL, postings BLOB NOT NULL,
     checksum INTEGER NOT NULL);
 """
@@ -53,9 +53,9 @@ class Segment(NamedTuple):
         """The first row beyond it."""
         return self.first_row + self.num_rows
 
-    def block_of(self, word: int) -> int:
+    def block_of(self, term: int) -> int:
         """The block in which a word's hash is."""
-        return word * self.num_blocks >> 64
+        return term * self.num_blocks >> 64
 
 
 class Postings(NamedTuple):
@@ -127,19 +127,19 @@ class Block:
     def __init__(self, blob: bytes) -> None:
         self.size_bytes = len(blob)
         header = np.frombuffer(blob, dtype=_HEADER, count=1)[0]
-        num_words, num_postings, count_bytes = (int(number) for number in header)
+        num_terms, num_postings, count_bytes = (int(number) for number in header)
         at = _HEADER.itemsize
-        self.words: Hashes = np.frombuffer(blob, "<u8", num_words, at)
-        at += 8 * num_words
-        self._ends = np.frombuffer(blob, "<u4", num_words, at)
-        at += 4 * num_words
+        self.hashes: Hashes = np.frombuffer(blob, "<u8", num_terms, at)
+        at += 8 * num_terms
+        self._ends = np.frombuffer(blob, "<u4", num_terms, at)
+        at += 4 * num_terms
         self._rows = np.frombuffer(blob, "<u2", num_postings, at)
         self._counts = np.frombuffer(blob, f"<u{count_bytes}", num_postings, at + 2 * num_postings)
 
-    def find(self, word: int) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
+    def find(self, term: int) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
         """The rows, inside the segment and rising, that have the word, and how often; (p,) each."""
-        place = int(np.searchsorted(self.words, np.uint64(word)))
-        if place == len(self.words) or int(self.words[place]) != word:
+        place = int(np.searchsorted(self.hashes, np.uint64(term)))
+        if place == len(self.hashes) or int(self.hashes[place]) != term:
             return self._rows[:0], self._counts[:0]
         at = slice(int(self._ends[place - 1]) if place else 0, int(self._ends[place]))
         return self._rows[at], self._counts[at]
@@ -148,7 +148,7 @@ class Block:
         """All that is in it; first_row: of the segment."""
         sizes = np.diff(self._ends, prepend=np.uint32(0))
         rows = self._rows.astype(np.int64) + first_row
-        return Postings(np.repeat(self.words, sizes), rows, self._counts.astype(np.int64))
+        return Postings(np.repeat(self.hashes, sizes), rows, self._counts.astype(np.int64))
 
 
 def _write(connection: sqlite3.Connection, first_row: int, lengths: Ints, postings: Postings) -> None:

@@ -45,7 +45,7 @@ class StoredRow(NamedTuple):
     content_hash: bytes
 
     @property
-    def words(self) -> str:
+    def lexical_text(self) -> str:
         """What lexical search reads of it."""
         return f"{self.title}\n{self.text}"
 
@@ -133,7 +133,7 @@ class SnapshotReader:
             check_document(row)
         doc_row, doc_id, num_views, content_hash = row[0], row[1], row[4], row[6]
         title, text, spans, checksum, metadata, metadata_sum = row[8:]
-        if text_checksum(doc_row, doc_id, (title, text, spans)) != checksum:
+        if text_checksum(doc_row, doc_id, title, text, spans) != checksum:
             raise DamagedIndex(
                 f"{FILE_NAME}: id or text of document {doc_id!r} (row {doc_row}) do not match their checksum"
             )
@@ -188,7 +188,7 @@ def check_ids(source: Generation, connection: sqlite3.Connection) -> None:
     if source.are_ids_checked:
         return
     settings = read_settings(connection)
-    for state, condition in (("alive", "alive"), ("dead", "NOT alive")):
+    for state, condition in (("live", "alive"), ("deleted", "NOT alive")):
         # Each index holds all that is asked for.
         query = f"SELECT doc_row, id FROM documents INDEXED BY documents_{state} WHERE {condition} ORDER BY id"  # noqa: S608
         if [*_ids_in_order(connection.execute(query))] != settings["ids"][state]:

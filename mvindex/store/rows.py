@@ -44,9 +44,8 @@ def as_signed(digest: int) -> int:
     return digest - (1 << 64) if digest >> 63 else digest
 
 
-def text_checksum(doc_row: int, doc_id: str, parts: tuple[str, str, bytes | None]) -> int:
-    """Of a row of texts; parts: title, text and packed spans."""
-    title, text, spans = parts
+def text_checksum(doc_row: int, doc_id: str, title: str, text: str, spans: bytes | None) -> int:
+    """Return the checksum of a row of texts; spans are packed."""
     try:
         named, titled, told, spanned = doc_id.encode(), title.encode(), text.encode(), spans or b""
         begin, between = _NUMBER_AND_SIZE.pack(doc_row, len(named)), _SIZE.pack(len(titled))
@@ -79,7 +78,7 @@ def document_checksum(row: tuple[Any, ...]) -> int:
         return row_checksum(*row)
 
 
-def dead_checksum(doc_rows: Ints) -> int:
+def deleted_checksum(doc_rows: Ints) -> int:
     """Of a set of retired rows: the sum, modulo 2^64, of a hash of each, so that rows are added to it one by one.
 
     The hash is the finaliser of SplitMix64 (Steele, Lea, Flood 2014, fig. 15).
@@ -92,7 +91,7 @@ def dead_checksum(doc_rows: Ints) -> int:
 
 
 def ids_checksum(rows: Iterable[tuple[int, str]]) -> int:
-    """Of a set of row numbers with their ids, as dead_checksum(): of two sets without a common row it is the sum."""
+    """Of a set of row numbers with their ids, as deleted_checksum(): of two sets without a common row it is the sum."""
     return sum(int(xxhash.xxh3_64_intdigest(f"{doc_row} {doc_id}".encode())) for doc_row, doc_id in rows) % (1 << 64)
 
 

@@ -25,7 +25,7 @@ _COPY_BYTES = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class Committed:
+class CommittedSegment:
     """The catalog on a segment file: its length and (num_blocks,) uint64 checksums (the last block partial)."""
 
     name: str
@@ -33,7 +33,7 @@ class Committed:
     checksums: npt.NDArray[np.uint64]
 
 
-def append(directory: Path, before: Committed, parts: Iterable[npt.NDArray[np.generic]]) -> Committed:
+def append(directory: Path, before: CommittedSegment, parts: Iterable[npt.NDArray[np.generic]]) -> CommittedSegment:
     """What is to be committed after the parts stand on disk behind the committed bytes, fsynced.
 
     Whatever lay past the committed length is cut off first. OSError (a full disk, say) becomes StoreError;
@@ -61,7 +61,7 @@ def append(directory: Path, before: Committed, parts: Iterable[npt.NDArray[np.ge
         if isinstance(err, FileNotFoundError) and not is_new:
             raise DamagedIndex(f"{path} is gone; the catalog committed {before.size_bytes} bytes of it") from err
         raise StoreError(f"{path}: cannot append: {err.strerror or err}; nothing of this batch was stored") from err
-    return Committed(before.name, size_bytes, _extended_checksums(path, before, size_bytes))
+    return CommittedSegment(before.name, size_bytes, _extended_checksums(path, before, size_bytes))
 
 
 def file_checksum(path: Path) -> str:
@@ -81,7 +81,7 @@ def block_checksum(block: npt.NDArray[np.uint8]) -> int:
 class MappedSegment:
     """The committed bytes of a segment file, memory-mapped; each block is checked when first touched."""
 
-    def __init__(self, directory: Path, committed: Committed, previous: MappedSegment | None = None) -> None:
+    def __init__(self, directory: Path, committed: CommittedSegment, previous: MappedSegment | None = None) -> None:
         self.path = directory / committed.name
         self.committed = committed
         self._memory: mmap.mmap | None = None
@@ -139,7 +139,7 @@ class MappedSegment:
             raise StoreError(f"{self.path}: cannot be read: {err.strerror or err}") from err
 
 
-def _check_last_block(file: BinaryIO, path: Path, committed: Committed) -> None:
+def _check_last_block(file: BinaryIO, path: Path, committed: CommittedSegment) -> None:
     begin = committed.size_bytes // BLOCK_BYTES * BLOCK_BYTES
     file.seek(begin)
     part = file.read(committed.size_bytes - begin)
@@ -153,12 +153,12 @@ def _damaged(path: Path, begin: int) -> DamagedIndex:
     )
 
 
-def _check_length(path: Path, size_bytes: int, committed: Committed) -> None:
+def _check_length(path: Path, size_bytes: int, committed: CommittedSegment) -> None:
     if size_bytes < committed.size_bytes:
         raise DamagedIndex(f"{path}: {size_bytes} bytes on disk; the catalog committed {committed.size_bytes}")
 
 
-def _extended_checksums(path: Path, before: Committed, size_bytes: int) -> npt.NDArray[np.uint64]:
+def _extended_checksums(path: Path, before: CommittedSegment, size_bytes: int) -> npt.NDArray[np.uint64]:
     """Checksums of all blocks: the sealed ones kept, from the old partial block on read back from the file."""
     sealed = before.size_bytes // BLOCK_BYTES
     fresh = []

@@ -37,7 +37,7 @@ def read_checked(source: Generation, connection: sqlite3.Connection) -> dict[str
         "next_ordinal": ("a whole number from 0 on", _is_count),
         "temperature": ("a number above 0, or none", lambda value: _is_temperature(value)),
         "engine": ("an engine's record, or null", lambda value: value is None or _is_engine(value)),
-        "dead": ("count and checksum", _is_dead),
+        "deleted": ("count and checksum", _is_deleted),
         "ids": ("counts and checksums", _are_ids),
         catalog.LEXICAL_KEY: (f"{', '.join(_LEXICAL)}, or null", lambda value: value is None or value in _LEXICAL),
         catalog.FUSION_KEY: ("a method and two weights, or null", lambda value: value is None or is_fusion(value)),
@@ -94,11 +94,11 @@ def _are_plain(checksums: Mapping[Any, Any]) -> bool:
 
 
 def _are_ids(value: object) -> bool:
-    pairs = [value.get(state) for state in ("alive", "dead")] if isinstance(value, dict) else []
+    pairs = [value.get(state) for state in ("live", "deleted")] if isinstance(value, dict) else []
     return bool(pairs) and all(isinstance(pair, list) and len(pair) == 2 and _is_count(pair[0]) for pair in pairs)
 
 
-def _is_dead(value: object) -> bool:
+def _is_deleted(value: object) -> bool:
     return isinstance(value, dict) and _is_count(value.get("count")) and isinstance(value.get("checksum"), int)
 
 

@@ -20,7 +20,7 @@ import xxhash
 
 from mvindex.errors import ConfigError, DamagedIndex, MvindexError, StoreError
 from mvindex.store.durable import announced, flush_to_disk, rename
-from mvindex.store.embedded import EmbeddedStore, built_aside, create_store
+from mvindex.store.embedded import EmbeddedStore, atomic_directory, create_store
 from mvindex.store.files import CURRENT, check_directory, check_regular, read_current
 
 SHARDS = "shards.json"
@@ -150,7 +150,7 @@ def create_shards(directory: Path, count: int, settings: Mapping[str, Any]) -> N
     """
     if os.path.lexists(directory):
         raise ConfigError(f"{directory} exists already; open it, or remove it first")
-    with built_aside(directory) as building:
+    with atomic_directory(directory) as building:
         ids = []
         for number in range(count):
             place = ShardPlace(number, count)
@@ -181,7 +181,7 @@ def open_shard(directory: Path, place: ShardPlace, index_id: str | None = None) 
     index_id: what shards.json has it for. StoreError when it is missing, or another one stands in its place.
     """
     path = directory / place.directory
-    with named(path, place):
+    with shard_error_context(path, place):
         check_directory(path)
         if not path.exists():
             raise StoreError(f"{path}: is missing")
@@ -207,7 +207,7 @@ def check_shard(store: EmbeddedStore, place: ShardPlace) -> None:
 
 
 @contextmanager
-def named(path: Path, place: ShardPlace) -> Iterator[None]:
+def shard_error_context(path: Path, place: ShardPlace) -> Iterator[None]:
     """Inside it, errors of the store say which shard they are of."""
     try:
         yield

@@ -15,7 +15,7 @@ from mvindex.records import Bools
 from mvindex.store import catalog
 from mvindex.store.files import read_acknowledged
 from mvindex.store.generation import Generation
-from mvindex.store.rows import dead_checksum
+from mvindex.store.rows import deleted_checksum
 from mvindex.store.segments import MappedSegment
 from mvindex.store.settings import read_checked
 from mvindex.store.views import ROW_DTYPE, MappedViews, ViewType
@@ -41,9 +41,9 @@ class Snapshot:
         pairs = zip(segments, olds, strict=True)
         self.segments: list[MappedSegment] = [MappedSegment(self.directory, segment, old) for segment, old in pairs]
         self.views = _mapped(self.segments, self.view_type, self.dim, previous.views if previous else None)
-        self.alive = _living(source, connection, self.settings, self.views.num_rows)
+        self.alive = _live_rows(source, connection, self.settings, self.views.num_rows)
         self.filtered_rows: int = previous.filtered_rows if previous else 0
-        self._living_views: tuple[int, Bools] | None = None
+        self._live_views: tuple[int, Bools] | None = None
         # Words of each document row, (num_rows,) uint32, once a search has needed them.
         self.lengths: npt.NDArray[np.uint32] | None = None
 
@@ -58,7 +58,7 @@ class Snapshot:
         return int(np.count_nonzero(self.alive))
 
     @property
-    def num_living_views(self) -> int:
+    def num_live_views(self) -> int:
         """Views of living documents."""
         return self.views.count_of(self.alive)
 
@@ -66,12 +66,12 @@ class Snapshot:
         """Which views belong to the documents (num_rows,) bool; (views of the first num_rows rows,)."""
         return np.repeat(documents[:num_rows], self.views.counts(0, num_rows))
 
-    def living_views(self, num_rows: int) -> Bools:
+    def live_views(self, num_rows: int) -> Bools:
         """The views of living documents, as views_of() gives them, kept for the next search."""
         # Read once: another thread may search with an engine of another number of rows meanwhile.
-        kept = self._living_views
+        kept = self._live_views
         if kept is None or kept[0] != num_rows:
-            kept = self._living_views = (num_rows, self.views_of(self.alive, num_rows))
+            kept = self._live_views = (num_rows, self.views_of(self.alive, num_rows))
         return kept[1]
 
     @property
@@ -126,20 +126,20 @@ def _mapped(
     return mapped
 
 
-def _living(source: Generation, connection: sqlite3.Connection, settings: Mapping[str, Any], num_rows: int) -> Bools:
+def _live_rows(source: Generation, connection: sqlite3.Connection, settings: Mapping[str, Any], num_rows: int) -> Bools:
     """Which document rows are alive, (num_rows,), not to be written; DamagedIndex when that is not as committed."""
     (last,) = connection.execute("SELECT max(doc_row) FROM documents").fetchone()
     alive: Bools = np.ones(num_rows, dtype=bool)
     count, checksum = 0, 0
-    cursor = connection.execute("SELECT doc_row FROM documents INDEXED BY documents_dead WHERE NOT alive")
+    cursor = connection.execute("SELECT doc_row FROM documents INDEXED BY documents_deleted WHERE NOT alive")
     while found := cursor.fetchmany(_FETCH_ROWS):
         if not all(type(doc_row) is int and 0 <= doc_row < num_rows for (doc_row,) in found):
             raise DamagedIndex(f"{source.catalog.path}: which documents are alive is not told by row numbers")
-        dead = np.array(found, dtype=np.int64).reshape(-1)
-        count, checksum = count + len(dead), (checksum + dead_checksum(dead)) % (1 << 64)
-        alive[dead] = False
+        deleted = np.array(found, dtype=np.int64).reshape(-1)
+        count, checksum = count + len(deleted), (checksum + deleted_checksum(deleted)) % (1 << 64)
+        alive[deleted] = False
     is_sound = (-1 if last is None else last) == num_rows - 1
-    is_sound &= settings["dead"] == {"count": count, "checksum": checksum}
+    is_sound &= settings["deleted"] == {"count": count, "checksum": checksum}
     if not is_sound:
         raise DamagedIndex(f"{source.catalog.path}: which documents are alive does not match its checksum")
     alive.flags.writeable = False

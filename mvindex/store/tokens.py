@@ -47,7 +47,7 @@ class Tokens(NamedTuple):
     lengths: (n,) int64, all words of each text.
     """
 
-    words: list[bytes]
+    terms: list[bytes]
     starts: Ints
     texts: Ints
     counts: Ints
@@ -55,7 +55,7 @@ class Tokens(NamedTuple):
 
     def hashes(self) -> Hashes:
         """What stands for each of the words in the index, (w,)."""
-        return np.array([xxhash.xxh3_64_intdigest(word) for word in self.words], dtype=np.uint64)
+        return np.array([xxhash.xxh3_64_intdigest(term) for term in self.terms], dtype=np.uint64)
 
 
 def parse_lexical(value: object) -> Lexical | None:
@@ -68,21 +68,21 @@ def parse_lexical(value: object) -> Lexical | None:
     return Lexical(value)
 
 
-def tokenised_in_parts(texts: Sequence[str], lexical: Lexical) -> Iterator[Tokens]:
+def tokenize_in_parts(texts: Sequence[str], lexical: Lexical) -> Iterator[Tokens]:
     """The words of the texts, of as many together as memory is meant to hold at once."""
     begin = size = 0
     for number, text in enumerate(texts):
         if size + len(text) > _MOST_CHARS and number > begin:
-            yield tokenised(texts[begin:number], lexical)
+            yield tokenize(texts[begin:number], lexical)
             begin, size = number, 0
         size += len(text)
     if len(texts) > begin:
-        yield tokenised(texts[begin:], lexical)
+        yield tokenize(texts[begin:], lexical)
 
 
-def tokenised(texts: Sequence[str], lexical: Lexical) -> Tokens:
+def tokenize(texts: Sequence[str], lexical: Lexical) -> Tokens:
     """The words of the texts. Unsupported where SQLite was built without FTS5."""
-    words, lists = _words(texts, lexical)
+    terms, lists = _terms(texts, lexical)
     numbers: Ints = np.fromstring(b",".join(lists), dtype=np.int64, sep=",") if lists else np.empty(0, np.int64)
     ends = np.cumsum([each.count(b",") + 1 for each in lists], dtype=np.int64)
     # One entry for each time that a word stands in a text; equal ones follow each other.
@@ -91,7 +91,7 @@ def tokenised(texts: Sequence[str], lexical: Lexical) -> Tokens:
     is_first[ends[:-1]] = True
     firsts = np.flatnonzero(is_first)
     return Tokens(
-        words=words,
+        terms=terms,
         starts=np.searchsorted(firsts, np.append(0, ends)).astype(np.int64),
         texts=numbers[firsts],
         counts=np.diff(np.append(firsts, len(numbers))),
@@ -99,14 +99,14 @@ def tokenised(texts: Sequence[str], lexical: Lexical) -> Tokens:
     )
 
 
-def _words(texts: Sequence[str], lexical: Lexical) -> tuple[list[bytes], list[bytes]]:
+def _terms(texts: Sequence[str], lexical: Lexical) -> tuple[list[bytes], list[bytes]]:
     """The distinct words, and for each the rising numbers of the texts that have it, once for every time."""
     with closing(sqlite3.connect(":memory:", isolation_level=None)) as connection:
         try:
             connection.execute(
                 f"CREATE VIRTUAL TABLE t USING fts5(text, content='', tokenize='{_TOKENIZERS[lexical]}')"
             )
-            connection.execute("CREATE VIRTUAL TABLE words USING fts5vocab(t, instance)")
+            connection.execute("CREATE VIRTUAL TABLE terms USING fts5vocab(t, instance)")
         except sqlite3.OperationalError as err:
             raise Unsupported(f"lexical search needs SQLite with FTS5; this one says: {err}") from err
         # FTS5 cuts words of more than 32 KiB, maybe inside a letter: then they are no text.
@@ -115,9 +115,9 @@ def _words(texts: Sequence[str], lexical: Lexical) -> tuple[list[bytes], list[by
             connection.execute("BEGIN")
             connection.executemany("INSERT INTO t(rowid, text) VALUES (?, ?)", enumerate(texts))
             rows: list[tuple[Any, Any]] = connection.execute(
-                "SELECT term, group_concat(doc) FROM words GROUP BY term"
+                "SELECT term, group_concat(doc) FROM terms GROUP BY term"
             ).fetchall()
             connection.execute("ROLLBACK")
         except sqlite3.Error as err:
             raise StoreError(f"texts of {sum(map(len, texts)):,} characters cannot be split into words: {err}") from err
-    return [word for word, _ in rows], [numbers for _, numbers in rows]
+    return [term for term, _ in rows], [numbers for _, numbers in rows]

@@ -19,10 +19,10 @@ from mvindex.store.files import write_acknowledged
 from mvindex.store.generation import Generation
 from mvindex.store.postings import append_segment
 from mvindex.store.reader import SnapshotReader, StoredRow
-from mvindex.store.rows import dead_checksum, document_checksum, ids_checksum, metadata_checksum, text_checksum
+from mvindex.store.rows import deleted_checksum, document_checksum, ids_checksum, metadata_checksum, text_checksum
 from mvindex.store.segments import append
 from mvindex.store.snapshot import Snapshot
-from mvindex.store.tokens import Lexical, Tokens, parse_lexical, tokenised_in_parts
+from mvindex.store.tokens import Lexical, Tokens, parse_lexical, tokenize_in_parts
 from mvindex.store.views import ROW_DTYPE, view_checksums
 
 logger = logging.getLogger(__name__)
@@ -45,10 +45,10 @@ class Rows:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Change:
+class Transaction:
     """What one transaction does: rows retired, metadata (JSON) set by row, settings set, rows appended."""
 
-    retired: Sequence[int] = ()
+    deleted: Sequence[int] = ()
     metadata: Mapping[int, str] = field(default_factory=dict)
     settings: Mapping[str, Any] = field(default_factory=dict)
     rows: Rows | None = None
@@ -64,32 +64,36 @@ class GenerationWriter:
         self.num_views = snapshot.views.num_views
         self._segments = [segment.committed for segment in snapshot.segments]
 
-    def commit(self, change: Change) -> None:
+    def commit(self, transaction: Transaction) -> None:
         """Nothing; the change is durable and visible as a whole. On an error nothing of it is."""
         before, after = self._segments, self._segments
         records = np.zeros(0, dtype=ROW_DTYPE)
-        if change.rows is not None:
-            records = self._records(change.rows)
-            parts = zip(before, (change.rows.packed, records), strict=True)
+        if transaction.rows is not None:
+            records = self._records(transaction.rows)
+            parts = zip(before, (transaction.rows.packed, records), strict=True)
             after = [append(self._generation.directory, segment, [data]) for segment, data in parts]
-        words = self._words(change.rows)
-        settings = {**change.settings, "version": self.settings["version"] + 1, "dead": self._dead(change.retired)}
+        tokens = self._tokens(transaction.rows)
+        settings = {
+            **transaction.settings,
+            "version": self.settings["version"] + 1,
+            "deleted": self._deleted(transaction.deleted),
+        }
         with self._transaction() as connection:
-            settings["ids"] = self._ids(connection, change)
+            settings["ids"] = self._ids(connection, transaction)
             for old, new in zip(before, after, strict=True):
                 catalog.write_committed(connection, old, new)
-            _retire(connection, change.retired)
-            if change.rows is not None:
-                _insert(connection, self.num_rows, change.rows, records)
+            _mark_deleted(connection, transaction.deleted)
+            if transaction.rows is not None:
+                _insert(connection, self.num_rows, transaction.rows, records)
                 self._check_neighbour(connection)
-                _add_words(connection, self.num_rows, words)
-            _set_metadata(connection, change.metadata)
+                _add_terms(connection, self.num_rows, tokens)
+            _set_metadata(connection, transaction.metadata)
             catalog.write_settings(connection, settings)
         self.settings.update(settings)
         self._segments = after
-        if change.rows is not None:
+        if transaction.rows is not None:
             self.num_rows += len(records)
-            self.num_views += len(change.rows.packed)
+            self.num_views += len(transaction.rows.packed)
         self._acknowledge()
 
     def set_lexical(self, snapshot: Snapshot, lexical: Lexical | None, on_progress: Callable[[int], None]) -> None:
@@ -109,18 +113,20 @@ class GenerationWriter:
                 for begin in range(0, self.num_rows, _INDEXED_ROWS):
                     rows = range(begin, min(begin + _INDEXED_ROWS, self.num_rows))
                     stored = reader.stored(rows)
-                    _add_words(connection, begin, tokenised_in_parts([stored[row].words for row in rows], lexical))
+                    _add_terms(
+                        connection, begin, tokenize_in_parts([stored[row].lexical_text for row in rows], lexical)
+                    )
                     on_progress(len(rows))
             catalog.write_settings(connection, settings)
         self.settings.update(settings)
         self._acknowledge()
 
-    def _words(self, rows: Rows | None) -> list[Tokens]:
+    def _tokens(self, rows: Rows | None) -> list[Tokens]:
         """The words of the documents, for an index with a lexical side; counted before the transaction begins."""
         lexical = parse_lexical(self.settings.get(catalog.LEXICAL_KEY))
         if rows is None or lexical is None:
             return []
-        return list(tokenised_in_parts([document.words for document in rows.documents], lexical))
+        return list(tokenize_in_parts([document.lexical_text for document in rows.documents], lexical))
 
     def _acknowledge(self) -> None:
         """Nothing; a failure here loses nothing, so it must not make a durable write look like a failed one."""
@@ -163,20 +169,23 @@ class GenerationWriter:
             path = self._generation.catalog.path
             raise DamagedIndex(f"{path}: row {last} is damaged, or would be by this write; nothing was written")
 
-    def _dead(self, retired: Sequence[int]) -> dict[str, int]:
-        before = self.settings["dead"]
-        added = dead_checksum(np.array(retired, dtype=np.int64))
-        return {"count": before["count"] + len(retired), "checksum": (before["checksum"] + added) % (1 << 64)}
+    def _deleted(self, doc_rows: Sequence[int]) -> dict[str, int]:
+        """Return count and checksum of all deleted rows, with these added."""
+        before = self.settings["deleted"]
+        added = deleted_checksum(np.array(doc_rows, dtype=np.int64))
+        return {"count": before["count"] + len(doc_rows), "checksum": (before["checksum"] + added) % (1 << 64)}
 
-    def _ids(self, connection: sqlite3.Connection, change: Change) -> dict[str, list[int]]:
-        """Count and checksum of the ids of living and of retired rows, after the change."""
-        added = [] if change.rows is None else [document.id for document in change.rows.documents]
-        retired = change.retired
-        gone, new = ids_checksum(_ids_of(connection, retired)), ids_checksum(enumerate(added, self.num_rows))
-        (living, living_sum), (dead, dead_sum) = self.settings["ids"]["alive"], self.settings["ids"]["dead"]
+    def _ids(self, connection: sqlite3.Connection, transaction: Transaction) -> dict[str, list[int]]:
+        """Return count and checksum of the ids of live and of deleted rows, after the transaction."""
+        added = [] if transaction.rows is None else [document.id for document in transaction.rows.documents]
+        gone, new = (
+            ids_checksum(_ids_of(connection, transaction.deleted)),
+            ids_checksum(enumerate(added, self.num_rows)),
+        )
+        (live, live_sum), (deleted, deleted_sum) = self.settings["ids"]["live"], self.settings["ids"]["deleted"]
         return {
-            "alive": [living + len(added) - len(retired), (living_sum + new - gone) % (1 << 64)],
-            "dead": [dead + len(retired), (dead_sum + gone) % (1 << 64)],
+            "live": [live + len(added) - len(transaction.deleted), (live_sum + new - gone) % (1 << 64)],
+            "deleted": [deleted + len(transaction.deleted), (deleted_sum + gone) % (1 << 64)],
         }
 
     def _records(self, rows: Rows) -> npt.NDArray[Any]:
@@ -187,9 +196,9 @@ class GenerationWriter:
         return records
 
 
-def _add_words(connection: sqlite3.Connection, first_row: int, words: Iterable[Tokens]) -> None:
+def _add_terms(connection: sqlite3.Connection, first_row: int, batches: Iterable[Tokens]) -> None:
     """Nothing; the words of the texts of the rows from first_row on are in the lexical index."""
-    for tokens in words:
+    for tokens in batches:
         append_segment(connection, first_row, tokens)
         first_row += len(tokens.lengths)
 
@@ -199,7 +208,7 @@ def _is_whole(row: tuple[Any, ...]) -> bool:
     doc_row, doc_id, texts, text_sum, dumped, metadata_sum = row[0], row[1], row[8:11], *row[11:]
     found = (
         document_checksum(row[:7]),
-        text_checksum(doc_row, doc_id, texts),
+        text_checksum(doc_row, doc_id, *texts),
         metadata_checksum(doc_row, dumped),
     )
     return found == (row[7], text_sum, metadata_sum)
@@ -214,7 +223,7 @@ def _ids_of(connection: sqlite3.Connection, doc_rows: Sequence[int]) -> Iterator
         yield row[0], row[1]
 
 
-def _retire(connection: sqlite3.Connection, doc_rows: Sequence[int]) -> None:
+def _mark_deleted(connection: sqlite3.Connection, doc_rows: Sequence[int]) -> None:
     values = ((int(row),) for row in doc_rows)
     _update(connection, "UPDATE documents SET alive = 0 WHERE doc_row = ?", values, len(doc_rows))
 
@@ -252,7 +261,7 @@ def _insert(connection: sqlite3.Connection, first_row: int, rows: Rows, records:
 
 def _text_row(doc_row: int, document: StoredRow) -> tuple[Any, ...]:
     parts = (document.title, document.text, document.spans)
-    return (doc_row, *parts, text_checksum(doc_row, document.id, parts))
+    return (doc_row, *parts, text_checksum(doc_row, document.id, *parts))
 
 
 def _metadata_row(doc_row: int, document: StoredRow) -> tuple[Any, ...]:

@@ -16,7 +16,7 @@ from mvindex.store.embedded import EmbeddedStore
 from mvindex.store.generation import Generation
 from mvindex.store.reader import SnapshotReader
 from mvindex.store.snapshot import Snapshot, read_snapshot
-from mvindex.store.writer import Change, GenerationWriter, Rows
+from mvindex.store.writer import GenerationWriter, Rows, Transaction
 
 _COPIED_DOCUMENTS = 1024
 _SORTED_ROWS = 1 << 16
@@ -78,7 +78,7 @@ def copy_documents(snapshot: Snapshot, reader: SnapshotReader, writer: Generatio
         packed, starts = snapshot.views.fetch(doc_rows)
         documents = [stored[row] for row in doc_rows.tolist()]
         rows = Rows(documents=documents, ordinals=snapshot.views.ordinals(doc_rows), packed=packed, starts=starts)
-        writer.commit(Change(rows=rows))
+        writer.commit(Transaction(rows=rows))
         on_progress(len(doc_rows))
 
 
@@ -121,4 +121,4 @@ def _rewrite(store: EmbeddedStore, on_progress: Progress) -> None:
 def _build(fresh: Generation, writer: GenerationWriter, choice: EngineChoice) -> None:
     """Nothing; the generation has an engine of this choice."""
     record = build_files(read_snapshot(fresh), choice)
-    writer.commit(Change(settings={"engine": record}))
+    writer.commit(Transaction(settings={"engine": record}))

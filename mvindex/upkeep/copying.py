@@ -15,7 +15,7 @@ import xxhash
 from mvindex.errors import ConfigError, DamagedIndex, StaleReader, StoreError
 from mvindex.store import catalog
 from mvindex.store.durable import announced, flush_to_disk
-from mvindex.store.embedded import EmbeddedStore, built_aside
+from mvindex.store.embedded import EmbeddedStore, atomic_directory
 from mvindex.store.files import Current, check_regular, write_acknowledged, write_current
 from mvindex.store.generation import generation_name
 from mvindex.store.lexical import check_lexical
@@ -67,7 +67,7 @@ def _copy(store: EmbeddedStore, target: Path, on_progress: Callable[[int], None]
     with source.catalog.reading() as connection:
         state = Snapshot(source, connection, store.snapshot)
         index_id, version = str(state.settings["index_id"]), int(state.settings["version"])
-        with built_aside(target) as building:
+        with atomic_directory(target) as building:
             directory = building / generation_name(source.number)
             directory.mkdir()
             _copy_engine(state, directory, on_progress)
@@ -130,7 +130,7 @@ def _copy_catalog(connection: sqlite3.Connection, directory: Path, on_progress: 
         on_progress((left - remaining) * page_bytes)
         left = remaining
 
-    with announced("write", path), catalog.translated(path):
+    with announced("write", path), catalog.map_sqlite_errors(path):
         with closing(sqlite3.connect(path)) as copy:
             connection.backup(copy, pages=_PAGES, progress=tell)
             (found,) = copy.execute("PRAGMA integrity_check(1)").fetchone()

@@ -17,9 +17,9 @@ from mvindex.records import Bools, Ints
 from mvindex.store import catalog
 from mvindex.store.catalog import DOCUMENT_COLUMNS
 from mvindex.store.files import check_regular, read_current
-from mvindex.store.generation import Generation, check_format, generations_in, held, open_generation
+from mvindex.store.generation import Generation, check_format, generations_in, lock_generation, open_generation
 from mvindex.store.reader import StoredRow, are_texts
-from mvindex.store.rows import dead_checksum, document_checksum, metadata_checksum, text_checksum
+from mvindex.store.rows import deleted_checksum, document_checksum, metadata_checksum, text_checksum
 from mvindex.store.views import stretch_checksums
 
 logger = logging.getLogger(__name__)
@@ -59,7 +59,7 @@ class CatalogRow(NamedTuple):
         is_sound &= isinstance(self.document[5], int)
         is_sound &= document_checksum(self.document) == self.checksum
         found = [] if is_sound else ["its row of documents does not match its checksum"]
-        if text_checksum(doc_row, doc_id, (title, text, spans)) != checksum:
+        if text_checksum(doc_row, doc_id, title, text, spans) != checksum:
             found.append("its id or text does not match its checksum")
         if metadata_checksum(doc_row, dumped) != metadata_sum:
             found.append("its metadata does not match its checksum")
@@ -88,7 +88,7 @@ def find_generation(index: Path) -> Generation:
         if not readable:
             raise
         _, number, path = max(readable, key=lambda entry: (entry[0] or -1, entry[1]))
-        return held(number, path)
+        return lock_generation(number, path)
 
 
 def _refuse_other_format(index: Path) -> None:
@@ -101,7 +101,7 @@ def _refuse_other_format(index: Path) -> None:
 
 
 def _version_of(number: int, directory: Path) -> int | None:
-    generation = held(number, directory)
+    generation = lock_generation(number, directory)
     try:
         with generation.catalog.reading() as connection:
             return int(catalog.read_settings(connection)["version"])
@@ -151,10 +151,10 @@ class DeletedRows:
     def add(self, doc_rows: list[int]) -> None:
         """Add rows that are not in the set yet."""
         self.count += len(doc_rows)
-        self.checksum = (self.checksum + dead_checksum(np.array(doc_rows, dtype=np.int64))) % (1 << 64)
+        self.checksum = (self.checksum + deleted_checksum(np.array(doc_rows, dtype=np.int64))) % (1 << 64)
 
     def matches(self, committed: Mapping[str, int]) -> bool:
-        """Return whether the set is the one of the setting "dead"."""
+        """Return whether the set is the one of the setting "deleted"."""
         return committed == {"count": self.count, "checksum": self.checksum}
 
 

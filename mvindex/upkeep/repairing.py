@@ -31,7 +31,7 @@ from mvindex.store.generation import Generation
 from mvindex.store.locks import writer_lock
 from mvindex.store.networks import refuse_network
 from mvindex.store.rows import FORMAT_VERSION
-from mvindex.store.segments import Committed
+from mvindex.store.segments import CommittedSegment
 from mvindex.store.settings import read_checked
 from mvindex.store.snapshot import segment_names
 from mvindex.store.views import ROW_DTYPE
@@ -135,7 +135,7 @@ def _repair_rows(source: Generation, connection: sqlite3.Connection) -> list[str
     return [str(path)]
 
 
-def _is_sound(data: npt.NDArray[np.uint8], committed: Committed) -> bool:
+def _is_sound(data: npt.NDArray[np.uint8], committed: CommittedSegment) -> bool:
     blocks = BlockCheck(data, committed)
     blocks.check_until(committed.size_bytes)
     return not (blocks.is_short or blocks.damaged)

@@ -17,15 +17,15 @@ import numpy as np
 from mvindex.errors import ConfigError, DamagedIndex, MvindexError
 from mvindex.records import Ints
 from mvindex.store import catalog
-from mvindex.store.embedded import built_aside, start_generation
+from mvindex.store.embedded import atomic_directory, start_generation
 from mvindex.store.files import KEPT_SETTINGS, Current, read_acknowledged, read_kept_settings, write_current
-from mvindex.store.generation import Generation, generation_name, held
+from mvindex.store.generation import Generation, generation_name, lock_generation
 from mvindex.store.rows import FORMAT_VERSION
 from mvindex.store.settings import check_kept, read_checked
 from mvindex.store.snapshot import read_snapshot, segment_names
 from mvindex.store.temporary import temporary_database, temporary_errors
 from mvindex.store.views import ROW_DTYPE, ViewType
-from mvindex.store.writer import Change, GenerationWriter, Rows
+from mvindex.store.writer import GenerationWriter, Rows, Transaction
 from mvindex.upkeep.reading import CatalogRow, DeletedRows, Problem, StoredViews, each_row, find_generation
 
 logger = logging.getLogger(__name__)
@@ -76,14 +76,14 @@ def salvage(
         raise ConfigError(f"{new} exists already; a salvage is written to a new directory")
     with closing(find_generation(index)) as source, closing(_Source(index, source)) as damaged:
         chosen = damaged.choose(on_progress)
-        with built_aside(new) as building:
+        with atomic_directory(new) as building:
             directory = building / generation_name(1)
             directory.mkdir()
             index_id = secrets.token_hex(16)
             kept = (*KEPT_SETTINGS, catalog.LEXICAL_KEY, catalog.FUSION_KEY)
             settings = {name: damaged.settings.get(name) for name in kept}
-            start_generation(directory, {**settings, "version": 0, "next_ordinal": 0}, (1, index_id))
-            with closing(held(1, directory)) as fresh:
+            start_generation(directory, {**settings, "version": 0, "next_ordinal": 0}, number=1, index_id=index_id)
+            with closing(lock_generation(1, directory)) as fresh:
                 _write(damaged, chosen, GenerationWriter(fresh, read_snapshot(fresh)))
                 fresh.catalog.checkpoint()
             write_current(building, Current(format_version=FORMAT_VERSION, generation=1, index_id=index_id), settings)
@@ -99,7 +99,7 @@ def _write(damaged: _Source, chosen: Ints, writer: GenerationWriter) -> None:
         ordinals = np.array([document[2] for document in documents], dtype=np.int64)
         stored = [row.stored for row in rows]
         change = Rows(documents=stored, ordinals=ordinals, packed=packed, starts=starts)
-        writer.commit(Change(rows=change, settings={"next_ordinal": int(ordinals.max()) + 1}))
+        writer.commit(Transaction(rows=change, settings={"next_ordinal": int(ordinals.max()) + 1}))
 
 
 class _Source:
@@ -111,7 +111,7 @@ class _Source:
         self._deleted = DeletedRows()
         self.lost: list[Problem] = []
         try:
-            with catalog.translated(source.catalog.path):
+            with catalog.map_sqlite_errors(source.catalog.path):
                 self._connection = self._stack.enter_context(source.catalog.reading())
                 self._connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
                 self.settings = self._read_settings()
@@ -184,9 +184,9 @@ class _Source:
 
     def _check_deleted(self) -> None:
         """Note where the set of deleted rows is not the committed one; an unreadable row leaves that open."""
-        if any(problem.document for problem in self.lost) or "dead" not in self.settings:
+        if any(problem.document for problem in self.lost) or "deleted" not in self.settings:
             return
-        if not self._deleted.matches(self.settings["dead"]):
+        if not self._deleted.matches(self.settings["deleted"]):
             what = "which documents are deleted does not match its checksum; some may be back, or missing"
             self._lose(self._source.catalog.path, None, what)
 
@@ -218,7 +218,7 @@ class _Source:
     def _count_rows(self) -> int:
         """Return how many document rows were committed: by the settings; where they are damaged, by the tables."""
         if "ids" in self.settings:
-            return int(self.settings["ids"]["alive"][0]) + int(self.settings["ids"]["dead"][0])
+            return int(self.settings["ids"]["live"][0]) + int(self.settings["ids"]["deleted"][0])
         last = self._single_number("SELECT max(doc_row) FROM documents")
         rows = self._segment_path(1)
         return last + 1 if last is not None else rows.stat().st_size // ROW_DTYPE.itemsize if rows.is_file() else 0

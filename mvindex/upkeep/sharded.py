@@ -11,7 +11,7 @@ from pathlib import Path
 from mvindex.build import trained_name
 from mvindex.errors import ConfigError, DamagedIndex, MvindexError, StoreError
 from mvindex.store.durable import announced, flush_to_disk
-from mvindex.store.embedded import EmbeddedStore, built_aside, create_store
+from mvindex.store.embedded import EmbeddedStore, atomic_directory, create_store
 from mvindex.store.files import KEPT_SETTINGS, check_regular
 from mvindex.store.rows import FORMAT_VERSION
 from mvindex.store.segments import file_checksum
@@ -81,7 +81,7 @@ def salvage_shards(index: Path, target: Path, on_progress: Progress) -> SalvageR
     lost: list[Problem] = []
     saved: list[SalvageReport] = []
     places = _places(index)
-    with built_aside(target) as building:
+    with atomic_directory(target) as building:
         for place in places:
             directory = index / place.directory
             try:
@@ -108,7 +108,7 @@ def snapshot_shards(
         raise ConfigError(f"{target} exists already; a snapshot is written to a new directory")
     if index == target.absolute() or index in target.absolute().parents:
         raise ConfigError(f"{target} lies inside the index; write the snapshot elsewhere")
-    with built_aside(target) as building:
+    with atomic_directory(target) as building:
         reports = [snapshot_store(store, building / store.directory.name, on_progress) for store in stores]
         for file in index.glob(trained_name("*")):
             check_regular(file)

@@ -27,7 +27,7 @@ from mvindex.store.files import (
 from mvindex.store.generation import Generation
 from mvindex.store.lexical import check_lexical
 from mvindex.store.rows import FORMAT_VERSION
-from mvindex.store.segments import BLOCK_BYTES, Committed, block_checksum, file_checksum
+from mvindex.store.segments import BLOCK_BYTES, CommittedSegment, block_checksum, file_checksum
 from mvindex.store.settings import read_checked
 from mvindex.store.snapshot import read_snapshot, segment_names
 from mvindex.store.views import ROW_DTYPE, ViewType
@@ -172,7 +172,7 @@ class _Check:
         self._read(blocks.check_until(view_file.size_bytes))
         self._add_blocks(views.path, blocks, damaged_views)
         self._row_file(row_file)
-        if not deleted.matches(settings["dead"]):
+        if not deleted.matches(settings["deleted"]):
             self.add(self._source.catalog.path, "which documents are alive does not match its checksum")
         self._engine(settings["engine"])
 
@@ -181,7 +181,7 @@ class _Check:
         if settings.get(catalog.LEXICAL_KEY) is None:
             return
         try:
-            check_lexical(connection, int(settings["ids"]["alive"][0]) + int(settings["ids"]["dead"][0]))
+            check_lexical(connection, int(settings["ids"]["live"][0]) + int(settings["ids"]["deleted"][0]))
         except (sqlite3.Error, MvindexError) as err:
             self.add(self._source.catalog.path, str(err), is_derived=True)
 
@@ -221,7 +221,7 @@ class _Check:
                     f"bytes {begin} to {end} do not match the block's checksum in catalog.sqlite, its documents do",
                 )
 
-    def _row_file(self, committed: Committed) -> None:
+    def _row_file(self, committed: CommittedSegment) -> None:
         """The file of document rows, which the catalog holds as well."""
         rows = StoredViews(self._source.directory / committed.name, ROW_DTYPE.itemsize)
         if rows.refused is not None:
@@ -273,7 +273,7 @@ def agrees(kept: Mapping[str, Any] | None, settings: Mapping[str, Any]) -> bool:
 class BlockCheck:
     """The blocks of an append-only file, checked from first to last; damaged: where each bad one begins and ends."""
 
-    def __init__(self, data: npt.NDArray[np.uint8], committed: Committed) -> None:
+    def __init__(self, data: npt.NDArray[np.uint8], committed: CommittedSegment) -> None:
         self.bytes = data
         self.committed = committed
         self.damaged: list[tuple[int, int]] = []

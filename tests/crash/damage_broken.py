@@ -78,12 +78,12 @@ def repair_idle() -> None:
 
 def deletes_another() -> None:
     """A write retires one more document than it was asked to."""
-    retire = writer._retire
+    retire = writer._mark_deleted
 
     def broken(connection, doc_rows):
         retire(connection, [*doc_rows, 8] if doc_rows else doc_rows)
 
-    writer._retire = broken
+    writer._mark_deleted = broken
 
 
 def verify_crashes() -> None:

@@ -29,7 +29,7 @@ def test_compact_drops_what_was_replaced_and_deleted(folder):
     assert (report["documents"], report["dropped"]) == (29, 11)
     assert report["bytes_after"] < report["bytes_before"]
     (info,) = lines(mvindex("info", "--json", cwd=folder))
-    assert (info["documents"], info["num_dead"]) == (29, 0)
+    assert (info["documents"], info["num_deleted"]) == (29, 0)
     assert "new" in lines(mvindex("get", "d3", "--json", cwd=folder))[0]["text"]
     (again,) = lines(mvindex("compact", "--json", cwd=folder))
     assert again["dropped"] == 0

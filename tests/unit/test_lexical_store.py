@@ -135,8 +135,8 @@ def test_damaged_words_are_never_answered_from_and_a_build_makes_them_again(tmp_
         assert report.damaged_documents == 0
         with pytest.raises(DamagedIndex):
             damaged.snapshot(tmp_path / "copy.mvx")
-        assert damaged.mend_lexical()
-        assert not damaged.mend_lexical()
+        assert damaged.rebuild_lexical_if_damaged()
+        assert not damaged.rebuild_lexical_if_damaged()
         assert hits(damaged, "oil war") == before
         assert damaged.verify().is_sound
 

@@ -5,9 +5,9 @@ import pytest
 import xxhash
 
 from mvindex.errors import DamagedIndex, StoreError
-from mvindex.store.segments import BLOCK_BYTES, Committed, MappedSegment, append
+from mvindex.store.segments import BLOCK_BYTES, CommittedSegment, MappedSegment, append
 
-EMPTY = Committed("data.bin", 0, np.empty(0, dtype=np.uint64))
+EMPTY = CommittedSegment("data.bin", 0, np.empty(0, dtype=np.uint64))
 
 
 def some_bytes(count, seed=0):

@@ -22,7 +22,7 @@ def test_a_row_of_documents(row):
 def test_a_row_of_texts(doc_row, doc_id, parts):
     title, text, spans = parts
     whole = (doc_id, title, text, spans or b"")
-    assert text_checksum(doc_row, doc_id, parts) == row_checksum(doc_row, *whole)
+    assert text_checksum(doc_row, doc_id, *parts) == row_checksum(doc_row, *whole)
 
 
 @settings(max_examples=200)

@@ -49,7 +49,7 @@ def test_a_compacted_index_holds_and_answers_the_same_in_fewer_rows(worn, kind):
     assert (report.documents, report.dropped, report.generation) == (9, 3, 2)
     assert held(worn) == before
     assert worn.search(vectors(1)[0], top_k=20, exact=True) == answers
-    assert worn.info().num_dead == 0 and worn.info().kind == kind
+    assert worn.info().num_deleted == 0 and worn.info().kind == kind
     assert worn.store.snapshot.views.ordinals(np.arange(9)).tolist() == [1, 2, 3, 4, 5, 6, 8, 9, 10]
     assert sorted(os.listdir(worn.path)) == ["current.json", "generation-000002", "writer.lock"]
     worn.add_views([mvindex.Document("new", "t")], vectors(1, seed=8))

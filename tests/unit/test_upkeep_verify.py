@@ -13,7 +13,7 @@ from index_examples import documents, vectors
 import mvindex
 from mvindex.errors import ConfigError, DamagedIndex, MvindexError, StoreError
 from mvindex.store.files import Current, read_kept_settings, write_current
-from mvindex.store.rows import dead_checksum
+from mvindex.store.rows import deleted_checksum
 
 
 @pytest.fixture
@@ -293,11 +293,11 @@ def test_links_in_an_index_are_refused(sound, tmp_path, name):
 
 def test_the_checksum_of_a_set_of_rows_depends_on_nothing_but_the_set():
     rows = np.array([5, 0, 1 << 40, 17])
-    assert dead_checksum(rows) == dead_checksum(rows[::-1])
-    parts = dead_checksum(rows[:2]) + dead_checksum(rows[2:])
-    assert dead_checksum(rows) == parts % (1 << 64)
-    assert dead_checksum(rows[:3]) != dead_checksum(rows) != 0
-    assert dead_checksum(rows[:0]) == 0
+    assert deleted_checksum(rows) == deleted_checksum(rows[::-1])
+    parts = deleted_checksum(rows[:2]) + deleted_checksum(rows[2:])
+    assert deleted_checksum(rows) == parts % (1 << 64)
+    assert deleted_checksum(rows[:3]) != deleted_checksum(rows) != 0
+    assert deleted_checksum(rows[:0]) == 0
 
 
 def test_documents_are_checked_that_the_log_alone_holds(tmp_path):
