@@ -32,7 +32,7 @@ def compact(index: IndexOption = None, as_json: JsonOption = False) -> None:
         report = target.compact(advance)
     row = asdict(report)
     display.print_json(row) if as_json else display.print_table("compact", row)
-    if report.is_old_held:
+    if report.is_old_in_use:
         note("a reader still holds the old files; they go with the first write after it has closed or refreshed")
 
 

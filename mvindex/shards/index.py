@@ -367,7 +367,7 @@ class ShardedIndex(Index):
             dropped=sum(report.dropped for report in reports),
             bytes_before=sum(report.bytes_before for report in reports),
             bytes_after=sum(report.bytes_after for report in reports),
-            is_old_held=any(report.is_old_held for report in reports),
+            is_old_in_use=any(report.is_old_in_use for report in reports),
         )
 
     def snapshot(self, path: str | Path, on_progress: Callable[[int], None] = lambda count: None) -> SnapshotReport:

@@ -1,7 +1,7 @@
-"""Generations: an index holds one that counts, named by current.json; `compact` writes a new one.
+"""Generations: current.json names the active one of an index; `compact` writes a new one.
 
 A generation is a directory with a catalog, views, document rows and engines. Readers hold a shared lock on it, so
-that a generation that was superseded stays whole until its last reader has gone; then the next writer removes it.
+that a superseded generation stays whole until its last reader has gone; then the next writer removes it.
 """
 
 from __future__ import annotations
@@ -26,38 +26,38 @@ from mvindex.store.rows import FORMAT_VERSION
 logger = logging.getLogger(__name__)
 
 _NAME = re.compile(r"generation-([0-9]{6})")
-# Directories with these beginnings count for nothing: one is being written, the other removed.
+# Prefixes of directories that are being written, and removed.
 _UNFINISHED, _GONE = "unfinished-", "gone-"
 _TRIES = 1000
 
 
 def generation_name(number: int) -> str:
-    """The directory of a generation inside an index."""
+    """Return the name of a generation's directory inside an index."""
     return f"generation-{number:06d}"
 
 
 class Generation:
-    """One generation, open: its files stay while this object lives and is not closed. directory: where they are."""
+    """One open generation: its files in `directory` stay while this object exists and is not closed."""
 
     def __init__(self, number: int, directory: Path, lock: int) -> None:
-        """lock: the descriptor that holds the shared lock; it is closed with this object, or when this fails."""
+        """Take over `lock`, the descriptor of the shared lock: it is closed with this object, or when this fails."""
         self._release = weakref.finalize(self, os.close, lock)
         self.number = number
-        # Of the index that current.json belongs to; None where it is not to be had.
+        # The index id in current.json; None where that file cannot be read.
         self.index_id: str | None = None
         self.directory = directory
         self.catalog = Catalog(directory)
-        # Whether the ids were checked once, for an id that is not found: see reader.check_ids().
+        # Whether all ids were checked, once one was not found: see reader.check_ids().
         self.are_ids_checked = False
 
     def close(self) -> None:
-        """Nothing; connections are closed, and the files may be removed once they are superseded."""
+        """Close all connections and release the lock: superseded files may then be removed."""
         self.catalog.close()
         self._release()
 
 
 def open_generation(index: Path) -> Generation:
-    """The generation that counts now, locked against removal.
+    """Return the active generation, locked against removal.
 
     StoreError when there is no index, or one of another format; DamagedIndex when current.json names none.
     """
@@ -78,7 +78,7 @@ def check_format(index: Path, current: Current) -> None:
 
 
 def try_lock_generation(number: int, directory: Path) -> Generation | None:
-    """The generation in this directory, locked against removal; None when it is being removed or gone."""
+    """Return the generation in this directory, locked against removal; None when it is gone or being removed."""
     flags = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW
     try:
         handle = os.open(directory, flags)
@@ -97,7 +97,7 @@ def try_lock_generation(number: int, directory: Path) -> Generation | None:
 
 
 def lock_generation(number: int, directory: Path) -> Generation:
-    """The generation in this directory, which nobody else may remove."""
+    """Return the generation in this directory, locked against removal; StoreError when it is gone."""
     found = try_lock_generation(number, directory)
     if found is None:
         raise StoreError(f"{directory} was removed by another process")
@@ -105,30 +105,27 @@ def lock_generation(number: int, directory: Path) -> Generation:
 
 
 def unfinished(index: Path, number: int) -> Path:
-    """A new directory in which a generation may be written; it counts for nothing until publish()."""
+    """Make a new directory in which a generation may be written; nobody reads it before publish()."""
     directory = index / f"{_UNFINISHED}{generation_name(number)}-{secrets.token_hex(4)}"
     directory.mkdir()
     return directory
 
 
 def publish(index: Path, directory: Path, current: Current, settings: Mapping[str, Any]) -> None:
-    """Nothing; the generation written in the directory is the one that counts, durably, or nothing has changed.
-
-    settings: of its catalog.
-    """
+    """Make the generation in the directory the active one, durably, or change nothing. settings: of its catalog."""
     flush_to_disk(directory)
     rename(directory, index / generation_name(current.generation))
     write_current(index, current, settings)
 
 
 def remove_superseded(index: Path, current: Generation) -> list[Path]:
-    """The superseded generations that a reader still holds; all others, and what was left unfinished, are gone.
+    """Remove superseded and unfinished generations; return those that a reader still has locked.
 
     Call as the one writer.
     """
     kept = []
     for directory in _superseded(index, current):
-        if not _remove_unless_held(directory):
+        if not _remove_unless_locked(directory):
             kept.append(directory)
     return kept
 
@@ -141,7 +138,7 @@ def _superseded(index: Path, current: Generation) -> Iterator[Path]:
 
 
 def _try_open(index: Path, current: Current) -> Generation | None:
-    """The generation that current.json names; None when another one took its place meanwhile."""
+    """Return the generation that current.json names; None when another one took its place meanwhile."""
     check_format(index, current)
     directory = index / generation_name(current.generation)
     found = try_lock_generation(current.generation, directory)
@@ -177,13 +174,13 @@ def _entries(index: Path) -> list[Path]:
         return []
 
 
-def _remove_unless_held(directory: Path) -> bool:
-    """True when the directory is gone: nobody held it."""
+def _remove_unless_locked(directory: Path) -> bool:
+    """Remove the directory unless a reader has it locked; return whether it is gone."""
     handle = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW)
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         if not directory.name.startswith(_GONE):
-            # Renamed first: who opens it finds it whole or not at all.
+            # Renamed first, so that a reader finds it whole or not at all.
             gone = directory.with_name(f"{_GONE}generation-{secrets.token_hex(4)}")
             with announced("rename", directory):
                 directory = directory.rename(gone)
@@ -197,6 +194,6 @@ def _remove_unless_held(directory: Path) -> bool:
 
 
 def generations_in(index: Path) -> list[tuple[int, Path]]:
-    """The generations whose directories are in the index, with their numbers, whether they count or not."""
+    """Return the numbers and directories of all generations in the index, active or not."""
     matches = ((_NAME.fullmatch(entry.name), entry) for entry in _entries(index))
     return sorted((int(match[1]), entry) for match, entry in matches if match is not None)

@@ -27,7 +27,7 @@ from mvindex.store.views import ROW_DTYPE, view_checksums
 
 logger = logging.getLogger(__name__)
 
-# Documents whose words are counted together.
+# Documents that are tokenized together.
 _INDEXED_ROWS = 1024
 
 
@@ -46,7 +46,7 @@ class Rows:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Transaction:
-    """What one transaction does: rows retired, metadata (JSON) set by row, settings set, rows appended."""
+    """The changes of one transaction: rows deleted, metadata (JSON) set by row, settings set, rows appended."""
 
     deleted: Sequence[int] = ()
     metadata: Mapping[int, str] = field(default_factory=dict)
@@ -55,7 +55,7 @@ class Transaction:
 
 
 class GenerationWriter:
-    """Where the writer stands in a generation: what it would otherwise read anew, of all documents, at every commit."""
+    """Writer of one generation; keeps the state that it would otherwise read again, of all documents, at every commit."""
 
     def __init__(self, generation: Generation, snapshot: Snapshot) -> None:
         self._generation = generation
@@ -65,7 +65,7 @@ class GenerationWriter:
         self._segments = [segment.committed for segment in snapshot.segments]
 
     def commit(self, transaction: Transaction) -> None:
-        """Nothing; the change is durable and visible as a whole. On an error nothing of it is."""
+        """Make the transaction durable and visible as a whole; on an error nothing of it is."""
         before, after = self._segments, self._segments
         records = np.zeros(0, dtype=ROW_DTYPE)
         if transaction.rows is not None:
@@ -97,9 +97,9 @@ class GenerationWriter:
         self._acknowledge()
 
     def set_lexical(self, snapshot: Snapshot, lexical: Lexical | None, on_progress: Callable[[int], None]) -> None:
-        """Nothing; the texts of all rows are split into words so, all at once, or the index has no lexical side.
+        """Build the lexical index of all rows, or remove it (None), in one transaction.
 
-        snapshot: this writer's state. on_progress is told of rows.
+        snapshot: this writer's state. on_progress: called with the number of rows done since the last call.
         """
         kind = None if lexical is None else lexical.value
         settings = {catalog.LEXICAL_KEY: kind, "version": self.settings["version"] + 1}
@@ -122,42 +122,46 @@ class GenerationWriter:
         self._acknowledge()
 
     def _tokens(self, rows: Rows | None) -> list[Tokens]:
-        """The words of the documents, for an index with a lexical side; counted before the transaction begins."""
+        """Return the terms of the documents for an index with a lexical index; counted before the transaction begins."""
         lexical = parse_lexical(self.settings.get(catalog.LEXICAL_KEY))
         if rows is None or lexical is None:
             return []
         return list(tokenize_in_parts([document.lexical_text for document in rows.documents], lexical))
 
     def _acknowledge(self) -> None:
-        """Nothing; a failure here loses nothing, so it must not make a durable write look like a failed one."""
+        """Note the version as acknowledged; a failure is only logged, since the write itself is durable."""
         try:
             write_acknowledged(self._generation.directory, self.settings["version"])
         except (OSError, MvindexError) as err:
-            logger.warning("%s: all is stored, but not noted as acknowledged: %s", self._generation.directory, err)
+            logger.warning(
+                "%s: the write is stored, but was not noted as acknowledged: %s", self._generation.directory, err
+            )
 
     @contextmanager
     def _transaction(self) -> Iterator[sqlite3.Connection]:
-        """A write transaction on the state that this writer left."""
+        """Open a write transaction on the state that this writer left."""
         with self._generation.catalog.writing() as connection:
             version = catalog.read_settings(connection)["version"]
             if version != self.settings["version"]:
                 path = self._generation.catalog.path
                 raise StoreError(
-                    f"{path}: version {version} in the catalog; this writer made {self.settings['version']}"
+                    f"{path}: expected version {self.settings['version']}, which this writer committed, got {version}"
                 )
             self._check_ends(connection)
             yield connection
 
     def _check_ends(self, connection: sqlite3.Connection) -> None:
-        """Nothing, when the tables end where this writer left them: rows put behind a lost end would hide the loss."""
+        """Check that the tables end where this writer left them: rows put behind a lost end would hide the loss."""
         for table in ("documents", "texts", "metadata"):
             (last,) = connection.execute(f"SELECT max(doc_row) FROM {table}").fetchone()  # noqa: S608 - fixed names
             if (-1 if last is None else last) != self.num_rows - 1:
                 path = self._generation.catalog.path
-                raise DamagedIndex(f"{path}: table {table} ends at row {last}; {self.num_rows} rows were committed")
+                raise DamagedIndex(
+                    f"{path}: table {table}: expected {self.num_rows} committed rows, got a last row {last}"
+                )
 
     def _check_neighbour(self, connection: sqlite3.Connection) -> None:
-        """Nothing, when the row before the first new one is whole: a damaged page may give out bytes that are taken."""
+        """Check that the row before the first new one is whole: a damaged page may hand out bytes that are in use."""
         last = self.num_rows - 1
         query = (
             f"SELECT {catalog.DOCUMENT_COLUMNS}, d.checksum, t.title, t.text, t.spans, t.checksum, m.json, m.checksum "  # noqa: S608
@@ -197,14 +201,14 @@ class GenerationWriter:
 
 
 def _add_terms(connection: sqlite3.Connection, first_row: int, batches: Iterable[Tokens]) -> None:
-    """Nothing; the words of the texts of the rows from first_row on are in the lexical index."""
+    """Add the terms of the rows from first_row on to the lexical index."""
     for tokens in batches:
         append_segment(connection, first_row, tokens)
         first_row += len(tokens.lengths)
 
 
 def _is_whole(row: tuple[Any, ...]) -> bool:
-    """True when a row of documents, with its checksum, and those of texts and metadata match theirs."""
+    """Return whether a row of documents and those of its text and metadata match their checksums."""
     doc_row, doc_id, texts, text_sum, dumped, metadata_sum = row[0], row[1], row[8:11], *row[11:]
     found = (
         document_checksum(row[:7]),
@@ -215,7 +219,7 @@ def _is_whole(row: tuple[Any, ...]) -> bool:
 
 
 def _ids_of(connection: sqlite3.Connection, doc_rows: Sequence[int]) -> Iterator[tuple[int, str]]:
-    """The rows with their ids; DamagedIndex when one does not match its checksum."""
+    """Yield the rows with their ids; DamagedIndex when one does not match its checksum."""
     query = f"SELECT {catalog.DOCUMENT_COLUMNS}, d.checksum FROM documents AS d WHERE d.doc_row = ?"  # noqa: S608
     for doc_row in doc_rows:
         row = connection.execute(query, (int(doc_row),)).fetchone()
@@ -233,11 +237,11 @@ def _set_metadata(connection: sqlite3.Connection, updates: Mapping[int, str]) ->
     _update(connection, "UPDATE metadata SET json = ?, checksum = ? WHERE doc_row = ?", values, len(values))
 
 
-def _update(connection: sqlite3.Connection, statement: str, values: Iterable[tuple[Any, ...]], wanted: int) -> None:
-    """Nothing; each of the values, so many as are wanted, has changed its row. DamagedIndex where one found none."""
+def _update(connection: sqlite3.Connection, statement: str, values: Iterable[tuple[Any, ...]], expected: int) -> None:
+    """Run the statement with each of the values; DamagedIndex unless `expected` rows have changed."""
     changed = connection.executemany(statement, values).rowcount
-    if changed != wanted:
-        raise DamagedIndex(f"{catalog.FILE_NAME}: {wanted} rows were to be changed; {changed} of them are there")
+    if changed != expected:
+        raise DamagedIndex(f"{catalog.FILE_NAME}: expected {expected} rows to change, got {changed}")
 
 
 def _insert(connection: sqlite3.Connection, first_row: int, rows: Rows, records: npt.NDArray[Any]) -> None:

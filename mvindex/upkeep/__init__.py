@@ -1,4 +1,4 @@
-"""What keeps an index whole: compact, snapshot, verify, repair, salvage."""
+"""Maintenance of an index: compact, snapshot, verify, repair, salvage."""
 
 from mvindex.upkeep.compacting import CompactReport, compact_store
 from mvindex.upkeep.copying import SnapshotReport, snapshot_store

@@ -1,4 +1,4 @@
-"""A consistent copy of a live index, made beside readers and a writer: `mvindex snapshot`."""
+"""Snapshot on disk: a consistent copy of an index, made beside its readers and writer (`mvindex snapshot`)."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _TRIES = 5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SnapshotReport:
-    """What was copied: where to, the documents and bytes there, and the version of the index that it is."""
+    """The outcome of a snapshot: the path of the copy, its documents and bytes, and the version that was copied."""
 
     path: str
     documents: int
@@ -42,10 +42,18 @@ class SnapshotReport:
 def snapshot_store(
     store: EmbeddedStore, target: Path, on_progress: Callable[[int], None] = lambda size_bytes: None
 ) -> SnapshotReport:
-    """What was copied: the index at target is the latest committed state of the store, complete or not there at all.
+    """Copy the latest committed state of the store to target, complete or not there at all.
 
-    Neither readers nor a writer wait. All that is copied is checked: DamagedIndex names what does not match its
-    checksum. on_progress is told of bytes copied. ConfigError when the target exists.
+    Neither readers nor a writer wait. All bytes of the copy are checked.
+
+    Args:
+        store: The store to copy.
+        target: A new directory.
+        on_progress: Called with the number of bytes copied since the last call.
+
+    Raises:
+        ConfigError: The target exists, or lies inside the index.
+        DamagedIndex: A file or row does not match its checksum.
     """
     if os.path.lexists(target):
         raise ConfigError(f"{target} exists already; a snapshot is written to a new directory")
@@ -106,7 +114,7 @@ def _copy_engine(state: Snapshot, directory: Path, on_progress: Callable[[int], 
 
 
 def _copy_segment(segment: MappedSegment, directory: Path, on_progress: Callable[[int], None]) -> None:
-    """Nothing; the committed bytes, each block checked, stand in the directory."""
+    """Copy the committed bytes to the directory; each block is checked."""
     size_bytes = segment.committed.size_bytes
     if size_bytes == 0:
         return
@@ -120,28 +128,28 @@ def _copy_segment(segment: MappedSegment, directory: Path, on_progress: Callable
 
 
 def _copy_catalog(connection: sqlite3.Connection, directory: Path, on_progress: Callable[[int], None]) -> None:
-    """Nothing; the catalog as the connection's transaction sees it, which later commits do not change."""
+    """Copy the catalog as the connection's transaction sees it, which later commits do not change."""
     path = directory / catalog.FILE_NAME
     page_bytes = int(connection.execute("PRAGMA page_size").fetchone()[0])
     left = int(connection.execute("PRAGMA page_count").fetchone()[0])
 
-    def tell(status: int, remaining: int, total: int) -> None:
+    def report(status: int, remaining: int, total: int) -> None:
         nonlocal left
         on_progress((left - remaining) * page_bytes)
         left = remaining
 
     with announced("write", path), catalog.map_sqlite_errors(path):
         with closing(sqlite3.connect(path)) as copy:
-            connection.backup(copy, pages=_PAGES, progress=tell)
+            connection.backup(copy, pages=_PAGES, progress=report)
             (found,) = copy.execute("PRAGMA integrity_check(1)").fetchone()
     if found != "ok":
         source = connection.execute("PRAGMA database_list").fetchone()[2]
         what = " ".join(found.split())
-        raise DamagedIndex(f"{source}, or its copy: {what}; `mvindex verify` tells which")
+        raise DamagedIndex(f"{source}, or its copy: {what}; `mvindex verify` shows which")
 
 
 def _check_catalog(connection: sqlite3.Connection, state: Snapshot) -> None:
-    """Nothing; DamagedIndex when a row of the state that was copied does not match its checksum."""
+    """Check all rows of the state that was copied; raise DamagedIndex when one does not match its checksum."""
     source = state.source
     for chunk in each_row(connection, range(state.num_rows)):
         for row in chunk:

@@ -187,7 +187,7 @@ class _Source:
         if any(problem.document for problem in self.lost) or "deleted" not in self.settings:
             return
         if not self._deleted.matches(self.settings["deleted"]):
-            what = "which documents are deleted does not match its checksum; some may be back, or missing"
+            what = "the set of deleted documents does not match its checksum; some may be back, or missing"
             self._lose(self._source.catalog.path, None, what)
 
     def _read_settings(self) -> Mapping[str, Any]:

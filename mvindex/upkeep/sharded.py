@@ -1,4 +1,4 @@
-"""An index in shards, kept whole shard by shard: verify, repair, salvage and snapshot."""
+"""Maintenance of an index in shards, shard by shard: verify, repair, salvage and snapshot."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ Progress = Callable[[int], None]
 
 
 def verify_shards(index: Path, on_progress: Progress) -> VerifyReport:
-    """What is not as it was written, in any shard; one that is missing, or another's, is a problem of its own."""
+    """Verify every shard; one that is missing, or belongs to another index, is a problem of its own."""
     problems = list(_problems_beside(index))
     reports = []
     for place in _places(index):
@@ -61,7 +61,7 @@ def verify_shards(index: Path, on_progress: Progress) -> VerifyReport:
 
 
 def repair_shards(index: Path) -> RepairReport:
-    """What was made again: of each shard, and shards.json where it is damaged and all shards are there."""
+    """Repair each shard, and shards.json where it is damaged and all shards are there."""
     made = [file for place in _places(index) for file in repair_one(index / place.directory).made_again]
     if os.path.lexists(index / SHARDS):
         try:
@@ -75,9 +75,9 @@ def repair_shards(index: Path) -> RepairReport:
 
 
 def salvage_shards(index: Path, target: Path, on_progress: Progress) -> SalvageReport:
-    """What was saved: a new index in shards with every sound document; a shard of which nothing is left is empty."""
+    """Salvage each shard into a new index in shards; one of which nothing can be saved is empty there."""
     if os.path.lexists(target):
-        raise ConfigError(f"{target} exists already; what is saved is written to a new directory")
+        raise ConfigError(f"{target} exists already; a salvage is written to a new directory")
     lost: list[Problem] = []
     saved: list[SalvageReport] = []
     places = _places(index)
@@ -103,7 +103,7 @@ def salvage_shards(index: Path, target: Path, on_progress: Progress) -> SalvageR
 def snapshot_shards(
     index: Path, stores: Sequence[EmbeddedStore], target: Path, on_progress: Progress
 ) -> SnapshotReport:
-    """What was copied: of each shard the latest committed state, complete or not there at all."""
+    """Copy the latest committed state of each shard, complete or not there at all."""
     if os.path.lexists(target):
         raise ConfigError(f"{target} exists already; a snapshot is written to a new directory")
     if index == target.absolute() or index in target.absolute().parents:
@@ -125,7 +125,7 @@ def snapshot_shards(
 
 
 def _problems_beside(index: Path) -> Iterator[Problem]:
-    """What is wrong with the files beside the shards, all of which are derived."""
+    """Yield the problems of the files beside the shards, all of which are derived."""
     try:
         read_shards(index)
     except StoreError as err:
@@ -140,7 +140,7 @@ def _problems_beside(index: Path) -> Iterator[Problem]:
 
 
 def _places(index: Path) -> list[ShardPlace]:
-    """The shards there must be; StoreError when not even one says how many."""
+    """Return the shards that the index must have; StoreError when there is none to know from."""
     with suppress(StoreError):
         return list(read_shards(index).places())
     found = places_in(index)
@@ -150,14 +150,14 @@ def _places(index: Path) -> list[ShardPlace]:
 
 
 def _known_id(index: Path, place: ShardPlace) -> str | None:
-    """What shards.json has the shard for; None where it cannot be read."""
+    """Return the shard's id in shards.json; None where that cannot be read."""
     with suppress(StoreError):
         return read_shards(index).shard_ids[place.number]
     return None
 
 
 def _shard_ids(index: Path) -> tuple[str, ...]:
-    """The ids of all shards; errors name one that cannot be opened."""
+    """Return the ids of all shards; errors name one that cannot be opened."""
     ids = []
     for place in _places(index):
         with closing(open_shard(index, place)) as store:
@@ -166,7 +166,7 @@ def _shard_ids(index: Path) -> tuple[str, ...]:
 
 
 def _complete(building: Path, places: Sequence[ShardPlace]) -> None:
-    """Nothing; every shard is there, made like the others, and knows which it is."""
+    """Make missing shards, like the others, and write into each which shard it is."""
     kept: dict[str, object] = {}
     for place in places:
         if (building / place.directory).exists():

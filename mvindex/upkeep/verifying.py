@@ -1,4 +1,4 @@
-"""Every byte of an index against its checksum: `mvindex verify`. Damage is named by file and document, not raised."""
+"""Check of every byte of an index against its checksum (`mvindex verify`): damage is reported, not raised."""
 
 from __future__ import annotations
 
@@ -41,7 +41,16 @@ Progress = Callable[[int], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VerifyReport:
-    """What was found. documents: living ones; damaged_documents: those of them that are not wholly sound."""
+    """The outcome of a check.
+
+    Attributes:
+        path: The index.
+        format_version: Its format version.
+        documents: How many live documents it has.
+        damaged_documents: How many of them are not wholly sound.
+        size_bytes: How many bytes were read.
+        problems: What is damaged; empty for a sound index.
+    """
 
     path: str
     format_version: int
@@ -52,15 +61,15 @@ class VerifyReport:
 
     @property
     def is_sound(self) -> bool:
-        """True when every byte is as it was written."""
+        """Whether every byte is as it was written."""
         return not self.problems
 
 
 def verify(path: str | Path, on_progress: Progress = lambda size_bytes: None) -> VerifyReport:
-    """What of the index at path is not as it was written: every file, document and row is read and checked.
+    """Read and check every file, document and row of the index at path.
 
-    Takes no lock; a state that is committed while it runs is not looked at. on_progress is told of bytes read.
-    StoreError when there is nothing that could be read as an index.
+    Takes no lock; a state that is committed while it runs is not read. on_progress: called with the number of bytes
+    read since the last call. StoreError when there is no index at the path.
     """
     index = Path(path).absolute()
     with closing(find_generation(index)) as source:
@@ -72,7 +81,7 @@ def verify(path: str | Path, on_progress: Progress = lambda size_bytes: None) ->
                 check.catalog(connection)
                 check.contents(connection)
             if not check.problems:
-                read_snapshot(source)  # what it refuses is no sound index, whatever the checksums say
+                read_snapshot(source)  # an index that it refuses is not sound, whatever the checksums say
         except MvindexError as err:
             check.add(source.catalog.path, str(err))
         return VerifyReport(
@@ -86,7 +95,7 @@ def verify(path: str | Path, on_progress: Progress = lambda size_bytes: None) ->
 
 
 class _Check:
-    """One generation under examination, and what was found so far."""
+    """The check of one generation, and the problems found so far."""
 
     def __init__(self, index: Path, source: Generation, on_progress: Progress) -> None:
         self._index, self._source = index, source
@@ -96,11 +105,11 @@ class _Check:
         self.documents = self.damaged = self.size_bytes = 0
 
     def add(self, file: Path, what: str, *, document: str | None = None, is_derived: bool = False) -> None:
-        """Nothing; the problem is noted."""
+        """Note a problem."""
         self.problems.append(Problem(str(file), document, what, is_derived))
 
     def entries(self) -> None:
-        """current.json, and whether there are links among the files."""
+        """Check current.json, and that all entries are regular files and directories."""
         index = self._index
         try:
             current = read_current(index)
@@ -113,22 +122,22 @@ class _Check:
             is_derived = entry.name in (CURRENT, ACKNOWLEDGED) or entry.name.startswith("rows-")
             try:
                 mode = entry.lstat().st_mode
-            except FileNotFoundError:  # what a compaction has left is removed as soon as nobody holds it
+            except FileNotFoundError:  # old files of a compaction are removed once no reader uses them
                 continue
             if stat.S_ISLNK(mode):
-                self.add(entry, "is a symbolic link; an index holds none", is_derived=is_derived)
+                self.add(entry, "is a symbolic link; an index has none", is_derived=is_derived)
             elif not stat.S_ISREG(mode) and (not stat.S_ISDIR(mode) or _FILES.match(entry.name)):
                 self.add(entry, "is no regular file", is_derived=is_derived)
 
     def acknowledged(self) -> None:
-        """The note of the last acknowledged version; read before the catalog, in which there may be later ones."""
+        """Read the last acknowledged version; before the catalog, which may hold a later one."""
         try:
             self._acknowledged = read_acknowledged(self._source.directory)
         except MvindexError as err:
             self.add(self._source.directory / ACKNOWLEDGED, str(err), is_derived=True)
 
     def catalog(self, connection: sqlite3.Connection) -> None:
-        """The database as SQLite sees it, and its version against the one that was acknowledged."""
+        """Check the database as SQLite sees it, and its version against the acknowledged one."""
         path = self._source.catalog.path
         try:
             catalog.check_application(connection, path)
@@ -145,7 +154,7 @@ class _Check:
             self.add(path, what)
 
     def contents(self, connection: sqlite3.Connection) -> None:
-        """All documents, views, document rows and engine files."""
+        """Check all documents, views, document rows and engine files."""
         settings = read_checked(self._source, connection)
         if not agrees(read_kept_settings(self._index), settings):
             self.add(self._index / CURRENT, "its settings are not those of the catalog", is_derived=True)
@@ -173,11 +182,11 @@ class _Check:
         self._add_blocks(views.path, blocks, damaged_views)
         self._row_file(row_file)
         if not deleted.matches(settings["deleted"]):
-            self.add(self._source.catalog.path, "which documents are alive does not match its checksum")
+            self.add(self._source.catalog.path, "the set of deleted documents does not match its checksum")
         self._engine(settings["engine"])
 
     def _lexical(self, connection: sqlite3.Connection, settings: Mapping[str, Any]) -> None:
-        """Words and how often they stand where."""
+        """Check the lexical index."""
         if settings.get(catalog.LEXICAL_KEY) is None:
             return
         try:
@@ -186,7 +195,7 @@ class _Check:
             self.add(self._source.catalog.path, str(err), is_derived=True)
 
     def _sound_rows(self, chunk: list[CatalogRow | int]) -> list[CatalogRow]:
-        """The rows without faults; the others are noted, each with its faults."""
+        """Return the rows without faults; note the others, each with its faults."""
         sound = []
         for row in chunk:
             if not isinstance(row, CatalogRow):
@@ -202,17 +211,17 @@ class _Check:
         return sound
 
     def _add_document(self, file: Path, row: CatalogRow, what: str) -> None:
-        """A retired document's damage is noted as well: nobody reads it, but the file is not as it was written."""
+        """Note a document's damage, of a deleted one too: the file is not as it was written."""
         self.damaged += bool(row.alive)
         state = "" if row.alive else " (deleted or replaced)"
         self.add(file, what, document=f"{row.document[1]!s} (row {row.document[0]}){state}")
 
     def _add_blocks(self, path: Path, blocks: BlockCheck, damaged_views: list[tuple[int, int]]) -> None:
-        """Blocks that are damaged though all documents in them are sound: then it is their checksum, or no view's."""
+        """Note damaged blocks whose documents are all sound: then the checksum is damaged, or bytes of no view."""
         if blocks.is_short:
             self.add(
                 path,
-                f"{len(blocks.bytes)} bytes on disk; catalog.sqlite has {blocks.committed.size_bytes} as committed",
+                f"expected {blocks.committed.size_bytes} committed bytes, by catalog.sqlite; got {len(blocks.bytes)} on disk",
             )
         for begin, end in blocks.damaged:
             if not any(low < end and begin < high for low, high in damaged_views):
@@ -222,7 +231,7 @@ class _Check:
                 )
 
     def _row_file(self, committed: CommittedSegment) -> None:
-        """The file of document rows, which the catalog holds as well."""
+        """Check the file of document rows, which is derived from the catalog."""
         rows = StoredViews(self._source.directory / committed.name, ROW_DTYPE.itemsize)
         if rows.refused is not None:
             self.add(rows.path, rows.refused)
@@ -233,7 +242,7 @@ class _Check:
             self.add(rows.path, "does not match its length or checksums in catalog.sqlite", is_derived=True)
 
     def _engine(self, record: Mapping[str, Any] | None) -> None:
-        """The files of the engine, all derived."""
+        """Check the files of the engine, all derived."""
         if record is None:
             return
         for name, checksum in record["checksums"].items():
@@ -249,7 +258,7 @@ class _Check:
                 self.add(path, f"cannot be read: {err}", is_derived=True)
 
     def _is_replaced(self, record: Mapping[str, Any]) -> bool:
-        """True when another engine was built since: the files of this one are gone, as they should be."""
+        """Return whether another engine was built since: the files of this one are then gone, as they should be."""
         with self._source.catalog.reading() as connection:
             return bool(catalog.read_settings(connection)["engine"] != record)
 
@@ -266,7 +275,7 @@ def _entries(directory: Path) -> list[Path]:
 
 
 def agrees(kept: Mapping[str, Any] | None, settings: Mapping[str, Any]) -> bool:
-    """True when the settings kept beside the catalog are its own, as far as they were known when they were written."""
+    """Return whether the settings kept in current.json are the catalog's, as far as they were known when written."""
     return all(value in (None, settings.get(name)) for name, value in (kept or {}).items())
 
 
@@ -281,11 +290,11 @@ class BlockCheck:
 
     @property
     def is_short(self) -> bool:
-        """True when committed bytes are missing."""
+        """Whether committed bytes are missing."""
         return len(self.bytes) < self.committed.size_bytes
 
     def check_until(self, end: int) -> int:
-        """How many bytes were checked now: of all blocks that end up to there."""
+        """Check all blocks that end up to there; return how many bytes were checked now."""
         begin = self._next * BLOCK_BYTES
         while self._next < len(self.committed.checksums):
             low = self._next * BLOCK_BYTES

@@ -19,7 +19,7 @@ class KeepingRules(Base):
         handle.seen = self.truth = compacted(before)
         assert (report.documents, report.dropped) == (len(before.rows), before.retired)
         assert report.generation == self.truth.generation
-        assert report.is_old_held == any(other.seen.generation != report.generation for other in self.handles)
+        assert report.is_old_in_use == any(other.seen.generation != report.generation for other in self.handles)
         self.give_all_again(handle, new)
 
     @step(which=WHICH, new=BATCH, goes_on=st.booleans())

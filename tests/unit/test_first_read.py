@@ -47,13 +47,13 @@ def kernels(request, monkeypatch):
 @pytest.fixture
 def num_hashed(monkeypatch):
     """The number of documents whose checksum was taken, in a list of one."""
-    counts, hashed = [0], store_views.stretch_checksums
+    counts, hashed = [0], store_views.range_checksums
 
     def counting(data, begins, ends):
         counts[0] += len(begins)
         return hashed(data, begins, ends)
 
-    monkeypatch.setattr(store_views, "stretch_checksums", counting)
+    monkeypatch.setattr(store_views, "range_checksums", counting)
     return counts
 
 

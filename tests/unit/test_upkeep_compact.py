@@ -67,7 +67,7 @@ def test_an_old_reader_keeps_its_generation_until_it_refreshes(worn):
     with mvindex.open(worn.path) as reader:
         worn.add_views([mvindex.Document("4", "newer 4")], vectors(1, seed=9))
         before = held(reader)
-        assert worn.compact().is_old_held
+        assert worn.compact().is_old_in_use
         assert held(reader) == before and reader.get("4").text == "text 4"
         assert len(reader.search(vectors(1)[0, 0], top_k=50).hits) == 8
         assert sorted(entry.name for entry in worn.path.glob("generation-*")) == [
@@ -81,7 +81,7 @@ def test_an_old_reader_keeps_its_generation_until_it_refreshes(worn):
 
 def test_a_closed_reader_gives_its_generation_up(worn):
     with mvindex.open(worn.path):
-        assert worn.compact().is_old_held
+        assert worn.compact().is_old_in_use
     worn.delete(ids="1")
     assert [entry.name for entry in worn.path.glob("generation-*")] == ["generation-000002"]
 

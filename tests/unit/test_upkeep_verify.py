@@ -138,7 +138,7 @@ def test_a_catalog_put_back_from_an_older_copy_is_found_out(sound, tmp_path):
 def test_deletions_that_do_not_match_their_checksum_are_reported_by_salvage(sound, tmp_path):
     in_catalog(sound, "UPDATE documents SET alive = 0 WHERE doc_row = 4")
     report = mvindex.salvage(sound, tmp_path / "saved.mvx")
-    assert report.documents == 8 and "which documents are deleted" in report.lost[0].what
+    assert report.documents == 8 and "the set of deleted documents" in report.lost[0].what
 
 
 @pytest.mark.parametrize(
