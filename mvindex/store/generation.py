@@ -155,9 +155,17 @@ def _no_index(index: Path) -> StoreError:
     """Return the error for a directory without current.json."""
     if any(_NAME.fullmatch(entry.name) for entry in _entries(index)):
         return DamagedIndex(f"{index}: current.json is gone; `mvindex build` makes it again from the catalog")
-    if os.path.isfile(index / catalog.FILE_NAME):
+    if _is_catalog(index / catalog.FILE_NAME):
         return _other_format(index, 1)  # the only one with its catalog there
     return StoreError(f"{index}: there is no mvindex index here (no current.json in it)")
+
+
+def _is_catalog(path: Path) -> bool:
+    """Return whether the file's header has the application id of a catalog, at byte 68 of every SQLite database."""
+    if not path.is_file():
+        return False
+    with open(path, "rb") as file:
+        return int.from_bytes(file.read(72)[68:], "big") == catalog.APPLICATION_ID
 
 
 def _other_format(index: Path, version: int) -> StoreError:

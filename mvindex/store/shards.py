@@ -122,7 +122,8 @@ def read_shards(directory: Path) -> Shards:
         raise DamagedIndex(f"{path}: it does not hold what mvindex writes; {_WAY_OUT}") from err
     if isinstance(version, int) and version != _FORMAT:
         raise StoreError(
-            f"{path}: expected format version {_FORMAT}, got format version {version}. Make the index again with this version of mvindex"
+            f"{path}: expected format version {_FORMAT}, got format version {version}. "
+            "Make the index again with this version of mvindex"
         )
     if not is_sound or not 1 <= found.count <= MAX_SHARDS:
         raise DamagedIndex(f"{path}: its values do not match its checksum; {_WAY_OUT}")

@@ -204,7 +204,7 @@ class MappedViews:
             raise DamagedIndex(f"{self._views.path}: the views of document row {row} do not match their checksum")
 
     def read_block(self, begin: int, end: int) -> tuple[npt.NDArray[Any], Ints]:
-        """Return the views of document rows [begin, end): rows as stored, not copied, and starts; verified at first read."""
+        """Return the views of document rows [begin, end): rows as stored, no copy, and starts; verified first."""
         starts = self.starts[begin : end + 1]
         self._views.expect(int(starts[0]) * self.row_bytes, int(starts[-1]) * self.row_bytes)
         self._views.check(int(starts[0]) * self.row_bytes, int(starts[-1]) * self.row_bytes)

@@ -55,7 +55,7 @@ class Transaction:
 
 
 class GenerationWriter:
-    """Writer of one generation; keeps the state that it would otherwise read again, of all documents, at every commit."""
+    """Writer of one generation; keeps the state that every commit would otherwise read again, of all documents."""
 
     def __init__(self, generation: Generation, snapshot: Snapshot) -> None:
         self._generation = generation
@@ -122,7 +122,7 @@ class GenerationWriter:
         self._acknowledge()
 
     def _tokens(self, rows: Rows | None) -> list[Tokens]:
-        """Return the terms of the documents for an index with a lexical index; counted before the transaction begins."""
+        """Return the terms of the documents where there is a lexical index; counted before the transaction begins."""
         lexical = parse_lexical(self.settings.get(catalog.LEXICAL_KEY))
         if rows is None or lexical is None:
             return []

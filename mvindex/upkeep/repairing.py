@@ -126,7 +126,7 @@ def _repair_rows(source: Generation, connection: sqlite3.Connection) -> list[str
     records = _records(source, connection, committed.size_bytes // ROW_DTYPE.itemsize)
     if not _is_sound(records.view(np.uint8).reshape(-1), committed):
         raise DamagedIndex(
-            f"{source.catalog.path}: its rows of documents do not match the checksums of {path.name}; the catalog is damaged"
+            f"{source.catalog.path}: its rows of documents do not match {path.name}'s checksums; it is damaged"
         )
     fresh = path.with_name(f"{path.name}.new")
     check_regular(fresh)

@@ -221,7 +221,7 @@ class _Check:
         if blocks.is_short:
             self.add(
                 path,
-                f"expected {blocks.committed.size_bytes} committed bytes, by catalog.sqlite; got {len(blocks.bytes)} on disk",
+                f"expected {blocks.committed.size_bytes} bytes, by catalog.sqlite; got {len(blocks.bytes)} on disk",
             )
         for begin, end in blocks.damaged:
             if not any(low < end and begin < high for low, high in damaged_views):

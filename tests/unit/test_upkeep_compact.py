@@ -164,7 +164,7 @@ def test_another_format_is_refused_with_both_versions_and_the_way_out(index, ver
 
 def test_a_catalog_at_the_top_of_the_directory_is_of_format_version_1(tmp_path):
     (tmp_path / "old.mvx").mkdir()
-    (tmp_path / "old.mvx" / "catalog.sqlite").write_bytes(bytes(4096))
+    (tmp_path / "old.mvx" / "catalog.sqlite").write_bytes(bytes(68) + b"mvix" + bytes(4096))
     with pytest.raises(mvindex.errors.StoreError, match="expected format version 2, got format version 1"):
         mvindex.open(tmp_path / "old.mvx")
 
