@@ -51,7 +51,7 @@ def test_what_stands_in_the_place_of_a_file_is_named(in_place):
     for name, trial in in_place.items():
         file, kind = name.split(": ")
         file = "index.faiss" if file == "engine" else file
-        what = "is a symbolic link" if "link" in kind else "is no regular file"
+        what = "symbolic link" if "link" in kind else "no regular file"
         # A lock matters to writers alone; an engine is not read to add documents, or to make another.
         for call in ("write", "compact") if file == "writer.lock" else ("look", "snapshot"):
             outcome = trial["calls"][call]
