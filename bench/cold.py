@@ -18,8 +18,8 @@ from pathlib import Path
 import numpy as np
 from scale_parts.indexes import cached
 
-from mvindex.aggregate import Scoring
-from mvindex.kernels import pages
+from mvindex.kernels import prefetch as pages
+from mvindex.scoring.aggregate import Scoring
 from mvindex.search.rescore import Pairs, score_pairs
 from mvindex.store.embedded import EmbeddedStore
 

@@ -17,8 +17,8 @@ from pathlib import Path
 
 import numpy as np
 
-from mvindex.exchange.dpr import import_dpr
-from mvindex.exchange.importing import Target
+from mvindex.io.dpr import import_dpr
+from mvindex.io.import_ import Target
 
 _MIB = 1 << 20
 

@@ -23,8 +23,8 @@ from quality import GOLD_SETS, batches, load
 import mvindex
 from mvindex.corpus import read_documents
 from mvindex.encoder import load_encoder
-from mvindex.evaluate import Evaluation
-from mvindex.questions import read_qrels, read_questions
+from mvindex.eval.metrics import Evaluation
+from mvindex.eval.questions import read_qrels, read_questions
 
 MODES = {
     "dense": {},

@@ -19,7 +19,7 @@ from pathlib import Path
 import numpy as np
 
 import mvindex
-from mvindex.planning.amounts import parse_bytes
+from mvindex.planning.units import parse_bytes
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests" / "unit"))
 limits = importlib.import_module("memory_limits")

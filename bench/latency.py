@@ -25,8 +25,8 @@ import numpy as np
 from vectors import cached_squad
 
 import mvindex
-from mvindex import display
-from mvindex.cli import asking
+from mvindex.cli import query as asking
+from mvindex.cli import render as display
 from mvindex.engines import open_scan
 from mvindex.index import Index
 from mvindex.search.rescore import Best

@@ -23,9 +23,9 @@ import numpy as np
 
 import mvindex
 from mvindex.corpus import read_documents
-from mvindex.questions import read_questions
-from mvindex.search.lexical import K1, B
-from mvindex.store.tokens import Lexical, tokenize
+from mvindex.eval.questions import read_questions
+from mvindex.lexical.bm25 import K1, B
+from mvindex.lexical.tokenizer import Lexical, tokenize
 
 FILES = ("squad/passages.tsv", "wiki_sample/passages.tsv.zst", "pubmedqa/corpus.jsonl.gz")
 BATCH, DIM, TOP_K = 10_000, 8, 10

@@ -19,10 +19,10 @@ from pathlib import Path
 import numpy as np
 from vectors import NUM_QUERIES, cached_index, index_folder
 
-from mvindex.aggregate import Aggregate, Scoring
-from mvindex.engines.exact_native import NativeScan
-from mvindex.engines.exact_torch import ScanConfig, TorchScan
+from mvindex.engines.scan_torch import ScanConfig, TorchScan
+from mvindex.engines.scan_vnni import NativeScan
 from mvindex.engines.torch_blocks import Precision
+from mvindex.scoring.aggregate import Aggregate, Scoring
 from mvindex.search import Engines, Request, search_documents
 from mvindex.store.embedded import EmbeddedStore
 

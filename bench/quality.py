@@ -18,8 +18,8 @@ from pathlib import Path
 import mvindex
 from mvindex.corpus import CorpusOptions, read_documents
 from mvindex.encoder import load_encoder
-from mvindex.evaluate import Evaluation
-from mvindex.questions import read_qrels, read_questions
+from mvindex.eval.metrics import Evaluation
+from mvindex.eval.questions import read_qrels, read_questions
 from mvindex.records import Hit, SearchResult
 
 # name -> (corpus, question files, qrels, options): titles of the two SQuADShifts sets mean nothing.

@@ -30,10 +30,10 @@ from scale_parts.corpora import CORPORA  # noqa: E402 - after the settings of th
 from scale_parts.indexes import cached  # noqa: E402 - after the settings of threads
 
 import mvindex  # noqa: E402 - after the settings of threads
-from mvindex.build import EngineCache, report_of  # noqa: E402 - after the settings of threads
 from mvindex.engines import open_scan  # noqa: E402 - after the settings of threads
-from mvindex.engines.base import Kind  # noqa: E402 - after the settings of threads
-from mvindex.engines.lists import probes_of  # noqa: E402 - after the settings of threads
+from mvindex.engines.build import EngineCache, report_of  # noqa: E402 - after the settings of threads
+from mvindex.engines.params import probes_of  # noqa: E402 - after the settings of threads
+from mvindex.engines.protocol import Kind  # noqa: E402 - after the settings of threads
 from mvindex.search import Engines, Part, Request  # noqa: E402 - after the settings of threads
 from mvindex.store.views import decode  # noqa: E402 - after the settings of threads
 from mvindex.tuning import Tuning, choose  # noqa: E402 - after the settings of threads
@@ -46,7 +46,7 @@ def held_bytes(path):
     """What opening the engine adds to a process of its own, in bytes of private memory."""
     code = (
         "import sys; from pathlib import Path; from mvindex.store.embedded import EmbeddedStore; "
-        "from mvindex.build import EngineCache; import faiss; "
+        "from mvindex.engines.build import EngineCache; import faiss; "
         "held = lambda: int(dict(l.split(':') for l in Path('/proc/self/status').read_text().splitlines())"
         "['RssAnon'].split()[0]) << 10; "
         "store = EmbeddedStore(Path(sys.argv[1])); before = held(); "

@@ -15,8 +15,8 @@ from pathlib import Path
 
 import numpy as np
 
-from mvindex.engines.base import Kind
-from mvindex.engines.lists import IVF_KINDS, usual_lists
+from mvindex.engines.params import IVF_KINDS, usual_lists
+from mvindex.engines.protocol import Kind
 from mvindex.planning.sizes import engine_bytes
 
 DOCUMENTS, VIEWS = 21_015_324, 8

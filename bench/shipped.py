@@ -25,13 +25,13 @@ import torch
 import mvindex
 from mvindex.corpus import CorpusOptions, read_documents
 from mvindex.encoder import load_encoder
-from mvindex.evaluate import Evaluation
-from mvindex.questions import read_qrels, read_questions
+from mvindex.eval.metrics import Evaluation
+from mvindex.eval.questions import read_qrels, read_questions
 from mvindex_train.data import Part, shared_examples
 from mvindex_train.data.records import write_example
 from mvindex_train.data.splits import SharedSet
 from mvindex_train.presets import preset
-from mvindex_train.training import TrainJob, train
+from mvindex_train.trainer import TrainJob, train
 
 TRAINED = [SharedSet.SQUAD]
 PASSAGES = {

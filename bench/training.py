@@ -2,7 +2,7 @@
 
     python bench/training.py --data DIR --out DIR [--rows families|negatives] [--only ROW,...] [--steps N] [--small]
 
-DIR of --data holds the shared collections. Training goes through `mvindex_train.training`, as `mvindex train` does, on
+DIR of --data holds the shared collections. Training goes through `mvindex_train.trainer`, as `mvindex train` does, on
 the training part of SQuAD (mvindex_train/data/splits.py), with the settings of the preset `snippets` but for what the
 row names. A row whose checkpoint lies in --out is only measured again. Per row: R@1/5/20/100 of the 3,420 test
 questions over all 2,067 passages, LV (MVR eq. 9, scores times 20) and the mean cosine of two views of a passage, views
@@ -27,7 +27,7 @@ from mvindex_train.data.splits import SharedSet
 from mvindex_train.evaluation import evaluate, make_dev_set
 from mvindex_train.presets import preset
 from mvindex_train.processes import Processes
-from mvindex_train.training import TrainJob, train
+from mvindex_train.trainer import TrainJob, train
 
 # Raw tau belongs to raw products: all rows are of unit vectors, with the scale of the preset. DRPQ's T as in search.
 DRPQ = ["loss.aggregate=drpq", "loss.drpq_temperature=0.05"]

@@ -24,14 +24,15 @@ import torch
 from rounds import add_options, alternate, ratio_text, ratios, show
 
 from mvindex.encoder.inputs import Inputs
-from mvindex_train import losses, trainable
+from mvindex_train import losses
+from mvindex_train import module as trainable
 from mvindex_train.batches import PlanConfig, plan
 from mvindex_train.data import ExampleStore, Part, shared_examples
 from mvindex_train.data.splits import SharedSet
 from mvindex_train.model import build_encoder
 from mvindex_train.presets import preset
 from mvindex_train.processes import Processes
-from mvindex_train.randomness import own_random_state
+from mvindex_train.seeding import own_random_state
 from mvindex_train.step import Moment, Stepper
 
 DRPQ = ["loss.aggregate=drpq", "loss.drpq_temperature=0.05"]

@@ -12,7 +12,7 @@ import numpy as np
 
 import mvindex
 from mvindex.corpus import CorpusOptions, read_documents
-from mvindex.questions import read_questions
+from mvindex.eval.questions import read_questions
 
 CACHE = Path(__file__).resolve().parent.parent / "build" / "bench"
 CHUNK_DOCUMENTS = 8192

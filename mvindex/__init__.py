@@ -17,9 +17,9 @@ from mvindex.records import Document, Hit, SearchResult, Views
 if TYPE_CHECKING:
     from mvindex.encoder import CallableEncoder, export_encoder, load_encoder
     from mvindex.index import Index
-    from mvindex.opening import create
-    from mvindex.opening import open_index as open
-    from mvindex.upkeep import repair, salvage, verify
+    from mvindex.index.factory import create
+    from mvindex.index.factory import open_index as open
+    from mvindex.maintenance import repair, salvage, verify
 
 __version__ = "0.1.0"
 __all__ = [
@@ -43,13 +43,13 @@ __all__ = [
 _LATE = {
     "CallableEncoder": ("mvindex.encoder", "CallableEncoder"),
     "Index": ("mvindex.index", "Index"),
-    "create": ("mvindex.opening", "create"),
+    "create": ("mvindex.index.factory", "create"),
     "export_encoder": ("mvindex.encoder", "export_encoder"),
     "load_encoder": ("mvindex.encoder", "load_encoder"),
-    "open": ("mvindex.opening", "open_index"),
-    "repair": ("mvindex.upkeep", "repair"),
-    "salvage": ("mvindex.upkeep", "salvage"),
-    "verify": ("mvindex.upkeep", "verify"),
+    "open": ("mvindex.index.factory", "open_index"),
+    "repair": ("mvindex.maintenance", "repair"),
+    "salvage": ("mvindex.maintenance", "salvage"),
+    "verify": ("mvindex.maintenance", "verify"),
 }
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from mvindex.extras import _is_installed
+from mvindex.plugins import _is_installed
 
 
 def _has_cuda():

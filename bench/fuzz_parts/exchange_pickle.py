@@ -151,8 +151,8 @@ class _Plain(pickle.Unpickler):
 
 
 def _judged(data: bytes, watcher: _Watcher) -> tuple[str, str]:
-    from mvindex.exchange.confined import Refused
-    from mvindex.exchange.pickled import read_pairs
+    from mvindex.io.confined import Refused
+    from mvindex.io.safe_pickle import read_pairs
 
     try:
         watcher.is_on = True
@@ -214,7 +214,7 @@ def main() -> None:
     with open("/proc/self/statm", "rb") as file:
         limit = int(file.read().split()[0]) * resource.getpagesize() + _ROOM_BYTES
     resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
-    from mvindex.exchange.confined import CODECS
+    from mvindex.io.confined import CODECS
 
     for codec in CODECS:
         codecs.lookup(codec)

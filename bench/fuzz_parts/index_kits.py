@@ -18,7 +18,7 @@ import mvindex
 from fuzz_parts.index_answers import Answer, asked
 from fuzz_parts.target import require
 from mvindex import engines, kernels
-from mvindex.engines.exact import NumpyScan
+from mvindex.engines.scan_numpy import NumpyScan
 
 _ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(_ROOT / "tests" / "crash"))

@@ -7,8 +7,8 @@ import numpy as np
 
 from fuzz_parts.target import Choices, Limits, require
 from mvindex.errors import QueryError
+from mvindex.eval.run_files import RunWriter
 from mvindex.records import Hit
-from mvindex.trec import RunWriter
 
 _WORDS = (
     "q1",

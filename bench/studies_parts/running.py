@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from mvindex.encoder import load_encoder
-from mvindex_train.training import TrainJob, train
+from mvindex_train.trainer import TrainJob, train
 from studies_parts import data
 from studies_parts.agreement import collapse_label, values
 from studies_parts.attention import attention_kl

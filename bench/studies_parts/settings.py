@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from mvindex_train.config import TrainConfig
-from mvindex_train.configuring import label
+from mvindex_train.config_cli import label
 from mvindex_train.presets import Budget, preset
 from studies_parts.rows import Form, Row
 

@@ -12,7 +12,7 @@ import numpy as np
 from vectors import CACHE
 
 import mvindex
-from mvindex.store.durable import EVENT
+from mvindex.store.fsync import EVENT
 from trust_parts.data import documents_with_views
 from trust_parts.turns import now, paired, ratio_text, ratios
 

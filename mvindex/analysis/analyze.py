@@ -8,20 +8,20 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
-from mvindex.aggregate import Scoring, parse_aggregate
 from mvindex.analysis import measures, passages, variants
 from mvindex.analysis.divergence import mean_divergences
-from mvindex.analysis.likeness import MOST_SLOTS, measure_likeness
 from mvindex.analysis.options import AnalysisOptions
 from mvindex.analysis.pool import Pool, choose_pool
 from mvindex.analysis.questions import Asking, Qrels, Sample, ask, take_sample, vectors_of
 from mvindex.analysis.ranks import NOT_FOUND, Asked, RankTable, Wanted, count_ranks
 from mvindex.analysis.recall import gain, intervals, ranks_of, recalls
+from mvindex.analysis.similarity import MOST_SLOTS, measure_likeness
 from mvindex.analysis.variants import MeanView, Variant
 from mvindex.analysis.verdict import Gain, judge
 from mvindex.errors import Unsupported
-from mvindex.questions import Question
+from mvindex.eval.questions import Question
 from mvindex.records import Document, Doubles, Floats, Ints
+from mvindex.scoring.aggregate import Scoring, parse_aggregate
 from mvindex.store.views import decode
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ def analyze(
 ) -> dict[str, Any]:
     """What the views of the index do on these questions, as JSON values (schemas/records/analysis.schema.json).
 
-    qrels: judgements, question id to document id to grade (mvindex.questions.read_qrels), beside gold passages.
+    qrels: judgements, question id to document id to grade (mvindex.eval.questions.read_qrels), beside gold passages.
     Without questions, without answers or gold passages, or with documents of one view, the sections that need them are
     None, and `left_out` says why. ConfigError for an empty index.
     """

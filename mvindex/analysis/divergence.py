@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from mvindex.analysis.likeness import MOST_SLOTS
+from mvindex.analysis.similarity import MOST_SLOTS
 from mvindex.records import Doubles, Floats
 
 # Where a view may not look at all the divergence would be infinite: such a share counts as this.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from mvindex.errors import ConfigError
-from mvindex.evaluate import DEFAULT_CUTOFFS
+from mvindex.eval.metrics import DEFAULT_CUTOFFS
 
 # Distances of unit vectors: of cosines from .99875 to .5.
 DEFAULT_EPS = (0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 1.0)

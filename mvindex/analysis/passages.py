@@ -11,8 +11,8 @@ import numpy as np
 from mvindex.analysis.maps import plane
 from mvindex.analysis.questions import Answered
 from mvindex.analysis.ranks import NOT_FOUND
+from mvindex.index.results import stands_for
 from mvindex.records import Floats, Ints
-from mvindex.results import stands_for
 from mvindex.store.reader import StoredDocument
 from mvindex.store.views import decode
 

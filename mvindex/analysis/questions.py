@@ -11,8 +11,8 @@ import numpy as np
 import xxhash
 
 from mvindex.analysis.options import AnalysisOptions
-from mvindex.answers import AnswerMatcher
-from mvindex.questions import Question
+from mvindex.eval.answers import AnswerMatcher
+from mvindex.eval.questions import Question
 from mvindex.records import Floats, Hit, SearchResult
 
 if TYPE_CHECKING:

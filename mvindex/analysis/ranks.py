@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from mvindex.aggregate import Scoring
 from mvindex.analysis.pool import Block, Pool
 from mvindex.analysis.variants import Reduced, Variant
 from mvindex.records import Floats, Ints
+from mvindex.scoring.aggregate import Scoring
 
 _QUERIES_AT_ONCE = 512
 # Past every document: a variant that has no view of a wanted one does not find it.

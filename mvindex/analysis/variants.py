@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from mvindex.aggregate import Aggregate, Scoring
 from mvindex.analysis.pool import Block
-from mvindex.pruning import kept_views
+from mvindex.ingest.prune import kept_views
 from mvindex.records import Bools, Floats, Ints
+from mvindex.scoring.aggregate import Aggregate, Scoring
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ def most_different(num_views: int) -> Subset:
 
 
 def pruned(eps: float) -> Subset:
-    """All but those within eps of a view that stays (mvindex.pruning)."""
+    """All but those within eps of a view that stays (mvindex.ingest.prune)."""
     return Subset(f"pruned {eps}", lambda block: kept_views(block.rows, block.starts, eps))
 
 

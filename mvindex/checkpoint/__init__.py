@@ -4,7 +4,7 @@ sources.py finds the directory, settings.py holds mvindex.json, reader.py checks
 loading.py makes models and tokenizer of it, adapter.py adds a LoRA adapter to its base.
 """
 
-from mvindex.checkpoint.loading import Parts, load_model, load_parts, load_tokenizer, viewer_ids
+from mvindex.checkpoint.load import Parts, load_model, load_parts, load_tokenizer, viewer_ids
 from mvindex.checkpoint.reader import Checkpoint, read_checkpoint
 from mvindex.checkpoint.settings import Base, Family, Pooling, Settings, Similarity, write_settings
 

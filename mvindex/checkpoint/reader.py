@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from mvindex.checkpoint.dense import DENSE_WEIGHTS, Dense, read_dense
+from mvindex.checkpoint.hub import Source, find_source
 from mvindex.checkpoint.layout import find_transformer, read_layout
 from mvindex.checkpoint.modules import read_modules
 from mvindex.checkpoint.settings import (
@@ -25,9 +26,8 @@ from mvindex.checkpoint.settings import (
     read_json_object,
     read_settings,
 )
-from mvindex.checkpoint.sources import Source, find_source
 from mvindex.errors import CheckpointError, ConfigError
-from mvindex.snippets import SPLITTER_VERSION
+from mvindex.text.snippets import SPLITTER_VERSION
 
 # Part of the fingerprint: raise it whenever the encoder makes other vectors of the same weights and settings.
 RECIPE_VERSION = 1

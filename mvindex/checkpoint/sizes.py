@@ -11,7 +11,7 @@ from typing import Any
 from mvindex.checkpoint.reader import ENCODER_HALVES, weight_files
 from mvindex.checkpoint.settings import read_json_object
 from mvindex.errors import CheckpointError
-from mvindex.extras import require
+from mvindex.plugins import require
 
 # So many numbers (64 MiB) more may be drawn in vain: transformers then says which tensors the weights lack.
 _SPARE, _SPARE_MODULES = 1 << 24, 20

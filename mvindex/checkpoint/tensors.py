@@ -7,7 +7,7 @@ from typing import Any
 
 from mvindex.checkpoint.settings import first_line
 from mvindex.errors import CheckpointError
-from mvindex.extras import require
+from mvindex.plugins import require
 
 
 def read_tensors(path: Path) -> dict[str, Any]:

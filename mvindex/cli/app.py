@@ -11,20 +11,20 @@ from typing import Annotated
 import typer
 
 from mvindex import __version__
-from mvindex.cli.analyzing import analyze
-from mvindex.cli.asking import evaluate, query
-from mvindex.cli.exporting import export_encoder
-from mvindex.cli.importing import importing
-from mvindex.cli.ingesting import ingest
-from mvindex.cli.keeping import compact, snapshot, verify
-from mvindex.cli.managing import build, delete, get, info
-from mvindex.cli.moving import export, migrate
+from mvindex.cli.analyze import analyze
+from mvindex.cli.assemble import assemble
+from mvindex.cli.documents import build, delete, get, info
+from mvindex.cli.export_encoder import export_encoder
+from mvindex.cli.import_ import importing
+from mvindex.cli.ingest import ingest
+from mvindex.cli.maintenance import compact, snapshot, verify
+from mvindex.cli.migrate import export, migrate
 from mvindex.cli.options import note
-from mvindex.cli.planning import plan
-from mvindex.cli.sharding import assemble
-from mvindex.cli.tuning import tune
+from mvindex.cli.plan import plan
+from mvindex.cli.query import evaluate, query
+from mvindex.cli.terminal import visible
+from mvindex.cli.tune import tune
 from mvindex.errors import MvindexError
-from mvindex.signs import visible
 
 app = typer.Typer(
     name="mvindex",

@@ -15,9 +15,9 @@ import typer
 from mvindex.errors import ConfigError, QueryError, Unsupported
 
 if TYPE_CHECKING:
-    from mvindex.fusion import Mode
+    from mvindex.eval.questions import QuestionFormat
     from mvindex.index import Index
-    from mvindex.questions import QuestionFormat
+    from mvindex.scoring.fusion import Mode
 
 T = TypeVar("T")
 Choice = TypeVar("Choice", bound=Enum)
@@ -78,14 +78,14 @@ def note(text: str) -> None:
 
 def open_chosen(place: str | None, device: str | None, *, allow_partial: bool = False) -> Index:
     """The index at this place, or the only one in this folder."""
-    from mvindex.opening import open_index
+    from mvindex.index.factory import open_index
 
     return open_index(place or _only_index(), device=device, allow_partial=allow_partial)
 
 
 def chosen_path(place: str | None) -> Path:
     """The directory, or that of the only index in this folder; Unsupported for an address."""
-    from mvindex.backends import find_backend
+    from mvindex.index.backends import find_backend
 
     backend = None if place is None else find_backend(place)
     if place is not None and backend is not None:
@@ -95,7 +95,7 @@ def chosen_path(place: str | None) -> Path:
 
 def is_address(place: str | None) -> bool:
     """True when an index is behind an address, not in a directory."""
-    from mvindex.backends import find_backend
+    from mvindex.index.backends import find_backend
 
     return place is not None and find_backend(place) is not None
 
@@ -111,7 +111,7 @@ def _only_index() -> Path:
 
 def question_format(name: str | None) -> QuestionFormat | None:
     """The format of that name; None for the one that the file shows."""
-    from mvindex.questions import QuestionFormat
+    from mvindex.eval.questions import QuestionFormat
 
     return None if name is None else parse_choice("--format", name, QuestionFormat)
 
@@ -126,7 +126,7 @@ def parse_choice(option: str, value: str, choices: type[Choice]) -> Choice:
 
 def check_scoring(scoring: str, temperature: float | None, candidates: int | None, exact: bool) -> None:
     """Nothing; the options go together, and a temperature is refused before an encoder is loaded."""
-    from mvindex.aggregate import Aggregate, Scoring
+    from mvindex.scoring.aggregate import Aggregate, Scoring
 
     aggregate = parse_choice("--scoring", scoring, Aggregate)
     for option, value in (("--temperature", temperature), ("--candidates", candidates)):
@@ -157,7 +157,7 @@ class Way(NamedTuple):
 
     def asked(self, index: Index) -> dict[str, Any]:
         """As search() of that index takes it and as results name it; none for dense."""
-        from mvindex.fusion import Mode, parse_fusion
+        from mvindex.scoring.fusion import Mode, parse_fusion
 
         if self.mode is Mode.DENSE:
             return {}
@@ -169,7 +169,7 @@ class Way(NamedTuple):
 
 def way_of(mode: str, hybrid: bool, fusion: str | None, weights: str | None) -> Way:
     """The way, checked before an index is opened."""
-    from mvindex.fusion import Mode, parse_fusion
+    from mvindex.scoring.fusion import Mode, parse_fusion
 
     if hybrid and mode not in ("dense", "hybrid"):
         raise typer.BadParameter(f"--hybrid is short for --mode hybrid; --mode {mode} says otherwise")

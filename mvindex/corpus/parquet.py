@@ -12,7 +12,7 @@ from mvindex.corpus.inputs import Input
 from mvindex.corpus.options import CorpusFormat, CorpusOptions
 from mvindex.corpus.rows import Place, Reject, Row, Source
 from mvindex.errors import CorpusError, DocumentError
-from mvindex.extras import require
+from mvindex.plugins import require
 
 _BATCH_ROWS = 1024
 _BUFFER_BYTES = 2**20

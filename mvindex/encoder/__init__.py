@@ -7,8 +7,8 @@ exporting.py writes a checkpoint for sentence-transformers.
 """
 
 from mvindex.encoder.base import Encoder
-from mvindex.encoder.exporting import Exported, export_encoder
 from mvindex.encoder.function import CallableEncoder
-from mvindex.encoder.opening import encoder_from_spec, load_encoder
+from mvindex.encoder.registry import encoder_from_spec, load_encoder
+from mvindex.encoder.sentence_transformers import Exported, export_encoder
 
 __all__ = ["CallableEncoder", "Encoder", "Exported", "encoder_from_spec", "export_encoder", "load_encoder"]

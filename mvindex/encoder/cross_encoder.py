@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mvindex.checkpoint.loading import VOCABULARIES, quiet
-from mvindex.checkpoint.sources import find_source
+from mvindex.checkpoint.hub import find_source
+from mvindex.checkpoint.load import VOCABULARIES, quiet
 from mvindex.encoder.base import joined_text
 from mvindex.encoder.device import choose_device
 from mvindex.errors import CheckpointError, EncoderError
-from mvindex.extras import require
+from mvindex.plugins import require
 from mvindex.records import Document
 from mvindex.store.segments import file_checksum
 

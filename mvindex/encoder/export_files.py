@@ -12,7 +12,7 @@ from typing import Any
 
 from mvindex.checkpoint import Parts, Pooling, Settings, write_settings
 from mvindex.checkpoint.dense import DENSE_WEIGHTS, Dense
-from mvindex.checkpoint.loading import quiet
+from mvindex.checkpoint.load import quiet
 from mvindex.checkpoint.reader import QUERY_FOLDER
 
 _TYPE = "sentence_transformers.models."

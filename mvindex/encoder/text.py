@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from mvindex.errors import CheckpointError
 from mvindex.records import Document, Ints, Span, has_visible
-from mvindex.snippets import split_sentences
+from mvindex.text.snippets import split_sentences
 
 if TYPE_CHECKING:
     import tokenizers

@@ -6,10 +6,10 @@ import importlib.util
 from importlib.metadata import entry_points
 from typing import TypeGuard
 
-from mvindex.engines.base import EngineFactory, Kind, ScanEngine, cache_bytes
+from mvindex.engines.protocol import EngineFactory, Kind, ScanEngine, cache_bytes
 from mvindex.errors import ConfigError, EngineMissing
-from mvindex.extras import require
 from mvindex.kernels import has_int8_products
+from mvindex.plugins import require
 
 GROUP = "mvindex.engines"
 
@@ -30,12 +30,12 @@ def open_scan(device: str | None = None, share: int = 1) -> ScanEngine:
     """
     if _is_cuda(device):
         require("torch", "encode", "a scan on a GPU")
-        from mvindex.engines.exact_torch import ScanConfig, TorchScan
+        from mvindex.engines.scan_torch import ScanConfig, TorchScan
 
         return TorchScan(ScanConfig(device=device, share=share))
     if not has_int8_products():
         return _open_plain_scan(share)
-    from mvindex.engines.exact_native import NativeConfig, NativeScan
+    from mvindex.engines.scan_vnni import NativeConfig, NativeScan
 
     return NativeScan(lambda: _open_plain_scan(share), NativeConfig(cache_bytes=cache_bytes() // share))
 
@@ -65,10 +65,10 @@ def _is_cuda(device: str | None) -> TypeGuard[str]:
 def _open_plain_scan(share: int) -> ScanEngine:
     """Torch's scan, else NumPy's."""
     if importlib.util.find_spec("torch") is None:
-        from mvindex.engines.exact import NumpyScan
+        from mvindex.engines.scan_numpy import NumpyScan
 
         return NumpyScan()
-    from mvindex.engines.exact_torch import ScanConfig, TorchScan
+    from mvindex.engines.scan_torch import ScanConfig, TorchScan
 
     return TorchScan(ScanConfig(share=share))
 

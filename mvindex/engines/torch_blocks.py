@@ -14,9 +14,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from mvindex.aggregate import sensitivity
-from mvindex.engines.base import aggregate_error, rounding_slack, scaled_queries, sum_error, underflow_error
+from mvindex.engines.protocol import aggregate_error, rounding_slack, scaled_queries, sum_error, underflow_error
 from mvindex.records import Doubles, Floats, Ints
+from mvindex.scoring.aggregate import sensitivity
 from mvindex.store.snapshot import Snapshot
 from mvindex.store.views import row_norms
 

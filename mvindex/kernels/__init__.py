@@ -1,7 +1,7 @@
 """Compiled loops (numba): exact sums over stored views, and the int8 scan. Optional: NumPy and torch do the same.
 
 Nothing here decides a result. Sums carry a proven error, scans a proven bound; what they may not settle is settled
-by mvindex.aggregate.
+by mvindex.scoring.aggregate.
 """
 
 from __future__ import annotations

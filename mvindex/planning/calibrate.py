@@ -16,15 +16,15 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 
 from mvindex import engines
-from mvindex.aggregate import Scoring
-from mvindex.engines.base import BuildOptions, Kind, RankingEngine
-from mvindex.engines.lists import COARSE_KINDS, IVF_KINDS
+from mvindex.engines.params import COARSE_KINDS, IVF_KINDS
+from mvindex.engines.protocol import BuildOptions, Kind, RankingEngine
 from mvindex.errors import StoreError
 from mvindex.kernels.threads import default_threads
 from mvindex.planning.disk import measured_disk
 from mvindex.planning.rates import Rates, Span
 from mvindex.planning.samples import Sample, make_sample
 from mvindex.planning.sizes import Collection
+from mvindex.scoring.aggregate import Scoring
 from mvindex.search import Engines, Request, search_documents
 from mvindex.search.rescore import Pairs, score_pairs
 from mvindex.store.views import decode

@@ -6,15 +6,15 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from mvindex.choosing import SCANNED_BYTES
-from mvindex.engines.base import Kind
-from mvindex.engines.lists import COARSE_KINDS, IVF_KINDS, usual_lists
+from mvindex.engines.auto import SCANNED_BYTES
+from mvindex.engines.params import COARSE_KINDS, IVF_KINDS, usual_lists
+from mvindex.engines.protocol import Kind
 from mvindex.errors import ConfigError
-from mvindex.planning.amounts import shown_bytes, shown_seconds
 from mvindex.planning.rates import Rates
 from mvindex.planning.recall import Recall, expected_recall, share_of, wanted_share
 from mvindex.planning.sizes import Collection, EngineBytes, StoreBytes, engine_bytes, scan_bytes, store_bytes
 from mvindex.planning.times import Searched, Times, layout_times
+from mvindex.planning.units import shown_bytes, shown_seconds
 from mvindex.store.settings import MAX_DIM
 
 # Of a machine's memory: what engine and store may take for good, what a build may take while it runs, and what the

@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from mvindex.engines.base import Kind
-from mvindex.engines.lists import IVF_KINDS
+from mvindex.engines.params import IVF_KINDS
+from mvindex.engines.protocol import Kind
 from mvindex.errors import ConfigError
 
 FORMAT = "mvindex calibration 1"

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from mvindex.engines.base import Kind
+from mvindex.engines.protocol import Kind
 
 # Lists of the smaller of the measured collections.
 MEASURED_LISTS = 4_096

@@ -6,11 +6,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from mvindex.engines.lists import IVF_KINDS
-from mvindex.planning.amounts import shown_bytes, shown_seconds
+from mvindex.engines.params import IVF_KINDS
 from mvindex.planning.layouts import Layout, Plan, commands
 from mvindex.planning.rates import Span
 from mvindex.planning.recall import Recall
+from mvindex.planning.units import shown_bytes, shown_seconds
 
 HEADER = ("layout", "shards", "RAM", "disk", "build", "alone", "in a batch", "recall")
 

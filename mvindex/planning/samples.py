@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from mvindex.index import Index
-from mvindex.opening import create
+from mvindex.index.factory import create
 from mvindex.planning.sizes import Collection
 from mvindex.records import Document, Floats
 from mvindex.store.snapshot import Snapshot

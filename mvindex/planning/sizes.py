@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
-from mvindex.choosing import view_bytes
-from mvindex.engines.base import Kind
-from mvindex.engines.lists import BLOCK_ROWS, COARSE_KINDS, GRAPH_LISTS, IVF_KINDS, sample_size
+from mvindex.engines.auto import view_bytes
+from mvindex.engines.params import BLOCK_ROWS, COARSE_KINDS, GRAPH_LISTS, IVF_KINDS, sample_size
+from mvindex.engines.protocol import Kind
 from mvindex.store.segments import BLOCK_BYTES
 from mvindex.store.views import ROW_DTYPE, ViewType
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from mvindex.engines.base import Kind
-from mvindex.engines.lists import COARSE_KINDS, GRAPH_EF, GRAPH_LISTS, IVF_KINDS, LEAST_COARSE, sample_size
+from mvindex.engines.params import COARSE_KINDS, GRAPH_EF, GRAPH_LISTS, IVF_KINDS, LEAST_COARSE, sample_size
+from mvindex.engines.protocol import Kind
 from mvindex.planning.rates import NOTHING, Rates, Span
 from mvindex.planning.sizes import Collection, EngineBytes
 

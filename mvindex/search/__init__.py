@@ -11,12 +11,12 @@ from dataclasses import replace
 
 import numpy as np
 
-from mvindex.engines.base import RankingEngine
+from mvindex.engines.protocol import RankingEngine
 from mvindex.records import Bools, Floats
-from mvindex.search.merged import Part, merge_rankings, owners
-from mvindex.search.ranked import RankedSearch
+from mvindex.search.ann import RankedSearch
+from mvindex.search.exact import scanned, scanned_to_depth
 from mvindex.search.request import Engines, Ranking, Request
-from mvindex.search.scanned import scanned, scanned_to_depth
+from mvindex.search.shard_merge import Part, merge_rankings, owners
 from mvindex.store.snapshot import Snapshot
 
 __all__ = [

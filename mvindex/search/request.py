@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from mvindex.aggregate import Scoring
-from mvindex.engines.base import RankingEngine, ScanEngine
+from mvindex.engines.protocol import RankingEngine, ScanEngine
 from mvindex.records import Bools, Floats, Ints
+from mvindex.scoring.aggregate import Scoring
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,11 +8,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from mvindex.aggregate import DocumentScores, Scoring, ViewSums, document_scores, exact_sums, view_sums
 from mvindex.kernels import has_numba
 from mvindex.kernels.threads import default_threads, run_in_threads, taken_from
 from mvindex.records import Bools, Doubles, Floats, Ints
-from mvindex.search.stages import stage
+from mvindex.scoring.aggregate import DocumentScores, Scoring, ViewSums, document_scores, exact_sums, view_sums
+from mvindex.search.profiling import stage
 from mvindex.store.views import MappedViews
 
 # Views scored at once: bounds what sums and their bounds take.
@@ -64,7 +64,7 @@ def _score_chunk(views: MappedViews, queries: Floats, pairs: Pairs, scoring: Sco
 
 def _compiled_sums(views: MappedViews, queries: Floats, pairs: Pairs, starts: Ints) -> ViewSums:
     """The sums of all views of the pairs, (starts[-1],), read where they lie; DamagedIndex as for score_pairs."""
-    from mvindex.kernels.pages import call_for_documents
+    from mvindex.kernels.prefetch import call_for_documents
     from mvindex.kernels.sums import sums_of_documents
 
     wide = queries.astype(np.float64)

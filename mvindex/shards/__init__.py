@@ -1,8 +1,8 @@
 """One index in several shards: each a store of its own, filled and built alone, searched as one."""
 
-from mvindex.shards.assembling import AssembleReport, assemble
-from mvindex.shards.index import ShardedIndex, create_sharded, open_sharded
-from mvindex.shards.single import SingleShard, create_shard_index, open_shard_index
+from mvindex.index.sharded import ShardedIndex, create_sharded, open_sharded
+from mvindex.index.single_shard import SingleShard, create_shard_index, open_shard_index
+from mvindex.ingest.assemble import AssembleReport, assemble
 
 __all__ = [
     "AssembleReport",

@@ -23,9 +23,9 @@ import numpy as np
 import xxhash
 
 from mvindex.errors import DamagedIndex, StaleReader, StoreError
-from mvindex.store import postings
-from mvindex.store.durable import announced, flush_to_disk
+from mvindex.lexical import postings
 from mvindex.store.files import check_regular
+from mvindex.store.fsync import announced, flush_to_disk
 from mvindex.store.rows import document_checksum
 from mvindex.store.segments import BLOCK_BYTES, CommittedSegment
 

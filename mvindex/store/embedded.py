@@ -22,11 +22,12 @@ import numpy as np
 import xxhash
 
 from mvindex.errors import ConfigError, MvindexError, StaleReader, StoreError
+from mvindex.lexical.tokenizer import Lexical
 from mvindex.records import Document, Floats, Ints, Views, dump_metadata
 from mvindex.store import catalog
 from mvindex.store.catalog import ExistingDocument
-from mvindex.store.durable import flush_to_disk, make_directories, rename
 from mvindex.store.files import Current, read_current, write_acknowledged, write_current
+from mvindex.store.fsync import flush_to_disk, make_directories, rename
 from mvindex.store.generation import (
     Generation,
     generation_name,
@@ -38,11 +39,10 @@ from mvindex.store.generation import (
     unfinished,
 )
 from mvindex.store.locks import writer_lock
-from mvindex.store.networks import refuse_network
+from mvindex.store.network_fs import refuse_network
 from mvindex.store.reader import SnapshotReader, StoredRow, check_ids
 from mvindex.store.rows import FORMAT_VERSION, pack_spans
 from mvindex.store.snapshot import Snapshot, read_snapshot
-from mvindex.store.tokens import Lexical
 from mvindex.store.views import pack_views
 from mvindex.store.writer import GenerationWriter, Rows, Transaction
 

@@ -18,7 +18,7 @@ from typing import Any
 import xxhash
 
 from mvindex.errors import DamagedIndex, MvindexError, StoreError
-from mvindex.store.durable import announced, flush_to_disk, rename
+from mvindex.store.fsync import announced, flush_to_disk, rename
 
 CURRENT = "current.json"
 ACKNOWLEDGED = "acknowledged"

@@ -19,8 +19,8 @@ from typing import Any
 from mvindex.errors import DamagedIndex, StoreError
 from mvindex.store import catalog
 from mvindex.store.catalog import Catalog
-from mvindex.store.durable import announced, flush_to_disk, remove_entry, rename
 from mvindex.store.files import Current, read_current, write_current
+from mvindex.store.fsync import announced, flush_to_disk, remove_entry, rename
 from mvindex.store.rows import FORMAT_VERSION
 
 logger = logging.getLogger(__name__)

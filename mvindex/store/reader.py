@@ -11,11 +11,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from mvindex.errors import DamagedIndex, QueryError
+from mvindex.lexical.reader import LexicalReader
 from mvindex.records import Bools, Ints
 from mvindex.store.catalog import DOCUMENT_COLUMNS, FILE_NAME, check_document, read_settings
 from mvindex.store.filters import Filter, Sql, parse_filter
 from mvindex.store.generation import Generation
-from mvindex.store.lexical import LexicalReader
 from mvindex.store.rows import ids_checksum, metadata_checksum, text_checksum, unpack_spans
 from mvindex.store.snapshot import Snapshot
 

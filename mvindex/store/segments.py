@@ -17,8 +17,8 @@ import numpy.typing as npt
 import xxhash
 
 from mvindex.errors import DamagedIndex, StoreError
-from mvindex.store.durable import announced, flush_to_disk
 from mvindex.store.files import check_regular
+from mvindex.store.fsync import announced, flush_to_disk
 
 BLOCK_BYTES = 1 << 20
 _COPY_BYTES = 1 << 20

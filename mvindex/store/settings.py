@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from mvindex.errors import DamagedIndex
-from mvindex.fusion import is_fusion
+from mvindex.lexical.tokenizer import Lexical
+from mvindex.scoring.fusion import is_fusion
 from mvindex.store import catalog
 from mvindex.store.generation import Generation
 from mvindex.store.rows import FORMAT_VERSION
-from mvindex.store.tokens import Lexical
 
 MAX_DIM = 65_536
 # Settings that need not be there.

@@ -13,16 +13,17 @@ import numpy as np
 import numpy.typing as npt
 
 from mvindex.errors import DamagedIndex, MvindexError, StoreError
+from mvindex.lexical import postings
+from mvindex.lexical.postings import append_segment
+from mvindex.lexical.tokenizer import Lexical, Tokens, parse_lexical, tokenize_in_parts
 from mvindex.records import Ints
-from mvindex.store import catalog, postings
+from mvindex.store import catalog
 from mvindex.store.files import write_acknowledged
 from mvindex.store.generation import Generation
-from mvindex.store.postings import append_segment
 from mvindex.store.reader import SnapshotReader, StoredRow
 from mvindex.store.rows import deleted_checksum, document_checksum, ids_checksum, metadata_checksum, text_checksum
 from mvindex.store.segments import append
 from mvindex.store.snapshot import Snapshot
-from mvindex.store.tokens import Lexical, Tokens, parse_lexical, tokenize_in_parts
 from mvindex.store.views import ROW_DTYPE, view_checksums
 
 logger = logging.getLogger(__name__)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mvindex.engines.base import RankingEngine
+from mvindex.engines.protocol import RankingEngine
 from mvindex.errors import QueryError, Unsupported
 from mvindex.index import Index
 from mvindex.records import Bools, Document, Floats

@@ -1,8 +1,8 @@
 """`mvindex tune`, by measurement: how an engine and hybrid search look, and how many views an engine can do without."""
 
-from mvindex.tuning.fusing import FusionPoint, FusionReport, Judged, checked_judgements, tune_fusion
+from mvindex.tuning.fusion import FusionPoint, FusionReport, Judged, checked_judgements, tune_fusion
 from mvindex.tuning.pruning import PrunePoint, PruneReport, checked_budget, choose_pruning, tune_pruning
-from mvindex.tuning.searching import TunePoint, TuneReport, Tuning, checked_target, choose, tune_search
+from mvindex.tuning.search_params import TunePoint, TuneReport, Tuning, checked_target, choose, tune_search
 
 __all__ = [
     "FusionPoint",

@@ -15,10 +15,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from mvindex.aggregate import Scoring
 from mvindex.errors import ConfigError
-from mvindex.pruning import kept_views, nearest_before
+from mvindex.ingest.prune import kept_views, nearest_before
 from mvindex.records import Bools, Doubles, Floats, Ints
+from mvindex.scoring.aggregate import Scoring
 from mvindex.search import Part, Ranking, owners, search_parts
 from mvindex.store.snapshot import Snapshot
 from mvindex.store.views import decode

@@ -19,7 +19,7 @@ from pathlib import Path
 import numpy as np
 
 import mvindex
-from mvindex.engines.exact import NumpyScan
+from mvindex.engines.scan_numpy import NumpyScan
 
 NUM_CORE, NUM_GUESTS, NUM_THREADS = 40, 15, 3
 HOWS = ("refresh", "keep", "reopen", "threads", "copy", "verify")

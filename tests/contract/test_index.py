@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 import mvindex
-from mvindex.engines.base import BuildOptions, Kind
-from mvindex.engines.exact import NumpyScan
-from mvindex.engines.exact_native import NativeConfig, NativeScan
-from mvindex.engines.exact_torch import ScanConfig, TorchScan
+from mvindex.engines.protocol import BuildOptions, Kind
+from mvindex.engines.scan_numpy import NumpyScan
+from mvindex.engines.scan_torch import ScanConfig, TorchScan
+from mvindex.engines.scan_vnni import NativeConfig, NativeScan
 from mvindex.engines.torch_blocks import Precision
 from mvindex.records import Document
 from mvindex.store.embedded import EmbeddedStore

@@ -11,7 +11,7 @@ from second_process import CORE, QUERY
 from second_process_rounds import ENOUGH, Rounds, watched
 
 import mvindex
-from mvindex.engines.exact import NumpyScan
+from mvindex.engines.scan_numpy import NumpyScan
 from mvindex.errors import IndexLocked
 from mvindex.ingest import CHUNK_DOCUMENTS
 

@@ -1,7 +1,7 @@
 """The index contract on an index in shards, which must answer as one store does."""
 
 import mvindex
-from mvindex.engines.exact import NumpyScan
+from mvindex.engines.scan_numpy import NumpyScan
 from mvindex.testing import IndexContract
 
 

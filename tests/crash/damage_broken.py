@@ -11,13 +11,13 @@ from damage_files import Role
 from damage_kinds import Damage
 
 import mvindex
-from mvindex import upkeep
+from mvindex import maintenance as upkeep
 from mvindex.index import Index
+from mvindex.maintenance.read import CatalogRow
+from mvindex.maintenance.repair import RepairReport
 from mvindex.store import catalog, reader, snapshot, writer
 from mvindex.store.segments import MappedSegment
 from mvindex.store.views import MappedViews
-from mvindex.upkeep.reading import CatalogRow
-from mvindex.upkeep.repairing import RepairReport
 
 
 class Broken(NamedTuple):

@@ -10,7 +10,7 @@ from damage_writes import changes, digests, write
 from kill_documents import Held
 
 import mvindex
-from mvindex.upkeep import Problem
+from mvindex.maintenance import Problem
 
 _FINE = ("bit flipped", "byte changed")
 _BY_SQLITE = (Role.CATALOG, Role.LOG)

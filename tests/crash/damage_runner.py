@@ -37,7 +37,7 @@ from damage_promises import run as run_trial  # noqa: E402 - as above
 from damage_trials import Outcome, Trial  # noqa: E402 - as above
 
 from mvindex import engines, kernels  # noqa: E402 - as above
-from mvindex.engines.exact import NumpyScan  # noqa: E402 - as above
+from mvindex.engines.scan_numpy import NumpyScan  # noqa: E402 - as above
 
 # A trial takes a tenth of a second; of the index with blocks, a few.
 LIMIT_S = 60

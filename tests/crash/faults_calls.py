@@ -16,7 +16,7 @@ from typing import Any
 from faults_trials import Trouble
 from faults_troubles import Levels, one_clear_error
 
-from mvindex.store.durable import EVENT
+from mvindex.store.fsync import EVENT
 
 CALLS = {"failing-sync": ("fsync", "fdatasync"), "failing-write": ("write", "pwrite64"), "failing-read": ("pread64",)}
 _MOST_CALLS = 2000

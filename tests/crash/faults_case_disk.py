@@ -20,7 +20,7 @@ from kill_processes import Child, Parent, asked
 
 import mvindex
 from mvindex.errors import MvindexError
-from mvindex.store import networks
+from mvindex.store import network_fs as networks
 
 _TEMPORARY_BYTES = 64 << 10
 # More bytes of ids than SQLite keeps of a private database in memory.

@@ -215,7 +215,7 @@ def _writes(path: Path, folder: Path) -> dict[str, Callable[[], Any]]:
 
 
 def _repaired(path: Path, folder: Path) -> Any:
-    return mvindex.upkeep.repair(path)
+    return mvindex.maintenance.repair(path)
 
 
 def _make_large(path: Path, version: int = 1) -> None:

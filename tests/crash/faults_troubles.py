@@ -16,7 +16,7 @@ from faults_disk import PAGE_BYTES, SmallDisk
 from faults_trials import Outcome, Trouble
 from kill_checks import Fault
 
-from mvindex.store.durable import EVENT
+from mvindex.store.fsync import EVENT
 
 DISK_BYTES = 12 << 20
 # More than any of the operations writes; sweeps end long before.

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NoReturn
 
-from mvindex.store.durable import EVENT
+from mvindex.store.fsync import EVENT
 
 # A command that loads a model, on a machine that is busy with other things.
 LIMIT_S = 900.0

@@ -32,7 +32,7 @@ from kill_trials import Bench, Tally  # noqa: E402 - as above
 
 import mvindex  # noqa: E402 - as above
 from mvindex import engines  # noqa: E402 - as above
-from mvindex.engines.exact import NumpyScan  # noqa: E402 - as above
+from mvindex.engines.scan_numpy import NumpyScan  # noqa: E402 - as above
 
 
 @lru_cache

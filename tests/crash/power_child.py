@@ -19,7 +19,7 @@ from unittest.mock import patch
 from kill_operations import small_chunks
 from power_operations import OPERATIONS
 
-from mvindex.store.durable import EVENT
+from mvindex.store.fsync import EVENT
 
 
 def marks_of(folder: Path) -> Path:

@@ -22,7 +22,7 @@ from strace_log import Call, Kind, read_calls, record
 
 import mvindex
 from mvindex import engines, ingest
-from mvindex.engines.exact import NumpyScan
+from mvindex.engines.scan_numpy import NumpyScan
 
 
 class Job(NamedTuple):

@@ -33,11 +33,11 @@ from shard_examples import DIM, answers, corpus, fill_shard, stored  # noqa: E40
 
 import mvindex  # noqa: E402 - as above
 from mvindex import engines  # noqa: E402 - as above
-from mvindex.engines.exact import NumpyScan  # noqa: E402 - as above
+from mvindex.engines.scan_numpy import NumpyScan  # noqa: E402 - as above
 from mvindex.errors import StoreError  # noqa: E402 - as above
 from mvindex.shards import assemble, open_shard_index  # noqa: E402 - as above
 from mvindex.store.segments import file_checksum  # noqa: E402 - as above
-from mvindex.store.shards import ShardPlace, shard_of  # noqa: E402 - as above
+from mvindex.store.shard_layout import ShardPlace, shard_of  # noqa: E402 - as above
 from mvindex.testing import brute_force  # noqa: E402 - as above
 from mvindex_connectors.engines import faiss_lists  # noqa: E402 - as above
 

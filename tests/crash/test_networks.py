@@ -9,8 +9,8 @@ from faults_cases import found_by
 
 import mvindex
 from mvindex.errors import StoreError
-from mvindex.store import networks
-from mvindex.store.networks import network_of
+from mvindex.store import network_fs as networks
+from mvindex.store.network_fs import network_of
 
 # As /proc/self/mountinfo has it: an NFS export with a local disk mounted inside it, a part of the export and a local
 # folder mounted elsewhere (by --bind), names with a space and a backslash, a mount that another hides.
@@ -93,7 +93,7 @@ def on_index(call):
 
 def build_after_damage(folder):
     (folder / "a.mvx" / "current.json").unlink()
-    mvindex.upkeep.repair(folder / "a.mvx")
+    mvindex.maintenance.repair(folder / "a.mvx")
 
 
 WRITES = {
@@ -121,7 +121,7 @@ def test_nothing_is_repaired_there(shared):
     (shared / "a.mvx" / "current.json").unlink()
     before = content(shared)
     with pytest.raises(StoreError, match="nfs4"):
-        mvindex.upkeep.repair(shared / "a.mvx")
+        mvindex.maintenance.repair(shared / "a.mvx")
     assert content(shared) == before
 
 

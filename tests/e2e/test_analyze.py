@@ -11,8 +11,8 @@ from running import mvindex as run_command
 import mvindex
 from mvindex.analysis import AnalysisOptions, analyze
 from mvindex.errors import ConfigError, Unsupported
-from mvindex.evaluate import Evaluation
-from mvindex.questions import Question
+from mvindex.eval.metrics import Evaluation
+from mvindex.eval.questions import Question
 
 ROOT = Path(__file__).parents[2]
 SCHEMA = json.loads((ROOT / "schemas/records/analysis.schema.json").read_text())

@@ -25,7 +25,7 @@ from mvindex.errors import ConfigError, CorpusError, MvindexError  # noqa: E402 
 from mvindex_train.cli import app  # noqa: E402 - only where the extra is
 from mvindex_train.config import TrainConfig  # noqa: E402 - as above
 from mvindex_train.loop import Interrupted  # noqa: E402 - as above
-from mvindex_train.training import TrainJob, train  # noqa: E402 - as above
+from mvindex_train.trainer import TrainJob, train  # noqa: E402 - as above
 
 NUM_PASSAGES = 24
 ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1"}

@@ -26,13 +26,13 @@ from langchain_core.load import dumps, loads  # noqa: E402
 from word_vectors import OIL, PLAGUE, word_counts  # noqa: E402
 
 from mvindex.errors import ConfigError, QueryError  # noqa: E402
-from mvindex_connectors.frameworks.blocking import Blocking  # noqa: E402
+from mvindex_connectors.frameworks.connection import Place, finished  # noqa: E402
 from mvindex_connectors.frameworks.langchain import (  # noqa: E402
     MVIndexRetriever,
     MVIndexVectorStore,
     relevance_of_cosine,
 )
-from mvindex_connectors.frameworks.reaching import Place, finished  # noqa: E402
+from mvindex_connectors.frameworks.sync_adapter import Blocking  # noqa: E402
 from mvindex_connectors.remote import Access, IndexClient  # noqa: E402
 
 
@@ -469,7 +469,7 @@ def test_the_example_runs_and_cites_the_sentence(capsys):
 
 def test_the_core_and_the_other_connectors_import_no_framework():
     code = (
-        "import sys, mvindex, mvindex.opening, mvindex_connectors.frameworks.reaching as r;"
+        "import sys, mvindex, mvindex.index.factory, mvindex_connectors.frameworks.connection as r;"
         "print([name for name in sys.modules if name.split('.')[0] in ('langchain_core', 'haystack', 'llama_index')])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

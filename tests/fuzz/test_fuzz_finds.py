@@ -9,9 +9,9 @@ from fuzz_parts import targets
 from fuzz_parts.mutating import mutate
 from fuzz_parts.watching import Journal, Watch
 
+from mvindex.maintenance import verify as verifying
 from mvindex.store import catalog, reader, segments
 from mvindex.store.views import MappedViews
-from mvindex.upkeep import verifying
 
 _INPUTS = 400
 

@@ -8,7 +8,7 @@ from mvindex import Document
 from mvindex.ingest import Entry, IngestReport, ingest_chunk
 from mvindex_connectors.milvus import columns
 from mvindex_connectors.milvus.layout import id_hash
-from mvindex_connectors.milvus.written import Written
+from mvindex_connectors.milvus.seen_ids import Written
 
 
 def stored(index):
@@ -56,7 +56,7 @@ def test_what_was_written_is_found_and_nearly_nothing_else():
 
 
 def test_ids_that_share_a_hash_are_looked_up(monkeypatch):
-    monkeypatch.setattr("mvindex_connectors.milvus.written.id_hash", lambda doc_id: id_hash(doc_id[:1]))
+    monkeypatch.setattr("mvindex_connectors.milvus.seen_ids.id_hash", lambda doc_id: id_hash(doc_id[:1]))
     written = Written()
     written.add(["apple"])
     assert written.among(["ant", "bee"]) == ["ant"]

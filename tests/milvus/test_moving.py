@@ -9,10 +9,10 @@ from milvus_documents import assert_equal, embedded, fill, topical
 import mvindex
 from mvindex import Document
 from mvindex.errors import ConfigError, StoreError
-from mvindex.exchange.exporting import export_index
-from mvindex.exchange.files import import_vectors
-from mvindex.exchange.importing import Target
-from mvindex.migrating import migrate
+from mvindex.io.export import export_index
+from mvindex.io.files import import_vectors
+from mvindex.io.import_ import Target
+from mvindex.io.migrate import migrate
 from mvindex_connectors.milvus.bulk import export_bulk, import_bulk
 
 

@@ -13,7 +13,7 @@ from mvindex import Document
 from mvindex.errors import ConfigError, DocumentError, IndexLocked, QueryError, StoreError, Unsupported
 from mvindex.testing import unit
 from mvindex_connectors.milvus.layout import special_record
-from mvindex_connectors.milvus.reading import Reader
+from mvindex_connectors.milvus.reader import Reader
 
 
 def client_of(index):

@@ -21,8 +21,8 @@ from mvindex.errors import (
     TimedOut,
     Unsupported,
 )
-from mvindex.exchange.exporting import export_index
-from mvindex.searchable import Searchable
+from mvindex.index.searchable import Searchable
+from mvindex.io.export import export_index
 from mvindex.v1 import documents_pb2, search_pb2
 from mvindex.v1.service_pb2_grpc import MvindexServiceStub
 from mvindex_connectors.remote import CallSettings, IndexClient

@@ -166,7 +166,7 @@ def test_the_dockerfile_starts_the_server_with_flags_that_there_are():
 
 
 def test_the_dashboard_asks_for_metrics_that_there_are():
-    from mvindex_connectors.server.observing import Metrics
+    from mvindex_connectors.server.telemetry import Metrics
 
     metrics = Metrics()
     families = {family.name for family in metrics.registry.collect()}

@@ -6,7 +6,7 @@ import logging
 import pytest
 
 from mvindex.errors import QueryError
-from mvindex_connectors.server.observing import JsonLines, traced
+from mvindex_connectors.server.telemetry import JsonLines, traced
 
 
 def test_a_log_line_is_json_whatever_the_message_holds():

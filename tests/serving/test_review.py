@@ -29,13 +29,13 @@ from mvindex.v1 import documents_pb2, search_pb2
 from mvindex.v1.service_pb2_grpc import MvindexServiceStub
 from mvindex_connectors.remote import Access, AsyncIndexClient, CallSettings, IndexClient
 from mvindex_connectors.remote.address import parse_address
-from mvindex_connectors.remote.calling import Patience
+from mvindex_connectors.remote.retry import Patience
 from mvindex_connectors.server.config import ServerConfig
-from mvindex_connectors.server.observing import Metrics
-from mvindex_connectors.server.running import Server
-from mvindex_connectors.server.served import ServedIndex
+from mvindex_connectors.server.index_service import ServedIndex
+from mvindex_connectors.server.lifecycle import Server
+from mvindex_connectors.server.maintenance import Upkeep
+from mvindex_connectors.server.telemetry import Metrics
 from mvindex_connectors.server.tokens import Tokens
-from mvindex_connectors.server.upkeep import Upkeep
 
 ALL = {"n": {"gte": 0}}
 

@@ -14,7 +14,7 @@ from mvindex.errors import AccessDenied, ConfigError, NotPermitted, ServerUnavai
 from mvindex.v1 import service_pb2
 from mvindex.v1.service_pb2_grpc import MvindexServiceStub
 from mvindex_connectors.remote import Access, CallSettings, IndexClient
-from mvindex_connectors.remote.calling import is_worth_a_retry
+from mvindex_connectors.remote.retry import is_worth_a_retry
 from mvindex_connectors.server.config import ServerConfig, parse_index
 from mvindex_connectors.server.tokens import Role, Tokens
 

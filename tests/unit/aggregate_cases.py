@@ -7,8 +7,8 @@ from fractions import Fraction
 import numpy as np
 from hypothesis import strategies as st
 
-from mvindex import aggregate
-from mvindex.aggregate import (
+from mvindex.scoring import aggregate
+from mvindex.scoring.aggregate import (
     Aggregate,
     document_scores,
     exact_sums,

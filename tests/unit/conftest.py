@@ -33,7 +33,7 @@ def plain_arithmetic(monkeypatch):
 @pytest.fixture
 def own_random_state():
     """The random numbers that a test draws leave other tests' alone."""
-    from mvindex_train.randomness import own_random_state
+    from mvindex_train.seeding import own_random_state
 
     with own_random_state():
         yield

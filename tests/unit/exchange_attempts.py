@@ -9,7 +9,7 @@ import sys
 
 import numpy as np
 
-from mvindex.exchange.confined import serve
+from mvindex.io.confined import serve
 
 
 def attempt(file, options):

@@ -25,7 +25,7 @@ from mvindex import engines
 
 path, how = sys.argv[1], json.loads(sys.argv[2])
 if not how["default_scan"]:
-    from mvindex.engines.exact import NumpyScan
+    from mvindex.engines.scan_numpy import NumpyScan
     engines.open_scan = lambda *_: NumpyScan()
 
 

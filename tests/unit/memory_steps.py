@@ -26,17 +26,22 @@ import faiss  # noqa: E402 - after the settings of threads
 import numpy as np  # noqa: E402 - after the settings of threads
 
 import mvindex.ingest  # noqa: E402 - as above
-from mvindex import upkeep  # noqa: E402 - as above
-from mvindex.build import keep_search  # noqa: E402 - as above
+from mvindex import maintenance as upkeep  # noqa: E402 - as above
 from mvindex.corpus import CorpusOptions, inputs, open_corpus  # noqa: E402 - as above
-from mvindex.engines import lists  # noqa: E402 - as above
-from mvindex.ingest_files import FileIngest, OnError  # noqa: E402 - as above
+from mvindex.engines import params as lists  # noqa: E402 - as above
+from mvindex.engines.build import keep_search  # noqa: E402 - as above
+from mvindex.ingest import assemble as assembling  # noqa: E402 - as above
+from mvindex.ingest.files import FileIngest, OnError  # noqa: E402 - as above
+from mvindex.maintenance import compact as compacting  # noqa: E402 - as above
+from mvindex.maintenance import read as reading  # noqa: E402 - as above
+from mvindex.maintenance import salvage as salvaging  # noqa: E402 - as above
+from mvindex.maintenance import snapshot as copying  # noqa: E402 - as above
+from mvindex.maintenance import verify as verifying  # noqa: E402 - as above
 from mvindex.records import Views  # noqa: E402 - as above
-from mvindex.shards import assemble, assembling, create_shard_index  # noqa: E402 - as above
+from mvindex.shards import assemble, create_shard_index  # noqa: E402 - as above
 from mvindex.store import catalog, reader, segments, views  # noqa: E402 - as above
 from mvindex.store import snapshot as snapshots  # noqa: E402 - as above
-from mvindex.store.shards import ShardPlace  # noqa: E402 - as above
-from mvindex.upkeep import compacting, copying, reading, salvaging, verifying  # noqa: E402 - as above
+from mvindex.store.shard_layout import ShardPlace  # noqa: E402 - as above
 from mvindex_connectors.engines import faiss_files, faiss_ivf  # noqa: E402 - as above
 
 DIM, VIEWS, LISTS, SHARDS = 8, 2, 16, 2

@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 from scan_vectors import BATCHES, TEMPERATURES
 
 import mvindex
-from mvindex.aggregate import Aggregate, Scoring
-from mvindex.engines.exact import NumpyScan
-from mvindex.engines.exact_native import NativeConfig, NativeScan
-from mvindex.engines.exact_torch import ScanConfig, TorchScan
+from mvindex.engines.scan_numpy import NumpyScan
+from mvindex.engines.scan_torch import ScanConfig, TorchScan
+from mvindex.engines.scan_vnni import NativeConfig, NativeScan
 from mvindex.engines.torch_blocks import Precision
 from mvindex.kernels import has_int8_products
+from mvindex.scoring.aggregate import Aggregate, Scoring
 from mvindex.search import Engines, Request, search_documents
 from mvindex.store import views as stored_views
 from mvindex.testing import true_scores

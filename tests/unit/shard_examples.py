@@ -5,7 +5,7 @@ import numpy as np
 import mvindex
 from mvindex.ingest import Entry
 from mvindex.shards import create_shard_index, open_shard_index
-from mvindex.store.shards import ShardPlace
+from mvindex.store.shard_layout import ShardPlace
 
 DIM = 8
 

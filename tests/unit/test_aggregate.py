@@ -18,8 +18,9 @@ from aggregate_cases import (
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mvindex import aggregate
-from mvindex.aggregate import (
+from mvindex.errors import DamagedIndex, QueryError
+from mvindex.scoring import aggregate
+from mvindex.scoring.aggregate import (
     Aggregate,
     Scoring,
     ViewSums,
@@ -30,7 +31,6 @@ from mvindex.aggregate import (
     view_scores,
     view_sums,
 )
-from mvindex.errors import DamagedIndex, QueryError
 
 
 @settings(max_examples=60, deadline=None)

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from aggregate_cases import assert_same, nearest_float32, scored, true_mean
 
-from mvindex import aggregate
-from mvindex.aggregate import (
+from mvindex.scoring import aggregate
+from mvindex.scoring.aggregate import (
     Aggregate,
     Scoring,
 )

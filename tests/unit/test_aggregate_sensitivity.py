@@ -8,7 +8,7 @@ from aggregate_cases import SEEDS, TEMPERATURES
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mvindex.aggregate import (
+from mvindex.scoring.aggregate import (
     sensitivity,
     view_weights,
 )

@@ -9,8 +9,8 @@ from aggregate_cases import SEEDS, make_documents, nearest_float32, true_sums
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mvindex import aggregate
-from mvindex.aggregate import (
+from mvindex.scoring import aggregate
+from mvindex.scoring.aggregate import (
     exact_sums,
     view_scores,
     view_sums,

@@ -7,12 +7,12 @@ from hypothesis import strategies as st
 
 from mvindex.analysis import measures
 from mvindex.analysis.divergence import divergences, mean_divergences
-from mvindex.analysis.likeness import Likeness
 from mvindex.analysis.maps import plane
 from mvindex.analysis.measures import PairScores
 from mvindex.analysis.pool import Block
 from mvindex.analysis.ranks import NOT_FOUND
 from mvindex.analysis.recall import gain, intervals, ranks_of, recalls
+from mvindex.analysis.similarity import Likeness
 from mvindex.records import Views
 
 

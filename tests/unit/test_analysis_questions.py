@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mvindex.analysis.questions import take_sample
-from mvindex.questions import Question
+from mvindex.eval.questions import Question
 
 
 def asked(golds):

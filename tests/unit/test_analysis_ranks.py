@@ -6,11 +6,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import mvindex
-from mvindex.aggregate import Aggregate, Scoring
 from mvindex.analysis import variants
 from mvindex.analysis.pool import Block, choose_pool
 from mvindex.analysis.ranks import NOT_FOUND, Asked, Wanted, count_ranks
-from mvindex.pruning import kept_views
+from mvindex.ingest.prune import kept_views
+from mvindex.scoring.aggregate import Aggregate, Scoring
 
 
 def make_index(path, documents):

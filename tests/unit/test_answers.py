@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mvindex import answers
-from mvindex.answers import AnswerMatcher, has_answer, tokenize
 from mvindex.errors import QueryError
+from mvindex.eval import answers
+from mvindex.eval.answers import AnswerMatcher, has_answer, tokenize
 
 MIXED = "aA1 .-'½é\u0301\u0345Σσςİßǅ中\u00ad\u200d\t\n"
 

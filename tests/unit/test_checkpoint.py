@@ -5,7 +5,8 @@ from dataclasses import replace
 
 import pytest
 
-from mvindex.checkpoint import Family, Pooling, Settings, Similarity, read_checkpoint, sources, write_settings
+from mvindex.checkpoint import Family, Pooling, Settings, Similarity, read_checkpoint, write_settings
+from mvindex.checkpoint import hub as sources
 from mvindex.checkpoint.settings import read_settings
 from mvindex.errors import CheckpointError, ConfigError, ExtraMissing
 

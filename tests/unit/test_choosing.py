@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 import mvindex
-from mvindex.choosing import Sizes, chosen_kind, code_bytes
-from mvindex.engines.base import Kind
+from mvindex.engines.auto import Sizes, chosen_kind, code_bytes
+from mvindex.engines.protocol import Kind
 from mvindex.errors import ConfigError
 
 GIB = 1 << 30

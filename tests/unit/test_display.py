@@ -3,7 +3,8 @@
 import numpy as np
 
 import mvindex
-from mvindex import Document, display
+from mvindex import Document
+from mvindex.cli import render as display
 
 
 def test_a_hit_that_is_deleted_before_it_is_explained_is_shown_without_views(tmp_path, capsys):

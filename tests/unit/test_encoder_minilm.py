@@ -6,7 +6,7 @@ import pytest
 from mvindex.checkpoint import read_checkpoint
 from mvindex.encoder import encoder_from_spec, load_encoder
 from mvindex.records import Document
-from mvindex.snippets import split_snippets
+from mvindex.text.snippets import split_snippets
 
 pytestmark = pytest.mark.needs("minilm")
 

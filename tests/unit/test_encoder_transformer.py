@@ -15,7 +15,7 @@ from mvindex.encoder import encoder_from_spec, load_encoder, transformer  # noqa
 from mvindex.encoder.batches import BatchShape  # noqa: E402 - as above
 from mvindex.errors import CheckpointError, ConfigError, EncoderError, ExtraMissing  # noqa: E402 - as above
 from mvindex.records import Document  # noqa: E402 - as above
-from mvindex.snippets import split_sentences, split_snippets  # noqa: E402 - as above
+from mvindex.text.snippets import split_sentences, split_snippets  # noqa: E402 - as above
 
 WORDS = "the a cat dog sat ran on under mat rug it was he she red blue old new house river".split()
 POSITIONS = 40

@@ -57,7 +57,7 @@ def test_a_faiss_without_a_gpu_says_so_and_answers_on_the_cpu(path, caplog, monk
     import faiss
 
     monkeypatch.delattr(faiss, "StandardGpuResources", raising=False)
-    from mvindex.build import EngineCache
+    from mvindex.engines.build import EngineCache
 
     caplog.set_level("INFO")
     queries = np.random.default_rng(6).standard_normal((20, DIM)).astype(np.float32)

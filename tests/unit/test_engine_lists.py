@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import mvindex
-from mvindex.build import EngineCache
+from mvindex.engines.build import EngineCache
 from mvindex.errors import ConfigError
 from mvindex.testing import unit
 from mvindex_connectors.engines import faiss_ivf, faiss_lists

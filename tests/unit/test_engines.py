@@ -3,7 +3,7 @@
 import pytest
 
 from mvindex.engines import open_scan, scan_name
-from mvindex.engines.exact_torch import TorchScan
+from mvindex.engines.scan_torch import TorchScan
 from mvindex.kernels import has_int8_products
 
 

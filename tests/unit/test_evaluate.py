@@ -10,10 +10,10 @@ from pathlib import Path
 import jsonschema
 import pytest
 
-from mvindex import evaluate
 from mvindex.errors import ExtraMissing, QueryError
-from mvindex.evaluate import Evaluation
-from mvindex.questions import Question
+from mvindex.eval import metrics as evaluate
+from mvindex.eval.metrics import Evaluation
+from mvindex.eval.questions import Question
 from mvindex.records import Hit, SearchResult
 
 SCHEMAS = Path(__file__).parents[2] / "schemas/records"
@@ -196,7 +196,7 @@ def test_a_report_in_between_changes_nothing():
 
 
 def test_ir_measures_is_loaded_for_qrels_alone_and_named_when_missing(monkeypatch):
-    code = "import sys, mvindex.evaluate as e; e.Evaluation(); sys.exit('ir_measures' in sys.modules)"
+    code = "import sys, mvindex.eval.metrics as e; e.Evaluation(); sys.exit('ir_measures' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], cwd=SCHEMAS.parents[1], check=False).returncode == 0
     monkeypatch.setitem(sys.modules, "ir_measures", None)
     Evaluation()

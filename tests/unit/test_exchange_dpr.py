@@ -7,10 +7,10 @@ import pytest
 
 import mvindex
 from mvindex.errors import ConfigError, CorpusError
-from mvindex.exchange.dpr import import_dpr, in_numbers
-from mvindex.exchange.given import Missing
-from mvindex.exchange.importing import Target
-from mvindex.exchange.joining import Texts
+from mvindex.io.dpr import import_dpr, in_numbers
+from mvindex.io.import_ import Target
+from mvindex.io.join import Texts
+from mvindex.io.validation import Missing
 
 VECTORS = np.random.default_rng(3).standard_normal((6, 8)).astype("f4")
 

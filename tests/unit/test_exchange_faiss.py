@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 import mvindex
-from mvindex.backends import find_importer
 from mvindex.errors import ConfigError, CorpusError
-from mvindex.exchange.importing import Target
-from mvindex.exchange.joining import Texts
+from mvindex.index.backends import find_importer
+from mvindex.io.import_ import Target
+from mvindex.io.join import Texts
 
 faiss = pytest.importorskip("faiss")
 VECTORS = np.random.default_rng(1).standard_normal((300, 8)).astype("f4")

@@ -11,9 +11,9 @@ from exchange_examples import made_index, stored
 
 import mvindex
 from mvindex.errors import StoreError
-from mvindex.exchange.exporting import export_index
-from mvindex.exchange.files import import_vectors
-from mvindex.exchange.importing import Target
+from mvindex.io.export import export_index
+from mvindex.io.files import import_vectors
+from mvindex.io.import_ import Target
 
 # The command, in small parts, that gives itself the signal before its n-th step that would last.
 PROGRAM = """
@@ -21,7 +21,8 @@ import os, signal, sys
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell has its background jobs ignore it
 number, at, sys.argv = int(sys.argv[1]), int(sys.argv[2]), ["mvindex", *sys.argv[3:]]
 from mvindex.cli import main
-from mvindex.exchange import exporting, given
+from mvindex.io import export as exporting
+from mvindex.io import validation as given
 exporting.PART_BATCHES, given.CHUNK_DOCUMENTS = 1, 20
 steps = 0
 def stop(event, arguments):
@@ -103,7 +104,7 @@ def test_what_cannot_be_written_is_told_and_leaves_no_final_file(tmp_path, sourc
         raise OSError(28, "No space left on device")
 
     with mvindex.open(source) as index:
-        monkeypatch.setattr("mvindex.exchange.exporting.flush_to_disk", full)
+        monkeypatch.setattr("mvindex.io.export.flush_to_disk", full)
         with pytest.raises(StoreError, match="out: cannot be written: No space left on device"):
             export_index(index, tmp_path / "out", "npy")
         assert not [path.name for path in (tmp_path / "out").iterdir() if path.suffix in (".npy", ".jsonl", ".txt")]

@@ -12,12 +12,12 @@ import numpy as np
 import pytest
 
 from mvindex.errors import CorpusError
-from mvindex.exchange import limited
-from mvindex.exchange.confined import Refused
-from mvindex.exchange.limited import Reading, read_limited
-from mvindex.exchange.pickled import read_pairs
+from mvindex.io import limited
+from mvindex.io.confined import Refused
+from mvindex.io.limited import Reading, read_limited
+from mvindex.io.safe_pickle import read_pairs
 
-READING = Reading(module="mvindex.exchange.pickled")
+READING = Reading(module="mvindex.io.safe_pickle")
 HERE = str(Path(__file__).parent)
 CALLS = list(pickles.calls(Path("marker")))
 HUGE = [
@@ -140,7 +140,7 @@ def test_a_refusal_says_which_item_and_what_was_wanted():
 def test_more_vectors_than_the_memory_limit_are_refused(tmp_path):
     data = pickle.dumps(pickles.pairs(20_000, dim=512))
     with pytest.raises(CorpusError, match="takes more memory than the limit"):
-        read(tmp_path / "e_0", data, Reading(module="mvindex.exchange.pickled", memory_bytes=20 << 20))
+        read(tmp_path / "e_0", data, Reading(module="mvindex.io.safe_pickle", memory_bytes=20 << 20))
     assert len(read(tmp_path / "e_0", data)[0]) == 20_000
 
 

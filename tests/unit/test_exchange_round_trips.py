@@ -8,9 +8,9 @@ from exchange_examples import SentenceEncoder, made_index, passages, stored
 
 import mvindex
 from mvindex.errors import ConfigError, CorpusError, StoreError
-from mvindex.exchange.exporting import FORMATS, PART_BATCHES, export_index
-from mvindex.exchange.files import import_vectors
-from mvindex.exchange.importing import Target
+from mvindex.io.export import FORMATS, PART_BATCHES, export_index
+from mvindex.io.files import import_vectors
+from mvindex.io.import_ import Target
 
 VECTOR_FORMATS = ["parquet", "parquet-documents", "npy", "jsonl"]
 
@@ -133,7 +133,7 @@ def test_a_document_whose_views_are_split_by_a_batch_of_rows_stays_whole(tmp_pat
 
 
 def test_an_export_in_several_parts_is_read_back_whole(sources, tmp_path, monkeypatch):
-    monkeypatch.setattr("mvindex.exchange.exporting.PART_BATCHES", 1)
+    monkeypatch.setattr("mvindex.io.export.PART_BATCHES", 1)
     with mvindex.open(sources["shards"]) as index:
         report = export_index(index, tmp_path / "out", "parquet")
         assert (report.files, report.documents) == (3, 59)

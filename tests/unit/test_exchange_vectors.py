@@ -9,10 +9,10 @@ import pytest
 
 import mvindex
 from mvindex.errors import ConfigError, CorpusError
-from mvindex.exchange.files import import_vectors
-from mvindex.exchange.given import Columns
-from mvindex.exchange.importing import Target
-from mvindex.exchange.joining import Texts
+from mvindex.io.files import import_vectors
+from mvindex.io.import_ import Target
+from mvindex.io.join import Texts
+from mvindex.io.validation import Columns
 
 arrow = pytest.importorskip("pyarrow")
 parquet = pytest.importorskip("pyarrow.parquet")

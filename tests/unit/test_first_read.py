@@ -8,9 +8,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import mvindex
-from mvindex.aggregate import Aggregate, Scoring
 from mvindex.errors import DamagedIndex
 from mvindex.kernels import has_numba
+from mvindex.scoring.aggregate import Aggregate, Scoring
 from mvindex.search import rescore
 from mvindex.search.rescore import Pairs, score_pairs
 from mvindex.store import views as store_views

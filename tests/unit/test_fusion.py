@@ -7,7 +7,7 @@ from shard_examples import order
 
 import mvindex
 from mvindex.errors import QueryError
-from mvindex.fusion import Fusion, Method, Scored, fuse, parse_fusion
+from mvindex.scoring.fusion import Fusion, Method, Scored, fuse, parse_fusion
 
 
 def lists(dense, lexical, dense_rows, lexical_rows):

@@ -15,7 +15,7 @@ from mvindex.errors import (
     IndexLocked,
     StaleReader,
 )
-from mvindex.opening import remove_untouched
+from mvindex.index.factory import remove_untouched
 
 
 def test_a_reader_keeps_its_snapshot_until_it_refreshes(index, tmp_path):

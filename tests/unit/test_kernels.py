@@ -16,10 +16,10 @@ from mvindex.testing import unit
 
 pytest.importorskip("numba", reason="NOT RUN: needs numba (the extra native)")
 
-from mvindex.engines.exact_native import _aligned  # noqa: E402 - needs numba
+from mvindex.engines.scan_vnni import _aligned  # noqa: E402 - needs numba
 from mvindex.kernels.compiled import compiled, compiled_strict  # noqa: E402 - needs numba
-from mvindex.kernels.copies import round_block  # noqa: E402 - needs numba
 from mvindex.kernels.numbers import decoded  # noqa: E402 - needs numba
+from mvindex.kernels.quantize import round_block  # noqa: E402 - needs numba
 from mvindex.kernels.scan import _best, _soft  # noqa: E402 - needs numba
 from mvindex.kernels.sums import sums_of_documents  # noqa: E402 - needs numba
 from mvindex.kernels.vnni import (  # noqa: E402 - needs numba

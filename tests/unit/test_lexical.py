@@ -9,8 +9,8 @@ from lexical_examples import RTOL, check_against_slow, hits, made
 
 import mvindex
 from mvindex.errors import MvindexError, QueryError
-from mvindex.search.lexical import LexicalSearch
-from mvindex.store.tokens import Lexical, tokenize
+from mvindex.lexical.bm25 import LexicalSearch
+from mvindex.lexical.tokenizer import Lexical, tokenize
 
 
 def test_scores_are_those_worked_out_by_hand(tmp_path):
@@ -40,7 +40,7 @@ def test_equal_scores_come_by_ordinal_and_documents_without_a_word_not_at_all(tm
 def size(request, monkeypatch):
     """Indexes of these tests are searched as small ones are, and as large ones."""
     if request.param == "many rows":
-        monkeypatch.setattr("mvindex.search.lexical._SMALL", 0)
+        monkeypatch.setattr("mvindex.lexical.bm25._SMALL", 0)
 
 
 @pytest.fixture(scope="module")
@@ -75,7 +75,7 @@ def test_the_best_few_are_the_first_of_all_that_match_to_the_last_bit(size, unev
 
 
 def test_common_words_are_looked_up_for_the_documents_that_can_be_among_the_best(uneven, monkeypatch):
-    monkeypatch.setattr("mvindex.search.lexical._SMALL", 0)
+    monkeypatch.setattr("mvindex.lexical.bm25._SMALL", 0)
     seen = []
     scores = LexicalSearch.scores
     monkeypatch.setattr(
@@ -270,7 +270,7 @@ halves = Halves()
 
 
 def test_texts_too_long_to_be_split_at_once_are_split_one_after_the_other(tmp_path, monkeypatch):
-    monkeypatch.setattr("mvindex.store.tokens._MOST_CHARS", 100)
+    monkeypatch.setattr("mvindex.lexical.tokenizer._MOST_CHARS", 100)
     documents, views = slow.corpus(50, seed=7)
     with mvindex.create(tmp_path / "a.mvx", dim=4, lexical="unicode") as index:
         index.add_views(documents, views)

@@ -11,10 +11,11 @@ from lexical_examples import check_against_slow, hits, made
 
 import mvindex
 from mvindex.errors import ConfigError, DamagedIndex, StaleReader, StoreError, Unsupported
+from mvindex.lexical import postings
+from mvindex.lexical.postings import read_segments
 from mvindex.shards import assemble, create_shard_index
-from mvindex.store import catalog, postings
-from mvindex.store.postings import read_segments
-from mvindex.store.shards import ShardPlace
+from mvindex.store import catalog
+from mvindex.store.shard_layout import ShardPlace
 
 
 def test_many_small_commits_leave_few_segments_and_the_scores_of_one(tmp_path):
@@ -143,7 +144,7 @@ def test_damaged_words_are_never_answered_from_and_a_build_makes_them_again(tmp_
 
 @pytest.mark.parametrize("how", ["snapshot", "migrate", "salvage", "cp"])
 def test_copies_of_an_index_keep_its_words(tmp_path, how):
-    from mvindex.migrating import migrate
+    from mvindex.io.migrate import migrate
 
     index = made(tmp_path / "a.mvx", ["oil war", "war", "peace"])
     index.delete(ids=["d2"])

@@ -11,7 +11,7 @@ import pytest
 from memory_limits import group, in_group, peak_bytes, said, uncached, views_bytes, with_data_limit
 
 import mvindex
-from mvindex.engines import lists
+from mvindex.engines import params as lists
 
 pytest.importorskip("faiss")
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="NOT RUN: needs Linux")
@@ -59,7 +59,7 @@ def test_a_limit_that_is_too_small_is_a_limit(large):
         said(path, in_group(made))
 
 
-USABLE = [sys.executable, "-c", "from mvindex.engines.memory import memory_bytes; print(memory_bytes())"]
+USABLE = [sys.executable, "-c", "from mvindex.engines.ram import memory_bytes; print(memory_bytes())"]
 
 
 @pytest.mark.needs("memory groups")

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from mvindex.engines.base import Kind
+from mvindex.engines.protocol import Kind
 from mvindex.planning.sizes import engine_bytes
 
 PROGRAM = Path(__file__).with_name("memory_steps.py")

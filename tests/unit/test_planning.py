@@ -7,8 +7,8 @@ import jsonschema
 import pytest
 from planning_examples import GIB, collection, fixed, made_rates, schema
 
-from mvindex.engines.base import Kind
-from mvindex.engines.lists import probes_of, usual_lists, usual_search
+from mvindex.engines.params import probes_of, usual_lists, usual_search
+from mvindex.engines.protocol import Kind
 from mvindex.errors import ConfigError
 from mvindex.planning import Asked, Machine, check_asked, layouts, make_plan
 from mvindex.planning.layouts import commands

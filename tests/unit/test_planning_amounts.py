@@ -3,7 +3,7 @@
 import pytest
 
 from mvindex.errors import ConfigError
-from mvindex.planning.amounts import parse_bytes, parse_count, shown_bytes, shown_seconds
+from mvindex.planning.units import parse_bytes, parse_count, shown_bytes, shown_seconds
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import pytest
 from planning_examples import collection
 
 import mvindex
-from mvindex.engines.base import Kind
+from mvindex.engines.protocol import Kind
 from mvindex.planning.sizes import engine_bytes, scan_bytes, store_bytes
 from mvindex.store.views import ViewType
 
@@ -94,7 +94,7 @@ def test_a_shard_holds_whole_documents():
 @pytest.mark.needs("vnni")
 @pytest.mark.parametrize("dim", [30, 64, 100, 192, 200, 768])
 def test_the_copies_of_the_native_scan_are_as_large_as_planned(tmp_path, dim):
-    from mvindex.engines.exact_native import _Copies
+    from mvindex.engines.scan_vnni import _Copies
 
     with mvindex.open(make_index(tmp_path / "x.mvx", 40_000, dim)) as index:
         copies = _Copies(index.store.snapshot, None)
@@ -118,7 +118,7 @@ from pathlib import Path
 import faiss, numpy as np
 import mvindex
 from mvindex import engines
-from mvindex.engines.base import Kind
+from mvindex.engines.protocol import Kind
 
 def resident():
     """Private bytes, and those of files that are mapped."""

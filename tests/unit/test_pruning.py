@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 import mvindex
-from mvindex import pruning
-from mvindex.engines.base import BuildOptions, Kind
+from mvindex.engines.protocol import BuildOptions, Kind
 from mvindex.errors import ConfigError, DamagedIndex, StoreError
-from mvindex.pruning import kept_views
+from mvindex.ingest import prune as pruning
+from mvindex.ingest.prune import kept_views
 from mvindex.records import Document, Views
 from mvindex.testing import assert_same, brute_force, unit
 from mvindex_connectors.engines.faiss import FaissEngine

@@ -9,7 +9,7 @@ import jsonschema
 import pytest
 
 from mvindex.errors import CorpusError
-from mvindex.questions import Question, QuestionFormat, read_qrels, read_questions
+from mvindex.eval.questions import Question, QuestionFormat, read_qrels, read_questions
 
 SCHEMA = json.loads((Path(__file__).parents[2] / "schemas/records/question.schema.json").read_text())
 

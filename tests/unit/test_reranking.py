@@ -9,7 +9,7 @@ from mvindex import Document
 from mvindex.encoder.cross_encoder import CrossEncoder
 from mvindex.errors import CheckpointError, EncoderError, QueryError
 from mvindex.records import Component, SearchResult
-from mvindex.reranking import parse_rerank
+from mvindex.scoring.rerank import parse_rerank
 
 COUNT = 60
 

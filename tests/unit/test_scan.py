@@ -32,7 +32,7 @@ from scan_vectors import (
     random_rows,
 )
 
-from mvindex.aggregate import Aggregate, Scoring
+from mvindex.scoring.aggregate import Aggregate, Scoring
 from mvindex.testing import nearest_float32, true_scores, unit
 
 pytestmark = pytest.mark.usefixtures("one_torch_thread")

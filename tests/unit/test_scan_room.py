@@ -25,10 +25,10 @@ from scan_vectors import (
     scales_by_dimension,
 )
 
-from mvindex.aggregate import Aggregate, Scoring
-from mvindex.engines import exact_native
-from mvindex.engines.exact import NumpyScan
-from mvindex.engines.exact_native import NativeConfig, NativeScan
+from mvindex.engines import scan_vnni as exact_native
+from mvindex.engines.scan_numpy import NumpyScan
+from mvindex.engines.scan_vnni import NativeConfig, NativeScan
+from mvindex.scoring.aggregate import Aggregate, Scoring
 from mvindex.store import views as stored_views
 from mvindex.store.settings import MAX_DIM
 from mvindex.testing import true_scores
@@ -125,7 +125,7 @@ def test_few_allowed_documents_are_scored_without_a_scan_up_to_a_number_of_pairs
 ):
     """Six of 400 documents and 20 queries are 120 pairs."""
     # The package has a function of the module's name.
-    monkeypatch.setattr(sys.modules["mvindex.search.scanned"], "_MOST_PAIRS", most_pairs)
+    monkeypatch.setattr(sys.modules["mvindex.search.exact"], "_MOST_PAIRS", most_pairs)
     rng = np.random.default_rng(19)
     starts = np.cumsum([0, *rng.integers(1, 5, 400)])
     stored, queries = random_rows(rng, starts, 8).astype(np.float32), rng.standard_normal((20, 8)).astype(np.float32)

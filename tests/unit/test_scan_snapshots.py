@@ -8,7 +8,7 @@ from scan_cases import EACH_ARITHMETIC, EACH_SCAN, SCANS, Wanted, assert_holds_t
 from scan_vectors import Case, random_rows
 
 import mvindex
-from mvindex.aggregate import Aggregate, Scoring
+from mvindex.scoring.aggregate import Aggregate, Scoring
 from mvindex.store import views as stored_views
 from mvindex.testing import assert_same, brute_force, true_scores, unit
 

@@ -12,13 +12,14 @@ from hypothesis import strategies as st
 from scan_vectors import random_case
 
 import mvindex
-from mvindex.aggregate import Aggregate, Scoring
-from mvindex.engines.exact import NumpyScan
-from mvindex.engines.exact_native import NativeScan
-from mvindex.engines.exact_torch import ScanConfig, TorchScan
+from mvindex.engines.scan_numpy import NumpyScan
+from mvindex.engines.scan_torch import ScanConfig, TorchScan
+from mvindex.engines.scan_vnni import NativeScan
 from mvindex.engines.torch_blocks import Precision
 from mvindex.kernels import has_int8_products
-from mvindex.search import Engines, Request, ranked, rescore, search_documents
+from mvindex.scoring.aggregate import Aggregate, Scoring
+from mvindex.search import Engines, Request, rescore, search_documents
+from mvindex.search import ann as ranked
 from mvindex.testing import assert_same, brute_force, true_scores, unit
 
 SCANS = {
@@ -263,7 +264,7 @@ def test_what_a_ranking_may_not_go_deep_enough_for_is_scanned(clusters, few, mon
         (rescore, "_CHUNK_VIEWS", 7),
         (rescore, "_VIEWS_PER_THREAD", 5),
         (rescore, "_GATHERED_DOCUMENTS", 3),
-        (sys.modules["mvindex.search.scanned"], "_CANDIDATES_AT_ONCE", 11),  # the package has a function of that name
+        (sys.modules["mvindex.search.exact"], "_CANDIDATES_AT_ONCE", 11),  # the package has a function of that name
     ],
 )
 @pytest.mark.parametrize("compiled", [True, False])

@@ -11,7 +11,7 @@ import mvindex
 from mvindex.errors import ConfigError, DamagedIndex, StoreError
 from mvindex.shards import assemble, create_shard_index, open_shard_index
 from mvindex.store.embedded import Batch
-from mvindex.store.shards import ShardPlace, shard_of
+from mvindex.store.shard_layout import ShardPlace, shard_of
 
 COUNT = 3
 

@@ -8,13 +8,13 @@ import pytest
 from shard_examples import answers, stored
 
 import mvindex
-from mvindex import build as building
+from mvindex.engines import build as building
+from mvindex.engines import build_shards as shard_building
 from mvindex.errors import ConfigError, EngineError
-from mvindex.shards import building as shard_building
+from mvindex.maintenance import repair, salvage, verify
 from mvindex.store.segments import file_checksum
-from mvindex.store.shards import shard_of
+from mvindex.store.shard_layout import shard_of
 from mvindex.testing import unit
-from mvindex.upkeep import repair, salvage, verify
 
 faiss = pytest.importorskip("faiss")
 
@@ -113,8 +113,8 @@ def test_shards_built_one_by_one_are_those_built_together(path, queries):
 
 
 def test_what_was_learnt_for_another_kind_is_refused(path):
-    from mvindex.build import EngineChoice, build_engine
-    from mvindex.engines.base import Kind
+    from mvindex.engines.build import EngineChoice, build_engine
+    from mvindex.engines.protocol import Kind
 
     with mvindex.open(path) as index:
         trained = index.train("ivf-sq8", lists=16)

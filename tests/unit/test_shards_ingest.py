@@ -18,7 +18,7 @@ from mvindex import ingest
 from mvindex.errors import ConfigError, DocumentError, IndexLocked, StoreError
 from mvindex.ingest import IngestHooks
 from mvindex.shards import assemble, open_shard_index
-from mvindex.store.shards import ShardPlace
+from mvindex.store.shard_layout import ShardPlace
 
 FOLDER = Path(__file__).parent
 
@@ -170,7 +170,7 @@ import os, signal, sys
 sys.path.insert(0, {folder!r})
 from shard_examples import corpus, fill_shard
 from mvindex import ingest
-from mvindex.store.shards import ShardPlace
+from mvindex.store.shard_layout import ShardPlace
 ingest.CHUNK_DOCUMENTS = 5
 steps = iter(range(10**6))
 def die(event, arguments):
@@ -204,7 +204,7 @@ def test_two_processes_fill_two_shards_at_the_same_time(tmp_path):
         f"import sys; sys.path.insert(0, {str(FOLDER)!r})\n"
         "from pathlib import Path\n"
         "from shard_examples import corpus, fill_shard\n"
-        "from mvindex.store.shards import ShardPlace\n"
+        "from mvindex.store.shard_layout import ShardPlace\n"
         "sys.stdin.readline()\n"
         f"fill_shard(Path({str(path)!r}), ShardPlace(int(sys.argv[1]), 2), corpus(3000))\n"
     )
@@ -244,7 +244,7 @@ def test_the_same_documents_as_entries_name_their_places(tmp_path):
     documents, views = corpus(10)
     with mvindex.create(tmp_path / "x.mvx", dim=DIM, shards=3) as index:
         twice = [*entries(documents, views), entries(documents, views)[2]._replace(place="line 99")]
-        from mvindex.shards.ingesting import Target, ingest_shards
+        from mvindex.ingest.shards import Target, ingest_shards
 
         stores = {number: shard.store for number, shard in index.shards.items()}
         with pytest.raises(DocumentError, match="line 99: id 'd2' stands at line 3 already"):

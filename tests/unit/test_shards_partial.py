@@ -8,7 +8,7 @@ from shard_examples import DIM, corpus
 
 import mvindex
 from mvindex.errors import DamagedIndex, StoreError
-from mvindex.store.shards import shard_of
+from mvindex.store.shard_layout import shard_of
 from mvindex.testing import assert_same, brute_force
 
 QUERY = np.arange(1, DIM + 1).astype(np.float32)

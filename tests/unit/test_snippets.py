@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from mvindex.errors import ConfigError
 from mvindex.records import has_visible
-from mvindex.snippets import merge_sentences, split_sentences, split_snippets
+from mvindex.text.snippets import merge_sentences, split_sentences, split_snippets
 
 # Pieces that cut, nearly cut, or hide: stops, abbreviations, quotes, odd spaces, invisible and combining characters.
 PIECES = ["Mr. ", "Dr.", "e.g. ", "It rains. ", "So? ", "No! ", '"Yes." ', "(a.) ", "1. ", "...", ". . . ", "\n\n",
@@ -112,7 +112,7 @@ def test_merging_100_000_sentences_is_fast():
 
 
 def test_unseen_words_leave_nothing_behind():
-    from mvindex.snippets import _sentence_tokenizer
+    from mvindex.text.snippets import _sentence_tokenizer
 
     known = len(_sentence_tokenizer()._params.ortho_context)
     split_sentences(" ".join(f"Word{number}. Next{number} came." for number in range(100)))
@@ -121,11 +121,11 @@ def test_unseen_words_leave_nothing_behind():
 
 def test_nltk_is_imported_only_to_split_and_its_data_path_stays():
     script = (
-        "import sys, mvindex.snippets\n"
+        "import sys, mvindex.text.snippets\n"
         "assert 'nltk' not in sys.modules\n"
-        "mvindex.snippets.split_sentences('One. Two.')\n"
+        "mvindex.text.snippets.split_sentences('One. Two.')\n"
         "import nltk.data; before = list(nltk.data.path)\n"
-        "mvindex.snippets._sentence_tokenizer.cache_clear(); mvindex.snippets.split_sentences('One. Two.')\n"
+        "mvindex.text.snippets._sentence_tokenizer.cache_clear(); mvindex.text.snippets.split_sentences('One. Two.')\n"
         "assert nltk.data.path == before and not any('mvindex' in str(path) for path in before)\n"
     )
     subprocess.run([sys.executable, "-c", script], check=True, timeout=120)

@@ -10,7 +10,8 @@ from typer.testing import CliRunner
 
 from mvindex.checkpoint import Family, read_checkpoint
 from mvindex.cli import app
-from mvindex.encoder import export_encoder, exporting, load_encoder
+from mvindex.encoder import export_encoder, load_encoder
+from mvindex.encoder import sentence_transformers as exporting
 from mvindex.errors import CheckpointError, ConfigError, StoreError
 from mvindex.records import Document
 from mvindex_train.checkpoints import save_checkpoint

@@ -12,7 +12,7 @@ from mvindex.checkpoint import read_checkpoint
 from mvindex.encoder import load_encoder
 from mvindex.errors import CheckpointError
 from mvindex.records import Document
-from mvindex.snippets import split_snippets
+from mvindex.text.snippets import split_snippets
 
 pytestmark = [pytest.mark.needs("sentence-transformers"), pytest.mark.usefixtures("plain_arithmetic")]
 

@@ -9,8 +9,8 @@ import tracemalloc
 import pytest
 import zstandard
 
+from mvindex.corpus.streams import open_bytes, read_lines
 from mvindex.errors import CorpusError
-from mvindex.streams import open_bytes, read_lines
 
 TEXT = b"".join(b"line %d of the file\n" % number for number in range(20_000))
 SKIPPABLE_FRAME = b"\x50\x2a\x4d\x18" + (4).to_bytes(4, "little") + b"size"

@@ -212,5 +212,5 @@ def test_training_needs_a_file_to_train_on():
 
 
 def test_settings_import_no_torch():
-    code = "import sys, mvindex_train.config, mvindex_train.configuring; sys.exit('torch' in sys.modules)"
+    code = "import sys, mvindex_train.config, mvindex_train.config_cli; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

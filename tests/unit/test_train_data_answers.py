@@ -7,7 +7,7 @@ import regex
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mvindex.answers import has_answer, tokenize
+from mvindex.eval.answers import has_answer, tokenize
 from mvindex.records import Document
 from mvindex_train.data.answers import Reason, locate, with_span
 from mvindex_train.data.records import Example

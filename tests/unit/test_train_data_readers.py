@@ -12,7 +12,7 @@ from mvindex.errors import ConfigError, CorpusError
 from mvindex.records import Document
 from mvindex_train.data.detect import detect
 from mvindex_train.data.options import Part, ReadOptions, TrainingFormat
-from mvindex_train.data.reading import read_training
+from mvindex_train.data.read import read_training
 from mvindex_train.data.records import Example, content_id, dump_example
 from mvindex_train.data.report import Count, Report
 

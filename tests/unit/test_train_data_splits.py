@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from mvindex.answers import tokenize
 from mvindex.errors import CorpusError
+from mvindex.eval.answers import tokenize
 from mvindex_train.data.detect import detect
 from mvindex_train.data.options import Part, ReadOptions, TrainingFormat
-from mvindex_train.data.readers.reading import Reading
-from mvindex_train.data.reading import read_training
+from mvindex_train.data.read import read_training
+from mvindex_train.data.readers.context import Reading
 from mvindex_train.data.report import Report
 from mvindex_train.data.splits import SharedSet, dev_articles, fold_part, read_shared, shared_examples
 

@@ -21,9 +21,9 @@ from mvindex_train.history import History  # noqa: E402
 from mvindex_train.loop import Interrupted, Run, Stage, run_stages  # noqa: E402
 from mvindex_train.processes import Processes  # noqa: E402
 from mvindex_train.progress import TrainingDisplay  # noqa: E402
-from mvindex_train.randomness import Purpose, own_random_state, seed_everything  # noqa: E402
 from mvindex_train.resume import Position, RunFolder  # noqa: E402
 from mvindex_train.schedule import learning_rate_share  # noqa: E402
+from mvindex_train.seeding import Purpose, own_random_state, seed_everything  # noqa: E402
 
 pytestmark = pytest.mark.usefixtures("own_random_state")
 

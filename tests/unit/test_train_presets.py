@@ -7,7 +7,7 @@ import pytest
 from mvindex.checkpoint.settings import DEFAULT_MAX_VIEWS, Family
 from mvindex.errors import ConfigError
 from mvindex_train.config import DataConfig, TrainConfig
-from mvindex_train.configuring import (
+from mvindex_train.config_cli import (
     SMALL_LABEL,
     ConfigRequest,
     changed_names,

@@ -20,14 +20,14 @@ sys.path.insert(0, str(Path(__file__).parent))
 from tiny_training import PATH, TinyBatches, TinyEncoder  # noqa: E402
 
 from mvindex.errors import CheckpointError, ConfigError, StoreError  # noqa: E402
-from mvindex.store.durable import whole_folder  # noqa: E402
+from mvindex.store.fsync import whole_folder  # noqa: E402
 from mvindex_train.config import LossConfig, OptimiserConfig  # noqa: E402
-from mvindex_train.durable import remove_unfinished, whole_file  # noqa: E402
+from mvindex_train.fsync import remove_unfinished, whole_file  # noqa: E402
 from mvindex_train.history import History  # noqa: E402
 from mvindex_train.loop import Interrupted, Run, Stage, run_stages  # noqa: E402
 from mvindex_train.processes import Processes  # noqa: E402
-from mvindex_train.randomness import own_random_state  # noqa: E402
 from mvindex_train.resume import Position, RunFolder, discard_other, load_weights, trained_weights  # noqa: E402
+from mvindex_train.seeding import own_random_state  # noqa: E402
 from mvindex_train.step import Moment, Stepper  # noqa: E402
 
 CONFIG = OptimiserConfig(learning_rate=1e-2, epochs=4, seed=5, chunk_documents=3)

@@ -14,8 +14,8 @@ from tiny_training import TinyBatches, TinyEncoder, make_base, make_documents  #
 
 from mvindex.errors import EncoderError  # noqa: E402
 from mvindex.records import Document  # noqa: E402
-from mvindex_train.cached import Chunks  # noqa: E402
 from mvindex_train.config import EncoderConfig, LossConfig, OptimiserConfig  # noqa: E402
+from mvindex_train.grad_cache import Chunks  # noqa: E402
 from mvindex_train.losses import total_loss  # noqa: E402
 from mvindex_train.processes import Processes  # noqa: E402
 from mvindex_train.step import Moment, Stepper  # noqa: E402

@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mvindex.errors import ConfigError, QueryError
+from mvindex.eval.run_files import open_run, write_run
 from mvindex.records import Hit, SearchResult
-from mvindex.trec import open_run, write_run
 
 
 def hits(*pairs):

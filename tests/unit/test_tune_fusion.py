@@ -9,8 +9,8 @@ import pytest
 
 import mvindex
 from mvindex.errors import ConfigError, DamagedIndex, IndexLocked, QueryError, Unsupported
-from mvindex.exchange import Target, export_index, import_vectors
-from mvindex.fusion import Fusion, Method, is_fusion
+from mvindex.io import Target, export_index, import_vectors
+from mvindex.scoring.fusion import Fusion, Method, is_fusion
 
 WORDS = "oil crisis price embargo war peace river delta mountain snow lake forest".split()
 COUNT, DIM, ASKED = 300, 12, 40

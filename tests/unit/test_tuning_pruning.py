@@ -5,7 +5,7 @@ import pytest
 
 import mvindex
 from mvindex.errors import ConfigError
-from mvindex.pruning import kept_views, nearest_before
+from mvindex.ingest.prune import kept_views, nearest_before
 from mvindex.tuning import PrunePoint, choose_pruning
 
 DIM, COUNT, NUM_VIEWS = 16, 400, 6

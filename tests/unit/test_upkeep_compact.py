@@ -11,10 +11,10 @@ import pytest
 from index_examples import documents, vectors
 
 import mvindex
-from mvindex.engines.exact_torch import ScanConfig, TorchScan
+from mvindex.engines.scan_torch import ScanConfig, TorchScan
 from mvindex.errors import ConfigError, DamagedIndex, IndexLocked
 from mvindex.store.files import Current, write_current
-from mvindex.store.networks import network_of
+from mvindex.store.network_fs import network_of
 
 
 def held(index):
@@ -192,7 +192,7 @@ def test_the_mount_that_holds_an_index_tells_whether_hosts_share_it(path, found)
 
 def test_a_snapshot_is_one_state_whatever_is_written_meanwhile(worn, tmp_path, monkeypatch):
     """A writer replaces, deletes, adds and compacts between the steps of the copy, a page of the catalog each."""
-    monkeypatch.setattr("mvindex.upkeep.copying._PAGES", 1)
+    monkeypatch.setattr("mvindex.maintenance.snapshot._PAGES", 1)
     before, steps = held(worn), []
     with mvindex.open(worn.path) as writer:
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from mvindex_train.config import TrainConfig
-from mvindex_train.configuring import describe, label
+from mvindex_train.config_cli import describe, label
 
 _FIGURES = ("R@1", "R@5", "R@20", "R@100", "MRR", "local_variation", "view_cosine", "views")
 

@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from mvindex.checkpoint import Base, write_settings
-from mvindex.checkpoint.loading import quiet
+from mvindex.checkpoint.hub import PACKAGED, PACKAGED_HUB_ID
+from mvindex.checkpoint.load import quiet
 from mvindex.checkpoint.reader import QUERY_FOLDER, VIEW_WEIGHTS
-from mvindex.checkpoint.sources import PACKAGED, PACKAGED_HUB_ID
-from mvindex.extras import require
-from mvindex.store.durable import whole_folder
-from mvindex_train.trainable import TrainableEncoder
+from mvindex.plugins import require
+from mvindex.store.fsync import whole_folder
+from mvindex_train.module import TrainableEncoder
 
 CARD = "README.md"
 RECORD = "training.json"

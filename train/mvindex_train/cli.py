@@ -17,7 +17,7 @@ from mvindex_train.mine_cli import mine
 
 if TYPE_CHECKING:
     from mvindex_train.config import TrainConfig
-    from mvindex_train.training import TrainJob
+    from mvindex_train.trainer import TrainJob
 
 app = typer.Typer(
     name="train",
@@ -78,13 +78,13 @@ def train(  # noqa: PLR0913 - each option is a flag of the command
     given = {"train": files, "dev": dev, "negatives": negatives, "passages": passages, "format": format}
     settings = _with_data(settings, given, warm_up)
     if show_config:
-        from mvindex_train.configuring import describe
+        from mvindex_train.config_cli import describe
 
         typer.echo(json.dumps(settings.as_dict(), ensure_ascii=False) if as_json else describe(settings), nl=as_json)
         return
     if out is None:
         raise typer.BadParameter("say where the checkpoint goes: --out DIR")
-    from mvindex_train.training import TrainJob
+    from mvindex_train.trainer import TrainJob
 
     job = TrainJob(
         config=settings, out=out, warm_up=warm_up, warm_up_steps=warm_up_steps, device=device, save_every=save_every,
@@ -100,7 +100,7 @@ def _as_overrides(*values: Any) -> list[str]:
 
 def _load(file: Path | None, preset: str | None, budget: str | None, overrides: list[str]) -> TrainConfig:
     """The settings; the preset snippets when neither a preset nor a file is named."""
-    from mvindex_train.configuring import ConfigRequest, load_config
+    from mvindex_train.config_cli import ConfigRequest, load_config
 
     chosen = preset if preset or file else _DEFAULT_PRESET
     return load_config(ConfigRequest(file=file, preset=chosen, budget=budget, overrides=overrides))
@@ -117,10 +117,10 @@ def _with_data(settings: TrainConfig, given: dict[str, Any], warm_up: str | None
 
 def _run(job: TrainJob, as_json: bool) -> None:
     """Nothing; the job is done and its report is on stdout."""
-    from mvindex import display
+    from mvindex.cli import render as display
     from mvindex_train.loop import Interrupted
     from mvindex_train.progress import TrainingDisplay
-    from mvindex_train.training import train as run_training
+    from mvindex_train.trainer import train as run_training
 
     with TrainingDisplay() as shown, _signals() as asked:
         try:

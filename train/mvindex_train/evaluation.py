@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from mvindex.aggregate import parse_aggregate
-from mvindex.analysis.likeness import mean_cosines
 from mvindex.analysis.measures import local_variations, pair_scores
+from mvindex.analysis.similarity import mean_cosines
 from mvindex.encoder import Encoder
 from mvindex.errors import CorpusError
-from mvindex.evaluate import DEFAULT_CUTOFFS
+from mvindex.eval.metrics import DEFAULT_CUTOFFS
 from mvindex.records import Document, Floats, Ints, Views
+from mvindex.scoring.aggregate import parse_aggregate
 from mvindex_train.config import LossConfig
 from mvindex_train.data.records import Example
 

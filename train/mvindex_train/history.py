@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from mvindex.store.durable import flush_to_disk
+from mvindex.store.fsync import flush_to_disk
 
 if TYPE_CHECKING:
     from torch.utils.tensorboard import SummaryWriter

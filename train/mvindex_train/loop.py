@@ -16,8 +16,8 @@ from mvindex_train.step import Moment, Stepper
 
 if TYPE_CHECKING:
     from mvindex_train.batches import TrainBatch
+    from mvindex_train.module import TrainableEncoder
     from mvindex_train.processes import Processes
-    from mvindex_train.trainable import TrainableEncoder
 
 
 class Interrupted(MvindexError):

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import torch
 from torch.nn.functional import cross_entropy, log_softmax
 
-from mvindex.aggregate import Aggregate, parse_aggregate
+from mvindex.scoring.aggregate import Aggregate, parse_aggregate
 from mvindex_train.config import LossConfig
 
 

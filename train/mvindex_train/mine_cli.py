@@ -84,7 +84,7 @@ def _choose_source(source: SourceKind | None, bm25: bool, index: Path | None) ->
 
 def _run(job: MiningJob, as_json: bool) -> None:
     """Nothing; the job is done and its report is on stdout."""
-    from mvindex import display
+    from mvindex.cli import render as display
     from mvindex_train.negatives.run import MiningRun
 
     started = time.monotonic()

@@ -18,12 +18,12 @@ from mvindex.checkpoint import (
     read_checkpoint,
     viewer_ids,
 )
-from mvindex.checkpoint.loading import load_wrapped_tokenizer
+from mvindex.checkpoint.load import load_wrapped_tokenizer
 from mvindex.checkpoint.settings import VIEWER_FAMILIES, ClusterInit
 from mvindex.errors import ConfigError
-from mvindex.extras import require
+from mvindex.plugins import require
 from mvindex_train.config import EncoderConfig
-from mvindex_train.trainable import TrainableEncoder, ViewRows
+from mvindex_train.module import TrainableEncoder, ViewRows
 from mvindex_train.viewer_tokens import ViewerEmbedding, add_viewer_tokens, start_viewers
 
 __all__ = ["TrainableEncoder", "ViewRows", "build_encoder"]

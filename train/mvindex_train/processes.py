@@ -7,7 +7,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from mvindex.encoder.device import choose_device
-from mvindex.extras import require
+from mvindex.plugins import require
 
 if TYPE_CHECKING:
     import torch

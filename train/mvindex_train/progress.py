@@ -10,7 +10,7 @@ from typing import Any
 
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from mvindex.display import stderr
+from mvindex.cli.render import stderr
 
 _LINE_EVERY_S = 30.0
 # Of the mean loss that is shown: a single batch says little.

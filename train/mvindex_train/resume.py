@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any
 
 from mvindex.checkpoint.settings import read_json_object
 from mvindex.errors import CheckpointError, ConfigError, StoreError
-from mvindex.store.durable import whole_folder
+from mvindex.store.fsync import whole_folder
 from mvindex.store.locks import FILE_NAME as LOCK_NAME
-from mvindex_train.durable import refusing, remove_unfinished, whole_file
+from mvindex_train.fsync import refusing, remove_unfinished, whole_file
 
 if TYPE_CHECKING:
     import torch

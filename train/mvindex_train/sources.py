@@ -28,7 +28,7 @@ from mvindex_train.data import (
     read_examples,
     read_training,
 )
-from mvindex_train.data.reading import without_title
+from mvindex_train.data.read import without_title
 from mvindex_train.data.store_files import HEADER
 from mvindex_train.evaluation import DevSet, make_dev_set
 from mvindex_train.negatives.config import MiningConfig

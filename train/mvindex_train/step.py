@@ -11,17 +11,17 @@ from typing import TYPE_CHECKING, Any
 from mvindex.encoder.device import document_dtype
 from mvindex.errors import EncoderError
 from mvindex_train.answer_views import find_answer_rows
-from mvindex_train.cached import Chunks, Encoded
 from mvindex_train.config import LossConfig, OptimiserConfig
-from mvindex_train.randomness import Purpose, seed_everything
+from mvindex_train.grad_cache import Chunks, Encoded
+from mvindex_train.seeding import Purpose, seed_everything
 
 if TYPE_CHECKING:
     import torch
 
     from mvindex_train.batches import TrainBatch
     from mvindex_train.losses import LossInputs, LossParts
+    from mvindex_train.module import TrainableEncoder
     from mvindex_train.processes import Processes
-    from mvindex_train.trainable import TrainableEncoder
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from mvindex.checkpoint import viewer_ids
-from mvindex.checkpoint.loading import DOCUMENT_VIEWER, QUERY_VIEWER
+from mvindex.checkpoint.load import DOCUMENT_VIEWER, QUERY_VIEWER
 
 # Viewers that start from one and the same embedding need noise, or they would stay the same for ever (MVR at one
 # position). It is a tenth of the usual standard deviation of embeddings.

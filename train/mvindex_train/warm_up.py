@@ -22,7 +22,7 @@ from mvindex.errors import ConfigError, CorpusError
 from mvindex.records import Document
 from mvindex_train.batches import TrainBatch
 from mvindex_train.config import LossConfig
-from mvindex_train.randomness import Purpose, generator
+from mvindex_train.seeding import Purpose, generator
 
 # A passage with fewer words gives no two spans that say something.
 MIN_WORDS = 8

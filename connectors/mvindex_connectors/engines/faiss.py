@@ -14,11 +14,11 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from mvindex.engines.base import BuildOptions, Capabilities, Kind, Search, flat_error
-from mvindex.engines.lists import COARSE_KINDS, CODED_KINDS, IVF_KINDS, LEAST_COARSE, usual_search
+from mvindex.engines.params import COARSE_KINDS, CODED_KINDS, IVF_KINDS, LEAST_COARSE, usual_search
+from mvindex.engines.protocol import BuildOptions, Capabilities, Kind, Search, flat_error
 from mvindex.errors import Unsupported
-from mvindex.extras import require_faiss
-from mvindex.pruning import ROUNDING
+from mvindex.ingest.prune import ROUNDING
+from mvindex.plugins import require_faiss
 from mvindex.records import Bools, Doubles, Floats, Ints
 from mvindex.store.snapshot import Snapshot
 from mvindex.store.views import row_norms

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from mvindex.errors import EngineError, EngineUnavailable
-from mvindex.pruning import kept_views
+from mvindex.ingest.prune import kept_views
 from mvindex.records import Floats, Ints
 from mvindex.store.views import MappedViews, decode
 

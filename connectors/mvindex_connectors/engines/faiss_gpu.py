@@ -7,7 +7,7 @@ from threading import Lock
 from types import ModuleType
 from typing import Any
 
-from mvindex.engines.base import Kind
+from mvindex.engines.protocol import Kind
 from mvindex.records import Floats, Ints
 from mvindex_connectors.engines.faiss_files import translated
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from mvindex.engines.base import Kind
-from mvindex.engines.lists import BLOCK_ROWS, COARSE_KINDS, GRAPH_EF, GRAPH_LINKS, GRAPH_LISTS, LEAST_SAMPLE, POINTS
+from mvindex.engines.params import BLOCK_ROWS, COARSE_KINDS, GRAPH_EF, GRAPH_LINKS, GRAPH_LISTS, LEAST_SAMPLE, POINTS
+from mvindex.engines.protocol import Kind
 from mvindex.records import Floats
 from mvindex.store.snapshot import Snapshot
 from mvindex.store.views import decode

@@ -18,10 +18,10 @@ from typing import Any
 
 import numpy as np
 
-from mvindex.engines.base import BuildOptions, Kind
-from mvindex.engines.lists import sample_size, usual_lists
+from mvindex.engines.params import sample_size, usual_lists
+from mvindex.engines.protocol import BuildOptions, Kind
 from mvindex.errors import EngineError
-from mvindex.store.durable import flush_to_disk, rename
+from mvindex.store.fsync import flush_to_disk, rename
 from mvindex.store.segments import file_checksum
 from mvindex.store.snapshot import Snapshot
 from mvindex.store.views import row_norms

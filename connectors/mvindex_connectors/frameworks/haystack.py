@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from mvindex.extras import require
+from mvindex.plugins import require
 
 # Before the imports of it: names the command that installs what is missing.
 require("haystack", "haystack", "the Haystack store")
@@ -18,11 +18,11 @@ from haystack import Document, component, default_from_dict, default_to_dict
 from haystack.document_stores.types import DuplicatePolicy, FilterPolicy, apply_filter_policy
 from haystack.utils import Secret
 
-from mvindex.arguments import EncoderLike
 from mvindex.errors import ConfigError
+from mvindex.index.options import EncoderLike
 from mvindex.records import Floats
-from mvindex_connectors.frameworks.asking import Asked
-from mvindex_connectors.frameworks.citing import HIT_KEY, citations
+from mvindex_connectors.frameworks.citations import HIT_KEY, citations
+from mvindex_connectors.frameworks.connection import Place, Reach
 from mvindex_connectors.frameworks.haystack_documents import given_document, stored_document
 from mvindex_connectors.frameworks.haystack_fields import (
     field_types,
@@ -30,7 +30,7 @@ from mvindex_connectors.frameworks.haystack_fields import (
     number_of_values,
     page_of_values,
 )
-from mvindex_connectors.frameworks.haystack_work import (
+from mvindex_connectors.frameworks.haystack_operations import (
     Filters,
     counted,
     deleted,
@@ -40,7 +40,7 @@ from mvindex_connectors.frameworks.haystack_work import (
     updated,
     writable,
 )
-from mvindex_connectors.frameworks.reaching import Place, Reach
+from mvindex_connectors.frameworks.query import Asked
 from mvindex_connectors.frameworks.views import unit_rows
 
 # Documents committed at once.

@@ -12,7 +12,7 @@ from haystack.dataclasses import ByteStream, SparseEmbedding
 
 import mvindex
 from mvindex.records import Hit
-from mvindex_connectors.frameworks.citing import cited_title, kept, own_metadata, stored_metadata
+from mvindex_connectors.frameworks.citations import cited_title, kept, own_metadata, stored_metadata
 
 
 def stored_document(document: Document, is_embedded: bool | None) -> mvindex.Document:

@@ -10,7 +10,7 @@ from haystack import Document
 from haystack.errors import FilterError
 
 from mvindex.store.filters import Filter
-from mvindex_connectors.frameworks.pushing import (
+from mvindex_connectors.frameworks.filter_pushdown import (
     ALL,
     UNKNOWN,
     Pushed,

@@ -11,7 +11,7 @@ from uuid import uuid4
 
 import numpy as np
 
-from mvindex.extras import require
+from mvindex.plugins import require
 
 # Before the imports of it: names the command that installs what is missing.
 require("langchain_core", "langchain", "the LangChain store")
@@ -25,13 +25,11 @@ from langchain_core.vectorstores.utils import maximal_marginal_relevance
 from pydantic import ConfigDict, Field, model_validator
 
 import mvindex
-from mvindex.arguments import EncoderLike
 from mvindex.errors import ConfigError, QueryError
 from mvindex.index import Index
+from mvindex.index.options import EncoderLike
 from mvindex.records import Floats, SearchResult
-from mvindex_connectors.frameworks.asking import Asked
-from mvindex_connectors.frameworks.blocking import Blocking
-from mvindex_connectors.frameworks.citing import (
+from mvindex_connectors.frameworks.citations import (
     HIT_KEY,
     CitedMetadata,
     citation,
@@ -40,7 +38,9 @@ from mvindex_connectors.frameworks.citing import (
     own_metadata,
     stored_metadata,
 )
-from mvindex_connectors.frameworks.reaching import Place, Reach
+from mvindex_connectors.frameworks.connection import Place, Reach
+from mvindex_connectors.frameworks.query import Asked
+from mvindex_connectors.frameworks.sync_adapter import Blocking
 from mvindex_connectors.frameworks.views import spans_of, unit_rows
 
 # Documents embedded and committed at once.

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from mvindex.extras import require
+from mvindex.plugins import require
 
 # Before the imports of it: names the command that installs what is missing.
 require("llama_index.core", "llamaindex", "the LlamaIndex store")
@@ -26,18 +26,18 @@ from llama_index.core.vector_stores.types import (
     VectorStoreQueryResult,
 )
 
-from mvindex.arguments import EncoderLike
-from mvindex.backends import find_backend
 from mvindex.errors import ConfigError
 from mvindex.index import Index
+from mvindex.index.backends import find_backend
+from mvindex.index.options import EncoderLike
 from mvindex.records import Floats, SearchResult
-from mvindex_connectors.frameworks.asking import Asked, found
-from mvindex_connectors.frameworks.blocking import Blocking
-from mvindex_connectors.frameworks.citing import citation, citations, kept
+from mvindex_connectors.frameworks.citations import citation, citations, kept
+from mvindex_connectors.frameworks.connection import Place, Reach
 from mvindex_connectors.frameworks.llamaindex_filters import REF_FIELD
 from mvindex_connectors.frameworks.llamaindex_nodes import given_node, node_text, packed, stored_node, unpacked
-from mvindex_connectors.frameworks.llamaindex_work import deleted, listed, wanted_nodes
-from mvindex_connectors.frameworks.reaching import Place, Reach
+from mvindex_connectors.frameworks.llamaindex_operations import deleted, listed, wanted_nodes
+from mvindex_connectors.frameworks.query import Asked, found
+from mvindex_connectors.frameworks.sync_adapter import Blocking
 from mvindex_connectors.frameworks.views import spans_of, unit_rows
 
 # Nodes embedded and committed at once.

@@ -9,8 +9,8 @@ from llama_index.core.vector_stores.types import FilterCondition, FilterOperator
 from llama_index.core.vector_stores.utils import build_metadata_filter_fn
 
 from mvindex.store.filters import Filter
-from mvindex_connectors.frameworks.citing import HIT_KEY
-from mvindex_connectors.frameworks.pushing import (
+from mvindex_connectors.frameworks.citations import HIT_KEY
+from mvindex_connectors.frameworks.filter_pushdown import (
     ALL,
     UNKNOWN,
     Pushed,

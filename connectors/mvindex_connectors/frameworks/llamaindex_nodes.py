@@ -20,7 +20,7 @@ from llama_index.core.schema import (
 
 import mvindex
 from mvindex.records import Floats, Hit
-from mvindex_connectors.frameworks.citing import (
+from mvindex_connectors.frameworks.citations import (
     HIT_KEY,
     CitedMetadata,
     cited_title,

@@ -11,7 +11,7 @@ from mvindex.encoder import CallableEncoder
 from mvindex.encoder.base import OnProgress
 from mvindex.errors import EncoderError
 from mvindex.records import Document, Floats, Span, Views
-from mvindex.snippets import SPLITTER_VERSION, split_snippets
+from mvindex.text.snippets import SPLITTER_VERSION, split_snippets
 
 
 class SnippetEncoder(CallableEncoder):

@@ -15,7 +15,7 @@ from threading import Lock
 from typing import Any, TypeVar
 
 from mvindex.errors import ConfigError, EngineUnavailable, MvindexError, StoreError
-from mvindex.extras import require
+from mvindex.plugins import require
 from mvindex_connectors.milvus.address import Address
 
 T = TypeVar("T")

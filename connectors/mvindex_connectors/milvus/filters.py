@@ -17,7 +17,7 @@ from mvindex.errors import QueryError
 from mvindex.records import Ints
 from mvindex.store.filters import Filter, parse_filter
 from mvindex.store.temporary import temporary_database, temporary_errors
-from mvindex_connectors.milvus.reading import Reader
+from mvindex_connectors.milvus.reader import Reader
 
 _FIELDS = ("pk", "id", "metadata")
 

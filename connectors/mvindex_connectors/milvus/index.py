@@ -6,28 +6,28 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from pathlib import Path
 from typing import Any, NoReturn, cast
 
-from mvindex.aggregate import Scoring
-from mvindex.arguments import Asked as AskedOfIndex
-from mvindex.arguments import Vector, as_vectors, asked, checked_id
-from mvindex.build import BuildReport
 from mvindex.encoder import Encoder
+from mvindex.engines.build import BuildReport
 from mvindex.errors import StaleReader, Unsupported
 from mvindex.index import QUERY_BATCH, Index
+from mvindex.index.options import Asked as AskedOfIndex
+from mvindex.index.options import Vector, as_vectors, asked, checked_id
+from mvindex.index.results import IndexInfo, ViewScore, document_of, hits_of, scored_views
+from mvindex.maintenance import CompactReport, SnapshotReport, VerifyReport
 from mvindex.records import Document, Floats, Ints, SearchResult
-from mvindex.results import IndexInfo, ViewScore, document_of, hits_of, scored_views
+from mvindex.scoring.aggregate import Scoring
 from mvindex.search import Ranking
 from mvindex.store.embedded import Batch, EmbeddedStore
 from mvindex.store.filters import Filter
 from mvindex.store.reader import StoredDocument
 from mvindex.tuning import TuneReport, checked_target
-from mvindex.upkeep import CompactReport, SnapshotReport, VerifyReport
-from mvindex_connectors.milvus import upkeep
-from mvindex_connectors.milvus.building import build_index
-from mvindex_connectors.milvus.copying import stored_batches
+from mvindex_connectors.milvus import maintenance as upkeep
+from mvindex_connectors.milvus.capability_checks import probe
+from mvindex_connectors.milvus.export import stored_batches
+from mvindex_connectors.milvus.index_build import build_index
 from mvindex_connectors.milvus.kinds import FLAT
-from mvindex_connectors.milvus.probes import probe
 from mvindex_connectors.milvus.records import light, stored_document
-from mvindex_connectors.milvus.scoring import Best
+from mvindex_connectors.milvus.rescore import Best
 from mvindex_connectors.milvus.search import Answer, Asked, MilvusSearch, SettingsChanged
 from mvindex_connectors.milvus.store import MilvusStore, drop_store
 from mvindex_connectors.milvus.tuning import tune_index

@@ -21,7 +21,7 @@ from typing import Any
 from mvindex.errors import IndexLocked, MvindexError
 from mvindex_connectors.milvus.connection import Connection
 from mvindex_connectors.milvus.layout import FIRST_CLAIM_KEY, special_record
-from mvindex_connectors.milvus.reading import Reader
+from mvindex_connectors.milvus.reader import Reader
 
 logger = logging.getLogger(__name__)
 

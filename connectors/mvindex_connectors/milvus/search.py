@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from mvindex.aggregate import Aggregate, Scoring
 from mvindex.records import Floats, Ints
+from mvindex.scoring.aggregate import Aggregate, Scoring
 from mvindex_connectors.milvus.connection import Connection, views_of
 from mvindex_connectors.milvus.kinds import FLAT, search_parameters
 from mvindex_connectors.milvus.layout import (
@@ -25,9 +25,9 @@ from mvindex_connectors.milvus.layout import (
     none_of,
     one_of,
 )
-from mvindex_connectors.milvus.reading import PASS_NUMBERS, Reader
+from mvindex_connectors.milvus.reader import PASS_NUMBERS, Reader
 from mvindex_connectors.milvus.records import Light, light
-from mvindex_connectors.milvus.scoring import Best
+from mvindex_connectors.milvus.rescore import Best
 
 MAX_LIMIT = 16_384
 _GROWTH, _OVER_FETCH = 4, 4

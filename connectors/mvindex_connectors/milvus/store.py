@@ -44,9 +44,9 @@ from mvindex_connectors.milvus.layout import (
     view_schema,
 )
 from mvindex_connectors.milvus.lease import Lease
-from mvindex_connectors.milvus.reading import Reader
+from mvindex_connectors.milvus.reader import Reader
 from mvindex_connectors.milvus.records import check_limits, check_metadata, checked, new_records, sealed
-from mvindex_connectors.milvus.written import Written
+from mvindex_connectors.milvus.seen_ids import Written
 
 logger = logging.getLogger(__name__)
 

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from mvindex.aggregate import Scoring
 from mvindex.errors import ConfigError
 from mvindex.records import Floats
+from mvindex.scoring.aggregate import Scoring
 from mvindex.tuning import TunePoint, TuneReport, choose
 from mvindex.tuning.queries import sampled
 from mvindex_connectors.milvus.kinds import FLAT, choices

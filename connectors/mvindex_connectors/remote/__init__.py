@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from mvindex_connectors.remote.address import Access
     from mvindex_connectors.remote.async_client import AsyncIndexClient
-    from mvindex_connectors.remote.calling import CallSettings
     from mvindex_connectors.remote.client import IndexClient
+    from mvindex_connectors.remote.retry import CallSettings
 
 __all__ = ["Access", "AsyncIndexClient", "CallSettings", "IndexClient"]
 

@@ -13,28 +13,18 @@ from typing import Any
 import grpc
 import numpy as np
 
-from mvindex.arguments import Vector, checked_document, checked_id, entry_with_views
 from mvindex.errors import EncoderError, MvindexError, QueryError, ServerUnavailable, TimedOut
+from mvindex.index.options import Vector, checked_document, checked_id, entry_with_views
+from mvindex.index.results import IndexInfo, ViewScore
 from mvindex.ingest import Entry, IngestReport, SeenIds, refuse_duplicate
 from mvindex.records import Document, Floats, SearchResult, require_text
-from mvindex.reranking import parse_rerank
-from mvindex.results import IndexInfo, ViewScore
+from mvindex.scoring.rerank import parse_rerank
 from mvindex.store.filters import Filter
 from mvindex.v1 import documents_pb2 as documents
 from mvindex.v1 import search_pb2 as search
 from mvindex.v1 import service_pb2 as service
 from mvindex.v1.service_pb2_grpc import MvindexServiceStub
 from mvindex_connectors.remote.address import Access, access_from_environment, parse_address
-from mvindex_connectors.remote.calling import (
-    OPTIONS,
-    CallSettings,
-    Patience,
-    as_error,
-    call_metadata,
-    channel_parts,
-    closed_error,
-    is_worth_a_retry,
-)
 from mvindex_connectors.remote.convert import (
     add_counts,
     document_from,
@@ -53,7 +43,17 @@ from mvindex_connectors.remote.requests import (
     texts_message,
     update_request,
 )
-from mvindex_connectors.remote.sending import WINDOW, chunk_message, chunks_of
+from mvindex_connectors.remote.retry import (
+    OPTIONS,
+    CallSettings,
+    Patience,
+    as_error,
+    call_metadata,
+    channel_parts,
+    closed_error,
+    is_worth_a_retry,
+)
+from mvindex_connectors.remote.upload import WINDOW, chunk_message, chunks_of
 
 
 class AsyncIndexClient:

@@ -10,21 +10,20 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from mvindex.arguments import Vector, checked_id
 from mvindex.errors import QueryError, Unsupported
-from mvindex.fusion import Fusion, parse_fusion
 from mvindex.index import Index
+from mvindex.index.options import Vector, checked_id
+from mvindex.index.results import IndexInfo, ViewScore
 from mvindex.ingest import Encode, Entry, IngestHooks, IngestReport
 from mvindex.records import Document, Floats, SearchResult
-from mvindex.reranking import parse_rerank
-from mvindex.results import IndexInfo, ViewScore
+from mvindex.scoring.fusion import Fusion, parse_fusion
+from mvindex.scoring.rerank import parse_rerank
 from mvindex.store.filters import Filter
 from mvindex.v1 import documents_pb2 as documents
 from mvindex.v1 import search_pb2 as search
 from mvindex.v1 import service_pb2 as service
 from mvindex.v1.service_pb2_grpc import MvindexServiceStub
 from mvindex_connectors.remote.address import Access, access_from_environment, parse_address
-from mvindex_connectors.remote.calling import Caller, CallSettings
 from mvindex_connectors.remote.convert import (
     document_from,
     explanations_from,
@@ -42,7 +41,8 @@ from mvindex_connectors.remote.requests import (
     texts_message,
     update_request,
 )
-from mvindex_connectors.remote.sending import Ingest
+from mvindex_connectors.remote.retry import Caller, CallSettings
+from mvindex_connectors.remote.upload import Ingest
 
 
 class IndexClient(Index):

@@ -9,12 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from mvindex.aggregate import Aggregate
 from mvindex.errors import DocumentError, EncoderError, QueryError
-from mvindex.fusion import Method, Mode, parse_fusion
+from mvindex.index.results import IndexInfo, ViewScore
 from mvindex.ingest import IngestReport
 from mvindex.records import Component, Document, Floats, Hit, SearchResult, Span, dump_metadata
-from mvindex.results import IndexInfo, ViewScore
+from mvindex.scoring.aggregate import Aggregate
+from mvindex.scoring.fusion import Method, Mode, parse_fusion
 from mvindex.v1 import documents_pb2 as documents
 from mvindex.v1 import search_pb2 as search
 from mvindex.v1 import service_pb2 as service

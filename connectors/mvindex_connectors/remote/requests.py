@@ -5,11 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-from mvindex.aggregate import parse_scoring
-from mvindex.arguments import as_vectors, asked, check_mode, check_query_text, checked_id, checked_ids, question_texts
 from mvindex.errors import QueryError
-from mvindex.fusion import Mode, parse_mode
+from mvindex.index.options import (
+    as_vectors,
+    asked,
+    check_mode,
+    check_query_text,
+    checked_id,
+    checked_ids,
+    question_texts,
+)
 from mvindex.records import dump_metadata
+from mvindex.scoring.aggregate import parse_scoring
+from mvindex.scoring.fusion import Mode, parse_mode
 from mvindex.store.filters import Filter
 from mvindex.v1 import documents_pb2 as documents
 from mvindex.v1 import search_pb2 as search

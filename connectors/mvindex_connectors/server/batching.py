@@ -19,10 +19,10 @@ from typing import Any, Protocol
 import numpy as np
 
 from mvindex.errors import LimitExceeded, MvindexError
-from mvindex.fusion import Mode
 from mvindex.index import Index
 from mvindex.records import Floats, SearchResult
-from mvindex.search.stages import watched_stages
+from mvindex.scoring.fusion import Mode
+from mvindex.search.profiling import watched_stages
 
 # Queries of one request from which on it is large, and what is searched of it at a time.
 _MANY = 32

@@ -58,15 +58,15 @@ def serve(  # noqa: PLR0913 - each option is a flag of the command
     """
     import sys
 
-    from mvindex import display
+    from mvindex.cli import render as display
     from mvindex.errors import ConfigError
-    from mvindex.extras import require
+    from mvindex.plugins import require
 
     require("grpc", "server", "mvindex serve")
     require("prometheus_client", "server", "mvindex serve")
     from mvindex_connectors.server.config import Limits, ServerConfig, Tls, parse_index
-    from mvindex_connectors.server.observing import log_to_stderr
-    from mvindex_connectors.server.running import Addresses, Server
+    from mvindex_connectors.server.lifecycle import Addresses, Server
+    from mvindex_connectors.server.telemetry import log_to_stderr
 
     if (tls_cert is None) != (tls_key is None) or (tls_client_ca is not None and tls_cert is None):
         raise ConfigError("--tls-cert and --tls-key go together, and --tls-client-ca with them")

@@ -31,10 +31,10 @@ from mvindex_connectors.remote.convert import (
     view_message,
     views_from,
 )
-from mvindex_connectors.server.guarded import CURRENT, NoMessage
-from mvindex_connectors.server.guarding import Guard
-from mvindex_connectors.server.repeats import checked_key
-from mvindex_connectors.server.served import ServedIndex, named_index
+from mvindex_connectors.server.admission import Guard
+from mvindex_connectors.server.grpc_middleware import CURRENT, NoMessage
+from mvindex_connectors.server.idempotency import checked_key
+from mvindex_connectors.server.index_service import ServedIndex, named_index
 
 # Hits that are converted in the event loop: about 5 ms of its time.
 _HITS_AT_ONCE, _EXPLAINED_AT_ONCE = 1000, 100

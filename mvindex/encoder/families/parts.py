@@ -19,7 +19,7 @@ from mvindex.encoder.families.windows import (
 )
 from mvindex.encoder.text import NO_SPAN, TokenizedText
 from mvindex.records import Ints, Span
-from mvindex.snippets import merge_sentences
+from mvindex.text.snippets import merge_sentences
 
 
 def arrange_snippets(text: TokenizedText, frame: Frame) -> Arrangement:

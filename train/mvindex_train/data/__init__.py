@@ -7,7 +7,7 @@ and trains on batches of its rows (mvindex_train.batches).
 from mvindex_train.data.answers import Located, Reason, locate, with_spans
 from mvindex_train.data.mined import JoinReport, join_negatives
 from mvindex_train.data.options import Part, ReadOptions, TrainingFormat
-from mvindex_train.data.reading import read_training
+from mvindex_train.data.read import read_training
 from mvindex_train.data.records import Example, read_examples, write_example
 from mvindex_train.data.report import Count, Report
 from mvindex_train.data.splits import SharedSet, shared_examples

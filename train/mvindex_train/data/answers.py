@@ -10,7 +10,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from mvindex.answers import TOKEN, TokenText, tokenize
+from mvindex.eval.answers import TOKEN, TokenText, tokenize
 from mvindex.records import Ints, Span
 from mvindex_train.data.records import Example
 from mvindex_train.data.report import Count, Report
@@ -44,7 +44,7 @@ class _Tokens:
 def locate(text: str, answers: Sequence[str]) -> Located:
     """The one place in the text where an answer stands.
 
-    Matched as mvindex.answers does: NFD, DPR's tokens, lower case, an answer's tokens one after the other. Matches that
+    Matched as mvindex.eval.answers does: NFD, DPR's tokens, lower case, an answer's tokens one after the other. Matches that
     overlap are one place, as `the Eiffel Tower` and `Eiffel Tower` are; its span is then that of the answer given
     first. Two matches apart, of one answer or of two, make it ambiguous.
     """

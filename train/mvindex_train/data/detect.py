@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 
+from mvindex.corpus.streams import stream_name
 from mvindex.errors import CorpusError
-from mvindex.streams import stream_name
 from mvindex_train.data.options import TrainingFormat
 from mvindex_train.data.readers.beir import is_beir
 from mvindex_train.data.readers.objects import glimpse, top_level_names

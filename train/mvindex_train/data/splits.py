@@ -25,9 +25,9 @@ from mvindex.records import Document
 from mvindex_train.data.answers import with_span
 from mvindex_train.data.options import Part, ReadOptions
 from mvindex_train.data.readers.beir import read_beir
+from mvindex_train.data.readers.context import Reading, beside
 from mvindex_train.data.readers.pairs import read_pairs
 from mvindex_train.data.readers.questions import read_asked
-from mvindex_train.data.readers.reading import Reading, beside
 from mvindex_train.data.records import ARTICLE, Example
 from mvindex_train.data.report import Report
 

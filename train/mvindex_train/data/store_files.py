@@ -17,7 +17,7 @@ import numpy as np
 import xxhash
 
 from mvindex.errors import CorpusError
-from mvindex.store.durable import flush_to_disk
+from mvindex.store.fsync import flush_to_disk
 from mvindex_train.data.records import Example, article_of, content_hash, hash_text, write_example
 
 FORMAT_VERSION = 1

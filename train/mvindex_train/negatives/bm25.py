@@ -13,10 +13,10 @@ import numpy as np
 
 from mvindex.encoder.base import joined_text
 from mvindex.errors import ConfigError
-from mvindex.extras import require
 from mvindex.kernels.threads import default_threads
+from mvindex.plugins import require
 from mvindex.records import Document, Floats, Ints
-from mvindex.store.durable import whole_folder
+from mvindex.store.fsync import whole_folder
 from mvindex_train.negatives.candidates import Candidate
 from mvindex_train.negatives.documents import StoredDocuments, write_documents
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from mvindex.encoder import Encoder
 from mvindex.index import Index
-from mvindex.opening import create
+from mvindex.index.factory import create
 from mvindex.records import Document
 from mvindex_train.data.records import Example
 from mvindex_train.negatives.candidates import Candidate

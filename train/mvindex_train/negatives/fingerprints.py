@@ -11,7 +11,7 @@ import xxhash
 from mvindex.checkpoint import read_checkpoint
 from mvindex.encoder.cross_encoder import cross_encoder_fingerprint
 from mvindex.errors import ConfigError
-from mvindex.opening import open_index
+from mvindex.index.factory import open_index
 from mvindex.store.segments import file_checksum
 from mvindex_train.negatives.config import MiningJob
 

@@ -13,8 +13,8 @@ from types import TracebackType
 from typing import Any
 
 from mvindex.errors import ConfigError
-from mvindex.store.durable import flush_to_disk
-from mvindex_train.durable import whole_file
+from mvindex.store.fsync import flush_to_disk
+from mvindex_train.fsync import whole_file
 
 
 class ResumableOutput:

@@ -14,10 +14,10 @@ from mvindex.corpus import read_documents
 from mvindex.encoder import Encoder, load_encoder
 from mvindex.encoder.cross_encoder import CrossEncoder
 from mvindex.index import Index
-from mvindex.opening import create, open_index
+from mvindex.index.factory import create, open_index
 from mvindex.records import Document
 from mvindex_train.data.options import ReadOptions
-from mvindex_train.data.reading import read_training
+from mvindex_train.data.read import read_training
 from mvindex_train.data.records import Example, dump_example
 from mvindex_train.negatives.bm25 import Bm25Source, build_bm25
 from mvindex_train.negatives.candidates import CandidateSource

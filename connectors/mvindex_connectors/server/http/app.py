@@ -16,8 +16,9 @@ from starlette.routing import Route
 from mvindex.errors import LimitExceeded, MvindexError, QueryError, TimedOut, Unsupported
 from mvindex_connectors.remote.convert import MOST_EXPLAINED
 from mvindex_connectors.remote.status import REQUEST_ID_KEY, http_status_of, known_class
-from mvindex_connectors.server.guarding import Call, Guard, request_id_of
-from mvindex_connectors.server.http.bodies import (
+from mvindex_connectors.server.admission import Call, Guard, request_id_of
+from mvindex_connectors.server.http.openapi import description
+from mvindex_connectors.server.http.requests import (
     Body,
     add_arguments,
     delete_arguments,
@@ -25,8 +26,7 @@ from mvindex_connectors.server.http.bodies import (
     result_json,
     search_arguments,
 )
-from mvindex_connectors.server.http.openapi import description
-from mvindex_connectors.server.served import ServedIndex, named_index
+from mvindex_connectors.server.index_service import ServedIndex, named_index
 from mvindex_connectors.server.servicer import naming
 
 _POLICY = (

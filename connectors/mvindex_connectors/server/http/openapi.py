@@ -6,7 +6,7 @@ from typing import Any
 
 from mvindex import __version__
 from mvindex_connectors.remote.status import REQUEST_ID_KEY
-from mvindex_connectors.server.http.shapes import SCHEMAS, SOME_ID, ref
+from mvindex_connectors.server.http.schemas import SCHEMAS, SOME_ID, ref
 
 _ERRORS = {
     "400": "Something asked for is wrong.",

@@ -6,8 +6,8 @@ import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from mvindex.questions import read_qrels
-from mvindex_train.data.readers.reading import Reading, beside, is_beside
+from mvindex.eval.questions import read_qrels
+from mvindex_train.data.readers.context import Reading, beside, is_beside
 from mvindex_train.data.records import Example
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from mvindex_train.data.readers.context import Reading
 from mvindex_train.data.readers.objects import read_objects
-from mvindex_train.data.readers.reading import Reading
 from mvindex_train.data.records import Example
 
 PASSAGE_IDS = ("passage_id", "psg_id", "id")

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from mvindex_train.data.entries import Entry
+from mvindex_train.data.readers.context import Reading, read_passage
 from mvindex_train.data.readers.objects import read_objects
-from mvindex_train.data.readers.reading import Reading, read_passage
 from mvindex_train.data.records import Example
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from mvindex.questions import QuestionFormat, read_questions
-from mvindex_train.data.readers.reading import Reading
+from mvindex.eval.questions import QuestionFormat, read_questions
+from mvindex_train.data.readers.context import Reading
 from mvindex_train.data.records import Example
 
 

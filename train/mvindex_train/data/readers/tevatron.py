@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 from mvindex.records import has_visible
 from mvindex_train.data.entries import Entry
+from mvindex_train.data.readers.context import Reading
 from mvindex_train.data.readers.objects import read_objects
-from mvindex_train.data.readers.reading import Reading
 from mvindex_train.data.records import Example
 
 PASSAGE_IDS = ("docid", "id")

@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 
+from mvindex.corpus.streams import read_lines, stream_name
 from mvindex.errors import CorpusError
 from mvindex.records import Document
-from mvindex.streams import read_lines, stream_name
 from mvindex_train.data.entries import Entry
-from mvindex_train.data.readers.reading import Reading, beside, read_passage
+from mvindex_train.data.readers.context import Reading, beside, read_passage
 from mvindex_train.data.records import Example
 
 

@@ -1,0 +1,125 @@
+"""Milvus' own indexes over the views: built, and known to cover every row before they count."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+from mvindex.engines.build import BuildReport
+from mvindex.errors import ConfigError, EngineUnavailable
+from mvindex_connectors.milvus.connection import Connection, views_of
+from mvindex_connectors.milvus.kinds import FLAT, build_parameters, milvus_name, parse_kind
+from mvindex_connectors.milvus.store import MilvusStore
+
+Told = Callable[[str, int, int], None]
+
+# Up to so many views the exact search of FLAT takes no longer than some hundred milliseconds.
+_FLAT_VIEWS = 200_000
+_POLL_S, _LAST_POLL_S = 0.2, 5.0
+# An index that gains no row for so long is one that the server fails to build, and tries again for ever.
+_STALLED_S = 600.0
+
+
+def build_index(store: MilvusStore, kind: str | None, lists: int | None, on_progress: Told) -> BuildReport:
+    """What was built; the index counts from then on. EngineUnavailable when the server does not finish it."""
+    able = store.connection.capabilities
+    with store.writing():
+        num_views, dim = int(store.snapshot.settings["views"]), int(store.snapshot.dim or 2)
+        chosen, why = _chosen(kind, num_views, able.kinds, able.server)
+        if lists is not None and not chosen.startswith("ivf"):
+            raise ConfigError(f"lists belongs to ivf kinds; the kind here is {chosen}")
+        parameters = build_parameters(chosen, num_views, dim, lists)
+        if store.has_views:
+            _replace_index(store, chosen, parameters, on_progress)
+        engine = {"kind": chosen, "parameters": {**parameters, "views": num_views}, "search": {}}
+        store.change_settings(engine=None if chosen == FLAT else engine)
+        documents = store.reader.count()
+    return BuildReport(
+        kind=chosen,
+        prune_views=None,
+        documents=documents,
+        views=num_views,
+        views_left_out=0,
+        engine_bytes=0,
+        stored_bytes=num_views * dim * 4,
+        why=why,
+    )
+
+
+def _chosen(kind: str | None, num_views: int, kinds: tuple[str, ...], server: str) -> tuple[str, str]:
+    if kind is not None:
+        return parse_kind(kind, kinds, server), "as asked for"
+    if num_views <= _FLAT_VIEWS:
+        return FLAT, f"{num_views:,} views: up to {_FLAT_VIEWS:,}, Milvus' exact search is fast enough"
+    return "hnsw", f"{num_views:,} views: above {_FLAT_VIEWS:,}, a graph finds nearly all in a few milliseconds"
+
+
+def _replace_index(store: MilvusStore, kind: str, parameters: dict[str, int], on_progress: Told) -> None:
+    """Nothing; all views are in an index of this kind. Meanwhile the settings name the one that proves less."""
+    connection, name = store.connection, views_of(store.connection.address.collection)
+    if kind == FLAT:
+        before = store.snapshot.settings["engine"]
+    else:
+        # From here on nothing is proven by a ranking, whatever becomes of this process.
+        before = {"kind": kind, "parameters": {**parameters, "views": 1}, "search": {}}
+    store.change_settings(engine=before)
+    on_progress("flushing", 0, 1)
+    connection.call("flushing", lambda client, **options: client.flush(name, **options))
+    on_progress("flushing", 1, 1)
+    fields = connection.call("looking for the index", lambda client, **options: client.list_indexes(name, **options))
+    connection.call("releasing", lambda client, **options: client.release_collection(name, **options))
+    for index in fields:
+        connection.call(
+            "dropping the index", lambda client, index=index, **options: client.drop_index(name, index, **options)
+        )
+    _create(connection, name, kind, parameters)
+    _wait(connection, name, on_progress)
+    try:
+        connection.load(name)
+    except EngineUnavailable:
+        # A 2.3 server may fail to load a segment whose old index it is still removing, and then never tries again.
+        connection.call("releasing", lambda client, **options: client.release_collection(name, **options))
+        connection.load(name)
+
+
+def _create(connection: Connection, name: str, kind: str, parameters: dict[str, int]) -> None:
+    def create(client: Any, **options: Any) -> None:
+        index = client.prepare_index_params()
+        index.add_index(
+            field_name="vec",
+            index_type=milvus_name(kind),
+            metric_type="IP",
+            index_name="vec",
+            params=dict(parameters),
+        )
+        # Lite builds in this call; a server would block in it for ever where a build fails: that is waited for below.
+        if not connection.capabilities.is_lite:
+            client.create_index(name, index, sync=False, **options)
+        else:
+            client.create_index(name, index)
+
+    connection.call(f"creating the index {milvus_name(kind)}", create)
+
+
+def _wait(connection: Connection, name: str, on_progress: Told) -> None:
+    """Nothing; every row is indexed. EngineUnavailable when no more rows come for long."""
+    best, since, pause = -1, time.monotonic(), _POLL_S
+    while True:
+        found = connection.call(
+            "asking how much is indexed",
+            lambda client, **options: client.describe_index(name, index_name="vec", **options),
+        )
+        indexed, total = int(found.get("indexed_rows", 0)), int(found.get("total_rows", 0))
+        on_progress("indexing", indexed, total)
+        if indexed >= total and str(found.get("state", "Finished")) == "Finished":
+            return
+        if indexed > best:
+            best, since = indexed, time.monotonic()
+        if time.monotonic() - since > _STALLED_S:
+            raise EngineUnavailable(
+                f"{connection.address.shown}: building the index: {indexed:,} of {total:,} rows are indexed, and no "
+                f"more for {_STALLED_S:g} s; the server's log tells why. mvindex build --kind flat undoes it"
+            )
+        time.sleep(pause)
+        pause = min(2 * pause, _LAST_POLL_S)

@@ -1,0 +1,107 @@
+"""What keeps an index in Milvus whole: rows that nothing names are removed, everything is checked."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from mvindex.errors import MvindexError
+from mvindex.maintenance import CompactReport, Problem, VerifyReport
+from mvindex.records import Ints
+from mvindex_connectors.milvus.layout import LIGHT_FIELDS, MAX_DOCUMENTS, view_keys
+from mvindex_connectors.milvus.reader import PASS_NUMBERS, Reader
+from mvindex_connectors.milvus.records import light, stored_document
+from mvindex_connectors.milvus.store import MilvusStore
+
+Progress = Callable[[int], None]
+
+
+def compact(store: MilvusStore, on_progress: Progress) -> CompactReport:
+    """What was done; takes the writer's lease. dropped: views that no record named."""
+    with store.writing():
+        reader = store.reader.strongly()
+        documents = views = dropped = 0
+        end = int(store.snapshot.settings["next_document"])
+        if store.has_views:
+            for begin in [*range(0, end, PASS_NUMBERS), end]:
+                until = begin + PASS_NUMBERS if begin < end else MAX_DOCUMENTS
+                named = _named(reader, begin, min(until, end))
+                there = reader.view_keys_of(begin, min(until, end) if begin < end else until)
+                leftover = np.setdiff1d(there, named[1])
+                store.remove_rows(leftover.tolist())
+                documents, views, dropped = documents + named[0], views + len(named[1]), dropped + len(leftover)
+                on_progress(named[0])
+        store.change_settings(documents=documents, views=views)
+        row_bytes = 4 * (store.snapshot.dim or 0)
+    return CompactReport(
+        generation=int(store.snapshot.settings["version"]),
+        documents=documents,
+        dropped=dropped,
+        bytes_before=(views + dropped) * row_bytes,
+        bytes_after=views * row_bytes,
+        is_old_in_use=False,
+    )
+
+
+def _named(reader: Reader, begin: int, end: int) -> tuple[int, Ints]:
+    """How many documents there are among these numbers, and the keys of their views."""
+    rows = reader.query(f"pk >= {begin} and pk < {end}", LIGHT_FIELDS) if begin < end else []
+    if not rows:
+        return 0, np.empty(0, dtype=np.int64)
+    numbers, versions, counts = np.array(
+        [(int(row["pk"]), int(row["version"]), int(row["num_views"])) for row in rows], dtype=np.int64
+    ).T
+    return len(rows), view_keys(numbers, versions, counts)
+
+
+def verify(store: MilvusStore, on_progress: Progress) -> VerifyReport:
+    """What was found: each record against its checksum, and against the views that it names."""
+    problems: list[Problem] = []
+    documents = size_bytes = 0
+    damaged: set[str] = set()
+    reader, dim = store.reader.strongly(), store.snapshot.dim or 1
+    for rows in reader.each(int(store.snapshot.settings["next_document"])):
+        documents += len(rows)
+        for problem in [*_in_records(rows, store.where), *_in_views(reader, rows, dim)]:
+            problems.append(problem)
+            damaged.add(str(problem.document))
+        count = sum(int(row["num_views"]) for row in rows) * dim * 4
+        size_bytes += count
+        on_progress(count)
+    return VerifyReport(
+        path=store.where,
+        format_version=int(store.snapshot.settings["format_version"]),
+        documents=documents,
+        damaged_documents=len(damaged),
+        size_bytes=size_bytes,
+        problems=tuple(problems),
+    )
+
+
+def _in_records(rows: Sequence[Mapping[str, Any]], where: str) -> list[Problem]:
+    found = []
+    for row in rows:
+        try:
+            stored_document(row, where)
+        except MvindexError as err:
+            found.append(Problem(where, str(row["id"]), str(err)))
+    return found
+
+
+def _in_views(reader: Reader, rows: Sequence[Mapping[str, Any]], dim: int) -> list[Problem]:
+    """Where all views are sound, they are read at once; else document by document."""
+    lights = [light(row) for row in rows]
+    try:
+        reader.views(lights, dim)
+        return []
+    except MvindexError:
+        found = []
+    for row, one in zip(rows, lights, strict=True):
+        try:
+            reader.views([one], dim)
+        except MvindexError:
+            what = "its views are not those that its record names, or do not match their checksum"
+            found.append(Problem(reader.where, str(row["id"]), what))
+    return found

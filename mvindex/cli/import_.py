@@ -1,0 +1,206 @@
+"""The commands `mvindex import dpr`, `mvindex import faiss` and `mvindex import vectors`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from mvindex.cli.options import JsonOption, note, parse_choice
+from mvindex.errors import ConfigError
+
+if TYPE_CHECKING:
+    from mvindex.io.import_ import ImportReport, Target
+    from mvindex.io.join import Texts
+
+IndexArgument = Annotated[
+    str,
+    typer.Option("--index", "-i", help="The new index: a directory, or an address such as milvus://HOST:PORT/NAME."),
+]
+CorpusOption = Annotated[
+    list[str] | None, typer.Option("--corpus", help="Files of the texts: tsv, jsonl, parquet; may be given again.")
+]
+CorpusFormatOption = Annotated[
+    str | None, typer.Option(help="Of the corpus: dpr, msmarco, beir, jsonl or parquet; found by itself.")
+]
+MissingOption = Annotated[
+    str, typer.Option(help="A text without a vector, or a vector without a text: stop, or skip (and count them).")
+]
+EncoderOption = Annotated[
+    str | None, typer.Option(help="What made the vectors, so that texts can be asked: minilm, a directory, a hub id.")
+]
+DtypeOption = Annotated[str | None, typer.Option(help="fp16 or fp32, as stored; as the files hold them by default.")]
+LexicalOption = Annotated[str | None, typer.Option(help="unicode or english makes texts searchable by words too.")]
+MemoryOption = Annotated[
+    str | None,
+    typer.Option(
+        "--memory-limit",
+        metavar="BYTES",
+        help="What the process that reads a file may take, such as 16G; by default 2 GiB and four times the file.",
+    ),
+]
+
+importing = typer.Typer(
+    name="import",
+    help="""Make an index of vectors that were computed elsewhere, or of an export (docs/moving.md).
+
+    Example: mvindex import vectors corpus-parquet/ --index corpus.mvx""",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+
+
+@importing.command()
+def dpr(  # noqa: PLR0913 - each option is a flag of the command
+    files: Annotated[list[str], typer.Argument(help="DPR's embeddings NAME_0, NAME_1, ...; patterns are taken.")],
+    index: IndexArgument,
+    corpus: CorpusOption = None,
+    corpus_format: CorpusFormatOption = None,
+    missing: MissingOption = "stop",
+    id_prefix: Annotated[str, typer.Option(help="Taken away from ids that begin with it; '' for none.")] = "wiki:",
+    encoder: EncoderOption = None,
+    dtype: DtypeOption = None,
+    lexical: LexicalOption = None,
+    memory_limit: MemoryOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Import the embeddings that DPR's generate_dense_embeddings.py pickles; nothing in them is run.
+
+    Each file is read in a process of its own that can only compute. A file that names anything but the parts of a
+    NumPy array is refused. Without --corpus the documents have ids and no texts.
+
+    Example: mvindex import dpr embeddings/wiki_* --corpus psgs_w100.tsv --index wiki.mvx
+    """
+    from mvindex.cli import render as display
+    from mvindex.io.dpr import import_dpr
+
+    texts, memory = _texts(corpus, missing, corpus_format), _memory(memory_limit)
+    target = _target(index, encoder, dtype, lexical)
+    with display.step_progress() as told:
+        report = import_dpr(files, target, texts, id_prefix=id_prefix, memory_bytes=memory, on_progress=told)
+    _print(report, as_json)
+
+
+@importing.command()
+def faiss(  # noqa: PLR0913 - each option is a flag of the command
+    file: Annotated[str, typer.Argument(help="What faiss.write_index wrote.")],
+    index: IndexArgument,
+    ids: Annotated[
+        str | None,
+        typer.Option(help="The id of each number that Faiss answers with: a line each, or .npy, or .json."),
+    ] = None,
+    corpus: CorpusOption = None,
+    corpus_format: CorpusFormatOption = None,
+    missing: MissingOption = "stop",
+    accept_reconstructions: Annotated[
+        bool, typer.Option("--accept-reconstructions", help="Of a quantised index: take what its codes decode to.")
+    ] = False,
+    accept_inner_product: Annotated[
+        bool,
+        typer.Option("--accept-inner-product", help="Of an index by L2 whose vectors have other lengths than 1."),
+    ] = False,
+    encoder: EncoderOption = None,
+    dtype: DtypeOption = None,
+    lexical: LexicalOption = None,
+    memory_limit: MemoryOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Import the vectors of a Faiss index; several of one id are its views, in order.
+
+    Example: mvindex import faiss passages.faiss --ids ids.txt --corpus passages.tsv --index passages.mvx
+    """
+    from mvindex.cli import render as display
+    from mvindex.index.backends import find_importer
+
+    options = {"accept_reconstructions": accept_reconstructions, "accept_inner_product": accept_inner_product}
+    texts, memory = _texts(corpus, missing, corpus_format), _memory(memory_limit)
+    target = _target(index, encoder, dtype, lexical)
+    read = find_importer("faiss")
+    with display.step_progress() as told:
+        report = read(file, target, texts, ids=ids, memory_bytes=memory, on_progress=told, **options)
+    _print(report, as_json)
+
+
+@importing.command()
+def vectors(  # noqa: PLR0913 - each option is a flag of the command
+    files: Annotated[
+        list[str], typer.Argument(help="The directory of an export; or Parquet or JSON Lines files; or one .npy.")
+    ],
+    index: IndexArgument,
+    ids: Annotated[
+        str | None, typer.Option(help="Of .npy: the id of each vector, a line each, or .npy, or .json.")
+    ] = None,
+    corpus: CorpusOption = None,
+    corpus_format: CorpusFormatOption = None,
+    missing: MissingOption = "stop",
+    id_column: Annotated[str | None, typer.Option(help="By default doc_id, id, _id or document_id.")] = None,
+    vector_column: Annotated[
+        str | None, typer.Option(help="By default vector, vectors, embedding or embeddings.")
+    ] = None,
+    text_column: Annotated[str | None, typer.Option(help="By default text, where there is such a column.")] = None,
+    title_column: Annotated[str | None, typer.Option(help="By default title, where there is such a column.")] = None,
+    encoder: EncoderOption = None,
+    dtype: DtypeOption = None,
+    lexical: LexicalOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Import documents with their vectors: an export of mvindex, or files of Parquet, JSON Lines or NumPy.
+
+    Parquet has a row for each view, or for each document with a list of vectors (docs/moving.md names the columns).
+    An export makes an index equal to the one that it was made of.
+
+    Example: mvindex import vectors passages.parquet --index passages.mvx
+    """
+    from mvindex.cli import render as display
+    from mvindex.io.files import import_vectors
+    from mvindex.io.validation import Columns
+
+    columns = Columns(id=id_column, vector=vector_column, text=text_column, title=title_column)
+    texts = None if (corpus, missing, corpus_format) == (None, "stop", None) else _texts(corpus, missing, corpus_format)
+    with display.step_progress() as told:
+        target = _target(index, encoder, dtype, lexical)
+        report = import_vectors(files, target, columns=columns, ids=ids, texts=texts, on_progress=told)
+    _print(report, as_json)
+
+
+def _target(index: str, encoder: str | None, dtype: str | None, lexical: str | None) -> Target:
+    from mvindex.encoder import load_encoder
+    from mvindex.io.import_ import Target, check_target
+    from mvindex.lexical.tokenizer import parse_lexical
+    from mvindex.store.views import ViewType
+
+    if dtype is not None:
+        parse_choice("--dtype", dtype, ViewType)
+    parse_lexical(lexical)
+    target = Target(path=index, dtype=dtype, lexical=lexical)
+    check_target(target)  # before an encoder is loaded
+    loaded = None if encoder is None else load_encoder(encoder)
+    return Target(path=index, encoder=loaded, dtype=dtype, lexical=lexical)
+
+
+def _texts(corpus: list[str] | None, missing: str, corpus_format: str | None) -> Texts:
+    from mvindex.corpus import CorpusFormat, CorpusOptions
+    from mvindex.io.join import Texts
+    from mvindex.io.validation import Missing
+
+    chosen = parse_choice("--missing", missing, Missing)
+    format = None if corpus_format is None else parse_choice("--corpus-format", corpus_format, CorpusFormat)
+    if corpus is None and (chosen is Missing.SKIP or format is not None):
+        raise ConfigError("--missing skip and --corpus-format are about a corpus; give --corpus FILE")
+    return Texts(files=corpus, options=CorpusOptions(format=format), missing=chosen)
+
+
+def _memory(text: str | None) -> int | None:
+    from mvindex.planning.units import parse_bytes
+
+    return None if text is None else parse_bytes("--memory-limit", text)
+
+
+def _print(report: ImportReport, as_json: bool) -> None:
+    from mvindex.cli import render as display
+
+    row = report.as_row()
+    display.print_json(row) if as_json else display.print_table("import", row)
+    for name in ("without_vector", "without_text"):
+        if row.get(name):
+            note(f"{row[name]:,} left out: {name.replace('_', ' ')}")

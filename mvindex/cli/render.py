@@ -1,0 +1,250 @@
+"""What the command line shows: results and tables on stdout, notes and progress on stderr."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict
+from types import TracebackType
+from typing import Any, Protocol, TypeAlias
+
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TaskID,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
+from rich.table import Table
+from rich.text import Text
+
+from mvindex.cli.terminal import visible
+from mvindex.records import Component, Hit, SearchResult
+
+_MAX_TEXT_CHARS = 600
+_LINE_EVERY_S = 30.0
+# Controls that JSON may hold as they are, and what some readers take for the end of a line.
+_RAW_IN_JSON = re.compile("[\x7f-\x9f\u2028\u2029]")
+
+
+class ViewScored(Protocol):
+    """A view with its score, as Index.explain gives it."""
+
+    @property
+    def slot(self) -> int:
+        """Its slot in the document."""
+
+    @property
+    def score(self) -> float:
+        """Its score for the query."""
+
+    @property
+    def snippet(self) -> str | None:
+        """The text it stands for."""
+
+    @property
+    def weight(self) -> float:
+        """Its share in the document's score."""
+
+
+Explained: TypeAlias = Mapping[str, Sequence[ViewScored]]
+
+
+def stderr() -> Console:
+    """A console for notes and progress."""
+    return Console(stderr=True, highlight=False)
+
+
+def print_json(value: Any) -> None:
+    """Nothing; one line of JSON goes to stdout, without a control character."""
+    line = json.dumps(value, ensure_ascii=False)
+    sys.stdout.write(_RAW_IN_JSON.sub(lambda found: f"\\u{ord(found[0]):04x}", line) + "\n")
+
+
+def result_json(
+    query: str, result: SearchResult, asked: Mapping[str, Any], explained: Explained | None = None
+) -> dict[str, Any]:
+    """A result as the JSON object of `query --json` (schemas/records/query_result.schema.json).
+
+    asked: how it was scored: scoring and, for drpq, temperature and candidates. explained adds to each hit its views,
+    best first, and the margin of the best over the second.
+    """
+    hits = [asdict(hit) for hit in result.hits]
+    for hit in hits:
+        hit["components"] = list(hit["components"])
+        if not hit["components"]:
+            del hit["components"]
+    for hit in hits if explained is not None else []:
+        # None of a document that was deleted since the search.
+        views = (explained or {}).get(hit["id"], ())
+        hit["margin"] = views[0].score - views[1].score if len(views) > 1 else None
+        hit["views"] = [
+            {"slot": view.slot, "score": view.score, "weight": view.weight, "snippet": view.snippet} for view in views
+        ]
+    found: dict[str, Any] = {"exact": result.exact, "short_by": result.short_by, "rounds": result.rounds}
+    if result.missing_shards:
+        found["missing_shards"] = list(result.missing_shards)
+    return {"query": query, **asked, **found, "hits": hits}
+
+
+def print_result(
+    query: str, result: SearchResult, asked: Mapping[str, Any], explained: Explained | None = None
+) -> None:
+    """Nothing; the hits of a query go to stdout, each with its winning snippet in its text (asked: see result_json)."""
+    console = Console(highlight=False, emoji=False)
+    state = "exact" if result.exact else "approximate"
+    how = ", ".join(f"{name} {value}" for name, value in asked.items())
+    if result.missing_shards:
+        state = f"WITHOUT shards {', '.join(map(str, result.missing_shards))}"
+    console.print(Text.assemble((visible(query), "bold"), f"  ({len(result.hits)} documents, {state}; {how})"))
+    for rank, hit in enumerate(result.hits, start=1):
+        head = f"{rank:3d}. {hit.score:.4f}  "
+        title = f"  {visible(hit.title)}" if hit.title else ""
+        console.print(Text.assemble(head, (visible(hit.id), "bold cyan"), title))
+        console.print(_text_with_snippet(hit), soft_wrap=False)
+        for component in hit.components if explained is not None else ():
+            console.print(_component_line(component), no_wrap=True, overflow="ellipsis")
+        for line in _view_lines((explained or {}).get(hit.id, ()), has_weights="temperature" in asked):
+            console.print(line, no_wrap=True, overflow="ellipsis")
+    console.print()
+
+
+def print_table(title: str, rows: Mapping[str, Any]) -> None:
+    """Nothing; names and values go to stdout as a table of two columns."""
+    console = Console(highlight=False, emoji=False)
+    # Above the table, not as its title, which would be broken to the table's width.
+    console.print(Text(visible(title), style="table.title"))
+    table = Table(show_header=False)
+    table.add_column(overflow="fold")
+    table.add_column(overflow="fold")
+    for name, value in rows.items():
+        table.add_row(escape(visible(str(name))), escape(visible(str(value))))
+    console.print(table)
+
+
+def print_grid(title: str, header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """Nothing; a table with a header goes to stdout, its first column to the left and figures to the right."""
+    console = Console(highlight=False, emoji=False)
+    console.print(Text(visible(title), style="table.title"))
+    table = Table()
+    for number, name in enumerate(header):
+        table.add_column(escape(visible(name)), overflow="fold", justify="right" if number else "left")
+    for row in rows:
+        table.add_row(*(escape(visible(cell)) for cell in row))
+    console.print(table)
+
+
+def print_lines(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """Nothing; a table of texts goes to stdout, each broken where it is too long."""
+    table = Table()
+    for name in header:
+        table.add_column(escape(visible(name)), overflow="fold")
+    for row in rows:
+        table.add_row(*(escape(visible(cell)) for cell in row))
+    Console(highlight=False, emoji=False).print(table)
+
+
+class DocumentProgress:
+    """Documents done, their rate and the time left, on stderr: a bar on a terminal, else a line every half minute.
+
+    total_bytes: of the input, None when it is not known; then there is no time left to show.
+    """
+
+    def __init__(self, total_bytes: int | None) -> None:
+        self._total_bytes = total_bytes
+        self._documents = 0
+        self._started = self._reported = time.monotonic()
+        columns = (
+            TextColumn("{task.fields[documents]:,} documents"),
+            BarColumn(),
+            TextColumn("{task.fields[rate]:,.0f}/s"),
+            TimeElapsedColumn(),
+            TextColumn("left"),
+            TimeRemainingColumn(),
+        )
+        self._bar = Progress(*columns, console=stderr(), disable=not sys.stderr.isatty())
+        self._task = self._bar.add_task("ingest", total=total_bytes, documents=0, rate=0.0)
+
+    def __enter__(self) -> DocumentProgress:
+        self._bar.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self._bar.stop()
+
+    def advance(self, documents: int, bytes_read: int) -> None:
+        """Nothing; so many more documents are done, with so many bytes of the input read in all."""
+        self._documents += documents
+        now = time.monotonic()
+        rate = self._documents / max(now - self._started, 1e-9)
+        self._bar.update(self._task, completed=bytes_read, documents=self._documents, rate=rate)
+        if self._bar.disable and now - self._reported >= _LINE_EVERY_S:
+            self._reported = now
+            stderr().print(self._line(rate, bytes_read, now), soft_wrap=True)
+
+    def _line(self, rate: float, bytes_read: int, now: float) -> str:
+        line = f"{self._documents:,} documents, {rate:,.0f}/s"
+        if not self._total_bytes or not bytes_read:
+            return line
+        left_s = (now - self._started) * (self._total_bytes - bytes_read) / bytes_read
+        return f"{line}, {100 * bytes_read / self._total_bytes:.0f} % read, about {left_s / 60:,.0f} min left"
+
+
+@contextmanager
+def question_progress(total: int | None) -> Iterator[Progress]:
+    """A progress display on stderr that counts questions."""
+    columns = [TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()]
+    with Progress(*columns, console=stderr(), disable=not sys.stderr.isatty()) as progress:
+        progress.add_task("questions", total=total)
+        yield progress
+
+
+@contextmanager
+def step_progress() -> Iterator[Callable[[str, int, int | None], None]]:
+    """A function to call with a step's name, how much of it is done, and of how much, if known; shown on stderr."""
+    columns = [TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()]
+    with Progress(*columns, console=stderr(), disable=not sys.stderr.isatty()) as progress:
+        tasks: dict[str, TaskID] = {}
+
+        def tell(step: str, done: int, total: int | None) -> None:
+            if step not in tasks:
+                tasks[step] = progress.add_task(step, total=total)
+            progress.update(tasks[step], completed=done)
+
+        yield tell
+
+
+def _text_with_snippet(hit: Hit) -> Text:
+    """The text, cut to a readable length around the winning snippet, which is highlighted."""
+    if hit.span is None:
+        return Text("     " + visible(hit.snippet or hit.text[:_MAX_TEXT_CHARS]))
+    begin, end = hit.span
+    first = max(0, begin - _MAX_TEXT_CHARS // 3)
+    last = min(len(hit.text), max(end, first + _MAX_TEXT_CHARS))
+    lead, tail = "..." if first else "", "..." if last < len(hit.text) else ""
+    text = visible(hit.text)
+    return Text.assemble("     ", lead, text[first:begin], (text[begin:end], "bold green"), text[end:last], tail)
+
+
+def _component_line(component: Component) -> Text:
+    """What one ranking says of the hit, and what that adds to its score."""
+    rank = "not ranked" if component.rank is None else f"rank {component.rank}"
+    return Text(f"       {component.name}  {rank}  score {component.score:.4f}  adds {component.part:.4f}", style="dim")
+
+
+def _view_lines(views: Sequence[ViewScored], has_weights: bool) -> Iterator[Text]:
+    """One line a view, the winner first, each with its distance from the winner and, if it has one, its weight."""
+    for view in views:
+        margin = views[0].score - view.score
+        mark = "won " if view is views[0] else f"-{margin:.4f}"
+        weight = f"  weight {view.weight:.4f}" if has_weights else ""
+        snippet = visible(" ".join((view.snippet or "").split())[:90])
+        yield Text(f"       slot {view.slot}  {view.score:.4f}  {mark:>8}{weight}  {snippet}", style="dim")

@@ -1,0 +1,123 @@
+"""Engines of all shards: lists and codes are learnt once, from views of all of them, and shared.
+
+What was learnt stands beside the shards, in a file named by its checksum; trained.json says for which build. A build
+that was killed goes on with it, and passes over the shards that are done.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from mvindex.engines.build import (
+    BuildReport,
+    EngineChoice,
+    Told,
+    build_engine,
+    remove_leftovers,
+    report_of,
+    train,
+    trained_name,
+)
+from mvindex.engines.params import IVF_KINDS
+from mvindex.engines.protocol import Kind
+from mvindex.errors import ConfigError
+from mvindex.store.embedded import EmbeddedStore
+from mvindex.store.files import check_regular
+from mvindex.store.fsync import announced, flush_to_disk, rename
+from mvindex.store.segments import file_checksum
+
+_NOTE = "trained.json"
+
+
+def build_shards(
+    index: Path, stores: Mapping[int, EmbeddedStore], choice: EngineChoice, on_progress: Told
+) -> BuildReport:
+    """What was built in all shards together; a shard without documents needs no engine."""
+    choice = choice.checked()
+    if choice.kind is not Kind.EXACT and not any(store.snapshot.num_documents for store in stores.values()):
+        raise ConfigError(f"{index}: the index is empty; ingest documents before building {choice.kind.value!r}")
+    shared = choice
+    if choice.kind in IVF_KINDS:
+        trained = learnt(index, stores, choice) or train_shards(index, stores, choice, on_progress)
+        shared = replace(choice, trained=trained)
+    reports = [build_shard(number, store, shared, on_progress) for number, store in stores.items()]
+    (index / _NOTE).unlink(missing_ok=True)
+    for file in index.glob(trained_name("*")):
+        if file != shared.trained:
+            file.unlink()
+    return _summed(choice, reports)
+
+
+def build_shard(number: int, store: EmbeddedStore, choice: EngineChoice, on_progress: Told) -> BuildReport:
+    """What was built in one shard, which is left as it is when it was built from the same just now."""
+
+    def tell(what: str, done: int, total: int) -> None:
+        on_progress(f"shard {number}: {what}", done, total)
+
+    if not store.snapshot.num_documents:
+        choice = EngineChoice(kind=Kind.EXACT)
+    if choice.trained is not None and _is_built(store, choice, file_checksum(choice.trained)):
+        remove_leftovers(store)
+        return report_of(store.snapshot, choice.kind, store.snapshot.settings["engine"])
+    return build_engine(store, choice, tell)
+
+
+def _is_built(store: EmbeddedStore, choice: EngineChoice, checksum: str) -> bool:
+    """True when the engine is of this choice, and covers all documents."""
+    record = store.snapshot.settings["engine"]
+    if record is None or record["kind"] != choice.kind.value or record["built_rows"] != store.snapshot.num_rows:
+        return False
+    settings = record["settings"]
+    return bool(settings.get("trained") == checksum and settings.get("prune_views") == choice.prune_views)
+
+
+def train_shards(index: Path, stores: Mapping[int, EmbeddedStore], choice: EngineChoice, on_progress: Told) -> Path:
+    """The file of what was learnt from views of all shards, durable."""
+    snapshots = [store.snapshot for store in stores.values() if store.snapshot.num_documents]
+    fresh = index / "trained.new"
+    check_regular(fresh)
+    train(snapshots, choice, fresh, on_progress)
+    checksum = file_checksum(fresh)
+    file = index / trained_name(checksum)
+    rename(fresh, file)
+    note = index / f"{_NOTE}.new"
+    check_regular(note)
+    with announced("write", note):
+        note.write_text(json.dumps(_key(stores, choice) | {"checksum": checksum}) + "\n")
+    flush_to_disk(note)
+    rename(note, index / _NOTE)
+    return file
+
+
+def learnt(index: Path, stores: Mapping[int, EmbeddedStore], choice: EngineChoice) -> Path | None:
+    """The file of what was learnt for this very build, which has not ended; None where there is none."""
+    try:
+        found = json.loads((index / _NOTE).read_text(encoding="utf-8"))
+        checksum = str(found.pop("checksum"))
+        file = index / trained_name(checksum)
+        is_right = found == _key(stores, choice) and file_checksum(file) == checksum
+    except (OSError, ValueError, KeyError, AttributeError):
+        return None
+    return file if is_right else None
+
+
+def _key(stores: Mapping[int, EmbeddedStore], choice: EngineChoice) -> dict[str, Any]:
+    """What a build is known by; documents that are added make it another one."""
+    views = sum(store.snapshot.views.num_views for store in stores.values())
+    return {"kind": choice.kind.value, "lists": choice.lists, "shards": len(stores), "views": views}
+
+
+def _summed(choice: EngineChoice, reports: Sequence[BuildReport]) -> BuildReport:
+    return BuildReport(
+        kind=choice.kind.value,
+        prune_views=choice.prune_views,
+        documents=sum(report.documents for report in reports),
+        views=sum(report.views for report in reports),
+        views_left_out=sum(report.views_left_out for report in reports),
+        engine_bytes=sum(report.engine_bytes for report in reports),
+        stored_bytes=sum(report.stored_bytes for report in reports),
+    )

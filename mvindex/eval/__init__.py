@@ -1,0 +1,1 @@
+"""Evaluation: questions and judgements, answer matching, metrics and run files."""

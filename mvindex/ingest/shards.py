@@ -1,0 +1,164 @@
+"""One pass over a corpus into all shards of an index, or into one of them: each document into the shard of its id.
+
+Each shard fills chunks of its own, which are its units of commit; a shard that is filled alone fills the same ones.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass, replace
+from typing import Any, NamedTuple
+
+from mvindex.errors import StoreError
+from mvindex.ingest import Chunk, Encode, Entry, IngestHooks, IngestReport, SeenIds, ingest_chunk
+from mvindex.ingest.shard_runs import CorpusDigest, Numbering, Run, runs_of
+from mvindex.store.embedded import EmbeddedStore
+from mvindex.store.shard_layout import ShardPlace, shard_error_context, shard_of
+
+# Chunks that may wait for an open run to be recognised, a shard: when a run is stopped, each stands within its last.
+_WAITING_CHUNKS = 4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """What is filled: shards by number, of `count` in all. encode: None where entries bring their views."""
+
+    stores: Mapping[int, EmbeddedStore]
+    count: int
+    encode: Encode | None
+
+    @property
+    def is_single(self) -> bool:
+        """True when one shard is filled alone."""
+        return len(self.stores) < self.count
+
+
+class _Cut(NamedTuple):
+    """A chunk of a shard, its entries' ordinals their positions in the corpus; and the corpus up to its end."""
+
+    shard: int
+    entries: Sequence[Entry]
+    until: Run
+
+
+def ingest_shards(target: Target, entries: Iterable[Entry], hooks: IngestHooks | None = None) -> IngestReport:
+    """What was done with the entries that belong to the shards of the target; the others are only counted.
+
+    Takes the writer locks of these shards for the whole run. An error leaves the chunks before it committed.
+    """
+    with ExitStack() as stack:
+        for number, store in sorted(target.stores.items()):
+            with shard_error_context(store.directory, ShardPlace(number, target.count)):
+                stack.enter_context(store.writing())
+        seen = stack.enter_context(SeenIds())
+        return _Ingest(target, seen, hooks or IngestHooks()).run(entries)
+
+
+class _Ingest:
+    """One run."""
+
+    def __init__(self, target: Target, seen: SeenIds, hooks: IngestHooks) -> None:
+        self._target, self._seen, self._hooks = target, seen, hooks
+        self._stores = [target.stores[number] for number in sorted(target.stores)]
+        self._numbering = Numbering(self._stores)
+        self._digest = CorpusDigest()
+        self._filling = {number: Chunk() for number in sorted(target.stores)}
+        self._waiting: deque[_Cut] = deque()
+        self._has_numbered = False
+        self._report = IngestReport()
+
+    def run(self, entries: Iterable[Entry]) -> IngestReport:
+        """What was done."""
+        for entry in entries:
+            self._take(entry)
+            if self._report.stopped:
+                return self._report
+        for shard, filling in self._filling.items():
+            if chunk := filling.take():
+                self._cut(shard, chunk)
+        if self._numbering.base is None:
+            self._numbering.give_up()
+        self._flush_waiting()
+        if not self._report.stopped:
+            self._complete()
+        return self._report
+
+    def _take(self, entry: Entry) -> None:
+        """Nothing; the entry is counted, and on its way into its shard."""
+        shard = shard_of(entry.document.id, self._target.count)
+        position = self._digest.add(entry.document.id)
+        was_open = self._numbering.base is None
+        self._numbering.saw(self._digest)
+        if shard not in self._filling:
+            self._report.elsewhere += 1
+            self._hooks.on_progress(1)
+        elif chunk := self._filling[shard].add(entry._replace(ordinal=position)):
+            self._cut(shard, chunk)
+            if self._numbering.base is None:
+                self._look_at_waiting()
+            else:
+                self._flush_waiting()
+        if was_open and self._numbering.base is not None:
+            self._flush_waiting()
+
+    def _cut(self, shard: int, chunk: Sequence[Entry]) -> None:
+        """Nothing; the chunk waits until its documents can be numbered, and those before it are stored."""
+        firsts = self._seen.first_of(chunk, self._hooks.on_duplicate)
+        self._waiting.append(_Cut(shard, firsts, self._digest.run()))
+
+    def _look_at_waiting(self) -> None:
+        """Nothing; chunks before the first with a new document are committed: what is known keeps its ordinal."""
+        while self._waiting and self._numbering.base is None:
+            cut = self._waiting[0]
+            store = self._target.stores[cut.shard]
+            known = store.known([entry.document.id for entry in cut.entries])
+            new = [entry for entry in cut.entries if entry.document.id not in known]
+            if any(self._numbering.is_new_before(store, entry.ordinal or 0) for entry in new):
+                self._numbering.give_up()
+            elif new:
+                break
+            else:
+                self._commit(self._waiting.popleft(), 0)
+        if self._numbering.base is not None:
+            self._flush_waiting()
+        elif len(self._waiting) > _WAITING_CHUNKS * self._target.count:
+            raise StoreError(
+                f"{self._stores[0].directory.parent}: its shards have come to very different places of a run that did "
+                "not end; finish it shard by shard: mvindex ingest --shard NUMBER/COUNT, then mvindex assemble"
+            )
+
+    def _flush_waiting(self) -> None:
+        """Nothing; the base is known: all that waits is committed."""
+        while self._waiting and not self._report.stopped:
+            if self._hooks.should_stop():
+                self._report.stopped = True
+            else:
+                self._commit(self._waiting.popleft(), self._numbering.base or 0)
+
+    def _commit(self, cut: _Cut, base: int) -> None:
+        store, before = self._target.stores[cut.shard], self._report.added
+        entries = [entry._replace(ordinal=base + (entry.ordinal or 0)) for entry in cut.entries]
+        until = {"run": asdict(replace(cut.until, base=base))}
+        work = (self._target.encode, self._hooks.on_progress)
+        with shard_error_context(store.directory, ShardPlace(cut.shard, self._target.count)):
+            ingest_chunk(store, entries, work, self._report, lambda stores: self._allowed(until) if stores else {})
+        self._has_numbered |= self._report.added > before
+
+    def _allowed(self, changes: dict[str, Any]) -> dict[str, Any]:
+        """The changes of settings, with which the run is noted; ConfigError where that would lose another one."""
+        if self._target.is_single:
+            self._numbering.refuse_other_corpus()
+        return changes
+
+    def _complete(self) -> None:
+        """Nothing; the shards know that they have seen the whole corpus, and number what comes later beyond it."""
+        run = self._digest.run(self._numbering.base or 0)
+        is_numbered = self._has_numbered or self._numbering.is_resumed
+        for store in self._stores if run.documents else ():
+            runs = runs_of(store)
+            changes: dict[str, Any] = {} if runs.holds(run) else {"runs": runs.with_run(run)}
+            if changes or is_numbered:
+                changes["next_ordinal"] = max(run.end, int(store.snapshot.settings["next_ordinal"]))
+                store.change_settings(**self._allowed(changes | {"run": None}))

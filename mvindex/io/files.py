@@ -1,0 +1,123 @@
+"""Vectors that others computed, or an export of mvindex: `mvindex import vectors`."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from mvindex.corpus.paths import STDIN, expand_paths
+from mvindex.errors import ConfigError, CorpusError
+from mvindex.io.array_rows import open_array, open_export
+from mvindex.io.import_ import ImportReport, Target, check_target, fill, mark_of
+from mvindex.io.join import Texts
+from mvindex.io.json_rows import open_jsonl
+from mvindex.io.manifest import MANIFEST, Manifest, check_whole, read_manifest
+from mvindex.io.parquet_rows import open_parquet
+from mvindex.io.staging_table import VectorTable
+from mvindex.io.validation import Columns, Told, VectorSource
+
+_OPENED: dict[str, Callable[..., VectorSource]] = {
+    "parquet": open_parquet,
+    "parquet-documents": open_parquet,
+    "jsonl": open_jsonl,
+}
+
+
+def import_vectors(  # noqa: PLR0913 - each argument is a choice of the caller
+    files: Sequence[str | os.PathLike[str]],
+    target: Target,
+    *,
+    columns: Columns | None = None,
+    ids: str | None = None,
+    texts: Texts | None = None,
+    on_progress: Told = lambda what, done, total: None,
+) -> ImportReport:
+    """What was done: the index holds the documents of the files, with the vectors that stand in them.
+
+    files: the directory of an export, which makes an equal index again; or Parquet, JSON Lines, or one .npy with ids
+    (and texts). CorpusError, with file and row, for what is wrong or missing; then no index is made.
+    """
+    check_target(target)
+    columns = columns or Columns()
+    names = [os.fspath(file) for file in files]
+    if len(names) == 1 and os.path.isdir(names[0]):
+        _refuse_pieces(names[0], ids, texts, columns)
+        return _import_export(Path(names[0]), target, on_progress)
+    paths = expand_paths(names)
+    kind = _kind_of(paths)
+    if kind == "npy":
+        return _import_array(paths, ids, target, texts or Texts(), on_progress)
+    if ids is not None or texts is not None:
+        raise ConfigError(f"--ids and --corpus go with a .npy file; {paths[0]} holds ids and texts itself")
+    source = _OPENED[kind](paths, columns, is_export=False)
+    return fill(target, source, mark_of(paths, kind, columns, target.dtype), on_progress)
+
+
+def _import_export(directory: Path, target: Target, told: Told) -> ImportReport:
+    manifest = read_manifest(directory)
+    if manifest is None:
+        raise CorpusError(f"{directory}: has no {MANIFEST} of an export; name the files in it instead")
+    if manifest.to != "npy" and manifest.to not in _OPENED:
+        raise CorpusError(f"{directory}: is an export as {manifest.to}, which holds no vectors; ingest it as texts")
+    check_whole(directory, manifest)
+    paths = [str(directory / file.name) for file in manifest.files]
+    return fill(target, _exported(directory, manifest, paths), mark_of(paths, target.dtype), told, manifest)
+
+
+def _exported(directory: Path, manifest: Manifest, paths: Sequence[str]) -> VectorSource:
+    source = (
+        open_export(directory, Columns())
+        if manifest.to == "npy"
+        else _OPENED[manifest.to](paths, Columns(), is_export=True)
+    )
+    if source.dim != manifest.settings.get("dim"):
+        raise CorpusError(f"{directory}: vectors of {source.dim} dims; {MANIFEST} says {manifest.settings.get('dim')}")
+    source.total = manifest.documents
+    return source
+
+
+def _import_array(paths: Sequence[str], ids: str | None, target: Target, texts: Texts, told: Told) -> ImportReport:
+    if len(paths) > 1:
+        raise ConfigError(f"{len(paths)} .npy files: one is read at a time, since --ids names the vectors of one")
+    if ids is None:
+        raise ConfigError(f"{paths[0]}: holds vectors and no ids; give --ids FILE, one a line, or .npy or .json")
+    with VectorTable() as table:
+        source = open_array(paths[0], ids, table, texts, told)
+        corpus = [] if texts.files is None else expand_paths(list(texts.files))
+        mark = mark_of([*paths, ids, *corpus], "npy", target.dtype, texts.missing.value, texts.options)
+        return fill(target, source, mark, told)
+
+
+def _refuse_pieces(directory: str, ids: str | None, texts: Texts | None, columns: Columns) -> None:
+    if ids is not None or texts is not None or columns != Columns():
+        raise ConfigError(
+            f"{directory}: is the directory of an export, which says all of itself; leave out --ids, "
+            "--corpus and the columns"
+        )
+
+
+def _kind_of(paths: Sequence[str]) -> str:
+    """What the files are, by their first bytes; all the same."""
+    kinds = {path: _kind(path) for path in paths}
+    if len(set(kinds.values())) > 1:
+        listed = ", ".join(f"{path} is {kind}" for path, kind in list(kinds.items())[:4])
+        raise ConfigError(f"the files are of several kinds ({listed}); import one kind at a time")
+    return kinds[paths[0]]
+
+
+def _kind(path: str) -> str:
+    if path == STDIN:
+        raise ConfigError("-: vectors are read from files, whose kind is told by their first bytes; name the file")
+    try:
+        with open(path, "rb") as file:
+            head = file.read(8)
+    except OSError as err:
+        raise CorpusError(f"{path}: cannot be read: {err.strerror or err}") from err
+    if head.startswith(b"PAR1"):
+        return "parquet"
+    if head.startswith((b"\x93NUMPY", b"PK\x03\x04")):
+        return "npy"
+    if head[:1] == b"\x80" or head[:2] in (b"]q", b"(l"):
+        raise CorpusError(f"{path}: looks like a pickle; DPR's are read by `mvindex import dpr`, others never")
+    return "jsonl"

@@ -1,0 +1,101 @@
+"""What the columns of a Parquet file with vectors are: by their names, their types, and what the caller says."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from mvindex.corpus.parquet import is_json_type
+from mvindex.errors import CorpusError
+from mvindex.io.validation import ID_NAMES, VECTOR_NAMES, Columns, chosen_name
+
+_STRINGS = ("string", "large_string", "string_view")
+_SPANS = (("span_begin", "span_end"), ("span_begins", "span_ends"))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Roles:
+    """What the columns of a file are. has_views: a row is a document, with a list of vectors."""
+
+    id: str
+    vector: str
+    text: str | None
+    title: str | None
+    spans: tuple[str, str] | None
+    view: str | None
+    ordinal: str | None
+    extras: tuple[str, ...]
+    left_out: tuple[str, ...]
+    has_views: bool
+    dtype: np.dtype[Any]
+    dim: int | None
+
+    @property
+    def fields(self) -> list[str]:
+        """The columns that a document has once."""
+        named = [self.id, self.text, self.title, self.ordinal, "metadata" if "metadata" in self.extras else None]
+        return list(dict.fromkeys([name for name in named if name] + list(self.extras)))
+
+
+def roles_of(types: Any, path: str, schema: Any, columns: Columns, *, is_export: bool) -> Roles:
+    """What the columns of the file are, of this schema; CorpusError when one is missing, or holds something else.
+
+    types: pytypes; is_export: of mvindex itself, whose column "ordinal" is the document's.
+    """
+    names = list(schema.names)
+    if len(set(names)) < len(names):
+        raise CorpusError(f"{path}: two columns have the same name (columns: {', '.join(names)})")
+    id_name = chosen_name(path, names, columns.id, ID_NAMES, "--id-column")
+    vector = chosen_name(path, names, columns.vector, VECTOR_NAMES, "--vector-column")
+    _check_id_type(types, path, id_name, schema.field(id_name).type)
+    has_views, dtype, dim = _vector_type(types, path, vector, schema.field(vector).type)
+    spans = next((pair for pair in _SPANS[has_views : has_views + 1] if set(pair) <= set(names)), None)
+    view = "view" if "view" in names and not has_views else None
+    text, title = (
+        _named(path, names, asked, usual) for asked, usual in ((columns.text, "text"), (columns.title, "title"))
+    )
+    taken = {id_name, vector, text, title, view, *(spans or ())} | ({"ordinal"} if is_export else set())
+    others = [name for name in names if name not in taken]
+    return Roles(
+        id=id_name,
+        vector=vector,
+        text=text,
+        title=title,
+        spans=spans,
+        view=view,
+        ordinal="ordinal" if is_export and "ordinal" in names else None,
+        extras=tuple(name for name in others if is_json_type(types, schema.field(name).type)),
+        left_out=tuple(name for name in others if not is_json_type(types, schema.field(name).type)),
+        has_views=has_views,
+        dtype=dtype,
+        dim=dim,
+    )
+
+
+def _check_id_type(types: Any, path: str, name: str, kind: Any) -> None:
+    kind = kind.value_type if types.is_dictionary(kind) else kind
+    if not types.is_integer(kind) and str(kind) not in _STRINGS:
+        raise CorpusError(f"{path}: column {name!r} holds {kind}; wanted strings or whole numbers; see --id-column")
+
+
+def _named(path: str, names: Sequence[str], asked: str | None, usual: str) -> str | None:
+    if asked is not None and asked not in names:
+        raise CorpusError(f"{path}: no column {asked!r}; the columns here are {', '.join(names)}")
+    return asked or (usual if usual in names else None)
+
+
+def _vector_type(types: Any, path: str, name: str, kind: Any) -> tuple[bool, np.dtype[Any], int | None]:
+    """Whether a row holds a list of vectors; the type of their numbers; their dims, where the type says so."""
+    inner, depth, dim = kind, 0, None
+    while types.is_list(inner) or types.is_large_list(inner) or types.is_fixed_size_list(inner):
+        dim = inner.list_size if types.is_fixed_size_list(inner) else None
+        inner, depth = inner.value_type, depth + 1
+    if depth not in (1, 2) or not types.is_floating(inner):
+        raise CorpusError(
+            f"{path}: column {name!r} holds {kind}; wanted a list of float16, float32 or float64 (a vector), or "
+            "a list of such lists (all vectors of a document)"
+        )
+    return depth == 2, np.dtype(inner.to_pandas_dtype()), dim

@@ -1,0 +1,285 @@
+"""Documents with their views from Parquet files: one row a view, or one row a document."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from mvindex.corpus.jsonl import parse_object
+from mvindex.errors import CorpusError, DocumentError
+from mvindex.io.parquet_columns import Roles, roles_of
+from mvindex.io.parquet_spans import read_spans
+from mvindex.io.validation import Array, Columns, Given, VectorSource, check_dim, check_first_dim
+from mvindex.plugins import require
+from mvindex.records import Document
+
+# Rows that are read at once: of views of 768 dims 3 MB in fp16.
+_ROWS = 2048
+
+
+def open_parquet(paths: Sequence[str], columns: Columns, *, is_export: bool) -> VectorSource:
+    """The documents of the files, in their order; all files must have the same columns.
+
+    is_export: of mvindex itself, whose column "ordinal" is the document's. CorpusError for a file that is damaged or
+    has no such columns.
+    """
+    arrow = require("pyarrow", "parquet", "reading Parquet")
+    require("pyarrow.compute", "parquet", "reading Parquet")
+    roles = []
+    for path in paths:
+        with ExitStack() as stack:
+            schema = _open(arrow, path, stack).schema_arrow
+        roles.append(roles_of(arrow.types, path, schema, columns, is_export=is_export))
+    for path, found in zip(paths, roles, strict=True):
+        if (found.has_views, found.dtype) != (roles[0].has_views, roles[0].dtype):
+            raise CorpusError(f"{path}: vectors of another shape or type than those of {paths[0]}")
+    dim = next((found.dim for found in roles if found.dim), None) or _first_dim(arrow, paths, roles)
+    check_first_dim(paths[0], dim)
+    left_out = {"left_out": sorted({name for found in roles for name in found.left_out})}
+    return VectorSource(
+        dim=dim,
+        dtype=roles[0].dtype,
+        given=_documents(arrow, paths, roles, dim),
+        total=sum(_num_rows(arrow, path) for path in paths) if roles[0].has_views else None,
+        notes=left_out if left_out["left_out"] else {},
+    )
+
+
+def _open(arrow: Any, path: str, stack: ExitStack) -> Any:
+    parquet = require("pyarrow.parquet", "parquet", "reading Parquet")
+    try:
+        file = stack.enter_context(open(path, "rb"))
+        return stack.enter_context(
+            parquet.ParquetFile(file, pre_buffer=False, buffer_size=1 << 20, page_checksum_verification=True)
+        )
+    except (arrow.ArrowException, OSError, UnicodeDecodeError) as err:
+        raise CorpusError(f"{path}: is not a whole Parquet file: {_first_line(err)}") from err
+
+
+def _num_rows(arrow: Any, path: str) -> int:
+    with ExitStack() as stack:
+        return int(_open(arrow, path, stack).metadata.num_rows)
+
+
+def _first_dim(arrow: Any, paths: Sequence[str], roles: Sequence[Roles]) -> int:
+    """The dims of the first vector, where the type does not say them."""
+    for path, found in zip(paths, roles, strict=True):
+        for _, batch in _batches(arrow, path, found):
+            column = batch.column(found.vector)
+            if len(column):
+                rows = column.flatten() if found.has_views else column
+                return len(rows[0]) if len(rows) and rows[0].is_valid else 0
+    raise CorpusError(f"{paths[0]}: holds no rows")
+
+
+def _batches(arrow: Any, path: str, roles: Roles) -> Iterator[tuple[int, Any]]:
+    """The rows in batches, each with the number of its first row, from 1."""
+    wanted = [*roles.fields, roles.vector, *(roles.spans or ()), *([roles.view] if roles.view else ())]
+    with ExitStack() as stack:
+        table, first = _open(arrow, path, stack), 1
+        try:
+            for batch in table.iter_batches(_ROWS, columns=wanted):
+                yield first, _plain(arrow, batch)
+                first += batch.num_rows
+        except (arrow.ArrowException, OSError, UnicodeDecodeError) as err:
+            raise CorpusError(f"{path}: is damaged after row {first - 1}: {_first_line(err)}") from err
+
+
+def _plain(arrow: Any, batch: Any) -> Any:
+    """The rows with their values in place of numbers of a dictionary; strings checked to be UTF-8."""
+    columns = [
+        column.dictionary_decode() if arrow.types.is_dictionary(column.type) else column for column in batch.columns
+    ]
+    # Of views Arrow knows too little: it cannot even take some.
+    columns = [column.cast(arrow.large_string()) if str(column.type) == "string_view" else column for column in columns]
+    plain = arrow.RecordBatch.from_arrays(columns, names=batch.schema.names)
+    plain.validate(full=True)
+    return plain
+
+
+def _documents(arrow: Any, paths: Sequence[str], roles: Sequence[Roles], dim: int) -> Iterator[Given]:
+    held: Given | None = None
+    for path, found in zip(paths, roles, strict=True):
+        for first, batch in _batches(arrow, path, found):
+            for given, goes_on in _Rows(arrow, path, found, dim).read(first, batch, held):
+                if held is not None and not goes_on:
+                    yield held
+                held = given
+    if held is not None:
+        yield held
+
+
+@dataclass(slots=True)
+class _Rows:
+    """The rows of a batch as documents."""
+
+    arrow: Any
+    path: str
+    roles: Roles
+    dim: int
+
+    def read(self, first: int, batch: Any, before: Given | None) -> Iterator[tuple[Given, bool]]:
+        """The documents of a batch; True for one that goes on with the one before, of whose views it has all."""
+        roles = self.roles
+        for name in (roles.id, roles.vector):
+            if batch.column(name).null_count:
+                row = first + self.arrow.compute.index(batch.column(name).is_null(), value=True).as_py()
+                raise CorpusError(f"{self.path}:{row}: {name!r} is null")
+        starts = self._document_starts(first, batch)
+        each = starts if roles.has_views else None
+        spans = None if roles.spans is None else read_spans(self.arrow, batch, roles.spans, each, (self.path, first))
+        rows = self._vectors(first, batch, starts)
+        once = np.arange(batch.num_rows) if roles.has_views else starts[:-1]
+        if not roles.has_views:
+            self._check_repeats(first, batch, starts)
+        fields = batch.select(roles.fields).take(self.arrow.array(once)).to_pylist()
+        for number, values in enumerate(fields):
+            place = f"{self.path}:{first + int(once[number])}"
+            begin, end = int(starts[number]), int(starts[number + 1])
+            own = None if spans is None else spans[begin:end]
+            goes_on = (
+                number == 0 and not roles.has_views and _id_of(values[roles.id]) == (before and before.document.id)
+            )
+            if goes_on and before is not None:
+                yield self._continued(place, before, values, (rows[begin:end], own)), True
+            else:
+                yield (
+                    Given(place, self._document(place, values), rows[begin:end], own, self._ordinal(place, values)),
+                    False,
+                )
+        if roles.view is not None:
+            self._check_slots(first, batch, starts, before)
+
+    def _document_starts(self, first: int, batch: Any) -> Array:
+        """Where the views of each document begin among those of the batch, and where the last ends."""
+        column = batch.column(self.roles.vector)
+        if self.roles.has_views:
+            counts = self.arrow.compute.list_value_length(column).to_numpy(zero_copy_only=False)
+            if len(counts) and counts.min() < 1:
+                raise CorpusError(f"{self.path}:{first + int(np.argmin(counts))}: a document without a vector")
+            return np.append(0, np.cumsum(counts)).astype(np.int64)
+        ids = batch.column(self.roles.id)
+        is_new = self.arrow.compute.not_equal(ids.slice(1), ids.slice(0, max(0, len(ids) - 1)))
+        changes = np.flatnonzero(is_new.to_numpy(zero_copy_only=False)) + 1
+        return np.concatenate([[0], changes, [len(ids)]]).astype(np.int64)
+
+    def _vectors(self, first: int, batch: Any, starts: Array) -> Array:
+        """The vectors of the batch, (r, d)."""
+        column = batch.column(self.roles.vector)
+        place = f"{self.path}:{first}"
+        if self.roles.has_views:
+            column = column.flatten()
+        lengths = self.arrow.compute.list_value_length(column).to_numpy(zero_copy_only=False)
+        if column.null_count or (lengths != self.dim).any():
+            bad = int(np.argmax(np.nan_to_num(lengths, nan=-1) != self.dim))
+            row = first + (int(np.searchsorted(starts, bad, side="right")) - 1 if self.roles.has_views else bad)
+            found = -1 if np.isnan(lengths[bad]) else int(lengths[bad])
+            if found < 0:
+                raise CorpusError(f"{self.path}:{row}: a vector is null")
+            check_dim(f"{self.path}:{row}", found, self.dim)
+        values = column.flatten()
+        if values.null_count:
+            raise CorpusError(f"{place} or below: a number of a vector is null")
+        rows: Array = values.to_numpy(zero_copy_only=False).reshape(-1, self.dim)
+        return rows
+
+    def _document(self, place: str, values: Mapping[str, Any]) -> Document:
+        roles = self.roles
+        try:
+            given = [None if name is None else values[name] for name in (roles.text, roles.title)]
+            text, title = ("" if value is None else value for value in given)
+            return Document(_id_of(values[roles.id]), text, title, _metadata(values, roles.extras))
+        except DocumentError as err:
+            raise CorpusError(f"{place}: {err}") from err
+
+    def _continued(
+        self, place: str, before: Given, values: Mapping[str, Any], more: tuple[Array, Array | None]
+    ) -> Given:
+        """The document before, with more views."""
+        for name, had in ((self.roles.text, before.document.text), (self.roles.title, before.document.title)):
+            if name and values[name] is not None and values[name] != had:
+                raise CorpusError(f"{place}: {name!r} is another than in the rows above of {before.document.id!r}")
+        metadata = self._document(place, values).metadata
+        known = before.document.metadata
+        if any(name not in known or known[name] != value for name, value in metadata.items()):
+            raise CorpusError(f"{place}: the metadata are others than in the rows above of {before.document.id!r}")
+        spans = None if before.spans is None or more[1] is None else np.concatenate([before.spans, more[1]])
+        return before._replace(rows=np.concatenate([before.rows, more[0]]), spans=spans)
+
+    def _check_repeats(self, first: int, batch: Any, starts: Array) -> None:
+        """Nothing; CorpusError when a later row of a document says something else than its first, and not null."""
+        firsts = np.repeat(starts[:-1], np.diff(starts))
+        later = np.flatnonzero(firsts != np.arange(batch.num_rows))
+        for name in self.roles.fields if len(later) else ():
+            is_other = self._differs(batch.column(name), later, firsts[later])
+            if is_other.any():
+                row = first + int(later[np.argmax(is_other)])
+                raise CorpusError(f"{self.path}:{row}: {name!r} is another than in the rows above of its document")
+
+    def _differs(self, column: Any, later: Array, firsts: Array) -> Array:
+        """For each of the later rows, whether its value is not null and another than in the first row."""
+        arrow = self.arrow
+        own, wanted = column.take(arrow.array(later)), column.take(arrow.array(firsts))
+        if arrow.types.is_nested(column.type):  # which Arrow cannot compare
+            pairs = zip(own.to_pylist(), wanted.to_pylist(), strict=True)
+            return np.array([one is not None and one != other for one, other in pairs])
+        if arrow.types.is_null(column.type):
+            return np.zeros(len(later), dtype=bool)
+        is_same = arrow.compute.equal(own, wanted).fill_null(False)
+        is_other: Array = arrow.compute.and_not(own.is_valid(), is_same).to_numpy(zero_copy_only=False)
+        return is_other
+
+    def _ordinal(self, place: str, values: Mapping[str, Any]) -> int | None:
+        if self.roles.ordinal is None:
+            return None
+        value = values[self.roles.ordinal]
+        if not isinstance(value, int) or value < 0:
+            raise CorpusError(f"{place}: 'ordinal' is {value!r:.40}; wanted a whole number from 0 on")
+        return value
+
+    def _check_slots(self, first: int, batch: Any, starts: Array, before: Given | None) -> None:
+        """Nothing; CorpusError when the views of a document do not come as 0, 1, 2, ..."""
+        column = batch.column(self.roles.view)
+        if column.null_count or not self.arrow.types.is_integer(column.type):
+            raise CorpusError(f"{self.path}:{first}: column {self.roles.view!r} must hold whole numbers, none null")
+        slots = column.to_numpy(zero_copy_only=False)
+        counts = np.diff(starts)
+        wanted = np.arange(len(slots)) - np.repeat(starts[:-1], counts)
+        if before is not None and len(slots) and _id_of(batch.column(self.roles.id)[0].as_py()) == before.document.id:
+            wanted[: counts[0]] += len(before.rows)
+        if (slots != wanted).any():
+            row = int(np.argmax(slots != wanted))
+            raise CorpusError(
+                f"{self.path}:{first + row}: view {slots[row]} stands where view {wanted[row]} of the document was "
+                "wanted; sort the rows by document and view"
+            )
+
+
+def _id_of(value: object) -> str:
+    if isinstance(value, str):
+        return value
+    if isinstance(value, int) and not isinstance(value, bool):
+        return str(value)
+    raise DocumentError(f"the id is {type(value).__name__}; wanted a string or an integer")
+
+
+def _metadata(values: Mapping[str, Any], extras: Sequence[str]) -> dict[str, Any]:
+    """What the column "metadata", JSON or a struct, and the columns without a role make."""
+    own = values.get("metadata") if "metadata" in extras else None
+    if isinstance(own, str):
+        own = parse_object(own.encode(errors="surrogatepass")) if own.strip() else {}
+    if own is not None and not isinstance(own, dict):
+        raise DocumentError(f'"metadata" is {type(own).__name__}; wanted JSON of an object, or a struct')
+    rest = {name: values[name] for name in extras if name != "metadata" and values[name] is not None}
+    both = sorted(set(rest) & set(own or {}))
+    if both:
+        raise DocumentError(f'"{both[0]}" stands beside "metadata" and in it; keep one')
+    return {**(own or {}), **rest}
+
+
+def _first_line(err: Exception) -> str:
+    return str(err).partition("\n")[0]

@@ -1,0 +1,1 @@
+"""Lexical search: tokenizer, postings and BM25."""

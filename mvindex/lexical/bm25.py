@@ -1,0 +1,281 @@
+"""BM25 over documents: one ranking of all stores together, by counts of all their living documents.
+
+A document's score is the sum over the question's words, each as often as it stands there, of
+    ln(1 + (N - n + 1/2) / (n + 1/2)) * f (k1 + 1) / (f + k1 (1 - b + b l / m)),
+N documents, n of them with the word, f times in this one, l words in it, m on average (Robertson and Zaragoza 2009,
+eq. 3.15, with the idf of Lucene's BM25Similarity, which is never negative). Words are added in one fixed order in
+float64, then rounded to float32: however documents are spread over stores, scores are the same to the last bit.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from mvindex.errors import StoreError
+from mvindex.lexical.reader import Chunk, LexicalReader
+from mvindex.lexical.tokenizer import Lexical, tokenize
+from mvindex.records import Bools, Doubles, Floats, Ints
+from mvindex.store.reader import SnapshotReader, StoredDocument
+from mvindex.store.snapshot import Snapshot
+
+K1, B = 1.2, 0.75
+# Whether the rest of the words is needed is found out where the next one is in more than one document of so many.
+_PAYS = 8
+# Rows of all parts up to which every document is scored.
+_SMALL = 1 << 16
+# Postings of a word that are kept while a question is answered: some megabytes.
+_FEW = 1 << 20
+# Less than what sums in another order, and scores as float32, may differ by.
+_ROUNDED = 1 - 1e-6
+
+
+class LexicalShard(NamedTuple):
+    """One of several stores whose words are searched: which documents are allowed; inside naming(), errors name it."""
+
+    snapshot: Snapshot
+    texts: SnapshotReader
+    words: LexicalReader
+    allowed: Bools
+    naming: Callable[[], AbstractContextManager[None]] = nullcontext
+
+
+class Word(NamedTuple):
+    """A word of a question: its hash, what a document gets for it up to k1 + 1 times, and how many have it.
+
+    postings: where these are few; None where they are read again, so as not to hold all of a question's in memory.
+    """
+
+    hash: int
+    weight: float
+    num_documents: int
+    postings: list[tuple[int, Chunk]] | None
+
+    @property
+    def bound(self) -> float:
+        """More than any document gets for it."""
+        return self.weight * (K1 + 1)
+
+
+class LexicalRanking(NamedTuple):
+    """The documents that match a question, best first, as rows through all parts, with their scores, (m,) each."""
+
+    rows: Ints
+    scores: Floats
+
+
+class LexicalSearch:
+    """Search by words in several stores as in one; rows are numbered through all of them, as owners() tells."""
+
+    def __init__(self, parts: Sequence[LexicalShard]) -> None:
+        """StoreError where the parts do not tell words apart alike: a build came to some of them only."""
+        self._parts = parts
+        if len({part.words.kind for part in parts}) > 1:
+            raise StoreError(
+                f"{parts[0].snapshot.directory.parents[1]}: its shards tell words apart in different ways; "
+                "`mvindex build --lexical` makes them alike"
+            )
+        sizes = [max(part.snapshot.num_rows, 1) for part in parts]
+        self._firsts: list[int] = np.cumsum([0, *sizes[:-1]]).tolist()
+        self._num_rows = sum(sizes)
+        counts = [self._named_counts(part) for part in parts]
+        self._num_documents = sum(documents for documents, _ in counts)
+        num_words = sum(words for _, words in counts)
+        self._kept: tuple[Sequence[Word], Floats] | None = None
+        self._mean_length = num_words / self._num_documents if num_words else 1.0
+
+    @property
+    def num_allowed(self) -> int:
+        """Documents that may be found."""
+        return sum(int(np.count_nonzero(part.allowed)) for part in self._parts)
+
+    def words(self, question: str) -> list[Word]:
+        """The words of a question that some document has, by rising hash: the one order in which scores are added."""
+        words = []
+        for hashed, times in counted_words(question, self._kind):
+            postings = list(self._postings(hashed))
+            num_documents = sum(len(chunk.rows) for _, chunk in postings)
+            kept = postings if num_documents < _FEW else None
+            if num_documents:
+                words.append(Word(hashed, times * self._idf(num_documents), num_documents, kept))
+        return words
+
+    def scores(self, words: Sequence[Word], rows: Ints) -> Floats:
+        """The score of each of the rows, which rise; 0 for documents without one of the words."""
+        if self._num_rows <= _SMALL:
+            return self._all_scores(words)[rows]
+        total = np.zeros(len(rows))
+        shares = self._length_shares(rows)
+        for word in words:
+            for first, chunk in word.postings or self._postings(word.hash):
+                begin, end = np.searchsorted(rows, (first, first + chunk.num_rows)).tolist()
+                if begin < end:
+                    inside = (rows[begin:end] - first).astype(np.uint16)
+                    places = np.minimum(np.searchsorted(chunk.rows, inside), len(chunk.rows) - 1)
+                    has_it = chunk.rows[places] == inside
+                    counts = chunk.counts[places[has_it]].astype(np.int64)
+                    some = begin + np.flatnonzero(has_it)
+                    total[some] += word.weight * _saturated(counts, shares[some])
+        return total.astype(np.float32)
+
+    def ranking(self, words: Sequence[Word], limit: int) -> LexicalRanking:
+        """The best of the allowed documents that match, up to the limit: falling scores, then rising ordinals.
+
+        Rare words first. Once no document can come among the best by common words alone, these are looked up for the
+        documents that still can (Turtle and Flood 1995, "maxscore").
+        """
+        if self._num_rows <= _SMALL:
+            rows, _ = self._best(self._all_scores(words), limit)
+        else:
+            rows = self._candidates(words, limit)
+        scores = self.scores(words, rows)
+        if len(rows) > limit:
+            lowest = np.partition(scores, len(rows) - limit)[len(rows) - limit]
+            rows, scores = rows[scores >= lowest], scores[scores >= lowest]
+        order = np.lexsort((self.ordinals(rows), -scores))[:limit]
+        return LexicalRanking(rows[order], scores[order])
+
+    def _all_scores(self, words: Sequence[Word]) -> Floats:
+        """The score of every row: what scores() gives, sooner where there are few rows. Kept for the next call."""
+        if self._kept is None or self._kept[0] is not words:
+            total = np.zeros(self._num_rows)
+            for word in words:
+                for first, chunk in word.postings or self._postings(word.hash):
+                    self._add(total, word, first, chunk)
+            self._kept = words, total.astype(np.float32)
+        return self._kept[1]
+
+    def _add(self, total: Doubles, word: Word, first: int, chunk: Chunk) -> None:
+        """Nothing; what the documents of a chunk get for the word is added to the scores of all rows."""
+        rows = first + chunk.rows.astype(np.int64)
+        shares = chunk.lengths[chunk.rows] / self._mean_length
+        total[rows] += word.weight * _saturated(chunk.counts.astype(np.int64), shares)
+
+    def _candidates(self, words: Sequence[Word], limit: int) -> Ints:
+        """Allowed documents, by rising rows, that may be among the best: all that match where these are no more."""
+        total = np.zeros(self._num_rows)
+        rest = sorted(words, key=lambda word: word.num_documents)
+        while rest:
+            if rest[0].num_documents * _PAYS > self._num_documents:
+                rows, lowest = self._best(total, limit)
+                if lowest > sum(word.bound for word in rest):
+                    break
+            word = rest.pop(0)
+            for first, chunk in word.postings or self._postings(word.hash):
+                self._add(total, word, first, chunk)
+        rows, lowest = self._best(total, limit)
+        if len(rows) <= limit:
+            return rows
+        enough: Ints = rows[total[rows] + sum(word.bound for word in rest) >= lowest]
+        return enough
+
+    def _best(self, total: Doubles | Floats, limit: int) -> tuple[Ints, float]:
+        """The allowed rows that match, and somewhat less than the score of the last of the best; 0 for fewer."""
+        rows = np.concatenate(
+            [
+                first + np.flatnonzero(part.allowed & (total[first : first + len(part.allowed)] > 0))
+                for part, first in zip(self._parts, self._firsts, strict=True)
+            ]
+        )
+        if len(rows) < limit:
+            return rows, 0.0
+        lowest = np.partition(total[rows], len(rows) - limit)[len(rows) - limit]
+        return rows, float(lowest * _ROUNDED)
+
+    def _length_shares(self, rows: Ints) -> Doubles:
+        """How long each of the documents is, as a share of the mean."""
+        lengths = np.empty(len(rows), dtype=np.uint32)
+        for part, places, local in self.split(rows):
+            lengths[places] = part.words.lengths[local]
+        shares: Doubles = lengths / self._mean_length
+        return shares
+
+    def ordinals(self, rows: Ints) -> Ints:
+        """The ordinal of each row."""
+        ordinals = np.empty(len(rows), dtype=np.int64)
+        for part, places, local in self.split(rows):
+            ordinals[places] = part.snapshot.views.ordinals(local)
+        return ordinals
+
+    def split(self, rows: Ints) -> Iterator[tuple[LexicalShard, Ints, Ints]]:
+        """Each part that has some of the rows, the places of these among the rows, and the part's own numbers."""
+        which = np.searchsorted(self._firsts, rows, side="right") - 1
+        for number, (part, first) in enumerate(zip(self._parts, self._firsts, strict=True)):
+            places = np.flatnonzero(which == number)
+            if len(places):
+                yield part, places, rows[places] - first
+
+    def rows_of(self, ids: Iterable[str]) -> dict[str, int]:
+        """The row of each of these documents that there is."""
+        found: dict[str, int] = {}
+        for part, first in zip(self._parts, self._firsts, strict=True):
+            with part.naming():
+                rows = {doc_id: part.texts.find(doc_id) for doc_id in ids}
+            found |= {doc_id: first + row for doc_id, row in rows.items() if row is not None}
+        return found
+
+    def documents(self, rows: Ints) -> dict[int, StoredDocument]:
+        """The documents of these rows, by row."""
+        found: dict[int, StoredDocument] = {}
+        for part, places, local in self.split(rows):
+            with part.naming():
+                stored = part.texts.documents(local.tolist())
+            pairs = zip(rows[places].tolist(), local.tolist(), strict=True)
+            found |= {row: stored[number] for row, number in pairs}
+        return found
+
+    def slots(self, question: str, documents: Sequence[StoredDocument]) -> list[int]:
+        """Of each document the view whose span says most of the question: the highest sum of idf f / (f + k1)."""
+        owners = [number for number, document in enumerate(documents) for _ in document.spans]
+        texts = [document.text[begin:end] for document in documents for begin, end in document.spans.tolist()]
+        total = np.zeros(len(texts))
+        found = tokenize(texts, self._kind)
+        places = {hashed: place for place, hashed in enumerate(found.hashes().tolist())}
+        for hashed, _ in counted_words(question, self._kind):
+            if hashed in places:
+                at = slice(found.starts[places[hashed]], found.starts[places[hashed] + 1])
+                documents_with = sum(len(chunk.rows) for _, chunk in self._postings(hashed))
+                total[found.texts[at]] += self._idf(documents_with) * found.counts[at] / (found.counts[at] + K1)
+        starts = np.searchsorted(owners, np.arange(len(documents) + 1)).tolist()
+        bounds = zip(starts[:-1], starts[1:], strict=True)
+        return [int(np.argmax(total[begin:end])) if end > begin else 0 for begin, end in bounds]
+
+    @property
+    def _kind(self) -> Lexical:
+        return self._parts[0].words.kind
+
+    def _idf(self, documents_with: int) -> float:
+        return math.log1p((self._num_documents - documents_with + 0.5) / (documents_with + 0.5))
+
+    def _postings(self, hashed: int) -> Iterator[tuple[int, Chunk]]:
+        """A word's postings, and the row, through all parts, that each chunk begins at."""
+        for part, first in zip(self._parts, self._firsts, strict=True):
+            with part.naming():
+                chunks = list(part.words.chunks(hashed))
+            for chunk in chunks:
+                yield first + chunk.first_row, chunk
+
+    def _named_counts(self, part: LexicalShard) -> tuple[int, int]:
+        with part.naming():
+            return part.words.num_documents, part.words.num_terms
+
+
+def counted_words(question: str, kind: Lexical) -> list[tuple[int, int]]:
+    """The hashes of the words of a question, rising, and how often each stands there."""
+    tokens = tokenize([question], kind)
+    found: Counter[int] = Counter()
+    for hashed, times in zip(tokens.hashes().tolist(), tokens.counts.tolist(), strict=True):
+        found[hashed] += times
+    return sorted(found.items())
+
+
+def _saturated(counts: npt.NDArray[Any], lengths: Doubles) -> Doubles:
+    """What so many times count in documents of these lengths, as shares of the mean."""
+    saturated: Doubles = counts * (K1 + 1) / (counts + K1 * (1 - B + B * lengths))
+    return saturated

@@ -1,0 +1,1 @@
+"""Scores of documents: aggregation of view scores, fusion with lexical scores, reranking."""

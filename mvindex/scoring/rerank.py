@@ -1,0 +1,141 @@
+"""Reranking: what a search found is scored again, question and hit together, and comes in the order of these scores."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache, partial
+from threading import Lock
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+
+from mvindex.errors import EncoderError, QueryError
+from mvindex.index.options import check_count
+from mvindex.records import Component, Hit, SearchResult
+from mvindex.scoring.fusion import Mode
+
+if TYPE_CHECKING:
+    from mvindex.encoder.cross_encoder import CrossEncoder
+
+# Of a question and hits, best first: a score for each hit, higher is better.
+Reranker: TypeAlias = Callable[[str, Sequence[Hit]], Sequence[float]]
+
+_DEPTH = 50
+_SNIPPET, _TEXT = "snippet", "text"
+_LOADING = Lock()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rerank:
+    """What scores again, how many documents of a search it is given, and how many are wanted of these."""
+
+    score: Reranker
+    depth: int
+    top_k: int
+
+    def questions(self, query: Any, mode: str, text: Any) -> tuple[list[str] | str, Any]:
+        """The question of each query, and the text= of the search. QueryError for a vector without a text."""
+        asked = query if _is_text(query) else text
+        if not _is_text(asked):
+            raise QueryError("rerank= reads the question; give it beside the vector: search(vector, text=..., ...)")
+        is_spent = mode == Mode.DENSE.value and asked is text
+        return (asked if isinstance(asked, str) else list(asked)), None if is_spent else text
+
+    def reranked(
+        self, questions: list[str] | str, found: list[SearchResult] | SearchResult, mode: str
+    ) -> list[SearchResult] | SearchResult:
+        """What the search found in the new order, for one question or for each of several."""
+        if isinstance(questions, str) and isinstance(found, SearchResult):
+            return self._result(questions, found, mode)
+        if isinstance(questions, str) or isinstance(found, SearchResult) or len(questions) != len(found):
+            raise QueryError("rerank= wants one text for one query vector, as many texts as vectors for several")
+        return [self._result(*pair, mode) for pair in zip(questions, found, strict=True)]
+
+    def _result(self, question: str, found: SearchResult, mode: str) -> SearchResult:
+        hits = found.hits
+        scores = _checked(self.score(question, hits), len(hits)) if hits else []
+        order = sorted(range(len(hits)), key=lambda place: (-scores[place], place))[: self.top_k]
+        again = [_hit(hits[place], mode, place + 1, rank, scores[place]) for rank, place in enumerate(order, start=1)]
+        short_by = min(self.top_k, len(hits) + found.short_by) - len(again)
+        return replace(found, hits=tuple(again), short_by=short_by)
+
+
+def parse_rerank(
+    rerank: Any, on: str | None, depth: int | None, top_k: int, device: str | None = None
+) -> Rerank | None:
+    """What rerank= and its options ask for, None where it is not given; QueryError for what does not go together.
+
+    A checkpoint is loaded when it is first named, to the device. CheckpointError where there is none.
+    """
+    if rerank is None:
+        for name, value in (("rerank_on", on), ("rerank_depth", depth)):
+            if value is not None:
+                raise QueryError(f"{name}= belongs to rerank=")
+        return None
+    check_count("top_k", top_k)
+    if depth is not None:
+        check_count("rerank_depth", depth)
+        if depth < top_k:
+            raise QueryError(f"rerank_depth is {depth}, and top_k {top_k}; wanted at least as many candidates")
+    score = _scorer(rerank, on, device)
+    return Rerank(score=score, depth=max(_DEPTH, top_k) if depth is None else depth, top_k=top_k)
+
+
+def _scorer(rerank: Any, on: str | None, device: str | None) -> Reranker:
+    if isinstance(rerank, str | os.PathLike):
+        if on not in (None, _SNIPPET, _TEXT):
+            raise QueryError(f"rerank_on is {on!r:.60}; wanted {_SNIPPET} or {_TEXT}")
+        with _LOADING:
+            return partial(_read_together, _loaded(os.fspath(rerank), device), on == _TEXT)
+    if not callable(rerank):
+        raise QueryError(f"rerank is {type(rerank).__name__}; wanted a function of question and hits, or a checkpoint")
+    if on is not None:
+        raise QueryError("rerank_on= says what a checkpoint reads; a function is given the hits as they are")
+    scorer: Reranker = rerank
+    return scorer
+
+
+@lru_cache(2)
+def _loaded(source: str, device: str | None) -> CrossEncoder:
+    """The cross-encoder; those last used stay in memory."""
+    from mvindex.encoder.cross_encoder import CrossEncoder
+
+    return CrossEncoder(source, device)
+
+
+def _read_together(model: CrossEncoder, are_whole: bool, question: str, hits: Sequence[Hit]) -> list[float]:
+    return model.score_texts([(question, _shown(hit, are_whole)) for hit in hits])
+
+
+def _shown(hit: Hit, is_whole: bool) -> str:
+    """What a model reads of a hit, as encoders do after its title; the whole text where its view stands for none."""
+    text = hit.text if is_whole or hit.snippet is None else hit.snippet
+    return "\n".join(part for part in dict.fromkeys((hit.title, text)) if part)
+
+
+def _checked(scores: Any, count: int) -> list[float]:
+    """The scores; EncoderError for what is not one finite number for each of so many hits."""
+    try:
+        found = np.asarray(scores, dtype=np.float64)
+    except (TypeError, ValueError, OverflowError) as err:
+        raise EncoderError(f"rerank gave {type(scores).__name__} {scores!r:.60}; wanted {count} numbers") from err
+    if found.shape != (count,):
+        raise EncoderError(f"rerank gave scores of shape {found.shape} for {count} hits; wanted one for each")
+    if not np.isfinite(found).all():
+        place = int(np.argmin(np.isfinite(found)))
+        raise EncoderError(f"rerank gave {found[place]} for hit {place + 1} of {count}; wanted a finite number")
+    values: list[float] = found.tolist()
+    return values
+
+
+def _hit(hit: Hit, mode: str, old_rank: int, rank: int, score: float) -> Hit:
+    """The hit with its new score. What made the old one is still told, and adds nothing any more."""
+    old = hit.components if mode == Mode.HYBRID.value else ()
+    was = [*(replace(each, part=0.0) for each in old), Component(mode, old_rank, hit.score, 0.0)]
+    return replace(hit, score=score, components=(*was, Component("rerank", rank, score, score)))
+
+
+def _is_text(query: Any) -> bool:
+    return isinstance(query, str) or (isinstance(query, Sequence) and all(isinstance(each, str) for each in query))

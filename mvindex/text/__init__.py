@@ -1,0 +1,1 @@
+"""Texts: sentences and snippets."""

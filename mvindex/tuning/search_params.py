@@ -1,0 +1,182 @@
+"""How an approximate engine is searched, chosen by measuring it against the exact answer: `mvindex tune`."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from mvindex.engines.protocol import Search
+from mvindex.errors import ConfigError
+from mvindex.records import Bools, Floats
+from mvindex.search import Part, Ranking, search_parts
+from mvindex.tuning.queries import drawn_queries
+
+# So many are timed one at a time, after all were asked in a batch.
+_TIMED_QUERIES = 32
+# A setting is not tried when one that looks at less already finds all but so much.
+_ENOUGH = 0.9995
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TunePoint:
+    """What a setting of the search gives. recall: share of the exact top_k documents that are found, mean over queries.
+
+    low: what the recall is at least, with 95 % confidence (its mean less 1.645 standard errors). ms: median time of one
+    query alone, ms_batch: a query's share of a batch; search and scoring, without encoding.
+    """
+
+    search: dict[str, int]
+    recall: float
+    low: float
+    ms: float
+    ms_batch: float
+    documents_scored: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TuneReport:
+    """The points that were measured, cheapest first; chosen: the fastest that reaches the target, None where none does.
+
+    exact_ms, exact_ms_batch: the certified scan's, in the same run. are_own_views: the queries were views of the index.
+    """
+
+    kind: str
+    top_k: int
+    target_recall: float
+    queries: int
+    are_own_views: bool
+    exact_ms: float
+    exact_ms_batch: float
+    points: tuple[TunePoint, ...]
+    chosen: TunePoint | None
+
+    @property
+    def frontier(self) -> tuple[TunePoint, ...]:
+        """The points than which none is both faster and better."""
+        kept: list[TunePoint] = []
+        for point in sorted(self.points, key=lambda point: (point.ms, -point.recall)):
+            if not kept or point.recall > kept[-1].recall:
+                kept.append(point)
+        return tuple(kept)
+
+
+class Tuning:
+    """One engine measured with one set of queries against the exact answer, which is worked out once.
+
+    The engines of several parts are one here: they are of the same kind, and searched with the same settings.
+    """
+
+    def __init__(self, parts: Sequence[Part], queries: Floats) -> None:
+        """parts: scan, and the ranking to be tuned, of each; queries: (q, d) float32. ConfigError without any."""
+        rankings = [part.engines.ranking for part in parts if part.engines.ranking is not None]
+        self._choices = list(rankings[0].choices()) if rankings else []
+        if not self._choices:
+            raise ConfigError("there is nothing to tune: build an approximate kind first (hnsw, or one of ivf-*)")
+        if not len(queries):
+            raise ConfigError("tuning needs a query at least")
+        self._parts, self._queries = parts, queries
+        exact = [part._replace(engines=replace(part.engines, ranking=None)) for part in parts]
+        self._wanted, self.exact_ms_batch = self._batch(exact)
+        self.exact_ms = self._alone(exact)
+
+    def measured(self, search: Search) -> TunePoint:
+        """What these settings give."""
+        parts = [_with_search(part, search) for part in self._parts]
+        found, ms_batch = self._batch(parts)
+        shares = np.array([_share(one, other) for one, other in zip(found, self._wanted, strict=True)])
+        spread = float(shares.std(ddof=1)) / np.sqrt(len(shares)) if len(shares) > 1 else 0.0
+        return TunePoint(
+            search=dict(search),
+            recall=float(shares.mean()),
+            low=float(shares.mean() - 1.645 * spread),
+            ms=self._alone(parts),
+            ms_batch=ms_batch,
+            documents_scored=float(np.mean([ranking.num_scored for ranking in found])),
+        )
+
+    def run(self, on_progress: Callable[[str, int, int], None]) -> list[TunePoint]:
+        """The points of all settings but those beyond ones that already find everything."""
+        points: list[TunePoint] = []
+        for number, search in enumerate(self._choices, start=1):
+            if not any(_looks_at_no_more(point, search) for point in points):
+                points.append(self.measured(search))
+            on_progress("measuring", number, len(self._choices))
+        return points
+
+    def _batch(self, parts: Sequence[Part]) -> tuple[list[Ranking], float]:
+        """The rankings of all queries at once, and milliseconds a query."""
+        started = time.perf_counter()
+        found = search_parts(parts, self._queries)
+        return found, 1000 * (time.perf_counter() - started) / len(self._queries)
+
+    def _alone(self, parts: Sequence[Part]) -> float:
+        """Median milliseconds of a query alone."""
+        seconds = []
+        for query in self._queries[:_TIMED_QUERIES]:
+            started = time.perf_counter()
+            search_parts(parts, query[None])
+            seconds.append(time.perf_counter() - started)
+        return 1000 * float(np.median(seconds))
+
+
+def _with_search(part: Part, search: Search) -> Part:
+    """The part, its engine searched with these settings; a part without documents has none."""
+    ranking = part.engines.ranking
+    return (
+        part if ranking is None else part._replace(engines=replace(part.engines, ranking=ranking.with_search(search)))
+    )
+
+
+def tune_search(
+    parts: Sequence[Part],
+    given: Floats | None,
+    target_recall: float,
+    on_progress: Callable[[str, int, int], None],
+) -> TuneReport:
+    """What was measured of the parts' engine; nothing is changed. given: queries, (q, d) float32; None: own views.
+
+    ConfigError when there is nothing to tune.
+    """
+    queries = drawn_queries(parts, given)
+    tuning = Tuning(parts, queries)
+    points = tuning.run(on_progress)
+    return TuneReport(
+        kind=next(part.snapshot.settings["engine"]["kind"] for part in parts if part.engines.ranking),
+        top_k=parts[0].request.top_k,
+        target_recall=target_recall,
+        queries=len(queries),
+        are_own_views=given is None,
+        exact_ms=tuning.exact_ms,
+        exact_ms_batch=tuning.exact_ms_batch,
+        points=tuple(points),
+        chosen=choose(points, target_recall),
+    )
+
+
+def choose(points: Sequence[TunePoint], target_recall: float) -> TunePoint | None:
+    """The fastest point, one query at a time, whose recall is at least the target."""
+    reached = [point for point in points if point.recall >= target_recall]
+    return min(reached, key=lambda point: (point.ms, point.ms_batch), default=None)
+
+
+def checked_target(value: object) -> float:
+    """The target recall as a float; ConfigError when it is no share."""
+    if isinstance(value, int | float) and not isinstance(value, bool) and 0 < value <= 1:
+        return float(value)
+    raise ConfigError(f"target_recall is {value!r:.40}; wanted a share above 0 and up to 1, such as 0.97")
+
+
+def _share(found: Ranking, wanted: Ranking) -> float:
+    """The share of the exact documents that were found; one that ties with the last of them counts as one of them."""
+    if not len(wanted.rows):
+        return 1.0
+    is_right: Bools = np.isin(found.rows, wanted.rows) | (found.scores >= wanted.scores[-1])
+    return min(int(np.count_nonzero(is_right)), len(wanted.rows)) / len(wanted.rows)
+
+
+def _looks_at_no_more(point: TunePoint, search: Search) -> bool:
+    """True when the point found all there is, and the search looks at as much at least in each respect."""
+    return point.recall >= _ENOUGH and all(point.search[name] <= value for name, value in search.items())
