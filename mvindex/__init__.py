@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from mvindex.index import Index
     from mvindex.index.factory import create
     from mvindex.index.factory import open_index as open
-    from mvindex.maintenance import repair, salvage, upgrade, verify
+    from mvindex.maintenance import repair, salvage, verify
 
 __version__ = "0.1.0"
 __all__ = [
@@ -36,7 +36,6 @@ __all__ = [
     "open",
     "repair",
     "salvage",
-    "upgrade",
     "verify",
 ]
 
@@ -50,7 +49,6 @@ _LATE = {
     "open": ("mvindex.index.factory", "open_index"),
     "repair": ("mvindex.maintenance", "repair"),
     "salvage": ("mvindex.maintenance", "salvage"),
-    "upgrade": ("mvindex.maintenance", "upgrade"),
     "verify": ("mvindex.maintenance", "verify"),
 }
 

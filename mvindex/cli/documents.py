@@ -169,7 +169,7 @@ def build(  # noqa: PLR0913 - each option is a flag of the command
         build_part(chosen_path(index), shard, chosen, as_json)
         return
     with _opened_for_build(index) as target:
-        if target.mend_lexical():
+        if target.rebuild_lexical_if_damaged():
             note("made again from the texts: the lexical index")
         with display.step_progress() as told:
             report = target.build(

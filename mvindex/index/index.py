@@ -32,7 +32,7 @@ from mvindex.index.options import (
 from mvindex.index.results import IndexInfo, ViewScore, document_of, scored_views, search_results
 from mvindex.index.tunable import Tunable
 from mvindex.ingest import Encode, Entry, IngestHooks, IngestReport, ingest
-from mvindex.lexical.bm25 import LexicalPart, LexicalSearch
+from mvindex.lexical.bm25 import LexicalSearch, LexicalShard
 from mvindex.lexical.tokenizer import parse_lexical
 from mvindex.maintenance import CompactReport, SnapshotReport, VerifyReport, compact_store, snapshot_store, verify
 from mvindex.records import Document, Floats, SearchResult, dump_metadata, require_text
@@ -241,7 +241,7 @@ class Index(Tunable):
             for store in stores:
                 store.set_lexical(kind, on_progress)
 
-    def mend_lexical(self) -> bool:
+    def rebuild_lexical_if_damaged(self) -> bool:
         """True when the lexical index was damaged: it was made again from the texts."""
         damaged = [store for store in self._stores() if not _is_lexical_sound(store)]
         for store in damaged:
@@ -348,8 +348,8 @@ class Index(Tunable):
             path=str(self.path),
             format_version=settings["format_version"],
             documents=len(self),
-            views=snapshot.num_living_views,
-            num_dead=snapshot.num_rows - len(self),
+            views=snapshot.num_live_views,
+            num_deleted=snapshot.num_rows - len(self),
             dim=snapshot.dim,
             dtype=settings["dtype"],
             encoder=settings["encoder"],
@@ -386,20 +386,20 @@ class Index(Tunable):
     def _both(self, wanted: Asked, stack: ExitStack) -> tuple[LexicalSearch, Dense]:
         """What is searched by words, and by views as deep as fusion asks; the stack closes it."""
         part, reader = self.part(replace(wanted, top_k=depth_of(wanted.top_k)), stack)
-        words = LexicalPart(part.snapshot, reader, reader.lexical(), part.request.allowed)
+        words = LexicalShard(part.snapshot, reader, reader.lexical(), part.request.allowed)
 
         def dense(queries: Floats) -> list[Ranking]:
             return search_documents(part.snapshot, part.engines, queries, part.request)
 
         return LexicalSearch([words]), dense
 
-    def lexical_part(self, wanted: Asked, stack: ExitStack) -> LexicalPart:
+    def lexical_part(self, wanted: Asked, stack: ExitStack) -> LexicalShard:
         """What is searched here by words alone; the stack closes it."""
         snapshot = self._store.snapshot
         reader = stack.enter_context(self._store.reading(snapshot))
         words = reader.lexical()
         allowed = snapshot.alive if wanted.filter is None else reader.matching(wanted.filter)
-        return LexicalPart(snapshot, reader, words, allowed)
+        return LexicalShard(snapshot, reader, words, allowed)
 
     def part(self, wanted: Asked, stack: ExitStack) -> tuple[Part, SnapshotReader]:
         """What is searched here, and what its documents are read by, which the stack closes."""

@@ -30,7 +30,7 @@ class ViewScore(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IndexInfo:
-    """What an index is. sizes in bytes; num_dead: retired document rows still on disk.
+    """What an index is. sizes in bytes; num_deleted: retired document rows still on disk.
 
     prune_views: views that close to a kept one are not stored; engine_prune_views: nor are they in the engine. None:
     all views are. search: how the engine is searched, as tuned; None for the usual of its kind. shards: how many there
@@ -43,7 +43,7 @@ class IndexInfo:
     format_version: int
     documents: int
     views: int
-    num_dead: int
+    num_deleted: int
     dim: int | None
     dtype: str
     encoder: Mapping[str, Any] | None

@@ -25,7 +25,7 @@ from mvindex.index.options import Asked, checked_id
 from mvindex.index.results import IndexInfo, ViewScore, hits_of
 from mvindex.ingest import Encode, Entry, IngestHooks, IngestReport
 from mvindex.ingest.shards import Target, ingest_shards
-from mvindex.lexical.bm25 import LexicalPart, LexicalSearch
+from mvindex.lexical.bm25 import LexicalSearch, LexicalShard
 from mvindex.maintenance import CompactReport, SnapshotReport
 from mvindex.maintenance.shards import snapshot_shards
 from mvindex.records import Document, Floats, SearchResult
@@ -40,9 +40,9 @@ from mvindex.store.shard_layout import (
     ShardPlace,
     checked_count,
     create_shards,
-    named,
     open_shard,
     read_shards,
+    shard_error_context,
     shard_of,
 )
 from mvindex.tuning import Judged
@@ -270,7 +270,7 @@ class ShardedIndex(Index):
         for number, index in self._shards.items():
             with self._naming(number):
                 part, reader = index.part(replace(wanted, top_k=depth_of(wanted.top_k)), stack)
-                found = LexicalPart(part.snapshot, reader, reader.lexical(), part.request.allowed)
+                found = LexicalShard(part.snapshot, reader, reader.lexical(), part.request.allowed)
             parts.append(part)
             words.append(found._replace(naming=partial(self._naming, number)))
         return LexicalSearch(words), partial(self._rankings, parts)
@@ -367,7 +367,7 @@ class ShardedIndex(Index):
             dropped=sum(report.dropped for report in reports),
             bytes_before=sum(report.bytes_before for report in reports),
             bytes_after=sum(report.bytes_after for report in reports),
-            is_old_held=any(report.is_old_held for report in reports),
+            is_old_in_use=any(report.is_old_in_use for report in reports),
         )
 
     def snapshot(self, path: str | Path, on_progress: Callable[[int], None] = lambda count: None) -> SnapshotReport:
@@ -395,7 +395,7 @@ class ShardedIndex(Index):
             path=str(self.path),
             documents=sum(info.documents for info in infos),
             views=sum(info.views for info in infos),
-            num_dead=sum(info.num_dead for info in infos),
+            num_deleted=sum(info.num_deleted for info in infos),
             dim=self.dim,
             kind=" and ".join(sorted({info.kind for info in filled})),
             fresh_documents=sum(info.fresh_documents for info in infos),
@@ -421,7 +421,7 @@ class ShardedIndex(Index):
     def _naming(self, number: int) -> Iterator[None]:
         """Inside it, the shard is asked: what fails names it, and may leave it out (see _answered)."""
         try:
-            with named(self._shards[number].path, ShardPlace(number, self._count)):
+            with shard_error_context(self._shards[number].path, ShardPlace(number, self._count)):
                 yield
         except StaleReader:
             raise

@@ -1,9 +1,9 @@
 """Indexes and the files that others keep: what people have is imported, what an index holds is given back.
 
-exporting.py lays an index out (parquet.py, arrays.py, texts.py write the files, manifest.py says what they hold).
-importing.py makes an index of vectors: those of Parquet, NumPy and JSON Lines files (files.py, with parquet_rows.py,
+export.py lays an index out (parquet.py, arrays.py, texts.py write the files, manifest.py says what they hold).
+import_.py makes an index of vectors: those of Parquet, NumPy and JSON Lines files (files.py, with parquet_rows.py,
 array_rows.py and json_rows.py), and those that only a process with limits may read (limited.py starts it, confined.py
-is inside it), such as DPR's pickles (dpr.py starts pickled.py). Texts that stand apart are joined in joining.py.
+is inside it), such as DPR's pickles (dpr.py starts safe_pickle.py). Texts that stand apart are joined in join.py.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ __all__ = [
 
 # Loaded on first use: a process with limits needs none of them.
 _LATE = {
-    "Columns": "given",
-    "ExportReport": "exporting",
-    "ImportReport": "importing",
-    "Missing": "given",
-    "Target": "importing",
-    "Texts": "joining",
-    "export_index": "exporting",
+    "Columns": "validation",
+    "ExportReport": "export",
+    "ImportReport": "import_",
+    "Missing": "validation",
+    "Target": "import_",
+    "Texts": "join",
+    "export_index": "export",
     "import_dpr": "dpr",
     "import_vectors": "files",
 }

@@ -1,4 +1,4 @@
-"""Inner products of stored views with queries in float64, and the views' checksums, straight from the mapped store."""
+"""Inner products of stored views with queries in float64, straight from the mapped store."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 
-from mvindex.kernels.checksums import xxh3_64
 from mvindex.kernels.compiled import compiled
 from mvindex.kernels.numbers import decoded, prefetch
 
@@ -15,29 +14,14 @@ _AHEAD = 1
 
 
 @compiled
-def sums_of_documents(
-    matrix: Any,
-    begins: Any,
-    starts: Any,
-    queries: Any,
-    which: Any,
-    sums: Any,
-    squares: Any,
-    is_hashed: Any,
-    digests: Any,
-) -> None:
-    """Nothing; sums and squares get, per view of each pair, <q, v> and |v|^2 in float64.
+def sums_of_documents(matrix: Any, begins: Any, starts: Any, queries: Any, which: Any, sums: Any, squares: Any) -> None:
+    """Write <q, v> and |v|^2 in float64 per view of each pair into sums and squares.
 
     matrix: (num_views, d) float32, or int16 with the bits of fp16. Pair i is the views begins[i], ... of a document,
     starts[i + 1] - starts[i] of them, with queries[which[i]], (q, d) float64; sums, squares: (starts[-1],) float64.
-    digests, (m,) uint64, get the xxh3-64 of a pair's views where is_hashed, (m,) bool: of more than SHORT_BYTES there.
     """
     dim, row_bytes, matrix_at = matrix.shape[1], matrix.shape[1] * matrix.itemsize, matrix.ctypes.data
     for pair in range(len(begins)):
-        if is_hashed[pair]:
-            # It brings the views into the nearest cache, where the sums then find them.
-            size = (starts[pair + 1] - starts[pair]) * row_bytes
-            digests[pair] = xxh3_64(matrix_at + begins[pair] * row_bytes, size)
         query = queries[which[pair]]
         for at in range(starts[pair], starts[pair + 1]):
             slot = at - starts[pair]

@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 from mvindex.errors import StoreError
 from mvindex.lexical.reader import Chunk, LexicalReader
-from mvindex.lexical.tokenizer import Lexical, tokenised
+from mvindex.lexical.tokenizer import Lexical, tokenize
 from mvindex.records import Bools, Doubles, Floats, Ints
 from mvindex.store.reader import SnapshotReader, StoredDocument
 from mvindex.store.snapshot import Snapshot
@@ -36,7 +36,7 @@ _FEW = 1 << 20
 _ROUNDED = 1 - 1e-6
 
 
-class LexicalPart(NamedTuple):
+class LexicalShard(NamedTuple):
     """One of several stores whose words are searched: which documents are allowed; inside naming(), errors name it."""
 
     snapshot: Snapshot
@@ -73,7 +73,7 @@ class LexicalRanking(NamedTuple):
 class LexicalSearch:
     """Search by words in several stores as in one; rows are numbered through all of them, as owners() tells."""
 
-    def __init__(self, parts: Sequence[LexicalPart]) -> None:
+    def __init__(self, parts: Sequence[LexicalShard]) -> None:
         """StoreError where the parts do not tell words apart alike: a build came to some of them only."""
         self._parts = parts
         if len({part.words.kind for part in parts}) > 1:
@@ -203,7 +203,7 @@ class LexicalSearch:
             ordinals[places] = part.snapshot.views.ordinals(local)
         return ordinals
 
-    def split(self, rows: Ints) -> Iterator[tuple[LexicalPart, Ints, Ints]]:
+    def split(self, rows: Ints) -> Iterator[tuple[LexicalShard, Ints, Ints]]:
         """Each part that has some of the rows, the places of these among the rows, and the part's own numbers."""
         which = np.searchsorted(self._firsts, rows, side="right") - 1
         for number, (part, first) in enumerate(zip(self._parts, self._firsts, strict=True)):
@@ -235,7 +235,7 @@ class LexicalSearch:
         owners = [number for number, document in enumerate(documents) for _ in document.spans]
         texts = [document.text[begin:end] for document in documents for begin, end in document.spans.tolist()]
         total = np.zeros(len(texts))
-        found = tokenised(texts, self._kind)
+        found = tokenize(texts, self._kind)
         places = {hashed: place for place, hashed in enumerate(found.hashes().tolist())}
         for hashed, _ in counted_words(question, self._kind):
             if hashed in places:
@@ -261,14 +261,14 @@ class LexicalSearch:
             for chunk in chunks:
                 yield first + chunk.first_row, chunk
 
-    def _named_counts(self, part: LexicalPart) -> tuple[int, int]:
+    def _named_counts(self, part: LexicalShard) -> tuple[int, int]:
         with part.naming():
-            return part.words.num_documents, part.words.num_words
+            return part.words.num_documents, part.words.num_terms
 
 
 def counted_words(question: str, kind: Lexical) -> list[tuple[int, int]]:
     """The hashes of the words of a question, rising, and how often each stands there."""
-    tokens = tokenised([question], kind)
+    tokens = tokenize([question], kind)
     found: Counter[int] = Counter()
     for hashed, times in zip(tokens.hashes().tolist(), tokens.counts.tolist(), strict=True):
         found[hashed] += times

@@ -2,7 +2,7 @@
 
 from mvindex.index.sharded import ShardedIndex, create_sharded, open_sharded
 from mvindex.index.single_shard import SingleShard, create_shard_index, open_shard_index
-from mvindex.store.assemble import AssembleReport, assemble
+from mvindex.ingest.assemble import AssembleReport, assemble
 
 __all__ = [
     "AssembleReport",

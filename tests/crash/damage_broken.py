@@ -30,13 +30,13 @@ class Broken(NamedTuple):
 
 def views_unchecked() -> None:
     """Views are answered from as they are."""
-    for owner, name in ((MappedViews, "check_documents"), (MappedViews, "check_digests"), (MappedSegment, "check")):
+    for owner, name in ((MappedViews, "check_documents"), (MappedSegment, "check")):
         setattr(owner, name, lambda *_: None)
 
 
 def rows_unchecked() -> None:
     """Rows of the catalog are answered from as they are."""
-    reader.SnapshotReader._check_document = lambda *_: None
+    reader.check_document = lambda *_: None
     reader.text_checksum = lambda *_: _Any()
     reader.metadata_checksum = lambda *_: _Any()
     catalog.check_document = lambda *_: None
@@ -78,12 +78,12 @@ def repair_idle() -> None:
 
 def deletes_another() -> None:
     """A write retires one more document than it was asked to."""
-    retire = writer._retire
+    retire = writer._mark_deleted
 
     def broken(connection, doc_rows):
         retire(connection, [*doc_rows, 8] if doc_rows else doc_rows)
 
-    writer._retire = broken
+    writer._mark_deleted = broken
 
 
 def verify_crashes() -> None:

@@ -107,7 +107,7 @@ def content_of(index: Path) -> list[list[tuple]] | str:
             with closing(sqlite3.connect(Path(folder, Role.CATALOG.value))) as connection:
                 connection.text_factory = bytes
                 parts = [connection.execute(f"SELECT * FROM {table} NOT INDEXED").fetchall() for table in _TABLES]
-                for state, name in (("alive", "documents_alive"), ("NOT alive", "documents_dead")):
+                for state, name in (("alive", "documents_live"), ("NOT alive", "documents_deleted")):
                     query = f"SELECT id, doc_row FROM documents INDEXED BY {name} WHERE {state} ORDER BY id, doc_row"
                     parts.append(connection.execute(query).fetchall())
                 parts.append(connection.execute("SELECT type, name, sql FROM sqlite_master").fetchall())

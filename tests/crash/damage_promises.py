@@ -13,6 +13,7 @@ import mvindex
 from mvindex.maintenance import Problem
 
 _FINE = ("bit flipped", "byte changed")
+_BY_SQLITE = (Role.CATALOG, Role.LOG)
 _BESIDE_CATALOG = (Role.LOG, Role.CURRENT, Role.ACKNOWLEDGED)
 
 
@@ -77,27 +78,32 @@ def salvage(trial: Trial, path: Path) -> None:
     living = {number: row.id for number, row in case.rows.items() if row.is_alive}
     intact = {key for number, key in living.items() if number not in trial.marks.touched}
     missing = intact - trial.saved.keys()
-    outcome.intact, outcome.saved, outcome.wrongly_lost = len(intact), len(trial.saved), len(missing)
+    outcome.intact, outcome.saved = len(intact), len(trial.saved)
     outcome.lost = len(living.keys()) - len(trial.saved.keys() & case.now.held.keys())
-    if missing:
-        why = report.message if isinstance(report, Error) else f"scanned: {report.was_scanned}"
+    # Of a damaged catalog salvage gives what SQLite can read; that it says what it could not is checked below.
+    if missing and trial.damage.role not in _BY_SQLITE:
+        outcome.wrongly_lost = len(missing)
+        why = report.message if isinstance(report, Error) else f"{len(report.lost)} lost"
         trial.fault("intact, not saved", f"{len(missing)} of {len(intact)}: {sorted(missing)[:3]}: {why}")
+    # An older state, or one whose deletions are in doubt.
+    is_in_doubt = not isinstance(report, Error) and any(problem.document is None for problem in report.lost)
     for key, held in trial.saved.items():
         if held != case.now.held.get(key):
-            _judge_other(trial, key, held)
-    if not isinstance(report, Error) and trial.damage.kind in _FINE:
+            _judge_other(trial, key, held, is_in_doubt)
+    is_fine = trial.damage.kind in _FINE or trial.damage.role in _BY_SQLITE
+    if not isinstance(report, Error) and is_fine and not is_in_doubt:
         names = [str(problem.document) for problem in report.lost]
         for number, key in living.items():
             if key not in trial.saved and not _is_told(number, names):
                 trial.fault("loss not told", f"{key!r} (row {number}): {names[:3]}")
 
 
-def _judge_other(trial: Trial, key: str, held: Held) -> None:
+def _judge_other(trial: Trial, key: str, held: Held, is_in_doubt: bool) -> None:
     """A saved document is not the living one: it may be an older one, where the trace of its end was destroyed."""
     rows = {number: row for number, row in trial.case.rows.items() if row.id == key}
     if held in trial.case.older.get(key, ()):
         trial.outcome.came_back += 1
-        if not rows.keys() & trial.marks.touched and not _is_order_lost(trial):
+        if not rows.keys() & trial.marks.touched and not is_in_doubt:
             trial.fault("came back", f"{key!r}, of which all rows are intact")
         return
     trial.outcome.wrongly_saved += 1
@@ -105,11 +111,6 @@ def _judge_other(trial: Trial, key: str, held: Held) -> None:
         name for name in Held._fields if all(getattr(held, name) != getattr(row.held, name) for row in rows.values())
     ]
     trial.fault("wrongly saved", f"{key!r}: never were {never}: {str(held)[:150]}")
-
-
-def _is_order_lost(trial: Trial) -> bool:
-    """True where a page of the log has lost what says which of its copies count: all are there, in no order."""
-    return trial.damage.role is Role.LOG and trial.marks.area.endswith(("page header", "cell pointers"))
 
 
 def repair(trial: Trial, path: Path) -> None:

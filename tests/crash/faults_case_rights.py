@@ -12,7 +12,6 @@ import numpy as np
 from kill_documents import DIM, SentenceViews, doc_id
 from kill_operations import INDEX, documents, of_texts
 from kill_processes import Child, Parent, asked
-from kill_table import FORMAT_1
 
 import mvindex
 import mvindex.ingest
@@ -25,7 +24,7 @@ _LOOKS, _WITHOUT_LOG, _MOST_LOOKS = 100, 3, 1000
 
 def reading_and_writing(folder: Path) -> dict:
     """What a user who may only read gets from each call, by the files of SQLite's that are beside the catalog."""
-    path, own, old = _made(folder), _own(folder), folder / "old" / INDEX
+    path, own = _made(folder), _own(folder)
     truth = asked(lambda: _look(path))
     copies = {}
     for gone in ((), ("-shm",), ("-wal",), ("-wal", "-shm")):
@@ -33,10 +32,9 @@ def reading_and_writing(folder: Path) -> dict:
         for end in gone:
             _catalog(copy, end).unlink()
     copies["killed writer"] = _with_a_log(_copied(path, folder / "killed"))
-    copies["format 1"] = Path(shutil.copytree(FORMAT_1 / "texts.mvx", old))
     found: dict[str, Any] = {"truth": truth}
     found["reads"] = {name: _all_reads(copy, own) for name, copy in copies.items()}
-    found["writes"] = {name: as_reader(folder, call) for name, call in _writes(path, old, folder).items()}
+    found["writes"] = {name: as_reader(folder, call) for name, call in _writes(path, folder).items()}
     found["truth afterwards"] = asked(lambda: _look(path))
     return found
 
@@ -176,8 +174,7 @@ def _bad(path: Path) -> list:
 
 def _all_reads(path: Path, own: Path) -> dict:
     calls: dict[str, Callable[[], Any]] = {"look": lambda: _look(path), "verify": lambda: _bad(path)}
-    if path.parent.name != "old":
-        calls["snapshot"] = lambda: _look(_snapshot(path, own / f"{path.parent.name}-snapshot.mvx"))
+    calls["snapshot"] = lambda: _look(_snapshot(path, own / f"{path.parent.name}-snapshot.mvx"))
     calls["salvage"] = lambda: _look(Path(mvindex.salvage(path, own / f"{path.parent.name}-saved.mvx").target))
     return {name: as_reader(path.parent.parent, call) for name, call in calls.items()}
 
@@ -187,7 +184,7 @@ def _snapshot(path: Path, target: Path) -> Path:
         return Path(index.snapshot(target).path)
 
 
-def _writes(path: Path, old: Path, folder: Path) -> dict[str, Callable[[], Any]]:
+def _writes(path: Path, folder: Path) -> dict[str, Callable[[], Any]]:
     """Every call that would write where this user may not."""
 
     def on_index(call: Callable[[mvindex.Index], Any]) -> Callable[[], Any]:
@@ -204,7 +201,6 @@ def _writes(path: Path, old: Path, folder: Path) -> dict[str, Callable[[], Any]]
         "update": on_index(lambda index: index.update(doc_id(1), metadata={})),
         "build": on_index(lambda index: index.build("hnsw")),
         "compact": on_index(lambda index: index.compact()),
-        "upgrade": lambda: mvindex.upgrade(old),
         "repair": lambda: _repaired(path, folder),
         "create": lambda: mvindex.create(unlisted / "new.mvx", dim=3),
         "create deep": lambda: mvindex.create(unlisted / "a" / "new.mvx", dim=3),

@@ -48,7 +48,7 @@ def command(arguments: tuple[str, ...], folder: Path) -> None:
 @lru_cache
 def load_modules() -> None:
     """Nothing; all that commands import is loaded: without open files, Python itself could not."""
-    for words in (("compact",), ("verify",), ("build", "--kind", "flat"), ("delete", "1"), ("upgrade",)):
+    for words in (("compact",), ("verify",), ("build", "--kind", "flat"), ("delete", "1")):
         try:
             command((*words, "--index", "nowhere.mvx"), Path.cwd())
         except CommandFailed as err:
@@ -65,7 +65,6 @@ def command_operations() -> dict[str, Operation]:
         "mvindex compact": _commanded("compact with flat, beside a reader", "compact"),
         "mvindex snapshot": _commanded("snapshot", "snapshot", COPY),
         "mvindex verify --salvage": _commanded("salvage", "verify", "--salvage", COPY),
-        "mvindex upgrade": _commanded("upgrade", "upgrade"),
     }
 
 

@@ -139,7 +139,9 @@ def infos(operation: Operation, folder: Path) -> list[list[Any]]:
     for path in (folder / name for name in operation.targets if (folder / name).exists()):
         with mvindex.open(path) as index:
             info = index.info()
-        said.append([info.format_version, info.documents, info.views, info.num_dead, info.kind, info.fresh_documents])
+        said.append(
+            [info.format_version, info.documents, info.views, info.num_deleted, info.kind, info.fresh_documents]
+        )
     return said
 
 

@@ -84,5 +84,4 @@ def command_operations(folder: Path) -> dict[str, Operation]:
         "mvindex build": commanded("build hnsw over flat", "build", "--kind", "hnsw"),
         "mvindex compact": commanded("compact with flat, beside a reader", "compact"),
         "mvindex snapshot": commanded("snapshot", "snapshot", COPY),
-        "mvindex upgrade": commanded("upgrade", "upgrade"),
     }

@@ -1,13 +1,10 @@
 """The table of operations that are killed. A line here is a row of the report, and a test."""
 
-import base64
-import json
-import shutil
 from collections.abc import Callable, Iterable
 from itertools import accumulate
 from pathlib import Path
 
-from kill_documents import DIM, Held, SentenceViews, State, doc_id, document, dumped, given_views
+from kill_documents import DIM, SentenceViews, State, doc_id, document, given_views
 from kill_operations import (
     INDEX,
     Acknowledge,
@@ -24,7 +21,6 @@ from kill_operations import (
 import mvindex
 
 COPY = "copy.mvx"
-FORMAT_1 = Path(__file__).parent.parent / "fixtures" / "format-1"
 
 
 def _create_and_add(folder: Path, acknowledge: Acknowledge) -> None:
@@ -51,26 +47,6 @@ def _deleting(numbers: Iterable[int]) -> Callable[[mvindex.Index], object]:
 
 def _updating(number: int, metadata: dict) -> Callable[[mvindex.Index], object]:
     return lambda index: index.update(doc_id(number), metadata=metadata)
-
-
-def _of_format_1(name: str) -> Callable[[Path], None]:
-    return lambda folder: shutil.copytree(FORMAT_1 / name, folder / INDEX)
-
-
-def _state_of_format_1(name: str) -> State:
-    """What the index of the older format holds, as was written down when it was made."""
-    held = {}
-    for item in json.loads((FORMAT_1 / "expected.json").read_text(encoding="utf-8"))[name]:
-        views = base64.b64decode(item["views"])
-        num_views = len(views) // (DIM * (2 if name == "texts.mvx" else 4))
-        spans = tuple(map(tuple, item["spans"])) or ((-1, -1),) * num_views
-        held[item["id"]] = Held(item["ordinal"], item["title"], item["text"], dumped(item["metadata"]), spans, views)
-    return State(documents=held)
-
-
-def _upgrade(folder: Path, acknowledge: Acknowledge) -> None:
-    mvindex.upgrade(folder / INDEX)
-    acknowledge(1)
 
 
 def _to_copy(call: Callable[[Path, Path], object]) -> Callable[[Path, Acknowledge], None]:
@@ -103,7 +79,6 @@ _DELETED = [range(0, 3), [7, 11, 23], range(18, 28)]
 _UPDATES = [(number, {"group": 9, "version": 1, "step": number}) for number in (0, 13, 27)]
 _AGED = _START.added(documents(4, 12, version=2))
 _THIN = _AGED.without(range(12, 20))
-_UPGRADED = {name: [_state_of_format_1(name)] * 2 for name in ("texts.mvx", "vectors.mvx")}
 
 
 OPERATIONS = {
@@ -173,9 +148,5 @@ OPERATIONS = {
         run=_to_copy(mvindex.salvage),
         states=[_AGED, _AGED],
         targets=(INDEX, COPY),
-    ),
-    "upgrade": Operation(start=_of_format_1("texts.mvx"), run=_upgrade, states=_UPGRADED["texts.mvx"]),
-    "upgrade of given views, beside a reader": Operation(
-        start=_of_format_1("vectors.mvx"), run=_upgrade, states=_UPGRADED["vectors.mvx"], has_reader=True
     ),
 }

@@ -15,7 +15,7 @@ from faults_sweeps import swept
 import mvindex
 
 OPERATIONS = ["replace", "update metadata", "compact with flat, beside a reader", "snapshot"]
-OTHERS = ["ingest into a new index", "build hnsw over flat", "salvage", "upgrade", "mvindex compact", "mvindex delete"]
+OTHERS = ["ingest into a new index", "build hnsw over flat", "salvage", "mvindex compact", "mvindex delete"]
 DAY_S = 86_400
 
 

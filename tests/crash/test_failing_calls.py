@@ -21,7 +21,6 @@ OPERATIONS = [
     "compact with flat, beside a reader",
     "snapshot",
     "salvage",
-    "upgrade",
     "mvindex compact",
     "mvindex verify --salvage",
     "mvindex delete",

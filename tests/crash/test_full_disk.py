@@ -22,7 +22,6 @@ OPERATIONS = [
     "compact with flat, beside a reader",
     "snapshot",
     "salvage",
-    "upgrade",
 ]
 COMMANDS = ["mvindex compact", "mvindex verify --salvage", "mvindex build"]
 

@@ -1,7 +1,6 @@
 """Indexes on file systems that hosts share: reading works, a backup may be written there, nothing else is."""
 
 import os
-import shutil
 from pathlib import Path
 
 import numpy as np
@@ -123,15 +122,6 @@ def test_nothing_is_repaired_there(shared):
     before = content(shared)
     with pytest.raises(StoreError, match="nfs4"):
         mvindex.maintenance.repair(shared / "a.mvx")
-    assert content(shared) == before
-
-
-def test_an_old_format_is_not_upgraded_there(shared):
-    fixture = Path(__file__).parents[1] / "fixtures" / "format-1" / "vectors.mvx"
-    shutil.copytree(fixture, shared / "old.mvx")
-    before = content(shared)
-    with pytest.raises(StoreError, match="nfs4"):
-        mvindex.upgrade(shared / "old.mvx")
     assert content(shared) == before
 
 

@@ -22,7 +22,6 @@ OPERATIONS = [
     "build hnsw over flat",
     "snapshot",
     "salvage",
-    "upgrade",
 ]
 COMMANDS = ["mvindex compact", "mvindex verify --salvage", "mvindex delete"]
 DIM, NUM_DOCUMENTS = 4, 20

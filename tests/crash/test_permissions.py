@@ -43,12 +43,6 @@ def test_commits_in_the_log_of_a_killed_writer_are_read(reader):
         assert found[name]["gave"][2] == ["plain-0"]
 
 
-def test_an_index_of_the_older_format_is_read(reader):
-    found = reader["reads"]["format 1"]
-    assert found["verify"] == {"gave": []}
-    assert found["look"]["gave"][0] == found["salvage"]["gave"][0] == 10
-
-
 def test_writing_is_refused_with_the_path_and_the_reason(reader):
     for name, outcome in reader["writes"].items():
         wanted = "File name too long" if "too long" in name else "Permission denied"

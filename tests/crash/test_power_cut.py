@@ -13,7 +13,6 @@ KEPT = {
     "in new folders": 6,
     "replace": 6,
     "compact with flat, beside a reader": 8,
-    "upgrade": 8,
     "snapshot": 6,
     "beside a reader": 4,
     "a whole life": 4,

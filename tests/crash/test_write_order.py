@@ -6,7 +6,7 @@ from power_operations import OPERATIONS
 from power_order import Step, order_faults, step_faults, steps_in
 from strace_log import Call, Kind
 
-KEPT = ["a whole life", "in new folders", "beside a reader", "compact with hnsw", "snapshot", "salvage", "upgrade"]
+KEPT = ["a whole life", "in new folders", "beside a reader", "compact with hnsw", "snapshot", "salvage"]
 # A copy is published whole, not committed.
 EMPTY = {"snapshot": {"commit"}}
 BROKEN = "ingest into a new index"

@@ -30,6 +30,7 @@ from mvindex import maintenance as upkeep  # noqa: E402 - as above
 from mvindex.corpus import CorpusOptions, inputs, open_corpus  # noqa: E402 - as above
 from mvindex.engines import params as lists  # noqa: E402 - as above
 from mvindex.engines.build import keep_search  # noqa: E402 - as above
+from mvindex.ingest import assemble as assembling  # noqa: E402 - as above
 from mvindex.ingest.files import FileIngest, OnError  # noqa: E402 - as above
 from mvindex.maintenance import compact as compacting  # noqa: E402 - as above
 from mvindex.maintenance import read as reading  # noqa: E402 - as above
@@ -38,7 +39,6 @@ from mvindex.maintenance import snapshot as copying  # noqa: E402 - as above
 from mvindex.maintenance import verify as verifying  # noqa: E402 - as above
 from mvindex.records import Views  # noqa: E402 - as above
 from mvindex.shards import assemble, create_shard_index  # noqa: E402 - as above
-from mvindex.store import assemble as assembling  # noqa: E402 - as above
 from mvindex.store import catalog, reader, segments, views  # noqa: E402 - as above
 from mvindex.store import snapshot as snapshots  # noqa: E402 - as above
 from mvindex.store.shard_layout import ShardPlace  # noqa: E402 - as above

@@ -10,7 +10,7 @@ from lexical_examples import RTOL, check_against_slow, hits, made
 import mvindex
 from mvindex.errors import MvindexError, QueryError
 from mvindex.lexical.bm25 import LexicalSearch
-from mvindex.lexical.tokenizer import Lexical, tokenised
+from mvindex.lexical.tokenizer import Lexical, tokenize
 
 
 def test_scores_are_those_worked_out_by_hand(tmp_path):
@@ -286,12 +286,12 @@ def test_an_address_has_no_lexical_side(tmp_path):
 
 
 def test_words_of_texts_are_counted_as_by_hand():
-    found = tokenised(["b a b", "", "A c."], Lexical.UNICODE)
-    assert found.words == [b"a", b"b", b"c"]
+    found = tokenize(["b a b", "", "A c."], Lexical.UNICODE)
+    assert found.terms == [b"a", b"b", b"c"]
     pairs = [
         list(zip(found.texts[begin:end].tolist(), found.counts[begin:end].tolist(), strict=True))
         for begin, end in zip(found.starts[:-1], found.starts[1:], strict=True)
     ]
     assert pairs == [[(0, 1), (2, 1)], [(0, 2)], [(2, 1)]]
     assert found.lengths.tolist() == [3, 0, 2]
-    assert tokenised([], Lexical.UNICODE).words == []
+    assert tokenize([], Lexical.UNICODE).terms == []

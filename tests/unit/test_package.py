@@ -27,7 +27,6 @@ def test_the_public_names_are_these():
         "open",
         "repair",
         "salvage",
-        "upgrade",
         "verify",
     ]
     assert all(getattr(mvindex, name) is not None for name in mvindex.__all__)

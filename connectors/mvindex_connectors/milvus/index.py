@@ -286,7 +286,7 @@ class MilvusIndex(Index):
             format_version=settings["format_version"],
             documents=documents,
             views=views,
-            num_dead=0,
+            num_deleted=0,
             dim=self.dim,
             dtype=settings["dtype"],
             encoder=settings["encoder"],

@@ -21,7 +21,7 @@ import numpy as np
 
 from mvindex.errors import ConfigError, EncoderError, IndexLocked, StoreError, Unsupported
 from mvindex.records import Floats, Ints
-from mvindex.store.catalog import Known
+from mvindex.store.catalog import ExistingDocument
 from mvindex.store.embedded import Batch
 from mvindex.store.views import ViewType, decode, pack_views, row_norms
 from mvindex_connectors.milvus.columns import Column, columns_of, upsert
@@ -159,11 +159,13 @@ class MilvusStore:
             logger.info("%s: a writer died here; its last batch counts", self.where)
             self.change_settings(next_document=last + 1, next_ordinal=ordinal + 1)
 
-    def known(self, ids: Sequence[str]) -> dict[str, Known]:
+    def known(self, ids: Sequence[str]) -> dict[str, ExistingDocument]:
         """The documents among the ids, as written now; their rows are their numbers."""
         self._looked_up = frozenset(ids), self._find(ids)
         return {
-            doc_id: Known(int(row["pk"]), int(row["ordinal"]), bytes.fromhex(row["content_hash"]), row["metadata"])
+            doc_id: ExistingDocument(
+                int(row["pk"]), int(row["ordinal"]), bytes.fromhex(row["content_hash"]), row["metadata"]
+            )
             for doc_id, row in self._looked_up[1].items()
         }
 

@@ -282,7 +282,7 @@ def info_from(message: service.InfoResponse, path: str) -> IndexInfo:
         "format_version",
         "documents",
         "views",
-        "num_dead",
+        "num_deleted",
         "dtype",
         "kind",
         "temperature",

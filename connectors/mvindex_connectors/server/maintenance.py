@@ -88,4 +88,4 @@ class Upkeep:
 
 def is_worn(info: IndexInfo, share: float) -> bool:
     """True when so large a share of the rows is retired that a compaction pays."""
-    return share < 1 and info.num_dead >= max(_FEW_ROWS, share * (info.documents + info.num_dead))
+    return share < 1 and info.num_deleted >= max(_FEW_ROWS, share * (info.documents + info.num_deleted))

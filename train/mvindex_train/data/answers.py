@@ -44,7 +44,7 @@ class _Tokens:
 def locate(text: str, answers: Sequence[str]) -> Located:
     """The one place in the text where an answer stands.
 
-    Match as eval.answers does: NFD, DPR's tokens, lower case, an answer's tokens one after the other. Matches that
+    Matched as mvindex.eval.answers does: NFD, DPR's tokens, lower case, an answer's tokens one after the other. Matches that
     overlap are one place, as `the Eiffel Tower` and `Eiffel Tower` are; its span is then that of the answer given
     first. Two matches apart, of one answer or of two, make it ambiguous.
     """
