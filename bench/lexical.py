@@ -94,7 +94,7 @@ def by_bm25s(data, count):
     for batch in batches_of(data, count):
         found = tokenize([f"{each.title}\n{each.text}" for each in batch], Lexical.ENGLISH)
         of_text = [[] for _ in batch]
-        for place, word in enumerate(found.words):
+        for place, word in enumerate(found.terms):
             number = vocabulary.setdefault(word, len(vocabulary))
             at = slice(found.starts[place], found.starts[place + 1])
             for text, times in zip(found.texts[at].tolist(), found.counts[at].tolist(), strict=True):
@@ -107,7 +107,7 @@ def by_bm25s(data, count):
     def ask(question):
         found = tokenize([question], Lexical.ENGLISH)
         # Of one text: each word has one count.
-        pairs = zip(found.words, found.counts.tolist(), strict=True)
+        pairs = zip(found.terms, found.counts.tolist(), strict=True)
         asked = [word.hex() for word, times in pairs if word.hex() in names for _ in range(times)]
         _, scores = other.retrieve([asked], k=TOP_K, show_progress=False)
         # Lucene leaves out the factor k1 + 1, which changes no order.

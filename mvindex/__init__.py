@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from mvindex.index import Index, IndexProtocol
     from mvindex.index.factory import create
     from mvindex.index.factory import open_index as open
-    from mvindex.maintenance import repair, salvage, upgrade, verify
+    from mvindex.maintenance import repair, salvage, verify
 
 __version__ = "0.1.0"
 __all__ = [
@@ -37,7 +37,6 @@ __all__ = [
     "repair",
     "salvage",
     "save_sentence_transformer",
-    "upgrade",
     "verify",
 ]
 
@@ -52,7 +51,6 @@ _LATE = {
     "repair": ("mvindex.maintenance", "repair"),
     "salvage": ("mvindex.maintenance", "salvage"),
     "save_sentence_transformer": ("mvindex.encoder", "save_sentence_transformer"),
-    "upgrade": ("mvindex.maintenance", "upgrade"),
     "verify": ("mvindex.maintenance", "verify"),
 }
 

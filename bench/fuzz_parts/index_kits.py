@@ -95,14 +95,6 @@ def opened_kit(path: Path) -> Kit:
     return kit
 
 
-def flat_kits(folder: Path) -> dict[str, Kit]:
-    """The indexes of format 1."""
-    for source in (_ROOT / "tests" / "fixtures" / "format-1").glob("*.mvx"):
-        shutil.copytree(source, folder / source.name)
-        _shrink(folder / source.name)
-    return {path.stem: opened_kit(path) for path in sorted(folder.glob("*.mvx"))}
-
-
 @contextmanager
 def quick_engines() -> Iterator[None]:
     """Inside it the scan is NumPy's where the compiled one does not run, and entry points are looked up once."""

@@ -1,4 +1,4 @@
-"""The commands that keep an index whole: `mvindex compact`, `snapshot`, `upgrade` and `verify`."""
+"""The commands that keep an index whole: `mvindex compact`, `snapshot` and `verify`."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def compact(index: IndexOption = None, as_json: JsonOption = False) -> None:
         report = target.compact(advance)
     row = asdict(report)
     display.print_json(row) if as_json else display.print_table("compact", row)
-    if report.is_old_held:
+    if report.is_old_in_use:
         note("a reader still holds the old files; they go with the first write after it has closed or refreshed")
 
 
@@ -50,19 +50,6 @@ def snapshot(
     with open_chosen_local(index) as target, _progress("bytes", target.info().size_bytes) as advance:
         row = asdict(target.snapshot(directory, advance))
     display.print_json(row) if as_json else display.print_table("snapshot", row)
-
-
-def upgrade(index: IndexOption = None, as_json: JsonOption = False) -> None:
-    """Rewrite an index of an older format in the latest one; nothing is encoded again.
-
-    Example: mvindex upgrade --index corpus.mvx
-    """
-    from mvindex import maintenance as upkeep
-    from mvindex.cli import render as display
-
-    with _progress("documents", None) as advance:
-        row = asdict(upkeep.upgrade(chosen_path(index), advance))
-    display.print_json(row) if as_json else display.print_table("upgrade", row)
 
 
 def verify(
@@ -128,8 +115,12 @@ def _print_verified(report: VerifyReport, saved: SalvageReport | None) -> None:
             note(f"... and {len(report.problems) - len(shown):,} more; --json names all")
         note(_way_out(report, saved))
     if saved is not None:
-        lost = f"{len(saved.lost):,} documents are lost" if saved.lost else "none is lost"
+        num_lost = sum(problem.document is not None for problem in saved.lost)
+        lost = f"{num_lost:,} documents are lost" if num_lost else "none is lost"
         note(f"{saved.documents:,} sound documents were written to {saved.target}; {lost}")
+        for problem in saved.lost:
+            if problem.document is None:
+                note(f"{_inside(report.path, problem.file)}: {problem.what}")
 
 
 def _inside(index: str, file: str) -> str:

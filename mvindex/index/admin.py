@@ -167,7 +167,7 @@ class LocalAdmin:
             dropped=sum(report.dropped for report in reports),
             bytes_before=sum(report.bytes_before for report in reports),
             bytes_after=sum(report.bytes_after for report in reports),
-            is_old_held=any(report.is_old_held for report in reports),
+            is_old_in_use=any(report.is_old_in_use for report in reports),
         )
 
     def snapshot(self, path: Path, on_progress: Callable[[int], None]) -> SnapshotReport:

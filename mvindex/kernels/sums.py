@@ -1,4 +1,4 @@
-"""Inner products of stored views with queries in float64, and the views' checksums, straight from the mapped store."""
+"""Inner products of stored views with queries in float64, straight from the mapped store."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from llvmlite import ir
 from numba import types
 
 from mvindex.kernels import SUM_LANES
-from mvindex.kernels.checksums import xxh3_64
 from mvindex.kernels.compiled import compiled_strict, intrinsic
 from mvindex.kernels.llvm import I32, I64, Loop, call, filled, pointer
 from mvindex.kernels.numbers import decoded, prefetch
@@ -61,25 +60,18 @@ def sums_of_documents(
     queries: Any,
     which: Any,
     sums: Any,
-    is_hashed: Any,
-    digests: Any,
 ) -> None:
     """Write the inner product <q, v> of each view of each pair to sums, bit for bit those of aggregate.view_sums().
 
     matrix: (num_views, d) float32, or int16 with the bits of fp16. Pair i is the views begins[i], ... of a document,
     starts[i + 1] - starts[i] of them, with queries[which[i]], (q, D) float64, D the next multiple of SUM_LANES,
     padded with zeros; sums: (starts[-1],) float64.
-    digests, (m,) uint64, get the xxh3-64 of a pair's views where is_hashed, (m,) bool: of more than SHORT_BYTES there.
     """
     dim, row_bytes, matrix_at = matrix.shape[1], matrix.shape[1] * matrix.itemsize, matrix.ctypes.data
     padded = queries.shape[1]
     row = np.zeros(padded, dtype=np.float32)
     row_at, queries_at = row.ctypes.data, queries.ctypes.data
     for pair in range(len(begins)):
-        if is_hashed[pair]:
-            # It brings the views into the nearest cache, where the sums then find them.
-            size = (starts[pair + 1] - starts[pair]) * row_bytes
-            digests[pair] = xxh3_64(matrix_at + begins[pair] * row_bytes, size)
         query_at = queries_at + which[pair] * padded * 8
         for at in range(starts[pair], starts[pair + 1]):
             slot = at - starts[pair]

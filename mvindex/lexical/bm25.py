@@ -41,7 +41,7 @@ class LexicalShard(NamedTuple):
 
     snapshot: Snapshot
     texts: SnapshotReader
-    words: LexicalReader
+    terms: LexicalReader
     allowed: Bools
     naming: Callable[[], AbstractContextManager[None]] = nullcontext
 
@@ -76,7 +76,7 @@ class LexicalSearch:
     def __init__(self, parts: Sequence[LexicalShard]) -> None:
         """Combine the shards; raise StoreError if they tokenize differently: an unfinished build reached some only."""
         self._parts = parts
-        if len({part.words.kind for part in parts}) > 1:
+        if len({part.terms.kind for part in parts}) > 1:
             raise StoreError(
                 f"{parts[0].snapshot.directory.parents[1]}: its shards tell words apart in different ways; "
                 "`mvindex build --lexical` makes them alike"
@@ -86,9 +86,9 @@ class LexicalSearch:
         self._num_rows = sum(sizes)
         counts = [self._named_counts(part) for part in parts]
         self._num_documents = sum(documents for documents, _ in counts)
-        num_words = sum(words for _, words in counts)
+        num_terms = sum(terms for _, terms in counts)
         self._kept: tuple[Sequence[Word], Floats] | None = None
-        self._mean_length = num_words / self._num_documents if num_words else 1.0
+        self._mean_length = num_terms / self._num_documents if num_terms else 1.0
 
     @property
     def num_allowed(self) -> int:
@@ -192,7 +192,7 @@ class LexicalSearch:
         """Return each document's length as a share of the mean."""
         lengths = np.empty(len(rows), dtype=np.uint32)
         for part, places, local in self.split(rows):
-            lengths[places] = part.words.lengths[local]
+            lengths[places] = part.terms.lengths[local]
         shares: Doubles = lengths / self._mean_length
         return shares
 
@@ -248,7 +248,7 @@ class LexicalSearch:
 
     @property
     def _kind(self) -> Lexical:
-        return self._parts[0].words.kind
+        return self._parts[0].terms.kind
 
     def _idf(self, documents_with: int) -> float:
         return math.log1p((self._num_documents - documents_with + 0.5) / (documents_with + 0.5))
@@ -257,13 +257,13 @@ class LexicalSearch:
         """Return a term's postings, and the row, through all shards, that each chunk begins at."""
         for part, first in zip(self._parts, self._firsts, strict=True):
             with part.naming():
-                chunks = list(part.words.chunks(hashed))
+                chunks = list(part.terms.chunks(hashed))
             for chunk in chunks:
                 yield first + chunk.first_row, chunk
 
     def _named_counts(self, part: LexicalShard) -> tuple[int, int]:
         with part.naming():
-            return part.words.num_documents, part.words.num_words
+            return part.terms.num_documents, part.terms.num_terms
 
 
 def counted_words(question: str, kind: Lexical) -> list[tuple[int, int]]:

@@ -61,7 +61,7 @@ class RankedSearch:
         if not inside.all():
             is_living = request.allowed is snapshot.alive  # the same for every search until the next write
             self._allowed_views = (
-                snapshot.living_views(len(inside)) if is_living else snapshot.views_of(inside, len(inside))
+                snapshot.live_views(len(inside)) if is_living else snapshot.views_of(inside, len(inside))
             )
             self._num_views = int(np.count_nonzero(self._allowed_views))
         self._num_documents = int(np.count_nonzero(inside))

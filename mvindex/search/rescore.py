@@ -59,7 +59,6 @@ def _view_sums(views: MappedViews, queries: Floats, pairs: Pairs, starts: Ints) 
 
 def _compiled_sums(views: MappedViews, queries: Floats, pairs: Pairs, starts: Ints) -> Doubles:
     """Sum by compiled loops, which read the views where they lie."""
-    from mvindex.kernels.checksums import SHORT_BYTES
     from mvindex.kernels.prefetch import call_for_documents
     from mvindex.kernels.sums import sums_of_documents
 
@@ -67,10 +66,8 @@ def _compiled_sums(views: MappedViews, queries: Floats, pairs: Pairs, starts: In
     wide[:, : views.dim] = queries
     stored = views.matrix.view(np.int16) if views.matrix.dtype == np.float16 else views.matrix
     call_for_documents(stored, views.starts[pairs.doc_rows], views.starts[pairs.doc_rows + 1])
+    views.check_documents(pairs.doc_rows)
     sums = np.empty(starts[-1])
-    is_checked = _first_of_documents(pairs.doc_rows)
-    is_hashed = is_checked & (np.diff(starts) * views.row_bytes > SHORT_BYTES)
-    digests = np.empty(len(is_hashed), dtype=np.uint64)
     num_threads = max(1, min(default_threads(), int(starts[-1]) // _VIEWS_PER_THREAD))
     bounds = np.linspace(0, len(pairs.which), num_threads + 1).astype(np.int64).tolist()
     parts = deque(zip(bounds[:-1], bounds[1:], strict=True))
@@ -79,24 +76,15 @@ def _compiled_sums(views: MappedViews, queries: Floats, pairs: Pairs, starts: In
         for begin, end in taken_from(parts):
             at = slice(begin, end)
             part = (views.starts[pairs.doc_rows[at]], starts[begin : end + 1], wide, pairs.which[at])
-            sums_of_documents(stored, *part, sums, is_hashed[at], digests[at])
+            sums_of_documents(stored, *part, sums)
 
     run_in_threads(score, num_threads)
-    views.check_digests(pairs.doc_rows[is_hashed], digests[is_hashed])
-    views.check_documents(pairs.doc_rows[is_checked & ~is_hashed])
     return sums
-
-
-def _first_of_documents(doc_rows: Ints) -> Bools:
-    """Return which pairs are the first of their document, (m,): there its views are checked."""
-    is_first = np.zeros(len(doc_rows), dtype=bool)
-    is_first[np.unique(doc_rows, return_index=True)[1]] = True
-    return is_first
 
 
 def _gathered_sums(views: MappedViews, queries: Floats, pairs: Pairs, starts: Ints) -> Doubles:
     """Sum without compiled loops: a few documents' views are copied at a time, query by query."""
-    views.check_documents(np.unique(pairs.doc_rows))
+    views.check_documents(pairs.doc_rows)
     sums = np.empty(starts[-1])
     changes = np.flatnonzero(np.diff(pairs.which)) + 1
     bounds = np.unique([0, *changes, *range(0, len(pairs.which), _GATHERED_DOCUMENTS), len(pairs.which)])

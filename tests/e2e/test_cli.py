@@ -46,7 +46,7 @@ def test_help_is_quick_to_import():
 def test_every_command_has_help_and_an_example(tmp_path):
     for command in (
         *("ingest", "query", "eval", "analyze", "get", "delete", "info", "build"),
-        *("compact", "snapshot", "verify", "upgrade", "tune", "plan", "assemble", "export-encoder"),
+        *("compact", "snapshot", "verify", "tune", "plan", "assemble", "export-encoder"),
     ):
         done = ok(mvindex(command, "--help", cwd=tmp_path))
         assert f"Example: mvindex {command}" in done.stdout

@@ -8,7 +8,6 @@ import sys
 
 import numpy as np
 import pytest
-import xxhash
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -20,7 +19,6 @@ from mvindex.testing import unit
 pytest.importorskip("numba", reason="NOT RUN: needs numba (the extra native)")
 
 from mvindex.engines.scan_vnni import _aligned  # noqa: E402 - needs numba
-from mvindex.kernels.checksums import SHORT_BYTES  # noqa: E402 - needs numba
 from mvindex.kernels.compiled import compiled, compiled_strict  # noqa: E402 - needs numba
 from mvindex.kernels.numbers import decoded  # noqa: E402 - needs numba
 from mvindex.kernels.quantize import round_block  # noqa: E402 - needs numba

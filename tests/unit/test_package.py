@@ -25,8 +25,6 @@ def test_the_public_names_are_these():
         "open",
         "repair",
         "salvage",
-        "save_sentence_transformer",
-        "upgrade",
         "verify",
     ]
     assert all(getattr(mvindex, name) is not None for name in mvindex.__all__)

@@ -12,7 +12,7 @@ from mvindex.engines import build as building
 from mvindex.engines import build_shards as shard_building
 from mvindex.errors import ConfigError, EngineError
 from mvindex.index import store_of
-from mvindex.maintenance import repair, salvage, upgrade, verify
+from mvindex.maintenance import repair, salvage, verify
 from mvindex.store.segments import file_checksum
 from mvindex.store.shard_layout import shard_of
 from mvindex.testing import unit
@@ -217,8 +217,3 @@ def test_what_is_derived_is_made_again(path):
     with mvindex.open(path) as index:
         assert len(index) == COUNT
     assert repair(path).made_again == ()
-
-
-def test_upgrading_what_is_up_to_date_changes_nothing(path):
-    report = upgrade(path)
-    assert (report.before, report.after, report.documents) == (2, 2, COUNT)

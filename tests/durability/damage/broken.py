@@ -82,7 +82,7 @@ def deletes_another() -> None:
     def broken(connection, doc_rows):
         retire(connection, [*doc_rows, 8] if doc_rows else doc_rows)
 
-    writer._retire = broken
+    writer._mark_deleted = broken
 
 
 def verify_crashes() -> None:

@@ -11,7 +11,7 @@ import xxhash
 from mvindex.records import Views
 from mvindex.store import writer
 from mvindex.store.embedded import EmbeddedStore
-from mvindex.store.segments import Committed
+from mvindex.store.segments import CommittedSegment
 
 
 def commit_before_append():
@@ -24,7 +24,7 @@ def commit_before_append():
         old = path.read_bytes()[: before.size_bytes] if path.exists() else b""
         data = old + b"".join(part.tobytes() for part in parts)
         later.append((directory, before, parts))
-        return Committed(before.name, len(data), np.array([xxhash.xxh3_64_intdigest(data)], dtype=np.uint64))
+        return CommittedSegment(before.name, len(data), np.array([xxhash.xxh3_64_intdigest(data)], dtype=np.uint64))
 
     def broken(store, batch):
         commit(store, batch)
