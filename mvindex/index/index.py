@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from mvindex.encoder import Encoder, encoder_from_spec
-from mvindex.errors import ConfigError, QueryError, Unsupported
+from mvindex.errors import ConfigError, DamagedIndex, QueryError, Unsupported
 from mvindex.ingest import Encode, Entry, IngestHooks, IngestReport, ingest, text_entries, view_entries
 from mvindex.records import (
     Document,
@@ -28,7 +28,7 @@ from mvindex.records import (
     no_progress,
 )
 from mvindex.scoring.aggregate import parse_scoring
-from mvindex.scoring.fusion import Fusion, Mode, parse_fusion
+from mvindex.scoring.fusion import Fusion, Mode, is_fusion, parse_fusion
 from mvindex.scoring.rerank import parse_rerank
 from mvindex.search.options import SearchOptions
 from mvindex.search.protocol import SearchEngine
@@ -127,7 +127,11 @@ class Index:
     def fusion(self) -> Fusion:
         """How hybrid search fuses when a search does not say: as tuned, else zscore with weights (1, 1)."""
         kept = self._store.settings.get("fusion")
-        return Fusion() if kept is None else parse_fusion(kept["method"], kept["weights"])
+        if kept is None:
+            return Fusion()
+        if not is_fusion(kept):
+            raise DamagedIndex(f"{self.where}: setting 'fusion': expected a method and two weights, got {kept!r:.80}")
+        return parse_fusion(kept["method"], kept["weights"])
 
     @property
     def missing_shards(self) -> tuple[int, ...]:

@@ -11,7 +11,6 @@ from typing import Any
 
 from mvindex.errors import DamagedIndex
 from mvindex.lexical.tokenizer import Lexical
-from mvindex.scoring.fusion import is_fusion
 from mvindex.store import catalog
 from mvindex.store.generation import Generation
 from mvindex.store.rows import FORMAT_VERSION
@@ -40,7 +39,7 @@ def read_checked(source: Generation, connection: sqlite3.Connection) -> dict[str
         "deleted": ("count and checksum", _is_deleted),
         "ids": ("counts and checksums", _are_ids),
         catalog.LEXICAL_KEY: (f"{', '.join(_LEXICAL)}, or null", lambda value: value is None or value in _LEXICAL),
-        catalog.FUSION_KEY: ("a method and two weights, or null", lambda value: value is None or is_fusion(value)),
+        catalog.FUSION_KEY: ("a method and two weights, or null", lambda value: value is None or _is_fusion(value)),
     }
     _check(settings, expected, source.catalog.path)
     return settings
@@ -70,6 +69,14 @@ def _is_temperature(value: object) -> bool:
     if isinstance(value, int | float) and not isinstance(value, bool):
         return 0 < value < math.inf
     return value is None
+
+
+def _is_fusion(value: object) -> bool:
+    """Return whether the value has the form of a fusion; what the method is called is for the index to judge."""
+    if not isinstance(value, dict) or set(value) != {"method", "weights"} or not isinstance(value["method"], str):
+        return False
+    weights = value["weights"]
+    return isinstance(weights, list) and len(weights) == 2 and all(type(each) is float for each in weights)
 
 
 def _is_index_id(value: object, expected: str | None) -> bool:
