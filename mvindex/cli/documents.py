@@ -218,7 +218,7 @@ def _build_lexical(place: str | None, lexical: str, as_json: bool) -> None:
 def _opened_for_build(place: str | None) -> Index:
     """The index, once what is derived and damaged was made again."""
     from mvindex.errors import DamagedIndex
-    from mvindex.maintenance import repair
+    from mvindex.maintenance.dispatch import repair
 
     try:
         return open_chosen_local(place)

@@ -65,9 +65,9 @@ def verify(
 
     Example: mvindex verify --index corpus.mvx --salvage saved.mvx
     """
-    from mvindex import maintenance as upkeep
     from mvindex.cli import render as display
     from mvindex.errors import ConfigError
+    from mvindex.maintenance import dispatch
 
     if salvage is not None and os.path.lexists(salvage):
         raise ConfigError(f"{salvage} exists already; what is saved is written to a new directory")
@@ -79,11 +79,11 @@ def verify(
     else:
         path = chosen_path(index)
         with _progress("bytes", _size_of(path)) as advance:
-            report = upkeep.verify(path, advance)
+            report = dispatch.verify(path, advance)
     saved = None
     if salvage is not None:
         with _progress("documents", None) as advance:
-            saved = upkeep.salvage(path, salvage, advance)
+            saved = dispatch.salvage(path, salvage, advance)
     if as_json:
         row: dict[str, Any] = {"is_sound": report.is_sound, **asdict(report)}
         display.print_json(row if saved is None else row | {"salvaged": asdict(saved)})

@@ -56,7 +56,7 @@ def build_shards(
 def build_shard(number: int, store: EmbeddedStore, choice: EngineChoice, on_progress: ProgressCallback) -> BuildReport:
     """What was built in one shard, which is left as it is when it was built from the same just now."""
 
-    def tell(what: str, done: int, total: int) -> None:
+    def tell(what: str, done: int, total: int | None) -> None:
         on_progress(f"shard {number}: {what}", done, total)
 
     if not store.snapshot.num_documents:
@@ -83,7 +83,7 @@ def build_one_shard(
     if find_kind(choice.kind).train is not None:
         trained = learnt(directory, sharding.stores, choice)
         if trained is None:
-            kind = choice.kind.value
+            kind = choice.kind
             raise ConfigError(
                 f"{directory}: nothing was trained for {kind!r} over all shards as they are now: mvindex build "
                 f"--kind {kind} --train-only comes first, with the same --nlist"

@@ -14,7 +14,8 @@ from mvindex.engines.build import BuildReport, EngineChoice, build_engine, save_
 from mvindex.engines.build_shards import build_shards
 from mvindex.errors import DamagedIndex, Unsupported
 from mvindex.lexical.tokenizer import parse_lexical
-from mvindex.maintenance import CompactReport, SnapshotReport, VerifyReport, compact_store, snapshot_store, verify
+from mvindex.maintenance import CompactReport, SnapshotReport, VerifyReport, compact_store, snapshot_store
+from mvindex.maintenance.dispatch import verify
 from mvindex.maintenance.shards import snapshot_shards
 from mvindex.records import Floats, ProgressCallback
 from mvindex.scoring.fusion import Fusion

@@ -8,7 +8,7 @@ from itertools import islice
 from pathlib import Path
 from threading import Lock
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 
@@ -20,6 +20,7 @@ from mvindex.records import (
     Floats,
     IndexInfo,
     ProgressCallback,
+    SearchResult,
     ViewScore,
     check_count,
     check_id,
@@ -39,12 +40,15 @@ from mvindex.store.filters import Filter
 from mvindex.store.protocol import Capabilities, Operation, Store
 
 if TYPE_CHECKING:
-    from typing_extensions import Self
+    from os import PathLike
+
+    from typing_extensions import Self, Unpack
 
     from mvindex.engines.build import BuildReport
     from mvindex.index.admin import Admin
-    from mvindex.index.protocol import RerankLike
     from mvindex.maintenance import CompactReport, SnapshotReport, VerifyReport
+    from mvindex.scoring.rerank import Reranker
+    from mvindex.search.options import FusionName, ModeName, ScoringName, SearchKeywords
     from mvindex.tuning import FusionReport, TuneReport
 
 
@@ -189,7 +193,11 @@ class Index:
         """Store documents whose views are given; see IndexProtocol.add_views()."""
         return ingest(self._store, view_entries(documents, views, self.dim), None, hooks)
 
-    def get(self, ids: str | Iterable[str]) -> Any:
+    @overload
+    def get(self, ids: str) -> Document | None: ...  # type: ignore[overload-overlap]  # a str is iterable, too
+    @overload
+    def get(self, ids: Iterable[str]) -> list[Document]: ...
+    def get(self, ids: str | Iterable[str]) -> Document | None | list[Document]:
         """Return the document of an id, or those of several; see IndexProtocol.get()."""
         wanted = check_ids(ids)
         found = {doc_id: document_of(stored) for doc_id, stored in self._store.get(wanted).items()} if wanted else {}
@@ -234,24 +242,54 @@ class Index:
                 self._store.delete(rows)
         return len(rows)
 
+    @overload
+    def search(  # type: ignore[overload-overlap]  # a str is a sequence of str, too
+        self,
+        query: str,
+        top_k: int = 10,
+        filter: Filter | None = None,
+        scoring: ScoringName = "max",
+        exact: bool = False,
+        **options: Unpack[SearchKeywords],
+    ) -> SearchResult: ...
+    @overload
+    def search(
+        self,
+        query: Sequence[str],
+        top_k: int = 10,
+        filter: Filter | None = None,
+        scoring: ScoringName = "max",
+        exact: bool = False,
+        **options: Unpack[SearchKeywords],
+    ) -> list[SearchResult]: ...
+    @overload
+    def search(
+        self,
+        query: Vector,
+        top_k: int = 10,
+        filter: Filter | None = None,
+        scoring: ScoringName = "max",
+        exact: bool = False,
+        **options: Unpack[SearchKeywords],
+    ) -> Any: ...
     def search(  # noqa: PLR0913 - the one public call; each argument is a choice of the caller's
         self,
         query: str | Sequence[str] | Vector,
         top_k: int = 10,
         filter: Filter | None = None,
-        scoring: str = "max",
+        scoring: ScoringName = "max",
         exact: bool = False,
         *,
         temperature: float | None = None,
         candidates: int | None = None,
-        mode: str = "dense",
-        fusion: str | None = None,
+        mode: ModeName = "dense",
+        fusion: FusionName | None = None,
         weights: tuple[float, float] | None = None,
         text: str | Sequence[str] | None = None,
-        rerank: RerankLike | None = None,
+        rerank: Reranker | str | PathLike[str] | None = None,
         rerank_on: str | None = None,
         rerank_depth: int | None = None,
-    ) -> Any:
+    ) -> SearchResult | list[SearchResult]:
         """Return the best documents of a query, or of each of several; see IndexProtocol.search()."""
         plan = parse_rerank(rerank, rerank_on, rerank_depth, top_k, self._device)
         options = SearchOptions.parse(
@@ -266,7 +304,8 @@ class Index:
             weights=weights,
         )
         if plan is None:
-            return self.search_with_options(query, options, text=text)
+            results: SearchResult | list[SearchResult] = self.search_with_options(query, options, text=text)
+            return results
         questions, text = plan.questions(query, mode, text)
         found = self.search_with_options(query, replace(options, top_k=plan.depth), text=text)
         return plan.reranked(questions, found, mode)
@@ -289,7 +328,7 @@ class Index:
         return results[0] if is_single else results
 
     def explain(
-        self, query: str | Vector, id: str, scoring: str = "max", *, temperature: float | None = None
+        self, query: str | Vector, id: str, scoring: ScoringName = "max", *, temperature: float | None = None
     ) -> list[ViewScore]:
         """Return every view of a document with its score for one query, best first. QueryError without such an id."""
         found = self.explain_all(query, [id], scoring, temperature=temperature)
@@ -298,7 +337,12 @@ class Index:
         return found[id]
 
     def explain_all(
-        self, query: str | Vector, ids: str | Iterable[str], scoring: str = "max", *, temperature: float | None = None
+        self,
+        query: str | Vector,
+        ids: str | Iterable[str],
+        scoring: ScoringName = "max",
+        *,
+        temperature: float | None = None,
     ) -> dict[str, list[ViewScore]]:
         """Return what explain() does for each of the documents that exist, by id, in the order of the ids."""
         chosen = parse_scoring(scoring, temperature, self.temperature)

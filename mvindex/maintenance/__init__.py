@@ -1,7 +1,6 @@
 """Maintenance of an index: compact, snapshot, verify, repair, salvage."""
 
 from mvindex.maintenance.compact import CompactReport, compact_store
-from mvindex.maintenance.dispatch import repair, salvage, verify
 from mvindex.maintenance.read import Problem
 from mvindex.maintenance.repair import RepairReport
 from mvindex.maintenance.salvage import SalvageReport
@@ -16,8 +15,5 @@ __all__ = [
     "SnapshotReport",
     "VerifyReport",
     "compact_store",
-    "repair",
-    "salvage",
     "snapshot_store",
-    "verify",
 ]

@@ -40,7 +40,7 @@ class Snapshot:
         olds: Sequence[MappedSegment | None] = previous.segments if previous else [None] * len(segments)
         pairs = zip(segments, olds, strict=True)
         self.segments: list[MappedSegment] = [MappedSegment(self.directory, segment, old) for segment, old in pairs]
-        self.views = _mapped(self.segments, self.view_type, self.dim, previous.views if previous else None)
+        self.views: MappedViews = _mapped(self.segments, self.view_type, self.dim, previous.views if previous else None)
         self.alive = _live_rows(source, connection, self.settings, self.views.num_rows)
         self.filtered_rows: int = previous.filtered_rows if previous else 0
         self._live_views: tuple[int, Bools] | None = None

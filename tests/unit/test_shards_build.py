@@ -12,7 +12,7 @@ from mvindex.engines import build as building
 from mvindex.engines import build_shards as shard_building
 from mvindex.errors import ConfigError, EngineError
 from mvindex.index import store_of
-from mvindex.maintenance import repair, salvage, verify
+from mvindex.maintenance.dispatch import repair, salvage, verify
 from mvindex.store.segments import file_checksum
 from mvindex.store.shard_layout import shard_of
 from mvindex.testing import unit

@@ -59,7 +59,7 @@ def tune_index(
         top_k=top_k,
         target_recall=target,
         queries=len(queries),
-        are_sample_own_views=given is None,
+        are_own_views=given is None,
         # One pass answers all queries of a batch.
         exact_ms=exact_ms,
         exact_ms_batch=exact_ms,
