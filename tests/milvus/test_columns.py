@@ -8,7 +8,7 @@ from mvindex import Document
 from mvindex.ingest import Entry, IngestHooks, IngestReport, ingest_chunk
 from mvindex_connectors.milvus import columns
 from mvindex_connectors.milvus.layout import id_hash
-from mvindex_connectors.milvus.seen_ids import Written
+from mvindex_connectors.milvus.seen_ids import WrittenIds
 
 
 def stored(index):
@@ -47,7 +47,7 @@ def test_columns_and_rows_of_pymilvus_store_the_same(place, monkeypatch):
 
 
 def test_what_was_written_is_found_and_nearly_nothing_else():
-    written, parts = Written(), [[f"{part}-{number}" for number in range(size)] for part, size in enumerate((5, 1, 9))]
+    written, parts = WrittenIds(), [[f"{part}-{number}" for number in range(size)] for part, size in enumerate((5, 1, 9))]
     assert written.among(["0-0"]) == []
     for part in parts:
         written.add(part)
@@ -57,7 +57,7 @@ def test_what_was_written_is_found_and_nearly_nothing_else():
 
 def test_ids_that_share_a_hash_are_looked_up(monkeypatch):
     monkeypatch.setattr("mvindex_connectors.milvus.seen_ids.id_hash", lambda doc_id: id_hash(doc_id[:1]))
-    written = Written()
+    written = WrittenIds()
     written.add(["apple"])
     assert written.among(["ant", "bee"]) == ["ant"]
 
