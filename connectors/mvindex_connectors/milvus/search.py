@@ -126,8 +126,8 @@ class MilvusSearch:
     def _error(self, vector: Floats) -> float:
         """Return the largest error of Milvus' float32 score of any view.
 
-        For any order of summation |fl(x . y) - x . y| <= d u / (1 - d u) |x| |y| (Higham 2002, eq. 3.5), u = 2^-24; terms
-        below float32's normal range may vanish.
+        For any order of summation |fl(x . y) - x . y| <= d u / (1 - d u) |x| |y| (Higham 2002, eq. 3.5), u = 2^-24;
+        terms below float32's normal range may vanish.
         """
         norm = float(np.linalg.norm(vector.astype(np.float64)))
         return (self._dim + 16) * 2.0**-23 * norm * float(self._settings["max_norm"]) + self._dim * 2.0**-125
