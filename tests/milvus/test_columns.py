@@ -6,7 +6,8 @@ from milvus_documents import topical
 import mvindex
 from mvindex import Document
 from mvindex.index import store_of
-from mvindex.ingest import Entry, IngestHooks, IngestReport, ingest_chunk
+from mvindex.ingest import Entry, IngestHooks, IngestReport
+from mvindex.ingest.pipeline import ingest_chunk
 from mvindex_connectors.milvus import columns
 from mvindex_connectors.milvus.layout import id_hash
 from mvindex_connectors.milvus.seen_ids import WrittenIds
