@@ -283,6 +283,54 @@ class IndexContract:
         found = index.get("d3")
         assert found is not None and found.metadata == {"lang": "de"} and found.text == "text of d3"
 
+    def test_several_documents_come_in_the_order_of_their_ids(self, index: Index, rng: np.random.Generator) -> None:
+        self.fill(index, random_views(rng, 30, self.dim))
+        found = index.get(iter(["d7", "not there", "d2", "d7", "d29"]))
+        assert [(document.id, document.text) for document in found] == [
+            (doc_id, f"text of {doc_id}") for doc_id in ("d7", "d2", "d29")
+        ]
+        assert found[1] == index.get("d2") and index.get("not there") is None
+        assert index.get(["not there"]) == index.get([]) == []
+
+    def test_a_scan_yields_documents_as_they_were_first_added(self, index: Index, rng: np.random.Generator) -> None:
+        views = random_views(rng, 30, self.dim)
+        self.fill(index, views, {doc_id: {"n": number} for number, doc_id in enumerate(views)})
+        again = [Document("d3", "new text", metadata={"n": 3}), Document("late", "text", metadata={"n": 30})]
+        index.add_views(again, [views["d0"], views["d1"]])
+        index.update("d4", metadata={"n": 4, "changed": True})
+        index.delete(ids="d5")
+        ids = [*(doc_id for doc_id in views if doc_id != "d5"), "late"]
+        documents = list(index.scan())
+        assert [document.id for document in documents] == ids
+        assert documents == list(index) == index.get(ids)
+        assert documents[3].text == "new text" and documents[4].metadata == {"n": 4, "changed": True}
+
+    def test_pages_of_a_scan_neither_skip_nor_repeat_documents(self, index: Index, rng: np.random.Generator) -> None:
+        views = random_views(rng, 30, self.dim)
+        self.fill(index, views, {doc_id: {"odd": number % 2 == 1} for number, doc_id in enumerate(views)})
+        for condition, expected in ((None, list(views)), ({"odd": True}, list(views)[1::2])):
+            seen: list[str] = []
+            while page := list(index.scan(condition, limit=7, after=seen[-1] if seen else None)):
+                assert len(page) <= 7
+                seen += [document.id for document in page]
+                # A document that is replaced between two pages keeps its place.
+                index.add_views([Document("d2", f"text {len(seen)}")], [views["d0"]])
+            assert seen == expected
+        # The place to go on after need not match the filter.
+        assert [document.id for document in index.scan({"odd": True}, 2, "d10")] == ["d11", "d13"]
+        assert [document.id for document in index.scan(limit=100, after="d28")] == ["d29"]
+        assert list(index.scan(after="d29")) == []
+
+    def test_a_wrong_scan_is_refused(self, index: Index, rng: np.random.Generator) -> None:
+        self.fill(index, random_views(rng, 5, self.dim))
+        with pytest.raises(QueryError, match="not there"):
+            list(index.scan(after="not there"))
+        for limit in (0, -1, 1.5, True):
+            with pytest.raises(QueryError, match="limit"):
+                list(index.scan(limit=limit))  # type: ignore[arg-type]  # wrong on purpose
+        with pytest.raises(QueryError, match="nearly"):
+            list(index.scan({"n": {"nearly": 1}}))
+
     def test_a_wrong_query_is_refused(self, index: Index, rng: np.random.Generator) -> None:
         self.fill(index, random_views(rng, 5, self.dim))
         good = np.ones(self.dim, dtype=np.float32)
