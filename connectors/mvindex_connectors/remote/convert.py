@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -24,10 +24,12 @@ from mvindex.records import (
 )
 from mvindex.scoring.aggregate import Aggregate
 from mvindex.scoring.fusion import Method, Mode
-from mvindex.search.options import SearchOptions
+from mvindex.search.options import ScoringName, SearchOptions
 from mvindex.v1 import documents_pb2 as documents
 from mvindex.v1 import search_pb2 as search
 from mvindex.v1 import service_pb2 as service
+
+NameT = TypeVar("NameT", bound=str)
 
 # The largest integer of a message: no index has so many views, so a larger number means the same.
 MAX_INT64 = 2**63 - 1
@@ -41,7 +43,8 @@ _TO_FUSION = {
     Method.MINMAX: search.FUSION_MINMAX,
     Method.RRF: search.FUSION_RRF,
 }
-_FROM_SCORING: dict[int, str] = {number: aggregate.value for aggregate, number in _TO_SCORING.items()}
+SCORING_NAMES: dict[Aggregate, ScoringName] = {Aggregate.MAX: "max", Aggregate.DRPQ: "drpq"}
+_FROM_SCORING: dict[int, ScoringName] = {number: SCORING_NAMES[kind] for kind, number in _TO_SCORING.items()}
 _FROM_MODE: dict[int, str] = {number: mode.value for mode, number in _TO_MODE.items()}
 _FROM_FUSION: dict[int, str] = {number: method.value for method, number in _TO_FUSION.items()}
 _COUNTS = ("added", "replaced", "updated", "unchanged", "views_given", "views_stored")
@@ -129,9 +132,9 @@ def scoring_message(aggregate: Aggregate) -> Any:
     return _TO_SCORING[aggregate]
 
 
-def scoring_from(number: int) -> str:
+def scoring_from(number: int) -> ScoringName:
     """Return the name of a scoring, max by default; QueryError for an unknown number."""
-    return _name_of("scoring", number, _FROM_SCORING) or Aggregate.MAX.value
+    return _name_of("scoring", number, _FROM_SCORING) or SCORING_NAMES[Aggregate.MAX]
 
 
 def options_fields(options: SearchOptions) -> dict[str, Any]:
@@ -166,7 +169,7 @@ def options_from(message: search.SearchRequest) -> SearchOptions:
     )
 
 
-def _name_of(field: str, number: int, names: Mapping[int, str]) -> str | None:
+def _name_of(field: str, number: int, names: Mapping[int, NameT]) -> NameT | None:
     """Return the name of an enum's number, None for 0 (unspecified); QueryError for an unknown number."""
     if number and number not in names:
         *first, last = (f"{known} ({name})" for known, name in names.items())

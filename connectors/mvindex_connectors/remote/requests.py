@@ -36,7 +36,7 @@ class Queries(NamedTuple):
     is_single: bool
 
     @property
-    def count(self) -> int:
+    def num_queries(self) -> int:
         """The number of queries."""
         if self.vectors is None:
             return 0 if self.texts is None else len(self.texts.values)
@@ -52,7 +52,7 @@ class SearchCall(NamedTuple):
     @property
     def is_empty(self) -> bool:
         """Whether there is no query, so that nothing needs to be sent."""
-        return self.queries.count == 0
+        return self.queries.num_queries == 0
 
     def results(self, response: search.SearchResponse) -> SearchResult | list[SearchResult]:
         """Return the result of a single query, or a list of results."""
@@ -101,8 +101,8 @@ def _text_queries(query: Any, text: str | Sequence[str] | None, mode: Mode) -> t
     if mode is Mode.LEXICAL:
         return Queries(search.Texts(values=texts), None, is_single), None
     queries = queries_of(query)
-    if (queries.count, queries.is_single) != (len(texts), is_single):
-        raise QueryError(f"text: expected a text for each of {queries.count} query vectors, got {len(texts)}")
+    if (queries.num_queries, queries.is_single) != (len(texts), is_single):
+        raise QueryError(f"text: expected a text for each of {queries.num_queries} query vectors, got {len(texts)}")
     return queries, None if text is None else texts
 
 

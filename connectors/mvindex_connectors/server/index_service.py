@@ -14,7 +14,7 @@ from mvindex.ingest import IngestHooks, IngestReport
 from mvindex.maintenance.compact import CompactReport
 from mvindex.records import Document, Floats, IndexInfo, SearchResult, ViewScore
 from mvindex.scoring.fusion import Mode
-from mvindex.search.options import SearchOptions
+from mvindex.search.options import ScoringName, SearchOptions
 from mvindex.search.queries import as_vectors, check_query_text, query_texts
 from mvindex.store.filters import Filter
 from mvindex.store.protocol import Operation
@@ -145,12 +145,14 @@ class IndexService:
                 "Send several requests"
             )
 
-    async def explain(self, query: str | Floats, id: str, scoring: str, temperature: float | None) -> list[ViewScore]:
+    async def explain(
+        self, query: str | Floats, id: str, scoring: ScoringName, temperature: float | None
+    ) -> list[ViewScore]:
         """Score every view of a document for the query."""
         return await self.read(lambda: self.index.explain(query, id, scoring, temperature=temperature))
 
     async def explain_all(
-        self, query: str | Floats, ids: Sequence[str], scoring: str, temperature: float | None
+        self, query: str | Floats, ids: Sequence[str], scoring: ScoringName, temperature: float | None
     ) -> dict[str, list[ViewScore]]:
         """Score every view of the documents that exist, by id, in the order of the ids."""
         if len(ids) > MAX_EXPLAINED:

@@ -16,7 +16,7 @@ from starlette.routing import Route
 from mvindex.errors import LimitExceeded, MvindexError, QueryError, TimedOut, Unsupported
 from mvindex.records import SearchResult, ViewScore
 from mvindex.scoring.fusion import Mode
-from mvindex_connectors.remote.convert import MAX_EXPLAINED
+from mvindex_connectors.remote.convert import MAX_EXPLAINED, SCORING_NAMES
 from mvindex_connectors.remote.status import REQUEST_ID_KEY, http_status, nearest_known_class
 from mvindex_connectors.server.admission import Admission, CallContext, request_id_from
 from mvindex_connectors.server.http import schemas
@@ -181,7 +181,7 @@ class App:
         if (count := sum(len(result.hits) for result in results)) > MAX_EXPLAINED:
             raise LimitExceeded(f"explain: expected at most {MAX_EXPLAINED:,} hits in one request, got {count:,}. "
                                 "Lower top_k or send fewer queries")  # fmt: skip
-        scoring = (search.options.aggregate.value, search.options.temperature)
+        scoring = (SCORING_NAMES[search.options.aggregate], search.options.temperature)
         return [
             await index.explain_all(query, [hit.id for hit in result.hits], *scoring)
             for query, result in zip(search.queries, results, strict=True)
