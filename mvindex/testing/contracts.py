@@ -11,7 +11,7 @@ import pytest
 
 from mvindex.engines.protocol import RankingEngine
 from mvindex.errors import QueryError, Unsupported
-from mvindex.index import Index
+from mvindex.index import IndexProtocol
 from mvindex.records import Bools, Document, Floats
 from mvindex.testing.truth import assert_same, brute_force
 
@@ -25,15 +25,15 @@ class IndexContract:
     dim = 16
     is_exact = True
 
-    def open_index(self, tmp_path: Path) -> Index:
+    def open_index(self, tmp_path: Path) -> IndexProtocol:
         """A new empty index of given vectors with self.dim dims."""
         raise NotImplementedError
 
-    def settle(self, index: Index) -> None:
+    def settle(self, index: IndexProtocol) -> None:
         """Nothing; called after writes and before searches: build an engine here."""
 
     @pytest.fixture
-    def index(self, tmp_path: Path) -> Iterator[Index]:
+    def index(self, tmp_path: Path) -> Iterator[IndexProtocol]:
         """The index under test."""
         with self.open_index(tmp_path) as index:
             yield index
@@ -43,7 +43,9 @@ class IndexContract:
         """A seeded generator."""
         return np.random.default_rng(7)
 
-    def fill(self, index: Index, views: Mapping[str, Floats], metadata: Mapping[str, Any] | None = None) -> None:
+    def fill(
+        self, index: IndexProtocol, views: Mapping[str, Floats], metadata: Mapping[str, Any] | None = None
+    ) -> None:
         """Nothing; one document per entry, whose text is its id."""
         documents = [
             Document(doc_id, f"text of {doc_id}", metadata=(metadata or {}).get(doc_id, {})) for doc_id in views
@@ -51,7 +53,9 @@ class IndexContract:
         index.add_views(documents, list(views.values()))
         self.settle(index)
 
-    def check(self, index: Index, views: Mapping[str, Floats], query: Floats, *top_ks: int, **options: Any) -> None:
+    def check(
+        self, index: IndexProtocol, views: Mapping[str, Floats], query: Floats, *top_ks: int, **options: Any
+    ) -> None:
         """Nothing; each search gives what brute force gives (approximate: as many, distinct, rightly scored).
 
         What says that it is exact is brute force's, whatever was asked.
@@ -70,7 +74,7 @@ class IndexContract:
             assert [np.float32(hit.score) for hit in result.hits] == [scores[hit.id] for hit in result.hits]
             assert [hit.score for hit in result.hits] == sorted((hit.score for hit in result.hits), reverse=True)
 
-    def test_ragged_views_give_the_brute_force_ranking(self, index: Index, rng: np.random.Generator) -> None:
+    def test_ragged_views_give_the_brute_force_ranking(self, index: IndexProtocol, rng: np.random.Generator) -> None:
         views = random_views(rng, 300, self.dim)
         self.fill(index, views)
         for query in rng.standard_normal((5, self.dim)).astype(np.float32):
@@ -78,7 +82,7 @@ class IndexContract:
 
     @pytest.mark.parametrize("crowd_views", [8, 16, 32])
     def test_crowded_documents_leave_no_query_short(
-        self, index: Index, rng: np.random.Generator, crowd_views: int
+        self, index: IndexProtocol, rng: np.random.Generator, crowd_views: int
     ) -> None:
         """The views of ten documents all lie next to the query, as a naive over-fetch never expects."""
         query = unit(rng.standard_normal(self.dim))
@@ -87,14 +91,14 @@ class IndexContract:
         self.fill(index, views)
         self.check(index, views, query, 5, 10, 20, 50, 210)
 
-    def test_exact_duplicates_are_ordered_by_ordinal(self, index: Index, rng: np.random.Generator) -> None:
+    def test_exact_duplicates_are_ordered_by_ordinal(self, index: IndexProtocol, rng: np.random.Generator) -> None:
         same = unit(rng.standard_normal((3, self.dim)))
         other = unit(rng.standard_normal(self.dim))
         views = {f"d{n}": other[None] if n == 250 else same for n in range(700)}
         self.fill(index, views)
         self.check(index, views, same[1], 1, 7, 100, 500)
 
-    def test_a_batch_gives_what_each_query_gives_alone(self, index: Index, rng: np.random.Generator) -> None:
+    def test_a_batch_gives_what_each_query_gives_alone(self, index: IndexProtocol, rng: np.random.Generator) -> None:
         views = random_views(rng, 200, self.dim)
         self.fill(index, views)
         queries = rng.standard_normal((70, self.dim)).astype(np.float32)
@@ -103,7 +107,7 @@ class IndexContract:
         together = index.search(queries, top_k=10)
         assert together == [index.search(query, top_k=10) for query in queries]
 
-    def test_deleted_documents_never_come_back(self, index: Index, rng: np.random.Generator) -> None:
+    def test_deleted_documents_never_come_back(self, index: IndexProtocol, rng: np.random.Generator) -> None:
         views = random_views(rng, 200, self.dim)
         self.fill(index, views)
         gone = [f"d{n}" for n in range(0, 200, 3)]
@@ -113,7 +117,7 @@ class IndexContract:
         for query in rng.standard_normal((3, self.dim)).astype(np.float32):
             self.check(index, left, query, 20, 200)
 
-    def test_a_filter_is_never_short_of_what_it_allows(self, index: Index, rng: np.random.Generator) -> None:
+    def test_a_filter_is_never_short_of_what_it_allows(self, index: IndexProtocol, rng: np.random.Generator) -> None:
         views = random_views(rng, 300, self.dim)
         metadata = {doc_id: {"group": number % 50, "even": number % 2 == 0} for number, doc_id in enumerate(views)}
         self.fill(index, views, metadata)
@@ -127,7 +131,7 @@ class IndexContract:
             left = {doc_id: rows for doc_id, rows in views.items() if keep(metadata[doc_id])}
             self.check(index, left, query, 30, filter=condition)
 
-    def test_documents_added_since_the_build_are_found(self, index: Index, rng: np.random.Generator) -> None:
+    def test_documents_added_since_the_build_are_found(self, index: IndexProtocol, rng: np.random.Generator) -> None:
         views = random_views(rng, 150, self.dim)
         self.fill(index, views)
         fresh = {f"new{n}": unit(rng.standard_normal((2, self.dim))) for n in range(40)}
@@ -136,7 +140,7 @@ class IndexContract:
         self.check(index, views | fresh, query, 1, 60)
 
     def test_a_replaced_document_keeps_its_place_and_shows_its_new_views(
-        self, index: Index, rng: np.random.Generator
+        self, index: IndexProtocol, rng: np.random.Generator
     ) -> None:
         views = random_views(rng, 50, self.dim)
         self.fill(index, views)
@@ -150,7 +154,7 @@ class IndexContract:
 
     @pytest.mark.parametrize("temperature", [0.01, 0.3, 10.0])
     def test_drpq_gives_the_brute_force_ranking(
-        self, index: Index, rng: np.random.Generator, temperature: float
+        self, index: IndexProtocol, rng: np.random.Generator, temperature: float
     ) -> None:
         views = random_views(rng, 200, self.dim)
         self.fill(index, views)
@@ -158,7 +162,9 @@ class IndexContract:
             self.check(index, views, query, 1, 10, 199, 200, 500, scoring="drpq", temperature=temperature)
             self.check(index, views, query, 10, scoring="drpq", temperature=temperature, exact=True)
 
-    def test_drpq_takes_the_temperature_of_the_index_unless_told(self, index: Index, rng: np.random.Generator) -> None:
+    def test_drpq_takes_the_temperature_of_the_index_unless_told(
+        self, index: IndexProtocol, rng: np.random.Generator
+    ) -> None:
         views = random_views(rng, 100, self.dim)
         self.fill(index, views)
         query = rng.standard_normal(self.dim).astype(np.float32)
@@ -170,7 +176,7 @@ class IndexContract:
 
     @pytest.mark.parametrize("temperature", [0.01, 1.0])
     def test_drpq_sees_past_a_crowd_whose_mean_is_low(
-        self, index: Index, rng: np.random.Generator, temperature: float
+        self, index: IndexProtocol, rng: np.random.Generator, temperature: float
     ) -> None:
         """Each document of the crowd has many views next to the query, and one far from it that pulls its mean down."""
         query = unit(rng.standard_normal(self.dim))
@@ -180,7 +186,7 @@ class IndexContract:
         self.fill(index, views)
         self.check(index, views, query, 1, 5, 20, 160, scoring="drpq", temperature=temperature)
 
-    def test_drpq_orders_exact_duplicates_by_ordinal(self, index: Index, rng: np.random.Generator) -> None:
+    def test_drpq_orders_exact_duplicates_by_ordinal(self, index: IndexProtocol, rng: np.random.Generator) -> None:
         """The mean of the same views is the same in any order of the views."""
         same = unit(rng.standard_normal((4, self.dim)))
         views = {f"d{n}": same[rng.permutation(4)] for n in range(150)}
@@ -188,7 +194,7 @@ class IndexContract:
         self.check(index, views, same[1], 1, 7, 100, scoring="drpq", temperature=0.3)
 
     def test_drpq_obeys_filters_deletions_and_sees_fresh_documents(
-        self, index: Index, rng: np.random.Generator
+        self, index: IndexProtocol, rng: np.random.Generator
     ) -> None:
         views = random_views(rng, 200, self.dim)
         metadata = {doc_id: {"even": number % 2 == 0} for number, doc_id in enumerate(views)}
@@ -203,7 +209,9 @@ class IndexContract:
             self.check(index, left, query, 1, 20, 300, scoring="drpq", temperature=0.2)
             self.check(index, even, query, 1, 20, 300, scoring="drpq", temperature=0.2, filter={"even": True})
 
-    def test_a_batch_by_drpq_gives_what_each_query_gives_alone(self, index: Index, rng: np.random.Generator) -> None:
+    def test_a_batch_by_drpq_gives_what_each_query_gives_alone(
+        self, index: IndexProtocol, rng: np.random.Generator
+    ) -> None:
         if not self.is_exact:
             pytest.skip("an approximate engine may answer a batch by another path through its graph")
         views = random_views(rng, 150, self.dim)
@@ -215,7 +223,7 @@ class IndexContract:
             assert together == alone
 
     def test_a_fixed_depth_gives_as_many_documents_and_claims_only_what_is_proven(
-        self, index: Index, rng: np.random.Generator
+        self, index: IndexProtocol, rng: np.random.Generator
     ) -> None:
         views = random_views(rng, 120, self.dim)
         self.fill(index, views)
@@ -225,7 +233,7 @@ class IndexContract:
             if self.is_exact:
                 assert index.search(query, scoring="drpq", candidates=10**20).exact
 
-    def test_an_explanation_adds_up_to_the_score(self, index: Index, rng: np.random.Generator) -> None:
+    def test_an_explanation_adds_up_to_the_score(self, index: IndexProtocol, rng: np.random.Generator) -> None:
         views = random_views(rng, 30, self.dim)
         self.fill(index, views)
         query = rng.standard_normal(self.dim).astype(np.float32)
@@ -241,17 +249,17 @@ class IndexContract:
             mean = sum(part.weight * part.score for part in parts)
             assert mean == pytest.approx(hit.score, abs=1e-5 * max(abs(part.score) for part in parts))
 
-    def test_wrong_words_about_drpq_are_refused(self, index: Index, rng: np.random.Generator) -> None:
+    def test_wrong_words_about_drpq_are_refused(self, index: IndexProtocol, rng: np.random.Generator) -> None:
         self.fill(index, random_views(rng, 5, self.dim))
         good = np.ones(self.dim, dtype=np.float32)
         for temperature in (0, -1.0, np.nan, np.inf, "1", True, 10**400):
             with pytest.raises(QueryError, match="temperature"):
-                index.search(good, scoring="drpq", temperature=temperature)  # type: ignore[arg-type]  # wrong on purpose
+                index.search(good, scoring="drpq", temperature=temperature)  # type: ignore[call-overload]  # wrong on purpose
             with pytest.raises(QueryError, match="temperature"):
                 index.explain(good, "d0", "drpq", temperature=temperature)  # type: ignore[arg-type]  # wrong on purpose
         for candidates in (0, -1, 1.5, True, "5"):
             with pytest.raises(QueryError, match="candidates"):
-                index.search(good, scoring="drpq", candidates=candidates)  # type: ignore[arg-type]  # wrong on purpose
+                index.search(good, scoring="drpq", candidates=candidates)  # type: ignore[call-overload]  # wrong on purpose
         wrong: list[dict[str, Any]] = [{"temperature": 1.0}, {"candidates": 5}]
         for options in wrong:
             with pytest.raises(QueryError, match="drpq"):
@@ -259,23 +267,25 @@ class IndexContract:
         with pytest.raises(QueryError, match="exact"):
             index.search(good, scoring="drpq", exact=True, candidates=5)
 
-    def test_exact_search_is_certified_whatever_the_kind(self, index: Index, rng: np.random.Generator) -> None:
+    def test_exact_search_is_certified_whatever_the_kind(self, index: IndexProtocol, rng: np.random.Generator) -> None:
         views = random_views(rng, 200, self.dim)
         self.fill(index, views)
         self.check(index, views, rng.standard_normal(self.dim).astype(np.float32), 25, exact=True)
 
-    def test_an_empty_index_answers_with_nothing(self, index: Index) -> None:
+    def test_an_empty_index_answers_with_nothing(self, index: IndexProtocol) -> None:
         result = index.search(np.ones(self.dim, dtype=np.float32), top_k=5)
         assert (result.hits, result.short_by, result.exact) == ((), 0, True)
 
-    def test_adding_the_same_again_changes_nothing(self, index: Index, rng: np.random.Generator) -> None:
+    def test_adding_the_same_again_changes_nothing(self, index: IndexProtocol, rng: np.random.Generator) -> None:
         views = random_views(rng, 20, self.dim)
         self.fill(index, views)
         documents = [Document(doc_id, f"text of {doc_id}") for doc_id in views]
         report = index.add_views(documents, list(views.values()))
         assert (report.added, report.replaced, report.unchanged) == (0, 0, 20)
 
-    def test_metadata_is_replaced_without_touching_the_rest(self, index: Index, rng: np.random.Generator) -> None:
+    def test_metadata_is_replaced_without_touching_the_rest(
+        self, index: IndexProtocol, rng: np.random.Generator
+    ) -> None:
         views = random_views(rng, 20, self.dim)
         self.fill(index, views)
         index.update("d3", metadata={"lang": "de"})
@@ -283,7 +293,61 @@ class IndexContract:
         found = index.get("d3")
         assert found is not None and found.metadata == {"lang": "de"} and found.text == "text of d3"
 
-    def test_a_wrong_query_is_refused(self, index: Index, rng: np.random.Generator) -> None:
+    def test_several_documents_come_in_the_order_of_their_ids(
+        self, index: IndexProtocol, rng: np.random.Generator
+    ) -> None:
+        self.fill(index, random_views(rng, 30, self.dim))
+        found = index.get(iter(["d7", "not there", "d2", "d7", "d29"]))
+        assert [(document.id, document.text) for document in found] == [
+            (doc_id, f"text of {doc_id}") for doc_id in ("d7", "d2", "d29")
+        ]
+        assert found[1] == index.get("d2") and index.get("not there") is None
+        assert index.get(["not there"]) == index.get([]) == []
+
+    def test_a_scan_yields_documents_as_they_were_first_added(
+        self, index: IndexProtocol, rng: np.random.Generator
+    ) -> None:
+        views = random_views(rng, 30, self.dim)
+        self.fill(index, views, {doc_id: {"n": number} for number, doc_id in enumerate(views)})
+        again = [Document("d3", "new text", metadata={"n": 3}), Document("late", "text", metadata={"n": 30})]
+        index.add_views(again, [views["d0"], views["d1"]])
+        index.update("d4", metadata={"n": 4, "changed": True})
+        index.delete(ids="d5")
+        ids = [*(doc_id for doc_id in views if doc_id != "d5"), "late"]
+        documents = list(index.scan())
+        assert [document.id for document in documents] == ids
+        assert documents == list(index) == index.get(ids)
+        assert documents[3].text == "new text" and documents[4].metadata == {"n": 4, "changed": True}
+
+    def test_pages_of_a_scan_neither_skip_nor_repeat_documents(
+        self, index: IndexProtocol, rng: np.random.Generator
+    ) -> None:
+        views = random_views(rng, 30, self.dim)
+        self.fill(index, views, {doc_id: {"odd": number % 2 == 1} for number, doc_id in enumerate(views)})
+        for condition, expected in ((None, list(views)), ({"odd": True}, list(views)[1::2])):
+            seen: list[str] = []
+            while page := list(index.scan(condition, limit=7, after=seen[-1] if seen else None)):
+                assert len(page) <= 7
+                seen += [document.id for document in page]
+                # A document that is replaced between two pages keeps its place.
+                index.add_views([Document("d2", f"text {len(seen)}")], [views["d0"]])
+            assert seen == expected
+        # The place to go on after need not match the filter.
+        assert [document.id for document in index.scan({"odd": True}, 2, "d10")] == ["d11", "d13"]
+        assert [document.id for document in index.scan(limit=100, after="d28")] == ["d29"]
+        assert list(index.scan(after="d29")) == []
+
+    def test_a_wrong_scan_is_refused(self, index: IndexProtocol, rng: np.random.Generator) -> None:
+        self.fill(index, random_views(rng, 5, self.dim))
+        with pytest.raises(QueryError, match="not there"):
+            list(index.scan(after="not there"))
+        for limit in (0, -1, 1.5, True):
+            with pytest.raises(QueryError, match="limit"):
+                list(index.scan(limit=limit))  # type: ignore[arg-type]  # wrong on purpose
+        with pytest.raises(QueryError, match="nearly"):
+            list(index.scan({"n": {"nearly": 1}}))
+
+    def test_a_wrong_query_is_refused(self, index: IndexProtocol, rng: np.random.Generator) -> None:
         self.fill(index, random_views(rng, 5, self.dim))
         good = np.ones(self.dim, dtype=np.float32)
         for bad in (good[:-1], good * np.nan, good * np.inf, "a text", good.reshape(1, 1, -1)):
@@ -293,13 +357,15 @@ class IndexContract:
             with pytest.raises(QueryError, match="top_k"):
                 index.search(good, top_k=top_k)  # type: ignore[arg-type]  # wrong on purpose
         with pytest.raises(QueryError, match="scoring"):
-            index.search(good, scoring="mean")
+            index.search(good, scoring="mean")  # type: ignore[call-overload]  # wrong on purpose
         with pytest.raises(QueryError, match="mode"):
-            index.search(good, mode="fuzzy")
+            index.search(good, mode="fuzzy")  # type: ignore[call-overload]  # wrong on purpose
         with pytest.raises(TypeError):
             index.search(good, k=3)  # type: ignore[call-overload]  # wrong on purpose
 
-    def test_an_index_without_words_refuses_to_search_them(self, index: Index, rng: np.random.Generator) -> None:
+    def test_an_index_without_words_refuses_to_search_them(
+        self, index: IndexProtocol, rng: np.random.Generator
+    ) -> None:
         self.fill(index, random_views(rng, 5, self.dim))
         with pytest.raises(Unsupported, match="lexical"):
             index.search("text", mode="lexical")

@@ -113,10 +113,16 @@ class GetResponse(_message.Message):
     def __init__(self, documents: _Optional[_Iterable[_Union[Document, _Mapping]]] = ...) -> None: ...
 
 class ListRequest(_message.Message):
-    __slots__ = ("index",)
+    __slots__ = ("index", "filter_json", "limit", "after")
     INDEX_FIELD_NUMBER: _ClassVar[int]
+    FILTER_JSON_FIELD_NUMBER: _ClassVar[int]
+    LIMIT_FIELD_NUMBER: _ClassVar[int]
+    AFTER_FIELD_NUMBER: _ClassVar[int]
     index: str
-    def __init__(self, index: _Optional[str] = ...) -> None: ...
+    filter_json: str
+    limit: int
+    after: str
+    def __init__(self, index: _Optional[str] = ..., filter_json: _Optional[str] = ..., limit: _Optional[int] = ..., after: _Optional[str] = ...) -> None: ...
 
 class ListResponse(_message.Message):
     __slots__ = ("documents",)

@@ -143,7 +143,7 @@ class MvindexServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def List(self, request, context):
-        """Streams all documents.
+        """Streams documents: all, or a page of those that match a filter.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

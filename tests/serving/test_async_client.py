@@ -9,6 +9,7 @@ from serving_tools import fill, served, start, vectors
 import mvindex
 from mvindex import Document
 from mvindex.errors import DocumentError, NoSuchIndex, QueryError, ServerUnavailable
+from mvindex.ingest import IngestHooks
 from mvindex_connectors.remote import AsyncIndexClient, CallSettings
 
 
@@ -33,7 +34,12 @@ def test_it_returns_what_the_blocking_client_returns(serving):
                 "explain all": await client.explain_all(row, ["d5", "nope", "d3"]),
                 "get": (await client.get("d3"), await client.get("nope")),
                 "info": await client.info(),
+                "get several": await client.get(["d5", "nope", "d3", "d5"]),
+                "page": [document async for document in client.scan({"n": {"gte": 7}}, 3, "d9")],
                 "count": await client.count(),
+                "contains": (await client.contains("d3"), await client.contains("nope")),
+                "facts": (await client.dim(), await client.temperature(), await client.missing_shards()),
+                "capabilities": await client.capabilities(),
                 "all": [document async for document in client],
             }
 
@@ -44,6 +50,11 @@ def test_it_returns_what_the_blocking_client_returns(serving):
         assert found["explain"] == client.explain(row, "d3")
         assert found["explain all"] == {doc_id: client.explain(row, doc_id) for doc_id in ("d5", "d3")}
         assert found["get"] == (client.get("d3"), None)
+        assert found["get several"] == client.get(["d5", "d3"])
+        assert found["page"] == client.get(["d10", "d11", "d12"])
+        assert found["contains"] == (True, False)
+        assert found["facts"] == (16, client.temperature, ())
+        assert found["capabilities"] == client.capabilities
         assert (found["info"], found["count"], found["none"]) == (client.info(), len(client), [])
         assert found["all"] == list(client) and len(found["all"]) == 50
 
@@ -53,12 +64,22 @@ def test_it_writes_and_raises_the_same_classes(serving):
         async with AsyncIndexClient(serving.url()) as client:
             done = []
             documents = [Document(f"n{n}", "t") for n in range(2500)]
-            report = await client.add_views(documents, vectors(2500), on_progress=done.append)
+            report = await client.add_views(documents, vectors(2500), hooks=IngestHooks(on_progress=done.append))
             assert (report.added, sum(done), len(done)) == (2500, 2500, 3)
             await client.update("n1", metadata={"x": 1})
             assert (await client.get("n1")).metadata == {"x": 1}
             with pytest.raises(QueryError, match="no document"):
                 await client.update("nope", metadata={})
+            with pytest.raises(QueryError, match="nope"):
+                await anext(client.scan(after="nope"))
+            with pytest.raises(QueryError, match="limit"):
+                client.scan(limit=0)
+            report = await client.add_views(
+                (Document(f"n{n}", "t") for n in range(5000)),
+                iter(vectors(5000)),
+                hooks=IngestHooks(should_stop=lambda: len(done) >= 3),
+            )
+            assert report.stopped and report.documents == 0
             with pytest.raises(QueryError, match="given vectors"):
                 await client.add([Document("x", "y")])
             with pytest.raises(DocumentError, match="document 2"):
@@ -114,7 +135,7 @@ def test_an_ingest_continues_after_a_restart_of_the_server(tmp_path):
                     servers.append(start(f"--index=k={path}", "--port", port))
 
             report = await client.add_views([Document(f"k{n}", "t" * 100) for n in range(9000)], vectors(9000),
-                                            on_progress=noticed)  # fmt: skip
+                                            hooks=IngestHooks(on_progress=noticed))  # fmt: skip
             assert report.documents == 9000 and await client.count() == 9000
 
     try:

@@ -7,7 +7,6 @@ import time
 import grpc
 import numpy as np
 import pytest
-from mvindex.index.searchable import Searchable
 from serving_tools import fill, served, start, vectors
 
 import mvindex
@@ -22,8 +21,8 @@ from mvindex.errors import (
     TimedOut,
     Unsupported,
 )
-from mvindex.index import embedded_store_of
-from mvindex.io.export import export_index
+from mvindex.index.factory import open_local
+from mvindex.store.protocol import Operation
 from mvindex.v1 import documents_pb2, search_pb2
 from mvindex.v1.service_pb2_grpc import MvindexServiceStub
 from mvindex_connectors.remote import CallSettings, IndexClient
@@ -51,12 +50,6 @@ def serving(folder):
 def client(serving):
     with IndexClient(serving.url()) as client:
         yield client
-
-
-def test_a_remote_index_is_not_exported_and_the_message_says_where_it_is(client, tmp_path):
-    with pytest.raises(Unsupported, match=r"grpc://.*: an export reads documents and views as they are stored"):
-        export_index(client, tmp_path / "out", "jsonl")
-    assert not (tmp_path / "out").exists()
 
 
 def test_exceeded_limits_raise_one_class_with_a_hint(client, serving):
@@ -101,29 +94,45 @@ def test_more_documents_are_explained_than_fit_one_call(client):
     assert found["d3"] == client.explain(row, "d3")
 
 
-def test_operations_on_the_directory_are_unsupported_by_name(client):
-    for name, call in {
-        "build": lambda: client.build(),
-        "tune": lambda: client.tune(),
-        "compact": lambda: client.compact(),
-        "snapshot": lambda: client.snapshot("x"),
-        "encoder": lambda: client.encoder,
-        "use_encoder": lambda: client.use_encoder(None),
-        "store": lambda: embedded_store_of(client),
-        "path": lambda: client.path,
-        "settings": lambda: client.settings,
-    }.items():
-        with pytest.raises(Unsupported, match=rf"{client.url}: {name} "):
-            call()
-    with pytest.raises(Unsupported, match="use_encoder"):
-        mvindex.open(client.url, encoder=len)
+def test_administration_is_known_to_be_unsupported_before_it_is_called(client):
+    capabilities = client.capabilities
+    assert set(capabilities.unsupported) == set(Operation)
+    for operation in set(Operation) - {Operation.LEXICAL}:
+        with pytest.raises(Unsupported, match=rf"{client.where}: {operation.value} .*where the server is"):
+            capabilities.check(operation, client.where)
 
 
-def test_every_public_method_of_an_index_is_defined_by_the_client():
-    """No method may be inherited from the embedded index, which has a store."""
-    public = {name for name in [*vars(mvindex.Index), *vars(Searchable)] if not name.startswith("_")}
-    inherited = {"add", "add_views", "part", "lexical_shard", "current", "exact_scan", "rows_to_delete"}
-    assert public - vars(IndexClient).keys() <= inherited
+def test_an_index_behind_a_server_is_not_opened_to_be_worked_on_here():
+    """No server is asked: there is none at this address."""
+    for refused in (
+        lambda: open_local("grpc://127.0.0.1:1/a"),
+        lambda: mvindex.open("grpc://127.0.0.1:1/a", encoder=len),
+    ):
+        with pytest.raises(Unsupported, match="grpc://127.0.0.1:1/a: .*do it where the server is"):
+            refused()
+    with pytest.raises(Unsupported, match="where the server is"):
+        mvindex.create("grpc://127.0.0.1:1/a", dim=2)
+
+
+def test_more_documents_than_fit_one_call_are_got(client):
+    ids = [*(f"none {number}" for number in range(5000)), "d2", "d1"]
+    assert [document.id for document in client.get(ids)] == ["d2", "d1"]
+    assert client.get([]) == []
+
+
+def test_a_served_index_may_be_behind_another_server(serving, client):
+    """It is searched, written to and listed; its administration and its locks are the other server's."""
+    with served(f"--index=b={serving.url()}", "--http", "0") as second, IndexClient(second.url("b")) as further:
+        rows = vectors(3)
+        assert further.search(rows, 5) == client.search(rows, 5)
+        assert further.search(rows[0], scoring="drpq") == client.search(rows[0], scoring="drpq")
+        assert further.get(["d3", "nope", "d1"]) == client.get(["d3", "d1"])
+        assert list(further.scan({"n": {"lt": 9}}, 3, "d2")) == list(client.scan({"n": {"lt": 9}}, 3, "d2"))
+        assert further.explain(rows[0], "d3") == client.explain(rows[0], "d3")
+        assert further.add_views([Document("further", "x", "", {"n": 99})], vectors(1)).added == 1
+        assert "further" in client and further.delete(ids="further") == 1
+        with pytest.raises(QueryError, match="no document 'nope'"):
+            further.update("nope", metadata={})
 
 
 def test_queued_searches_are_dropped_after_their_deadline(serving):

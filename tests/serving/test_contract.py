@@ -8,7 +8,7 @@ from serving_tools import served
 import mvindex
 from mvindex.testing import IndexContract
 
-_INDEXES = 60
+_INDEXES = 80
 
 
 class RemoteContract(IndexContract):

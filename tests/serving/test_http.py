@@ -5,15 +5,18 @@ import json
 import socket
 import threading
 import time
+from urllib.parse import urlencode
 
 import numpy as np
 import pytest
 from serving_tools import fill, served, vectors
 
 import mvindex
+from mvindex import Document
 
 READER, WRITER = "reader-0123456789", "writer-0123456789"
 SEARCH = "/v1/indexes/a/search"
+DOCUMENTS = "/v1/indexes/a/documents"
 QUERY = vectors(1, seed=9)[0]
 
 
@@ -119,6 +122,66 @@ def test_documents_are_stored_returned_updated_and_deleted(serving):
     assert ask(serving, "DELETE", place)[2] == {"deleted": 1}
     assert ask(serving, "GET", place)[0] == 404
     assert ask(serving, "POST", "/v1/indexes/a/delete", {"filter": {"k": 2}})[2] == {"deleted": 0}
+
+
+def test_several_documents_are_returned_in_the_order_of_their_ids(serving):
+    status, _, answer = ask(serving, "POST", "/v1/indexes/a/get", {"ids": ["d7", "nope", "d2", "d7"]})
+    assert (status, [row["id"] for row in answer["documents"]]) == (200, ["d7", "d2"])
+    assert answer["documents"][1] == {"id": "d2", "text": "text 2", "title": "title 2", "metadata": {"n": 2}}
+    status, _, answer = ask(serving, "POST", "/v1/indexes/a/get", {"ids": ["x"] * 4097})
+    assert (status, answer["error"]["class"]) == (429, "LimitExceeded")
+
+
+def pages(serving, **parameters):
+    """Return the ids of each page of a listing."""
+    found = []
+    while True:
+        status, _, answer = ask(serving, "GET", f"{DOCUMENTS}?{urlencode(parameters)}")
+        assert status == 200, answer
+        found.append([row["id"] for row in answer["documents"]])
+        if answer["next"] is None:
+            return found
+        assert answer["next"] == found[-1][-1]
+        parameters["after"] = answer["next"]
+
+
+def test_documents_are_listed_page_by_page(serving):
+    assert pages(serving) == [[f"d{n}" for n in range(50)]]
+    assert pages(serving, limit=25) == [[f"d{n}" for n in range(begin, begin + 25)] for begin in (0, 25)]
+    assert pages(serving, limit=4, filter='{"n": {"lt": 9}}') == [
+        ["d0", "d1", "d2", "d3"],
+        ["d4", "d5", "d6", "d7"],
+        ["d8"],
+    ]
+    assert pages(serving, filter='{"n": -1}') == [[]]
+    assert pages(serving, after="d49") == [[]]
+
+
+@pytest.mark.parametrize(
+    ("query", "status", "message"),
+    [
+        ("limit=0", 400, "limit: expected int >= 1"),
+        ("limit=1001", 400, "limit: expected int <= 1000"),
+        ("limit=x", 400, "limit: expected int, got str"),
+        ("limit=1&limit=2", 400, "each parameter once"),
+        ("colour=1", 400, "query string: expected known members only, got 'colour'"),
+        ("filter=%5B", 400, "filter: expected JSON"),
+        ("filter=%5B%5D", 400, "filter: expected object, got array"),
+        ("filter=%7B%22n%22:%7B%22nearly%22:1%7D%7D", 400, "nearly"),
+        ("after=nope", 404, "no document 'nope'"),
+    ],
+)
+def test_a_malformed_listing_is_refused(serving, query, status, message):
+    got, _, answer = ask(serving, "GET", f"{DOCUMENTS}?{query}")
+    assert got == status and message in answer["error"]["message"]
+
+
+def test_a_page_of_long_documents_ends_early(tmp_path):
+    with mvindex.create(tmp_path / "a.mvx", dim=16) as index:
+        index.add_views([Document(f"d{n}", "word " * 200_000) for n in range(9)], vectors(9))
+    with served(f"--index=a={tmp_path / 'a.mvx'}", "--http", "0") as serving:
+        # A page ends with the document that brings it to 4,000,000 characters.
+        assert [len(page) for page in pages(serving)] == [4, 4, 1]
 
 
 def test_a_repeated_idempotency_key_changes_nothing(serving):

@@ -49,11 +49,13 @@ def test_the_description_holds_for_every_request(serving, tmp_path):
     how = ["--max-examples", EXAMPLES] if EXAMPLES else ["--max-examples", "7", "--generation-deterministic"]
     status, output = fuzzed(serving, tmp_path, *how, description=f"{serving.http}/openapi.json")
     assert status == 0, output
-    assert "Tested: 10" in output and re.search(r"API Links: +[4-8] covered", output), output
+    assert "Tested: 12" in output and re.search(r"API Links: +[4-8] covered", output), output
     assert int(re.search(r"(\d+) generated", output)[1]) > 350, output
     # Documents were stored, found, updated and deleted.
     done = {(row["method"], row["code"]) for row in serving.calls()}
-    assert {(name, "OK") for name in ("Search", "Add", "Get", "Update", "Delete", "Info", "Indexes", "Metrics")} <= done
+    assert {
+        (name, "OK") for name in ("Search", "Add", "Get", "List", "Update", "Delete", "Info", "Indexes", "Metrics")
+    } <= done
     assert ("Search", "UNAUTHENTICATED") in done
     assert sum(row["method"] == "Search" and row["code"] == "OK" for row in serving.calls()) > 30
     assert not [row for row in serving.calls() if row["code"] in ("INTERNAL", "UNKNOWN", "DATA_LOSS")]

@@ -14,6 +14,7 @@ from serving_tools import fill, served, vectors
 import mvindex
 from mvindex import Document
 from mvindex.errors import LimitExceeded, QueryError, Unsupported
+from mvindex.store.protocol import Operation
 from mvindex.v1 import search_pb2
 from mvindex.v1.service_pb2_grpc import MvindexServiceStub
 from mvindex_connectors.remote import AsyncIndexClient, IndexClient
@@ -62,8 +63,7 @@ def test_a_server_uses_the_tuned_fusion_of_the_index(tmp_path):
         assert client.info().fusion == {"method": "rrf", "weights": [0.2, 1.0]}
         assert client.search(VECTORS, mode="hybrid", text=TEXTS) == tuned
         assert client.search(VECTORS, mode="hybrid", text=TEXTS, fusion="zscore") == default
-        with pytest.raises(Unsupported, match="set_fusion"):
-            client.set_fusion("rrf")
+        assert client.capabilities.supports(Operation.LEXICAL)
 
 
 @pytest.fixture(scope="module")
@@ -94,7 +94,7 @@ def test_a_client_returns_what_the_index_returns(both, options):
     assert any(hit.components for hit in expected[0].hits)
 
     async def searches():
-        async with AsyncIndexClient(client.url) as later:
+        async with AsyncIndexClient(client.where) as later:
             alone = await later.search(query[1], text=TEXTS[1], **options)
             return alone, await later.search(query, text=TEXTS, **options)
 
@@ -147,7 +147,7 @@ def test_a_client_reranks_on_its_side(both):
     ]
 
     async def searches(query, options):
-        async with AsyncIndexClient(client.url) as later:
+        async with AsyncIndexClient(client.where) as later:
             return await later.search(query, 5, rerank=rerank, **options)
 
     for query, options in ways:
@@ -166,7 +166,7 @@ WRONG = [
     ({"mode": "hybrid", "text": "oil", "fusion": "sum"}, "fusion is 'sum'"),
     ({"mode": "hybrid", "text": "oil", "weights": (0, 0)}, "weights are"),
     ({"mode": "lexical", "text": "oil", "weights": (1, 1)}, "weights= does not belong"),
-    ({"mode": "lexical", "text": "oil", "scoring": "drpq"}, "looks at none"),
+    ({"mode": "lexical", "text": "oil", "scoring": "drpq"}, "reads none"),
     ({"mode": "hybrid", "text": " "}, "empty"),
     ({"text": "oil"}, "text= does not belong"),
 ]
@@ -185,7 +185,7 @@ def test_an_index_without_lexical_search_raises_the_same_class(folder, serving):
             for mode in ("lexical", "hybrid"):
                 with pytest.raises(Unsupported, match="lexical"):
                     one.search(VECTORS[0], mode=mode, text="oil")
-        assert client.info().lexical is None
+        assert client.info().lexical is None and not client.capabilities.supports(Operation.LEXICAL)
         assert client.search(VECTORS[0]) == index.search(VECTORS[0])
 
 

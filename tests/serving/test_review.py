@@ -25,6 +25,7 @@ from mvindex.errors import (
     Unsupported,
 )
 from mvindex.index import embedded_store_of
+from mvindex.search.options import SearchOptions
 from mvindex.store.locks import writer_lock
 from mvindex.v1 import documents_pb2, search_pb2
 from mvindex.v1.service_pb2_grpc import MvindexServiceStub
@@ -210,9 +211,9 @@ def test_a_cancelled_search_leaves_the_queue(tmp_path):
     index.add([Document("d", "text")])
 
     async def ask(one):
-        slow = [asyncio.ensure_future(one.search([f"slow {n}"])) for n in range(2)]
+        slow = [asyncio.ensure_future(one.search([f"slow {n}"], SearchOptions())) for n in range(2)]
         await asyncio.sleep(0.5)
-        waiting = [asyncio.ensure_future(one.search(vectors(size, 4))) for size in (1, 64)]
+        waiting = [asyncio.ensure_future(one.search(vectors(size, 4), SearchOptions())) for size in (1, 64)]
         await asyncio.sleep(0.1)
         assert (len(one._batcher._small), len(one._batcher._large)) == (1, 1)
         for task in waiting:

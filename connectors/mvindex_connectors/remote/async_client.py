@@ -1,63 +1,56 @@
-"""AsyncIndexClient: the methods of IndexClient as coroutines."""
+"""AsyncIndexClient: IndexProtocol as coroutines."""
 
 from __future__ import annotations
 
 import asyncio
 import secrets
-from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from contextlib import aclosing
+from dataclasses import replace
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import grpc
 import numpy as np
-from mvindex.index.options import Vector, checked_document, checked_id, entry_with_views
-from mvindex.index.results import IndexInfo, ViewScore
 
-from mvindex.errors import EncoderError, MvindexError, QueryError, ServerUnavailable, TimedOut
-from mvindex.ingest import Entry, IngestReport, SeenIds, refuse_duplicate
-from mvindex.records import Document, Floats, SearchResult, require_text
+from mvindex.ingest import Entry, IngestHooks, IngestReport, text_entries, view_entries
+from mvindex.records import Document, Floats, IndexInfo, ViewScore
 from mvindex.scoring.rerank import parse_rerank
+from mvindex.search.options import SearchOptions
+from mvindex.search.queries import Vector
 from mvindex.store.filters import Filter
-from mvindex.v1 import documents_pb2 as documents
-from mvindex.v1 import search_pb2 as search
+from mvindex.store.protocol import Capabilities
+from mvindex.v1 import documents_pb2 as messages
 from mvindex.v1 import service_pb2 as service
 from mvindex.v1.service_pb2_grpc import MvindexServiceStub
 from mvindex_connectors.remote.address import Access, access_from_environment, parse_address
-from mvindex_connectors.remote.convert import (
-    add_counts,
-    document_from,
-    explanations_from,
-    info_from,
-    result_from,
-    vectors_from,
-    view_from,
-)
+from mvindex_connectors.remote.async_upload import AsyncUpload
+from mvindex_connectors.remote.client import capabilities_of, check_encodes
+from mvindex_connectors.remote.convert import document_from, explanations_from, info_from, vectors_from, view_from
 from mvindex_connectors.remote.requests import (
     delete_request,
+    encode_request,
     explain_request,
     explain_requests,
-    has_queries,
-    search_request,
-    texts_message,
+    get_requests,
+    list_request,
+    search_call,
     update_request,
 )
-from mvindex_connectors.remote.retry import (
-    OPTIONS,
-    CallSettings,
-    RetryBudget,
-    call_metadata,
-    channel_parts,
-    closed_error,
-    error_from_rpc,
-    is_retryable,
-)
-from mvindex_connectors.remote.upload import WINDOW, chunk_message, split_chunks
+from mvindex_connectors.remote.retry import AsyncRetryingChannel, CallSettings
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+    from mvindex.index.protocol import RerankLike
 
 
 class AsyncIndexClient:
-    """An index behind a server. Create and use it within a running event loop; `async with` closes it."""
+    """An index behind a server. Create and use it within a running event loop; `async with` closes it.
+
+    Each member of IndexProtocol is a coroutine method of the same name and parameters, its properties too, except
+    `where`. len(index) is `await index.count()`, `id in index` is `await index.contains(id)`; scan() and `async for`
+    yield documents.
+    """
 
     def __init__(self, url: str, *, access: Access | None = None, settings: CallSettings | None = None) -> None:
         """Prepare a connection, which is made by the first call.
@@ -72,16 +65,13 @@ class AsyncIndexClient:
 
         """
         self._address = parse_address(url)
-        self._access, self._settings = access or access_from_environment(), settings or CallSettings()
-        target, credentials = channel_parts(self._address, self._access)
-        if credentials is None:
-            self._channel = grpc.aio.insecure_channel(target, options=OPTIONS)
-        else:
-            self._channel = grpc.aio.secure_channel(target, credentials, options=OPTIONS)
-        self._stub = MvindexServiceStub(self._channel)
-        self._is_closed = False
+        access, settings = access or access_from_environment(), settings or CallSettings()
+        self._channel = AsyncRetryingChannel(self._address, access, settings)
+        # Typed as the blocking stub, whose calls return responses and no awaitables.
+        self._stub: Any = MvindexServiceStub(self._channel.grpc_channel)
+        self._info: IndexInfo | None = None
 
-    async def __aenter__(self) -> AsyncIndexClient:
+    async def __aenter__(self) -> Self:
         return self
 
     async def __aexit__(
@@ -89,247 +79,175 @@ class AsyncIndexClient:
     ) -> None:
         await self.close()
 
-    async def __aiter__(self) -> AsyncIterator[Document]:
-        request = documents.ListRequest(index=self._address.name)
-        with self._closed_client_errors():
-            responses = self._stub.List(request, metadata=call_metadata(self._access))
-        try:
-            with self._closed_client_errors():
-                async for response in responses:
-                    for message in response.documents:
-                        yield document_from(message)
-        except grpc.RpcError as err:
-            raise error_from_rpc(self._address, err) from None
-        finally:
-            # A caller that stops in the middle must free the stream on the server.
-            responses.cancel()
+    def __aiter__(self) -> AsyncIterator[Document]:
+        return self.scan()
 
     @property
-    def url(self) -> str:
-        """The address of the index."""
+    def where(self) -> str:
+        """The address; it holds no secret."""
         return str(self._address)
 
-    async def close(self) -> None:
-        """Close the connection; calls in progress end."""
-        self._is_closed = True
-        await self._channel.close()
+    async def capabilities(self) -> Capabilities:
+        """Return the operations that the index has here: those of its administration are the server's."""
+        return capabilities_of(await self._first_info())
+
+    async def dim(self) -> int | None:
+        """Return the dimensions of the views; None while an index with an encoder is empty."""
+        info = await self._first_info()
+        if info.dim is None:
+            info = self._info = await self.info()
+        return info.dim
+
+    async def temperature(self) -> float:
+        """Return the T of DRPQ scoring that is used when a search gives none."""
+        return (await self._first_info()).temperature
+
+    async def missing_shards(self) -> tuple[int, ...]:
+        """Return the numbers of the shards that the server does not search."""
+        return (await self.info()).missing_shards
 
     async def count(self) -> int:
         """Return the number of documents."""
         return (await self.info()).documents
 
-    async def info(self) -> IndexInfo:
-        """Describe the index; its path is the URL."""
-        return info_from(await self._call(self._stub.Info, service.InfoRequest(index=self._address.name)), self.url)
+    async def contains(self, doc_id: object) -> bool:
+        """Return whether there is a document of this id."""
+        return isinstance(doc_id, str) and await self.get(doc_id) is not None
 
-    async def search(
+    async def close(self) -> None:
+        """Close the connection; calls in progress end."""
+        await self._channel.close()
+
+    async def refresh(self) -> bool:
+        """Return False: every call sees the server's latest state."""
+        return False
+
+    async def info(self) -> IndexInfo:
+        """Describe the index; its path is the address."""
+        response = await self._channel.call(self._stub.Info, service.InfoRequest(index=self._address.name))
+        return info_from(response, self.where)
+
+    async def add(self, documents: Iterable[Document], *, hooks: IngestHooks | None = None) -> IngestReport:
+        """Store documents, which the server encodes; see IndexProtocol.add()."""
+        return await self.add_entries(text_entries(documents), hooks)
+
+    async def add_entries(self, entries: Iterable[Entry], hooks: IngestHooks | None = None) -> IngestReport:
+        """Store documents that know their source location; otherwise as add()."""
+        check_encodes(await self._first_info())
+        return await AsyncUpload(self._channel, hooks or IngestHooks()).run(entries)
+
+    async def add_views(
+        self, documents: Iterable[Document], views: Vector | Sequence[Vector], *, hooks: IngestHooks | None = None
+    ) -> IngestReport:
+        """Store documents whose views are given; see IndexProtocol.add_views()."""
+        entries = view_entries(documents, views, await self.dim())
+        return await AsyncUpload(self._channel, hooks or IngestHooks()).run(entries)
+
+    async def get(self, ids: str | Iterable[str]) -> Any:
+        """Return the document of an id, or those of several, of one state per 4,096; see IndexProtocol.get()."""
+        requests = get_requests(self._address.name, ids)
+        responses = [await self._channel.call(self._stub.Get, request) for request in requests]
+        found = [document_from(message) for response in responses for message in response.documents]
+        if isinstance(ids, str):
+            return found[0] if found else None
+        return found
+
+    def scan(
+        self, filter: Filter | None = None, limit: int | None = None, after: str | None = None
+    ) -> AsyncIterator[Document]:
+        """Yield documents in the order in which they were first added; see IndexProtocol.scan()."""
+        return self._documents(list_request(self._address.name, filter, limit, after))
+
+    async def update(self, id: str, *, metadata: Mapping[str, Any]) -> None:
+        """Replace the metadata of a document. QueryError when there is no such id."""
+        await self._channel.call(self._stub.Update, update_request(self._address.name, id, metadata))
+
+    async def delete(self, *, ids: str | Iterable[str] | None = None, filter: Filter | None = None) -> int:
+        """Delete documents by id or by a filter, in one step; return how many there were."""
+        request = delete_request(self._address.name, ids, filter, secrets.token_hex(16))
+        return int((await self._channel.call(self._stub.Delete, request)).deleted)
+
+    async def search(  # noqa: PLR0913 - the one public call; each argument is a choice of the caller's
         self,
-        query: Any,
+        query: str | Sequence[str] | Vector,
         top_k: int = 10,
-        *args: Any,
-        rerank: Any = None,
+        filter: Filter | None = None,
+        scoring: str = "max",
+        exact: bool = False,
+        *,
+        temperature: float | None = None,
+        candidates: int | None = None,
+        mode: str = "dense",
+        fusion: str | None = None,
+        weights: tuple[float, float] | None = None,
+        text: str | Sequence[str] | None = None,
+        rerank: RerankLike | None = None,
         rerank_on: str | None = None,
         rerank_depth: int | None = None,
-        **options: Any,
     ) -> Any:
-        """Return the top_k documents of a query, or of each of several, as Index.search() does.
+        """Return the best documents of a query, or of each of several; see IndexProtocol.search().
 
         Reranking is done here, in a thread, not by the server.
         """
-        reranking = None
-        if rerank is not None or rerank_on is not None or rerank_depth is not None:
-            reranking = await asyncio.to_thread(parse_rerank, rerank, rerank_on, rerank_depth, top_k, None)
-        if reranking is not None:
-            mode = options.get("mode", "dense")
-            questions, options["text"] = reranking.questions(query, mode, options.get("text"))
-            found = await self.search(query, reranking.depth, *args, **options)
-            return await asyncio.to_thread(reranking.reranked, questions, found, mode)
-        request, is_single = search_request(self._address.name, query, top_k, *args, **options)
-        if not is_single and not has_queries(request):
-            return []
-        results: list[SearchResult] = [
-            result_from(each) for each in (await self._call(self._stub.Search, request)).results
-        ]
-        return results[0] if is_single else results
+        options = SearchOptions.parse(
+            top_k,
+            filter,
+            scoring,
+            exact,
+            temperature=temperature,
+            candidates=candidates,
+            mode=mode,
+            fusion=fusion,
+            weights=weights,
+        )
+        if rerank is None and rerank_on is None and rerank_depth is None:
+            return await self.search_with_options(query, options, text=text)
+        # In a thread: it may load a checkpoint.
+        plan = await asyncio.to_thread(parse_rerank, rerank, rerank_on, rerank_depth, top_k)
+        if plan is None:
+            return await self.search_with_options(query, options, text=text)
+        questions, text = plan.questions(query, mode, text)
+        found = await self.search_with_options(query, replace(options, top_k=plan.depth), text=text)
+        return await asyncio.to_thread(plan.reranked, questions, found, mode)
 
-    async def encode_queries(self, texts: Sequence[str]) -> Floats:
-        """Return one vector per text, (q, dim) float32, by the server's encoder; QueryError for an empty text."""
-        if not texts:
-            return np.empty((0, 1), dtype=np.float32)
-        request = search.EncodeRequest(index=self._address.name, texts=texts_message(texts))
-        return vectors_from((await self._call(self._stub.Encode, request)).vectors)
+    async def search_with_options(
+        self, query: str | Sequence[str] | Vector, options: SearchOptions, *, text: str | Sequence[str] | None = None
+    ) -> Any:
+        """Return what search() does, for options that are checked already."""
+        call = search_call(self._address.name, query, options, text)
+        return [] if call.is_empty else call.results(await self._channel.call(self._stub.Search, call.request))
 
     async def explain(
         self, query: str | Vector, id: str, scoring: str = "max", *, temperature: float | None = None
     ) -> list[ViewScore]:
-        """Return every view of a document with its score for the query, best first; QueryError for an unknown id."""
+        """Return every view of a document with its score for one query, best first. QueryError without such an id."""
         request = explain_request(self._address.name, query, id, scoring, temperature)
-        return [view_from(view) for view in (await self._call(self._stub.Explain, request)).views]
+        return [view_from(view) for view in (await self._channel.call(self._stub.Explain, request)).views]
 
     async def explain_all(
         self, query: str | Vector, ids: str | Iterable[str], scoring: str = "max", *, temperature: float | None = None
     ) -> dict[str, list[ViewScore]]:
-        """Return explain() of each of the documents that exist, by id, in the order of the ids."""
+        """Return what explain() does for each of the documents that exist, by id, in the order of the ids."""
         found: dict[str, list[ViewScore]] = {}
         for request in explain_requests(self._address.name, query, ids, scoring, temperature):
-            found |= explanations_from(await self._call(self._stub.Explain, request))
+            found |= explanations_from(await self._channel.call(self._stub.Explain, request))
         return found
 
-    async def get(self, id: str) -> Document | None:
-        """Return the document of this id, or None."""
-        request = documents.GetRequest(index=self._address.name, ids=[checked_id(id)])
-        found = (await self._call(self._stub.Get, request)).documents
-        return document_from(found[0]) if found else None
+    async def encode_queries(self, texts: Sequence[str]) -> Floats:
+        """Return one vector per text, (q, dim) float32, by the server's encoder; QueryError for an empty text."""
+        if not texts:
+            return np.empty((0, await self.dim() or 1), dtype=np.float32)
+        response = await self._channel.call(self._stub.Encode, encode_request(self._address.name, texts))
+        return vectors_from(response.vectors)
 
-    async def delete(self, *, ids: str | Iterable[str] | None = None, filter: Filter | None = None) -> int:
-        """Delete documents by id or by filter in one step, and return how many; unknown ids are ignored."""
-        request = delete_request(self._address.name, ids, filter, secrets.token_hex(16))
-        return int((await self._call(self._stub.Delete, request)).deleted)
+    async def _documents(self, request: messages.ListRequest) -> AsyncIterator[Document]:
+        async with aclosing(self._channel.stream(self._stub.List, request)) as responses:
+            async for response in responses:
+                for message in response.documents:
+                    yield document_from(message)
 
-    async def update(self, id: str, *, metadata: Mapping[str, Any]) -> None:
-        """Replace the metadata of a document; QueryError for an unknown id."""
-        await self._call(self._stub.Update, update_request(self._address.name, id, metadata))
-
-    async def add(
-        self, items: Iterable[Document], *, on_progress: Callable[[int], None] = lambda count: None
-    ) -> IngestReport:
-        """Add documents, which the server encodes, and return the report; see Index.add()."""
-        if (await self.info()).encoder is None:
-            raise QueryError(f"{self.url}: this index was made of given vectors; give vectors, not texts")
-        numbered = enumerate(items, start=1)
-        named = ((f"document {number}", checked_document(item, number)) for number, item in numbered)
-        return await self._ingest((Entry(place, require_text(document)) for place, document in named), on_progress)
-
-    async def add_views(
-        self,
-        items: Sequence[Document],
-        views: Vector | Sequence[Vector],
-        *,
-        on_progress: Callable[[int], None] = lambda count: None,
-    ) -> IngestReport:
-        """Add documents with given views, and return the report; see Index.add_views()."""
-        if len(items) != len(views):
-            raise EncoderError(f"views: expected views for each of {len(items)} documents, got {len(views)}")
-        pairs = enumerate(zip(items, views, strict=True), start=1)
-        entries = (entry_with_views(number, document, rows, None) for number, (document, rows) in pairs)
-        return await self._ingest(entries, on_progress)
-
-    async def _ingest(self, entries: Iterable[Entry], on_progress: Callable[[int], None]) -> IngestReport:
-        sending = _AsyncUpload(self, on_progress)
-        try:
-            with self._closed_client_errors(), SeenIds() as seen:
-                try:
-                    for number, chunk in enumerate(split_chunks(entries), start=1):
-                        await sending.send(chunk_message(number, seen.drop_repeats(chunk, refuse_duplicate)))
-                except MvindexError:
-                    # What was sent before a bad document is stored, as it is in an index that is not remote.
-                    if not sending.has_failed:
-                        await sending.end()
-                    raise
-                await sending.end()
-        finally:
-            sending.cancel()
-        return sending.report
-
-    @contextmanager
-    def _closed_client_errors(self) -> Iterator[None]:
-        """Turn gRPC's errors of a channel that close() has closed into the blocking client's."""
-        try:
-            yield
-        except (grpc.aio.UsageError, asyncio.CancelledError) as err:
-            if not self._is_closed:
-                raise
-            raise closed_error(self._address) from err
-
-    async def _call(self, method: Callable[..., Awaitable[Any]], request: Any) -> Any:
-        """Return the response, retrying for retry_s while the server is unreachable."""
-        budget = RetryBudget(self._settings)
-        while True:
-            try:
-                with self._closed_client_errors():
-                    return await method(request, timeout=budget.remaining_s, metadata=call_metadata(self._access))
-            except grpc.RpcError as err:
-                pause = budget.next_pause() if is_retryable(err) else None
-                if pause is None:
-                    raise error_from_rpc(self._address, err) from None
-                await asyncio.sleep(pause)
-
-
-class _AsyncUpload:
-    """The upload of one run of documents, over one stream after the other."""
-
-    def __init__(self, client: AsyncIndexClient, on_progress: Callable[[int], None]) -> None:
-        self._client, self._on_progress = client, on_progress
-        self._key = secrets.token_hex(16)
-        self._waiting: deque[documents.AddRequest] = deque()
-        self._call: Any = None
-        self.has_failed = False
-        self.report = IngestReport()
-
-    async def send(self, message: documents.AddRequest) -> None:
-        """Send a chunk, once only a few before it are unacknowledged."""
-        self._waiting.append(message)
-        await self._await_acknowledgements(WINDOW - 1, message)
-
-    async def end(self) -> None:
-        """Wait until every chunk is acknowledged, and close the stream."""
-        await self._await_acknowledgements(0, None)
-        if self._call is not None:
-            await self._call.done_writing()
-
-    def cancel(self) -> None:
-        """Cancel the call."""
-        if self._call is not None:
-            self._call.cancel()
-
-    async def _await_acknowledgements(self, left: int, fresh: documents.AddRequest | None) -> None:
-        budget = RetryBudget(self._client._settings)
-        while fresh is not None or len(self._waiting) > left:
-            try:
-                await self._open(fresh)
-                fresh = None
-                if len(self._waiting) > left:
-                    await self._acknowledge()
-                    budget = RetryBudget(self._client._settings)
-            except grpc.RpcError as err:
-                self._call = fresh = None
-                pause = budget.next_pause() if is_retryable(err) else None
-                if pause is None:
-                    self.has_failed = True
-                    raise error_from_rpc(self._client._address, err) from None
-                await asyncio.sleep(pause)
-            except MvindexError:
-                self.has_failed = True
-                raise
-
-    async def _open(self, fresh: documents.AddRequest | None) -> None:
-        """Open the stream if there is none, and send it every unacknowledged chunk."""
-        if self._call is not None:
-            if fresh is not None:
-                await self._write(fresh)
-            return
-        self._call = self._client._stub.Add(metadata=call_metadata(self._client._access))
-        await self._write(documents.AddRequest(index=self._client._address.name, idempotency_key=self._key))
-        for message in self._waiting:
-            await self._write(message)
-
-    async def _write(self, message: documents.AddRequest) -> None:
-        try:
-            await self._call.write(message)
-        except asyncio.InvalidStateError:
-            # The call has ended; the next read raises its error.
-            return
-
-    async def _acknowledge(self) -> None:
-        timeout_s = self._client._settings.chunk_timeout_s
-        try:
-            response = await asyncio.wait_for(self._call.read(), timeout_s)
-        except asyncio.TimeoutError:
-            raise TimedOut(
-                f"{self._client.url}: expected an acknowledgement within {timeout_s:g} s, got none"
-            ) from None
-        if response is grpc.aio.EOF:
-            raise ServerUnavailable(f"{self._client.url}: the server ended the stream early")
-        message = self._waiting.popleft()
-        add_counts(self.report, response)
-        self._on_progress(len(message.documents))
+    async def _first_info(self) -> IndexInfo:
+        """Return the description as of the first call, for what never changes."""
+        if self._info is None:
+            self._info = await self.info()
+        return self._info

@@ -7,19 +7,26 @@ from typing import Any, NoReturn
 
 from mvindex.encoder import Encoder
 from mvindex.errors import NoSuchIndex, Unsupported
-from mvindex.index import Index
+from mvindex.index.protocol import IndexProtocol
 from mvindex_connectors.remote.address import parse_address
 from mvindex_connectors.remote.client import IndexClient
 
 
 def create(address: str, settings: Mapping[str, Any], encoder: Encoder | None) -> NoReturn:
     """Raise Unsupported: a server serves the indexes it was started with."""
-    raise Unsupported(f"{shown(address)}: a server creates no index. Create it on the server's machine, and serve it")
+    raise Unsupported(f"{shown(address)}: a server creates no index. Create it where the server is, and serve it")
 
 
-def open_index(address: str, device: str | None) -> Index:
+def open_index(address: str, device: str | None) -> IndexProtocol:
     """Open a client of the index; its server decides the device. NoSuchIndex if the name is not served."""
     return IndexClient(address)
+
+
+def open_local(address: str, device: str | None) -> NoReturn:
+    """Raise Unsupported, without connecting: only the server works on the index itself."""
+    raise Unsupported(
+        f"{shown(address)}: this works on the index itself, which a server has; do it where the server is"
+    )
 
 
 def exists(address: str) -> bool:

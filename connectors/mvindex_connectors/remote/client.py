@@ -1,56 +1,51 @@
-"""IndexClient: an index behind a server, with the methods of a local one."""
+"""IndexClient: an index behind a server, with the methods of IndexProtocol."""
 
 from __future__ import annotations
 
 import secrets
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from pathlib import Path
+from dataclasses import replace
 from types import TracebackType
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from mvindex.index.options import Vector, checked_id
-from mvindex.index.results import IndexInfo, ViewScore
 
-from mvindex.errors import QueryError, Unsupported
-from mvindex.index import Index
-from mvindex.ingest import Encode, Entry, IngestHooks, IngestReport
-from mvindex.records import Document, Floats, SearchResult
-from mvindex.scoring.fusion import Fusion, parse_fusion
+from mvindex.errors import QueryError
+from mvindex.ingest import Entry, IngestHooks, IngestReport, text_entries, view_entries
+from mvindex.records import Document, Floats, IndexInfo, ViewScore
 from mvindex.scoring.rerank import parse_rerank
+from mvindex.search.options import SearchOptions
+from mvindex.search.queries import Vector
 from mvindex.store.filters import Filter
-from mvindex.v1 import documents_pb2 as documents
-from mvindex.v1 import search_pb2 as search
+from mvindex.store.protocol import Capabilities, Operation
 from mvindex.v1 import service_pb2 as service
 from mvindex.v1.service_pb2_grpc import MvindexServiceStub
 from mvindex_connectors.remote.address import Access, access_from_environment, parse_address
-from mvindex_connectors.remote.convert import (
-    document_from,
-    explanations_from,
-    info_from,
-    result_from,
-    vectors_from,
-    view_from,
-)
+from mvindex_connectors.remote.convert import document_from, explanations_from, info_from, vectors_from, view_from
 from mvindex_connectors.remote.requests import (
     delete_request,
+    encode_request,
     explain_request,
     explain_requests,
-    has_queries,
-    search_request,
-    texts_message,
+    get_requests,
+    list_request,
+    search_call,
     update_request,
 )
 from mvindex_connectors.remote.retry import CallSettings, RetryingChannel
 from mvindex_connectors.remote.upload import Upload
 
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
-class IndexClient(Index):
+    from mvindex.index.protocol import RerankLike
+
+
+class IndexClient:
     """An index behind a server. Safe to use from several threads.
 
     Idempotent calls are retried with growing pauses while the server is unreachable; an ingest continues where it was
-    interrupted. Operations on the directory (build, tune, compact, snapshot) raise Unsupported. Errors are those of the
-    index itself.
+    interrupted. Errors are those of the index itself.
     """
 
     def __init__(self, url: str, *, access: Access | None = None, settings: CallSettings | None = None) -> None:
@@ -76,51 +71,40 @@ class IndexClient(Index):
             self.close()
             raise
 
-    def __enter__(self) -> IndexClient:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self.close()
 
-    def close(self) -> None:
-        """Close the connection; calls in progress end."""
-        self._channel.close()
-
     def __len__(self) -> int:
         return self.info().documents
 
     def __iter__(self) -> Iterator[Document]:
-        for response in self._channel.stream(self._stub.List, documents.ListRequest(index=self._address.name)):
-            yield from map(document_from, response.documents)
+        return self.scan()
 
     def __contains__(self, doc_id: object) -> bool:
         return isinstance(doc_id, str) and self.get(doc_id) is not None
 
     @property
-    def url(self) -> str:
-        """The address of the index."""
+    def where(self) -> str:
+        """The address; it holds no secret."""
         return str(self._address)
 
     @property
-    def is_untouched(self) -> bool:
-        """False: a client must not delete an index of the server."""
-        return False
+    def access(self) -> Access:
+        """The credentials of the client."""
+        return self._channel.access
 
     @property
-    def temperature(self) -> float:
-        """The default temperature of DRPQ scoring."""
-        return self._info.temperature
+    def call_settings(self) -> CallSettings:
+        """The timeouts and retries of the client."""
+        return self._channel.settings
 
     @property
-    def fusion(self) -> Fusion:
-        """The default fusion of hybrid search."""
-        tuned = self._info.fusion
-        return Fusion() if tuned is None else parse_fusion(tuned["method"], tuned["weights"])
-
-    @property
-    def missing_shards(self) -> tuple[int, ...]:
-        """The numbers of the shards that the server does not search."""
-        return self.info().missing_shards
+    def capabilities(self) -> Capabilities:
+        """The operations that the index has here: those of its administration are the server's."""
+        return capabilities_of(self._info)
 
     @property
     def dim(self) -> int | None:
@@ -129,179 +113,149 @@ class IndexClient(Index):
             self._info = self.info()
         return self._info.dim
 
-    def info(self) -> IndexInfo:
-        """Describe the index; its path is the URL."""
-        response = self._channel.call(self._stub.Info, service.InfoRequest(index=self._address.name))
-        return info_from(response, self.url)
+    @property
+    def temperature(self) -> float:
+        """The T of DRPQ scoring that is used when a search gives none."""
+        return self._info.temperature
+
+    @property
+    def missing_shards(self) -> tuple[int, ...]:
+        """The numbers of the shards that the server does not search."""
+        return self.info().missing_shards
+
+    def close(self) -> None:
+        """Close the connection; calls in progress end."""
+        self._channel.close()
 
     def refresh(self) -> bool:
         """Return False: every call sees the server's latest state."""
         return False
 
-    def add_entries(self, entries: Iterable[Entry], hooks: IngestHooks | None = None) -> IngestReport:
-        """Add documents with their source locations; the server encodes them. See add()."""
-        if self._info.encoder is None:
-            raise QueryError(f"{self.url}: this index was made of given vectors; give vectors, not texts")
-        return self._ingest(entries, None, hooks)
+    def info(self) -> IndexInfo:
+        """Describe the index; its path is the address."""
+        response = self._channel.call(self._stub.Info, service.InfoRequest(index=self._address.name))
+        return info_from(response, self.where)
 
-    def _ingest(self, entries: Iterable[Entry], encode: Encode | None, hooks: IngestHooks | None) -> IngestReport:
+    def add(self, documents: Iterable[Document], *, hooks: IngestHooks | None = None) -> IngestReport:
+        """Store documents, which the server encodes; see IndexProtocol.add()."""
+        return self.add_entries(text_entries(documents), hooks)
+
+    def add_entries(self, entries: Iterable[Entry], hooks: IngestHooks | None = None) -> IngestReport:
+        """Store documents that know their source location; otherwise as add()."""
+        check_encodes(self._info)
         return Upload(self._channel, hooks or IngestHooks()).run(entries)
 
-    def get(self, id: str) -> Document | None:
-        """Return the document of this id, or None."""
-        request = documents.GetRequest(index=self._address.name, ids=[checked_id(id)])
-        found = self._channel.call(self._stub.Get, request).documents
-        return document_from(found[0]) if found else None
+    def add_views(
+        self, documents: Iterable[Document], views: Vector | Sequence[Vector], *, hooks: IngestHooks | None = None
+    ) -> IngestReport:
+        """Store documents whose views are given; see IndexProtocol.add_views()."""
+        return Upload(self._channel, hooks or IngestHooks()).run(view_entries(documents, views, self.dim))
+
+    def get(self, ids: str | Iterable[str]) -> Any:
+        """Return the document of an id, or those of several, of one state per 4,096; see IndexProtocol.get()."""
+        responses = [self._channel.call(self._stub.Get, request) for request in get_requests(self._address.name, ids)]
+        found = [document_from(message) for response in responses for message in response.documents]
+        if isinstance(ids, str):
+            return found[0] if found else None
+        return found
+
+    def scan(
+        self, filter: Filter | None = None, limit: int | None = None, after: str | None = None
+    ) -> Iterator[Document]:
+        """Yield documents in the order in which they were first added; see IndexProtocol.scan()."""
+        responses = self._channel.stream(self._stub.List, list_request(self._address.name, filter, limit, after))
+        return (document_from(message) for response in responses for message in response.documents)
+
+    def update(self, id: str, *, metadata: Mapping[str, Any]) -> None:
+        """Replace the metadata of a document. QueryError when there is no such id."""
+        self._channel.call(self._stub.Update, update_request(self._address.name, id, metadata))
 
     def delete(self, *, ids: str | Iterable[str] | None = None, filter: Filter | None = None) -> int:
-        """Delete documents by id or by filter in one step, and return how many; unknown ids are ignored."""
+        """Delete documents by id or by a filter, in one step; return how many there were."""
         request = delete_request(self._address.name, ids, filter, secrets.token_hex(16))
         return int(self._channel.call(self._stub.Delete, request).deleted)
 
-    def update(self, id: str, *, metadata: Mapping[str, Any]) -> None:
-        """Replace the metadata of a document; QueryError for an unknown id."""
-        self._channel.call(self._stub.Update, update_request(self._address.name, id, metadata))
-
-    def search(
+    def search(  # noqa: PLR0913 - the one public call; each argument is a choice of the caller's
         self,
-        query: Any,
+        query: str | Sequence[str] | Vector,
         top_k: int = 10,
-        *args: Any,
-        rerank: Any = None,
+        filter: Filter | None = None,
+        scoring: str = "max",
+        exact: bool = False,
+        *,
+        temperature: float | None = None,
+        candidates: int | None = None,
+        mode: str = "dense",
+        fusion: str | None = None,
+        weights: tuple[float, float] | None = None,
+        text: str | Sequence[str] | None = None,
+        rerank: RerankLike | None = None,
         rerank_on: str | None = None,
         rerank_depth: int | None = None,
-        **options: Any,
     ) -> Any:
-        """Return the top_k documents of a query, or of each of several, as Index.search() does.
+        """Return the best documents of a query, or of each of several; see IndexProtocol.search().
 
         Reranking is done here, not by the server.
         """
-        reranking = parse_rerank(rerank, rerank_on, rerank_depth, top_k, None)
-        if reranking is not None:
-            mode = options.get("mode", "dense")
-            questions, options["text"] = reranking.questions(query, mode, options.get("text"))
-            return reranking.reranked(questions, self.search(query, reranking.depth, *args, **options), mode)
-        request, is_single = search_request(self._address.name, query, top_k, *args, **options)
-        if not is_single and not has_queries(request):
-            return []
-        results: list[SearchResult] = [
-            result_from(each) for each in self._channel.call(self._stub.Search, request).results
-        ]
-        return results[0] if is_single else results
+        plan = parse_rerank(rerank, rerank_on, rerank_depth, top_k)
+        options = SearchOptions.parse(
+            top_k,
+            filter,
+            scoring,
+            exact,
+            temperature=temperature,
+            candidates=candidates,
+            mode=mode,
+            fusion=fusion,
+            weights=weights,
+        )
+        if plan is None:
+            return self.search_with_options(query, options, text=text)
+        questions, text = plan.questions(query, mode, text)
+        found = self.search_with_options(query, replace(options, top_k=plan.depth), text=text)
+        return plan.reranked(questions, found, mode)
 
-    def encode_queries(self, texts: Sequence[str]) -> Floats:
-        """Return one vector per text, (q, dim) float32, by the server's encoder; QueryError for an empty text."""
-        if not texts:
-            return np.empty((0, self.dim or 1), dtype=np.float32)
-        request = search.EncodeRequest(index=self._address.name, texts=texts_message(texts))
-        return vectors_from(self._channel.call(self._stub.Encode, request).vectors)
+    def search_with_options(
+        self, query: str | Sequence[str] | Vector, options: SearchOptions, *, text: str | Sequence[str] | None = None
+    ) -> Any:
+        """Return what search() does, for options that are checked already."""
+        call = search_call(self._address.name, query, options, text)
+        return [] if call.is_empty else call.results(self._channel.call(self._stub.Search, call.request))
 
     def explain(
         self, query: str | Vector, id: str, scoring: str = "max", *, temperature: float | None = None
     ) -> list[ViewScore]:
-        """Return every view of a document with its score for the query, best first; QueryError for an unknown id."""
+        """Return every view of a document with its score for one query, best first. QueryError without such an id."""
         request = explain_request(self._address.name, query, id, scoring, temperature)
         return [view_from(view) for view in self._channel.call(self._stub.Explain, request).views]
 
     def explain_all(
         self, query: str | Vector, ids: str | Iterable[str], scoring: str = "max", *, temperature: float | None = None
     ) -> dict[str, list[ViewScore]]:
-        """Return explain() of each of the documents that exist, by id, in the order of the ids."""
+        """Return what explain() does for each of the documents that exist, by id, in the order of the ids."""
         found: dict[str, list[ViewScore]] = {}
         for request in explain_requests(self._address.name, query, ids, scoring, temperature):
             found |= explanations_from(self._channel.call(self._stub.Explain, request))
         return found
 
-    @property
-    def settings(self) -> Mapping[str, Any]:
-        """Unsupported; see info()."""
-        raise self._unsupported("settings")
+    def encode_queries(self, texts: Sequence[str]) -> Floats:
+        """Return one vector per text, (q, dim) float32, by the server's encoder; QueryError for an empty text."""
+        if not texts:
+            return np.empty((0, self.dim or 1), dtype=np.float32)
+        return vectors_from(self._channel.call(self._stub.Encode, encode_request(self._address.name, texts)).vectors)
 
-    @property
-    def where(self) -> str:
-        """The address."""
-        return self.url
 
-    @property
-    def next_ordinal(self) -> NoReturn:
-        """Unsupported: stored rows are the server's."""
-        raise self._unsupported("next_ordinal")
+def capabilities_of(info: IndexInfo) -> Capabilities:
+    """Return the operations of an index behind a server: lexical search where it has one, no administration."""
+    reasons = dict.fromkeys(Operation, "a server has the index; do it where the server is")
+    if info.lexical is None:
+        reasons[Operation.LEXICAL] = "the index has no lexical side; add one where the server is"
+    else:
+        del reasons[Operation.LEXICAL]
+    return Capabilities(reasons)
 
-    def batches(self, *args: Any, **options: Any) -> NoReturn:
-        """Unsupported: stored rows are the server's."""
-        raise self._unsupported("copying documents as stored")
 
-    def take(self, *args: Any, **options: Any) -> NoReturn:
-        """Unsupported: stored rows are the server's."""
-        raise self._unsupported("copying documents as stored")
-
-    def remove_untouched(self) -> None:
-        """Close the connection; the index stays on the server."""
-        self.close()
-
-    @property
-    def path(self) -> Path:
-        """Unsupported: the directory is the server's."""
-        raise self._unsupported("path")
-
-    @property
-    def store(self) -> NoReturn:
-        """Unsupported: the store is the server's."""
-        raise self._unsupported("store")
-
-    @property
-    def store_paths(self) -> list[Path]:
-        """Unsupported: the directories are the server's."""
-        raise self._unsupported("store_paths")
-
-    @property
-    def encoder(self) -> NoReturn:
-        """Unsupported: the encoder is the server's."""
-        raise self._unsupported("encoder")
-
-    def use_encoder(self, encoder: Any) -> NoReturn:
-        """Unsupported: the encoder is the server's."""
-        raise self._unsupported("use_encoder")
-
-    def set_lexical(self, *args: Any, **options: Any) -> NoReturn:
-        """Unsupported."""
-        raise self._unsupported("set_lexical")
-
-    def tune_fusion(self, *args: Any, **options: Any) -> NoReturn:
-        """Unsupported."""
-        raise self._unsupported("tune_fusion")
-
-    def set_fusion(self, *args: Any, **options: Any) -> NoReturn:
-        """Unsupported."""
-        raise self._unsupported("set_fusion")
-
-    def rebuild_lexical_if_damaged(self) -> NoReturn:
-        """Unsupported."""
-        raise self._unsupported("rebuild_lexical_if_damaged")
-
-    def build(self, *args: Any, **options: Any) -> NoReturn:
-        """Unsupported."""
-        raise self._unsupported("build")
-
-    def tune(self, *args: Any, **options: Any) -> NoReturn:
-        """Unsupported."""
-        raise self._unsupported("tune")
-
-    def compact(self, *args: Any, **options: Any) -> NoReturn:
-        """Unsupported."""
-        raise self._unsupported("compact")
-
-    def snapshot(self, *args: Any, **options: Any) -> NoReturn:
-        """Unsupported."""
-        raise self._unsupported("snapshot")
-
-    def probe(self) -> NoReturn:
-        """Unsupported."""
-        raise self._unsupported("probe")
-
-    def verify(self, *args: Any, **options: Any) -> NoReturn:
-        """Unsupported."""
-        raise self._unsupported("verify")
-
-    def _unsupported(self, what: str) -> Unsupported:
-        return Unsupported(f"{self.url}: {what} works on an index directory only. Run it on the server's machine")
+def check_encodes(info: IndexInfo) -> None:
+    """Raise QueryError unless the index encodes texts."""
+    if info.encoder is None:
+        raise QueryError(f"{info.path}: this index was made of given vectors; give vectors, not texts")

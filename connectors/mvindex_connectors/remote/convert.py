@@ -5,38 +5,47 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
-from mvindex.index.results import IndexInfo, ViewScore
 
 from mvindex.errors import DocumentError, EncoderError, QueryError
 from mvindex.ingest import IngestReport
-from mvindex.records import Component, Document, Floats, Hit, SearchResult, Span, dump_metadata
+from mvindex.records import (
+    Component,
+    Document,
+    Floats,
+    Hit,
+    IndexInfo,
+    SearchResult,
+    Span,
+    ViewScore,
+    dump_metadata,
+)
 from mvindex.scoring.aggregate import Aggregate
-from mvindex.scoring.fusion import Method, Mode, parse_fusion
+from mvindex.scoring.fusion import Method, Mode
+from mvindex.search.options import ScoringName, SearchOptions
 from mvindex.v1 import documents_pb2 as documents
 from mvindex.v1 import search_pb2 as search
 from mvindex.v1 import service_pb2 as service
 
+NameT = TypeVar("NameT", bound=str)
+
 # The largest integer of a message: no index has so many views, so a larger number means the same.
 MAX_INT64 = 2**63 - 1
-# The most documents that a server explains in one call.
+# The most documents that a server explains, and returns by their ids, in one call.
 MAX_EXPLAINED = 1000
+MAX_IDS = 4096
 _TO_SCORING = {Aggregate.MAX: search.SCORING_MAX, Aggregate.DRPQ: search.SCORING_DRPQ}
-_FROM_SCORING: dict[int, str] = {
-    search.SCORING_UNSPECIFIED: Aggregate.MAX.value,
-    search.SCORING_MAX: Aggregate.MAX.value,
-    search.SCORING_DRPQ: Aggregate.DRPQ.value,
-}
 _TO_MODE = {Mode.DENSE: search.MODE_DENSE, Mode.LEXICAL: search.MODE_LEXICAL, Mode.HYBRID: search.MODE_HYBRID}
-_FROM_MODE: dict[int, str] = {number: mode.value for mode, number in _TO_MODE.items()}
-_FROM_MODE[search.MODE_UNSPECIFIED] = Mode.DENSE.value
 _TO_FUSION = {
     Method.ZSCORE: search.FUSION_ZSCORE,
     Method.MINMAX: search.FUSION_MINMAX,
     Method.RRF: search.FUSION_RRF,
 }
+SCORING_NAMES: dict[Aggregate, ScoringName] = {Aggregate.MAX: "max", Aggregate.DRPQ: "drpq"}
+_FROM_SCORING: dict[int, ScoringName] = {number: SCORING_NAMES[kind] for kind, number in _TO_SCORING.items()}
+_FROM_MODE: dict[int, str] = {number: mode.value for mode, number in _TO_MODE.items()}
 _FROM_FUSION: dict[int, str] = {number: method.value for method, number in _TO_FUSION.items()}
 _COUNTS = ("added", "replaced", "updated", "unchanged", "views_given", "views_stored")
 
@@ -123,43 +132,49 @@ def scoring_message(aggregate: Aggregate) -> Any:
     return _TO_SCORING[aggregate]
 
 
-def scoring_from(number: int) -> str:
-    """Return the name of a scoring; QueryError for an unknown number."""
-    if number not in _FROM_SCORING:
-        raise QueryError(f"scoring: expected 1 (max) or 2 (drpq), got {number}")
-    return _FROM_SCORING[number]
+def scoring_from(number: int) -> ScoringName:
+    """Return the name of a scoring, max by default; QueryError for an unknown number."""
+    return _name_of("scoring", number, _FROM_SCORING) or SCORING_NAMES[Aggregate.MAX]
 
 
-def lexical_fields(mode: Mode, texts: Sequence[str] | None) -> dict[str, Any]:
-    """Return the fields of a lexical or hybrid request. texts: None if they are the queries."""
-    return {"mode": _TO_MODE[mode], "terms": None if texts is None else search.Texts(values=texts)}
-
-
-def fusion_fields(fusion: str | None, weights: Any) -> dict[str, Any]:
-    """Return the fusion fields of a request, None where the index's own apply; QueryError for invalid values."""
-    checked = parse_fusion(fusion, weights)
-    dense, lexical = checked.weights
+def options_fields(options: SearchOptions) -> dict[str, Any]:
+    """Return the fields of a search that carry its options; those that were not given stay unset."""
+    weights = options.weights
     return {
-        "fusion": None if fusion is None else _TO_FUSION[checked.method],
-        "weights": None if weights is None else search.Weights(dense=dense, lexical=lexical),
+        "top_k": min(options.top_k, MAX_INT64),
+        "filter_json": filter_json(options.filter),
+        "scoring": _TO_SCORING[options.aggregate],
+        "temperature": options.temperature,
+        "exact": bool(options.exact),
+        "candidates": None if options.candidates is None else min(options.candidates, MAX_INT64),
+        "mode": _TO_MODE[options.mode],
+        "fusion": None if options.method is None else _TO_FUSION[options.method],
+        "weights": None if weights is None else search.Weights(dense=weights[0], lexical=weights[1]),
     }
 
 
-def lexical_options_from(message: search.SearchRequest) -> dict[str, Any]:
-    """Return the arguments of a lexical or hybrid search(), none for a dense one; QueryError for unknown numbers."""
-    has_weights, has_terms = message.HasField("weights"), message.HasField("terms")
-    if not (message.mode or message.fusion or has_weights or has_terms):
-        return {}
-    if message.mode not in _FROM_MODE:
-        raise QueryError(f"mode: expected 1 (dense), 2 (lexical) or 3 (hybrid), got {message.mode}")
-    if message.fusion and message.fusion not in _FROM_FUSION:
-        raise QueryError(f"fusion: expected 1 (zscore), 2 (minmax) or 3 (rrf), got {message.fusion}")
-    return {
-        "mode": _FROM_MODE[message.mode],
-        "fusion": _FROM_FUSION.get(message.fusion),
-        "weights": (message.weights.dense, message.weights.lexical) if has_weights else None,
-        "text": list(message.terms.values) if has_terms else None,
-    }
+def options_from(message: search.SearchRequest) -> SearchOptions:
+    """Return the options of a search; QueryError for a value that is none, or options that do not go together."""
+    weights = (message.weights.dense, message.weights.lexical) if message.HasField("weights") else None
+    return SearchOptions.parse(
+        message.top_k or 10,
+        filter_from(message.filter_json) if message.HasField("filter_json") else None,
+        scoring_from(message.scoring),
+        message.exact,
+        temperature=message.temperature if message.HasField("temperature") else None,
+        candidates=message.candidates if message.HasField("candidates") else None,
+        mode=_name_of("mode", message.mode, _FROM_MODE) or Mode.DENSE.value,
+        fusion=_name_of("fusion", message.fusion, _FROM_FUSION),
+        weights=weights,
+    )
+
+
+def _name_of(field: str, number: int, names: Mapping[int, NameT]) -> NameT | None:
+    """Return the name of an enum's number, None for 0 (unspecified); QueryError for an unknown number."""
+    if number and number not in names:
+        *first, last = (f"{known} ({name})" for known, name in names.items())
+        raise QueryError(f"{field}: expected {', '.join(first)} or {last}, got {number}")
+    return names.get(number)
 
 
 def results_message(results: Sequence[SearchResult]) -> search.SearchResponse:

@@ -2,31 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from mvindex.index.options import (
-    as_vectors,
-    asked,
-    check_mode,
-    check_query_text,
-    checked_id,
-    checked_ids,
-    question_texts,
-)
-
 from mvindex.errors import QueryError
-from mvindex.records import dump_metadata
+from mvindex.records import SearchResult, check_count, check_id, check_ids, dump_metadata
 from mvindex.scoring.aggregate import parse_scoring
-from mvindex.scoring.fusion import Mode, parse_mode
+from mvindex.scoring.fusion import Mode
+from mvindex.search.options import SearchOptions
+from mvindex.search.queries import as_vectors, check_query_text, is_texts, query_texts
 from mvindex.store.filters import Filter
 from mvindex.v1 import documents_pb2 as documents
 from mvindex.v1 import search_pb2 as search
 from mvindex_connectors.remote.convert import (
+    MAX_IDS,
     MAX_INT64,
     filter_json,
-    fusion_fields,
-    lexical_fields,
+    options_fields,
+    result_from,
     scoring_message,
     vectors_message,
 )
@@ -42,13 +35,36 @@ class Queries(NamedTuple):
     vectors: documents.Vectors | None
     is_single: bool
 
+    @property
+    def num_queries(self) -> int:
+        """The number of queries."""
+        if self.vectors is None:
+            return 0 if self.texts is None else len(self.texts.values)
+        return len(self.vectors.values) // (4 * self.vectors.dim) if self.vectors.dim else 0
+
+
+class SearchCall(NamedTuple):
+    """The message of a search, and how its results are returned."""
+
+    request: search.SearchRequest
+    queries: Queries
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is no query, so that nothing needs to be sent."""
+        return self.queries.num_queries == 0
+
+    def results(self, response: search.SearchResponse) -> SearchResult | list[SearchResult]:
+        """Return the result of a single query, or a list of results."""
+        results = [result_from(each) for each in response.results]
+        return results[0] if self.queries.is_single else results
+
 
 def queries_of(query: Any) -> Queries:
     """Return the queries; QueryError if they are neither texts nor vectors."""
-    if isinstance(query, str):
-        return Queries(texts_message([query]), None, True)
-    if isinstance(query, Sequence) and all(isinstance(text, str) for text in query):
-        return Queries(texts_message(query), None, False)
+    if is_texts(query):
+        is_single = isinstance(query, str)
+        return Queries(texts_message([query] if is_single else query), None, is_single)
     vectors = as_vectors(query, None)
     return Queries(None, vectors_message(vectors[None] if vectors.ndim == 1 else vectors), vectors.ndim == 1)
 
@@ -60,68 +76,45 @@ def texts_message(texts: Sequence[str]) -> search.Texts:
     return search.Texts(values=texts)
 
 
-def search_request(  # noqa: PLR0913 - the arguments of search()
-    index: str,
-    query: Any,
-    top_k: int = 10,
-    filter: Filter | None = None,
-    scoring: str = "max",
-    exact: bool = False,
-    *,
-    temperature: float | None = None,
-    candidates: int | None = None,
-    mode: str = "dense",
-    fusion: str | None = None,
-    weights: tuple[float, float] | None = None,
-    text: str | Sequence[str] | None = None,
-) -> tuple[search.SearchRequest, bool]:
-    """Return the message of a search, and whether it is a single query; QueryError for contradictory arguments."""
-    chosen, parsed_mode = parse_scoring(scoring, temperature), parse_mode(mode)
-    checked = asked(top_k, filter, chosen, exact, candidates)
-    check_mode(parsed_mode, checked, fusion=fusion, weights=weights, text=text)
-    lexical: dict[str, Any] = {}
-    if parsed_mode is Mode.DENSE:
+def search_call(index: str, query: Any, options: SearchOptions, text: str | Sequence[str] | None) -> SearchCall:
+    """Return the call of a search; QueryError for queries and texts that do not go together."""
+    terms: list[str] | None = None
+    if options.mode is Mode.DENSE:
+        if text is not None:
+            raise QueryError("text= does not belong to mode='dense'; expected mode='lexical' or 'hybrid'")
         queries = queries_of(query)
     else:
-        queries, terms = _lexical_queries(query, text, parsed_mode)
-        lexical = lexical_fields(parsed_mode, terms) | fusion_fields(fusion, weights)
-    message = search.SearchRequest(
+        queries, terms = _text_queries(query, text, options.mode)
+    request = search.SearchRequest(
         index=index,
         texts=queries.texts,
         vectors=queries.vectors,
-        top_k=min(checked.top_k, MAX_INT64),
-        filter_json=filter_json(filter),
-        scoring=scoring_message(chosen.aggregate),
-        temperature=None if temperature is None else float(temperature),
-        exact=bool(exact),
-        candidates=None if candidates is None else min(int(candidates), MAX_INT64),
-        **lexical,
+        terms=None if terms is None else search.Texts(values=terms),
+        **options_fields(options),
     )
-    return message, queries.is_single
+    return SearchCall(request, queries)
 
 
-def _lexical_queries(query: Any, text: str | Sequence[str] | None, mode: Mode) -> tuple[Queries, list[str] | None]:
-    """Return the queries, and the texts of the lexical part; None if these are the queries."""
-    texts, is_single = question_texts(query, text, mode)
+def _text_queries(query: Any, text: str | Sequence[str] | None, mode: Mode) -> tuple[Queries, list[str] | None]:
+    """Return the queries of a lexical or hybrid search, and its texts; None if these are the queries."""
+    texts, is_single = query_texts(query, text, mode)
     if mode is Mode.LEXICAL:
         return Queries(search.Texts(values=texts), None, is_single), None
     queries = queries_of(query)
-    count = _num_rows(queries)
-    if (count, queries.is_single) != (len(texts), is_single):
-        raise QueryError(f"text: expected a text for each of {count} query vectors, got {len(texts)}")
+    if (queries.num_queries, queries.is_single) != (len(texts), is_single):
+        raise QueryError(f"text: expected a text for each of {queries.num_queries} query vectors, got {len(texts)}")
     return queries, None if text is None else texts
 
 
-def _num_rows(queries: Queries) -> int:
-    if queries.vectors is None:
-        return 0 if queries.texts is None else len(queries.texts.values)
-    return len(queries.vectors.values) // (4 * queries.vectors.dim) if queries.vectors.dim else 0
+def encode_request(index: str, texts: Sequence[str]) -> search.EncodeRequest:
+    """Return the message of texts to encode; QueryError for an empty one."""
+    return search.EncodeRequest(index=index, texts=texts_message(texts))
 
 
 def explain_request(index: str, query: Any, id: str, scoring: str, temperature: float | None) -> search.ExplainRequest:
     """Return the message of an explanation of one document."""
     message = _explanation(index, query, scoring, temperature)
-    message.id = checked_id(id)
+    message.id = check_id(id)
     return message
 
 
@@ -129,7 +122,7 @@ def explain_requests(
     index: str, query: Any, ids: str | Iterable[str], scoring: str, temperature: float | None
 ) -> Iterator[search.ExplainRequest]:
     """Yield the messages of an explanation of several documents."""
-    checked, message = checked_ids(ids), _explanation(index, query, scoring, temperature)
+    checked, message = check_ids(ids), _explanation(index, query, scoring, temperature)
     for begin in range(0, len(checked), _EXPLAIN_BATCH):
         part = search.ExplainRequest(ids=checked[begin : begin + _EXPLAIN_BATCH])
         part.MergeFrom(message)
@@ -139,7 +132,7 @@ def explain_requests(
 def _explanation(index: str, query: Any, scoring: str, temperature: float | None) -> search.ExplainRequest:
     queries, chosen = queries_of(query), parse_scoring(scoring, temperature)
     if not queries.is_single:
-        raise QueryError("explain(): expected one query, a text or a (d,) vector, got several")
+        raise QueryError("explain: expected one query, a text or a (d,) vector, got several")
     return search.ExplainRequest(
         index=index,
         text=None if queries.texts is None else queries.texts.values[0],
@@ -149,24 +142,41 @@ def _explanation(index: str, query: Any, scoring: str, temperature: float | None
     )
 
 
-def delete_request(index: str, ids: Any, condition: Filter | None, key: str) -> documents.DeleteRequest:
+def get_requests(index: str, ids: str | Iterable[str]) -> Iterator[documents.GetRequest]:
+    """Yield the messages that get documents by id, each of as many ids as a server takes."""
+    checked = check_ids(ids)
+    for begin in range(0, len(checked), MAX_IDS):
+        yield documents.GetRequest(index=index, ids=checked[begin : begin + MAX_IDS])
+
+
+def list_request(
+    index: str, condition: Filter | None = None, limit: int | None = None, after: str | None = None
+) -> documents.ListRequest:
+    """Return the message of a scan."""
+    if limit is not None:
+        check_count("limit", limit)
+    return documents.ListRequest(
+        index=index,
+        filter_json=filter_json(condition),
+        limit=None if limit is None else min(int(limit), MAX_INT64),
+        after=None if after is None else check_id(after),
+    )
+
+
+def delete_request(
+    index: str, ids: str | Iterable[str] | None, condition: Filter | None, key: str
+) -> documents.DeleteRequest:
     """Return the message of a deletion."""
     if (ids is None) == (condition is None):
         raise QueryError("delete(): expected either ids= or filter=, got both or neither")
-    selected = [ids] if isinstance(ids, str) else list(ids or [])
     return documents.DeleteRequest(
         index=index,
-        ids=[checked_id(doc_id) for doc_id in selected],
+        ids=[] if ids is None else check_ids(ids),
         filter_json=filter_json(condition),
         idempotency_key=key,
     )
 
 
-def update_request(index: str, id: str, metadata: Any) -> documents.UpdateRequest:
+def update_request(index: str, id: str, metadata: Mapping[str, Any]) -> documents.UpdateRequest:
     """Return the message of an update."""
-    return documents.UpdateRequest(index=index, id=checked_id(id), metadata_json=dump_metadata(metadata, id))
-
-
-def has_queries(request: search.SearchRequest) -> bool:
-    """Return whether a request has any query."""
-    return bool(request.texts.values or request.vectors.values)
+    return documents.UpdateRequest(index=index, id=check_id(id), metadata_json=dump_metadata(metadata, id))

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 import secrets
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -177,3 +179,58 @@ class RetryingChannel:
             raise error_from_rpc(self.address, err) from None
         except ValueError as err:
             raise closed_error(self.address) from err
+
+
+class AsyncRetryingChannel:
+    """Calls with retries over one channel, awaited; it belongs to one event loop."""
+
+    def __init__(self, address: Address, access: Access, settings: CallSettings) -> None:
+        self.address, self.access, self.settings = address, access, settings
+        target, credentials = channel_parts(address, access)
+        if credentials is None:
+            self.grpc_channel = grpc.aio.insecure_channel(target, options=OPTIONS)
+        else:
+            self.grpc_channel = grpc.aio.secure_channel(target, credentials, options=OPTIONS)
+        self._is_closed = False
+
+    async def close(self) -> None:
+        """Close the channel; calls in progress are cancelled."""
+        self._is_closed = True
+        await self.grpc_channel.close()
+
+    @contextmanager
+    def closed_channel_errors(self) -> Iterator[None]:
+        """Turn gRPC's errors of a channel that close() has closed into the blocking channel's."""
+        try:
+            yield
+        except (grpc.aio.UsageError, asyncio.CancelledError) as err:
+            if not self._is_closed:
+                raise
+            raise closed_error(self.address) from err
+
+    async def call(self, method: Callable[..., Awaitable[Any]], request: Any) -> Any:
+        """Return the response, retrying for retry_s while the server is unreachable; the call must be idempotent."""
+        budget = RetryBudget(self.settings)
+        while True:
+            try:
+                with self.closed_channel_errors():
+                    return await method(request, timeout=budget.remaining_s, metadata=call_metadata(self.access))
+            except grpc.RpcError as err:
+                pause = budget.next_pause() if is_retryable(err) else None
+                if pause is None:
+                    raise error_from_rpc(self.address, err) from None
+                await asyncio.sleep(pause)
+
+    async def stream(self, method: Callable[..., Any], request: Any) -> AsyncGenerator[Any, None]:
+        """Yield the responses of a stream, which has no deadline and is not resumed."""
+        with self.closed_channel_errors():
+            responses = method(request, metadata=call_metadata(self.access))
+        try:
+            with self.closed_channel_errors():
+                async for response in responses:
+                    yield response
+        except grpc.RpcError as err:
+            raise error_from_rpc(self.address, err) from None
+        finally:
+            # A caller that stops in the middle must free the stream on the server.
+            responses.cancel()

@@ -19,9 +19,10 @@ from typing import Any, Protocol
 import numpy as np
 
 from mvindex.errors import LimitExceeded, MvindexError
-from mvindex.index import Index
+from mvindex.index import IndexProtocol
 from mvindex.records import Floats, SearchResult
 from mvindex.scoring.fusion import Mode
+from mvindex.search.options import SearchOptions
 from mvindex.search.profiling import watched_stages
 
 # A request of more queries is large; it is searched in parts of this size.
@@ -29,18 +30,6 @@ _MAX_SMALL = 32
 _PART = 64
 # How long a small request waits for its lane before the lane of large ones may take it.
 _MAX_WAIT_S = 0.1
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BatchOptions:
-    """The options of a search, as Index.search() takes them, and their mode.
-
-    key: equal for searches that can be run together.
-    """
-
-    key: tuple[tuple[str, Any], ...]
-    options: dict[str, Any]
-    mode: Mode = Mode.DENSE
 
 
 class BatchObserver(Protocol):
@@ -53,7 +42,7 @@ class BatchObserver(Protocol):
 @dataclass(slots=True, eq=False)
 class _Job:
     queries: list[str] | Floats
-    chosen: BatchOptions
+    options: SearchOptions
     future: asyncio.Future[list[SearchResult]]
     texts: list[str] | None = None  # of the lexical part, one for each query
     since: float = field(default_factory=time.monotonic)
@@ -65,13 +54,13 @@ class _Job:
     @property
     def needs_encoding(self) -> bool:
         """Whether these are texts that are searched by views."""
-        return isinstance(self.queries, list) and self.chosen.mode is not Mode.LEXICAL
+        return isinstance(self.queries, list) and self.options.mode is not Mode.LEXICAL
 
 
 class Batcher:
     """Batches the searches of one index; all calls come from one event loop."""
 
-    def __init__(self, index: Index, observer: BatchObserver, *, batch: int, queued: int) -> None:
+    def __init__(self, index: IndexProtocol, observer: BatchObserver, *, batch: int, queued: int) -> None:
         """batch: the most queries searched together; queued: the most that may wait."""
         self._index, self._observer = index, observer
         self._batch, self._queued = batch, queued
@@ -93,18 +82,22 @@ class Batcher:
             thread.shutdown(wait=True)
 
     async def search(
-        self, queries: list[str] | Floats, chosen: BatchOptions, texts: list[str] | None = None
+        self, queries: list[str] | Floats, options: SearchOptions, texts: list[str] | None = None
     ) -> list[SearchResult]:
         """Return a result for each query; LimitExceeded if too many are waiting.
 
-        queries: (q, d) or texts, checked. texts: of the lexical part, one for each query.
+        Args:
+            queries: (q, d) or texts, checked.
+            options: The options of all queries; searches of equal ones are run together.
+            texts: The texts of the lexical part, one for each query.
+
         """
         is_large = len(queries) > _MAX_SMALL
         waiting = _num_waiting(self._large if is_large else self._small)
         if waiting and waiting + len(queries) > self._queued:
             raise LimitExceeded(f"{waiting} queries are waiting, of at most {self._queued}. Try again in a second")
         if not is_large:
-            future = self._submit(self._small, _Job(queries, chosen, _new_future(), texts))
+            future = self._submit(self._small, _Job(queries, options, _new_future(), texts))
             try:
                 return await future
             except asyncio.CancelledError:
@@ -113,7 +106,7 @@ class Batcher:
         parts = [slice(begin, begin + _PART) for begin in range(0, len(queries), _PART)]
         futures = [
             self._submit(
-                self._large, _Job(queries[part], chosen, _new_future(), None if texts is None else texts[part])
+                self._large, _Job(queries[part], options, _new_future(), None if texts is None else texts[part])
             )
             for part in parts
         ]
@@ -225,22 +218,22 @@ class Batcher:
         groups: dict[Any, list[int]] = {}
         for number, (job, each) in enumerate(zip(jobs, vectors, strict=True)):
             if not isinstance(each, Exception):
-                groups.setdefault(job.chosen.key, []).append(number)
+                groups.setdefault(job.options.key, []).append(number)
         for members in groups.values():
             self._search_group(jobs, vectors, members, answers)
         return answers
 
     def _search_group(self, jobs: list[_Job], vectors: list[Any], members: list[int], answers: list[Any]) -> None:
         """Set the answers of the members of a group. If they fail together, each is searched by itself."""
-        chosen = jobs[members[0]].chosen
+        options = jobs[members[0]].options
+        texts = None
+        if options.mode is not Mode.DENSE:
+            texts = [text for number in members for text in jobs[number].texts or []]
         try:
-            if chosen.mode is Mode.DENSE:
-                found = self._index.search(np.concatenate([vectors[number] for number in members]), **chosen.options)
-            else:
-                texts = [text for number in members for text in jobs[number].texts or []]
-                is_lexical = chosen.mode is Mode.LEXICAL
-                queries: Any = texts if is_lexical else np.concatenate([vectors[number] for number in members])
-                found = self._index.search(queries, text=texts, **chosen.options)
+            queries: Any = texts
+            if options.mode is not Mode.LEXICAL:
+                queries = np.concatenate([vectors[number] for number in members])
+            found = self._index.search_with_options(queries, options, text=texts)
         except (MvindexError, ValueError) as err:
             if len(members) == 1:
                 answers[members[0]] = err

@@ -3,24 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import lru_cache
-from typing import Any, TypeVar
-
-from mvindex.index.options import as_vectors, asked, check_mode, check_query_text, question_texts
-from mvindex.index.results import IndexInfo, ViewScore
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
 
 from mvindex.errors import LimitExceeded, NoSuchIndex, QueryError, ServerUnavailable, Unsupported
-from mvindex.index import Index
+from mvindex.index import Index, IndexProtocol, store_of
 from mvindex.ingest import IngestHooks, IngestReport
 from mvindex.maintenance.compact import CompactReport
-from mvindex.records import Document, Floats, SearchResult
-from mvindex.scoring.aggregate import parse_scoring
-from mvindex.scoring.fusion import Mode, parse_fusion, parse_mode
-from mvindex_connectors.remote.convert import MAX_EXPLAINED
-from mvindex_connectors.server.batching import Batcher, BatchObserver, BatchOptions
+from mvindex.records import Document, Floats, IndexInfo, SearchResult, ViewScore
+from mvindex.scoring.fusion import Mode
+from mvindex.search.options import ScoringName, SearchOptions
+from mvindex.search.queries import as_vectors, check_query_text, query_texts
+from mvindex.store.filters import Filter
+from mvindex.store.protocol import Operation
+from mvindex_connectors.remote.convert import MAX_EXPLAINED, MAX_IDS
+from mvindex_connectors.server.batching import Batcher, BatchObserver
 from mvindex_connectors.server.config import ServerConfig
 from mvindex_connectors.server.idempotency import IdempotencyCache, chunk_mark, is_chunk_stored, settings_with_mark
 
@@ -28,13 +27,24 @@ T = TypeVar("T")
 
 _LIST_DOCUMENTS = 200
 _LIST_CHARS = 500_000
+# Characters of texts at which a page ends early: it is in memory as a whole.
+_PAGE_CHARS = 4_000_000
+
+
+class Page(NamedTuple):
+    """Some documents in the order in which they were first added, and the id to go on after; None at the end."""
+
+    documents: list[Document]
+    next: str | None
 
 
 class IndexService:
     """The operations of a server on one index; all coroutines belong to one event loop."""
 
-    def __init__(self, name: str, index: Index, config: ServerConfig, observer: BatchObserver) -> None:
+    def __init__(self, name: str, index: IndexProtocol, config: ServerConfig, observer: BatchObserver) -> None:
         self.name, self.index = name, index
+        # An index behind another server is served too; its administration is that server's.
+        self._local = index if isinstance(index, Index) else None
         self._limits, self._is_read_only = config.limits, config.is_read_only
         self._batcher = Batcher(index, observer, batch=config.batch, queued=config.limits.queued)
         self._readers = ThreadPoolExecutor(4, thread_name_prefix="read")
@@ -52,10 +62,17 @@ class IndexService:
     @property
     def local_path(self) -> str:
         """The path of the index on the server's disk; empty if it has none."""
-        try:
-            return str(self.index.path)
-        except Unsupported:
-            return ""
+        return self.index.where if self.index.capabilities.supports(Operation.FILES) else ""
+
+    @property
+    def store_paths(self) -> list[Path]:
+        """The directories of the stores of the index, each with a writer lock; empty if it has none."""
+        return [] if self._local is None else [part.store.directory for part in store_of(self._local).parts()]
+
+    @property
+    def can_compact(self) -> bool:
+        """Whether the index can be compacted here."""
+        return self._local is not None and self._local.capabilities.supports(Operation.COMPACT)
 
     @property
     def waiting(self) -> int:
@@ -73,43 +90,45 @@ class IndexService:
         self.index.close()
 
     async def search(
-        self, queries: Sequence[str] | Floats, *, text: Sequence[str] | None = None, **options: Any
+        self, queries: Sequence[str] | Floats, options: SearchOptions, text: Sequence[str] | None = None
     ) -> list[SearchResult]:
         """Return a result for each query. QueryError or LimitExceeded before it is queued.
 
-        text: the texts of the lexical part, one for each query, if they are not the queries.
+        Args:
+            queries: Texts, or vectors (q, d).
+            options: The options of all queries.
+            text: The texts of the lexical part, one for each query, if they are not the queries.
+
         """
-        chosen = self._batch_options(options)
         texts = None
-        if text is not None or chosen.mode is not Mode.DENSE:
-            texts = self._lexical_texts(queries, text, chosen.mode)
-            queries = texts if chosen.mode is Mode.LEXICAL else queries
-        if (hits := len(queries) * chosen.options["top_k"]) > self._limits.hits:
+        if text is not None or options.mode is not Mode.DENSE:
+            texts = self._lexical_texts(queries, text, options.mode)
+            queries = texts if options.mode is Mode.LEXICAL else queries
+        self._check_hits(len(queries), options.top_k)
+        return await self._batcher.search(self._checked(queries), options, texts)
+
+    def _check_hits(self, num_queries: int, top_k: int) -> None:
+        """Raise LimitExceeded for more documents than are returned at once."""
+        if top_k > self._limits.top_k:
             raise LimitExceeded(
-                f"{len(queries)} queries with top_k {chosen.options['top_k']} request {hits} documents at once; this "
-                f"server returns at most {self._limits.hits} (--max-hits). Send fewer queries at a time"
+                f"top_k: expected at most {self._limits.top_k} on this server (--max-top-k), got {top_k}"
             )
-        return await self._batcher.search(self._checked(queries), chosen, texts)
+        if (hits := num_queries * top_k) > self._limits.hits:
+            raise LimitExceeded(
+                f"{num_queries} queries with top_k {top_k} request {hits} documents at once; this server returns at "
+                f"most {self._limits.hits} (--max-hits). Send fewer queries at a time"
+            )
 
     def _lexical_texts(self, queries: Sequence[str] | Floats, text: Sequence[str] | None, mode: Mode) -> list[str]:
         """Return the texts of the lexical part, one for each query."""
         if mode is Mode.DENSE:
-            raise QueryError("text= does not belong to mode='dense'")
+            raise QueryError("text= does not belong to mode='dense'; expected mode='lexical' or 'hybrid'")
         if text is not None:
             self._check_number(text)
-        texts, _ = question_texts(queries, text, mode)
+        texts, _ = query_texts(queries, text, mode)
         if mode is Mode.HYBRID and len(texts) != len(queries):
             raise QueryError(f"text: expected a text for each of {len(queries)} query vectors, got {len(texts)}")
         return texts
-
-    def _batch_options(self, options: Mapping[str, Any]) -> BatchOptions:
-        condition = options.get("filter")
-        plain = {name: value for name, value in options.items() if name != "filter"}
-        chosen = _checked_options(self._limits.top_k, **plain)
-        if condition is None:
-            return chosen
-        key = (*chosen.key, ("filter", json.dumps(condition, sort_keys=True)))
-        return BatchOptions(key=key, options={**chosen.options, "filter": condition}, mode=chosen.mode)
 
     def _checked(self, queries: Sequence[str] | Floats) -> list[str] | Floats:
         self._check_number(queries)
@@ -126,12 +145,14 @@ class IndexService:
                 "Send several requests"
             )
 
-    async def explain(self, query: str | Floats, id: str, scoring: str, temperature: float | None) -> list[ViewScore]:
+    async def explain(
+        self, query: str | Floats, id: str, scoring: ScoringName, temperature: float | None
+    ) -> list[ViewScore]:
         """Score every view of a document for the query."""
         return await self.read(lambda: self.index.explain(query, id, scoring, temperature=temperature))
 
     async def explain_all(
-        self, query: str | Floats, ids: Sequence[str], scoring: str, temperature: float | None
+        self, query: str | Floats, ids: Sequence[str], scoring: ScoringName, temperature: float | None
     ) -> dict[str, list[ViewScore]]:
         """Score every view of the documents that exist, by id, in the order of the ids."""
         if len(ids) > MAX_EXPLAINED:
@@ -144,29 +165,43 @@ class IndexService:
         return await self.read(lambda: self.index.encode_queries(texts))
 
     async def get(self, ids: Sequence[str]) -> list[Document]:
-        """Return the documents of the ids that exist."""
-        if len(ids) > self._limits.queries:
-            raise LimitExceeded(f"{len(ids)} ids in one request; this server takes {self._limits.queries}")
-        found = await self.read(lambda: [self.index.get(doc_id) for doc_id in ids])
-        return [document for document in found if document is not None]
+        """Return the documents of the ids that exist, in the order of the ids, all of one state."""
+        if len(ids) > MAX_IDS:
+            raise LimitExceeded(f"{len(ids)} ids in one request; this server takes {MAX_IDS:,}. Send several requests")
+        return await self.read(lambda: self.index.get(ids))
+
+    async def page(self, condition: Filter | None, limit: int, after: str | None) -> Page:
+        """Return the next documents that match, fewer than the limit if they are long; see Index.scan()."""
+        return await self.read(lambda: self._page(condition, limit, after))
+
+    def _page(self, condition: Filter | None, limit: int, after: str | None) -> Page:
+        documents: list[Document] = []
+        num_chars = 0
+        for document in self.index.scan(condition, limit + 1, after):
+            if len(documents) == limit or num_chars >= _PAGE_CHARS:
+                return Page(documents, documents[-1].id)
+            documents.append(document)
+            num_chars += len(document.text)
+        return Page(documents, None)
 
     async def info(self) -> IndexInfo:
         """Describe the index."""
         return await self.read(self.index.info)
 
-    async def documents(self) -> AsyncIterator[list[Document]]:
-        """Yield all documents in lists, from one snapshot; a separate thread reads them as they are consumed."""
+    async def scan(
+        self, condition: Filter | None, limit: int | None, after: str | None
+    ) -> AsyncIterator[list[Document]]:
+        """Yield documents in lists; a separate thread reads them as they are consumed. See Index.scan()."""
         loop = asyncio.get_running_loop()
         thread = ThreadPoolExecutor(1, thread_name_prefix="list")
         self._listers.add(thread)
+        rows: Iterator[Document] = iter(())
         try:
-            rows = iter(self.index)
-            try:
-                while some := await loop.run_in_executor(thread, _next, rows):
-                    yield some
-            finally:
-                thread.submit(_close, rows).add_done_callback(lambda _: self._listers.discard(thread))
+            rows = await loop.run_in_executor(thread, lambda: self.index.scan(condition, limit, after))
+            while some := await loop.run_in_executor(thread, _next, rows):
+                yield some
         finally:
+            thread.submit(_close, rows).add_done_callback(lambda _: self._listers.discard(thread))
             # Without waiting for a read in progress, which would block all other calls.
             thread.shutdown(wait=False)
 
@@ -203,11 +238,8 @@ class IndexService:
         return self.index.add_views(documents, list(views), hooks=hooks)
 
     def _settings(self) -> Mapping[str, Any]:
-        """Return the settings of the index; empty if it is behind another server."""
-        try:
-            return self.index.settings
-        except Unsupported:
-            return {}
+        """Return the settings of the index, where marks of stored chunks are kept; empty if it keeps none."""
+        return {} if self._local is None else self._local.settings
 
     async def delete(self, ids: Sequence[str] | None, condition: Any, key: str) -> int:
         """Delete documents and return how many; a repeated request deletes nothing more."""
@@ -231,7 +263,10 @@ class IndexService:
 
     async def compact(self) -> CompactReport:
         """Compact the index; reads continue meanwhile, writes wait. ServerUnavailable if it is closed meanwhile."""
-        return await self._write(lambda: self.index.compact(self._check_open))
+        self.index.capabilities.check(Operation.COMPACT, self.name)
+        if (index := self._local) is None:
+            raise Unsupported(f"{self.name}: an index behind another server is compacted there")
+        return await self._write(lambda: index.compact(self._check_open))
 
     def _check_open(self, count: int) -> None:
         if self._is_closing:
@@ -253,20 +288,6 @@ def find_index(services: Mapping[str, IndexService], name: str) -> IndexService:
     if name not in services:
         raise NoSuchIndex(f"index: expected one of {', '.join(services)}, got {name!r:.120}")
     return services[name]
-
-
-@lru_cache(1024, typed=True)
-def _checked_options(max_top_k: int, **options: Any) -> BatchOptions:
-    """Return the checked options of a search, without its filter; cached, since nearly all searches share theirs."""
-    chosen = {"top_k": 10, "scoring": "max", **{name: value for name, value in options.items() if value is not None}}
-    scoring = parse_scoring(chosen["scoring"], chosen.get("temperature"))
-    checked = asked(chosen["top_k"], None, scoring, chosen.get("exact", False), chosen.get("candidates"))
-    mode = parse_mode(chosen.get("mode", Mode.DENSE.value))
-    check_mode(mode, checked, fusion=chosen.get("fusion"), weights=chosen.get("weights"))
-    parse_fusion(chosen.get("fusion"), chosen.get("weights"))
-    if chosen["top_k"] > max_top_k:
-        raise LimitExceeded(f"top_k: expected at most {max_top_k} on this server (--max-top-k), got {chosen['top_k']}")
-    return BatchOptions(key=tuple(sorted(chosen.items())), options=chosen, mode=mode)
 
 
 def _next(rows: Iterator[Document]) -> list[Document]:

@@ -17,9 +17,11 @@ from grpc_health.v1._async import HealthServicer
 from grpc_reflection.v1alpha import reflection, reflection_pb2_grpc
 from grpc_reflection.v1alpha.reflection import SERVICE_NAME as REFLECTION
 
-from mvindex.errors import ConfigError, IndexLocked, MvindexError, Unsupported
-from mvindex.index import Index
+from mvindex.errors import ConfigError, IndexLocked, MvindexError
+from mvindex.index import IndexProtocol
 from mvindex.index.factory import open_index
+from mvindex.scoring.aggregate import Aggregate
+from mvindex.search.options import SearchOptions
 from mvindex.store.locks import served_lock
 from mvindex.v1 import service_pb2
 from mvindex.v1.service_pb2_grpc import add_MvindexServiceServicer_to_server
@@ -115,26 +117,18 @@ class Server:
 
     def _open(self, name: str, target: str) -> IndexService:
         index = open_index(target, device=self._config.device)
-        try:
-            has_encoder = index.settings["encoder"] is not None
-        except Unsupported:
-            has_encoder = False
-        if has_encoder:
-            # Load it now: the first query should not wait for it, and a missing model should stop the start.
-            _ = index.encoder
         opened = IndexService(name, index, self._config, self.metrics.batch_metrics(name))
         self._stack.push_async_callback(asyncio.to_thread, opened.close)
+        if index.info().encoder is not None:
+            # Load the encoder now: the first query should not wait for it, and a missing model should stop the start.
+            index.encode_queries(["warm up"])
         _warm_up(index)
         return opened
 
     def _lock_indexes(self, address: str, locks: ExitStack) -> None:
         """Hold the writer locks of the indexes until the end; they name the address through which to write."""
         for name, opened in self._services.items():
-            try:
-                paths = opened.index.store_paths
-            except Unsupported:
-                continue
-            for path in paths:
+            for path in opened.store_paths:
                 try:
                     locks.enter_context(served_lock(path, f"{address}/{name}"))
                 except IndexLocked as err:
@@ -192,14 +186,15 @@ class Server:
         return http.address
 
 
-def _warm_up(index: Index) -> None:
+def _warm_up(index: IndexProtocol) -> None:
     """Search once, so that no client waits for what a first search loads or compiles."""
     dim = index.dim
     if dim is None:
         return
     try:
-        for scoring in ("max", "drpq"):
-            index.search(np.ones((1, dim), dtype=np.float32), 1, scoring=scoring)
+        for aggregate in Aggregate:
+            options = SearchOptions(top_k=1, aggregate=aggregate)
+            index.search_with_options(np.ones((1, dim), dtype=np.float32), options)
     except MvindexError as err:
         logger.error("the first search failed; the index is served nevertheless: %s", err)
 

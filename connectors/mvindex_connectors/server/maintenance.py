@@ -7,9 +7,8 @@ import logging
 from collections.abc import Collection
 from dataclasses import asdict
 
-from mvindex.index.results import IndexInfo
-
 from mvindex.errors import MvindexError
+from mvindex.records import IndexInfo
 from mvindex_connectors.server.config import ServerConfig
 from mvindex_connectors.server.index_service import IndexService
 from mvindex_connectors.server.telemetry import Metrics
@@ -66,8 +65,8 @@ class Maintenance:
         self._metrics.documents.labels(service.name).set(info.documents)
         self._metrics.views.labels(service.name).set(info.views)
         self._metrics.size.labels(service.name).set(info.size_bytes)
-        is_compacting = service.name in self._tasks
-        if not self._config.is_read_only and not is_compacting and needs_compaction(info, self._config.compact_at):
+        may_compact = service.can_compact and not self._config.is_read_only and service.name not in self._tasks
+        if may_compact and needs_compaction(info, self._config.compact_at):
             self._tasks[service.name] = asyncio.get_running_loop().create_task(self._compact(service))
 
     async def _compact(self, service: IndexService) -> None:

@@ -23,8 +23,8 @@ from mvindex_connectors.remote.convert import (
     explanations_message,
     filter_from,
     info_message,
-    lexical_options_from,
     metadata_from,
+    options_from,
     report_message,
     results_message,
     scoring_from,
@@ -64,20 +64,13 @@ class Servicer(MvindexServiceServicer):
             raise QueryError("queries: expected texts or vectors, got neither")
         queries = list(request.texts.values) if kind == "texts" else vectors_from(request.vectors)
         CURRENT_CALL.get().fields["queries"] = len(queries)
+        options = options_from(request)
+        text = list(request.terms.values) if request.HasField("terms") else None
         with index_error_context(index):
-            results = await index.search(
-                queries,
-                top_k=request.top_k or 10,
-                filter=filter_from(request.filter_json) if request.HasField("filter_json") else None,
-                scoring=scoring_from(request.scoring),
-                temperature=request.temperature if request.HasField("temperature") else None,
-                exact=request.exact,
-                candidates=request.candidates if request.HasField("candidates") else None,
-                **lexical_options_from(request),
-            )
+            results = await index.search(queries, options, text)
         # Counted after the response is on its way.
         asyncio.get_running_loop().call_soon(self._admission.metrics.count_results, index.name, results)
-        if len(results) * (request.top_k or 10) > _MAX_INLINE_HITS:
+        if len(results) * options.top_k > _MAX_INLINE_HITS:
             # In a thread: other calls would have to wait.
             return await index.read(lambda: results_message(results))
         return results_message(results)
@@ -188,10 +181,13 @@ class Servicer(MvindexServiceServicer):
         return documents.GetResponse(documents=[document_message(each) for each in found])
 
     async def List(self, request: documents.ListRequest, context: Any) -> None:
-        """Stream all documents, as fast as the client reads them."""
+        """Stream documents, as fast as the client reads them."""
         index = self._index(request.index)
+        condition = filter_from(request.filter_json) if request.HasField("filter_json") else None
+        limit = request.limit if request.HasField("limit") else None
+        after = request.after if request.HasField("after") else None
         with self._admission.streaming(), index_error_context(index):
-            async for some in index.documents():
+            async for some in index.scan(condition, limit, after):
                 self._admission.check_running()
                 self._admission.tokens.check_known(CURRENT_CALL.get().caller)
                 message = documents.ListResponse(documents=[document_message(each) for each in some])

@@ -8,15 +8,15 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, TypeVar, cast
 
 import msgspec
-from mvindex.index.results import ViewScore
 from starlette.applications import Starlette
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
 
 from mvindex.errors import LimitExceeded, MvindexError, QueryError, TimedOut, Unsupported
-from mvindex.records import SearchResult
-from mvindex_connectors.remote.convert import MAX_EXPLAINED
+from mvindex.records import SearchResult, ViewScore
+from mvindex.scoring.fusion import Mode
+from mvindex_connectors.remote.convert import MAX_EXPLAINED, SCORING_NAMES
 from mvindex_connectors.remote.status import REQUEST_ID_KEY, http_status, nearest_known_class
 from mvindex_connectors.server.admission import Admission, CallContext, request_id_from
 from mvindex_connectors.server.http import schemas
@@ -28,6 +28,7 @@ from mvindex_connectors.server.http.requests import (
     decode,
     document_response,
     info_response,
+    list_parameters,
     result_response,
     search_call,
 )
@@ -75,7 +76,9 @@ class App:
             "info": self._info,
             "search": self._search,
             "delete": self._delete,
+            "list": self._list,
             "add": self._add,
+            "getMany": self._get_many,
             "get": self._get,
             "deleteOne": self._delete_one,
             "update": self._update,
@@ -161,7 +164,7 @@ class App:
         with index_error_context(index):
             if body.explain and isinstance(search.queries, list):
                 search = await _while_connected(request, _encoded(index, search))
-            found = index.search(search.queries, text=search.texts, **search.options)
+            found = index.search(search.queries, search.options, search.texts)
             results = await _while_connected(request, found)
             self._admission.metrics.count_results(index.name, results)
             if body.explain:
@@ -178,7 +181,7 @@ class App:
         if (count := sum(len(result.hits) for result in results)) > MAX_EXPLAINED:
             raise LimitExceeded(f"explain: expected at most {MAX_EXPLAINED:,} hits in one request, got {count:,}. "
                                 "Lower top_k or send fewer queries")  # fmt: skip
-        scoring = (search.options.get("scoring", "max"), search.options.get("temperature"))
+        scoring = (SCORING_NAMES[search.options.aggregate], search.options.temperature)
         return [
             await index.explain_all(query, [hit.id for hit in result.hits], *scoring)
             for query, result in zip(search.queries, results, strict=True)
@@ -223,6 +226,24 @@ class App:
         with index_error_context(index):
             found = await index.get([doc_id])
         return _json(document_response(found[0])) if found else _missing(doc_id, call)
+
+    async def _get_many(self, request: Request, call: CallContext) -> Response:
+        index = self._index(request, call)
+        body = await self._request(request, schemas.GetRequest)
+        with index_error_context(index):
+            found = await index.get(body.ids)
+        return _json(schemas.Documents([document_response(each) for each in found]))
+
+    async def _list(self, request: Request, call: CallContext) -> Response:
+        index = self._index(request, call)
+        chosen = list_parameters(request.query_params.multi_items())
+        after = None if chosen.after is msgspec.UNSET else chosen.after
+        condition = None if chosen.filter is msgspec.UNSET else chosen.filter
+        with index_error_context(index):
+            if after is not None and not await index.get([after]):
+                return _missing(after, call)
+            page = await index.page(condition, chosen.limit, after)
+        return _json(schemas.DocumentPage([document_response(each) for each in page.documents], page.next))
 
     async def _info(self, request: Request, call: CallContext) -> Response:
         index = self._index(request, call)
@@ -283,7 +304,7 @@ async def _encoded(index: IndexService, search: SearchCall) -> SearchCall:
     """Return the search with its texts encoded once: it and every explanation then use the same vectors."""
     queries = cast(list[str], search.queries)
     texts = search.texts
-    if texts is None and search.options.get("mode", "dense") != "dense":
+    if texts is None and search.options.mode is not Mode.DENSE:
         texts = queries
     return search._replace(queries=await index.encode(queries), texts=texts)
 

@@ -38,7 +38,16 @@ _PATH_PARAMETERS: dict[str, dict[str, Any]] = {
 
 
 class Operation(NamedTuple):
-    """A method of a path. call: its name in the log and the metrics; links: operations on the document it names."""
+    """A method of a path.
+
+    Attributes:
+        call: Its name in the log and the metrics.
+        request: The type of its body.
+        parameters: The type of its query string.
+        links: Operations on the document that it names.
+        is_open: Whether it needs no token.
+
+    """
 
     id: str
     call: str
@@ -49,6 +58,7 @@ class Operation(NamedTuple):
     responses: tuple[type, ...] = ()
     links: tuple[str, ...] = ()
     is_open: bool = False
+    parameters: type[schemas.Request] | None = None
 
 
 OPERATIONS = (
@@ -59,6 +69,10 @@ OPERATIONS = (
               schemas.SearchRequest, (schemas.SearchResult, schemas.SearchResults)),
     Operation("delete", "Delete", "POST", _INDEX + "/delete", "Delete documents by id or by filter, in one step.",
               schemas.DeleteRequest, (schemas.DeleteResponse,)),
+    Operation("getMany", "Get", "POST", _INDEX + "/get", "Return documents by id, all of one state.",
+              schemas.GetRequest, (schemas.Documents,)),
+    Operation("list", "List", "GET", _INDEX + "/documents", "Return a page of the documents.", None,
+              (schemas.DocumentPage,), parameters=schemas.ListParameters),
     Operation("add", "Add", "POST", _INDEX + "/documents", "Store documents, all of them or none.",
               schemas.AddRequest, (schemas.AddResponse,), ("get", "update", "deleteOne")),
     Operation("get", "Get", "GET", _DOCUMENT, "Return a document.", None, (schemas.Document,),
@@ -114,9 +128,22 @@ def _described(operation: Operation) -> dict[str, Any]:
         "summary": operation.summary,
         "responses": {"200": success, **failures},
     }
+    if operation.parameters is not None:
+        described["parameters"] = _query_parameters(operation.parameters)
     if operation.request is not None:
         described["requestBody"] = {"required": True, "content": _content(operation.request)}
     return described | ({"security": []} if operation.is_open else {})
+
+
+def _query_parameters(kind: type[schemas.Request]) -> list[dict[str, Any]]:
+    """Return the parameters of a query string, optional ones; an object is sent as JSON."""
+    _, components = msgspec.json.schema_components([kind], ref_template="#/components/schemas/{name}")
+    parameters = []
+    for name, schema in components[kind.__name__]["properties"].items():
+        is_object = "$ref" in schema or schema.get("type") == "object"
+        sent = {"content": {"application/json": {"schema": schema}}} if is_object else {"schema": schema}
+        parameters.append({"in": "query", "name": name, "required": False, **sent})
+    return parameters
 
 
 def _response(text: str, content: dict[str, Any]) -> dict[str, Any]:

@@ -11,7 +11,9 @@ from msgspec import UNSET
 
 from mvindex import records
 from mvindex.errors import DocumentError, MvindexError, QueryError
+from mvindex.ingest import view_entries
 from mvindex.records import Floats, require_text
+from mvindex.search.options import SearchOptions
 from mvindex.search.queries import as_vectors
 from mvindex_connectors.server.http import schemas
 from mvindex_connectors.server.idempotency import check_idempotency_key
@@ -21,10 +23,17 @@ RequestT = TypeVar("RequestT", bound=schemas.Request)
 
 _DECODERS: dict[type[schemas.Request], msgspec.json.Decoder[Any]] = {
     kind: msgspec.json.Decoder(kind)
-    for kind in (schemas.SearchRequest, schemas.AddRequest, schemas.DeleteRequest, schemas.UpdateRequest)
+    for kind in (
+        schemas.SearchRequest,
+        schemas.AddRequest,
+        schemas.DeleteRequest,
+        schemas.UpdateRequest,
+        schemas.GetRequest,
+    )
 }
 _MESSAGE = re.compile(r"(?P<problem>.*?)(?: - at `(?:key in )?\$\.?(?P<place>.*)`)?", re.DOTALL)
 _OPTIONS = ("filter", "scoring", "temperature", "exact", "mode", "fusion", "weights")
+_COUNTS = ("top_k", "candidates")
 _MEMBER_CHARS = 60
 
 
@@ -42,7 +51,22 @@ def decode(kind: type[RequestT], content: bytes) -> RequestT:
     return request
 
 
-def _readable(message: str) -> MvindexError:
+def list_parameters(given: Sequence[tuple[str, str]]) -> schemas.ListParameters:
+    """Return the parameters of a query string; QueryError for one that is malformed, unknown or there twice."""
+    values: dict[str, Any] = dict(given)
+    if len(values) < len(given):
+        raise QueryError("query string: expected each parameter once, got one twice")
+    try:
+        if "filter" in values:
+            values["filter"] = msgspec.json.decode(values["filter"])
+        return msgspec.convert(values, schemas.ListParameters, strict=False)
+    except msgspec.ValidationError as err:
+        raise _readable(str(err), "query string") from err
+    except (ValueError, RecursionError) as err:
+        raise QueryError(f"filter: expected JSON, got something else: {err}") from err
+
+
+def _readable(message: str, whole: str = "body") -> MvindexError:
     """Return the error of a message of msgspec, as "<place>: expected ..., got ...".
 
     Its forms: "Expected `int`, got `str` - at `$.top_k`"; "Object contains unknown field `x` - at `$.documents[0]`".
@@ -51,11 +75,11 @@ def _readable(message: str) -> MvindexError:
     problem, place = (parts["problem"], parts["place"]) if parts else (message, None)
     kind = DocumentError if place and place.startswith("documents[") else QueryError
     if unknown := re.fullmatch("Object contains unknown field `(.*)`", problem, re.DOTALL):
-        return kind(f"{place or 'body'}: expected known members only, got {unknown[1]!r:.{_MEMBER_CHARS}}")
+        return kind(f"{place or whole}: expected known members only, got {unknown[1]!r:.{_MEMBER_CHARS}}")
     if missing := re.fullmatch("Object missing required field `(.*)`", problem):
-        return kind(f'{place or "body"}: expected a member "{missing[1]}", got none')
+        return kind(f'{place or whole}: expected a member "{missing[1]}", got none')
     problem = problem.replace("`float` that's a multiple of 1.0", "a whole number").replace("`", "")
-    return kind(f"{place or 'body'}: {problem[0].lower()}{problem[1:]}")
+    return kind(f"{place or whole}: {problem[0].lower()}{problem[1:]}")
 
 
 class SearchCall(NamedTuple):
@@ -64,16 +88,15 @@ class SearchCall(NamedTuple):
     queries: list[str] | Floats
     is_single: bool
     texts: list[str] | None
-    options: dict[str, Any]
+    options: SearchOptions
 
 
 def search_call(request: schemas.SearchRequest) -> SearchCall:
     """Return the search that a request describes; QueryError where its members do not go together."""
     is_single = request.query is not UNSET or request.vector is not UNSET
-    options = {name: value for name in _OPTIONS if (value := getattr(request, name)) is not UNSET}
-    counts = {name: getattr(request, name) for name in ("top_k", "candidates")}
-    options |= {name: int(value) for name, value in counts.items() if value is not UNSET}
-    return SearchCall(_queries(request), is_single, _texts(request, is_single), options)
+    options: dict[str, Any] = {name: value for name in _OPTIONS if (value := getattr(request, name)) is not UNSET}
+    options |= {name: int(value) for name in _COUNTS if (value := getattr(request, name)) is not UNSET}
+    return SearchCall(_queries(request), is_single, _texts(request, is_single), SearchOptions.parse(**options))
 
 
 def _queries(request: schemas.SearchRequest) -> list[str] | Floats:
@@ -124,8 +147,7 @@ def add_call(request: schemas.AddRequest) -> AddCall:
         raise QueryError(f"views: expected a list of vectors for each of {len(documents)} documents, got "
                          f"{len(request.views)} lists")  # fmt: skip
     arrays = [_vectors(f"views[{number}]", rows) for number, rows in enumerate(request.views)]
-    pairs = zip(documents, arrays, strict=True)
-    entries = [entry_with_views(number, *pair, None) for number, pair in enumerate(pairs, start=1)]
+    entries = view_entries(documents, arrays, None)
     return AddCall(documents, [entry.views for entry in entries if entry.views is not None], key)
 
 
@@ -135,14 +157,14 @@ def document_response(document: records.Document) -> schemas.Document:
 
 
 def result_response(
-    result: records.SearchResult, explanations: Mapping[str, Sequence[results.ViewScore]] | None
+    result: records.SearchResult, explanations: Mapping[str, Sequence[records.ViewScore]] | None
 ) -> schemas.SearchResult:
     """Return a result as the response shows it; explanations: every view of each hit by id, best first."""
     hits = [_hit(hit, explanations) for hit in result.hits]
     return schemas.SearchResult(hits, result.exact, result.short_by, result.rounds, list(result.missing_shards))
 
 
-def _hit(hit: records.Hit, explanations: Mapping[str, Sequence[results.ViewScore]] | None) -> schemas.Hit:
+def _hit(hit: records.Hit, explanations: Mapping[str, Sequence[records.ViewScore]] | None) -> schemas.Hit:
     shown = schemas.Hit(
         hit.id, hit.score, hit.slot, hit.span, hit.snippet, hit.text, hit.title, cast(dict[str, Any], hit.metadata)
     )
@@ -154,7 +176,7 @@ def _hit(hit: records.Hit, explanations: Mapping[str, Sequence[results.ViewScore
     return shown
 
 
-def info_response(name: str, info: results.IndexInfo, is_read_only: bool) -> schemas.IndexInfo:
+def info_response(name: str, info: records.IndexInfo, is_read_only: bool) -> schemas.IndexInfo:
     """Return what an index is, without where it lies."""
     renamed: dict[str, Any] = {"name": name, "is_read_only": is_read_only}
     names = (each for each in schemas.IndexInfo.__struct_fields__ if each not in renamed)

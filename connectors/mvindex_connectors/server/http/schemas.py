@@ -14,6 +14,10 @@ from mvindex.ingest import CHUNK_DOCUMENTS
 from mvindex.records import MAX_ID_CHARS
 from mvindex.scoring.aggregate import Aggregate
 from mvindex.scoring.fusion import Method, Mode
+from mvindex_connectors.remote.convert import MAX_IDS
+
+DEFAULT_PAGE = 100
+MAX_PAGE = 1000
 
 
 def _described(description: str = "", **schema: Any) -> Meta:
@@ -150,6 +154,22 @@ class UpdateRequest(Request):
     metadata: dict[str, Any]
 
 
+class GetRequest(Request):
+    """Ids of documents; a repeated one counts once."""
+
+    ids: Annotated[list[Text], _described(maxItems=MAX_IDS)]
+
+
+class ListParameters(Request):
+    """The parameters of a page of documents."""
+
+    limit: Annotated[int, Meta(ge=1, le=MAX_PAGE, description="The largest number of documents.")] = DEFAULT_PAGE
+    after: Annotated[DocumentId, _described("`next` of the page before; without it, the first page.")] | UnsetType = (
+        UNSET
+    )
+    filter: Filter | UnsetType = UNSET
+
+
 class Document(Struct):
     """A document as stored."""
 
@@ -157,6 +177,19 @@ class Document(Struct):
     text: Text
     title: Text
     metadata: dict[str, Any]
+
+
+class Documents(Struct):
+    """The documents that exist, in the order of the ids."""
+
+    documents: list[Document]
+
+
+class DocumentPage(Struct):
+    """Documents in the order in which they were first added; a page of long ones ends early."""
+
+    documents: list[Document]
+    next: Annotated[DocumentId | None, _described("`after` of the next page; null: this is the last one.")]
 
 
 class ViewScore(Struct):
