@@ -5,6 +5,7 @@ from milvus_documents import topical
 
 import mvindex
 from mvindex import Document
+from mvindex.index import store_of
 from mvindex.ingest import Entry, IngestHooks, IngestReport, ingest_chunk
 from mvindex_connectors.milvus import columns
 from mvindex_connectors.milvus.layout import id_hash
@@ -13,7 +14,7 @@ from mvindex_connectors.milvus.seen_ids import Written
 
 def stored(index):
     """All rows of both collections of the index."""
-    client, name = index.milvus.connection._client, index.milvus.connection.address.collection
+    client, name = store_of(index).connection._client, store_of(index).connection.address.collection
     found = []
     for each, fields in ((name, ["*"]), (f"{name}_views", ["pk", "doc", "vec"])):
         rows = client.query(each, filter="pk >= 0", output_fields=fields, consistency_level="Strong")
@@ -66,13 +67,13 @@ def test_a_run_on_an_empty_index_replaces_what_it_wrote_itself(place):
     """One writing() with two commits of the same id: the second one is a new version of the same document."""
     views, report = topical(2, 3), IngestReport()
     with mvindex.create(place, dim=16) as index:
-        with index.milvus.writing():
+        with store_of(index).writing():
             for text in ("first", "second"):
                 for doc_id, rows in views.items():
                     entry = Entry("here", Document(doc_id, text), rows)
-                    ingest_chunk(index.milvus, [entry], None, report, IngestHooks())
+                    ingest_chunk(store_of(index), [entry], None, report, IngestHooks())
         assert (report.added, report.replaced) == (2, 2)
         assert [(document.id, document.text) for document in index] == [("d0", "second"), ("d1", "second")]
-        assert [known.doc_row for known in index.milvus.known(["d0", "d1"]).values()] == [0, 1]
+        assert [known.doc_row for known in store_of(index).known(["d0", "d1"]).values()] == [0, 1]
         assert index.info().views == 6
         assert index.verify().is_sound
