@@ -40,7 +40,6 @@ NOT_RUN = [
         "index.search(",
         "loads a cross-encoder of 90 MB from a hub; a small one is in tests/unit/test_reranking.py",
     ),
-    NotRun("docs/milvus.md", "pip install", INSTALLS),
     NotRun("docs/milvus.md", "mvindex ingest corpus.tsv --index milvus://", CLUSTER),
     NotRun("docs/milvus.md", "mvindex migrate corpus.mvx milvus://", CLUSTER),
     NotRun("docs/milvus.md", "python bench/milvus.py", BENCH),

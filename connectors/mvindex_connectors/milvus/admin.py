@@ -31,9 +31,14 @@ class MilvusAdmin:
     def build(
         self, kind: str | None, *, nlist: int | None, target_recall: float, on_progress: ProgressCallback
     ) -> BuildReport:
-        """Build an index of Milvus over all views, flushed, and known to cover every row; other clients wait.
+        """Build an index of Milvus' own over all views; return once it covers every row. Other clients wait.
 
-        kind: mvindex' or Milvus' own name, of those that this Milvus builds; None chooses by size.
+        Args:
+            kind: mvindex' or Milvus' own name of a kind that this Milvus builds; None chooses by size.
+            nlist: For ivf kinds: number of inverted lists.
+            target_recall: Checked, and not used yet.
+            on_progress: Called with a step, how much of it is done, and how much there is.
+
         """
         checked_target(target_recall)
         return build_index(self._store, kind, nlist, on_progress)

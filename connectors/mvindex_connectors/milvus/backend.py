@@ -1,4 +1,4 @@
-"""What the core finds by its entry points: an index in Milvus is made, opened, or looked for, by its address."""
+"""The backend of milvus:// and milvus-lite: addresses, which the core finds by its entry points."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from mvindex_connectors.milvus.store import MilvusStore, create_store, index_exi
 
 
 def create(address: str, settings: Mapping[str, Any], encoder: Encoder | None) -> Index:
-    """A new empty index there; ConfigError when one, or another collection of its name, exists."""
+    """Create an empty index; ConfigError when one, or another collection of its name, exists."""
     if settings.get("dim") is not None:
         _check_dim(int(settings["dim"]))
     connection = Connection(parse_address(address))
@@ -31,10 +31,10 @@ def create(address: str, settings: Mapping[str, Any], encoder: Encoder | None) -
 
 
 def open_local(address: str, device: str | None) -> Index:
-    """The index there; StoreError when there is none."""
+    """Open the index; StoreError when there is none."""
     place = parse_address(address)
     if _is_missing(place):
-        raise StoreError(f"{place.shown}: there is no such Milvus Lite database, so no index")
+        raise StoreError(f"{place.shown}: expected a Milvus Lite database with an index, got no such database")
     connection = Connection(place)
     try:
         return _index(MilvusStore(connection), None, device)
@@ -52,7 +52,7 @@ def _index(store: MilvusStore, encoder: Encoder | None, device: str | None) -> I
 
 
 def exists(address: str) -> bool:
-    """True when there is an index, or anything else of its name."""
+    """Return whether there is an index, or anything else of its name."""
     place = parse_address(address)
     if _is_missing(place):
         return False
@@ -64,12 +64,12 @@ def exists(address: str) -> bool:
 
 
 def shown(address: str) -> str:
-    """The address without secrets."""
+    """Return the address without secrets."""
     return parse_address(address).shown
 
 
 def _is_missing(place: Address) -> bool:
-    """True for a database of Lite that could be there and is not: to look into it would make one."""
+    """Return whether the database of Lite does not exist, though its folder does: opening it would create one."""
     path = Path(place.uri)
     return place.is_lite and path.parent.is_dir() and not os.path.lexists(path)
 
@@ -78,4 +78,4 @@ def _check_dim(dim: int) -> None:
     from mvindex_connectors.milvus.layout import MAX_DIM, MIN_DIM
 
     if not MIN_DIM <= dim <= MAX_DIM:
-        raise ConfigError(f"dim is {dim}; Milvus takes {MIN_DIM} to {MAX_DIM:,}")
+        raise ConfigError(f"dim: expected {MIN_DIM} to {MAX_DIM:,} in Milvus, got {dim}")

@@ -1,4 +1,4 @@
-"""Filters over metadata in Milvus: evaluated here, by the same SQL as in an index on disk, so that they mean the same.
+"""Evaluate metadata filters of an index in Milvus here, by the same SQL as for an index on disk.
 
 Milvus' own expressions over JSON differ by version. The first filter reads ids and metadata of all documents into a
 temporary database, which own writes then keep up to date; another client's show after refresh().
@@ -23,21 +23,21 @@ _FIELDS = ("pk", "id", "metadata")
 
 
 class FilterTable:
-    """Ids and metadata of all documents, as of its first use."""
+    """Ids and metadata of all documents, as of the first use."""
 
     def __init__(self) -> None:
         self._lock = Lock()
         self._connection: sqlite3.Connection | None = None
 
     def forget(self) -> None:
-        """Nothing; the next filter reads everything again."""
+        """Drop the table; the next filter reads everything again."""
         with self._lock:
             if self._connection is not None:
                 self._connection.close()
             self._connection = None
 
     def matching(self, condition: Filter, reader: Reader, next_document: int) -> Ints:
-        """The numbers of the documents that satisfy the filter, rising."""
+        """Return the numbers of the documents that match, rising."""
         sql = parse_filter(condition)
         with self._lock, temporary_errors():
             if self._connection is None:
@@ -51,7 +51,9 @@ class FilterTable:
             except sqlite3.OperationalError as err:
                 if "overflow" not in str(err) and "too large" not in str(err):
                     raise
-                raise QueryError(f"the filter is too deep or too long for SQLite: {err}") from err
+                raise QueryError(
+                    f"filter: expected one that SQLite can evaluate, got one too deep or too long: {err}"
+                ) from err
         return np.array(rows, dtype=np.int64).reshape(-1)
 
 

@@ -29,19 +29,19 @@ _KINDS_2_3 = ("flat", "hnsw", "ivf-flat", "ivf-sq8", "ivf-pq")
 _WHEEL, _KINDS_WHEEL = "-lite", ("flat", "hnsw", "ivf-flat")
 _M, _EF_CONSTRUCTION = 16, 200
 _EF, _NPROBE = 128, 16
-_MAX_EF, _MAX_LISTS = 32_768, 65_536
+_MAX_EF, _MAX_NLIST = 32_768, 65_536
 # Choices of tune(), cheapest first.
 _EFS, _NPROBES = (32, 64, 128, 256, 512, 1024), (1, 2, 4, 8, 16, 32, 64, 128, 256)
 
 
 def version_of(server: str) -> tuple[int, int]:
-    """Major and minor of a server's version, such as v2.3.5-lite; (0, 0) where it says none."""
+    """Return major and minor of a server's version, such as v2.3.5-lite; (0, 0) where there is none."""
     found = re.search(r"(\d+)\.(\d+)", server)
     return (int(found[1]), int(found[2])) if found else (0, 0)
 
 
 def kinds_of(server: str, is_lite: bool) -> tuple[str, ...]:
-    """The kinds that this Milvus builds."""
+    """Return the kinds that this Milvus builds."""
     if is_lite:
         return _LITE_KINDS
     if server.endswith(_WHEEL):
@@ -54,28 +54,30 @@ def kinds_of(server: str, is_lite: bool) -> tuple[str, ...]:
 
 
 def parse_kind(name: str, kinds: tuple[str, ...], server: str) -> str:
-    """The kind of mvindex' or Milvus' own name; ConfigError for none, Unsupported for one that is not built there."""
+    """Return the kind of mvindex' or Milvus' own name; ConfigError if unknown, Unsupported if not built there."""
     known = name.lower().replace("_", "-")
     known = FLAT if known == "exact" else known
     if known not in _MILVUS:
-        raise ConfigError(f"kind {name!r} is unknown; this Milvus ({server}) builds {', '.join(kinds)}")
+        raise ConfigError(f"kind: expected one of {', '.join(kinds)} for this Milvus ({server}), got {name!r}")
     if known not in kinds:
-        raise Unsupported(f"kind {name!r} is not built by this Milvus ({server}); it builds {', '.join(kinds)}")
+        raise Unsupported(
+            f"kind: expected one of {', '.join(kinds)}, which this Milvus ({server}) builds, got {name!r}"
+        )
     return known
 
 
 def milvus_name(kind: str) -> str:
-    """What Milvus calls the kind."""
+    """Return Milvus' name of the kind."""
     return _MILVUS[kind]
 
 
-def build_parameters(kind: str, num_views: int, dim: int, lists: int | None = None) -> dict[str, int]:
-    """How an index over so many views is built."""
+def build_parameters(kind: str, num_views: int, dim: int, nlist: int | None = None) -> dict[str, int]:
+    """Return the build parameters of an index over so many views."""
     if kind in ("hnsw", "hnsw-sq"):
         return {"M": _M, "efConstruction": _EF_CONSTRUCTION}
     if not kind.startswith("ivf"):
         return {}
-    nlist = lists or max(1, min(4 * math.isqrt(max(num_views, 1)), num_views // 39 or 1, _MAX_LISTS))
+    nlist = nlist or max(1, min(4 * math.isqrt(max(num_views, 1)), num_views // 39 or 1, _MAX_NLIST))
     if kind != "ivf-pq":
         return {"nlist": nlist}
     codes = next(codes for codes in range(max(dim // 2, 1), 0, -1) if dim % codes == 0)
@@ -83,7 +85,7 @@ def build_parameters(kind: str, num_views: int, dim: int, lists: int | None = No
 
 
 def search_parameters(kind: str, built: dict[str, Any], search: dict[str, int], limit: int) -> dict[str, int]:
-    """How it is searched for so many rows: what is looked at grows with them.
+    """Return the search parameters for `limit` rows: the search widens with them.
 
     The server refuses an ef below the limit; Lite loses rows silently.
     """
@@ -98,7 +100,7 @@ def search_parameters(kind: str, built: dict[str, Any], search: dict[str, int], 
 
 
 def choices(kind: str, built: dict[str, Any]) -> list[dict[str, int]]:
-    """The settings that tune() tries, cheapest first."""
+    """Return the search parameters that tune() tries, cheapest first."""
     if kind in ("hnsw", "hnsw-sq"):
         return [{"ef": ef} for ef in _EFS]
     if kind.startswith("ivf"):

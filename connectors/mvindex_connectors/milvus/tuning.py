@@ -1,14 +1,14 @@
-"""How an index of Milvus is searched, chosen by measuring it against the exact answer."""
+"""Choose the search parameters of an index of Milvus by measuring them against the exact result."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
 from mvindex.errors import ConfigError
-from mvindex.records import Floats
+from mvindex.records import Floats, ProgressCallback
 from mvindex.scoring.aggregate import Scoring
 from mvindex.tuning import TunePoint, TuneReport, choose
 from mvindex.tuning.queries import sampled
@@ -20,26 +20,30 @@ from mvindex_connectors.milvus.search import Answer, CandidateRequest
 from mvindex_connectors.milvus.store import MilvusStore
 
 _QUERIES, _TIMED = 64, 16
-# A setting is not tried when one that looks at less already finds all but so much.
+# No wider setting is tried once one reaches this recall.
 _ENOUGH = 0.9995
 _SEED = 7
 
-Told = Callable[[str, int, int], None]
-
 
 def tune_index(
-    store: MilvusStore, searched: MilvusEngine, given: Floats | None, wanted: tuple[int, float], on_progress: Told
+    store: MilvusStore,
+    searched: MilvusEngine,
+    given: Floats | None,
+    wanted: tuple[int, float],
+    on_progress: ProgressCallback,
 ) -> TuneReport:
-    """What was measured; the fastest setting that reaches the target is kept. wanted: top_k and target recall."""
+    """Measure search parameters, and keep the fastest that reach the target. wanted: top_k and target recall."""
     top_k, target = wanted
     engine = store.settings["engine"]
     kind = engine["kind"] if engine else FLAT
     tried = choices(kind, engine["parameters"]) if engine else []
     if not tried:
-        raise ConfigError("there is nothing to tune: build an approximate kind first (hnsw, or one of ivf-*)")
+        raise ConfigError(
+            "tune: expected an approximate kind, got an exact one. There is nothing to tune: build hnsw or ivf-* first"
+        )
     queries = sampled(_own_views(store) if given is None else given, _QUERIES)
     if not len(queries):
-        raise ConfigError("tuning needs a query at least")
+        raise ConfigError("tune: expected at least one query, got none")
     started = time.perf_counter()
     truth = searched.answers(queries, CandidateRequest(top_k, Scoring(), exact=True))
     exact_ms = 1000 * (time.perf_counter() - started) / len(queries)
@@ -91,7 +95,7 @@ def _measured(
 
 
 def _share(found: Answer, wanted: Answer) -> float:
-    """The share of the exact documents that were found; one that ties with the last of them counts as one of them."""
+    """Return the share of the exact documents that were found; a tie with the last of them counts as one of them."""
     if not len(wanted.best.documents):
         return 1.0
     is_right = np.isin(found.best.documents, wanted.best.documents) | (found.best.scores >= wanted.best.scores[-1])
@@ -99,7 +103,7 @@ def _share(found: Answer, wanted: Answer) -> float:
 
 
 def _own_views(store: MilvusStore) -> Floats:
-    """A view of each of some documents drawn by chance, with a fixed seed."""
+    """Return a view of each of some random documents, with a fixed seed."""
     reader, drawn = store.reader, np.random.default_rng(_SEED)
     total = int(store.settings["next_document"])
     numbers = drawn.permutation(total)[: 4 * _QUERIES] if total else np.empty(0, dtype=np.int64)
