@@ -19,7 +19,7 @@ from mvindex_connectors.milvus.capability_checks import probe
 from mvindex_connectors.milvus.engine import MilvusEngine
 from mvindex_connectors.milvus.index_build import build_index
 from mvindex_connectors.milvus.store import MilvusStore
-from mvindex_connectors.milvus.tuning import tune_index
+from mvindex_connectors.milvus.tuning import TuneGoal, tune_index
 
 
 class MilvusAdmin:
@@ -47,8 +47,8 @@ class MilvusAdmin:
         self, queries: Floats | None, *, top_k: int, target_recall: float, on_progress: ProgressCallback
     ) -> TuneReport:
         """Measure the search parameters of the active index, and keep the fastest that reach the target."""
-        target = checked_target(target_recall)
-        return tune_index(self._store, self._engine, queries, (top_k, target), on_progress)
+        goal = TuneGoal(top_k, checked_target(target_recall))
+        return tune_index(self._store, self._engine, queries, goal, on_progress)
 
     def compact(self, on_progress: Callable[[int], None]) -> CompactReport:
         """Remove views that no record names, left by writers that died."""

@@ -97,7 +97,7 @@ class MilvusEngine:
         by_number = {number: stored[number, version] for number, version in _pairs(best)}
         short_by = 0
         if not best.is_full and not answer.exact:
-            short_by = min(best.wanted, self._store.count()) - len(best.documents)
+            short_by = min(best.top_k, self._store.count()) - len(best.documents)
         ranking = Ranking(
             best.documents, best.scores, best.slots, answer.exact, max(short_by, 0), answer.rounds, best.num_scored
         )

@@ -20,7 +20,7 @@ def _no_ints() -> Ints:
 class Best:
     """The best documents of one query so far: numbers, scores, slots, ordinals, versions, (m,) each, best first."""
 
-    wanted: int
+    top_k: int
     documents: Ints = field(default_factory=_no_ints)
     scores: Floats = field(default_factory=lambda: np.empty(0, dtype=np.float32))
     slots: Ints = field(default_factory=_no_ints)
@@ -30,13 +30,13 @@ class Best:
 
     @property
     def is_full(self) -> bool:
-        """Whether there are as many as wanted."""
-        return len(self.documents) >= self.wanted
+        """Whether there are top_k documents."""
+        return len(self.documents) >= self.top_k
 
     @property
     def threshold(self) -> np.float32:
-        """The score of the last wanted document; -inf where there are fewer."""
-        return np.float32(self.scores[self.wanted - 1]) if self.is_full else np.float32(-np.inf)
+        """The score of the last of top_k documents; -inf where there are fewer."""
+        return np.float32(self.scores[self.top_k - 1]) if self.is_full else np.float32(-np.inf)
 
     def add(self, query: Floats, documents: Sequence[tuple[Light, Floats]], scoring: Scoring) -> None:
         """Score documents with their views, each once, and keep the best."""
@@ -52,7 +52,7 @@ class Best:
         ).T
         scores = np.concatenate([self.scores, found.scores])
         ordinals = np.concatenate([self.ordinals, ordinals])
-        order = np.lexsort((ordinals, -scores))[: self.wanted]
+        order = np.lexsort((ordinals, -scores))[: self.top_k]
         self.documents = np.concatenate([self.documents, numbers])[order]
         self.slots = np.concatenate([self.slots, found.slots])[order]
         self.versions = np.concatenate([self.versions, versions])[order]

@@ -112,12 +112,12 @@ class MilvusSearch:
     def run(self, vectors: Floats) -> list[Answer]:
         """Return the answers to the queries, (q, d) float32."""
         request, allowed = self._request, self._request.allowed
-        wanted = request.top_k if allowed is None else min(request.top_k, len(allowed))
-        queries = [_Query(vector, self._error(vector), Best(wanted)) for vector in vectors]
-        if wanted == 0:
+        top_k = request.top_k if allowed is None else min(request.top_k, len(allowed))
+        queries = [_Query(vector, self._error(vector), Best(top_k)) for vector in vectors]
+        if top_k == 0:
             return [Answer(query.best, True, 0) for query in queries]
         few = _FEW_DOCUMENTS if self._is_exact else _FEW_DOCUMENTS_OF_GRAPH
-        if (request.exact and not self._is_exact) or (allowed is not None and len(allowed) <= max(few, wanted)):
+        if (request.exact and not self._is_exact) or (allowed is not None and len(allowed) <= max(few, top_k)):
             self._scan(queries)
         else:
             self._search(queries)
@@ -134,7 +134,7 @@ class MilvusSearch:
         return (self._dim + 16) * 2.0**-23 * norm * float(self._settings["max_norm"]) + self._dim * 2.0**-125
 
     def _search(self, queries: Sequence[_Query]) -> None:
-        limit = self._first_limit(queries[0].best.wanted)
+        limit = self._first_limit(queries[0].best.top_k)
         for turn in range(_MAX_ROUNDS):
             open_ones = [query for query in queries if query.is_open]
             if not open_ones:
@@ -145,14 +145,14 @@ class MilvusSearch:
                 self._judge(query, is_last=turn + 1 == _MAX_ROUNDS)
             limit = min(limit * _GROWTH, MAX_LIMIT)
 
-    def _first_limit(self, wanted: int) -> int:
-        """Return the first number of views: exact, (wanted - 1) k + 2 prove `wanted` documents; less where k varies."""
+    def _first_limit(self, top_k: int) -> int:
+        """Return the first number of views: exact, (top_k - 1) k + 2 prove `top_k` documents; less where k varies."""
         depth = self._request.depth
         if depth is not None:
-            return min(max(depth, wanted), MAX_LIMIT)
+            return min(max(depth, top_k), MAX_LIMIT)
         mean = -(-int(self._settings["views"]) // max(int(self._settings["documents"]), 1))
-        over = wanted * _OVER_FETCH * max(mean, 1) + 64
-        limit = min((wanted - 1) * self._max_views + 2, over) if self._is_exact else max(over // 2, 64)
+        over = top_k * _OVER_FETCH * max(mean, 1) + 64
+        limit = min((top_k - 1) * self._max_views + 2, over) if self._is_exact else max(over // 2, 64)
         if self._request.scoring.aggregate is not Aggregate.MAX:
             limit *= _GROWTH
         return max(1, min(limit, MAX_LIMIT))
@@ -217,7 +217,7 @@ class MilvusSearch:
     def _score(self, queries: Sequence[_Query]) -> None:
         """Score the documents of each query that can be among the best, the likeliest first."""
         is_bound = self._is_exact and self._request.depth is None
-        turns = {id(query): query.best.wanted for query in queries}
+        turns = {id(query): query.best.top_k for query in queries}
         while True:
             picked = [self._picked(query, turns[id(query)] if is_bound else len(query.pending)) for query in queries]
             if not any(picked):
@@ -278,7 +278,7 @@ class MilvusSearch:
     def _scan(self, queries: Sequence[_Query]) -> None:
         """Score every allowed document: exact, whatever the index."""
         for query in queries:
-            query.best = Best(query.best.wanted, num_scored=query.best.num_scored)
+            query.best = Best(query.best.top_k, num_scored=query.best.num_scored)
             query.rounds, query.is_proven, query.is_open = query.rounds + 1, True, False
         for lights in self._all_lights():
             found = list(self._reader.views(lights, self._dim).values())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -25,15 +26,21 @@ _ENOUGH = 0.9995
 _SEED = 7
 
 
+class TuneGoal(NamedTuple):
+    """The result that tuning aims at: `recall` of the top_k documents."""
+
+    top_k: int
+    recall: float
+
+
 def tune_index(
     store: MilvusStore,
-    searched: MilvusEngine,
-    given: Floats | None,
-    wanted: tuple[int, float],
+    search_engine: MilvusEngine,
+    queries: Floats | None,
+    goal: TuneGoal,
     on_progress: ProgressCallback,
 ) -> TuneReport:
-    """Measure search parameters, and keep the fastest that reach the target. wanted: top_k and target recall."""
-    top_k, target = wanted
+    """Measure search parameters, and keep the fastest that reach the goal; without queries, sample own views."""
     engine = store.settings["engine"]
     kind = engine["kind"] if engine else FLAT
     tried = choices(kind, engine["parameters"]) if engine else []
@@ -41,27 +48,28 @@ def tune_index(
         raise ConfigError(
             "tune: expected an approximate kind, got an exact one. There is nothing to tune: build hnsw or ivf-* first"
         )
-    queries = sampled(_own_views(store) if given is None else given, _QUERIES)
+    are_own_views = queries is None
+    queries = sampled(_own_views(store) if queries is None else queries, _QUERIES)
     if not len(queries):
         raise ConfigError("tune: expected at least one query, got none")
     started = time.perf_counter()
-    truth = searched.answers(queries, CandidateRequest(top_k, Scoring(), exact=True))
+    truth = search_engine.answers(queries, CandidateRequest(goal.top_k, Scoring(), exact=True))
     exact_ms = 1000 * (time.perf_counter() - started) / len(queries)
     points: list[TunePoint] = []
     for number, search in enumerate(tried, start=1):
         if not any(point.recall >= _ENOUGH for point in points):
-            points.append(_measured(searched, queries, (top_k, truth), search))
+            points.append(_measured(search_engine, queries, truth, search, goal.top_k))
         on_progress("measuring", number, len(tried))
-    chosen = choose(points, target)
+    chosen = choose(points, goal.recall)
     if chosen is not None:
         with store.writing():
             store.change_settings(engine={**engine, "search": dict(chosen.search)})
     return TuneReport(
         kind=kind,
-        top_k=top_k,
-        target_recall=target,
+        top_k=goal.top_k,
+        target_recall=goal.recall,
         queries=len(queries),
-        are_own_views=given is None,
+        are_own_views=are_own_views,
         # One pass answers all queries of a batch.
         exact_ms=exact_ms,
         exact_ms_batch=exact_ms,
@@ -71,18 +79,17 @@ def tune_index(
 
 
 def _measured(
-    searched: MilvusEngine, queries: Floats, wanted: tuple[int, Sequence[Answer]], search: dict[str, int]
+    search_engine: MilvusEngine, queries: Floats, truth: Sequence[Answer], search: dict[str, int], top_k: int
 ) -> TunePoint:
-    top_k, truth = wanted
     started = time.perf_counter()
-    found = searched.answers(queries, CandidateRequest(top_k, Scoring()), search)
+    found = search_engine.answers(queries, CandidateRequest(top_k, Scoring()), search)
     batch_ms = 1000 * (time.perf_counter() - started) / len(queries)
     seconds = []
     for query in queries[:_TIMED]:
         started = time.perf_counter()
-        searched.answers(query[None], CandidateRequest(top_k, Scoring()), search)
+        search_engine.answers(query[None], CandidateRequest(top_k, Scoring()), search)
         seconds.append(time.perf_counter() - started)
-    shares = np.array([_share(one, other) for one, other in zip(found, truth, strict=True)])
+    shares = np.array([_recall(one, other) for one, other in zip(found, truth, strict=True)])
     spread = float(shares.std(ddof=1)) / np.sqrt(len(shares)) if len(shares) > 1 else 0.0
     return TunePoint(
         search=dict(search),
@@ -94,12 +101,12 @@ def _measured(
     )
 
 
-def _share(found: Answer, wanted: Answer) -> float:
+def _recall(found: Answer, truth: Answer) -> float:
     """Return the share of the exact documents that were found; a tie with the last of them counts as one of them."""
-    if not len(wanted.best.documents):
+    if not len(truth.best.documents):
         return 1.0
-    is_right = np.isin(found.best.documents, wanted.best.documents) | (found.best.scores >= wanted.best.scores[-1])
-    return min(int(np.count_nonzero(is_right)), len(wanted.best.documents)) / len(wanted.best.documents)
+    is_right = np.isin(found.best.documents, truth.best.documents) | (found.best.scores >= truth.best.scores[-1])
+    return min(int(np.count_nonzero(is_right)), len(truth.best.documents)) / len(truth.best.documents)
 
 
 def _own_views(store: MilvusStore) -> Floats:
