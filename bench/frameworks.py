@@ -1,12 +1,12 @@
-"""What a framework's store adds to a query: LangChain, LlamaIndex and Haystack against the bare index, side by side.
+"""Measure what the stores of LangChain, LlamaIndex and Haystack add to a query of the bare index.
 
     python bench/frameworks.py --json --out build/bench/frameworks.json        # half a minute
     python bench/frameworks.py --server                                        # and behind a server on this machine
 
-The same vectors everywhere, one a document, in a directory; each query is asked of every side before the next one, so
-that all meet the same neighbours on the machine. "terse" is without every view's score (has_view_scores=False). The
-extras langchain, llamaindex and haystack are needed; --server, which asks LangChain's store and the bare index by gRPC,
-needs server and client too.
+All sides have the same vectors, one per document, in a directory. Each query runs on every side before the next one, so
+that other load on the machine affects all alike. "terse" is without every view's score (has_view_scores=False). The
+extras langchain, llamaindex and haystack are needed; --server, which searches LangChain's store and the bare index by
+gRPC, needs server and client too.
 """
 
 import argparse
@@ -32,8 +32,8 @@ from serving_tools import served  # noqa: E402 - the tests' server, in a process
 WARM = 20
 
 
-class Given(Embeddings):
-    """Vectors by the number in the text."""
+class NumberedEmbeddings(Embeddings):
+    """Embed a text by the number in it."""
 
     def __init__(self, rows, queries):
         self.rows, self.queries = rows, queries
@@ -50,12 +50,12 @@ def unit_rows(count, dim, seed):
     return rows / np.linalg.norm(rows, axis=1, keepdims=True)
 
 
-def filled(folder, rows, queries):
-    """Stores of all three, each over its own directory of the same vectors."""
+def fill_stores(folder, rows, queries):
+    """Fill a store of each framework, each over its own directory, with the same vectors."""
     lists, metadata = rows.tolist(), [{"number": number, "half": number % 2} for number in range(len(rows))]
     texts = [f"a text of {number}" for number in range(len(rows))]
     langchain.MVIndexVectorStore.from_texts(
-        texts, Given(lists, queries), metadata, ids=texts, index=folder / "langchain.mvx", max_snippets=1
+        texts, NumberedEmbeddings(lists, queries), metadata, ids=texts, index=folder / "langchain.mvx", max_snippets=1
     ).close()
     nodes = [TextNode(id_=t, text=t, metadata=m, embedding=v) for t, m, v in zip(texts, metadata, lists, strict=True)]
     store = llamaindex.MVIndexVectorStore(folder / "llamaindex.mvx")
@@ -69,13 +69,13 @@ def filled(folder, rows, queries):
     store.close()
 
 
-def sides(folder, rows, queries, top_k):
-    """What is timed, by name: the bare index, and each framework's query."""
+def local_searches(folder, rows, queries, top_k):
+    """Return the searches to time, by name: the bare index, and each framework's query."""
     index, lists = mvindex.open(folder / "langchain.mvx"), queries.tolist()
     found = {"index": lambda n: [hit.id for hit in index.search(queries[n], top_k).hits]}
     for suffix, has_view_scores in (("", True), (" terse", False)):
         chain = langchain.MVIndexVectorStore(
-            folder / "langchain.mvx", Given(rows, lists), has_view_scores=has_view_scores
+            folder / "langchain.mvx", NumberedEmbeddings(rows, lists), has_view_scores=has_view_scores
         )
         llama = llamaindex.MVIndexVectorStore(folder / "llamaindex.mvx", has_view_scores=has_view_scores)
         store = haystack.MVIndexDocumentStore(folder / "haystack.mvx")
@@ -90,44 +90,44 @@ def sides(folder, rows, queries, top_k):
     return found
 
 
-def far_sides(address, rows, queries, top_k):
-    """The same of LangChain's store and the bare index behind a server."""
+def server_searches(address, rows, queries, top_k):
+    """Return the searches of LangChain's store and the bare index on a server."""
     index, lists = mvindex.open(address), queries.tolist()
     found = {"index, server": lambda n: [hit.id for hit in index.search(queries[n], top_k).hits]}
     for suffix, has_view_scores in (("", True), (" terse", False)):
-        chain = langchain.MVIndexVectorStore(address, Given(rows, lists), has_view_scores=has_view_scores)
+        chain = langchain.MVIndexVectorStore(address, NumberedEmbeddings(rows, lists), has_view_scores=has_view_scores)
         found[f"langchain{suffix}, server"] = lambda n, s=chain: [
             d.id for d in s.similarity_search(f"query {n}", k=top_k)
         ]
     return found
 
 
-def timed(asks, count):
-    """Milliseconds of each side, (sides, count); every side must find the same documents."""
-    taken = np.zeros((len(asks), count))
+def time_searches(searches, count):
+    """Return milliseconds of each side, (sides, count); check that every side finds the same documents."""
+    taken = np.zeros((len(searches), count))
     for number in range(-WARM, count):
         answers = []
-        for side, ask in enumerate(asks.values()):
+        for side, search in enumerate(searches.values()):
             begun = time.perf_counter()
-            answers.append(ask(number % count))
+            answers.append(search(number % count))
             if number >= 0:
                 taken[side, number] = 1000 * (time.perf_counter() - begun)
         assert all(answer == answers[0] for answer in answers), answers
     return taken
 
 
-def measured(options):
+def measure(options):
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         rows, queries = unit_rows(options.documents, options.dim, 1), unit_rows(options.queries, options.dim, 2)
-        filled(folder, rows, queries.tolist())
-        asks = sides(folder, rows, queries, options.top_k)
+        fill_stores(folder, rows, queries.tolist())
+        searches = local_searches(folder, rows, queries, options.top_k)
         with ExitStack() as stack:
             if options.server:
                 serving = stack.enter_context(served(f"--index=a={folder / 'langchain.mvx'}"))
-                asks |= far_sides(serving.url(), rows, queries, options.top_k)
-            taken = timed(asks, options.queries)
-    medians = dict(zip(asks, np.median(taken, axis=1).tolist(), strict=True))
+                searches |= server_searches(serving.url(), rows, queries, options.top_k)
+            taken = time_searches(searches, options.queries)
+    medians = dict(zip(searches, np.median(taken, axis=1).tolist(), strict=True))
     bare = medians["index"]
     return {
         side: {"p50_ms": round(p50, 3), "added_ms": round(p50 - bare, 3), "ratio": round(p50 / bare, 2)}
@@ -141,12 +141,12 @@ def main():
     parser.add_argument("--dim", type=int, default=64)
     parser.add_argument("--queries", type=int, default=300)
     parser.add_argument("--top-k", type=int, default=10)
-    parser.add_argument("--server", action="store_true", help="Behind a server too.")
-    parser.add_argument("--json", action="store_true", help="The figures as JSON on stdout.")
+    parser.add_argument("--server", action="store_true", help="Also on a server.")
+    parser.add_argument("--json", action="store_true", help="Print the figures as JSON.")
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
     report = {"options": {name: vars(options)[name] for name in ("documents", "dim", "queries", "top_k")}}
-    report["sides"] = measured(options)
+    report["sides"] = measure(options)
     if options.out:
         options.out.parent.mkdir(parents=True, exist_ok=True)
         options.out.write_text(json.dumps(report, indent=1) + "\n")

@@ -29,7 +29,7 @@ DOCUMENTS = [
 
 
 def word_counts(texts: list[str]) -> list[list[float]]:
-    """Counts of words, in place of a model; any embedder will do. Without encoder=: mvindex's own multi-view one."""
+    """Return word counts, in place of a model; any embedder will do. Without encoder= mvindex encodes itself."""
     rows = []
     for text in texts:
         counts = [0.0] * 512
@@ -41,7 +41,7 @@ def word_counts(texts: list[str]) -> list[list[float]]:
 
 @component
 class StubGenerator:
-    """Where an LLM would write: the sentence that was found, and where it stands."""
+    """Stand in for an LLM: quote the sentence that was found, and its place."""
 
     @component.output_types(answer=str)
     def run(self, question: str, documents: list[Document]) -> dict:
@@ -51,7 +51,7 @@ class StubGenerator:
 
 
 def main() -> None:
-    """Nothing; answers go to stdout."""
+    """Print two answers."""
     with tempfile.TemporaryDirectory() as folder:
         store = MVIndexDocumentStore(Path(folder) / "corpus.mvx", encoder=SnippetEncoder(word_counts, name="words"))
         store.write_documents(DOCUMENTS)

@@ -29,7 +29,7 @@ DOCUMENTS = [
 
 
 class WordEmbeddings(Embeddings):
-    """Counts of words, in place of a model; any Embeddings will do. None: the multi-view encoder of mvindex."""
+    """Word counts, in place of a model; any Embeddings will do. Without one mvindex encodes itself."""
 
     size = 512
 
@@ -44,7 +44,7 @@ class WordEmbeddings(Embeddings):
 
 
 def stub_generator(found: dict) -> str:
-    """Where an LLM would write: the sentence that was found, and where it stands."""
+    """Stand in for an LLM: quote the sentence that was found, and its place."""
     best = found["context"][0]
     cited = best.metadata["mvindex"]
     begin, end = cited["snippet_span"]
@@ -52,7 +52,7 @@ def stub_generator(found: dict) -> str:
 
 
 def main() -> None:
-    """Nothing; answers go to stdout."""
+    """Print two answers."""
     with tempfile.TemporaryDirectory() as folder:
         store = MVIndexVectorStore.from_documents(DOCUMENTS, WordEmbeddings(), index=Path(folder) / "corpus.mvx")
         retriever = store.as_retriever(search_kwargs={"k": 2})

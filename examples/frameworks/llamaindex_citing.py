@@ -32,7 +32,7 @@ NODES = [
 
 
 class WordEmbedding(BaseEmbedding):
-    """Counts of words, in place of a model; any BaseEmbedding will do. None: the multi-view encoder of mvindex."""
+    """Word counts, in place of a model; any BaseEmbedding will do. Without one mvindex encodes itself."""
 
     size: int = 512
 
@@ -50,12 +50,12 @@ class WordEmbedding(BaseEmbedding):
 
 
 class CitingEngine(CustomQueryEngine):
-    """Where an LLM would write: the sentence that was found, and where it stands."""
+    """Stand in for an LLM: quote the sentence that was found, and its place."""
 
     retriever: BaseRetriever
 
     def custom_query(self, query_str: str) -> Response:
-        """The answer, with the nodes that it rests on."""
+        """Return the answer, with the nodes that it cites."""
         found = self.retriever.retrieve(query_str)
         cited = found[0].metadata["mvindex"]
         begin, end = cited["snippet_span"]
@@ -64,7 +64,7 @@ class CitingEngine(CustomQueryEngine):
 
 
 def main() -> None:
-    """Nothing; answers go to stdout."""
+    """Print two answers."""
     with tempfile.TemporaryDirectory() as folder:
         store = MVIndexVectorStore(Path(folder) / "corpus.mvx", embed_model=WordEmbedding())
         context = StorageContext.from_defaults(vector_store=store)

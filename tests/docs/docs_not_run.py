@@ -28,7 +28,6 @@ NOT_RUN = [
     NotRun(
         "docs/crosscheck.md", "sh bench/crosscheck/run.sh", "installs another implementation of MVR from a registry"
     ),
-    NotRun("docs/haystack.md", "pip install", INSTALLS),
     NotRun("docs/hybrid.md", "python bench/lexical.py", BENCH),
     NotRun("docs/hybrid.md", "python bench/hybrid.py", BENCH),
     NotRun(
@@ -41,9 +40,6 @@ NOT_RUN = [
         "index.search(",
         "loads a cross-encoder of 90 MB from a hub; a small one is in tests/unit/test_reranking.py",
     ),
-    NotRun("docs/langchain.md", "pip install", INSTALLS),
-    NotRun("docs/llamaindex.md", "pip install", INSTALLS),
-    NotRun("docs/milvus.md", "pip install", INSTALLS),
     NotRun("docs/milvus.md", "mvindex ingest corpus.tsv --index milvus://", CLUSTER),
     NotRun("docs/milvus.md", "mvindex migrate corpus.mvx milvus://", CLUSTER),
     NotRun("docs/milvus.md", "python bench/milvus.py", BENCH),

@@ -2,7 +2,6 @@
 
 import asyncio
 import copy
-import importlib
 import json
 import runpy
 import subprocess
@@ -15,7 +14,6 @@ import numpy as np
 import pytest
 
 import mvindex
-from mvindex.index import embedded_store_of
 
 NOT_RUN = "NOT RUN: needs langchain-core (the extra langchain, or frameworks-dev)"
 pytest.importorskip("langchain_core", reason=NOT_RUN)
@@ -27,14 +25,13 @@ from langchain_core.load import dumps, loads  # noqa: E402
 from word_vectors import OIL, PLAGUE, word_counts  # noqa: E402
 
 from mvindex.errors import ConfigError, QueryError  # noqa: E402
-from mvindex_connectors.frameworks.connection import Place, finished  # noqa: E402
+from mvindex_connectors.frameworks.citations import citations  # noqa: E402
+from mvindex_connectors.frameworks.connection import IndexHandle  # noqa: E402
 from mvindex_connectors.frameworks.langchain import (  # noqa: E402
     MVIndexRetriever,
     MVIndexVectorStore,
     relevance_of_cosine,
 )
-from mvindex_connectors.frameworks.sync_adapter import Blocking  # noqa: E402
-from mvindex_connectors.remote import Access, IndexClient  # noqa: E402
 
 
 class WordEmbeddings(Embeddings):
@@ -118,7 +115,7 @@ def test_a_citation_goes_wherever_its_document_goes(store):
 
 
 def test_cites_false_leaves_the_citation_out(store):
-    plain = MVIndexVectorStore(store._place.path, WordEmbeddings(), cites=False)
+    plain = MVIndexVectorStore(store._handle.path, WordEmbeddings(), cites=False)
     assert dict(plain.similarity_search("oil", k=1)[0].metadata) == {"year": 1973}
     plain.close()
 
@@ -138,15 +135,15 @@ def test_filters_are_those_of_the_index(store):
     assert [d.id for d in MVIndexRetriever(store=store, filter={"year": 1343}).invoke("oil")] == ["plague"]
     with pytest.raises(QueryError, match="unknown operator"):
         store.similarity_search("oil", filter={"year": {"above": 3}})
-    with pytest.raises(QueryError, match="filter is a function"):
+    with pytest.raises(QueryError, match="got a function"):
         store.similarity_search("oil", filter=lambda document: True)
 
 
 def test_a_retriever_may_be_given_the_index_in_place_of_a_store(store):
-    retriever = MVIndexRetriever(index=store._place.path, embedding=WordEmbeddings(), k=1)
+    retriever = MVIndexRetriever(index=store._handle.path, embedding=WordEmbeddings(), k=1)
     assert [d.id for d in retriever.invoke("plague")] == ["plague"]
     assert [d.id for d in asyncio.run(retriever.ainvoke("oil", k=2))] == ["oil", "plague"]
-    embedded_store_of(retriever).close()
+    retriever.store.close()
 
 
 def test_an_index_that_was_given_open_is_left_open(tmp_path):
@@ -158,7 +155,7 @@ def test_an_index_that_was_given_open_is_left_open(tmp_path):
 
 
 def test_what_is_no_embeddings_is_refused_at_once(tmp_path):
-    with pytest.raises(ConfigError, match="embedding is function; wanted langchain_core"):
+    with pytest.raises(ConfigError, match=r"embedding: expected langchain_core\S+, got function"):
         MVIndexVectorStore(tmp_path / "a.mvx", word_counts)
     with pytest.raises(ConfigError, match="lexical is 'german'"):
         MVIndexVectorStore(tmp_path / "a.mvx", WordEmbeddings(), lexical="german")
@@ -183,7 +180,7 @@ def test_words_find_only_what_has_one_and_the_sentence_that_says_most_is_cited(w
 
 def test_hybrid_search_is_the_indexs_own_by_the_embedding_and_the_words(wordy):
     vector = np.array(word_counts("shock in Europe")) / np.linalg.norm(word_counts("shock in Europe"))
-    with mvindex.open(wordy._place.path) as index:
+    with mvindex.open(wordy._handle.path) as index:
         for weights in ((1, 0), (0, 1), (1, 3)):
             plain = index.search(vector, 2, mode="hybrid", text="shock in Europe", weights=weights)
             found = wordy.similarity_search_with_score("shock in Europe", k=2, mode="hybrid", weights=weights)
@@ -198,36 +195,38 @@ def test_a_reranker_is_given_the_question(wordy):
         return [len(hit.text) for hit in hits]
 
     assert [d.id for d in wordy.similarity_search("oil", rerank=longest_first)] == ["oil", "plague"]
-    with pytest.raises(ValueError, match="want the question's text as well"):
+    with pytest.raises(ValueError, match="expected the query's text, got none"):
         wordy.similarity_search_by_vector(word_counts("oil"), mode="hybrid")
 
 
 def test_what_has_no_cosines_has_no_relevance_and_no_mmr_by_itself(wordy):
-    with pytest.raises(ValueError, match="relevance is made of cosines"):
+    with pytest.raises(ValueError, match="relevance: expected cosines"):
         wordy.similarity_search_with_relevance_scores("oil", mode="hybrid")
-    with pytest.raises(ValueError, match="relevance is made of cosines"):
+    with pytest.raises(ValueError, match="relevance: expected cosines"):
         asyncio.run(wordy.asimilarity_search_with_relevance_scores("oil", mode="lexical"))
-    with pytest.raises(ValueError, match="does not belong to MMR"):
+    with pytest.raises(ValueError, match="MMR compares views"):
         wordy.max_marginal_relevance_search("oil", mode="hybrid")
 
 
 def test_a_document_that_is_deleted_before_its_views_are_scored_has_no_view_scores(store):
-    with mvindex.open(store._place.path) as index:
-        hits = index.search(np.array(word_counts("oil")), 2).hits
+    with mvindex.open(store._handle.path) as index:
+        result = index.search(np.array(word_counts("oil")), 2)
     store.delete(["plague"])
-    scores = finished(Blocking(store._place).scores_of_views(np.float32(word_counts("oil")), hits))
-    assert [len(one) for one in scores] == [3, 0]
+    cited = store._handle.run_sync(lambda api: citations(api, np.float32(word_counts("oil")), result))
+    assert [len(one["view_scores"]) for one in cited] == [3, 0]
 
 
 def test_no_secret_of_an_address_is_shown():
-    assert "hidden" not in Place("milvus://me:hidden@host:19530/name", None, 3).shown
+    assert "hidden" not in IndexHandle("milvus://me:hidden@host:19530/name", None, 3).shown_path
 
 
 def test_a_client_that_was_given_lends_its_access_to_awaited_calls(server):
+    from mvindex_connectors.remote import Access, IndexClient
+
     async def access_of(client):
         store = MVIndexVectorStore(client, WordEmbeddings())
         assert await store.asimilarity_search("oil") == []
-        return store._place._client()._access
+        return store._handle._adapter().client._channel.access
 
     with IndexClient(server.url("words"), access=Access(token="read-me")) as client:
         assert asyncio.run(access_of(client)).token == "read-me"
@@ -238,8 +237,8 @@ def test_a_store_can_be_copied_and_sent_to_another_process(store):
     copied, sent = copy.deepcopy(retriever), ForkingPickler.loads(ForkingPickler.dumps(retriever))
     assert [d.id for each in (copied, sent) for d in each.invoke("plague")] == ["plague", "plague"]
     # Writers of a copy wait at the same lock.
-    assert embedded_store_of(copied)._place is store._place
-    embedded_store_of(sent).close()
+    assert copied.store._handle is store._handle
+    sent.store.close()
 
 
 @pytest.mark.needs("minilm")
@@ -277,7 +276,7 @@ def test_what_was_found_can_be_added_again_and_stays_as_it_was(store):
 
 
 def test_a_key_of_the_users_with_our_name_is_refused(store):
-    with pytest.raises(ValueError, match="metadata key 'mvindex' holds 'mine'"):
+    with pytest.raises(ValueError, match="metadata key 'mvindex': expected a citation, got 'mine'"):
         store.add_texts(["a text"], [{"mvindex": "mine"}])
 
 
@@ -287,9 +286,9 @@ def test_texts_from_a_generator_are_all_added_and_the_last_of_an_id_counts(store
 
 
 def test_numbers_of_ids_and_metadatas_must_be_those_of_the_texts(store):
-    with pytest.raises(ValueError, match="1 ids for 2 documents"):
+    with pytest.raises(ValueError, match="ids: expected one for each of 2 documents, got 1"):
         store.add_texts(["a", "b"], ids=["1"])
-    with pytest.raises(ValueError, match="1 metadatas for 2 texts"):
+    with pytest.raises(ValueError, match="metadatas: expected one for each of 2 texts, got 1"):
         store.add_texts(["a", "b"], [{}])
 
 
@@ -390,9 +389,9 @@ def test_an_index_with_its_own_encoder_takes_no_embeddings_and_one_of_vectors_ne
     encoder = mvindex.CallableEncoder(lambda texts: [word_counts(text) for text in texts], name="words")
     mvindex.create(tmp_path / "own.mvx", encoder=encoder).close()
     mvindex.create(tmp_path / "given.mvx", dim=10).close()
-    with pytest.raises(ConfigError, match="encodes texts itself"):
+    with pytest.raises(ConfigError, match="got one that encodes texts itself"):
         MVIndexVectorStore(tmp_path / "own.mvx", WordEmbeddings()).similarity_search("oil")
-    with pytest.raises(ConfigError, match="made of given vectors"):
+    with pytest.raises(ConfigError, match="got one made of given vectors"):
         MVIndexVectorStore(tmp_path / "given.mvx").similarity_search("oil")
 
 
@@ -475,4 +474,3 @@ def test_the_core_and_the_other_connectors_import_no_framework():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "[]\n"
-    assert importlib.import_module("mvindex_connectors.frameworks.langchain").HIT_KEY == "mvindex"

@@ -1,7 +1,14 @@
 """Vector stores of RAG frameworks over an index: a directory, a Milvus address, or a server.
 
-langchain.py, llamaindex.py and haystack.py need their framework (the extras of these names) and stand above the rest:
-reaching.py opens the index and runs one piece of work now, in a thread or awaited (blocking.py, awaiting.py); asking.py
-puts a question by views, words or both, and filters what is found; citing.py says what a hit carries; pushing.py joins
-what an index can tell of a filter.
+Each framework has a folder (langchain, llamaindex, haystack) that needs its package, the extra of the same name.
+They share the modules beside this one, which import no framework:
+
+connection.py: IndexHandle opens the index and runs an adapter's coroutines, in this thread or awaited on a server.
+sync_adapter.py, async_adapter.py: the index as AsyncIndexAPI, blocking or awaited.
+query.py: one query, and the search for hits that pass a framework's filter.
+filter_pushdown.py: the part of a framework's filter that the index can evaluate.
+citations.py, best_snippet.py: what a hit cites.
+views.py: one view for each snippet of a text.
+
+docs/add-a-framework.md shows how to add another one.
 """

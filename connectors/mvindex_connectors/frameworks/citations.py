@@ -1,32 +1,32 @@
-"""What a document carries of the hit that found it, so that an answer can cite the sentence and not the passage."""
+"""The citation that a returned document carries, so that an answer can quote a sentence instead of a whole document."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from mvindex.index.results import ViewScore
-
 from mvindex.records import Floats, Hit, SearchResult, Span
 
 if TYPE_CHECKING:
-    from mvindex_connectors.frameworks.connection import Reach
+    from mvindex_connectors.frameworks.connection import AsyncIndexAPI
 
-# The one key of a document's metadata that is ours: a returned document's citation stands there, and in the index what
-# a framework's document has that an mvindex.Document has not. Users' own keys cannot collide with the names below it.
+# The one key of a document's metadata that is ours. A returned document has its citation there; a stored document has
+# there the fields of a framework's document that an mvindex.Document lacks. Users' own keys cannot collide with them.
 HIT_KEY = "mvindex"
 _NAMES = frozenset({"snippet", "snippet_span", "view", "score", "exact", "title", "view_scores"})
 
 
-def scores_by_hit(found: Mapping[str, Sequence[ViewScore]], hits: Sequence[Hit]) -> list[list[dict[str, Any]]]:
-    """Of each hit every view with its score, as found by id; nothing of one that was deleted since the search."""
-    return [[{"view": view.slot, "score": view.score} for view in found.get(hit.id, ())] for hit in hits]
-
-
 def citation(hit: Hit, exact: bool) -> dict[str, Any]:
-    """The winning snippet, its characters [begin, end) of the text, the view's slot, score, and whether that is exact.
+    """Return the citation of a hit, as JSON.
 
-    snippet and snippet_span are None where nobody knows what the view stands for; a title stands without a span.
+    Args:
+        hit: The hit.
+        exact: Whether the result is certified.
+
+    Returns:
+        snippet, snippet_span ([begin, end) in the text), view (the slot), score, exact, and title where there is one.
+        snippet and snippet_span are None where the span of the view is unknown; a title as snippet has no span.
+
     """
     span = hit.span or _stored_span(hit)
     cited: dict[str, Any] = {
@@ -39,20 +39,24 @@ def citation(hit: Hit, exact: bool) -> dict[str, Any]:
     return cited | ({"title": hit.title} if hit.title else {})
 
 
-async def citations(reach: Reach, vector: Floats | None, result: SearchResult) -> list[dict[str, Any]]:
-    """The citation of each hit; with the vector that was asked for, every view's own score as well, best first."""
+async def citations(api: AsyncIndexAPI, vector: Floats | None, result: SearchResult) -> list[dict[str, Any]]:
+    """Return the citation of each hit; given the query's vector, with every view's own score, best first.
+
+    A document that was deleted since the search has no view scores.
+    """
     cited = [citation(hit, result.exact) for hit in result.hits]
-    if vector is not None:
-        for one, scores in zip(cited, await reach.scores_of_views(vector, result.hits), strict=True):
-            one["view_scores"] = scores
+    if vector is not None and cited:
+        explained = await api.explain_all(vector, [hit.id for hit in result.hits])
+        for hit, one in zip(result.hits, cited, strict=True):
+            one["view_scores"] = [{"view": view.slot, "score": view.score} for view in explained.get(hit.id, ())]
     return cited
 
 
 class CitedMetadata(dict[str, Any]):
-    """A found document's metadata; the citation, which says how it was found and not what it is, is never compared.
+    """A returned document's metadata, compared without the citation, which differs from query to query.
 
     Frameworks compare documents to tell whether they are the same: LangChain's MultiQueryRetriever drops what two
-    questions found twice, their suites ask for what was added. As other metadata the citation would make them differ.
+    queries found twice, and the frameworks' suites compare found documents with added ones.
     """
 
     __hash__ = None  # as of any dict
@@ -63,41 +67,43 @@ class CitedMetadata(dict[str, Any]):
         return own_metadata(self) == own_metadata(other)
 
     def __ne__(self, other: object) -> bool:
-        # dict has its own, which would look at everything.
+        # dict has its own, which would compare every key.
         return not self == other
 
 
 def own_metadata(metadata: Mapping[str, Any]) -> dict[str, Any]:
-    """The user's metadata, as it was given."""
+    """Return the user's metadata, as it was added."""
     return {name: value for name, value in metadata.items() if name != HIT_KEY}
 
 
-def kept(metadata: Mapping[str, Any]) -> Mapping[str, Any]:
-    """What is kept of a document under our key."""
+def stored_fields(metadata: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the fields that are stored under our key."""
     value = metadata.get(HIT_KEY)
     return value if isinstance(value, Mapping) else {}
 
 
 def cited_title(metadata: Mapping[str, Any]) -> str:
-    """The title of a found document, for which frameworks have no place: when added again it keeps that."""
-    title = kept(metadata).get("title")
+    """Return the title in a citation: frameworks have no field for it, and a document that is added again keeps it."""
+    title = stored_fields(metadata).get("title")
     return title if isinstance(title, str) else ""
 
 
-def stored_metadata(metadata: Mapping[str, Any], ours: Mapping[str, Any]) -> dict[str, Any]:
-    """The metadata to store: the user's, and ours under our key; an old citation is dropped.
+def stored_metadata(metadata: Mapping[str, Any], fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the metadata to store: the user's, with `fields` under our key in place of an old citation.
 
-    ValueError where something else than a citation stands under our key.
+    Raises:
+        ValueError: When the user's metadata has another value than a citation under our key.
+
     """
     found = metadata.get(HIT_KEY)
     if found is not None and not (isinstance(found, Mapping) and found.keys() <= _NAMES):
-        raise ValueError(f"metadata key {HIT_KEY!r} holds {found!r:.80}; that name is the citation's: rename the key")
-    return own_metadata(metadata) | ({HIT_KEY: dict(ours)} if ours else {})
+        raise ValueError(f"metadata key {HIT_KEY!r}: expected a citation, got {found!r:.80}. Rename the key")
+    return own_metadata(metadata) | ({HIT_KEY: dict(fields)} if fields else {})
 
 
 def _stored_span(hit: Hit) -> Span | None:
-    """What the view stands for, as kept by a framework that made the views itself."""
-    spans: Sequence[Sequence[int]] = kept(hit.metadata).get("spans", ())
+    """Return the span of the winning view as stored by a framework's store that made the views itself."""
+    spans: Sequence[Sequence[int]] = stored_fields(hit.metadata).get("spans", ())
     if hit.slot >= len(spans):
         return None
     begin, end = spans[hit.slot]

@@ -1,144 +1,181 @@
-"""One way to reach an index for sync and async callers: work is written once, awaited or run to its end at once."""
+"""Open an index for a framework's store, and run the store's coroutines on it, in this thread or awaited."""
 
 from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from threading import Lock
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
-
-from mvindex.index.options import EncoderLike, as_encoder
-from mvindex.index.results import IndexInfo
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar, cast
 
 from mvindex.errors import ConfigError
-from mvindex.index import Index
+from mvindex.index import Index, IndexProtocol
 from mvindex.index.backends import find_backend
-from mvindex.index.factory import create, index_exists, open_index
+from mvindex.index.factory import EncoderLike, as_encoder, create, index_exists, open_index
 from mvindex.lexical.tokenizer import parse_lexical
-from mvindex.records import Document, Floats, Hit
+from mvindex.records import Document, Floats, Hit, IndexInfo, ViewScore
 from mvindex.store.filters import Filter
-from mvindex_connectors.frameworks.sync_adapter import Blocking
+from mvindex_connectors.frameworks.sync_adapter import SyncAdapter
 
 if TYPE_CHECKING:
-    from mvindex_connectors.frameworks.async_adapter import Awaiting
+    from mvindex_connectors.frameworks.async_adapter import AsyncAdapter
 
 T = TypeVar("T")
+IndexLike: TypeAlias = "IndexProtocol | str | os.PathLike[str]"
+_SERVER_SCHEMES = ("grpc://", "grpcs://")
 
 
-class Reach(Protocol):
-    """An index as frameworks' work sees it: blocking.Blocking, or awaiting.Awaiting of a server."""
+class AsyncIndexAPI(Protocol):
+    """An index as a framework's store uses it; SyncAdapter and AsyncAdapter implement it.
+
+    The methods are those of IndexProtocol as coroutines. Where there is no index yet, it is an empty one.
+    """
+
+    @property
+    def is_blocking(self) -> bool:
+        """Whether the caller's thread does the work, so that nothing may be awaited that waits."""
 
     async def search(self, query: Any, *args: Any, **options: Any) -> Any:
-        """See Index.search()."""
+        """Return the best documents; see IndexProtocol.search()."""
 
     async def encode_queries(self, texts: Sequence[str]) -> Floats | None:
-        """See Index.encode_queries(); None where there is no index yet."""
+        """Return one vector per text; None where there is no index yet."""
 
-    async def get_all(self, ids: Sequence[str]) -> list[Document]:
-        """The documents of the ids that exist, in their order."""
+    async def explain_all(self, query: Floats, ids: Sequence[str]) -> dict[str, list[ViewScore]]:
+        """Return every view of the documents that exist with its score, best first, by id."""
 
-    def listed(self, condition: Filter | None = None) -> AsyncIterator[Document]:
-        """The documents that match; where the index can only list all, others as well."""
+    async def winning_views(self, hits: Sequence[Hit]) -> Floats | None:
+        """Return the winning view of each hit, (n, d); None where views cannot be read, or not of all hits."""
+
+    async def get(self, ids: Sequence[str]) -> list[Document]:
+        """Return the documents of the ids that exist, in the order of the ids."""
+
+    def scan(
+        self, filter: Filter | None = None, limit: int | None = None, after: str | None = None
+    ) -> AsyncIterator[Document]:
+        """Yield the documents that match, in the order in which they were first added."""
 
     async def count(self) -> int:
-        """How many documents there are."""
+        """Return the number of documents."""
 
     async def info(self) -> IndexInfo | None:
-        """See Index.info(); None where there is no index yet."""
+        """Describe the index; None where there is none yet."""
 
-    async def add(self, items: Sequence[Document]) -> Any:
-        """See Index.add()."""
+    async def add(self, documents: Sequence[Document]) -> Any:
+        """Encode and store documents."""
 
-    async def add_views(self, items: Sequence[Document], views: Sequence[Any]) -> Any:
-        """See Index.add_views()."""
+    async def add_views(self, documents: Sequence[Document], views: Sequence[Any]) -> Any:
+        """Store documents whose views are given."""
 
     async def delete(self, *, ids: Iterable[str] | None = None, filter: Filter | None = None) -> int:
-        """See Index.delete()."""
+        """Delete documents by id or by a filter; return how many there were."""
 
     async def update_all(self, metadata: Mapping[str, Mapping[str, Any]]) -> int:
-        """How many of the ids exist; these have this metadata now."""
+        """Replace the metadata of several documents, by id; return how many of the ids exist."""
 
-    async def scores_of_views(self, vector: Floats, hits: Sequence[Hit]) -> list[list[dict[str, Any]]]:
-        """Of each hit every view with its score, best first; nothing of one that is gone meanwhile."""
+    async def compact(self) -> None:
+        """Give back the bytes of deleted documents where the caller has to see to that; a server does so itself."""
 
 
-class Place:
-    """Where an index is, or will be once something is added; opened when first needed. Safe to use from threads."""
+Work: TypeAlias = "Callable[[AsyncIndexAPI], Coroutine[Any, Any, T]]"
+
+
+class IndexHandle:
+    """An index that exists or will be created by the first write; opened when first needed. Thread-safe.
+
+    Attributes:
+        path: The directory, or the address, with its secrets.
+        is_remote: Whether a server has the index, so that work on it can be awaited.
+        write_lock: Held by the thread that writes, so that writers of one store wait for each other.
+
+    """
 
     def __init__(
         self,
-        index: Index | str | os.PathLike[str],
-        encoder: EncoderLike | None,
-        dim: int | None,
+        index: IndexLike,
+        encoder: EncoderLike | None = None,
+        dim: int | None = None,
         lexical: str | None = None,
         *,
-        takes_either: bool = False,
+        accepts_both: bool = False,
     ) -> None:
-        """encoder, dim, lexical: of an index that has yet to be made; no dim where the first vectors tell.
+        """Prepare a handle; nothing is opened unless the index is given open.
 
-        takes_either: it may be an index of texts or of vectors, whatever encoder says. index: one that is open belongs
-        to who opened it: it is never closed here.
+        Args:
+            index: A directory, an address, or an open index, which belongs to its opener and is never closed here.
+            encoder: The encoder of an index that has yet to be created; for one that exists, an object that it cannot
+                load by name.
+            dim: Instead of an encoder: the dimensions of given vectors; None takes those of the first ones.
+            lexical: The tokenizer for lexical search of an index that has yet to be created.
+            accepts_both: Accept an index of texts or of vectors, whatever `encoder` says.
+
+        Raises:
+            ConfigError: For an unknown tokenizer, or an index of the other kind.
+
         """
-        self._given = index if isinstance(index, Index) else None
-        self.path = index.where if isinstance(index, Index) else os.fspath(index)
         parse_lexical(lexical)
-        self._encoder, self._dim, self._lexical, self._takes_either = encoder, dim, lexical, takes_either
-        self._opening, self.writing = Lock(), Lock()
-        self._clients: dict[asyncio.AbstractEventLoop, Awaiting] = {}
-        self.is_remote = self.path.startswith(("grpc://", "grpcs://"))
-        if not self.is_remote and find_backend(self.path) is None:
+        self._given = None if isinstance(index, str | os.PathLike) else index
+        self.path = os.fspath(index) if isinstance(index, str | os.PathLike) else index.where
+        self._encoder, self._dim, self._lexical, self._accepts_both = encoder, dim, lexical, accepts_both
+        self._open_lock, self.write_lock = Lock(), Lock()
+        self._adapters: dict[asyncio.AbstractEventLoop, AsyncAdapter] = {}
+        self.is_remote = self.path.startswith(_SERVER_SCHEMES)
+        if find_backend(self.path) is None:
             self.path = str(Path(self.path).absolute())
-        self._index = self._checked(self._given) if self._given is not None else None
+        self._index = None if self._given is None else self._checked(self._given)
 
-    def __deepcopy__(self, memo: Any) -> Place:
+    def __deepcopy__(self, memo: Any) -> IndexHandle:
         # Copies of a store share the index, and the locks that its writers wait at.
         return self
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # In another process it is opened by its address, also where it was given open.
+        # Another process opens it by its address, also where it was given open.
         settings = (self.path, self._encoder, self._dim, self._lexical)
-        return partial(Place, takes_either=self._takes_either), settings
+        return partial(IndexHandle, accepts_both=self._accepts_both), settings
 
     @property
-    def shown(self) -> str:
-        """Where it is, without secrets."""
-        backend = find_backend(self.path)
-        return self.path if backend is None else backend.shown(self.path)
+    def shown_path(self) -> str:
+        """The directory, or the address without secrets."""
+        return show_address(self.path)
 
-    def now(self, work: Callable[[Reach], Coroutine[Any, Any, T]]) -> T:
-        """What the work gives, done in this thread."""
-        return finished(work(Blocking(self)))
+    def run_sync(self, work: Work[T]) -> T:
+        """Return the result of the work, done in this thread."""
+        return run_to_end(work(SyncAdapter(self)))
 
-    async def awaited(self, work: Callable[[Reach], Coroutine[Any, Any, T]]) -> T:
-        """What the work gives: awaited where a server has the index, else done in a thread."""
+    async def run_async(self, work: Work[T]) -> T:
+        """Return the result of the work: awaited where a server has the index, else done in another thread."""
         if self.is_remote:
-            return await work(self._client())
-        return await asyncio.to_thread(self.now, work)
+            return await work(self._adapter())
+        return await asyncio.to_thread(self.run_sync, work)
 
-    def opened(self) -> Index | None:
-        """The index, at its latest state; None where none is yet."""
-        with self._opening:
+    def open(self) -> IndexProtocol | None:
+        """Return the index at its latest state, opened if needed; None where there is none yet."""
+        with self._open_lock:
             if self._index is None and (self.is_remote or index_exists(self.path)):
-                found = open_index(self.path)
+                opened = open_index(self.path)
                 try:
-                    self._index = self._checked(found)
+                    self._index = self._checked(opened)
                 except BaseException:
-                    found.close()
+                    opened.close()
                     raise
             index = self._index
         if index is not None:
             index.refresh()
         return index
 
-    def made(self, dim: int | None) -> Index:
-        """The index, which is made now where there is none. dim: of given vectors; None where texts are encoded."""
-        found = self.opened()
-        if found is not None:
-            return found
-        with self._opening:
+    def open_or_create(self, dim: int | None) -> IndexProtocol:
+        """Return the index, created now where there is none.
+
+        Args:
+            dim: The dimensions of the vectors to be added; None where texts are to be encoded.
+
+        """
+        opened = self.open()
+        if opened is not None:
+            return opened
+        with self._open_lock:
             if self._index is None:
                 if dim is None:
                     self._index = create(self.path, encoder=self._encoder, lexical=self._lexical)
@@ -146,66 +183,62 @@ class Place:
                     self._index = create(self.path, dim=self._dim or dim, lexical=self._lexical)
             return self._index
 
-    def compact(self) -> None:
-        """Nothing; what deleted documents took up is given back. Unsupported on a server."""
-        index = self.opened()
-        if index is not None:
-            with self.writing:
-                index.compact()
-
     def close(self) -> None:
-        """Nothing; the index is closed, to be opened again by the next call. aclose() closes connections as well.
-
-        An index that was given open stays so.
-        """
-        with self._opening:
+        """Close the index unless it was given open; the next call opens it again. aclose() ends connections too."""
+        with self._open_lock:
             if self._index is not None and self._given is None:
                 self._index.close()
                 self._index = None
 
     async def aclose(self) -> None:
-        """Nothing; the index is closed, and so is this event loop's connection."""
-        client = self._clients.pop(asyncio.get_running_loop(), None)
-        if client is not None:
-            await client.close()
+        """Close the index, and the connection of the running event loop."""
+        adapter = self._adapters.pop(asyncio.get_running_loop(), None)
+        if adapter is not None:
+            await adapter.close()
         self.close()
 
-    def _client(self) -> Awaiting:
-        """The connection of the running event loop: one cannot be shared with another."""
-        from mvindex_connectors.frameworks.async_adapter import Awaiting
-        from mvindex_connectors.remote import IndexClient
+    def _adapter(self) -> AsyncAdapter:
+        """Return the connection of the running event loop; event loops cannot share one."""
+        from mvindex_connectors.frameworks.async_adapter import AsyncAdapter, connect
 
         loop = asyncio.get_running_loop()
-        for ended in [other for other in list(self._clients) if other.is_closed()]:
-            self._clients.pop(ended, None)
-        if loop not in self._clients:
-            given = self._given._channel if isinstance(self._given, IndexClient) else None
-            access, settings = (given.access, given.settings) if given is not None else (None, None)
-            self._clients[loop] = Awaiting(self.path, access=access, settings=settings)
-        return self._clients[loop]
+        for ended in [other for other in list(self._adapters) if other.is_closed()]:
+            self._adapters.pop(ended, None)
+        if loop not in self._adapters:
+            self._adapters[loop] = AsyncAdapter(connect(self.path, self._given))
+        return self._adapters[loop]
 
-    def _checked(self, index: Index) -> Index:
-        """The index, with the encoder that it cannot find by a name; ConfigError where texts meet vectors."""
+    def _checked(self, index: IndexProtocol) -> IndexProtocol:
+        """Return the index, with the given encoder object in use; ConfigError where texts meet vectors."""
         encodes = index.info().encoder is not None
-        if not self._takes_either:
+        if not self._accepts_both:
             if encodes and self._encoder is None:
-                raise ConfigError(f"{self.shown}: this index encodes texts itself; give no embeddings or embedding_dim")
+                raise ConfigError(
+                    f"{self.shown_path}: expected an index of given vectors, got one that encodes texts itself. "
+                    "Give no embeddings or embedding_dim"
+                )
             if not encodes and self._encoder is not None:
                 raise ConfigError(
-                    f"{self.shown}: made of given vectors; say who gives them: embeddings or embedding_dim"
+                    f"{self.shown_path}: expected an index that encodes texts, got one made of given vectors. "
+                    "Give embeddings or embedding_dim"
                 )
         if encodes and not self.is_remote and not isinstance(self._encoder, str | os.PathLike | None):
-            index.use_encoder(as_encoder(self._encoder))
+            # Whatever is not behind a server is worked on by this process.
+            cast(Index, index).use_encoder(as_encoder(self._encoder))
         return index
 
 
-def finished(work: Awaitable[T]) -> T:
-    """What the coroutine returns, run to its end here; it must wait for nothing."""
-    coroutine: Any = work
+def show_address(path: str) -> str:
+    """Return the directory, or the address without secrets."""
+    backend = find_backend(path)
+    return path if backend is None else backend.shown(path)
+
+
+def run_to_end(work: Coroutine[Any, Any, T]) -> T:
+    """Return what a coroutine returns that never has to wait, without an event loop."""
     try:
-        coroutine.send(None)
+        work.send(None)
     except StopIteration as stop:
-        value: T = stop.value
-        return value
-    coroutine.close()
-    raise RuntimeError("work that is done at once waited for something")
+        return cast(T, stop.value)
+    work.close()
+    raise RuntimeError("run_to_end: expected a coroutine that never waits, got one that waited")

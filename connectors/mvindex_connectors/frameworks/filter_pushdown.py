@@ -1,4 +1,4 @@
-"""What an index can tell of a framework's filter: parts of its own filters, and how they are joined."""
+"""The part of a framework's filter that an index can evaluate: filters of the index, and how they are combined."""
 
 from __future__ import annotations
 
@@ -13,19 +13,25 @@ from mvindex_connectors.frameworks.citations import HIT_KEY
 _INT64 = 1 << 63
 
 
-class Pushed(NamedTuple):
-    """What an index can tell: every document that matches passes the filter (None: any may); none else, if is_exact."""
+class PushedFilter(NamedTuple):
+    """The part of a framework's filter that the index evaluates.
+
+    Attributes:
+        filter: A filter of the index that every matching document passes; None lets all pass.
+        is_exact: Whether no other document passes, so that nothing is left to check.
+
+    """
 
     filter: Filter | None
     is_exact: bool
 
 
-UNKNOWN = Pushed(None, False)
-ALL = Pushed(None, True)
+UNKNOWN = PushedFilter(None, False)
+ALL = PushedFilter(None, True)
 
 
-def checked(pushed: Pushed) -> Pushed:
-    """The same; unknown where it is deeper, or of more conditions, than an index takes."""
+def checked(pushed: PushedFilter) -> PushedFilter:
+    """Return the filter; UNKNOWN where it is deeper, or has more conditions, than an index accepts."""
     try:
         parse_filter(pushed.filter or {})
     except QueryError:
@@ -33,34 +39,34 @@ def checked(pushed: Pushed) -> Pushed:
     return pushed
 
 
-def all_of(parts: Sequence[Pushed]) -> Pushed:
-    """What matches every part; a part that the index cannot tell is left out."""
-    told = [part.filter for part in parts if part.filter is not None]
-    return Pushed({"and": told}, all(part.is_exact for part in parts))
+def all_of(parts: Sequence[PushedFilter]) -> PushedFilter:
+    """Return the conjunction; a part that the index cannot evaluate is left out."""
+    known = [part.filter for part in parts if part.filter is not None]
+    return PushedFilter({"and": known}, all(part.is_exact for part in parts))
 
 
-def any_of(parts: Sequence[Pushed]) -> Pushed:
-    """What matches one of the parts."""
-    told = [part.filter for part in parts if part.filter is not None]
-    if len(told) < len(parts):
+def any_of(parts: Sequence[PushedFilter]) -> PushedFilter:
+    """Return the disjunction; UNKNOWN where the index cannot evaluate a part."""
+    known = [part.filter for part in parts if part.filter is not None]
+    if len(known) < len(parts):
         return UNKNOWN
-    return Pushed({"or": told}, all(part.is_exact for part in parts))
+    return PushedFilter({"or": known}, all(part.is_exact for part in parts))
 
 
-def none_of(part: Pushed) -> Pushed:
-    """What does not match; what more documents pass than match cannot be turned round."""
-    return Pushed({"not": part.filter or {}}, True) if part.is_exact else UNKNOWN
+def none_of(part: PushedFilter) -> PushedFilter:
+    """Return the negation; UNKNOWN where the part lets more documents pass than match, which cannot be negated."""
+    return PushedFilter({"not": part.filter or {}}, True) if part.is_exact else UNKNOWN
 
 
 def is_key(name: str) -> bool:
-    """True for a name that an index reads as a key of the metadata (keys inside objects: joined by dots)."""
+    """Return whether an index reads the name as a key of the metadata (keys inside objects: joined by dots)."""
     keys = name.split(".")
     is_plain = name.isprintable() and '"' not in name and "\\" not in name and all(keys)
     return is_plain and name not in ("id", "and", "or", "not") and keys[0] != HIT_KEY
 
 
 def equal(name: str, value: object) -> Filter | None:
-    """That the key has this value, as Python compares; None where the index cannot tell."""
+    """Return the condition that the key has this value, as Python compares; None where the index cannot tell."""
     if value is None:
         return {name: {"eq": None}}
     if isinstance(value, str):
@@ -73,7 +79,14 @@ def equal(name: str, value: object) -> Filter | None:
 
 
 def ordered(name: str, operator: str, value: object) -> Filter | None:
-    """That the key's value is so to this number: lt, lte, gt, gte; None where the index cannot tell."""
+    """Return the condition that compares the key's value with a number; None where the index cannot tell.
+
+    Args:
+        name: The key.
+        operator: "lt", "lte", "gt" or "gte".
+        value: The number.
+
+    """
     if not isinstance(value, int | float) or not _fits(value):
         return None
     number = value + 0
@@ -84,7 +97,7 @@ def ordered(name: str, operator: str, value: object) -> Filter | None:
 
 
 def ordered_text(name: str, operator: str, value: str) -> Filter | None:
-    """That the key's text is so to this one, by code points; None where the index cannot tell."""
+    """Return the condition that compares the key's text by code points; None where the index cannot tell."""
     return {name: {operator: value}} if _is_storable(value) else None
 
 

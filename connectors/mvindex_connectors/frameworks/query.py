@@ -1,76 +1,100 @@
-"""One question to an index, by views, by words, or by both; and of what is found, what a framework's filter passes."""
+"""One query to an index, dense, lexical or hybrid, and the search for hits that pass a framework's filter."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any
 
 from mvindex.lexical.tokenizer import parse_lexical
 from mvindex.records import Document, Floats, Hit, SearchResult
 from mvindex.store.filters import Filter
-from mvindex_connectors.frameworks.best_snippet import worded
-from mvindex_connectors.frameworks.connection import Reach
-from mvindex_connectors.frameworks.filter_pushdown import Pushed
+from mvindex_connectors.frameworks.best_snippet import choose_best_snippets
+from mvindex_connectors.frameworks.connection import AsyncIndexAPI
+from mvindex_connectors.frameworks.filter_pushdown import PushedFilter
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
-    """A question: what views are asked for (a vector, or a text where the index encodes by itself), and its words."""
+class Query:
+    """One query, for views and for terms.
 
-    query: Any
+    Attributes:
+        source: What views are searched with: a (d,) vector, or a text that the index encodes; None for lexical search.
+        text: The text for lexical search and for a reranker; None where the source is a text, or there is none.
+
+    """
+
+    source: Any
     text: str | None = None
 
     @property
     def vector(self) -> Floats | None:
-        """What views are scored by; None where only the index can tell, or words alone are asked for."""
-        return None if self.query is None or isinstance(self.query, str) else self.query
+        """The vector that views are scored with; None for a text that the index encodes, or for lexical search."""
+        return None if self.source is None or isinstance(self.source, str) else self.source
 
     async def search(
-        self, reach: Reach, top_k: int, condition: Filter | None, options: Mapping[str, Any]
+        self, api: AsyncIndexAPI, top_k: int, condition: Filter | None, options: Mapping[str, Any]
     ) -> SearchResult:
-        """What Index.search() finds; ValueError for a search by words without words."""
-        query, search = self.query, dict(options)
+        """Return the best documents; ValueError for lexical search or a reranker without a text.
+
+        Args:
+            api: The index.
+            top_k: Number of documents.
+            condition: A filter of the index.
+            options: Other options of IndexProtocol.search().
+
+        """
+        source, search = self.source, dict(options)
         mode = search.get("mode", "dense")
-        if (mode != "dense" or search.get("rerank") is not None) and not isinstance(query, str):
+        if (mode != "dense" or search.get("rerank") is not None) and not isinstance(source, str):
             text = search.pop("text", None) or self.text
             if text is None:
-                raise ValueError(f"mode={mode!r} and rerank want the question's text as well: text=...")
-            query, search = (text, search) if mode == "lexical" else (query, {**search, "text": text})
-        result: SearchResult = await reach.search(query, top_k, condition, **search)
-        return await _said(reach, query, result) if mode == "lexical" and result.hits else result
+                raise ValueError(f"mode={mode!r} and rerank: expected the query's text, got none. Give text=...")
+            source, search = (text, search) if mode == "lexical" else (source, {**search, "text": text})
+        result: SearchResult = await api.search(source, top_k, condition, **search)
+        return await _with_best_snippets(api, source, result) if mode == "lexical" and result.hits else result
 
 
-class Wanted(NamedTuple):
-    """Which documents a question is about: what an index can tell of it, and the check of one for the rest."""
+@dataclass(frozen=True, slots=True)
+class FilterPlan:
+    """The documents that a query is about.
 
-    pushed: Pushed
+    Attributes:
+        pushed: The part of the filter that the index evaluates.
+        passes: The check of one document, for the rest of the filter.
+
+    """
+
+    pushed: PushedFilter
     passes: Callable[[Document | Hit], bool]
 
 
-async def found(reach: Reach, asked: Asked, wanted: Wanted, top_k: int, search: Mapping[str, Any]) -> SearchResult:
-    """The top_k best documents that are wanted, certified as the search is.
+async def search_filtered(
+    api: AsyncIndexAPI, query: Query, plan: FilterPlan, top_k: int, options: Mapping[str, Any]
+) -> SearchResult:
+    """Return the top_k best documents that pass the plan, certified as the search is.
 
-    What the index cannot tell of the filters is checked on hit after hit; it is asked for more until enough pass.
+    Where the index can evaluate a part of the filter only, hits are checked one by one, and more are fetched until
+    enough pass.
     """
-    pushed = wanted.pushed
+    pushed = plan.pushed
     if pushed.is_exact:
-        return await asked.search(reach, top_k, pushed.filter, search)
-    if search.get("mode") == "hybrid" or search.get("rerank") is not None:
-        # Fusion scales by what the filter allows, and so many hits are reranked: the index has to know that.
-        allowed = [stored.id async for stored in reach.listed(pushed.filter) if wanted.passes(stored)]
-        return await asked.search(reach, top_k, {"and": [pushed.filter or {}, {"id": {"in": allowed}}]}, search)
+        return await query.search(api, top_k, pushed.filter, options)
+    if options.get("mode") == "hybrid" or options.get("rerank") is not None:
+        # Fusion scales by the documents that the filter allows, and rerank_depth counts those: the index must know.
+        allowed = [stored.id async for stored in api.scan(pushed.filter) if plan.passes(stored)]
+        return await query.search(api, top_k, {"and": [pushed.filter or {}, {"id": {"in": allowed}}]}, options)
     limit = top_k
     while True:
-        result = await asked.search(reach, limit, pushed.filter, search)
-        hits = tuple(hit for hit in result.hits if wanted.passes(hit))
+        result = await query.search(api, limit, pushed.filter, options)
+        hits = tuple(hit for hit in result.hits if plan.passes(hit))
         if len(hits) >= top_k or len(result.hits) < limit:
             return replace(result, hits=hits[:top_k])
         limit *= 4
 
 
-async def _said(reach: Reach, text: str, result: SearchResult) -> SearchResult:
-    """The hits, each with the snippet that says most of the text, also where a framework made the views."""
-    info = await reach.info()
-    kind = parse_lexical(None if info is None else info.lexical)
-    return result if kind is None else replace(result, hits=worded(text, result.hits, kind))
+async def _with_best_snippets(api: AsyncIndexAPI, text: str, result: SearchResult) -> SearchResult:
+    """Return the hits of a lexical search with their best snippets, also where a framework made the views."""
+    info = await api.info()
+    tokenizer = parse_lexical(None if info is None else info.lexical)
+    return result if tokenizer is None else replace(result, hits=choose_best_snippets(text, result.hits, tokenizer))

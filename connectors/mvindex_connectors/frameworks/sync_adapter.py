@@ -1,150 +1,131 @@
-"""An index in this process, or a client that blocks, with the methods that frameworks' work awaits."""
+"""AsyncIndexAPI over an index whose calls block: its coroutines never wait, so that run_to_end() can run them."""
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
-from contextlib import ExitStack
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
-from mvindex.index.results import IndexInfo, document_of
 
-import mvindex
-from mvindex.records import Document, Floats, Hit, SearchResult, dump_metadata
-from mvindex.scoring.aggregate import view_scores
+from mvindex.index import Index, IndexProtocol
+from mvindex.records import Document, Floats, Hit, IndexInfo, SearchResult, ViewScore
 from mvindex.store.filters import Filter
-from mvindex_connectors.frameworks.citations import scores_by_hit
+from mvindex.store.protocol import Operation
 
 if TYPE_CHECKING:
-    from mvindex_connectors.frameworks.connection import Place
+    from mvindex_connectors.frameworks.connection import IndexHandle
 
-_NOTHING = SearchResult(hits=(), exact=True, short_by=0, rounds=0)
-# Documents read at once.
-_READ = 1000
+_EMPTY = SearchResult(hits=(), exact=True, short_by=0, rounds=0)
 
 
-class Blocking:
-    """An index with the methods of Reach, for one piece of work; none of them waits: finished() can run them."""
+class SyncAdapter:
+    """An index in this process, or a client that blocks, for one piece of work; see AsyncIndexAPI."""
 
-    def __init__(self, place: Place) -> None:
-        self._place = place
-        self._index: mvindex.Index | None = None
+    is_blocking = True
 
-    def _opened(self) -> mvindex.Index | None:
-        """The index, at the state that was the latest when this work first looked."""
-        if self._index is None:
-            self._index = self._place.opened()
-        return self._index
+    def __init__(self, handle: IndexHandle) -> None:
+        self._handle = handle
+        self._opened: IndexProtocol | None = None
+
+    @property
+    def _index(self) -> IndexProtocol | None:
+        """The index, at the state that was the latest when this work first used it; None where there is none yet."""
+        if self._opened is None:
+            self._opened = self._handle.open()
+        return self._opened
 
     async def search(self, query: Any, *args: Any, **options: Any) -> Any:
-        """See Index.search(); nothing where there is no index yet."""
-        index = self._opened()
-        return _NOTHING if index is None else index.search(query, *args, **options)
+        """Return the best documents."""
+        index = self._index
+        return _EMPTY if index is None else index.search(query, *args, **options)
 
     async def encode_queries(self, texts: Sequence[str]) -> Floats | None:
-        """See Index.encode_queries(); None where there is no index yet."""
-        index = self._opened()
+        """Return one vector per text; None where there is no index yet."""
+        index = self._index
         return None if index is None else index.encode_queries(texts)
 
-    async def get_all(self, ids: Sequence[str]) -> list[Document]:
-        """The documents of the ids that exist, in their order."""
-        index = self._opened()
-        found = [] if index is None else [index.get(doc_id) for doc_id in ids]
-        return [document for document in found if document is not None]
+    async def explain_all(self, query: Floats, ids: Sequence[str]) -> dict[str, list[ViewScore]]:
+        """Return every view of the documents that exist with its score, best first, by id."""
+        index = self._index
+        return {} if index is None else index.explain_all(query, ids)
 
-    async def listed(self, condition: Filter | None = None) -> AsyncIterator[Document]:
-        """The documents that match; where the index can only list all, others as well."""
-        index = self._opened()
-        if index is None or type(index) is not mvindex.Index or not condition:
-            for document in index or ():
-                yield document
-            return
-        snapshot = index.store.snapshot
-        with index.store.reading(snapshot) as reader:
-            rows = np.flatnonzero(reader.matching(condition))
-            for begin in range(0, len(rows), _READ):
-                for stored in reader.documents(rows[begin : begin + _READ].tolist()).values():
-                    yield document_of(stored)
+    async def winning_views(self, hits: Sequence[Hit]) -> Floats | None:
+        """Return the winning view of each hit, (n, d) float32; None where views cannot be read, or not of all hits."""
+        index = _supporting(self._index, Operation.TRANSFER)
+        if index is None or not hits:
+            return None
+        views = index.views(hit.id for hit in hits)
+        # A document may be gone, or replaced by one of fewer views, since the search.
+        if any(hit.id not in views or hit.slot >= len(views[hit.id]) for hit in hits):
+            return None
+        return np.array([views[hit.id][hit.slot] for hit in hits], dtype=np.float32)
+
+    async def get(self, ids: Sequence[str]) -> list[Document]:
+        """Return the documents of the ids that exist, in the order of the ids."""
+        index = self._index
+        return [] if index is None else index.get(ids)
+
+    async def scan(
+        self, filter: Filter | None = None, limit: int | None = None, after: str | None = None
+    ) -> AsyncIterator[Document]:
+        """Yield the documents that match, in the order in which they were first added."""
+        index = self._index
+        for document in () if index is None else index.scan(filter, limit, after):
+            yield document
 
     async def count(self) -> int:
-        """How many documents there are."""
-        index = self._opened()
+        """Return the number of documents."""
+        index = self._index
         return 0 if index is None else len(index)
 
     async def info(self) -> IndexInfo | None:
-        """See Index.info(); None where there is no index yet."""
-        index = self._opened()
+        """Describe the index; None where there is none yet."""
+        index = self._index
         return None if index is None else index.info()
 
-    async def add(self, items: Sequence[Document]) -> Any:
-        """See Index.add()."""
-        with self._place.writing:
-            return self._place.made(None).add(items)
+    async def add(self, documents: Sequence[Document]) -> Any:
+        """Encode and store documents, in an index that is created now where there is none."""
+        with self._handle.write_lock:
+            return self._handle.open_or_create(None).add(documents)
 
-    async def add_views(self, items: Sequence[Document], views: Sequence[Any]) -> Any:
-        """See Index.add_views()."""
-        with self._place.writing:
-            return self._place.made(np.shape(views[0])[-1]).add_views(items, views)
+    async def add_views(self, documents: Sequence[Document], views: Sequence[Any]) -> Any:
+        """Store documents whose views are given, in an index that is created now where there is none."""
+        with self._handle.write_lock:
+            return self._handle.open_or_create(np.shape(views[0])[-1]).add_views(documents, views)
 
     async def delete(self, *, ids: Iterable[str] | None = None, filter: Filter | None = None) -> int:
-        """See Index.delete()."""
-        index = self._opened()
-        with self._place.writing:
+        """Delete documents by id or by a filter; return how many there were."""
+        index = self._index
+        with self._handle.write_lock:
             return 0 if index is None else index.delete(ids=ids, filter=filter)
 
     async def update_all(self, metadata: Mapping[str, Mapping[str, Any]]) -> int:
-        """How many of the ids exist; these have this metadata now, in one step in a directory without shards."""
-        index = self._opened()
-        with self._place.writing, ExitStack() as stack:
-            if index is None or type(index) is not mvindex.Index:
-                return sum(_is_updated(index, doc_id, each) for doc_id, each in metadata.items())
-            stack.enter_context(index.store.writing())
-            known = index.store.known(list(metadata))
-            index.store.set_metadata(
-                {row.doc_row: dump_metadata(metadata[doc_id], doc_id) for doc_id, row in known.items()}
-            )
+        """Replace the metadata of several documents; in one step but on a server. Return how many of the ids exist."""
+        index = self._index
+        if index is None:
+            return 0
+        with self._handle.write_lock:
+            local = _supporting(index, Operation.TRANSFER)
+            if local is not None:
+                return local.update_all(metadata)
+            known = index.get(metadata)
+            for document in known:
+                index.update(document.id, metadata=metadata[document.id])
             return len(known)
 
-    async def scores_of_views(self, vector: Floats, hits: Sequence[Hit]) -> list[list[dict[str, Any]]]:
-        """Of each hit every view with its score, best first; nothing of one that is gone meanwhile."""
-        found = self._stored_views(hits)
-        if found is None:
-            index = self._opened()
-            ids = [hit.id for hit in hits]
-            return scores_by_hit({} if index is None else index.explain_all(vector, ids), hits)
-        rows, starts = found
-        scores = view_scores(rows, vector)
-        return [_best_first(scores[begin:end]) for begin, end in zip(starts, starts[1:], strict=False)]
-
-    def winning_views(self, hits: Sequence[Hit]) -> Floats | None:
-        """The view of each hit that won, (n, d), as stored; None where views lie in no directory of ours."""
-        found = self._stored_views(hits)
-        if found is None:
-            return None
-        rows, starts = found
-        chosen = starts[:-1] + np.array([hit.slot for hit in hits])
-        # Beyond a document's views where it was replaced since the search.
-        return rows[chosen].astype(np.float32) if (chosen < starts[1:]).all() else None
-
-    def _stored_views(self, hits: Sequence[Hit]) -> tuple[Any, Any] | None:
-        """All views of the hits and where those of each begin; None where they cannot be read, or not of all."""
-        index = self._opened()
-        if type(index) is not mvindex.Index or not hits:
-            return None
-        snapshot, known = index.store.snapshot, index.store.known([hit.id for hit in hits])
-        rows = [known[hit.id].doc_row for hit in hits if hit.id in known]
-        # Documents that another process wrote meanwhile lie beyond the snapshot.
-        is_whole = len(rows) == len(hits) and max(rows) < snapshot.num_rows
-        return snapshot.views.fetch(np.array(rows)) if is_whole else None
+    async def compact(self) -> None:
+        """Give back the bytes of deleted documents; do nothing where the index does so itself."""
+        index = _supporting(self._index, Operation.COMPACT)
+        if index is not None:
+            with self._handle.write_lock:
+                index.compact()
 
 
-def _is_updated(index: mvindex.Index | None, doc_id: str, metadata: Mapping[str, Any]) -> bool:
-    if index is None or doc_id not in index:
-        return False
-    index.update(doc_id, metadata=metadata)
-    return True
+def _supporting(index: IndexProtocol | None, operation: Operation) -> Index | None:
+    """Return the index with its methods beyond IndexProtocol; None where it lacks the operation that stands for them.
 
-
-def _best_first(scores: Floats) -> list[dict[str, Any]]:
-    order = np.argsort(-scores, kind="stable").tolist()
-    return [{"view": slot, "score": float(scores[slot])} for slot in order]
+    Operation.TRANSFER stands for views() and update_all(): they need the documents as stored.
+    """
+    if index is None or not index.capabilities.supports(operation):
+        return None
+    return cast(Index, index)

@@ -1,4 +1,4 @@
-"""Texts as views for a model that gives one vector a text: one view for each snippet of the text."""
+"""One view for each snippet of a text, for models that give one vector per text."""
 
 from __future__ import annotations
 
@@ -15,10 +15,9 @@ from mvindex.text.snippets import SPLITTER_VERSION, split_snippets
 
 
 class SnippetEncoder(CallableEncoder):
-    """An encoder of an index by any function of texts to vectors: each snippet of a document becomes a unit view.
+    """An index's encoder made of any function from texts to vectors: each snippet of a document becomes a unit view.
 
-    function: a list of n texts -> n vectors; query_function: the same for queries, by default the function. name: what
-    the index remembers of them, so that another one is refused. A title stands for an empty text.
+    The view of a document with an empty text stands for its title.
     """
 
     def __init__(
@@ -29,17 +28,26 @@ class SnippetEncoder(CallableEncoder):
         query_function: Callable[[list[str]], Any] | None = None,
         max_snippets: int = 8,
     ) -> None:
+        """Make an encoder.
+
+        Args:
+            function: A list of n texts -> n vectors.
+            name: Name of the model; an index accepts no encoder of another name.
+            query_function: The same for queries; the function by default.
+            max_snippets: Most snippets, hence views, of a document.
+
+        """
         full_name = f"{name}+{max_snippets}-snippets-{SPLITTER_VERSION}"
         super().__init__(function, query_function=query_function, name=full_name)
         self._max_snippets = max_snippets
 
     @property
     def max_views(self) -> int | None:
-        """The most snippets of a document."""
+        """The most views of a document."""
         return self._max_snippets
 
     def encode_documents(self, documents: Sequence[Document], on_progress: OnProgress | None = None) -> Views:
-        """The views of the documents, with the characters that each stands for. One call for all of them."""
+        """Return the views of the documents with their spans; the function is called once."""
         spans = [spans_of(document.text, self._max_snippets) if document.text else [(-1, -1)] for document in documents]
         texts = [
             Document(f"{document.id[:900]}, snippet {slot}", document.text[begin:end] or document.title)
@@ -54,24 +62,38 @@ class SnippetEncoder(CallableEncoder):
         return Views(unit_rows(rows, len(texts)) if len(rows) else rows, starts, all_spans)
 
     def encode_queries(self, texts: Sequence[str]) -> Floats:
-        """A unit vector for each text, (q, dim) float32."""
+        """Return a unit vector per text, (q, dim) float32."""
         rows = super().encode_queries(texts)
         return unit_rows(rows, len(texts)) if len(rows) else rows
 
 
 def spans_of(text: str, max_snippets: int) -> list[Span]:
-    """What the views of a text stand for: its snippets; the whole of it where there is one, or none to be seen."""
+    """Return the spans of a text's views: its snippets, or the whole text where it has fewer than two."""
     spans = split_snippets(text, max_snippets) if max_snippets > 1 else []
     return spans if len(spans) > 1 else [(0, len(text))]
 
 
 def unit_rows(vectors: Any, count: int) -> Floats:
-    """The vectors (count, d) scaled to length 1, so that scores are cosines; EncoderError for what is no such array."""
+    """Return vectors scaled to length 1, so that scores are cosines.
+
+    Args:
+        vectors: (count, d) numbers; a zero vector stays zero.
+        count: Number of texts.
+
+    Raises:
+        EncoderError: For another shape.
+
+    """
     try:
         wide = np.asarray(vectors, dtype=np.float64)
     except (TypeError, ValueError) as err:
-        raise EncoderError(f"embeddings are no vectors of one length: {err}") from err
+        raise EncoderError(f"embeddings: expected vectors of one length, got {type(vectors).__name__}: {err}") from err
     if wide.ndim != 2 or len(wide) != count:
-        raise EncoderError(f"embeddings of shape {wide.shape} for {count} texts; wanted ({count}, d)")
+        raise EncoderError(f"embeddings: expected shape ({count}, d), one for each text, got {wide.shape}")
     lengths = np.linalg.norm(wide, axis=1, keepdims=True)
     return (wide / np.where(lengths == 0, 1, lengths)).astype(np.float32)
+
+
+def group_rows(rows: Floats, sizes: Sequence[int]) -> list[Floats]:
+    """Return the rows cut into consecutive groups of these sizes: the views of one document each."""
+    return np.split(rows, np.cumsum(sizes)[:-1])

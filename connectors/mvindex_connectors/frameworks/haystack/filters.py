@@ -1,4 +1,4 @@
-"""Haystack's filters: what an index can tell of one, so that Python need check the rest only, or nothing."""
+"""Translate Haystack's filters to filters of an index, as far as the index can evaluate them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from mvindex.store.filters import Filter
 from mvindex_connectors.frameworks.filter_pushdown import (
     ALL,
     UNKNOWN,
-    Pushed,
+    PushedFilter,
     all_of,
     any_of,
     checked,
@@ -29,11 +29,15 @@ _LOGIC = ("AND", "OR", "NOT")
 _DOCUMENT_FIELDS = frozenset(field.name for field in fields(Document))
 
 
-def pushed_filter(filters: Mapping[str, Any] | None) -> Pushed:
-    """What an index can tell of Haystack's filters; FilterError for filters that are none.
+def pushed_filter(filters: Mapping[str, Any] | None) -> PushedFilter:
+    """Return the part of Haystack's filters that an index can evaluate.
 
-    What it cannot say: text compared as dates (Haystack reads strings that look so as times), lists and objects, the
-    document's own fields but its id. A string is in no order with a number: it does not match.
+    The rest: texts that look like dates (Haystack compares them as times), lists and objects, the document's own fields
+    but its id. A text compared with a number by order does not match.
+
+    Raises:
+        FilterError: For malformed filters.
+
     """
     if not filters:
         return ALL
@@ -42,18 +46,17 @@ def pushed_filter(filters: Mapping[str, Any] | None) -> Pushed:
 
 
 def check_filters(filters: object) -> None:
-    """Nothing; FilterError names what is wrong."""
+    """Raise FilterError unless the filters are well-formed."""
     if not isinstance(filters, Mapping):
-        raise FilterError(f"filter {filters!r:.80}: wanted an object with field, operator and value")
-    wanted = ("operator", "value") if "field" in filters else ("operator", "conditions")
-    for key in wanted:
+        raise FilterError(f"filter: expected an object with field, operator and value, got {filters!r:.80}")
+    for key in ("operator", "value" if "field" in filters else "conditions"):
         if key not in filters:
-            raise FilterError(f"{key!r} key missing in {filters!r:.200}")
+            raise FilterError(f"filter: expected a key {key!r}, got {filters!r:.200}")
     if "field" in filters:
         _check_comparison(filters)
         return
     if filters["operator"] not in _LOGIC or not isinstance(filters["conditions"], list | tuple):
-        raise FilterError(f"filter {filters!r:.200}: wanted one of {', '.join(_LOGIC)} and a list of conditions")
+        raise FilterError(f"filter: expected one of {', '.join(_LOGIC)} and a list of conditions, got {filters!r:.200}")
     for condition in filters["conditions"]:
         check_filters(condition)
 
@@ -61,17 +64,17 @@ def check_filters(filters: object) -> None:
 def _check_comparison(condition: Mapping[str, Any]) -> None:
     operator, value = condition["operator"], condition["value"]
     if operator not in _COMPARISONS:
-        raise FilterError(f"unknown operator {operator!r}; wanted one of {', '.join(_COMPARISONS)}")
+        raise FilterError(f"filter operator: expected one of {', '.join(_COMPARISONS)}, got {operator!r}")
     if operator in ("in", "not in") and not isinstance(value, list):
-        raise FilterError(f"{condition['field']!r}: {operator!r} wants a list; found {type(value).__name__}")
+        raise FilterError(f"{condition['field']!r}: expected a list for {operator!r}, got {type(value).__name__}")
     if operator in _ORDER and isinstance(value, list | tuple | dict):
-        raise FilterError(f"{condition['field']!r}: {operator!r} wants a number or a date; found {value!r:.80}")
+        raise FilterError(f"{condition['field']!r}: expected a number or a date for {operator!r}, got {value!r:.80}")
 
 
-def _push(condition: Mapping[str, Any]) -> Pushed:
+def _push(condition: Mapping[str, Any]) -> PushedFilter:
     if "field" in condition:
-        told = _comparison(condition)
-        return UNKNOWN if told is None else Pushed(told, True)
+        known = _comparison(condition)
+        return UNKNOWN if known is None else PushedFilter(known, True)
     parts = [_push(part) for part in condition["conditions"]]
     if condition["operator"] == "AND":
         return all_of(parts)
@@ -79,7 +82,7 @@ def _push(condition: Mapping[str, Any]) -> Pushed:
 
 
 def _comparison(condition: Mapping[str, Any]) -> Filter | None:
-    """The same as a filter of an index; None where it has no words for it."""
+    """Return the comparison as a filter of the index; None where it has none for it."""
     name, operator, value = _name(condition["field"]), condition["operator"], condition["value"]
     if name is None:
         return None
@@ -93,7 +96,7 @@ def _comparison(condition: Mapping[str, Any]) -> Filter | None:
 
 
 def _name(field: object) -> str | None:
-    """The index's name of a field; None where it has none."""
+    """Return the index's name of a field; None where it has none."""
     if field == "id":
         return "id"
     if not isinstance(field, str) or field in _DOCUMENT_FIELDS:
@@ -109,5 +112,5 @@ def _equal(name: str, value: object) -> Filter | None:
 
 
 def _may_be_date(text: str) -> bool:
-    """True for any text that Haystack could read as a time."""
+    """Return whether Haystack could read the text as a time."""
     return len(text) >= 10 and text[:4].isdigit() and text[4] == "-"

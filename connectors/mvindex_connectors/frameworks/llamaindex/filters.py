@@ -1,4 +1,4 @@
-"""LlamaIndex's filters: what an index can tell of one, and the check in Python of what it cannot."""
+"""Translate LlamaIndex's filters to filters of an index, as far as it can evaluate them; check the rest in Python."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from mvindex_connectors.frameworks.citations import HIT_KEY
 from mvindex_connectors.frameworks.filter_pushdown import (
     ALL,
     UNKNOWN,
-    Pushed,
+    PushedFilter,
     all_of,
     any_of,
     checked,
@@ -24,7 +24,7 @@ from mvindex_connectors.frameworks.filter_pushdown import (
     ordered_text,
 )
 
-# By these names a filter asks for the id of the node's document.
+# Names by which a filter means the id of the node's document.
 REF_KEYS = ("doc_id", "document_id", "ref_doc_id")
 REF_FIELD = f"{HIT_KEY}.ref"
 # What LlamaIndex writes where a node belongs to no document.
@@ -40,10 +40,10 @@ _TEXTS = (FilterOperator.TEXT_MATCH, FilterOperator.TEXT_MATCH_INSENSITIVE)
 _NEGATED = (FilterOperator.NE, FilterOperator.NIN)
 
 
-def pushed_filter(filters: MetadataFilters | None) -> Pushed:
-    """What an index can tell of the filters; ValueError for filters that are none.
+def pushed_filter(filters: MetadataFilters | None) -> PushedFilter:
+    """Return the part of the filters that an index can evaluate; ValueError for malformed filters.
 
-    What it cannot tell: lists, parts of texts, keys with dots, quotes or backslashes.
+    The rest: lists, parts of texts, keys with dots, quotes or backslashes.
     """
     if filters is None:
         return ALL
@@ -52,7 +52,7 @@ def pushed_filter(filters: MetadataFilters | None) -> Pushed:
 
 
 def check_filters(filters: MetadataFilters) -> None:
-    """Nothing; ValueError names the filter whose value cannot be what its operator wants."""
+    """Raise ValueError for a value that its operator cannot take."""
     for each in filters.filters:
         if isinstance(each, MetadataFilters):
             check_filters(each)
@@ -61,7 +61,7 @@ def check_filters(filters: MetadataFilters) -> None:
 
 
 def matches(filters: MetadataFilters | None, metadata: Mapping[str, Any]) -> bool:
-    """True where the metadata match, by LlamaIndex's own function; what it cannot compare does not match."""
+    """Return whether the metadata match, by LlamaIndex's own function; what it cannot compare does not match."""
     if filters is None or not filters.filters:
         return True
     results = (
@@ -83,53 +83,53 @@ def _is_met(each: MetadataFilter, metadata: Mapping[str, Any]) -> bool:
 def _check(each: MetadataFilter) -> None:
     operator, value = each.operator, each.value
     if operator in _LISTS and not isinstance(value, list | str):
-        raise ValueError(f"filter on {each.key!r}: {operator.value!r} wants a list; found {value!r:.80}")
+        raise ValueError(f"filter on {each.key!r}: expected a list for {operator.value!r}, got {value!r:.80}")
     if operator in _TEXTS and not isinstance(value, str):
-        raise ValueError(f"filter on {each.key!r}: {operator.value!r} wants a text; found {value!r:.80}")
+        raise ValueError(f"filter on {each.key!r}: expected a text for {operator.value!r}, got {value!r:.80}")
     if (operator in _ORDER or operator is FilterOperator.CONTAINS) and value is None:
-        raise ValueError(f"filter on {each.key!r}: {operator.value!r} wants a value; found None")
+        raise ValueError(f"filter on {each.key!r}: expected a value for {operator.value!r}, got None")
 
 
-def _push(filters: MetadataFilters) -> Pushed:
+def _push(filters: MetadataFilters) -> PushedFilter:
     if not filters.filters:
         return ALL
-    parts = [_push(each) if isinstance(each, MetadataFilters) else _told(each) for each in filters.filters]
+    parts = [_push(each) if isinstance(each, MetadataFilters) else _push_one(each) for each in filters.filters]
     if filters.condition is FilterCondition.OR:
         return any_of(parts)
     return none_of(any_of(parts)) if filters.condition is FilterCondition.NOT else all_of(parts)
 
 
-def _told(each: MetadataFilter) -> Pushed:
-    """What the index can tell of one comparison."""
+def _push_one(each: MetadataFilter) -> PushedFilter:
+    """Return the part of one comparison that the index can evaluate."""
     name = _name(each)
     if name is None:
         return UNKNOWN
     operator, value = each.operator, each.value
-    told: Filter | None = None
+    known: Filter | None = None
     if operator in _ORDER:
-        way = _ORDER[operator]
-        told = ordered_text(name, way, value) if isinstance(value, str) else ordered(name, way, value)
+        order = _ORDER[operator]
+        known = ordered_text(name, order, value) if isinstance(value, str) else ordered(name, order, value)
     elif operator in (FilterOperator.EQ, FilterOperator.NE):
-        told = _one_of(name, [value])
+        known = _one_of(name, [value])
     elif operator in (FilterOperator.IN, FilterOperator.NIN) and isinstance(value, list):
-        told = _one_of(name, value)
+        known = _one_of(name, value)
     elif operator is not FilterOperator.IS_EMPTY:
-        # Whatever else is asked of a value, there must be one.
-        return UNKNOWN if operator is FilterOperator.NIN else Pushed({name: {"exists": True}}, False)
-    if told is None:
+        # Every other operator needs a value.
+        return UNKNOWN if operator is FilterOperator.NIN else PushedFilter({name: {"exists": True}}, False)
+    if known is None:
         return UNKNOWN
-    return Pushed({"not": told} if operator in _NEGATED else told, True)
+    return PushedFilter({"not": known} if operator in _NEGATED else known, True)
 
 
 def _one_of(name: str, values: list[Any]) -> Filter | None:
-    """That the key has one of the values; a missing one equals nothing, not even None."""
-    told = [equal(name, value) for value in values if value is not None]
-    known = [each for each in told if each is not None]
-    return {"or": known} if len(known) == len(told) else None
+    """Return the condition that the key has one of the values; a missing key equals nothing, not even None."""
+    conditions = [equal(name, value) for value in values if value is not None]
+    known = [each for each in conditions if each is not None]
+    return {"or": known} if len(known) == len(conditions) else None
 
 
 def _name(each: MetadataFilter) -> str | None:
-    """The index's name of the key; None where it has none."""
+    """Return the index's name of the key; None where it has none."""
     if each.key in REF_KEYS:
         values = each.value if isinstance(each.value, list) else [each.value]
         is_equality = each.operator in (FilterOperator.EQ, FilterOperator.NE, FilterOperator.IN, FilterOperator.NIN)

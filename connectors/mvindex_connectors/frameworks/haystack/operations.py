@@ -1,0 +1,105 @@
+"""Operations of a Haystack store on the documents that match a filter: list, count, delete, update, search."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping
+from typing import Any
+
+from haystack import Document
+from haystack.document_stores.errors import DuplicateDocumentError
+from haystack.document_stores.types import DuplicatePolicy
+from haystack.utils.filters import document_matches_filter
+
+import mvindex
+from mvindex.records import Hit, SearchResult
+from mvindex_connectors.frameworks.citations import HIT_KEY
+from mvindex_connectors.frameworks.connection import AsyncIndexAPI
+from mvindex_connectors.frameworks.filter_pushdown import PushedFilter, all_of
+from mvindex_connectors.frameworks.haystack.documents import has_view, original_document
+from mvindex_connectors.frameworks.haystack.filters import pushed_filter
+from mvindex_connectors.frameworks.query import FilterPlan, Query, search_filtered
+
+Filters = Mapping[str, Any]
+_WITH_VIEWS = {f"{HIT_KEY}.is_embedded": {"ne": False}}
+
+
+async def scan_matching(api: AsyncIndexAPI, filters: Filters | None) -> AsyncIterator[Document]:
+    """Yield the documents that match."""
+    async for stored in api.scan(pushed_filter(filters).filter):
+        document = original_document(stored)
+        if not filters or document_matches_filter(dict(filters), document):
+            yield document
+
+
+async def list_matching(api: AsyncIndexAPI, filters: Filters | None) -> list[Document]:
+    """Return the documents that match."""
+    return [document async for document in scan_matching(api, filters)]
+
+
+async def count_matching(api: AsyncIndexAPI, filters: Filters) -> int:
+    """Return the number of documents that match."""
+    count = 0
+    async for _ in scan_matching(api, filters):
+        count += 1
+    return count
+
+
+async def delete_matching(api: AsyncIndexAPI, filters: Filters) -> int:
+    """Delete the documents that match, in one step where the index can evaluate the filters; return how many."""
+    pushed = pushed_filter(filters)
+    if pushed.is_exact:
+        return await api.delete(filter=pushed.filter or {})
+    return await api.delete(ids=[document.id async for document in scan_matching(api, filters)])
+
+
+async def update_matching(api: AsyncIndexAPI, filters: Filters, meta: dict[str, Any]) -> int:
+    """Set these keys of the meta of the documents that match; return how many matched."""
+    if HIT_KEY in meta:
+        raise ValueError(f"meta key {HIT_KEY!r}: expected another name, this one is the citation's. Rename the key")
+    changed = {
+        stored.id: {**stored.metadata, **meta}
+        async for stored in api.scan(pushed_filter(filters).filter)
+        if not filters or document_matches_filter(dict(filters), original_document(stored))
+    }
+    return await api.update_all(changed)
+
+
+async def documents_to_write(api: AsyncIndexAPI, documents: list[Document], policy: DuplicatePolicy) -> list[Document]:
+    """Return the documents that the policy lets be written, each id once.
+
+    Raises:
+        DuplicateDocumentError: When the policy is FAIL or NONE and an id is stored already, or comes twice.
+
+    """
+    if policy is DuplicatePolicy.OVERWRITE:
+        return list({document.id: document for document in documents}.values())
+    known = {document.id for document in await api.get(list({document.id for document in documents}))}
+    first: dict[str, Document] = {}
+    for document in documents:
+        is_known = document.id in first or document.id in known
+        if is_known and policy is not DuplicatePolicy.SKIP:
+            raise DuplicateDocumentError(
+                f"document {document.id!r}: expected a new id, got one that is stored already, or comes twice"
+            )
+        if not is_known:
+            first[document.id] = document
+    return list(first.values())
+
+
+async def search_documents(
+    api: AsyncIndexAPI, query: Query, filters: Filters | None, top_k: int, options: Mapping[str, Any]
+) -> SearchResult:
+    """Return the best documents that match; but for lexical search, only documents with an embedding."""
+    pushed = pushed_filter(filters)
+
+    def passes(stored: mvindex.Document | Hit) -> bool:
+        return not filters or document_matches_filter(dict(filters), original_document(stored))
+
+    mode = options.get("mode", "dense")
+    if mode != "hybrid":
+        result = await search_filtered(api, query, FilterPlan(pushed, passes), top_k, options)
+        if mode == "lexical" or all(map(has_view, result.hits)):
+            return result
+    # A document without an embedding scores 0: above negative scores, and among those that fusion scales by.
+    with_views = all_of([pushed, PushedFilter(_WITH_VIEWS, True)])
+    return await search_filtered(api, query, FilterPlan(with_views, passes), top_k, options)

@@ -1,0 +1,404 @@
+"""MVIndexVectorStore: an index as LangChain's vector store."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import numpy as np
+from langchain_core.documents import Document
+from langchain_core.embeddings import Embeddings
+from langchain_core.vectorstores import VectorStore
+from langchain_core.vectorstores.utils import maximal_marginal_relevance
+
+from mvindex.errors import ConfigError, QueryError
+from mvindex.index.factory import EncoderLike
+from mvindex.records import Floats, SearchResult
+from mvindex_connectors.frameworks.citations import HIT_KEY, CitedMetadata, citation, citations
+from mvindex_connectors.frameworks.connection import AsyncIndexAPI, IndexHandle, IndexLike
+from mvindex_connectors.frameworks.langchain.documents import (
+    documents_of,
+    original_document,
+    stored_document,
+    with_ids,
+)
+from mvindex_connectors.frameworks.query import Query
+from mvindex_connectors.frameworks.views import group_rows, spans_of, unit_rows
+
+# Documents embedded and committed at once.
+BATCH = 1000
+
+
+class _MMR(NamedTuple):
+    """The parameters of maximal marginal relevance, by LangChain's names."""
+
+    k: int
+    fetch_k: int
+    lambda_mult: float
+
+
+class MVIndexVectorStore(VectorStore):
+    """An index as a vector store; adding an id again replaces its document.
+
+    Scores are cosines, higher is better. A document that was found carries a citation, metadata["mvindex"], and
+    equals the document that was added.
+    """
+
+    def __init__(  # noqa: PLR0913 - each is a choice of the caller's
+        self,
+        index: IndexLike,
+        embedding: Embeddings | None = None,
+        *,
+        encoder: EncoderLike = "minilm",
+        max_snippets: int = 8,
+        lexical: str | None = None,
+        cites: bool = True,
+        has_view_scores: bool = True,
+        relevance_score_fn: Callable[[float], float] | None = None,
+    ) -> None:
+        """Make a store over an index, which is opened when it is first needed, and created by the first write.
+
+        Args:
+            index: A directory, milvus://..., milvus-lite:..., grpc://host:port/name, or an open index.
+            embedding: The model for texts and queries: every snippet of a text becomes a view. None leaves it to the
+                index's own multi-view encoder.
+            encoder: The encoder of a new index without `embedding`.
+            max_snippets: With `embedding`: most snippets of a text; 1 makes one view of the whole text.
+            lexical: "unicode" or "english", for a new index with lexical search: mode="hybrid" and "lexical" work.
+            cites: Add the citation to what is found.
+            has_view_scores: Add every view's score to the citation; one more call on a server and in Milvus.
+            relevance_score_fn: Maps a score to 0..1; (1 + score) / 2 by default.
+
+        Raises:
+            ConfigError: For a value that is none.
+
+        """
+        if embedding is not None and not isinstance(embedding, Embeddings):
+            raise ConfigError(
+                f"embedding: expected langchain_core.embeddings.Embeddings, got {type(embedding).__name__}"
+            )
+        self._handle = IndexHandle(index, encoder if embedding is None else None, None, lexical)
+        self._embedding, self._max_snippets = embedding, max_snippets
+        self._cites, self._has_view_scores = cites, has_view_scores
+        self._relevance = relevance_score_fn or relevance_of_cosine
+
+    @classmethod
+    def from_texts(
+        cls,
+        texts: Iterable[str],
+        embedding: Embeddings | None = None,
+        metadatas: list[dict[str, Any]] | None = None,
+        *,
+        ids: list[str] | None = None,
+        index: IndexLike,
+        **options: Any,
+    ) -> MVIndexVectorStore:
+        """Return a store over the index with these texts added; options are those of the store."""
+        store = cls(index, embedding, **options)
+        store.add_texts(texts, metadatas, ids=ids)
+        return store
+
+    @classmethod
+    async def afrom_texts(
+        cls,
+        texts: Iterable[str],
+        embedding: Embeddings | None = None,
+        metadatas: list[dict[str, Any]] | None = None,
+        *,
+        ids: list[str] | None = None,
+        index: IndexLike,
+        **options: Any,
+    ) -> MVIndexVectorStore:
+        """Do what from_texts() does, awaited."""
+        store = cls(index, embedding, **options)
+        await store.aadd_texts(texts, metadatas, ids=ids)
+        return store
+
+    @property
+    def embeddings(self) -> Embeddings | None:
+        """The model that embeds; None where the index's own encoder does."""
+        return self._embedding
+
+    def close(self) -> None:
+        """Close the index unless it was given open; the next call opens it again."""
+        self._handle.close()
+
+    async def aclose(self) -> None:
+        """Close the index, and the connection of the running event loop."""
+        await self._handle.aclose()
+
+    def add_documents(self, documents: Iterable[Document], **options: Any) -> list[str]:
+        """Add documents; return their ids.
+
+        Args:
+            documents: The documents; of an id that comes twice the last one counts.
+            **options: ids, a list; the documents' own ids by default, else new ones.
+
+        """
+        return self._handle.run_sync(lambda api: self._add(api, documents, options.get("ids")))
+
+    async def aadd_documents(self, documents: Iterable[Document], **options: Any) -> list[str]:
+        """Do what add_documents() does, awaited."""
+        return await self._handle.run_async(lambda api: self._add(api, documents, options.get("ids")))
+
+    def add_texts(
+        self,
+        texts: Iterable[str],
+        metadatas: list[dict[str, Any]] | None = None,
+        *,
+        ids: list[str] | None = None,
+        **options: Any,
+    ) -> list[str]:
+        """Add texts; return their ids."""
+        return self.add_documents(documents_of(texts, metadatas), ids=ids)
+
+    async def aadd_texts(
+        self,
+        texts: Iterable[str],
+        metadatas: list[dict[str, Any]] | None = None,
+        *,
+        ids: list[str] | None = None,
+        **options: Any,
+    ) -> list[str]:
+        """Do what add_texts() does, awaited."""
+        return await self.aadd_documents(documents_of(texts, metadatas), ids=ids)
+
+    def delete(self, ids: list[str] | None = None, *, filter: dict[str, Any] | None = None, **options: Any) -> bool:
+        """True; the documents of the ids that exist, or that the filter matches, are gone; all of them for neither."""
+        return self._handle.run_sync(lambda api: _delete(api, ids, filter))
+
+    async def adelete(
+        self, ids: list[str] | None = None, *, filter: dict[str, Any] | None = None, **options: Any
+    ) -> bool:
+        """Do what delete() does, awaited."""
+        return await self._handle.run_async(lambda api: _delete(api, ids, filter))
+
+    def get_by_ids(self, ids: Sequence[str], /) -> list[Document]:
+        """Return the documents that exist, in the order of the ids."""
+        return self._handle.run_sync(lambda api: _get(api, ids))
+
+    async def aget_by_ids(self, ids: Sequence[str], /) -> list[Document]:
+        """Do what get_by_ids() does, awaited."""
+        return await self._handle.run_async(lambda api: _get(api, ids))
+
+    def similarity_search(self, query: str, k: int = 4, **options: Any) -> list[Document]:
+        """Return the k best documents; options of Index.search(): filter, exact, scoring, mode, fusion, rerank..."""
+        return [document for document, _ in self.similarity_search_with_score(query, k, **options)]
+
+    async def asimilarity_search(self, query: str, k: int = 4, **options: Any) -> list[Document]:
+        """Do what similarity_search() does, awaited."""
+        return [document for document, _ in await self.asimilarity_search_with_score(query, k, **options)]
+
+    def similarity_search_with_score(self, query: str, k: int = 4, **options: Any) -> list[tuple[Document, float]]:
+        """Return the k best documents with their scores: cosines, unless lexical, hybrid or reranked."""
+        return self._handle.run_sync(lambda api: self._scored(api, query, k, options))
+
+    async def asimilarity_search_with_score(
+        self, query: str, k: int = 4, **options: Any
+    ) -> list[tuple[Document, float]]:
+        """Do what similarity_search_with_score() does, awaited."""
+        return await self._handle.run_async(lambda api: self._scored(api, query, k, options))
+
+    def similarity_search_by_vector(self, embedding: list[float], k: int = 4, **options: Any) -> list[Document]:
+        """Return the k best documents of a query vector."""
+        found = self._handle.run_sync(lambda api: self._scored(api, self._vector(embedding), k, options))
+        return [document for document, _ in found]
+
+    async def asimilarity_search_by_vector(self, embedding: list[float], k: int = 4, **options: Any) -> list[Document]:
+        """Do what similarity_search_by_vector() does, awaited."""
+        found = await self._handle.run_async(lambda api: self._scored(api, self._vector(embedding), k, options))
+        return [document for document, _ in found]
+
+    def max_marginal_relevance_search(
+        self, query: str, k: int = 4, fetch_k: int = 20, lambda_mult: float = 0.5, **options: Any
+    ) -> list[Document]:
+        """Return k of the fetch_k best documents by maximal marginal relevance of their winning views.
+
+        Views are read from the index. A server sends none: there the winning snippets are embedded once more.
+
+        Args:
+            query: The text.
+            k: Number of documents.
+            fetch_k: Number of documents to choose from.
+            lambda_mult: 1 for relevance alone, 0 for diversity alone.
+            **options: Options of Index.search() for dense search.
+
+        """
+        return self._handle.run_sync(lambda api: self._diverse(api, query, _MMR(k, fetch_k, lambda_mult), options))
+
+    async def amax_marginal_relevance_search(
+        self, query: str, k: int = 4, fetch_k: int = 20, lambda_mult: float = 0.5, **options: Any
+    ) -> list[Document]:
+        """Do what max_marginal_relevance_search() does, awaited."""
+        return await self._handle.run_async(
+            lambda api: self._diverse(api, query, _MMR(k, fetch_k, lambda_mult), options)
+        )
+
+    def max_marginal_relevance_search_by_vector(
+        self, embedding: list[float], k: int = 4, fetch_k: int = 20, lambda_mult: float = 0.5, **options: Any
+    ) -> list[Document]:
+        """Do what max_marginal_relevance_search() does, for a query vector."""
+        vector, mmr = self._vector(embedding), _MMR(k, fetch_k, lambda_mult)
+        return self._handle.run_sync(lambda api: self._diverse(api, vector, mmr, options))
+
+    async def amax_marginal_relevance_search_by_vector(
+        self, embedding: list[float], k: int = 4, fetch_k: int = 20, lambda_mult: float = 0.5, **options: Any
+    ) -> list[Document]:
+        """Do what max_marginal_relevance_search_by_vector() does, awaited."""
+        vector, mmr = self._vector(embedding), _MMR(k, fetch_k, lambda_mult)
+        return await self._handle.run_async(lambda api: self._diverse(api, vector, mmr, options))
+
+    def _similarity_search_with_relevance_scores(
+        self, query: str, k: int = 4, **options: Any
+    ) -> list[tuple[Document, float]]:
+        self._check_relevance(options)
+        found: list[tuple[Document, float]] = super()._similarity_search_with_relevance_scores(query, k, **options)
+        return found
+
+    async def _asimilarity_search_with_relevance_scores(
+        self, query: str, k: int = 4, **options: Any
+    ) -> list[tuple[Document, float]]:
+        self._check_relevance(options)
+        found: list[tuple[Document, float]] = await super()._asimilarity_search_with_relevance_scores(
+            query, k, **options
+        )
+        return found
+
+    def _check_relevance(self, options: Mapping[str, Any]) -> None:
+        """Raise ValueError for scores that are no cosines, unless the user maps them to a relevance."""
+        is_dense = options.get("mode", "dense") == "dense" and options.get("rerank") is None
+        if not is_dense and self._relevance is relevance_of_cosine:
+            raise ValueError(
+                "relevance: expected cosines, got lexical, hybrid or reranked scores. Give relevance_score_fn="
+            )
+
+    def _select_relevance_score_fn(self) -> Callable[[float], float]:
+        return self._relevance
+
+    async def _add(
+        self, api: AsyncIndexAPI, documents: Iterable[Document], ids: Sequence[str | None] | None
+    ) -> list[str]:
+        named = with_ids(list(documents), ids)
+        # The last of an id counts, as if they had been added one after the other.
+        latest = list({doc_id: (doc_id, document) for doc_id, document in named}.values())
+        for begin in range(0, len(latest), BATCH):
+            batch = latest[begin : begin + BATCH]
+            if self._embedding is None:
+                await api.add([stored_document(doc_id, document, {}) for doc_id, document in batch])
+            else:
+                await self._add_embedded(api, batch)
+        return [doc_id for doc_id, _ in named]
+
+    async def _add_embedded(self, api: AsyncIndexAPI, batch: Sequence[tuple[str, Document]]) -> None:
+        spans = [spans_of(document.page_content, self._max_snippets) for _, document in batch]
+        texts = [
+            document.page_content[begin:end]
+            for (_, document), own in zip(batch, spans, strict=True)
+            for begin, end in own
+        ]
+        rows = await self._embed_texts(api, texts)
+        items = [
+            stored_document(doc_id, document, {"spans": [list(span) for span in own]})
+            for (doc_id, document), own in zip(batch, spans, strict=True)
+        ]
+        await api.add_views(items, group_rows(rows, list(map(len, spans))))
+
+    async def _embed_texts(self, api: AsyncIndexAPI, texts: list[str]) -> Floats:
+        """Return a unit vector per text of a document."""
+        if self._embedding is None:
+            vectors = await api.encode_queries(texts)
+            return np.empty((0, 1), dtype=np.float32) if vectors is None else vectors
+        if api.is_blocking:
+            return unit_rows(self._embedding.embed_documents(texts), len(texts))
+        return unit_rows(await self._embedding.aembed_documents(texts), len(texts))
+
+    async def _prepare_query(self, api: AsyncIndexAPI, query: str | Floats, options: Mapping[str, Any]) -> Query:
+        """Return the query for the index: embedded, unless the search is lexical or the index encodes."""
+        if not isinstance(query, str):
+            return Query(source=query)
+        if options.get("mode") == "lexical":
+            return Query(source=None, text=query)
+        if self._embedding is None:
+            # Encoded once, for the search and for the scores of views.
+            vectors = await api.encode_queries([query]) if self._cites and self._has_view_scores else None
+            return Query(source=query if vectors is None else vectors[0], text=query)
+        if api.is_blocking:
+            return Query(source=self._vector(self._embedding.embed_query(query)), text=query)
+        return Query(source=self._vector(await self._embedding.aembed_query(query)), text=query)
+
+    def _vector(self, embedding: Any) -> Floats:
+        """Return a query vector; of length 1, as the views are, where an embedding makes them."""
+        is_own = self._embedding is None
+        vector: Floats = np.asarray(embedding, dtype=np.float32) if is_own else unit_rows([embedding], 1)[0]
+        return vector
+
+    async def _search(
+        self, api: AsyncIndexAPI, query: str | Floats, k: int, options: Mapping[str, Any]
+    ) -> tuple[Query, SearchResult]:
+        search = dict(options)
+        condition = search.pop("filter", None)
+        if callable(condition):
+            raise QueryError("filter: expected an object such as {'year': {'gte': 1990}} (docs/api.md), got a function")
+        prepared = await self._prepare_query(api, query, search)
+        return prepared, await prepared.search(api, k, condition, search)
+
+    async def _scored(
+        self, api: AsyncIndexAPI, query: str | Floats, k: int, options: Mapping[str, Any]
+    ) -> list[tuple[Document, float]]:
+        prepared, result = await self._search(api, query, k, options)
+        documents = await self._documents(api, prepared, result)
+        return [(document, hit.score) for document, hit in zip(documents, result.hits, strict=True)]
+
+    async def _diverse(
+        self, api: AsyncIndexAPI, query: str | Floats, mmr: _MMR, options: Mapping[str, Any]
+    ) -> list[Document]:
+        if options.get("mode", "dense") != "dense":
+            raise ValueError(f"MMR compares views: expected mode='dense', got mode={options['mode']!r}")
+        prepared, result = await self._search(api, query, max(mmr.k, mmr.fetch_k), options)
+        if not result.hits:
+            return []
+        vector = prepared.vector
+        if vector is None:
+            vectors = await api.encode_queries([prepared.source])
+            vector = None if vectors is None else vectors[0]
+        views = await self._winning_views(api, result)
+        chosen = maximal_marginal_relevance(vector, list(views), mmr.lambda_mult, mmr.k)
+        return await self._documents(api, prepared, replace(result, hits=tuple(result.hits[row] for row in chosen)))
+
+    async def _winning_views(self, api: AsyncIndexAPI, result: SearchResult) -> Floats:
+        views = await api.winning_views(result.hits)
+        if views is not None:
+            return views
+        return await self._embed_texts(api, [citation(hit, True)["snippet"] or hit.text for hit in result.hits])
+
+    async def _documents(self, api: AsyncIndexAPI, query: Query, result: SearchResult) -> list[Document]:
+        documents = [original_document(hit.id, hit.text, hit.metadata) for hit in result.hits]
+        if self._cites:
+            cited = await citations(api, query.vector if self._has_view_scores else None, result)
+            for document, one in zip(documents, cited, strict=True):
+                # Assigned, as a constructor would make it a plain dict.
+                document.metadata = CitedMetadata(document.metadata | {HIT_KEY: one})
+        return documents
+
+
+def relevance_of_cosine(score: float) -> float:
+    """Return (1 + score) / 2 in 0..1: 1 for the same direction, 0.5 for a right angle, 0 for the opposite one.
+
+    Scores are clipped to -1..1.
+    """
+    return min(1.0, max(0.0, (1.0 + score) / 2.0))
+
+
+async def _delete(api: AsyncIndexAPI, ids: Sequence[str] | None, filter: dict[str, Any] | None) -> bool:
+    if ids is None:
+        await api.delete(filter=filter or {})
+    elif filter is not None:
+        raise ValueError("delete(): expected ids or filter, got both")
+    else:
+        await api.delete(ids=ids)
+    return True
+
+
+async def _get(api: AsyncIndexAPI, ids: Sequence[str]) -> list[Document]:
+    return [original_document(document.id, document.text, document.metadata) for document in await api.get(ids)]

@@ -1,0 +1,359 @@
+"""MVIndexVectorStore: an index as LlamaIndex's vector store."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from llama_index.core.base.embeddings.base import BaseEmbedding
+from llama_index.core.bridge.pydantic import Field, PrivateAttr, field_serializer
+from llama_index.core.indices.query.embedding_utils import get_top_k_mmr_embeddings
+from llama_index.core.schema import BaseNode
+from llama_index.core.vector_stores.types import (
+    BasePydanticVectorStore,
+    MetadataFilters,
+    VectorStoreQuery,
+    VectorStoreQueryMode,
+    VectorStoreQueryResult,
+)
+
+from mvindex.errors import ConfigError
+from mvindex.index import IndexProtocol
+from mvindex.index.factory import EncoderLike
+from mvindex.records import Floats, SearchResult
+from mvindex_connectors.frameworks.citations import citation, citations, stored_fields
+from mvindex_connectors.frameworks.connection import AsyncIndexAPI, IndexHandle, IndexLike, show_address
+from mvindex_connectors.frameworks.llamaindex.filters import REF_FIELD
+from mvindex_connectors.frameworks.llamaindex.nodes import (
+    node_text,
+    original_node,
+    pack_row,
+    stored_node,
+    unpack_row,
+)
+from mvindex_connectors.frameworks.llamaindex.operations import delete_nodes, list_nodes, plan_filters
+from mvindex_connectors.frameworks.query import Query, search_filtered
+from mvindex_connectors.frameworks.views import group_rows, spans_of, unit_rows
+
+# Nodes embedded and committed at once.
+BATCH = 1000
+# As in LlamaIndex's other stores: MMR chooses from so many times top_k nodes, with this weight of relevance.
+MMR_FACTOR, MMR_THRESHOLD = 4, 0.5
+
+
+class MVIndexVectorStore(BasePydanticVectorStore):
+    """An index as a vector store; adding an id again replaces its node. Scores are cosines, higher is better.
+
+    Give at most one of `encoder`, `embed_model` and `embedding_dim`. With none of them an index that exists decides; a
+    new one takes the embeddings of nodes where the first ones have some, else it encodes.
+
+    Attributes:
+        index: A directory, milvus://..., milvus-lite:... or grpc://host:port/name; created by the first write.
+        encoder: The encoder of a new index that makes the views of texts itself.
+        embed_model: The model that embeds each snippet of a text, which becomes a view.
+        embedding_dim: Dimensions of the nodes' own embeddings, one view each.
+        max_snippets: With `embed_model`: most snippets of a text.
+        lexical: "unicode" or "english", for a new index with lexical search: modes HYBRID and TEXT_SEARCH work.
+        cites: Add a citation, metadata["mvindex"], to found nodes; see docs/llamaindex.md.
+        has_view_scores: Add every view's score to the citation; one more call on a server and in Milvus.
+
+    """
+
+    stores_text: bool = True
+    index: str
+    encoder: Any = Field(default=None, exclude=True)
+    embed_model: BaseEmbedding | None = Field(default=None, exclude=True)
+    embedding_dim: int | None = None
+    max_snippets: int = 8
+    lexical: str | None = None
+    cites: bool = True
+    has_view_scores: bool = True
+    _handle: IndexHandle = PrivateAttr()
+    # Whether nodes' embeddings are the views; None until the index, or the first nodes, decide.
+    _takes_embeddings: bool | None = PrivateAttr(None)
+
+    def __init__(
+        self,
+        index: IndexLike,
+        *,
+        encoder: EncoderLike | None = None,
+        embed_model: BaseEmbedding | None = None,
+        embedding_dim: int | None = None,
+        **options: Any,
+    ) -> None:
+        """Make a store over an index, which is opened when it is first needed, and created by the first write.
+
+        Args:
+            index: As the attribute, or an open index.
+            encoder: As the attribute.
+            embed_model: As the attribute.
+            embedding_dim: As the attribute.
+            **options: The other attributes.
+
+        Raises:
+            ConfigError: For more than one of encoder, embed_model and embedding_dim.
+
+        """
+        if sum(each is not None for each in (encoder, embed_model, embedding_dim)) > 1:
+            raise ConfigError("expected at most one of encoder, embed_model and embedding_dim, got several")
+        has_vectors = embed_model is not None or embedding_dim is not None
+        accepts_both = encoder is None and not has_vectors
+        chosen = None if has_vectors else encoder or "minilm"
+        handle = IndexHandle(index, chosen, embedding_dim, options.get("lexical"), accepts_both=accepts_both)
+        # Where it is False LlamaIndex embeds no queries: they arrive as texts.
+        options["is_embedding_query"] = embedding_dim is not None or accepts_both
+        super().__init__(
+            index=handle.path, encoder=encoder, embed_model=embed_model, embedding_dim=embedding_dim, **options
+        )
+        self._handle = handle
+        self._takes_embeddings = None if accepts_both else embedding_dim is not None
+
+    @classmethod
+    def class_name(cls) -> str:
+        """Return the name that LlamaIndex registers the class by."""
+        return "MVIndexVectorStore"
+
+    @field_serializer("index")
+    def _shown(self, index: str) -> str:
+        """Return the address without secrets."""
+        return show_address(index)
+
+    @property
+    def client(self) -> IndexProtocol | None:
+        """The index at its latest state; None where there is none yet."""
+        return self._handle.open()
+
+    def close(self) -> None:
+        """Close the index unless it was given open; the next call opens it again."""
+        self._handle.close()
+
+    async def aclose(self) -> None:
+        """Close the index, and the connection of the running event loop."""
+        await self._handle.aclose()
+
+    def persist(self, persist_path: str = "", fs: Any = None) -> None:
+        """Do nothing, for StorageContext: nodes are stored when they are added."""
+
+    def add(self, nodes: Sequence[BaseNode], **add_kwargs: Any) -> list[str]:
+        """Add nodes; return their ids."""
+        return self._handle.run_sync(lambda api: self._add(api, nodes))
+
+    async def async_add(self, nodes: Sequence[BaseNode], **kwargs: Any) -> list[str]:
+        """Do what add() does, awaited."""
+        return await self._handle.run_async(lambda api: self._add(api, nodes))
+
+    def delete(self, ref_doc_id: str, **delete_kwargs: Any) -> None:
+        """Delete the nodes of a document."""
+        self._handle.run_sync(lambda api: api.delete(filter={REF_FIELD: ref_doc_id}))
+
+    async def adelete(self, ref_doc_id: str, **delete_kwargs: Any) -> None:
+        """Do what delete() does, awaited."""
+        await self._handle.run_async(lambda api: api.delete(filter={REF_FIELD: ref_doc_id}))
+
+    def delete_nodes(
+        self, node_ids: list[str] | None = None, filters: MetadataFilters | None = None, **delete_kwargs: Any
+    ) -> None:
+        """Delete the nodes of the ids that match; ValueError for neither ids nor filters: clear() deletes all."""
+        self._handle.run_sync(lambda api: delete_nodes(api, node_ids, filters))
+
+    async def adelete_nodes(
+        self, node_ids: list[str] | None = None, filters: MetadataFilters | None = None, **delete_kwargs: Any
+    ) -> None:
+        """Do what delete_nodes() does, awaited."""
+        await self._handle.run_async(lambda api: delete_nodes(api, node_ids, filters))
+
+    def get_nodes(self, node_ids: list[str] | None = None, filters: MetadataFilters | None = None) -> list[BaseNode]:
+        """Return the nodes that match, all or those of the ids that exist, in the order of the ids."""
+        return self._handle.run_sync(lambda api: list_nodes(api, node_ids, filters))
+
+    async def aget_nodes(
+        self, node_ids: list[str] | None = None, filters: MetadataFilters | None = None
+    ) -> list[BaseNode]:
+        """Do what get_nodes() does, awaited."""
+        return await self._handle.run_async(lambda api: list_nodes(api, node_ids, filters))
+
+    def clear(self) -> None:
+        """Delete all nodes."""
+        self._handle.run_sync(lambda api: api.delete(filter={}))
+
+    async def aclear(self) -> None:
+        """Do what clear() does, awaited."""
+        await self._handle.run_async(lambda api: api.delete(filter={}))
+
+    def query(self, query: VectorStoreQuery, **kwargs: Any) -> VectorStoreQueryResult:
+        """Return the best nodes.
+
+        Args:
+            query: LlamaIndex's query; its mode is DEFAULT, TEXT_SEARCH, HYBRID or MMR.
+            **kwargs: exact, scoring, fusion... of Index.search(); mmr_threshold, mmr_prefetch_k of MMR.
+
+        Raises:
+            ValueError: For another mode, or a query without what its mode needs.
+
+        """
+        return self._handle.run_sync(lambda api: self._query(api, query, kwargs))
+
+    async def aquery(self, query: VectorStoreQuery, **kwargs: Any) -> VectorStoreQueryResult:
+        """Do what query() does, awaited."""
+        return await self._handle.run_async(lambda api: self._query(api, query, kwargs))
+
+    async def _add(self, api: AsyncIndexAPI, nodes: Sequence[BaseNode]) -> list[str]:
+        # The last of an id counts, as if they had been added one after the other.
+        latest = list({node.node_id: node for node in nodes}.values())
+        await self._decide_views(api, latest)
+        for begin in range(0, len(latest), BATCH):
+            batch = latest[begin : begin + BATCH]
+            if self.embed_model is not None:
+                await self._add_snippets(api, batch)
+            elif self._takes_embeddings:
+                await self._add_embedded(api, batch)
+            else:
+                await api.add([stored_node(node, {}) for node in batch])
+        return [node.node_id for node in nodes]
+
+    async def _decide_views(self, api: AsyncIndexAPI, nodes: Sequence[BaseNode] = ()) -> None:
+        """Decide whether nodes' embeddings are the views, as soon as the index or nodes to be added tell."""
+        if self._takes_embeddings is not None:
+            return
+        info = await api.info()
+        if info is not None:
+            self._takes_embeddings = info.encoder is None
+        elif nodes:
+            self._takes_embeddings = any(node.embedding is not None for node in nodes)
+        if self._takes_embeddings is False:
+            self.is_embedding_query = False
+
+    async def _add_embedded(self, api: AsyncIndexAPI, batch: Sequence[BaseNode]) -> None:
+        """Add nodes whose embeddings are their views, which stand for their whole texts."""
+        missing = [node.node_id for node in batch if node.embedding is None]
+        if missing:
+            raise ValueError(
+                f"node {missing[0]!r}: expected an embedding, which is the node's view in this index, got none"
+            )
+        rows = unit_rows([node.embedding for node in batch], len(batch))
+        items = [
+            stored_node(node, {"spans": [[0, len(node_text(node))]], "row": pack_row(row)})
+            for node, row in zip(batch, rows, strict=True)
+        ]
+        await api.add_views(items, [row[None] for row in rows])
+
+    async def _add_snippets(self, api: AsyncIndexAPI, batch: Sequence[BaseNode]) -> None:
+        texts = [node_text(node) for node in batch]
+        spans = [spans_of(text, self.max_snippets) for text in texts]
+        snippets = [text[begin:end] for text, own in zip(texts, spans, strict=True) for begin, end in own]
+        rows = await self._embed_texts(api, snippets)
+        items = [
+            stored_node(node, {"spans": [list(span) for span in own]}) for node, own in zip(batch, spans, strict=True)
+        ]
+        await api.add_views(items, group_rows(rows, list(map(len, spans))))
+
+    async def _embed_texts(self, api: AsyncIndexAPI, texts: list[str]) -> Floats:
+        """Return a unit vector per text of a node."""
+        if self.embed_model is None:
+            vectors = await api.encode_queries(texts)
+            return np.empty((0, 1), dtype=np.float32) if vectors is None else vectors
+        if api.is_blocking:
+            return unit_rows(self.embed_model.get_text_embedding_batch(texts), len(texts))
+        return unit_rows(await self.embed_model.aget_text_embedding_batch(texts), len(texts))
+
+    async def _query(
+        self, api: AsyncIndexAPI, query: VectorStoreQuery, options: dict[str, Any]
+    ) -> VectorStoreQueryResult:
+        if query.mode is VectorStoreQueryMode.MMR:
+            return await self._diverse(api, query, options)
+        search, top_k = {**options, **_mode_options(query)}, query.similarity_top_k
+        if query.mode is VectorStoreQueryMode.HYBRID and query.hybrid_top_k is not None:
+            top_k = query.hybrid_top_k
+        prepared = await self._prepare_query(api, query)
+        result = await search_filtered(api, prepared, plan_filters(query), top_k, search)
+        return await self._query_result(api, prepared, result)
+
+    async def _prepare_query(self, api: AsyncIndexAPI, query: VectorStoreQuery) -> Query:
+        """Return the query for the index: a vector, or a text where the index encodes."""
+        await self._decide_views(api)
+        text = query.query_str
+        if query.mode is VectorStoreQueryMode.TEXT_SEARCH:
+            if text is None:
+                raise ValueError("query mode 'text_search': expected query_str, got None")
+            return Query(source=None, text=text)
+        # LlamaIndex's model may have embedded the query to an index that encodes itself.
+        encodes = self._takes_embeddings is False and self.embed_model is None and self.encoder is None
+        if query.query_embedding is not None and not (encodes and text is not None):
+            return Query(source=self._vector(query.query_embedding), text=text)
+        if text is None or self._takes_embeddings:
+            needed = "query_embedding" if self._takes_embeddings else "query_str"
+            raise ValueError(f"query to {self._handle.shown_path}: expected {needed}, got None")
+        return Query(source=await self._embed_query(api, text), text=text)
+
+    async def _embed_query(self, api: AsyncIndexAPI, text: str) -> Any:
+        """Return the vector of a query text, or the text itself where only the index can encode it."""
+        if self.embed_model is None:
+            # Encoded once, for the search and for the scores of views.
+            vectors = await api.encode_queries([text]) if self.cites and self.has_view_scores else None
+            return text if vectors is None else vectors[0]
+        if api.is_blocking:
+            return self._vector(self.embed_model.get_query_embedding(text))
+        return self._vector(await self.embed_model.aget_query_embedding(text))
+
+    def _vector(self, embedding: Any) -> Floats:
+        """Return a query vector; of length 1, as the views are, unless the index's own encoder made them."""
+        is_own = self.embed_model is None and self._takes_embeddings is False
+        vector: Floats = np.asarray(embedding, dtype=np.float32) if is_own else unit_rows([embedding], 1)[0]
+        return vector
+
+    async def _diverse(
+        self, api: AsyncIndexAPI, query: VectorStoreQuery, options: dict[str, Any]
+    ) -> VectorStoreQueryResult:
+        """Return the nodes in the order in which MMR chooses them, with the scores of LlamaIndex's own function."""
+        search = dict(options)
+        factor, default_threshold = search.pop("mmr_prefetch_factor", MMR_FACTOR), search.pop("mmr_threshold", None)
+        limit = search.pop("mmr_prefetch_k", None) or int(factor * query.similarity_top_k)
+        threshold = default_threshold if query.mmr_threshold is None else query.mmr_threshold
+        prepared = await self._prepare_query(api, query)
+        result = await search_filtered(api, prepared, plan_filters(query), max(limit, query.similarity_top_k), search)
+        if not result.hits:
+            return VectorStoreQueryResult(nodes=[], similarities=[], ids=[])
+        vector = prepared.vector
+        if vector is None:
+            vector = (await self._embed_texts(api, [prepared.source]))[0]
+        scores, rows = get_top_k_mmr_embeddings(
+            vector.tolist(),
+            (await self._winning_views(api, result)).tolist(),
+            similarity_top_k=query.similarity_top_k,
+            embedding_ids=list(range(len(result.hits))),
+            mmr_threshold=MMR_THRESHOLD if threshold is None else threshold,
+        )
+        chosen = SearchResult(tuple(result.hits[row] for row in rows), result.exact, 0, result.rounds)
+        answer = await self._query_result(api, prepared, chosen)
+        answer.similarities = [float(score) for score in scores]
+        return answer
+
+    async def _winning_views(self, api: AsyncIndexAPI, result: SearchResult) -> Floats:
+        views = await api.winning_views(result.hits)
+        if views is not None:
+            return views
+        if self._takes_embeddings:
+            return np.array([unpack_row(stored_fields(hit.metadata)["row"]) for hit in result.hits])
+        return await self._embed_texts(api, [citation(hit, True)["snippet"] or hit.text for hit in result.hits])
+
+    async def _query_result(self, api: AsyncIndexAPI, query: Query, result: SearchResult) -> VectorStoreQueryResult:
+        cited: Sequence[dict[str, Any] | None] = [None] * len(result.hits)
+        if self.cites:
+            cited = await citations(api, query.vector if self.has_view_scores else None, result)
+        return VectorStoreQueryResult(
+            nodes=[original_node(hit, one) for hit, one in zip(result.hits, cited, strict=True)],
+            similarities=[hit.score for hit in result.hits],
+            ids=[hit.id for hit in result.hits],
+        )
+
+
+def _mode_options(query: VectorStoreQuery) -> dict[str, Any]:
+    """Return the options of Index.search() for the query's mode."""
+    if query.mode is VectorStoreQueryMode.DEFAULT:
+        return {}
+    if query.mode is VectorStoreQueryMode.TEXT_SEARCH:
+        return {"mode": "lexical"}
+    if query.mode is not VectorStoreQueryMode.HYBRID:
+        raise ValueError(f"query mode: expected default, hybrid, text_search or mmr, got {query.mode.value!r}")
+    return {"mode": "hybrid"} | ({} if query.alpha is None else {"weights": (query.alpha, 1 - query.alpha)})
