@@ -5,6 +5,8 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 DEMO := build/demo
 FULL ?=
+# What to test: make test T=tests/unit/search/test_search.py
+T ?=
 EXTRAS ?= all,dev
 # Test processes, each of one thread but where a test asks for more.
 JOBS ?= 2
@@ -17,7 +19,7 @@ demo: $(READY)
 	$(BIN)/mvindex query --queries examples/squad/one_passage_three_views.tsv --index $(DEMO)/squad.mvx --top-k 1 --explain
 
 test: $(READY)
-	FULL=$(FULL) OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) --dist worksteal
+	FULL=$(FULL) OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) --dist worksteal $(T)
 
 check: $(READY)
 	$(BIN)/ruff format --check .

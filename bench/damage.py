@@ -1,19 +1,18 @@
-"""Files of an index damaged by the thousand: what is answered, seen, made again, saved, and made worse by writing.
+"""Damage files of an index by the thousand: what is answered, reported, made again, saved, and made worse by writing.
 
     nice python bench/damage.py --damages 20000 --seed 1 [--processes 2] [--only log] [--json]
 
-Each damage is done to a copy of one of five small indexes (tests/crash/damage_kits.py), to one of its files: cut,
+Each damage is done to a copy of one of five small indexes (tests/durability/damage/kits.py), to one of its files: cut,
 lengthened, a bit, byte, sector or page changed, emptied, removed, swapped with that of an older state, an older
-generation or another index, replaced by a link, a directory or a pipe. Then every question is asked (it is answered
+generation or another index, replaced by a link, a directory or a pipe. Then all queries are made (each is answered
 rightly or refused), `verify` run (it names file and document), `salvage` (it saves what is intact, and nothing else),
-`repair` and `build` (they make again what is derived), and one write (it makes nothing worse). Prints a row a file and
-family of kinds, then where in the catalog single bits were flipped and what that cost; exits 1 if a promise was broken.
-The short form is tests/crash/test_damage.py.
+`repair` and `build` (they make again what is derived), and one write (it makes nothing worse). Prints a row for each
+file and family of kinds; exits 1 if a promise was broken. --one CASE:FILE:KIND:SEED[:WRITE] tries one damage again.
+The short form is tests/durability/test_damage.py.
 """
 
 import argparse
 import gc
-import importlib
 import json
 import multiprocessing
 import os
@@ -24,9 +23,15 @@ from collections import defaultdict
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parent.parent / "tests" / "crash"))
-# First: it says how many threads libraries use, before they are loaded.
-runner = importlib.import_module("damage_runner")
+for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
+    os.environ[name] = "1"
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from tests.durability.damage.cases import make_case  # noqa: E402 - after the settings above
+from tests.durability.damage.files import Role  # noqa: E402 - as above
+from tests.durability.damage.kinds import Damage  # noqa: E402 - as above
+from tests.durability.damage.kits import KITS  # noqa: E402 - as above
+from tests.durability.damage.run import planned, prepare, run  # noqa: E402 - as above
 
 # Trials of the index with blocks take seconds; it is there for the blocks.
 SHARES = {"texts": 0.25, "vectors": 0.25, "log": 0.3, "compacted": 0.18, "blocks": 0.02}
@@ -58,25 +63,31 @@ COLUMNS = (
     "written",
     "faults",
 )
-AREA_COLUMNS = ("area", "flips", "seen", "refusing", "lost", "most lost")
 CASES = {}
 
 
 def tried(name, damages, folder):
-    """The outcomes, in a process of the pool."""
-    return list(runner.run(CASES[name], damages, Path(folder, f"trial-{os.getpid()}")))
+    """Return the outcomes, in a process of the pool."""
+    return list(run(CASES[name], damages, Path(folder, f"trial-{os.getpid()}")))
+
+
+def one_tried(one, folder):
+    """Return the outcome of one damage."""
+    name, file, kind, seed, *write = one.split(":")
+    case = make_case(KITS[name], Path(folder, name))
+    return run(case, [Damage(Role(file), kind, int(seed), *write)], Path(folder, "trial"))
 
 
 def all_tried(options, folder, note):
-    """The outcome of every damage."""
+    """Return the outcome of every damage."""
     shares = {name: SHARES[name] for name in options.only or SHARES}
     chunks = []
     for name, share in shares.items():
-        CASES[name] = runner.make_case(runner.KITS[name], Path(folder, name))
+        CASES[name] = make_case(KITS[name], Path(folder, name))
         count = max(round(options.damages * share / sum(shares.values())), 1)
-        damages = runner.planned(CASES[name], count, options.seed)
+        damages = planned(CASES[name], count, options.seed)
         chunks += [(name, damages[begin : begin + CHUNK]) for begin in range(0, count, CHUNK)]
-        note(f"{name}: {len(CASES[name].now.held)} documents, {count:,} damages")
+        note(f"{name}: {len(CASES[name].now.stored)} documents, {count:,} damages")
     gc.freeze()  # children share its pages
     found = []
     context = multiprocessing.get_context("fork")
@@ -88,7 +99,7 @@ def all_tried(options, folder, note):
 
 
 def summed(outcomes):
-    """A row of the table, without its name."""
+    """Return a row of the table, without its name."""
     derived = [each["rebuilt"] for each in outcomes if each["rebuilt"] is not None]
     return {
         "damages": len(outcomes),
@@ -111,28 +122,9 @@ def by_file_and_kind(outcomes):
     groups = defaultdict(list)
     for each in outcomes:
         groups[each["file"], FAMILY_OF[each["kind"]]].append(each)
-    order = [(role.value, family) for role in runner.Role for family in FAMILIES]
+    order = [(role.value, family) for role in Role for family in FAMILIES]
     rows = [{"file": key[0], "kind": key[1], **summed(groups[key])} for key in order if key in groups]
     return [*rows, {"file": "all", "kind": "", **summed(outcomes)}]
-
-
-def by_area(outcomes):
-    """What single bits cost, by what the byte belonged to."""
-    groups = defaultdict(list)
-    for each in outcomes:
-        if each["kind"] == "bit flipped" and each["area"]:
-            groups[f"{each['file'].removeprefix('catalog.')} {each['area']}"].append(each)
-    return [
-        {
-            "area": area,
-            "flips": len(found),
-            "seen": sum(each["is_seen"] for each in found),
-            "refusing": sum(each["raised"] > 0 for each in found),
-            "lost": sum(each["lost"] for each in found),
-            "most lost": max(each["lost"] for each in found),
-        }
-        for area, found in sorted(groups.items())
-    ]
 
 
 def print_table(columns, rows):
@@ -146,27 +138,25 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--damages", type=int, default=1000)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--one", metavar="CASE:FILE:KIND:SEED[:WRITE]", help="this damage only")
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--only", action="append", choices=SHARES, help="this index; repeatable")
     parser.add_argument("--folder", type=Path, help="where the indexes are; a temporary folder. Best in memory")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
-    runner.prepare()
+    prepare()
     started = time.monotonic()
     note = lambda text: print(f"{time.monotonic() - started:6.0f} s: {text}", file=sys.stderr, flush=True)  # noqa: E731
     with tempfile.TemporaryDirectory(dir=options.folder) as folder:
-        outcomes = all_tried(options, folder, note)
-    rows, areas = by_file_and_kind(outcomes), by_area(outcomes)
+        outcomes = [*one_tried(options.one, folder)] if options.one else all_tried(options, folder, note)
+    rows = by_file_and_kind(outcomes)
     broken = [each for each in outcomes if each["faults"]]
     if options.json:
-        print(json.dumps({"seed": options.seed, "rows": rows, "areas": areas, "faults": broken}, ensure_ascii=False))
+        print(json.dumps({"seed": options.seed, "rows": rows, "faults": broken}, ensure_ascii=False))
     else:
         print_table(COLUMNS, rows)
-        if areas:
-            print()
-            print_table(AREA_COLUMNS, areas)
         for each in broken:
-            print(f"--cases {each['case']} --one '{each['file']}:{each['kind']}:{each['seed']}:{each['write']}'")
+            print(f"--one '{each['case']}:{each['file']}:{each['kind']}:{each['seed']}:{each['write']}'")
             print(*(f"    {kind}: {what}" for kind, what in each["faults"]), sep="\n")
     sys.exit(1 if broken else 0)
 

@@ -9,38 +9,40 @@ each trial the index is looked at: what was acknowledged is there whole, searche
 new lies around, and what failed has said so in one clear error. Then the operation is run again without trouble, and
 must end as if there had been none. Prints a row for each trouble and operation, and each fault with its level; exits 1
 if there was any. Levels end where the operation has succeeded several times in a row. full-disk mounts disks of its
-own: root, or user namespaces. The short forms are tests/crash/test_full_disk.py, test_open_files.py, test_signals.py,
-test_clock.py and test_failing_calls.py.
+own: root, or user namespaces. The short form is tests/durability/test_faults.py.
 """
 
 import argparse
-import importlib
 import importlib.util
 import json
 import os
 import shutil
-import subprocess
 import sys
 import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parent.parent / "tests" / "crash"))
-runner = importlib.import_module("faults_runner")
-sweeps = importlib.import_module("faults_sweeps")
-own_mounts = importlib.import_module("faults_disk").own_mounts
+for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
+    os.environ[name] = "1"
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from tests.durability.commands import COMMANDS, INGEST  # noqa: E402 - after the settings above
+from tests.durability.faults.trials import swept  # noqa: E402 - as above
+from tests.durability.faults.troubles import TROUBLES  # noqa: E402 - as above
+from tests.durability.mounts import own_mounts  # noqa: E402 - as above
+from tests.durability.operations import OPERATIONS as TABLE  # noqa: E402 - as above
 
 COLUMNS = ("trouble", "operation", "trials", "failed", "succeeded", "messages", "faults", "seconds")
-OPERATIONS = [*runner.OPERATIONS, *runner.COMMANDS, runner.INGEST]
+OPERATIONS = [*TABLE, *COMMANDS, INGEST]
 
 
 def chosen(options):
-    """The pairs of trouble and operation to be tried."""
-    troubles, operations = options.trouble or list(runner.TROUBLES), options.only or list(OPERATIONS)
-    if runner.INGEST in operations and importlib.util.find_spec("torch") is None:
-        note(f"{runner.INGEST} is left out: it needs torch")
-        operations.remove(runner.INGEST)
+    """Return the pairs of trouble and operation to be tried."""
+    troubles, operations = options.trouble or list(TROUBLES), options.only or list(OPERATIONS)
+    if INGEST in operations and importlib.util.find_spec("torch") is None:
+        note(f"{INGEST} is left out: it needs torch")
+        operations.remove(INGEST)
     if "full-disk" in troubles and own_mounts() is None:
         note("full-disk is left out: this user may not mount a tmpfs of its own")
         troubles.remove("full-disk")
@@ -51,13 +53,12 @@ def chosen(options):
 
 
 def tried(trouble, operation, options):
-    """What became of one operation: its row, and its faults. A sweep that cannot go on is a fault too."""
+    """Return the row of one operation, its faults and its messages. A sweep that cannot go on is a fault too."""
     started = time.monotonic()
-    levels = ("--step-bytes", str(options.step_bytes), "--every", str(options.every))
     with tempfile.TemporaryDirectory(dir=options.folder) as folder:
         try:
-            (found,) = sweeps.swept(trouble, [operation], Path(folder), *levels)
-        except (RuntimeError, subprocess.TimeoutExpired) as err:
+            (found,) = swept(trouble, [operation], Path(folder), options.step_bytes, options.every)
+        except RuntimeError as err:
             found = {"done": 0, "failed": 0, "messages": {}, "faults": [("", "no end", str(err))]}
     row = {
         "trouble": trouble,
@@ -92,7 +93,7 @@ def note(text):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--trouble", action="append", choices=runner.TROUBLES, help="repeatable; by default all")
+    parser.add_argument("--trouble", action="append", choices=TROUBLES, help="repeatable; by default all")
     parser.add_argument("--only", action="append", choices=OPERATIONS, help="repeatable; by default all")
     parser.add_argument("--step-bytes", type=int, default=4096, help="between levels of room and of file size")
     parser.add_argument("--every", type=int, default=1, help="of the open files, durable steps and calls")

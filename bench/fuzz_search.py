@@ -5,7 +5,7 @@
 A case is one query asked of one scan or ranking. Each seed makes an index of vectors of some kind, dim, block size and
 batch, and asks every scan that this machine can run (NumPy, compiled with one and more threads, torch in three types)
 by best view and by DRPQ's mean; then Faiss flat on the same documents, and all of them to fixed depths. Ids, order and
-float32 scores must be those of brute force in exact arithmetic, candidates must hold the top_k, and no upper bound may
+float32 scores must be those of brute force, candidates must hold the top_k, and no upper bound may
 be below a score. Prints each difference with its seed (--seed N --cases 1 makes it again), then a summary; exits 1 if
 there was any.
 """

@@ -1,29 +1,29 @@
-"""kill -9 by the thousand: at every named step of every operation, then at random moments of them and of real commands.
+"""Kill writers by the thousand: at every named step of every operation, then at random moments, and real commands.
 
     nice python bench/kills.py --kills 1000 --seed 1 [--commands 50] [--only replace] [--json]
 
-Each kill is followed by a look from another process: what was acknowledged is there, no batch or document in part, and
-searches give what brute force gives over what is there. Then the operation is run again (now and then killed up to
-three times in a row first): ordinals, texts, spans and views must be byte for byte those of a run that nobody stopped,
-and no file may be left over. Prints a row an operation, and each fault with the moment that shows it; exits 1 if there
-was any. The short form is tests/crash/test_kills.py.
+After each kill another process checks the index: what was acknowledged is there, no batch or document is partial, and
+searches equal brute force over what is there. Then the operation is run again (sometimes killed up to three times in a
+row first): ordinals, texts, spans and views must be byte for byte those of a run without interruption, and no file may
+be left over. Prints a row for each operation, and each fault with the moment that shows it; exits 1 if there was any.
+The short form is tests/durability/test_kills.py.
 """
 
 import argparse
-import importlib
 import json
+import os
 import random
 import sys
 import tempfile
 import time
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parent.parent / "tests" / "crash"))
-# First: it says how many threads libraries use, before they are loaded.
-runner = importlib.import_module("kill_runner")
-commands = importlib.import_module("kill_commands")
-trials = importlib.import_module("kill_trials")
-OPERATIONS = importlib.import_module("kill_table").OPERATIONS
+for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
+    os.environ[name] = "1"
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from tests.durability.commands import INGEST, command_operations, large_ingest  # noqa: E402 - after the settings above
+from tests.durability.kills.trials import OPERATIONS, Trials, prepare  # noqa: E402 - as above
 
 COLUMNS = (
     "operation",
@@ -36,30 +36,30 @@ COLUMNS = (
     "after resume",
     "open ms",
 )
-# After it was run again: an error, other documents, files left over. Other: what a search, a reader or an open met.
+# After it was run again: an error, other documents, files left over. Other: faults of a search, a reader or an open.
 _AFTER, _OTHER = ("stuck", "different", "litter"), ("unreadable", "search", "reader", "slow", "damaged")
 
 
 def at_steps(benches, report):
     for name, bench in benches.items():
-        runner.kill_at_steps(bench, len(bench.steps), random.Random(0))
+        bench.kill_at_steps(len(bench.steps), random.Random(0))
         report(name, bench)
 
 
 def at_random(benches, count, generator):
-    """Nothing; so many more processes were killed, of one operation after the other."""
+    """Kill so many more processes, of one operation after the other."""
     names = list(benches)
     turn, done = 0, 0
     while done < count:
         bench = benches[names[turn % len(names)]]
         before = bench.tally.at_random
-        runner.kill_at_random(bench, min(3, count - done), generator)
+        bench.kill_at_random(min(3, count - done), generator)
         done += bench.tally.at_random - before
         turn += 1
 
 
 def kill_all(benches, folder, options):
-    """Nothing; as many processes were killed as asked for. benches: filled with what became of each operation."""
+    """Kill as many processes as the options say. benches: filled with the trials of each operation."""
     generator, started = random.Random(options.seed), time.monotonic()
 
     def note(text):
@@ -67,7 +67,7 @@ def kill_all(benches, folder, options):
 
     chosen = options.only or list(OPERATIONS)
     for name in chosen:
-        benches[name] = trials.Bench(OPERATIONS[name], folder / "api" / name)
+        benches[name] = Trials(OPERATIONS[name], folder / "api" / name)
     at_steps(benches, lambda name, bench: note(f"{name}: {bench.tally.at_steps} steps"))
     if options.commands and not options.only:
         kill_commands(benches, folder, (options.commands, generator))
@@ -78,14 +78,14 @@ def kill_all(benches, folder, options):
 
 
 def kill_commands(benches, folder, chosen):
-    """Nothing; so many processes of the command line were killed, and benches hold theirs. chosen: count, generator."""
+    """Kill so many processes of the command line and add their trials to benches. chosen: count, generator."""
     count, generator = chosen
     (folder / "made").mkdir()
-    of_commands = commands.command_operations(folder / "made")
-    named = {name: trials.Bench(each, folder / "cli" / name) for name, each in of_commands.items()}
+    of_commands = {INGEST: large_ingest(folder / "made"), **command_operations(is_process=True)}
+    named = {name: Trials(each, folder / "cli" / name) for name, each in of_commands.items()}
     benches |= named
     # An ingest takes its seconds: it loads a model. The others share the rest.
-    at_random({"mvindex ingest": named.pop("mvindex ingest")}, count // 10, generator)
+    at_random({INGEST: named.pop(INGEST)}, count // 10, generator)
     at_random(named, count - count // 10, generator)
 
 
@@ -126,7 +126,7 @@ def main():
     parser.add_argument("--folder", type=Path, help="where the indexes are; a temporary folder")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
-    runner.prepare()
+    prepare()
     benches = {}
     with tempfile.TemporaryDirectory(dir=options.folder) as folder:
         try:
@@ -134,7 +134,7 @@ def main():
         except KeyboardInterrupt:
             print("interrupted; this is what was done", file=sys.stderr)
     rows = [row(name, bench.tally) for name, bench in benches.items()]
-    faults = [(name, *fault) for name, bench in benches.items() for fault in runner.row_of(bench.tally)["faults"]]
+    faults = [(name, *fault) for name, bench in benches.items() for fault in bench.tally.row()["faults"]]
     if options.json:
         print(
             json.dumps({"seed": options.seed, "rows": rows, "all": total(rows), "faults": faults}, ensure_ascii=False)

@@ -26,7 +26,7 @@ from mvindex.corpus import read_documents
 from mvindex.eval.questions import read_questions
 from mvindex.index import embedded_store_of
 from mvindex.lexical.bm25 import K1, B
-from mvindex.lexical.tokenizer import Lexical, tokenised
+from mvindex.lexical.tokenizer import Lexical, tokenize
 
 FILES = ("squad/passages.tsv", "wiki_sample/passages.tsv.zst", "pubmedqa/corpus.jsonl.gz")
 BATCH, DIM, TOP_K = 10_000, 8, 10
@@ -80,7 +80,7 @@ def by_fts5(data, count, connection):
             connection.executemany("INSERT INTO t(rowid, text) VALUES (?, ?)", rows)
 
     def ask(question):
-        words = " OR ".join(f'"{word.decode()}"' for word in tokenised([question], Lexical.UNICODE).words)
+        words = " OR ".join(f'"{word.decode()}"' for word in tokenize([question], Lexical.UNICODE).words)
         query = "SELECT -bm25(t) FROM t WHERE t MATCH ? ORDER BY bm25(t) LIMIT ?"
         return [score for (score,) in connection.execute(query, (words, TOP_K))]
 
@@ -92,9 +92,9 @@ def by_bm25s(data, count):
 
     vocabulary, texts = {}, []
     for batch in batches_of(data, count):
-        found = tokenised([f"{each.title}\n{each.text}" for each in batch], Lexical.ENGLISH)
+        found = tokenize([f"{each.title}\n{each.text}" for each in batch], Lexical.ENGLISH)
         of_text = [[] for _ in batch]
-        for place, word in enumerate(found.words):
+        for place, word in enumerate(found.terms):
             number = vocabulary.setdefault(word, len(vocabulary))
             at = slice(found.starts[place], found.starts[place + 1])
             for text, times in zip(found.texts[at].tolist(), found.counts[at].tolist(), strict=True):
@@ -105,9 +105,9 @@ def by_bm25s(data, count):
     other.index(bm25s.tokenization.Tokenized(ids=texts, vocab=names), show_progress=False)
 
     def ask(question):
-        found = tokenised([question], Lexical.ENGLISH)
+        found = tokenize([question], Lexical.ENGLISH)
         # Of one text: each word has one count.
-        pairs = zip(found.words, found.counts.tolist(), strict=True)
+        pairs = zip(found.terms, found.counts.tolist(), strict=True)
         asked = [word.hex() for word, times in pairs if word.hex() in names for _ in range(times)]
         _, scores = other.retrieve([asked], k=TOP_K, show_progress=False)
         # Lucene leaves out the factor k1 + 1, which changes no order.

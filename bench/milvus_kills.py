@@ -1,4 +1,4 @@
-"""kill -9 of a writing client, and of the server, N rounds each; each followed by a look.
+"""Kill a writing client, and the server, N rounds each, with a check after each.
 
     python bench/milvus_kills.py --rounds 50 --seed 1 [--only lite client server] [--json]
 
@@ -14,13 +14,13 @@ from pathlib import Path
 
 import numpy as np
 
-sys.path.insert(0, str(Path(__file__).parent.parent / "tests" / "milvus"))
-from kill_rounds import Rounds  # noqa: E402 - beside the tests
-from milvus_server import MilvusServer  # noqa: E402 - beside the tests
+sys.path.insert(0, str(Path(__file__).parents[1]))
+from tests.durability.kills.milvus import Rounds  # noqa: E402 - after the path
+from tests.milvus.milvus_server import MilvusServer  # noqa: E402 - after the path
 
 
 def run(name, rounds, count):
-    """What came of so many rounds."""
+    """Run so many rounds; return a row."""
     started = time.monotonic()
     for number in range(count):
         rounds.run()

@@ -1,6 +1,6 @@
 #!/bin/sh
 # All studies of the papers, then their report. Usage: bench/nightly.sh DATA OUT [SEEDS] [SIZE]
-#   DATA: the shared collections; OUT: checkpoints, measures and logs; SEEDS: "0" or "0 1 2"; SIZE: small or full.
+#   DATA: contains squad/ (bench/squad_splits.py); OUT: checkpoints, measures and logs; SEEDS: "0" or "0 1 2"; SIZE: small or full.
 # What the results file has is not run again. Exit 0 when all ran; else 1, with the failed commands in OUT/failed.
 set -u
 if [ $# -lt 2 ]; then

@@ -7,7 +7,7 @@ call (--positions: at so many, drawn by chance) the directory is built as a powe
 what was fsynced; all names and no other bytes, with lengths grown or not; and, once a seed, any of the unsynced pages
 and names. What was not seen before is opened, compared with what had to be there, searched against brute force,
 verified, and the operation run again to its end. --again: after so many of the cuts that run is recorded as well, and
-cut. Prints a row an operation; exits 1 if anything was wrong.
+cut. Prints a row for each operation; exits 1 if anything was wrong.
 """
 
 import argparse
@@ -23,18 +23,17 @@ from pathlib import Path
 
 for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ[name] = "1"
-# The tests are no package; what they share are modules beside them.
-sys.path.insert(0, str(Path(__file__).parent.parent / "tests" / "crash"))
+sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from power_cuts import Job, as_recorded, cuts, record_again, record_jobs, tally_of  # noqa: E402 - found by the line above
-from power_operations import LIVES, OPERATIONS  # noqa: E402 - as above
-from power_order import order_faults  # noqa: E402 - as above
+from tests.durability.power.cuts import Job, as_recorded, cuts, record_again, record_jobs, tally_of  # noqa: E402 - after the settings above
+from tests.durability.power.operations import LIVES, OPERATIONS  # noqa: E402 - as above
+from tests.durability.power.order import order_faults  # noqa: E402 - as above
 
 MEMORY = Path("/dev/shm")
 
 
 def row_of(name, options, scratch):
-    """What came of an operation's cuts, as JSON."""
+    """Cut an operation; return the result as JSON."""
     started, row = time.monotonic(), Counter()
     [recording] = record_jobs([Job(name)], scratch / "recorded")
     recordings = [recording, *again(name, recording, options, scratch / "again")]
@@ -53,7 +52,7 @@ def row_of(name, options, scratch):
 
 
 def again(name, recording, options, scratch):
-    """The recordings of the run that goes on after some of the cuts, where the operation can go on from anywhere."""
+    """Record the run that goes on after some of the cuts, where the operation can go on from any state."""
     if not options.again or name not in LIVES:
         return []
     found = list(sampled(recording, options.again, options))
@@ -61,7 +60,7 @@ def again(name, recording, options, scratch):
 
 
 def sampled(recording, positions, options):
-    """The cuts at so many calls (0: all), by every model."""
+    """Return the cuts at so many calls (0: all), by every model."""
     length = len(recording.calls) + 1
     chosen = random.Random(options.seed).sample(range(length), min(positions or length, length))
     return cuts(recording, range(options.seed, options.seed + options.seeds), set(chosen))

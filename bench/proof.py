@@ -20,7 +20,7 @@ import numpy as np
 from vectors import NUM_QUERIES, cached_index, index_folder
 
 from mvindex.engines.scan_torch import ScanConfig, TorchScan
-from mvindex.engines.scan_vnni import NativeScan
+from mvindex.engines.scan_vnni import VnniScan
 from mvindex.engines.torch_blocks import Precision
 from mvindex.scoring.aggregate import Aggregate, Scoring
 from mvindex.search import Engines, Request, search_documents
@@ -45,7 +45,7 @@ def opened(name):
     wider = Counted(TorchScan(ScanConfig(cache_bytes=0)))
     if name != "native":
         return Counted(TorchScan(ScanConfig(precision=Precision(name)))), wider
-    return Counted(NativeScan(lambda: wider)), wider
+    return Counted(VnniScan(lambda: wider)), wider
 
 
 def scorings(temperatures):

@@ -1,15 +1,13 @@
 """What leaving out near-duplicate views saves, and what it costs in recall, for a range of distances EPS.
 
-    python bench/pruning.py --data DATA [--eps 0,0.05,0.1] [--questions N] [--kind hnsw] [--plot FILE] [--json]
+    python bench/pruning.py --data DATA [--eps 0,0.05,0.1] [--questions N] [--plot FILE] [--json]
 
 SQuAD's passages as the packaged MiniLM has them (family `snippets`, fp16) and its questions, all or N drawn from them
 with a seed. The views are encoded once; for each EPS they go into an index made with prune_views=EPS, by the public
 API, and the exact search answers.
-With --kind all views stay stored, and an engine of that kind is built with prune_views=EPS: bytes are then its own.
 R@k is the share of questions whose gold passage is among the first k, with the central 95 % of 10,000 bootstrap
 samples of the questions; `lost` is R@k of all views less that of the kept ones, in points, by paired samples; the
-largest fall of a gold passage's score stands beside EPS, which bounds it (questions are unit vectors). `rounds` are
-the searches a question took; a round more is a scan where the engine could not prove its ranking.
+largest fall of a gold passage's score stands beside EPS, which bounds it (questions are unit vectors).
 """
 
 import argparse
@@ -68,21 +66,20 @@ class Collection:
 
 
 def ranks(index, collection):
-    """The rank from 1 of each question's gold passage (more than all cut-offs: not found), and the mean rounds."""
-    found, rounds = np.full(len(collection.gold_ids), max(CUTOFFS) + 1), 0
+    """The rank from 1 of each question's gold passage (more than all cut-offs: not found)."""
+    found = np.full(len(collection.gold_ids), max(CUTOFFS) + 1)
     for begin in range(0, len(found), BATCH):
         for number, result in enumerate(index.search(collection.queries[begin : begin + BATCH], max(CUTOFFS)), begin):
             ids = [hit.id for hit in result.hits]
-            rounds += result.rounds
             if collection.gold_ids[number] in ids:
                 found[number] = ids.index(collection.gold_ids[number]) + 1
-    return found, rounds / len(found)
+    return found
 
 
-def row_of(eps, size, found, before, rounds):
+def row_of(eps, size, found, before):
     """One line of the table; size: views and bytes; found and before: ranks with and without pruning."""
     views, size_bytes = size
-    row = {"eps": eps, "views": views, "bytes": size_bytes, "rounds": round(rounds, 2)}
+    row = {"eps": eps, "views": views, "bytes": size_bytes}
     rng = np.random.default_rng(0)
     total = len(found)
     for k in CUTOFFS:
@@ -105,27 +102,15 @@ def at_ingest(collection, distances, folder):
         path = folder / f"{number}.mvx"
         with mvindex.create(path, dim=collection.rows.shape[1], prune_views=eps) as index:
             collection.add_to(index)
-            found, rounds = ranks(index, collection)
+            found = ranks(index, collection)
             views = index.info().views
         store = EmbeddedStore(path)
         kept, starts = store.snapshot.views.fetch(np.arange(store.snapshot.num_rows))
         store.close()
         its_scores = collection.gold_scores(starts, decode(kept))
         before, scores = (found, its_scores) if before is None else (before, scores)
-        row = row_of(eps, (views, views * kept.shape[1] * kept.itemsize), found, before, rounds)
+        row = row_of(eps, (views, views * kept.shape[1] * kept.itemsize), found, before)
         yield row | {"largest_fall": round(float((scores - its_scores).max()), 4)}
-
-
-def at_build(collection, distances, folder, kind):
-    """The same with all views stored and an engine of that kind."""
-    before = None
-    with mvindex.create(folder / "whole.mvx", dim=collection.rows.shape[1]) as index:
-        collection.add_to(index)
-        for eps in [None, *distances]:
-            report = index.build(kind, prune_views=eps)
-            found, rounds = ranks(index, collection)
-            before = found if before is None else before
-            yield row_of(eps, (report.views, report.engine_bytes), found, before, rounds)
 
 
 def show(row, whole):
@@ -136,8 +121,7 @@ def show(row, whole):
         f"{100 * row['bytes'] / whole['bytes']:.1f} %",
         *("{:.2f} ({:.2f}-{:.2f})".format(*row[f"R@{k}"]) for k in CUTOFFS),
         *("{:+.2f} ({:+.2f} {:+.2f})".format(*row[f"lost@{k}"]) for k in CUTOFFS),
-        f"{row['largest_fall']:.3f}" if "largest_fall" in row else "-",
-        f"{row['rounds']:.2f}",
+        f"{row['largest_fall']:.3f}",
     ]
     print("| " + " | ".join(shown) + " |")
 
@@ -169,7 +153,6 @@ def main():
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--eps", default=EPS)
     parser.add_argument("--questions", type=int, default=0, help="0: all")
-    parser.add_argument("--kind", choices=["flat", "hnsw"])
     parser.add_argument("--plot", type=Path)
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
@@ -178,10 +161,9 @@ def main():
     rows = []
     if not options.json:
         heads = ["EPS", "views", "MB", "share", *(f"R@{k}" for k in CUTOFFS), *(f"lost@{k}" for k in CUTOFFS)]
-        print("| " + " | ".join([*heads, "largest fall", "rounds"]) + " |\n|" + " --- |" * (len(heads) + 2))
+        print("| " + " | ".join([*heads, "largest fall"]) + " |\n|" + " --- |" * (len(heads) + 1))
     with tempfile.TemporaryDirectory() as name:
-        lines = at_build(collection, distances, Path(name), options.kind) if options.kind else None
-        for row in lines or at_ingest(collection, distances, Path(name)):
+        for row in at_ingest(collection, distances, Path(name)):
             rows.append(row)
             print(json.dumps(row)) if options.json else show(row, rows[0])
             sys.stdout.flush()

@@ -32,8 +32,7 @@ from scale_parts.indexes import cached  # noqa: E402 - after the settings of thr
 import mvindex  # noqa: E402 - after the settings of threads
 from mvindex.engines import open_scan  # noqa: E402 - after the settings of threads
 from mvindex.engines.build import EngineCache, report_of  # noqa: E402 - after the settings of threads
-from mvindex.engines.params import probes_of  # noqa: E402 - after the settings of threads
-from mvindex.engines.protocol import Kind  # noqa: E402 - after the settings of threads
+from mvindex.engines.params import nprobe_of  # noqa: E402 - after the settings of threads
 from mvindex.search import Engines, Part, Request  # noqa: E402 - after the settings of threads
 from mvindex.store.views import decode  # noqa: E402 - after the settings of threads
 from mvindex.tuning import Tuning, choose  # noqa: E402 - after the settings of threads
@@ -70,7 +69,7 @@ class Collection:
         self.row = {"corpus": corpus, "documents": snapshot.num_documents, "views": snapshot.views.num_views}
         self.row["store_B_doc"] = round(self.index.info().size_bytes / snapshot.num_documents)
         self.target, self.scan, self.build_threads = options.target, open_scan(), options.build_threads
-        self.is_usual_only, self.keeps, self.efforts = options.usual_only, options.keep, options.efforts
+        self.is_default_only, self.keeps, self.efforts = options.default_only, options.keep, options.efforts
         if not self.keeps:
             self.index.build("exact")
 
@@ -97,11 +96,11 @@ class Collection:
         shallow, deep = self.tunings(engine)
         scan = {"scan_ms": round(deep.exact_ms, 2), "scan_ms_batch": round(deep.exact_ms_batch, 3)}
         settings = [("usual", engine.search_settings)]
-        if self.efforts and "probes" in engine.search_settings:
-            lists = self.index.store.snapshot.settings["engine"]["settings"]["lists"]
-            probed = [(effort, probes_of(effort, lists)) for effort in self.efforts]
-            settings += [(f"effort {effort:g}", engine.search_settings | {"probes": count}) for effort, count in probed]
-        if not self.is_usual_only:
+        if self.efforts and "nprobe" in engine.search_settings:
+            nlist = self.index.store.snapshot.settings["engine"]["settings"]["parameters"]["nlist"]
+            probed = [(effort, nprobe_of(effort, nlist)) for effort in self.efforts]
+            settings += [(f"effort {effort:g}", engine.search_settings | {"nprobe": count}) for effort, count in probed]
+        if not self.is_default_only:
             chosen = choose(deep.run(lambda *_: None), self.target)
             settings.append(("tuned", chosen.search if chosen else None))
         for label, search in settings:
@@ -129,7 +128,7 @@ class Collection:
         snapshot = self.index.store.snapshot
         record = snapshot.settings["engine"]
         if self.keeps and record is not None and record["kind"] == kind:
-            return report_of(snapshot, Kind(kind), record), None
+            return report_of(snapshot, kind, record), None
         started = time.perf_counter()
         faiss.omp_set_num_threads(self.build_threads)
         report = self.index.build(kind)

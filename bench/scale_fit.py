@@ -15,8 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
-from mvindex.engines.params import IVF_KINDS, usual_lists
-from mvindex.engines.protocol import Kind
+from mvindex.engines.params import IVF_KINDS, default_nlist
 from mvindex.planning.sizes import engine_bytes
 
 DOCUMENTS, VIEWS = 21_015_324, 8
@@ -59,9 +58,9 @@ def recall_growth(rows, name):
 
 def told_bytes(row):
     """What the plan tells of an engine, over what was measured: on disk, and in memory."""
-    kind = Kind(row["kind"])
-    lists = usual_lists(row["views"]) if kind in IVF_KINDS else 0
-    told = engine_bytes(kind, row["views"], 384, lists)
+    kind = row["kind"]
+    nlist = default_nlist(row["views"]) if kind in IVF_KINDS else 0
+    told = engine_bytes(kind, row["views"], 384, nlist)
     documents = row["documents"]
     return told.disk / (row["engine_B_doc"] * documents), told.resident / (row["memory_B_doc"] * documents)
 

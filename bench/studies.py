@@ -1,14 +1,15 @@
-"""The papers' studies on data at hand: tables of MVR, CAMVR and DRPQ, with a verdict on each claim (docs/studies.md).
+"""Reproduce tables of MVR, CAMVR and DRPQ at small scale, with a verdict on each claim (docs/studies.md).
 
     python bench/studies.py --data DIR --out DIR [--only STUDY[/ROW[/FORM]],...] [--seed N] [--size small|full]
     python bench/studies.py --list
     python bench/studies.py --report
 
-DIR of --data holds the shared collections; checkpoints and measures lie in --out, so that rows of equal settings are
-trained once. A row that the results file has is skipped. Small, the default, is for CPUs: 12 steps of 8 passages with
-up to 4 questions, a LoRA on the packaged MiniLM, the 662 dev questions over the 148 passages of the dev articles. Full
-takes the presets' own settings, all of SQuAD's training part with BM25's negatives, and the 3,420 test questions over
-all passages: it wants a GPU. --report writes the tables of docs/studies.md from the results file and trains nothing.
+DIR of --data contains squad/ (bench/squad_splits.py); checkpoints and measures are kept in --out, so that rows of
+equal settings are trained once. A row in the results file is skipped. Small, the default, is for CPUs: 12 steps of 8
+passages with up to 4 questions, a LoRA on the packaged MiniLM, the 662 dev questions over the 148 passages of the dev
+articles. Full uses the settings of the presets, the whole train split with BM25's negatives, and the 3,420 test
+questions over all passages; it needs a GPU. --report writes the tables of docs/studies.md from the results file and
+trains nothing.
 """
 
 import argparse
@@ -25,7 +26,7 @@ def main():
     options = parse()
     rows = [row for row in all_rows() if not options.only or any(map(row.is_named, options.only.split(",")))]
     if not rows:
-        raise SystemExit(f"--only {options.only}: names no row; --list shows them")
+        raise SystemExit(f"--only: expected a row of --list, got {options.only}")
     if options.list:
         print(*(row.key for row in rows), sep="\n")
         return
@@ -48,9 +49,9 @@ def parse():
     parser.add_argument("--report", action="store_true")
     options = parser.parse_args()
     if not (options.list or options.report) and not (options.data and options.out):
-        parser.error("--data and --out are wanted")
+        parser.error("expected --data and --out")
     if options.steps < EPOCHS or options.steps % EPOCHS:
-        parser.error(f"--steps is {options.steps}; wanted a multiple of {EPOCHS}")
+        parser.error(f"--steps: expected a multiple of {EPOCHS}, got {options.steps}")
     return options
 
 

@@ -1,10 +1,10 @@
-"""Every family trained alike, and three kinds of negatives: retrieval on SQuAD's test articles over all passages.
+"""All families with equal training, and three kinds of negatives: retrieval on SQuAD's test articles over all passages.
 
     python bench/training.py --data DIR --out DIR [--rows families|negatives] [--only ROW,...] [--steps N] [--small]
 
-DIR of --data holds the shared collections. Training goes through `mvindex_train.trainer`, as `mvindex train` does, on
-the training part of SQuAD (mvindex_train/data/splits.py), with the settings of the preset `snippets` but for what the
-row names. A row whose checkpoint lies in --out is only measured again. Per row: R@1/5/20/100 of the 3,420 test
+DIR of --data contains squad/ (bench/squad_splits.py). Training calls `mvindex_train.trainer`, as `mvindex train` does,
+on the train split, with the settings of the preset `snippets` except for those of the row. A row with a checkpoint in
+--out is only measured again. Per row: R@1/5/20/100 of the 3,420 test
 questions over all 2,067 passages, LV (MVR eq. 9, scores times 20) and the mean cosine of two views of a passage, views
 a passage, and steps. With --small, batches have 16 passages x 4 questions, and the 662 dev questions are asked over the
 148 passages of the dev articles: a row then takes two CPU minutes.
@@ -15,15 +15,14 @@ import json
 import re
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
+
+from squad_splits import read_split, write_split
 
 from mvindex.corpus import read_documents
 from mvindex.encoder import load_encoder
 from mvindex_train.config import LossConfig
-from mvindex_train.data import Part, shared_examples
-from mvindex_train.data.records import write_example
-from mvindex_train.data.splits import SharedSet
+from mvindex_train.data import Split
 from mvindex_train.evaluation import evaluate, make_dev_set
 from mvindex_train.presets import preset
 from mvindex_train.processes import Processes
@@ -78,7 +77,7 @@ def main():
 
 
 def run(options, folder, overrides):
-    """Nothing; the folder holds the encoder that the settings give."""
+    """Train the encoder of the settings in the folder."""
     small = ["data.batch_passages=16", "data.questions_per_passage=4"] if options.small else []
     config = preset("snippets").with_overrides([f"data.train={squad(options)}", *small, *overrides])
     if options.steps:
@@ -87,23 +86,20 @@ def run(options, folder, overrides):
 
 
 def squad(options):
-    """The file of SQuAD's training part."""
+    """Write SQuAD's train split and return its file."""
     path = options.out / "squad.train.jsonl"
     if not path.exists():
-        with path.open("wb") as file:
-            for example in shared_examples(options.data, Part.TRAIN, [SharedSet.SQUAD]):
-                write_example(example, file)
+        write_split(options.data / "squad", Split.TRAIN, path)
     return path
 
 
 def dev_set(data):
-    return make_dev_set(shared_examples(data, Part.DEV, [SharedSet.SQUAD]), None)
+    return make_dev_set(read_split(data / "squad", Split.DEV), None)
 
 
 def test_set(data):
-    examples = list(shared_examples(data, Part.TEST, [SharedSet.SQUAD]))
     passages = read_documents(str(data / "squad/passages.tsv"))
-    return make_dev_set(examples, (replace(document, id=f"squad/{document.id}") for document in passages))
+    return make_dev_set(read_split(data / "squad", Split.TEST), passages)
 
 
 def show(options, name, folder, asked):
@@ -120,7 +116,7 @@ def show(options, name, folder, asked):
 
 
 def negatives(options):
-    """The rows of the negatives. Each file is mined once: BM25's, then the ones of the encoder trained on these."""
+    """Yield the rows of the negatives; each file is mined once: BM25's, then those of the encoder trained on them."""
     bm25, both = options.out / "bm25.jsonl", options.out / "bm25+mined.jsonl"
     passages = options.data / "squad/passages.tsv"
     given = [squad(options), "--passages", passages]
@@ -141,7 +137,7 @@ def mvindex(*arguments):
 
 
 def place(name):
-    """The folder of a row."""
+    """Return the folder name of a row."""
     return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
 
 

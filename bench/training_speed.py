@@ -1,9 +1,9 @@
-"""What a training step costs beside the bare forward and backward passes of its transformer, family by family.
+"""The cost of a training step relative to the forward and backward passes of its transformer, by family.
 
     python bench/training_speed.py --data DIR [--only FAMILY,...] [--weights lora|full] [--passages 16] [--rounds 5]
         [--threads 1] [--json]
 
-DIR holds the shared collections; the batch is cut from SQuAD's training part as `mvindex train` cuts it, with the
+DIR contains squad/ (bench/squad_splits.py); the batch is cut from its train split as `mvindex train` cuts it, with the
 settings of the preset `snippets` (three questions a passage, 128 tokens) in fp32. `step` is Stepper.step: tokens,
 windows, passes, views, loss, gradients, optimiser. `bare` runs the same transformer over the very tensors that the
 step gave it, sum() for a loss, each pass forward and backward. Both alternate in one process; seconds are the
@@ -22,18 +22,17 @@ from pathlib import Path
 
 import torch
 from rounds import add_options, alternate, ratio_text, ratios, show
+from squad_splits import read_split
 
 from mvindex.encoder.inputs import Inputs
-from mvindex_train import losses
-from mvindex_train import module as trainable
+from mvindex_train import losses, module
 from mvindex_train.batches import PlanConfig, plan
-from mvindex_train.data import ExampleStore, Part, shared_examples
-from mvindex_train.data.splits import SharedSet
+from mvindex_train.data import ExampleStore, Split
 from mvindex_train.model import build_encoder
 from mvindex_train.presets import preset
 from mvindex_train.processes import Processes
-from mvindex_train.seeding import own_random_state
-from mvindex_train.step import Moment, Stepper
+from mvindex_train.seeding import preserve_random_state
+from mvindex_train.step import StepContext, Stepper
 
 DRPQ = ["loss.aggregate=drpq", "loss.drpq_temperature=0.05"]
 FAMILIES = {
@@ -96,10 +95,10 @@ def wrapped_clock():
     clock = Clock()
     clock.wrap(Inputs, "arrange_documents", "arrange")
     clock.wrap(Inputs, "arrange_queries", "arrange")
-    clock.wrap(trainable, "last_states", "forward")
-    clock.wrap(trainable, "row_means", "pool")  # and the padding of batches, which it draws
-    clock.wrap(trainable, "pad_tokens", "views")
-    clock.wrap(trainable, "token_views", "views")
+    clock.wrap(module, "last_states", "forward")
+    clock.wrap(module, "row_means", "pool")  # and the padding of batches, which it draws
+    clock.wrap(module, "pad_tokens", "views")
+    clock.wrap(module, "token_views", "views")
     clock.wrap(losses, "total_loss", "loss")
     clock.wrap(torch.autograd, "backward", "backward")
     clock.wrap(torch.nn.utils, "clip_grad_norm_", "optimise")
@@ -123,7 +122,7 @@ class Subject:
             self.inputs = self.inputs[len(self.inputs) // 2 :]  # each pass came twice
 
     def step(self):
-        self._stepper.step(self._batch, self._loss, Moment(number=0, epoch=0, rate=1e-3))
+        self._stepper.step(self._batch, self._loss, StepContext(number=0, epoch=0, rate=1e-3))
 
     def bare(self):
         for kwargs in self.inputs:
@@ -157,8 +156,8 @@ def summary(found):
 
 
 def fixed_batch(data, passages, folder):
-    """The first batch of an epoch over SQuAD's training part."""
-    store = ExampleStore.write(folder, shared_examples(data, Part.TRAIN, [SharedSet.SQUAD]))
+    """The first batch of an epoch over SQuAD's train split."""
+    store = ExampleStore.write(folder, read_split(data / "squad", Split.TRAIN))
     cut = PlanConfig(batch_passages=passages, questions_per_passage=3, article_runs=True)
     planned = plan(store, cut, seed=0, epoch=0)
     return planned.collate(planned.batch(0))
@@ -166,7 +165,7 @@ def fixed_batch(data, passages, folder):
 
 def main():
     parser = argparse.ArgumentParser()
-    parser.add_argument("--data", type=Path, required=True, help="a folder that holds squad/")
+    parser.add_argument("--data", type=Path, required=True, help="folder that contains squad/")
     parser.add_argument("--only", help="families, comma-separated; by default all")
     parser.add_argument("--weights", choices=list(WEIGHTS), default="lora")
     parser.add_argument("--passages", type=int, default=16)
@@ -180,7 +179,7 @@ def main():
     wanted = options.only.split(",") if options.only else list(FAMILIES)
     for name in (name for name in FAMILIES if name in wanted):
         overrides = ["optimiser.precision=fp32", *FAMILIES[name], *WEIGHTS[options.weights]]
-        with own_random_state():
+        with preserve_random_state():
             subject = Subject(preset("snippets").with_overrides(overrides), batch)
             row = {"family": name, "weights": options.weights, **summary(measure(subject, clock, options.rounds))}
         show(row, as_line, options.json)

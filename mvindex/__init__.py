@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from mvindex.index import Index, IndexProtocol
     from mvindex.index.factory import create
     from mvindex.index.factory import open_index as open
-    from mvindex.maintenance import repair, salvage, upgrade, verify
+    from mvindex.maintenance.dispatch import repair, salvage, verify
 
 __version__ = "0.1.0"
 __all__ = [
@@ -37,32 +37,30 @@ __all__ = [
     "repair",
     "salvage",
     "save_sentence_transformer",
-    "upgrade",
     "verify",
 ]
 
 # Loaded on first use, so that `import mvindex` costs little.
-_LATE = {
+_LAZY_EXPORTS = {
     "CallableEncoder": ("mvindex.encoder", "CallableEncoder"),
     "Index": ("mvindex.index", "Index"),
     "IndexProtocol": ("mvindex.index", "IndexProtocol"),
     "create": ("mvindex.index.factory", "create"),
     "load_encoder": ("mvindex.encoder", "load_encoder"),
     "open": ("mvindex.index.factory", "open_index"),
-    "repair": ("mvindex.maintenance", "repair"),
-    "salvage": ("mvindex.maintenance", "salvage"),
+    "repair": ("mvindex.maintenance.dispatch", "repair"),
+    "salvage": ("mvindex.maintenance.dispatch", "salvage"),
     "save_sentence_transformer": ("mvindex.encoder", "save_sentence_transformer"),
-    "upgrade": ("mvindex.maintenance", "upgrade"),
-    "verify": ("mvindex.maintenance", "verify"),
+    "verify": ("mvindex.maintenance.dispatch", "verify"),
 }
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _LATE:
+    if name not in _LAZY_EXPORTS:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib import import_module
 
-    module, attribute = _LATE[name]
+    module, attribute = _LAZY_EXPORTS[name]
     return getattr(import_module(module), attribute)
 
 

@@ -6,9 +6,9 @@ MvindexError
     CorpusError                 an input file or row is wrong; names path and line
         DocumentError           a document's own value is wrong (no file known)
     CheckpointError             an encoder directory is wrong
-    EncoderError                an encoder or reranker gave something else than it must
+    EncoderError                an encoder or reranker returned something unexpected
     StoreError                  the index on disk cannot be read or written
-        IndexLocked             another writer holds the index
+        IndexLocked             another writer has the lock of the index
         DamagedIndex            stored bytes do not match their checksum
         StaleReader             the files of this snapshot are gone; open again
         NoSuchIndex             the server holds no index of that name
@@ -16,14 +16,14 @@ MvindexError
     EngineError                 a search engine failed
         EngineMissing           no such engine is installed
         EngineUnavailable       the engine cannot be reached or loaded
-        Unsupported             the engine cannot do that
+        Unsupported             the engine or index does not have the operation
     RemoteError                 a server did not answer
-        ServerUnavailable       it cannot be reached, or is shutting down
-        ServerFailed            something unforeseen went wrong in it; its log says what
+        ServerUnavailable       it cannot be reached, or shuts down
+        ServerFailed            an unexpected error in it; its log has the details
         TimedOut                it did not answer in time
         AccessDenied            the token is missing or wrong
-            NotPermitted        the token is right, but not for this
-        LimitExceeded           more was asked than it allows, at once or in all
+            NotPermitted        the token does not permit this operation
+        LimitExceeded           a request exceeds what it allows, at once or in total
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class CheckpointError(MvindexError):
 
 
 class EncoderError(MvindexError):
-    """An encoder gave vectors, or a reranker scores, of another shape, number or kind than it must."""
+    """An encoder returned vectors, or a reranker scores, of an unexpected shape, number or type."""
 
 
 class StoreError(MvindexError):
@@ -62,7 +62,7 @@ class StoreError(MvindexError):
 
 
 class IndexLocked(StoreError):
-    """Another writer holds the index."""
+    """Another writer has the lock of the index."""
 
 
 class DamagedIndex(StoreError):
@@ -90,7 +90,7 @@ class EngineUnavailable(EngineError):
 
 
 class Unsupported(EngineError):
-    """The engine or index cannot do what was asked."""
+    """The engine or index does not have the operation."""
 
 
 class NoSuchIndex(StoreError):
@@ -106,7 +106,7 @@ class ServerUnavailable(RemoteError):
 
 
 class ServerFailed(RemoteError):
-    """Something unforeseen went wrong in the server; its log says what, under the request id of the message."""
+    """An unexpected error in the server; its log has the details under the request id of the message."""
 
 
 class TimedOut(RemoteError):
@@ -118,8 +118,8 @@ class AccessDenied(RemoteError):
 
 
 class NotPermitted(AccessDenied):
-    """The token is right, but not for this: it only reads."""
+    """The token does not permit this operation: it only reads."""
 
 
 class LimitExceeded(RemoteError):
-    """More was asked than the server allows, at once or in all; the message says what would do."""
+    """A request exceeds what the server allows, at once or in total; the message names the limit."""

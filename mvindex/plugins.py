@@ -12,7 +12,7 @@ FAISS_PACKAGES = ("faiss-cpu", "faiss-gpu", "faiss-gpu-cu12", "faiss-gpu-cu11", 
 
 
 def require(module: str, extra: str, purpose: str) -> ModuleType:
-    """The imported module, or ExtraMissing that names the command to install it."""
+    """Import and return a module; raise ExtraMissing, with the install command, when it is missing."""
     try:
         return importlib.import_module(module)
     except ModuleNotFoundError as err:
@@ -22,7 +22,7 @@ def require(module: str, extra: str, purpose: str) -> ModuleType:
 
 
 def require_faiss() -> ModuleType:
-    """Faiss, unless none or more than one of its packages is installed (two of them break each other silently)."""
+    """Import Faiss; raise ConfigError for more than one of its packages, which break each other silently."""
     installed = [name for name in FAISS_PACKAGES if _is_installed(name)]
     if len(installed) > 1:
         raise ConfigError(

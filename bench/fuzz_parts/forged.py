@@ -12,7 +12,7 @@ import xxhash
 
 from fuzz_parts.index_kits import CATALOG, Kit
 from mvindex.store.catalog import settings_checksum
-from mvindex.store.rows import dead_checksum, document_checksum, ids_checksum, row_checksum
+from mvindex.store.rows import deleted_checksum, document_checksum, ids_checksum, row_checksum
 from mvindex.store.views import ROW_DTYPE
 
 BLOCK_BYTES = 1 << 20
@@ -59,9 +59,9 @@ class Forged:
         for row in self.tables["metadata"]:
             row[2] = row_checksum(row[0], row[1])
         dead = [row[0] for row in self.tables["documents"] if not row[8]]
-        self.settings.setdefault("dead", {"count": len(dead), "checksum": _dead_checksum(dead)})
-        states = {"alive": [row for row in self.tables["documents"] if row[8]]}
-        states["dead"] = [row for row in self.tables["documents"] if not row[8]]
+        self.settings.setdefault("deleted", {"count": len(dead), "checksum": _dead_checksum(dead)})
+        states = {"live": [row for row in self.tables["documents"] if row[8]]}
+        states["deleted"] = [row for row in self.tables["documents"] if not row[8]]
         sums = {state: [len(rows), ids_checksum([(row[0], row[1]) for row in rows])] for state, rows in states.items()}
         self.settings.setdefault("ids", sums)
 
@@ -107,7 +107,7 @@ def taken_apart(kit: Kit) -> Forged:
         }
         sizes = dict(connection.execute("SELECT name, size_bytes FROM files"))
     # Sums over all documents are made when it is written, but where an input puts something else there.
-    settings = {key: json.loads(value) for key, value in stored.items() if key not in ("dead", "ids")}
+    settings = {key: json.loads(value) for key, value in stored.items() if key not in ("deleted", "ids")}
     files = {f"generation-000001/{name}": kit.files[f"generation-000001/{name}"] for name in sizes}
     current = json.loads(kit.files["current.json"])
     return Forged(settings, tables, sizes, files, current, acknowledged=settings["version"])
@@ -132,4 +132,4 @@ def put_views(forged: Forged, views: str, rows: str, data: np.ndarray) -> None:
 
 
 def _dead_checksum(doc_rows: Sequence[Any]) -> int:
-    return dead_checksum(np.array([row for row in doc_rows if isinstance(row, int)], dtype=np.int64))
+    return deleted_checksum(np.array([row for row in doc_rows if isinstance(row, int)], dtype=np.int64))

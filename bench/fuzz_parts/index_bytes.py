@@ -12,7 +12,7 @@ from pathlib import Path
 
 import mvindex
 from fuzz_parts.index_answers import asked, bare, content, refusals
-from fuzz_parts.index_kits import CATALOG, Kit, flat_kits, make_kits, quick_engines
+from fuzz_parts.index_kits import CATALOG, Kit, make_kits, quick_engines
 from fuzz_parts.patches import patch, patched, resealed
 from fuzz_parts.target import Limits, require
 from mvindex.errors import MvindexError
@@ -27,11 +27,11 @@ _BINARY = (b"\r", b"\0\0\0\1", b"\xff\xff\xff\xff", b"\x81\x80\x80\x80\x80\0", b
 
 
 def open_target(name: str, folder: Path):
-    return {"index-catalog": IndexCatalog, "index-files": IndexFiles, "index-format-1": IndexFlat}[name](folder)
+    return {"index-catalog": IndexCatalog, "index-files": IndexFiles}[name](folder)
 
 
 class _IndexBytes(Limits):
-    """What the three targets share. A subclass has kits, and the beginnings of the names of files that it changes."""
+    """Shared by both targets. A subclass has kits, and the beginnings of the names of files that it changes."""
 
     refusals = (MvindexError,)
     extra_mib = 48
@@ -161,40 +161,6 @@ class IndexFiles(_IndexBytes):
         found = asked(kit.path)
         require(not refusals(found), "made again, but refused:", refusals(found))
         self.judge(kit, found)
-
-
-class IndexFlat(_IndexBytes):
-    """Every file of an index of format 1, in which nothing covers settings and rows of documents."""
-
-    name = "index-format-1"
-    beginnings = (CATALOG, "rows-", "views-", "index.faiss", "writer.lock")
-
-    def make(self, folder: Path) -> dict[str, Kit]:
-        return flat_kits(folder)
-
-    def contents(self, kit: Kit) -> set:
-        return super().contents(kit) | _older(kit)
-
-    def judge(self, kit: Kit, found: dict) -> None:
-        """Of a row that lies about its number or whether it lives nobody can tell; its content is some document's."""
-        known = self.held.get(kit.path, set())
-        documents = [document for answer in ("documents", "get") for document in _list(found.get(answer))]
-        for document in documents:
-            require(document is None or _parts(document) <= _all_parts(known), "never was:", document)
-
-
-def _list(answer) -> list:
-    return answer if isinstance(answer, list) else []
-
-
-def _parts(document: tuple) -> set:
-    """Text and metadata are covered each for itself."""
-    doc_id, title, text, metadata = document
-    return {(doc_id, title, text), (doc_id, metadata)}
-
-
-def _all_parts(documents: set) -> set:
-    return {part for document in documents for part in _parts(document)}
 
 
 def _older(kit: Kit) -> set:

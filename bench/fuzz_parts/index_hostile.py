@@ -37,8 +37,8 @@ _JSON = ("{}", "null", "[]", "[1]", "", "{", '"x"', "NaN", '{"a": NaN}', '{"a": 
          '{"group": 1, "group": 2}', '{"": {"": 0}}', '{"a": "\\ud800"}', '{"group": 3}', "{'a': 1}", "\0", b"{}",
          1, 1.5)  # fmt: skip
 _SQL = (
-    "CREATE TABLE extra(x)", "CREATE VIEW seen AS SELECT * FROM documents", "DROP INDEX documents_alive",
-    "DROP INDEX documents_dead", "CREATE TRIGGER t AFTER INSERT ON texts BEGIN DELETE FROM texts; END",
+    "CREATE TABLE extra(x)", "CREATE VIEW seen AS SELECT * FROM documents", "DROP INDEX documents_live",
+    "DROP INDEX documents_deleted", "CREATE TRIGGER t AFTER INSERT ON texts BEGIN DELETE FROM texts; END",
     "PRAGMA application_id=7", "PRAGMA user_version=99", "DELETE FROM blocks", "DELETE FROM files", "DELETE FROM texts",
     "DELETE FROM settings", "UPDATE settings SET value = x'ff'", "UPDATE settings SET value = NULL WHERE 0",
     "INSERT INTO settings SELECT 'x' || value, value FROM json_each('[1,2,3,4,5,6,7,8,9]')",
@@ -57,7 +57,7 @@ _PLACES = ("current.json", "writer.lock", "generation-000001/acknowledged", "gen
            "generation-000001/engine-flat-000005/index.faiss", "generation-000001/engine-x",
            "generation-000001/rows-000001.bin.new", "current.json.new", "generation-000001/gone-engine")  # fmt: skip
 _ENGINE = ("kind", "directory", "checksums", "built_rows", "settings")
-_ENGINE_SETTINGS = ("max_norm", "prune_views", "row_type", "num_views", "built_rows", "faiss")
+_ENGINE_SETTINGS = ("max_norm", "num_views", "built_rows", "faiss")
 _FOLLOWED = 4
 
 
@@ -211,7 +211,7 @@ def _value(choices: Choices):
 
 
 def _edit_setting(forged: Forged, choices: Choices, entries: list) -> None:
-    names = [*sorted(forged.settings), "dead", "ids", "temperature", "prune_views", "engine", "dim", "x"]
+    names = [*sorted(forged.settings), "deleted", "ids", "temperature", "prune_views", "engine", "dim", "x"]
     forged.settings[choices.one_of(names)] = _value(choices)
 
 
@@ -304,7 +304,9 @@ def _edit_sql(forged: Forged, choices: Choices, entries: list) -> None:
 
 def _forget(forged: Forged, choices: Choices, entries: list) -> None:
     """A setting goes; those that sum up others are made anew."""
-    forged.settings.pop(choices.one_of(("dead", "ids", "dead", "ids", "version", "dim", "dtype", "encoder")), None)
+    forged.settings.pop(
+        choices.one_of(("deleted", "ids", "deleted", "ids", "version", "dim", "dtype", "encoder")), None
+    )
 
 
 _EDITS = (

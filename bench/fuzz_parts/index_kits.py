@@ -1,6 +1,6 @@
 """Tiny indexes as the bytes of their files, which are put back after each input; and what each of them answers.
 
-SQLite's pages are of 512 bytes, so that a whole catalog is an input. The documents are those of tests/crash.
+SQLite's pages are of 512 bytes, so that a whole catalog is an input. The documents are those of tests/durability.
 """
 
 import os
@@ -22,9 +22,9 @@ from mvindex.engines.scan_numpy import NumpyScan
 from mvindex.index import embedded_store_of
 
 _ROOT = Path(__file__).parents[2]
-sys.path.insert(0, str(_ROOT / "tests" / "crash"))
+sys.path.insert(0, str(_ROOT))
 
-from kill_documents import DIM, doc_id, document, given_views  # noqa: E402 - after the path
+from tests.durability.documents import DIM, doc_id, document, given_views  # noqa: E402 - after the path
 
 PAGE_BYTES = 512
 CATALOG = "catalog.sqlite"
@@ -93,14 +93,6 @@ def opened_kit(path: Path) -> Kit:
     require(not any(isinstance(answer, mvindex.MvindexError) for answer in answers.values()), "a kit:", answers)
     kit.restore()
     return kit
-
-
-def flat_kits(folder: Path) -> dict[str, Kit]:
-    """The indexes of format 1."""
-    for source in (_ROOT / "tests" / "fixtures" / "format-1").glob("*.mvx"):
-        shutil.copytree(source, folder / source.name)
-        _shrink(folder / source.name)
-    return {path.stem: opened_kit(path) for path in sorted(folder.glob("*.mvx"))}
 
 
 @contextmanager

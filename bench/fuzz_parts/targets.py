@@ -24,9 +24,7 @@ TARGETS = {
     "exchange-pickle": ("exchange_pickle", 1.0),
     "index-catalog": ("index_bytes", 0.5),
     "index-files": ("index_bytes", 0.3),
-    "index-format-1": ("index_bytes", 0.2),
     "index-hostile": ("index_hostile", 0.4),
-    "recovery": ("recovery", 0.6),
 }
 
 

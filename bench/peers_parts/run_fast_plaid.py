@@ -38,8 +38,8 @@ def asked(index, label, **options):
 def settings(index, _):
     yield [asked(index, "defaults (n_ivf_probe 8)")]
     yield [
-        asked(index, f"n_ivf_probe {probes}, n_full_scores {full}", n_ivf_probe=probes, n_full_scores=full)
-        for probes, full in REACHING
+        asked(index, f"n_ivf_probe {nprobe}, n_full_scores {full}", n_ivf_probe=nprobe, n_full_scores=full)
+        for nprobe, full in REACHING
     ]
 
 

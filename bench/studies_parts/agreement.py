@@ -1,4 +1,4 @@
-"""Whether our rows bear out a paper's claim: paired differences over questions, and what their noise allows to say."""
+"""Agreement of our rows with a paper's claim: paired differences over questions and their standard errors."""
 
 from dataclasses import dataclass
 from enum import Enum
@@ -24,7 +24,7 @@ class Verdict(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """A mean difference in points of percent (PPL, LV: as they are) and its standard error over questions."""
+    """A mean difference in points of percent (PPL, LV: in their own unit) and its standard error over questions."""
 
     mean: float
     error: float
@@ -37,7 +37,7 @@ class Difference:
 
 
 def collapse_label(view_cosine, lv):
-    """ "collapsed" where the views of a document are one: mean cosine above .98, or LV below .01; else empty."""
+    """Return "collapsed" where the views of a document are equal: mean cosine above .98 or LV below .01; else empty."""
     is_collapsed = view_cosine is not None and (
         view_cosine > COLLAPSED_COSINE or (lv is not None and lv < COLLAPSED_LV)
     )
@@ -45,21 +45,21 @@ def collapse_label(view_cosine, lv):
 
 
 def values(results, metric):
-    """The metric by question (PPL: by document), the mean over the row's seeds; NaN where it has none."""
+    """Return the metric by question (PPL: by document), the mean over the row's seeds; NaN without a value."""
     return np.mean([_values(result, metric) for result in results], axis=0)
 
 
 def figure(results, metric):
-    """A figure of the whole row, the mean over its seeds; None where one has none."""
+    """Return a figure of the whole row, the mean over its seeds; None where one is missing."""
     found = [_figure(result, metric) for result in results]
     return None if None in found else float(np.mean(found))
 
 
 def difference(higher, lower, metric):
-    """How far one row's results lie above another's, paired by question. ValueError when they answer others."""
+    """Return the difference of two rows, paired by question; raise ValueError for rows of other questions."""
     ours, theirs = values(higher, metric), values(lower, metric)
     if len(ours) != len(theirs):
-        raise ValueError(f"{metric}: {len(ours)} and {len(theirs)} values; wanted rows of the same questions")
+        raise ValueError(f"{metric}: expected rows of the same questions, got {len(ours)} and {len(theirs)} values")
     gaps = (ours - theirs)[~np.isnan(ours - theirs)]
     if len(gaps) < 2:
         return None
@@ -67,7 +67,7 @@ def difference(higher, lower, metric):
 
 
 def judge(claim, rows, at=None):
-    """The verdict and what it rests on, a Difference or a number (None: unknown) for each test.
+    """Return the verdict and its evidence, a Difference or a number (None: unknown) for each test.
 
     rows: results by the row's name, of one form, a list over seeds each. at: a metric in place of the claim's.
     """

@@ -1,4 +1,4 @@
-"""How much viewers differ in what they read: KL of their attention in the last layer (CAMVR eq. 14)."""
+"""Divergence of the viewers' attention in the last layer (CAMVR eq. 14)."""
 
 import copy
 
@@ -12,7 +12,7 @@ from mvindex.encoder.inputs import Inputs
 
 
 def attention_kl(folder, documents):
-    """Least, mean and greatest KL(i, j) over pairs of viewers, each averaged over the documents of one window.
+    """Return minimum, mean and maximum of KL(i, j) over pairs of viewers, averaged over the documents of one window.
 
     All viewers count, those of empty snippets too, which give no view and which `mvindex analyze` leaves out. The heads
     are averaged first, which CAMVR leaves open. None where viewers read different tokens by design
@@ -40,7 +40,7 @@ def attention_kl(folder, documents):
 
 
 def _last_attention(model, batch):
-    """(b, t, t) float64: the mean over the heads of the last layer's attention."""
+    """Return the mean over the heads of the last layer's attention, (b, t, t) float64."""
     inputs = {"input_ids": torch.from_numpy(batch.ids), "attention_mask": torch.from_numpy(batch.mask)}
     if batch.positions is not None:
         inputs["position_ids"] = torch.from_numpy(batch.positions)

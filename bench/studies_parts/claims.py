@@ -1,4 +1,4 @@
-"""What the papers say of their tables, each claim as comparisons of rows and in words."""
+"""The papers' claims on their tables, in words and as comparisons of rows."""
 
 from dataclasses import dataclass
 
@@ -14,7 +14,7 @@ class Above:
 
 @dataclass(frozen=True, slots=True)
 class Within:
-    """A figure of one row lies between least and most."""
+    """A figure of one row is between least and most."""
 
     metric: str
     row: str
@@ -38,12 +38,12 @@ class Claim:
 
 
 def falling(metric, *names):
-    """Each row above the next one."""
+    """Return comparisons of each row with the next, which is lower."""
     return tuple(Above(metric, higher, lower) for higher, lower in zip(names, names[1:], strict=False))
 
 
 def first_above(metric, first, *names):
-    """The first row above each of the others."""
+    """Return comparisons of the first row with the others, which are lower."""
     return tuple(Above(metric, first, name) for name in names)
 
 

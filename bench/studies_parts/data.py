@@ -1,42 +1,39 @@
-"""What is trained on and asked: SQuAD's training part, and dev or test questions with their answers."""
+"""SQuAD's train split, and dev or test questions with their answers."""
 
 import subprocess
 import sys
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import groupby
 
+from squad_splits import read_split
+
 from mvindex.corpus import read_documents
-from mvindex_train.data import Part, shared_examples
+from mvindex_train.data import Split
 from mvindex_train.data.records import article_of, write_example
-from mvindex_train.data.splits import SharedSet
 from mvindex_train.evaluation import DevSet, make_dev_set
 from studies_parts.settings import BATCH_PASSAGES, Size
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Asked:
+class Questions:
     """Questions over a corpus; answers[i]: the strings that answer question i."""
 
     dev: DevSet
     answers: list[tuple[str, ...]]
 
 
-def read_asked(data, size):
-    """Small: the dev questions over the passages of the dev articles. Full: the test questions over all passages."""
-    part = Part.DEV if size is Size.SMALL else Part.TEST
-    examples = list(shared_examples(data, part, [SharedSet.SQUAD]))
-    passages = None
-    if size is Size.FULL:
-        documents = read_documents(str(data / "squad/passages.tsv"))
-        passages = (replace(document, id=f"squad/{document.id}") for document in documents)
-    return Asked(make_dev_set(examples, passages), [example.answers for example in examples])
+def read_questions(data, size):
+    """Read the questions. Small: dev, over the dev articles' passages. Full: test, over all passages."""
+    examples = read_split(data / "squad", Split.DEV if size is Size.SMALL else Split.TEST)
+    passages = read_documents(str(data / "squad/passages.tsv")) if size is Size.FULL else None
+    return Questions(make_dev_set(examples, passages), [example.answers for example in examples])
 
 
 def write_train(data, folder, plan, one_question):
-    """The file of the training examples; one_question: only the first of each passage (AVQ = 1)."""
+    """Write the training examples and return the file; one_question: only the first of each passage (AVQ = 1)."""
     path = folder / train_name(plan, one_question)
     if not path.exists():
-        examples = list(shared_examples(data, Part.TRAIN, [SharedSet.SQUAD]))
+        examples = read_split(data / "squad", Split.TRAIN)
         chosen = _chosen(examples, plan.num_passages())
         seen = set()
         with path.open("wb") as file:
@@ -49,14 +46,14 @@ def write_train(data, folder, plan, one_question):
 
 
 def train_name(plan, one_question):
-    """The file's name, which says what is in it: it is part of the settings' hash."""
+    """Return the name of the file, which describes its content and is part of the settings' hash."""
     avq = "one-question" if one_question else "all-questions"
     passages = plan.num_passages()
     return f"squad-train.{'all' if passages is None else passages}-passages.{avq}.jsonl"
 
 
 def write_bm25(data, folder, train):
-    """The file of BM25's negatives of the training examples, for the full size."""
+    """Mine BM25 negatives of the training examples, for the full size, and return the file."""
     path = folder / f"bm25.{train.name}"
     if not path.exists():
         passages = data / "squad/passages.tsv"
@@ -66,7 +63,7 @@ def write_bm25(data, folder, train):
 
 
 def _chosen(examples, num_passages):
-    """The ids of the passages: a batch of consecutive ones of each of the first articles, or all."""
+    """Return the ids of the passages: a batch of consecutive ones of each of the first articles, or all."""
     ids = list(dict.fromkeys(example.positives[0].id for example in examples))
     if num_passages is None:
         return set(ids)

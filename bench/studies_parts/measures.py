@@ -1,4 +1,4 @@
-"""The figures of a trained encoder: ranks, LV, perplexity, views alone, answer views. Arrays by question, not means."""
+"""Figures of an encoder: ranks, LV, perplexity, single views, answer views. Arrays by question, not means."""
 
 import numpy as np
 
@@ -14,7 +14,7 @@ QUESTIONS_AT_ONCE = 256
 
 
 def measure(encoder, asked, loss):
-    """All figures of the encoder, JSON values; lists are by question, PPL's by document that is asked for."""
+    """Return all figures of the encoder as JSON values; lists are by question, PPL's by gold document."""
     dev = asked.dev
     views = encoder.encode_documents(dev.documents)
     queries = encoder.encode_queries(dev.questions)
@@ -34,7 +34,7 @@ def measure(encoder, asked, loss):
 
 
 def winning_slots(views, queries):
-    """(q, n): the slot of each document's best view for each question, the first of equals."""
+    """Return the slot of each document's best view for each question, (q, n), the first of equals."""
     counts = np.diff(views.starts)
     document = np.repeat(np.arange(len(counts)), counts)
     slots = np.arange(len(views.rows)) - views.starts[document]
@@ -48,14 +48,14 @@ def winning_slots(views, queries):
 
 
 def variations(pairs, scale):
-    """LV of each pair; None for a document of one view."""
+    """Return LV of each pair; None for a document of one view."""
     several = pairs.counts > 1
     found = iter(local_variations(pairs.where(several), scale) if several.any() else ())
     return [next(found) if has_two else None for has_two in several]
 
 
 def single_views(views, queries, gold, loss):
-    """Recall of each slot as the document's only vector: R@1 and R@5 among the documents that have it.
+    """Return the recall of each slot as the document's only vector: R@1 and R@5 among the documents that have it.
 
     Asked are the questions whose positive has that slot; documents: how many have it.
     """
@@ -76,7 +76,7 @@ def single_views(views, queries, gold, loss):
 
 
 def answer_view_ranks(views, queries, asked, loss):
-    """Of each question the rank, from 1, of the first document whose winning view's text has an answer; 0: not found.
+    """Return the rank, from 1, of the first document whose best view's text has an answer, by question; 0: none.
 
     CAMVR eq. 15 at K is the share of ranks from 1 to K. None in families whose views stand for no stretch of the text.
     """
@@ -93,13 +93,13 @@ def answer_view_ranks(views, queries, asked, loss):
 
 
 def _all_whole(views):
-    """Whether all views of each document stand for the same characters."""
+    """Return whether all views of each document have the same span."""
     firsts = np.repeat(views.spans[views.starts[:-1]], np.diff(views.starts), axis=0)
     return bool((views.spans == firsts).all())
 
 
 def _order(views, queries):
-    """(q, ANSWER_DEPTH) documents by their best view, best first."""
+    """Return documents by their best view, (q, ANSWER_DEPTH), best first."""
     best = np.maximum.reduceat(queries @ views.rows.T, views.starts[:-1], axis=1)
     return np.argsort(-best, axis=1, kind="stable")[:, :ANSWER_DEPTH]
 

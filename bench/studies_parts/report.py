@@ -1,4 +1,4 @@
-"""docs/studies.md from the results: every figure and verdict between its markers is written here, none by hand."""
+"""Write docs/studies.md from the results: every figure and verdict between its markers is generated."""
 
 import math
 import re
@@ -16,7 +16,7 @@ SUMMARY = "summary"
 
 
 def write_report(results_path, page):
-    """Nothing; the page's marked places hold what the results say. ValueError: a study has no place there."""
+    """Write the results between the page's markers; raise ValueError for a study without markers."""
     results = read_results(results_path)
     text = page.read_text(encoding="utf-8")
     names = {match["name"] for match in MARKED.finditer(text)}
@@ -29,7 +29,7 @@ def write_report(results_path, page):
 
 
 def summary(results):
-    """What was run and on what, and how many claims came out how."""
+    """Return the environment of the runs and the number of claims by verdict."""
     if not results:
         return "No results yet."
     counts = Counter(verdict for study in TABLES for _, _, verdict, *_ in judged(study, results))
@@ -45,7 +45,7 @@ def summary(results):
 
 
 def study_text(study, results):
-    """The tables of a study: its rows by form, and its claims with their verdicts."""
+    """Return the tables of a study: rows by form, and claims with their verdicts."""
     own = [result for result in results if result["study"] == study]
     if not own:
         return "Not run."
@@ -60,7 +60,7 @@ def study_text(study, results):
 
 
 def judged(study, results):
-    """Claim, form, verdict, what it rests on, and both at R@1 where the claim is of R@5, in each form with rows."""
+    """Return claim, form, verdict, evidence, and both at R@1 where the claim is of R@5, in each form with rows."""
     found = []
     for size, form in _groups(results, study):
         rows = _by_name(results, study, size, form)
@@ -176,14 +176,14 @@ def _not_run(study, own):
 
 
 def _groups(results, study):
-    """The pairs of size and form that have rows of the study, paper form first."""
+    """Return the pairs of size and form with rows of the study, paper form first."""
     forms = [form.value for form in Form]
     found = {(result["size"], result["form"]) for result in results if result["study"] == study}
     return sorted(found, key=lambda pair: (pair[0], forms.index(pair[1])))
 
 
 def _by_name(results, study, size, form):
-    """Results by the row's name, a list over seeds each."""
+    """Return results by the row's name, a list over seeds each."""
     rows = defaultdict(list)
     for result in results:
         if (result["study"], result["size"], result["form"]) == (study, size, form):

@@ -4,7 +4,7 @@ import json
 
 
 def read_results(path):
-    """The results of the file, the last one of a row and seed; none when there is no file."""
+    """Return the results of the file, the last one of a row and seed; none when there is no file."""
     if not path.exists():
         return []
     rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
@@ -12,7 +12,7 @@ def read_results(path):
 
 
 def is_done(results, row, plan, key):
-    """Whether the results have the row at this size and seed with the settings of that hash."""
-    wanted = (row.study, row.name, row.form.value, plan.seed, plan.size.value, key)
+    """Return whether the results contain the row at this size and seed with the settings of this hash."""
+    key_of_row = (row.study, row.name, row.form.value, plan.seed, plan.size.value, key)
     names = ("study", "row", "form", "seed", "size", "settings_hash")
-    return any(tuple(result[name] for name in names) == wanted for result in results)
+    return any(tuple(result[name] for name in names) == key_of_row for result in results)

@@ -1,4 +1,4 @@
-"""The rows of the studies: what each trains, what it is asked beside recall, and the paper's figures.
+"""The rows of the studies: training settings, figures beside recall, and the paper's figures.
 
 A row is trained in one of two forms. PAPER: the paper's method as it stands, with raw inner products and [CLS] or [VIE]
 states. SMALL: the preset's small budget, the form that learns in CPU minutes on the packaged MiniLM: unit vectors times
@@ -17,7 +17,7 @@ class Form(Enum):
 
 
 class Ask(Enum):
-    """What a row reports beside recall, LV, PPL and cosine."""
+    """Figures of a row beside recall, LV, PPL and cosine."""
 
     SINGLE_VIEWS = "single views"
     ATTENTION = "attention"
@@ -25,7 +25,7 @@ class Ask(Enum):
 
 
 class Kind(Enum):
-    """How a row comes about: by training and measuring, or by measuring DRPQ's gradient weights while it trains."""
+    """The procedure of a row: training and measuring, or by measuring DRPQ's gradient weights while it trains."""
 
     TRAINED = "trained"
     WEIGHTS = "weights"
@@ -50,7 +50,7 @@ class Row:
         return f"{self.study}/{self.name}/{self.form.value}"
 
     def is_named(self, pattern: str) -> bool:
-        """Whether the pattern names it: its study, study/name, or study/name/form."""
+        """Return whether the pattern matches: its study, study/name, or study/name/form."""
         return pattern in (self.study, f"{self.study}/{self.name}", self.key)
 
 
@@ -68,7 +68,7 @@ class Line:
 
 
 def recalls(*shares: float) -> dict[str, float]:
-    """The paper's R@5, R@20 and R@100 in percent, as many as it gives."""
+    """Return the paper's R@5, R@20 and R@100 in percent, as many as it has."""
     return dict(zip(("R@5", "R@20", "R@100"), shares, strict=False))
 
 
@@ -203,7 +203,7 @@ ORDER: list[tuple[str, Form]] = [
 
 
 def all_rows() -> list[Row]:
-    """Every line of every table in every form, in the order of importance."""
+    """Return every line of every table in every form, in order of importance."""
     found: dict[str, Row] = {}
     for pattern, form in ORDER:
         for study, lines in TABLES.items():

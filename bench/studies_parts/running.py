@@ -1,4 +1,4 @@
-"""Rows to results: trained once for equal settings, measured once, written row by row as they are done."""
+"""Train and measure rows, once for equal settings, and append each result to the results file."""
 
 import datetime
 import importlib.metadata
@@ -25,11 +25,11 @@ PACKAGES = ("mvindex", "torch", "transformers")
 
 
 class Runner:
-    """Trains and measures rows in a folder; data: that of the shared collections."""
+    """Trains and measures rows in a folder; data: contains squad/ (bench/squad_splits.py)."""
 
     def __init__(self, data_folder, out, plan):
         self._data, self._out, self._plan = data_folder, out, plan
-        self._asked = data.read_asked(data_folder, plan.size)
+        self._asked = data.read_questions(data_folder, plan.size)
 
     def config(self, row):
         train = data.write_train(self._data, self._out, self._plan, row.one_question)
@@ -37,7 +37,7 @@ class Runner:
         return config_of(row, self._plan, str(train), negatives and str(negatives))
 
     def run(self, row):
-        """The row's result."""
+        """Return the row's result."""
         config = self.config(row)
         key = settings_hash(config)
         head = {

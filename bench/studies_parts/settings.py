@@ -28,19 +28,19 @@ REFRESHED = "refresh_epochs=1"
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """How much is done for each row. steps: of small runs, a multiple of EPOCHS; full runs go by their presets."""
+    """The amount of training of each row. steps: of small runs, a multiple of EPOCHS; full runs use their presets."""
 
     size: Size = Size.SMALL
     steps: int = DEFAULT_STEPS
     seed: int = 0
 
     def num_passages(self) -> int | None:
-        """Passages that are trained on; None: all."""
+        """Return the number of training passages; None: all."""
         return BATCH_PASSAGES * self.steps // EPOCHS if self.size is Size.SMALL else None
 
 
 def config_of(row: Row, plan: Plan, train: str, negatives: str | None) -> TrainConfig:
-    """The settings of the row's training run. negatives: a file of BM25's, for the full size."""
+    """Return the settings of the row's training run. negatives: a file of BM25's, for the full size."""
     budget = Budget.SMALL if row.form is Form.SMALL else Budget.FULL
     config = preset(row.preset, budget)
     start = _small(row, config) if plan.size is Size.SMALL else _full(config, negatives)
@@ -49,7 +49,7 @@ def config_of(row: Row, plan: Plan, train: str, negatives: str | None) -> TrainC
 
 
 def settings_hash(config: TrainConfig) -> str:
-    """12 hex digits, equal for equal settings, wherever the files of training lie."""
+    """Return 12 hex digits, equal for equal settings, whatever the folder of the training files."""
     values = config.as_dict() | {"preset": None, "budget": None}
     data = {**values["data"], "train": _names(config.data.train), "negatives": _names(config.data.negatives)}
     canonical = json.dumps(values | {"data": data}, sort_keys=True)

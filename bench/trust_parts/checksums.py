@@ -24,7 +24,6 @@ from trust_parts.turns import now, paired, ratio_text, ratios, timed
 # What checks, and what takes its place; mock.ANY equals every checksum that was stored.
 CHECKS = {
     "documents": [
-        (rescore, "_first_of_documents", lambda doc_rows: np.zeros(len(doc_rows), dtype=bool)),
         (MappedViews, "check_documents", lambda *_: None),
     ],
     "rows": [

@@ -17,7 +17,7 @@ from mvindex.cli.documents import build, delete, get, info
 from mvindex.cli.export_encoder import export_encoder
 from mvindex.cli.import_ import importing
 from mvindex.cli.ingest import ingest
-from mvindex.cli.maintenance import compact, snapshot, upgrade, verify
+from mvindex.cli.maintenance import compact, snapshot, verify
 from mvindex.cli.migrate import export, migrate
 from mvindex.cli.options import note
 from mvindex.cli.plan import plan
@@ -73,7 +73,6 @@ app.command()(assemble)
 app.command()(compact)
 app.command()(snapshot)
 app.command()(verify)
-app.command()(upgrade)
 app.command()(migrate)
 app.command()(export)
 app.command(name="export-encoder")(export_encoder)

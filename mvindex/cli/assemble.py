@@ -45,14 +45,14 @@ def build_part(path: Path, shard: int | None, chosen: Mapping[str, Any], as_json
     """Build the engine of one shard; without a number, train what the engines of all shards share."""
     from mvindex.cli import render as display
     from mvindex.engines import parse_kind
-    from mvindex.engines.build import EngineChoice
+    from mvindex.engines.build import engine_choice
     from mvindex.engines.build_shards import build_one_shard, train_shards
     from mvindex.store.sharded import open_sharded_store
 
     if chosen["kind"] is None:
         raise typer.BadParameter("--shard and --train-only build in several steps: say --kind in each of them")
     row: dict[str, Any]
-    choice = EngineChoice(kind=parse_kind(chosen["kind"]), lists=chosen["lists"]).checked()
+    choice = engine_choice(parse_kind(chosen["kind"]), chosen["nlist"], chosen.get("parameters"))
     with closing(open_sharded_store(path)) as store, display.step_progress() as on_progress:
         if shard is None:
             row = {"trained": str(train_shards(path, store.sharding.stores, choice, on_progress))}

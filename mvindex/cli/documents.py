@@ -108,14 +108,16 @@ def build(  # noqa: PLR0913 - each option is a flag of the command
     kind: Annotated[
         str | None,
         typer.Option(
-            help="exact (scan), flat (Faiss, exact), hnsw, ivf-flat, ivf-sq8, ivf-pq or ivf-rabitq; in Milvus those "
-            "that info lists. "
-            "Chosen by size, memory and target recall unless given."
+            help="exact (the scan), or a kind of an installed engine: flat (exact), hnsw, ivf-flat, ivf-sq8, ivf-pq, "
+            "ivf-rabitq; in Milvus those that info lists. Chosen by size, memory and target recall by default."
         ),
     ] = None,
     index: IndexOption = None,
     nlist: Annotated[
-        int | None, typer.Option(help="For ivf kinds: number of inverted lists; by the number of views.")
+        int | None, typer.Option(help="Of ivf kinds: the number of inverted lists; by the number of views by default.")
+    ] = None,
+    parameters: Annotated[
+        list[str] | None, typer.Option("--set", help="Another parameter of the kind, NAME=NUMBER; may be repeated.")
     ] = None,
     target_recall: Annotated[
         float, typer.Option(help="Without --kind: the share of the exact answer that should be found.")
@@ -152,7 +154,7 @@ def build(  # noqa: PLR0913 - each option is a flag of the command
     if format is not None and questions is None:
         raise typer.BadParameter(f"--format {format}: belongs to --questions FILE")
     if lexical is not None:
-        others = {"--kind": kind, "--nlist": nlist, "--shard": shard}
+        others = {"--kind": kind, "--nlist": nlist, "--set": parameters, "--shard": shard}
         others |= {"--questions": questions, "--train-only": train_only or None}
         if named := [name for name, value in others.items() if value is not None]:
             raise typer.BadParameter(f"--lexical is a build of its own; give it without {named[0]}")
@@ -162,15 +164,15 @@ def build(  # noqa: PLR0913 - each option is a flag of the command
     asked = _read_questions(questions, format) if questions is not None else None
     cutoffs = parse_cutoffs(at)
     started = time.monotonic()
+    chosen: dict[str, Any] = {"kind": kind, "nlist": nlist} | _parameters(parameters)
     if shard is not None or train_only:
-        chosen = {"kind": kind, "lists": nlist}
         build_part(chosen_path(index), shard, chosen, as_json)
         return
     with _opened_for_build(index) as target:
         if target.rebuild_lexical_if_damaged():
             note("made again from the texts: the lexical index")
         with display.step_progress() as told:
-            report = target.build(kind=kind, nlist=nlist, target_recall=target_recall, on_progress=told)
+            report = target.build(**chosen, target_recall=target_recall, on_progress=told)
         row: dict[str, Any] = asdict(report)
         row["seconds"] = round(time.monotonic() - started, 2)
         measured = None if asked is None else _measured(target, asked, cutoffs)
@@ -180,6 +182,17 @@ def build(  # noqa: PLR0913 - each option is a flag of the command
     display.print_table("build", row)
     if measured is not None:
         _print_measured(row, measured)
+
+
+def _parameters(given: Sequence[str] | None) -> dict[str, dict[str, int]]:
+    """Return the parameters of --set, to be passed on; nothing without any, as an index in Milvus takes none."""
+    found = {}
+    for each in given or ():
+        name, _, value = each.partition("=")
+        if not name or not value.isascii() or not value.isdigit():
+            raise typer.BadParameter(f"--set: expected NAME=NUMBER, got {each!r}")
+        found[name] = int(value)
+    return {"parameters": found} if found else {}
 
 
 def _build_lexical(place: str | None, lexical: str, as_json: bool) -> None:
@@ -205,7 +218,7 @@ def _build_lexical(place: str | None, lexical: str, as_json: bool) -> None:
 def _opened_for_build(place: str | None) -> Index:
     """The index, once what is derived and damaged was made again."""
     from mvindex.errors import DamagedIndex
-    from mvindex.maintenance import repair
+    from mvindex.maintenance.dispatch import repair
 
     try:
         return open_chosen_local(place)
@@ -252,7 +265,7 @@ def _print_measured(row: dict[str, Any], measured: dict[str, Any]) -> None:
 
     before, after = measured["before"], measured["after"]
     table = {
-        "views": f"{row['views'] + row['views_left_out']:,} -> {row['views']:,}",
+        "views": f"{row['views']:,}",
         "bytes": f"{row['stored_bytes']:,} (store) -> {row['engine_bytes']:,} (engine)",
     }
     for name, share in before.get("gold", {}).items():

@@ -1,4 +1,4 @@
-"""The commands that keep an index whole: `mvindex compact`, `snapshot`, `upgrade` and `verify`."""
+"""The commands that keep an index whole: `mvindex compact`, `snapshot` and `verify`."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def compact(index: IndexOption = None, as_json: JsonOption = False) -> None:
         report = target.compact(advance)
     row = asdict(report)
     display.print_json(row) if as_json else display.print_table("compact", row)
-    if report.is_old_held:
+    if report.is_old_in_use:
         note("a reader still holds the old files; they go with the first write after it has closed or refreshed")
 
 
@@ -52,19 +52,6 @@ def snapshot(
     display.print_json(row) if as_json else display.print_table("snapshot", row)
 
 
-def upgrade(index: IndexOption = None, as_json: JsonOption = False) -> None:
-    """Rewrite an index of an older format in the latest one; nothing is encoded again.
-
-    Example: mvindex upgrade --index corpus.mvx
-    """
-    from mvindex import maintenance as upkeep
-    from mvindex.cli import render as display
-
-    with _progress("documents", None) as advance:
-        row = asdict(upkeep.upgrade(chosen_path(index), advance))
-    display.print_json(row) if as_json else display.print_table("upgrade", row)
-
-
 def verify(
     index: IndexOption = None,
     salvage: Annotated[
@@ -78,9 +65,9 @@ def verify(
 
     Example: mvindex verify --index corpus.mvx --salvage saved.mvx
     """
-    from mvindex import maintenance as upkeep
     from mvindex.cli import render as display
     from mvindex.errors import ConfigError
+    from mvindex.maintenance import dispatch
 
     if salvage is not None and os.path.lexists(salvage):
         raise ConfigError(f"{salvage} exists already; what is saved is written to a new directory")
@@ -92,11 +79,11 @@ def verify(
     else:
         path = chosen_path(index)
         with _progress("bytes", _size_of(path)) as advance:
-            report = upkeep.verify(path, advance)
+            report = dispatch.verify(path, advance)
     saved = None
     if salvage is not None:
         with _progress("documents", None) as advance:
-            saved = upkeep.salvage(path, salvage, advance)
+            saved = dispatch.salvage(path, salvage, advance)
     if as_json:
         row: dict[str, Any] = {"is_sound": report.is_sound, **asdict(report)}
         display.print_json(row if saved is None else row | {"salvaged": asdict(saved)})
@@ -128,8 +115,12 @@ def _print_verified(report: VerifyReport, saved: SalvageReport | None) -> None:
             note(f"... and {len(report.problems) - len(shown):,} more; --json names all")
         note(_way_out(report, saved))
     if saved is not None:
-        lost = f"{len(saved.lost):,} documents are lost" if saved.lost else "none is lost"
+        num_lost = sum(problem.document is not None for problem in saved.lost)
+        lost = f"{num_lost:,} documents are lost" if num_lost else "none is lost"
         note(f"{saved.documents:,} sound documents were written to {saved.target}; {lost}")
+        for problem in saved.lost:
+            if problem.document is None:
+                note(f"{_inside(report.path, problem.file)}: {problem.what}")
 
 
 def _inside(index: str, file: str) -> str:

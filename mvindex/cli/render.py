@@ -246,7 +246,9 @@ def _text_with_snippet(hit: Hit) -> Text:
 def _component_line(component: Component) -> Text:
     """What one ranking says of the hit, and what that adds to its score."""
     rank = "not ranked" if component.rank is None else f"rank {component.rank}"
-    return Text(f"       {component.name}  {rank}  score {component.score:.4f}  adds {component.part:.4f}", style="dim")
+    return Text(
+        f"       {component.name}  {rank}  score {component.score:.4f}  adds {component.contribution:.4f}", style="dim"
+    )
 
 
 def _view_lines(views: Sequence[ViewScored], has_weights: bool) -> Iterator[Text]:

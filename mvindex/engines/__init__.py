@@ -1,4 +1,4 @@
-"""Search engines: the exact scans, and whatever an entry point of the group mvindex.engines brings."""
+"""Search engines: the exact scans, and the kinds that entry points or register_engine() add."""
 
 from __future__ import annotations
 
@@ -6,24 +6,66 @@ import importlib.util
 from importlib.metadata import entry_points
 from typing import TypeGuard
 
-from mvindex.engines.protocol import EngineFactory, Kind, ScanEngine, cache_bytes
+from mvindex.engines.protocol import EXACT, EngineKind, ScanEngine, cache_bytes
 from mvindex.errors import ConfigError, EngineMissing
 from mvindex.kernels import has_int8_products
 from mvindex.plugins import require
 
 GROUP = "mvindex.engines"
+_REGISTERED: dict[str, EngineKind] = {}
 
 
-def parse_kind(name: str) -> Kind:
-    """The kind of that name; ConfigError lists the kinds there are."""
-    try:
-        return Kind(name)
-    except ValueError as err:
-        raise ConfigError(f"kind {name!r} is unknown; wanted one of {', '.join(kind.value for kind in Kind)}") from err
+def register_engine(kind: EngineKind) -> None:
+    """Add a kind of engine to this process, beside those of entry points; one of the same name is replaced.
+
+    A package does better with an entry point of the group mvindex.engines, which every process finds.
+
+    Raises:
+        ConfigError: If the name is that of the certified scan.
+
+    """
+    if kind.name == EXACT:
+        raise ConfigError(f"kind {EXACT!r} is the certified scan of every index; choose another name")
+    _REGISTERED[kind.name] = kind
+
+
+def kind_names() -> list[str]:
+    """Return the names of all kinds, the certified scan first; no engine is imported."""
+    return [EXACT, *sorted({entry.name for entry in entry_points(group=GROUP)} | _REGISTERED.keys())]
+
+
+def parse_kind(name: str) -> str:
+    """Return the name.
+
+    Raises:
+        ConfigError: If no kind has it; the message lists those that there are.
+
+    """
+    names = kind_names()
+    if name not in names:
+        raise ConfigError(f"kind: expected one of {', '.join(names)}, got {name!r:.60}")
+    return name
+
+
+def find_kind(name: str) -> EngineKind:
+    """Return the kind of that name.
+
+    Raises:
+        EngineMissing: If nothing that is installed or registered offers it.
+
+    """
+    if name in _REGISTERED:
+        return _REGISTERED[name]
+    for entry in entry_points(group=GROUP, name=name):
+        kind: EngineKind = entry.load()
+        return kind
+    raise EngineMissing(
+        f"no installed engine offers kind {name!r}; install the package that does, or build another kind"
+    )
 
 
 def open_scan(device: str | None = None, share: int = 1) -> ScanEngine:
-    """The fastest exact scan that is installed and that this machine can run. All of them give the same results.
+    """Return the fastest exact scan for this machine and installation. All of them give the same results.
 
     device: "cuda" or "cuda:0" scans there, with torch; the CPU is used otherwise. share: of so many scans it is one;
     its copies of views take as small a part of the memory.
@@ -35,13 +77,13 @@ def open_scan(device: str | None = None, share: int = 1) -> ScanEngine:
         return TorchScan(ScanConfig(device=device, share=share))
     if not has_int8_products():
         return _open_plain_scan(share)
-    from mvindex.engines.scan_vnni import NativeConfig, NativeScan
+    from mvindex.engines.scan_vnni import VnniConfig, VnniScan
 
-    return NativeScan(lambda: _open_plain_scan(share), NativeConfig(cache_bytes=cache_bytes() // share))
+    return VnniScan(lambda: _open_plain_scan(share), VnniConfig(cache_bytes=cache_bytes() // share))
 
 
 def scan_name(device: str | None = None) -> str:
-    """What open_scan(device) gives, for people: the type it multiplies in, by what, and where if not on the CPU."""
+    """Return a description of open_scan(device): the type it multiplies in, by what, and where."""
     if _is_cuda(device):
         require("torch", "encode", "a scan on a GPU")
         return f"{_torch_name(device)} on {device}"
@@ -53,9 +95,9 @@ def scan_name(device: str | None = None) -> str:
 
 
 def _torch_name(device: str) -> str:
-    from mvindex.engines.torch_blocks import usual_precision
+    from mvindex.engines.torch_blocks import default_precision
 
-    return f"torch {usual_precision(device).value}"
+    return f"torch {default_precision(device).value}"
 
 
 def _is_cuda(device: str | None) -> TypeGuard[str]:
@@ -63,7 +105,7 @@ def _is_cuda(device: str | None) -> TypeGuard[str]:
 
 
 def _open_plain_scan(share: int) -> ScanEngine:
-    """Torch's scan, else NumPy's."""
+    """Return torch's scan, else NumPy's."""
     if importlib.util.find_spec("torch") is None:
         from mvindex.engines.scan_numpy import NumpyScan
 
@@ -71,12 +113,3 @@ def _open_plain_scan(share: int) -> ScanEngine:
     from mvindex.engines.scan_torch import ScanConfig, TorchScan
 
     return TorchScan(ScanConfig(share=share))
-
-
-def find_factory(kind: Kind) -> EngineFactory:
-    """The installed engine that builds and opens indexes of this kind; EngineMissing when there is none."""
-    for entry in entry_points(group=GROUP):
-        factory: EngineFactory = entry.load()()
-        if kind in factory.kinds:
-            return factory
-    raise EngineMissing(f"no installed engine offers kind {kind.value!r}; reinstall mvindex: its entry points are gone")

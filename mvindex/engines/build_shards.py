@@ -12,18 +12,17 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from mvindex.engines import find_kind
 from mvindex.engines.build import (
     BuildReport,
     EngineChoice,
-    Told,
     build_engine,
     remove_leftovers,
     report_of,
     train,
     trained_name,
 )
-from mvindex.engines.params import IVF_KINDS
-from mvindex.engines.protocol import Kind
+from mvindex.engines.protocol import EXACT
 from mvindex.errors import ConfigError
 from mvindex.records import ProgressCallback
 from mvindex.store.embedded import EmbeddedStore
@@ -36,14 +35,14 @@ _NOTE = "trained.json"
 
 
 def build_shards(
-    index: Path, stores: Mapping[int, EmbeddedStore], choice: EngineChoice, on_progress: Told
+    index: Path, stores: Mapping[int, EmbeddedStore], choice: EngineChoice, on_progress: ProgressCallback
 ) -> BuildReport:
     """What was built in all shards together; a shard without documents needs no engine."""
     choice = choice.checked()
-    if choice.kind is not Kind.EXACT and not any(store.snapshot.num_documents for store in stores.values()):
-        raise ConfigError(f"{index}: the index is empty; ingest documents before building {choice.kind.value!r}")
+    if choice.kind != EXACT and not any(store.snapshot.num_documents for store in stores.values()):
+        raise ConfigError(f"{index}: the index is empty; ingest documents before building {choice.kind!r}")
     shared = choice
-    if choice.kind in IVF_KINDS:
+    if choice.kind != EXACT and find_kind(choice.kind).train is not None:
         trained = learnt(index, stores, choice) or train_shards(index, stores, choice, on_progress)
         shared = replace(choice, trained=trained)
     reports = [build_shard(number, store, shared, on_progress) for number, store in stores.items()]
@@ -54,14 +53,14 @@ def build_shards(
     return _summed(choice, reports)
 
 
-def build_shard(number: int, store: EmbeddedStore, choice: EngineChoice, on_progress: Told) -> BuildReport:
+def build_shard(number: int, store: EmbeddedStore, choice: EngineChoice, on_progress: ProgressCallback) -> BuildReport:
     """What was built in one shard, which is left as it is when it was built from the same just now."""
 
-    def tell(what: str, done: int, total: int) -> None:
+    def tell(what: str, done: int, total: int | None) -> None:
         on_progress(f"shard {number}: {what}", done, total)
 
     if not store.snapshot.num_documents:
-        choice = EngineChoice(kind=Kind.EXACT)
+        choice = EngineChoice(kind=EXACT)
     if choice.trained is not None and _is_built(store, choice, file_checksum(choice.trained)):
         remove_leftovers(store)
         return report_of(store.snapshot, choice.kind, store.snapshot.settings["engine"])
@@ -81,10 +80,10 @@ def build_one_shard(
     sharding, directory = store.sharding, store.directory
     if number not in sharding.stores:
         raise ConfigError(f"{directory}: expected a shard from 0 to {sharding.count - 1}, got {number}")
-    if choice.kind in IVF_KINDS:
+    if find_kind(choice.kind).train is not None:
         trained = learnt(directory, sharding.stores, choice)
         if trained is None:
-            kind = choice.kind.value
+            kind = choice.kind
             raise ConfigError(
                 f"{directory}: nothing was trained for {kind!r} over all shards as they are now: mvindex build "
                 f"--kind {kind} --train-only comes first, with the same --nlist"
@@ -96,13 +95,15 @@ def build_one_shard(
 def _is_built(store: EmbeddedStore, choice: EngineChoice, checksum: str) -> bool:
     """True when the engine is of this choice, and covers all documents."""
     record = store.snapshot.settings["engine"]
-    if record is None or record["kind"] != choice.kind.value or record["built_rows"] != store.snapshot.num_rows:
+    if record is None or record["kind"] != choice.kind or record["built_rows"] != store.snapshot.num_rows:
         return False
     settings = record["settings"]
-    return bool(settings.get("trained") == checksum and settings.get("prune_views") == choice.prune_views)
+    return bool(settings.get("trained") == checksum)
 
 
-def train_shards(index: Path, stores: Mapping[int, EmbeddedStore], choice: EngineChoice, on_progress: Told) -> Path:
+def train_shards(
+    index: Path, stores: Mapping[int, EmbeddedStore], choice: EngineChoice, on_progress: ProgressCallback
+) -> Path:
     """The file of what was learnt from views of all shards, durable."""
     snapshots = [store.snapshot for store in stores.values() if store.snapshot.num_documents]
     fresh = index / "trained.new"
@@ -135,16 +136,14 @@ def learnt(index: Path, stores: Mapping[int, EmbeddedStore], choice: EngineChoic
 def _key(stores: Mapping[int, EmbeddedStore], choice: EngineChoice) -> dict[str, Any]:
     """What a build is known by; documents that are added make it another one."""
     views = sum(store.snapshot.views.num_views for store in stores.values())
-    return {"kind": choice.kind.value, "lists": choice.lists, "shards": len(stores), "views": views}
+    return {"kind": choice.kind, "parameters": dict(choice.parameters), "shards": len(stores), "views": views}
 
 
 def _summed(choice: EngineChoice, reports: Sequence[BuildReport]) -> BuildReport:
     return BuildReport(
-        kind=choice.kind.value,
-        prune_views=choice.prune_views,
+        kind=choice.kind,
         documents=sum(report.documents for report in reports),
         views=sum(report.views for report in reports),
-        views_left_out=sum(report.views_left_out for report in reports),
         engine_bytes=sum(report.engine_bytes for report in reports),
         stored_bytes=sum(report.stored_bytes for report in reports),
     )

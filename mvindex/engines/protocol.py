@@ -3,52 +3,88 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from enum import Enum
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 
 from mvindex.engines.ram import memory_bytes
-from mvindex.records import Bools, Doubles, Floats, Ints
-from mvindex.scoring.aggregate import Scoring, sensitivity
+from mvindex.errors import ConfigError
+from mvindex.records import Bools, Doubles, Floats, Ints, ProgressCallback, no_progress
+from mvindex.scoring.aggregate import Scoring, lipschitz_constant
 from mvindex.store.snapshot import Snapshot
 
-# How an approximate engine is searched: names of its own, such as probes or fetch, with whole numbers.
+# Parameters of a search by an approximate engine, such as nprobe or k_factor, by the engine's own names.
 Search: TypeAlias = Mapping[str, int]
 
+# The kind that every index has: the certified scan of the store, which needs no engine.
+EXACT = "exact"
 # Of ivf kinds; beyond, training would take longer than any search saves.
-MAX_LISTS = 1 << 17
+MAX_NLIST = 1 << 17
 
 
-class Kind(Enum):
-    """How an index is searched."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parameter:
+    """A whole number that a kind is built with.
 
-    EXACT = "exact"
-    FLAT = "flat"
-    HNSW = "hnsw"
-    IVF_FLAT = "ivf-flat"
-    IVF_SQ8 = "ivf-sq8"
-    IVF_PQ = "ivf-pq"
-    IVF_RABITQ = "ivf-rabitq"
+    Args:
+        name: As the field calls it: nlist, M.
+        help: One line for people.
+        default: The value if none is given; None where it depends on the views.
+        least: The least value accepted.
+        most: The greatest value accepted.
+
+    """
+
+    name: str
+    help: str
+    default: int | None
+    least: int = 1
+    most: int = MAX_NLIST
+
+    def check(self, value: object) -> None:
+        """Raise ConfigError unless the value is a whole number within the limits."""
+        if isinstance(value, bool) or not isinstance(value, int) or not self.least <= value <= self.most:
+            raise ConfigError(
+                f"{self.name}: expected a whole number from {self.least} to {self.most}, got {value!r:.40}"
+            )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ViewBytes:
+    """The bytes of a view in an engine: its code, and its row number and links beside it.
+
+    is_in_blocks: codes stand 32 at a time.
+    """
+
+    code: float
+    beside: float = 0.0
+    is_in_blocks: bool = False
+
+    @property
+    def total(self) -> float:
+        """Both together, without what blocks leave empty."""
+        return self.code + self.beside
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BuildOptions:
     """How an engine is built.
 
-    prune_views: leave out what kept_views() does at that distance; lists: how many lists an IVF kind has, None for the
-    usual number. work: a directory where an unfinished build keeps what it has, to go on there after a crash; it may
-    hold what an earlier build of other options left. trained: a file that train() wrote, whose lists and codes are used
-    instead of own ones. on_progress: told what is being done, how much of it is, of what.
+    Args:
+        work: A directory where an unfinished build stores its progress, to resume there after a crash. It may hold what
+            an earlier build with other options left.
+        parameters: The kind's parameters that were given, within their limits.
+        trained: A file that EngineKind.train() wrote, to be used instead of training.
+        on_progress: Called with the step, how much of it is done, and its total.
+
     """
 
     work: Path
-    prune_views: float | None = None
-    lists: int | None = None
+    parameters: Mapping[str, int] = field(default_factory=dict)
     trained: Path | None = None
-    on_progress: Callable[[str, int, int], None] = lambda what, done, total: None
+    on_progress: ProgressCallback = no_progress
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,7 +116,7 @@ class Candidates(NamedTuple):
 
     @classmethod
     def joined(cls, parts: Sequence[Candidates]) -> Candidates:
-        """The candidates of the parts' queries, one part after the other."""
+        """Return the candidates of the parts' queries, one part after the other."""
         if len(parts) == 1:
             return parts[0]
         counts = np.concatenate([np.diff(part.starts) for part in parts])
@@ -88,7 +124,7 @@ class Candidates(NamedTuple):
         return cls(np.append(0, np.cumsum(counts)), rows, upper)
 
     def each(self) -> Iterator[Candidates]:
-        """The candidates of each query alone."""
+        """Yield the candidates of each query."""
         for begin, end in zip(self.starts[:-1].tolist(), self.starts[1:].tolist(), strict=True):
             yield Candidates(np.array([0, end - begin]), self.rows[begin:end], self.upper[begin:end])
 
@@ -99,7 +135,7 @@ class ScanEngine(Protocol):
     def candidates(
         self, snapshot: Snapshot, queries: Floats, top_k: int, allowed: Bools, scoring: Scoring
     ) -> Candidates:
-        """Document rows that hold each query's top_k among the allowed, ties at the end included.
+        """Return document rows that hold each query's top_k among the allowed, ties at the end included.
 
         queries: (q, d) float32 of norm up to MAX_NORM; allowed: (num_rows,) bool.
         """
@@ -107,10 +143,7 @@ class ScanEngine(Protocol):
 
 
 class RankingEngine(Protocol):
-    """Ranks views of document rows [0, num_rows) by score; the search loop makes documents of them.
-
-    It holds all of a document's views, or at least one and none but near-duplicates are left out: see error().
-    """
+    """Ranks all views of document rows [0, num_rows) by score; the search loop makes documents of them."""
 
     capabilities: Capabilities
     num_rows: int
@@ -121,15 +154,15 @@ class RankingEngine(Protocol):
         ...
 
     def choices(self) -> Sequence[Search]:
-        """Settings of a search worth trying, for `tune`; none where nothing can be chosen."""
+        """Return the search parameters that `tune` tries; none where nothing can be chosen."""
         ...
 
     def with_search(self, search: Search) -> RankingEngine:
-        """The same engine, sharing all that it holds, searched with these settings."""
+        """Return the same engine with these search parameters, sharing all data."""
         ...
 
     def search(self, queries: Floats, limit: int, allowed_views: Bools | None, turn: int = 0) -> tuple[Floats, Ints]:
-        """The best views of each query: scores (q, m) float32 falling, rows (q, m) int64; -inf and -1 where missing.
+        """Return the best views of each query: scores (q, m) float32, descending, rows (q, m); -inf and -1 if missing.
 
         m <= limit. allowed_views: (views of those documents,) bool, or None for all. An exact ranking gives fewer than
         limit rows only where it holds no more that are allowed. turn: how often the same queries were asked before with
@@ -138,39 +171,53 @@ class RankingEngine(Protocol):
         ...
 
     def error(self, queries: Floats) -> Doubles:
-        """How far a document's best view may score above the best that search() has for it, (q,).
-
-        That is how far a score may be off, plus what views left out may score above the held one that stands for them.
-        Infinite where nothing is known.
-        """
+        """Return how far a view may score above what search() has for it, (q,); infinite where nothing is known."""
         ...
 
 
-class EngineFactory(Protocol):
-    """What an entry point of the group mvindex.engines names: builds and opens ranking engines of some kinds."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineKind:
+    """A kind of engine: a name, and how engines of that name are built and opened.
 
-    kinds: frozenset[Kind]
+    An entry point of the group mvindex.engines, named as the kind, leads to one; register_engine() adds one as well.
 
-    def train(self, kind: Kind, snapshots: Sequence[Snapshot], file: Path, options: BuildOptions) -> None:
-        """Nothing; what builds of this kind learn stands in the file, learnt from the views of all the snapshots."""
-        ...
+    Args:
+        name: What users call it, lower case: hnsw, ivf-pq.
+        help: One line for people.
+        build: Called with a snapshot, an existing empty directory and options. Writes the engine's files to the
+            directory, which need not be fsynced, and returns settings (JSON) for `open`: "num_views", the views that it
+            holds, and where there are parameters, "parameters" with the values used.
+        open: Called with the directory, the settings and a device, as torch names devices, or None. The settings also
+            have "built_rows", the document rows [0, built_rows) that it covers, and "search" where search parameters
+            were tuned.
+        train: Called with snapshots, a new file and options. Writes to the file what builds of several shards share.
+            None for kinds that are not trained.
+        parameters: What `build` takes in BuildOptions.parameters.
+        view_bytes: Called with the dimensions of a view; what `plan` and the automatic choice reckon with. None where
+            neither knows the kind.
 
-    def build(self, kind: Kind, snapshot: Snapshot, directory: Path, options: BuildOptions) -> Mapping[str, Any]:
-        """What open() needs (JSON); the engine's files stand in the directory, not yet fsynced.
+    """
 
-        "num_views" says how many views are held.
-        """
-        ...
+    name: str
+    help: str
+    build: Callable[[Snapshot, Path, BuildOptions], Mapping[str, Any]]
+    open: Callable[[Path, Mapping[str, Any], str | None], RankingEngine]
+    train: Callable[[Sequence[Snapshot], Path, BuildOptions], None] | None = None
+    parameters: tuple[Parameter, ...] = ()
+    view_bytes: Callable[[int], ViewBytes] | None = None
 
-    def open(
-        self, kind: Kind, directory: Path, settings: Mapping[str, Any], device: str | None = None
-    ) -> RankingEngine:
-        """The engine built before. device: where it should search, as torch names devices; None for the usual."""
-        ...
+    def check_parameters(self, values: Mapping[str, int]) -> None:
+        """Raise ConfigError for a parameter that the kind does not have, or a value beyond its limits."""
+        known = {parameter.name: parameter for parameter in self.parameters}
+        for name, value in values.items():
+            if name not in known:
+                has = f"it has {', '.join(known)}" if known else "it has no parameters"
+                raise ConfigError(f"kind {self.name!r}: has no parameter {name!r}; {has}")
+            known[name].check(value)
 
 
 def sum_error(dim: int, unit_roundoff: float = 2.0**-24) -> float:
-    """The relative error gamma_d of an inner product of d terms in any order, doubled for kernels that round products.
+    """Return the relative error gamma_d of an inner product in any order, doubled for kernels that round products.
 
     |fl(x . y) - x . y| <= gamma_d |x| |y| (Higham 2002, eq. 3.5, with Cauchy-Schwarz).
     """
@@ -180,12 +227,12 @@ def sum_error(dim: int, unit_roundoff: float = 2.0**-24) -> float:
 
 
 def underflow_error(dim: int) -> float:
-    """The absolute error from products and terms below float32's normal range, when |q_i| <= 1."""
+    """Return the absolute error from products and terms below float32's normal range, when |q_i| <= 1."""
     return 4 * dim * 2.0**-126
 
 
 def rounding_slack(queries: Floats) -> Doubles:
-    """The step of float32's smallest numbers in the units of scaled_queries(), (q,).
+    """Return the step of float32's smallest numbers in the units of scaled_queries(), (q,).
 
     Scores are rounded to float32 before they are compared: what differs by less than that may tie.
     """
@@ -193,7 +240,7 @@ def rounding_slack(queries: Floats) -> Doubles:
 
 
 def scaled_queries(queries: Floats) -> tuple[Floats, Doubles]:
-    """Queries times a power of two so that their largest entry lies in [0.5, 1), and the norms of the result.
+    """Return queries times a power of two so that their largest entry lies in [0.5, 1), and their norms.
 
     A power of two changes no order and, above float32's smallest numbers, no bit; thresholds need no rescaling
     because scans compare scores of one query with each other only.
@@ -212,37 +259,36 @@ def scaled_temperatures(scoring: Scoring, queries: Floats) -> Doubles:
 
 
 def query_exponents(queries: Floats) -> Ints:
-    """The powers of two that scaled_queries() multiplies by, (q,)."""
+    """Return the powers of two that scaled_queries() multiplies by, (q,)."""
     largest = np.abs(queries).max(axis=1, initial=0.0)
     return np.where(largest > 0, -np.frexp(largest)[1], 0)
 
 
-def flat_error(queries: Floats, max_norm: float, radius: float = 0.0) -> Doubles:
-    """How far a float32 inner product of each query with a view of at most max_norm may be off, (q,).
+def flat_error(queries: Floats, max_norm: float) -> Doubles:
+    """Return how far a float32 inner product of each query with a view of norm up to max_norm may be off, (q,).
 
-    radius: how far a view left out may lie from the one that stands for it; by Cauchy-Schwarz it scores at most
-    radius |q| more.
+    2^-23 covers the rounding of scores to float32, 2^-24, and that of their float64 sums.
     """
     dim = queries.shape[1]
     wide = queries.astype(np.float64)
     norms = np.sqrt(np.einsum("ij,ij->i", wide, wide)) * (1 + 1e-9)
     tiny = underflow_error(dim) * (1 + np.abs(wide).max(axis=1, initial=0.0) + max_norm)
-    error: Doubles = norms * (max_norm * (sum_error(dim) + 2.0**-23) + radius) + tiny
+    error: Doubles = norms * max_norm * (sum_error(dim) + 2.0**-23) + tiny
     return error
 
 
-def sensitivities_up_to(max_views: int) -> Doubles:
-    """DRPQ's sensitivity for 0 to max_views views, (max_views + 1,); above 64 that of the next power of two."""
-    few = [sensitivity(max(views, 1)) for views in range(min(max_views, 64) + 1)]
+def lipschitz_constants_up_to(max_views: int) -> Doubles:
+    """Return DRPQ's Lipschitz constants for 0 to max_views views, (max_views + 1,); powers of two above 64."""
+    few = [lipschitz_constant(max(views, 1)) for views in range(min(max_views, 64) + 1)]
     if max_views <= 64:
         return np.array(few)
     powers = np.arange(7, int(max_views - 1).bit_length() + 1)
-    many = np.repeat([sensitivity(2 ** int(power)) for power in powers], 2 ** (powers - 1))
+    many = np.repeat([lipschitz_constant(2 ** int(power)) for power in powers], 2 ** (powers - 1))
     return np.concatenate([few, many])[: max_views + 1]
 
 
 def aggregate_error(num_views: int | Ints, sizes: Any) -> Any:
-    """How far DRPQ's aggregate in float32 may be from that of the same scores, for scores of at most `sizes`.
+    """Return how far DRPQ's aggregate in float32 may be from that of the same scores, for scores of at most `sizes`.
 
     M - sum_j w_j g_j / sum_j w_j with g_j = M - s_j, w_j = exp(-g_j / T): scores and gaps are off by u of 2 sizes,
     weights by (3 g_j / T + 16) u, sums by k u; and w_j g_j / T <= g_j / e. Together below (8 k + 64) 4 u sizes.
@@ -251,5 +297,5 @@ def aggregate_error(num_views: int | Ints, sizes: Any) -> Any:
 
 
 def cache_bytes() -> int:
-    """A quarter of the memory that this process may use."""
+    """Return a quarter of the memory that this process may use."""
     return memory_bytes() // 4

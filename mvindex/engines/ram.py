@@ -13,7 +13,7 @@ _LIMIT, _OLD_LIMIT = "memory.max", "memory.limit_in_bytes"
 
 
 def memory_bytes() -> int:
-    """The machine's memory, or what its control group, one above that, or `ulimit -d` leaves this process of it."""
+    """Return the memory that the machine, control groups and `ulimit -d` leave to this process, in bytes."""
     limits = [os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"), *_group_limits()]
     data, _ = resource.getrlimit(resource.RLIMIT_DATA)
     return min(limits if data == resource.RLIM_INFINITY else [*limits, data])
@@ -30,7 +30,7 @@ def _group_limits() -> Iterator[int]:
 
 
 def _limit_files() -> Iterator[Path]:
-    """Of the groups that this process is in, from the innermost out: a service is in one below the machine's."""
+    """Yield the control groups of this process, from the innermost out."""
     try:
         lines = Path("/proc/self/cgroup").read_text(encoding="utf-8").splitlines()
     except OSError:

@@ -9,11 +9,11 @@ import numpy as np
 from mvindex.engines.protocol import (
     Candidates,
     aggregate_error,
+    lipschitz_constants_up_to,
     query_exponents,
     rounding_slack,
     scaled_queries,
     scaled_temperatures,
-    sensitivities_up_to,
     sum_error,
     underflow_error,
 )
@@ -63,7 +63,7 @@ class NumpyScan:
 def _drpq_bounds(
     scores: Floats, starts: Ints, errors: Doubles, sizes: Doubles, temperatures: Doubles
 ) -> tuple[Doubles, Doubles]:
-    """Bounds of DRPQ's aggregate (eq. 4-6), (q, n) each. scores: (q, r), off by at most errors (q,)."""
+    """Return bounds of DRPQ's aggregate (eq. 4-6), (q, n) each. scores: (q, r), off by at most errors (q,)."""
     counts = np.diff(starts)
     best = np.maximum.reduceat(scores, starts[:-1], axis=1)
     gaps = np.repeat(best, counts, axis=1) - scores
@@ -72,7 +72,9 @@ def _drpq_bounds(
         means = np.add.reduceat(weights * gaps, starts[:-1], axis=1) / np.add.reduceat(weights, starts[:-1], axis=1)
     highest = best.astype(np.float64)
     values = highest - means
-    slack = sensitivities_up_to(int(counts.max()))[counts] * errors[:, None] + aggregate_error(counts, sizes[:, None])
+    slack = lipschitz_constants_up_to(int(counts.max()))[counts] * errors[:, None] + aggregate_error(
+        counts, sizes[:, None]
+    )
     return values - slack, np.minimum(values + slack, highest + errors[:, None])
 
 
@@ -90,7 +92,7 @@ class _Best:
         self._rows: list[Ints] = [np.empty(0, dtype=np.int64)] * num_queries
 
     def add(self, lower: Doubles, upper: Doubles, rows: Ints) -> None:
-        """Nothing; documents (m,) with bounds (q, m) are taken in."""
+        """Add documents (m,) with bounds (q, m)."""
         both = np.concatenate([self._lower, lower], axis=1)
         self._lower = -np.partition(-both, self._top_k - 1, axis=1)[:, : self._top_k]
         thresholds = self._lower.min(axis=1)
@@ -101,20 +103,20 @@ class _Best:
             self._rows[query] = np.concatenate([self._rows[query], rows])[kept]
 
     def candidates(self, exponents: Ints) -> Candidates:
-        """What is left for each query, rows rising; bounds are divided by 2^exponents (q,)."""
+        """Return the remaining candidates of each query, rows ascending; bounds are divided by 2^exponents (q,)."""
         counts = np.array([len(rows) for rows in self._rows])
         upper = np.ldexp(np.concatenate(self._upper), -np.repeat(exponents, counts))
         return Candidates(np.append(0, np.cumsum(counts)), np.concatenate(self._rows), upper)
 
 
 def blocks_with(snapshot: Snapshot, allowed: Bools) -> Ints:
-    """The numbers of the scan blocks in which something is allowed."""
+    """Return the numbers of the scan blocks in which something is allowed."""
     bounds = snapshot.views.block_bounds()
     return np.flatnonzero(np.logical_or.reduceat(allowed, bounds[:-1]))
 
 
 def allowed_blocks(snapshot: Snapshot, allowed: Bools) -> Iterator[tuple[int, int]]:
-    """The document rows [begin, end) of the scan blocks in which something is allowed."""
+    """Yield the document rows [begin, end) of the scan blocks in which something is allowed."""
     bounds = snapshot.views.block_bounds()
     for block in blocks_with(snapshot, allowed):
         yield int(bounds[block]), int(bounds[block + 1])

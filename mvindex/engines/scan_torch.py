@@ -81,7 +81,7 @@ class TorchScan:
         return Candidates.joined(parts)
 
     def _maker(self, dim: int, num_queries: int) -> BlockMaker:
-        """What makes the blocks for a batch of so many queries."""
+        """Return the maker of blocks for a batch of so many queries."""
         precision = self._config.precision
         with self._lock:
             if precision is None:
@@ -137,7 +137,7 @@ class TorchScan:
         return block
 
     def _forget_before(self, generation: int) -> None:
-        """Nothing; blocks of an older generation make room: a compaction has given their rows other numbers."""
+        """Drop blocks of an older generation: a compaction has renumbered their rows."""
         if generation <= self._generation:
             return
         self._free_bytes += sum(block.views.numel() * block.views.element_size() for block in self._blocks.values())
@@ -163,14 +163,14 @@ class _Survivors:
         self._limit = 2 * num_queries * top_k + 4096
 
     def candidates(self, exponents: Ints) -> Candidates:
-        """What is left for each query; bounds are divided by 2^exponents, (q,)."""
+        """Return the remaining candidates of each query; bounds are divided by 2^exponents, (q,)."""
         self.compact()
         queries, rows, _, upper = self._parts[0]
         counts = np.bincount(queries, minlength=self._num_queries)
         return Candidates(np.append(0, np.cumsum(counts)), rows, np.ldexp(upper, -exponents[queries]))
 
     def add(self, scores: torch.Tensor, steps: Doubles, errors: Doubles, rows: Ints) -> None:
-        """Nothing; the documents of a block are taken in.
+        """Add the documents of a block.
 
         scores: (n, q), the type's lowest number (-inf or the least int) for what is not allowed; times steps (q,) they
         are off by at most errors (q,) and the type's own rounding.
@@ -191,7 +191,7 @@ class _Survivors:
             self.compact()
 
     def add_bounds(self, lower: torch.Tensor, upper: torch.Tensor, rows: Ints) -> None:
-        """Nothing; documents with bounds (n, q) float32 are taken in, but for those whose upper bound is -inf."""
+        """Add documents with bounds (n, q) float32, except those whose upper bound is -inf."""
         if not self._parts:
             self._parts.append(_no_entries())
             if len(lower) >= self._top_k:
@@ -206,7 +206,7 @@ class _Survivors:
             self.compact()
 
     def compact(self) -> None:
-        """Nothing; thresholds are as high as what was seen allows, and what lies below them is gone."""
+        """Raise thresholds as far as possible, and drop what lies below them."""
         queries, rows, lower, upper = (np.concatenate(column) for column in zip(*self._parts, strict=True))
         order = np.lexsort((-lower, queries))
         starts = np.searchsorted(queries[order], np.arange(self._num_queries))
@@ -225,7 +225,7 @@ class _Survivors:
         self._size += len(queries)
 
     def _raise_thresholds(self, scores: torch.Tensor, steps: Doubles, errors: Doubles) -> None:
-        """Nothing; thresholds start at the top_k-th lower bound of the first block, where it has that many."""
+        """Start thresholds at the top_k-th lower bound of the first block, if it has that many."""
         if len(scores) >= self._top_k:
             kth = scores.topk(self._top_k, dim=0, sorted=True).values[-1].double().cpu().numpy()
             is_allowed = self._is_allowed(kth)
@@ -237,7 +237,7 @@ class _Survivors:
         return scores > (torch.iinfo(torch.int32).min if self._precision is Precision.INT8 else -np.inf)
 
     def _lowest_scores(self, errors: Doubles) -> Doubles:
-        """The lowest score, (q,), whose upper bound reaches the threshold.
+        """Return the lowest score, (q,), whose upper bound reaches the threshold.
 
         s + e |s| >= t is s >= t / (1 + e) for t >= 0 and s >= t / (1 - e) below.
         """
@@ -247,7 +247,7 @@ class _Survivors:
 
 
 def _room_bytes(device: torch.device) -> int:
-    """Half of a GPU's memory, a quarter of a CPU's."""
+    """Return half of a GPU's memory, a quarter of a CPU's."""
     return torch.cuda.mem_get_info(device)[1] // 2 if device.type == "cuda" else cache_bytes()
 
 

@@ -18,11 +18,11 @@ from mvindex.engines.protocol import (
     Candidates,
     ScanEngine,
     cache_bytes,
+    lipschitz_constants_up_to,
     query_exponents,
     rounding_slack,
     scaled_queries,
     scaled_temperatures,
-    sensitivities_up_to,
 )
 from mvindex.engines.scan_numpy import blocks_with
 from mvindex.kernels.llvm import LANES
@@ -31,10 +31,10 @@ from mvindex.kernels.scan import (
     CHUNK_VIEWS,
     HITS,
     SPARE_ROWS,
-    Asked,
-    Found,
-    Scratch,
-    Table,
+    BlockTable,
+    QueryTile,
+    ScanOutput,
+    Workspace,
     finish_found,
     gather_found,
     merge_found,
@@ -60,18 +60,18 @@ _ALIGNMENT = 64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NativeConfig:
+class VnniConfig:
     """threads: None takes all cores this process may use. cache_bytes: how much of its copies may stay in memory."""
 
     threads: int | None = None
     cache_bytes: int | None = None
 
 
-class NativeScan:
+class VnniScan:
     """The exact scan over int8 copies of the views. Thread-safe; keeps the copies of blocks up to cache_bytes."""
 
-    def __init__(self, wider: Callable[[], ScanEngine], config: NativeConfig | None = None) -> None:
-        config = config or NativeConfig()
+    def __init__(self, wider: Callable[[], ScanEngine], config: VnniConfig | None = None) -> None:
+        config = config or VnniConfig()
         self._open_wider = wider
         self._wider: ScanEngine | None = None
         self._threads = config.threads or default_threads()
@@ -94,22 +94,22 @@ class NativeScan:
         blocks = blocks_with(snapshot, wanted[1])
         num_threads = max(1, min(self._threads, len(blocks)))
         copies = self._copies.of(snapshot, blocks, num_threads)
-        asked, thresholds = _asked(snapshot, queries, wanted), np.full(len(queries), -np.inf)
+        tile, thresholds = _asked(snapshot, queries, wanted), np.full(len(queries), -np.inf)
         parts = copies.parts(blocks, num_threads)
 
-        def scan() -> Found:
-            found = _empty_found(len(queries), top_k, room, thresholds)
-            scratch = _scratch(asked, copies.table.pitch, snapshot.views.max_views)
+        def scan() -> ScanOutput:
+            output = _empty_found(len(queries), top_k, room, thresholds)
+            workspace = _workspace(tile, copies.table.pitch, snapshot.views.max_views)
             for part in taken_from(parts):
-                copies.scan(part, asked, found, scratch)
-            return found
+                copies.scan(part, tile, output, workspace)
+            return output
 
-        found, *others = run_in_threads(scan, num_threads)
+        output, *others = run_in_threads(scan, num_threads)
         for other in others:
-            merge_found(found, other)
-        finish_found(found)
-        narrow = _gathered(found, queries)
-        return self._asked_again(snapshot, queries, wanted, narrow, found.overflowed)
+            merge_found(output, other)
+        finish_found(output)
+        narrow = _gathered(output, queries)
+        return self._asked_again(snapshot, queries, wanted, narrow, output.overflowed)
 
     def _asked_again(
         self,
@@ -119,7 +119,7 @@ class NativeScan:
         narrow: Candidates,
         overflowed: Bools,
     ) -> Candidates:
-        """The candidates, those of overflowed queries from the wider scan."""
+        """Return the candidates, with those of overflowed queries from the wider scan."""
         again = np.flatnonzero(overflowed)
         if not len(again):
             return narrow
@@ -133,7 +133,7 @@ class NativeScan:
         return Candidates.joined(parts)
 
     def _plain(self) -> ScanEngine:
-        """The wider scan, opened when it is first needed."""
+        """Return the wider scan, opened when it is first needed."""
         if self._wider is None:
             self._wider = self._open_wider()
         return self._wider
@@ -147,7 +147,7 @@ class _Copies:
         bounds = snapshot.views.block_bounds()
         count, dim = len(bounds) - 1, snapshot.views.dim
         self.buffers: list[npt.NDArray[np.uint8] | None] = [None] * count
-        self.table = Table(
+        self.table = BlockTable(
             first=bounds[:-1].copy(),
             last=bounds[1:].copy(),
             views_at=np.zeros(count, dtype=np.int64),
@@ -162,14 +162,14 @@ class _Copies:
             self._take_over(previous)
 
     def size_bytes(self, block: int) -> int:
-        """What the block's copy takes."""
+        """Return the bytes of the block's copy."""
         first, last = self.table.first[block], self.table.last[block]
         num_views = int(self.table.view_starts[last] - self.table.view_starts[first])
         size_bytes = (num_views + SPARE_ROWS) * self.table.pitch + 8 * int(last - first)
         return -(-size_bytes // _ALIGNMENT) * _ALIGNMENT
 
-    def make(self, block: int, buffer: npt.NDArray[np.uint8], into: Table, at: int) -> None:
-        """Nothing; buffer, 64-byte aligned, gets the block's copy, row `at` of the table what is to be known of it."""
+    def make(self, block: int, buffer: npt.NDArray[np.uint8], into: BlockTable, at: int) -> None:
+        """Write the block's copy to the buffer, 64-byte aligned, and its bounds to row `at` of the table."""
         first, last = int(self.table.first[block]), int(self.table.last[block])
         packed, starts = self.snapshot.views.read_block(first, last)
         num_bytes = (len(packed) + SPARE_ROWS) * into.pitch
@@ -185,26 +185,26 @@ class _Copies:
         into.views_at[at] = buffer.ctypes.data  # last: other threads take it for a sign that the rest is there
 
     def parts(self, blocks: Ints, num_threads: int) -> deque[Ints]:
-        """The blocks in portions for threads to take: those with a copy a few at a time, the others one by one."""
+        """Return portions of blocks for threads: those with a copy a few at a time, the others one by one."""
         has_copy = self.table.views_at[blocks] != 0
         kept, missing = blocks[has_copy], blocks[~has_copy]
         size = min(_BLOCKS_AT_ONCE, max(1, len(kept) // (4 * num_threads)))
         return deque([*(kept[at : at + size] for at in range(0, len(kept), size)), *missing[:, None]])
 
-    def scan(self, part: Ints, asked: Asked, found: Found, scratch: Scratch) -> None:
-        """Nothing; found gets what may matter of a portion. A block without a copy is copied for the moment."""
+    def scan(self, part: Ints, tile: QueryTile, output: ScanOutput, workspace: Workspace) -> None:
+        """Scan a portion, and add its candidates to output. A block without a copy is copied temporarily."""
         if self.table.views_at[part[0]] != 0:
-            scan_blocks(part, self.table, asked, found, scratch)
+            scan_blocks(part, self.table, tile, output, workspace)
             return
         columns = [column[part].copy() for column in self.table[:-2]]
-        table = Table._make([*columns, self.table.view_starts, self.table.pitch])
+        table = BlockTable._make([*columns, self.table.view_starts, self.table.pitch])
         buffer = _aligned(self.size_bytes(int(part[0])))
         self.make(int(part[0]), buffer, table, 0)
-        scan_blocks(np.zeros(1, dtype=np.int64), table, asked, found, scratch)
+        scan_blocks(np.zeros(1, dtype=np.int64), table, tile, output, workspace)
         del buffer  # the table points into it until here
 
     def _take_over(self, previous: _Copies) -> None:
-        """Nothing; blocks that are the same in both snapshots keep their copies."""
+        """Take over the copies of blocks that are the same in both snapshots."""
         count = min(len(self.buffers), len(previous.buffers))
         mine, its = self.table, previous.table
         is_same = (mine.first[:count] == its.first[:count]) & (mine.last[:count] == its.last[:count])
@@ -223,7 +223,7 @@ class _CopyCache:
         self._lock = Lock()
 
     def of(self, snapshot: Snapshot, blocks: Ints, num_threads: int) -> _Copies:
-        """The copies of the snapshot, with those of the given blocks made as far as there is room."""
+        """Return the copies of the snapshot, with those of the given blocks made as far as there is room."""
         with self._lock:
             copies = self._latest
             if copies is None or copies.snapshot is not snapshot:
@@ -250,20 +250,20 @@ class _CopyCache:
 
 
 def _pitch(dim: int) -> int:
-    """The bytes of a copied view: whole vectors of 64 where that adds little, whole fours else."""
+    """Return the bytes of a copied view: whole vectors of 64 where that adds little, whole fours else."""
     unit = 4 * LANES if dim > _DIMS_OF_VECTORS or dim % (4 * LANES) == 0 else 4
     return -(-dim // unit) * unit
 
 
 def _aligned(size_bytes: int) -> npt.NDArray[np.uint8]:
-    """So many bytes, 64-byte aligned."""
+    """Return an array of so many bytes, 64-byte aligned."""
     buffer = np.empty(size_bytes + _ALIGNMENT, dtype=np.uint8)
     shift = -buffer.ctypes.data % _ALIGNMENT
     return buffer[shift : shift + size_bytes]
 
 
 def _buffers(sizes_bytes: list[int]) -> Iterator[npt.NDArray[np.uint8]]:
-    """Buffers of these sizes, parts of larger ones: from 4 MiB on NumPy asks for huge pages, which are read faster."""
+    """Yield buffers of these sizes, parts of larger ones: NumPy asks for huge pages from 4 MiB on."""
     for at in range(0, len(sizes_bytes), _BLOCKS_AT_ONCE):
         sizes = sizes_bytes[at : at + _BLOCKS_AT_ONCE]
         ends = np.cumsum(sizes).tolist()
@@ -272,17 +272,17 @@ def _buffers(sizes_bytes: list[int]) -> Iterator[npt.NDArray[np.uint8]]:
             yield whole[end - size : end]
 
 
-def _asked(snapshot: Snapshot, queries: Floats, wanted: tuple[int, Bools, Scoring]) -> Asked:
+def _asked(snapshot: Snapshot, queries: Floats, wanted: tuple[int, Bools, Scoring]) -> QueryTile:
     _, allowed, scoring = wanted
     scaled, norms = scaled_queries(queries)
     is_drpq = scoring.aggregate is Aggregate.DRPQ
-    sensitivities = sensitivities_up_to(snapshot.views.max_views if is_drpq else -1)
+    lipschitz_constants = lipschitz_constants_up_to(snapshot.views.max_views if is_drpq else -1)
     temperatures = scaled_temperatures(scoring, queries)
-    return Asked(scaled, norms, rounding_slack(queries), allowed, sensitivities, temperatures)
+    return QueryTile(scaled, norms, rounding_slack(queries), allowed, lipschitz_constants, temperatures)
 
 
-def _empty_found(num_queries: int, top_k: int, room: int, thresholds: Doubles) -> Found:
-    return Found(
+def _empty_found(num_queries: int, top_k: int, room: int, thresholds: Doubles) -> ScanOutput:
+    return ScanOutput(
         lower=np.empty((num_queries, room)),
         upper=np.empty((num_queries, room)),
         rows=np.empty((num_queries, room), dtype=np.int64),
@@ -293,16 +293,16 @@ def _empty_found(num_queries: int, top_k: int, room: int, thresholds: Doubles) -
     )
 
 
-def _scratch(asked: Asked, pitch: int, max_views: int) -> Scratch:
-    """Working memory for tiles of as many queries as suit; a single one is multiplied by whole vectors."""
-    num_queries = len(asked.queries)
-    if num_queries == 1 and pitch % (4 * LANES) == 0 and not len(asked.sensitivities):
+def _workspace(tile: QueryTile, pitch: int, max_views: int) -> Workspace:
+    """Return working memory for tiles of queries; a single query is multiplied by whole vectors."""
+    num_queries = len(tile.queries)
+    if num_queries == 1 and pitch % (4 * LANES) == 0 and not len(tile.lipschitz_constants):
         lanes = 1
     else:
         lanes = next(count for count in (16, 32, 64) if num_queries <= count or count == 64)
     rows = max(CHUNK_VIEWS, max_views) + SPARE_ROWS
     integers = _aligned(pitch)
-    return Scratch(
+    return Workspace(
         packed=_aligned(pitch * lanes).view(np.int32),
         integers=integers.view(np.int8),
         fours=integers.view(np.int32),
@@ -322,8 +322,8 @@ def _scratch(asked: Asked, pitch: int, max_views: int) -> Scratch:
     )
 
 
-def _gathered(found: Found, queries: Floats) -> Candidates:
-    starts = np.append(0, np.cumsum(found.counts))
+def _gathered(output: ScanOutput, queries: Floats) -> Candidates:
+    starts = np.append(0, np.cumsum(output.counts))
     rows, upper = np.empty(starts[-1], dtype=np.int64), np.empty(starts[-1])
-    gather_found(found, starts, rows, upper)
-    return Candidates(starts, rows, np.ldexp(upper, -np.repeat(query_exponents(queries), found.counts)))
+    gather_found(output, starts, rows, upper)
+    return Candidates(starts, rows, np.ldexp(upper, -np.repeat(query_exponents(queries), output.counts)))

@@ -16,7 +16,7 @@ import torch
 
 from mvindex.engines.protocol import aggregate_error, rounding_slack, scaled_queries, sum_error, underflow_error
 from mvindex.records import Doubles, Floats, Ints
-from mvindex.scoring.aggregate import sensitivity
+from mvindex.scoring.aggregate import lipschitz_constant
 from mvindex.store.snapshot import Snapshot
 from mvindex.store.views import row_norms
 
@@ -75,7 +75,7 @@ class RoundedQueries:
 
 
 class QueryTile:
-    """A tile of queries, scaled by powers of two (see scaled_queries), rounded for each scale as it comes."""
+    """A tile of queries, scaled by powers of two (see scaled_queries), rounded for each block's scale."""
 
     def __init__(self, queries: Floats, precision: Precision, device: torch.device) -> None:
         scaled, norms = scaled_queries(queries)
@@ -90,18 +90,18 @@ class QueryTile:
         return len(self._exact)
 
     def rounded(self, block: Block) -> RoundedQueries:
-        """The queries in the block's type and scale."""
+        """Return the queries in the block's type and scale."""
         if self._latest is None or self._latest[0] is not block.scale:
             made = self._as_float() if block.scale is None else self._as_int8(block.scale)
             self._latest = (block.scale, made)
         return self._latest[1]
 
     def sizes(self, block: Block) -> Doubles:
-        """What the size of a product in the block is at most, (q,)."""
+        """Return the largest size of a product in the block, (q,)."""
         return (self.norms + self.rounded(block).errors) * block.norm
 
     def errors(self, block: Block) -> Doubles:
-        """How far a score of the block may be from the truth, before rounding to score_dtype, (q,)."""
+        """Return how far a score of the block may be from the truth, before rounding to score_dtype, (q,)."""
         queries = self.rounded(block)
         # Scores that round to the same float32 tie: 2^-23 of the largest score there can be, or the smallest step.
         ties = self.norms * block.norm * 2.0**-23 + self._slack
@@ -120,7 +120,7 @@ class QueryTile:
         return RoundedQueries(_columns(rounded).to(self._device), np.ones(len(self)), lost)
 
     def _as_int8(self, scale: torch.Tensor) -> RoundedQueries:
-        """The q' with <q', v'> = step * sum of integer products: q' = step * integers / scale, step per query."""
+        """Return q' with <q', v'> = step * sum of integer products: q' = step * integers / scale, step per query."""
         folded = self._exact.double() * scale.double()
         steps = folded.abs().amax(dim=1).clamp(min=2.0**-300) / _INT8_MAX
         integers = (folded / steps[:, None]).round()
@@ -131,7 +131,7 @@ class QueryTile:
 
 
 def _columns(queries: torch.Tensor) -> torch.Tensor:
-    """Queries (q, d) as columns (d, q), freshly laid out.
+    """Return queries (q, d) as columns (d, q), in a fresh layout.
 
     `.T.contiguous()` will not do: of (q, 1) it is the same memory with strides (1, 1), which the int8 product misreads.
     """
@@ -139,7 +139,7 @@ def _columns(queries: torch.Tensor) -> torch.Tensor:
 
 
 def _has_plain_float32() -> bool:
-    """False when the user has let torch round the factors of float32 products."""
+    """Return whether float32 products are exact: the user may have let torch round their factors."""
     try:
         return torch.get_float32_matmul_precision() == "highest"
     except RuntimeError:  # torch has an older and a newer way to set it, and refuses to say when both were used
@@ -147,7 +147,7 @@ def _has_plain_float32() -> bool:
 
 
 def view_products(block: Block, columns: torch.Tensor, output: torch.Tensor) -> torch.Tensor:
-    """The product of each view, (r, q) score_dtype, in output: scratch of at least that size."""
+    """Return the product of each view, (r, q) score_dtype, in output: scratch of at least that size."""
     scratch = output[: len(block.views)]
     if block.scale is None:
         return torch.mm(block.views, columns, out=scratch)
@@ -155,7 +155,7 @@ def view_products(block: Block, columns: torch.Tensor, output: torch.Tensor) -> 
 
 
 def best_products(block: Block, products: torch.Tensor) -> torch.Tensor:
-    """The best view's product of each document, (n, q); products: (r, q)."""
+    """Return the best view's product of each document, (n, q); products: (r, q)."""
     best = [
         products[view : view + count * k].view(count, k, -1).amax(dim=1) if k > 1 else products[view : view + count]
         for view, count, k in block.groups
@@ -176,7 +176,7 @@ class SoftMeans:
     def bounds(
         self, block: Block, products: torch.Tensor, steps: Doubles, tile: QueryTile
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Lower and upper bounds, (n, q) float32, of each document's aggregate. products: (r, q); steps: (q,)."""
+        """Return bounds, (n, q) float32, of each document's aggregate. products: (r, q); steps: (q,)."""
         device = products.device
         sizes = tile.sizes(block)
         errors = tile.errors(block) + sizes * tile.precision.output_error
@@ -188,7 +188,7 @@ class SoftMeans:
             gaps = best[:, None] - scores
             weights = torch.exp(-gaps * self._rates)
             values = best - (weights * gaps).sum(dim=1) / weights.sum(dim=1)
-            slack = self._on(device, errors * sensitivity(k) + aggregate_error(k, sizes))
+            slack = self._on(device, errors * lipschitz_constant(k) + aggregate_error(k, sizes))
             lower.append(values - slack)
             upper.append(torch.minimum(values + slack, best + self._on(device, errors + aggregate_error(1, sizes))))
         return torch.cat(lower), torch.cat(upper)
@@ -206,7 +206,7 @@ class BlockMaker:
         self._device = device
 
     def make(self, snapshot: Snapshot, begin: int, end: int) -> Block:
-        """The block of document rows [begin, end)."""
+        """Return the block of document rows [begin, end)."""
         packed, starts = snapshot.views.read_block(begin, end)
         counts = np.diff(starts)
         order = np.argsort(counts, kind="stable")
@@ -224,7 +224,7 @@ class BlockMaker:
         return Block(views.to(self._device), begin + order, _groups(counts[order]), norm, error, scale)
 
     def _rounded(self, exact: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor | None, torch.Tensor]:
-        """The copy, its scale, and what the copy stands for in float32."""
+        """Return the copy, its scale, and what the copy stands for in float32."""
         if self.precision is not Precision.INT8:
             views = exact.to(self.precision.dtype).contiguous()
             return views, None, views.float()
@@ -235,7 +235,7 @@ class BlockMaker:
 
 
 def best_precision(device: torch.device, dim: int, few_queries: bool) -> Precision:
-    """The type that the hardware scans fastest in: int8 for few queries, where it is found to multiply exactly."""
+    """Return the type that the hardware scans fastest in: int8 for few queries, where its products are exact."""
     if device.type == "cuda":
         return Precision.FP32  # bf16 sums on CUDA may be reduced in bf16, which the bound does not cover
     read = getattr(torch.cpu, "get_capabilities", dict)  # absent from older torch
@@ -247,14 +247,14 @@ def best_precision(device: torch.device, dim: int, few_queries: bool) -> Precisi
     return Precision.BF16 if has_bf16 else Precision.FP32
 
 
-def usual_precision(device: str) -> Precision:
-    """The type that batches are scanned in on the device."""
+def default_precision(device: str) -> Precision:
+    """Return the type that batches are scanned in on the device."""
     return best_precision(torch.device(device), dim=384, few_queries=False)
 
 
 @lru_cache
 def has_exact_int8(dim: int) -> bool:
-    """True when torch's private int8 product exists and is exact for this dim, largest factors included."""
+    """Return whether torch's private int8 product exists and is exact for this dim, largest factors included."""
     if not hasattr(torch, "_int_mm"):
         return False
     generator = torch.Generator().manual_seed(0)
@@ -272,7 +272,7 @@ def has_exact_int8(dim: int) -> bool:
 
 
 def rounded_down(values: Doubles, precision: Precision) -> torch.Tensor:
-    """Thresholds as score_dtype: a score of that type is at least the value only if it is at least the threshold."""
+    """Return thresholds as score_dtype: scores of that type reach the value only if they reach the threshold."""
     if precision is Precision.INT8:
         limit = 2.0**31 - 1
         return torch.from_numpy(np.clip(np.ceil(values), -limit, limit).astype(np.int32))
@@ -287,7 +287,7 @@ def rounded_down(values: Doubles, precision: Precision) -> torch.Tensor:
 
 
 def _groups(counts: Ints) -> tuple[tuple[int, int, int], ...]:
-    """Runs of equal view counts as (view offset, documents, views each); counts is rising."""
+    """Return runs of equal view counts as (view offset, documents, views each); counts is rising."""
     sizes, lengths = np.unique(counts, return_counts=True)
     offsets = np.append(0, np.cumsum(sizes * lengths))[:-1]
     return tuple(zip(offsets.tolist(), lengths.tolist(), sizes.tolist(), strict=True))

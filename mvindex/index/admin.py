@@ -10,12 +10,12 @@ from typing import Protocol
 
 from mvindex import engines
 from mvindex.engines.auto import Sizes, chosen_kind, usable_memory
-from mvindex.engines.build import BuildReport, EngineChoice, build_engine, keep_search
+from mvindex.engines.build import BuildReport, EngineChoice, build_engine, save_search_params
 from mvindex.engines.build_shards import build_shards
-from mvindex.engines.protocol import Kind
 from mvindex.errors import DamagedIndex, Unsupported
 from mvindex.lexical.tokenizer import parse_lexical
-from mvindex.maintenance import CompactReport, SnapshotReport, VerifyReport, compact_store, snapshot_store, verify
+from mvindex.maintenance import CompactReport, SnapshotReport, VerifyReport, compact_store, snapshot_store
+from mvindex.maintenance.dispatch import verify
 from mvindex.maintenance.shards import snapshot_shards
 from mvindex.records import Floats, ProgressCallback
 from mvindex.scoring.fusion import Fusion
@@ -40,7 +40,7 @@ class Admin(Protocol):
     """Administration of one index; called only for operations that its capabilities have. See Index for each."""
 
     def build(
-        self, kind: str | None, *, nlist: int | None, target_recall: float, on_progress: ProgressCallback
+        self, kind: str | None, parameters: Mapping[str, int], *, target_recall: float, on_progress: ProgressCallback
     ) -> BuildReport:
         """Build an engine and make it the active one."""
 
@@ -87,12 +87,12 @@ class LocalAdmin:
         self._store, self._search = store, search
 
     def build(
-        self, kind: str | None, *, nlist: int | None, target_recall: float, on_progress: ProgressCallback
+        self, kind: str | None, parameters: Mapping[str, int], *, target_recall: float, on_progress: ProgressCallback
     ) -> BuildReport:
         """Build an engine and make it the active one; see Index.build()."""
         target = checked_target(target_recall)
         chosen, why = (engines.parse_kind(kind), "as asked for") if kind is not None else self._best_kind(target)
-        choice = EngineChoice(kind=chosen, lists=nlist)
+        choice = EngineChoice(kind=chosen, parameters=parameters).checked()
         sharding = self._store.sharding
         if sharding is not None:
             report = build_shards(Path(self._store.where), sharding.stores, choice, on_progress)
@@ -100,7 +100,7 @@ class LocalAdmin:
             report = build_engine(self._stores()[0], choice, on_progress)
         return replace(report, why=why)
 
-    def _best_kind(self, target_recall: float) -> tuple[Kind, str]:
+    def _best_kind(self, target_recall: float) -> tuple[str, str]:
         num_views = sum(store.snapshot.views.num_views for store in self._stores())
         sizes = Sizes(num_views=num_views, dim=self._store.dim or 1, memory_bytes=usable_memory())
         return chosen_kind(sizes, target_recall)
@@ -116,7 +116,7 @@ class LocalAdmin:
         if report.chosen is not None:
             for store in stores:
                 if store.settings["engine"] is not None:
-                    keep_search(store, report.chosen.search)
+                    save_search_params(store, report.chosen.search)
         return report
 
     def tune_fusion(
@@ -168,7 +168,7 @@ class LocalAdmin:
             dropped=sum(report.dropped for report in reports),
             bytes_before=sum(report.bytes_before for report in reports),
             bytes_after=sum(report.bytes_after for report in reports),
-            is_old_held=any(report.is_old_held for report in reports),
+            is_old_in_use=any(report.is_old_in_use for report in reports),
         )
 
     def snapshot(self, path: Path, on_progress: Callable[[int], None]) -> SnapshotReport:

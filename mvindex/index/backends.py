@@ -1,4 +1,4 @@
-"""Indexes behind an address, such as milvus://host:19530/corpus: found by entry points of the group mvindex.backends.
+"""Indexes behind an address, such as milvus://host:19530/corpus, by entry points of the group mvindex.backends.
 
 Each is named by its scheme, and is a module with create(), open_index(), exists() and shown().
 """
@@ -24,10 +24,10 @@ _ADDRESS = re.compile(r"([a-z][a-z0-9+-]+):(?!\\)")
 
 
 class Backend(Protocol):
-    """What makes and opens indexes of one scheme."""
+    """Creates and opens indexes of one scheme."""
 
     def create(self, address: str, settings: Mapping[str, Any], encoder: Encoder | None) -> Index:
-        """A new empty index at the address; ConfigError when there is one."""
+        """Create an empty index at the address; ConfigError when there is one."""
 
     def open_index(self, address: str, device: str | None) -> IndexProtocol:
         """Open the index at the address, wherever it is worked on; StoreError when there is none."""
@@ -36,14 +36,14 @@ class Backend(Protocol):
         """Open the index at the address, to be worked on by this process; Unsupported where a server does that."""
 
     def exists(self, address: str) -> bool:
-        """True when something stands there."""
+        """Return whether there is anything at the address."""
 
     def shown(self, address: str) -> str:
-        """The address without secrets."""
+        """Return the address without secrets."""
 
 
 def find_backend(place: str | PathLike[str]) -> Backend | None:
-    """What opens this place; None for a directory. Unsupported for a URL of a scheme that nothing installed opens."""
+    """Return the backend of an address; None for a directory. Unsupported for a URL scheme that no backend has."""
     text = str(place)
     found = _ADDRESS.match(text)
     if found is None:
@@ -61,7 +61,7 @@ def find_backend(place: str | PathLike[str]) -> Backend | None:
 
 
 def _loaded(entry: EntryPoint) -> Backend:
-    """What the entry point names; ExtraMissing, with the command, where a package that it needs is not installed."""
+    """Load an entry point; raise ExtraMissing, with the command, when a package that it needs is missing."""
     try:
         return cast(Backend, entry.load())
     except ModuleNotFoundError as err:
@@ -72,7 +72,7 @@ def _loaded(entry: EntryPoint) -> Backend:
 def find_exporter(
     format: str, others: Sequence[str] = ()
 ) -> Callable[[Index, Path, Callable[[str, int, int | None], None]], Any]:
-    """What writes an index as files of this format; ConfigError names the formats there are, others among them."""
+    """Return the function that exports to a format; ConfigError lists the formats, `others` among them."""
     formats = {entry.name: entry for entry in entry_points(group=EXPORTS)}
     if format not in formats:
         raise ConfigError(
@@ -82,7 +82,7 @@ def find_exporter(
 
 
 def find_importer(source: str) -> Callable[..., Any]:
-    """What makes an index of files of this kind; ConfigError names the kinds there are, ExtraMissing its package."""
+    """Return the function that imports files of a kind; ConfigError lists the kinds, ExtraMissing names a package."""
     kinds = {entry.name: entry for entry in entry_points(group=IMPORTS)}
     if source not in kinds:
         raise ConfigError(f"nothing installed imports {source!r}; wanted one of {', '.join(sorted(kinds)) or 'none'}")

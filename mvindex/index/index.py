@@ -8,18 +8,19 @@ from itertools import islice
 from pathlib import Path
 from threading import Lock
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 
 from mvindex.encoder import Encoder, encoder_from_spec
-from mvindex.errors import ConfigError, QueryError, Unsupported
+from mvindex.errors import ConfigError, DamagedIndex, QueryError, Unsupported
 from mvindex.ingest import Encode, Entry, IngestHooks, IngestReport, ingest, text_entries, view_entries
 from mvindex.records import (
     Document,
     Floats,
     IndexInfo,
     ProgressCallback,
+    SearchResult,
     ViewScore,
     check_count,
     check_id,
@@ -28,7 +29,7 @@ from mvindex.records import (
     no_progress,
 )
 from mvindex.scoring.aggregate import parse_scoring
-from mvindex.scoring.fusion import Fusion, Mode, parse_fusion
+from mvindex.scoring.fusion import Fusion, Mode, is_fusion, parse_fusion
 from mvindex.scoring.rerank import parse_rerank
 from mvindex.search.options import SearchOptions
 from mvindex.search.protocol import SearchEngine
@@ -39,12 +40,15 @@ from mvindex.store.filters import Filter
 from mvindex.store.protocol import Capabilities, Operation, Store
 
 if TYPE_CHECKING:
-    from typing_extensions import Self
+    from os import PathLike
+
+    from typing_extensions import Self, Unpack
 
     from mvindex.engines.build import BuildReport
     from mvindex.index.admin import Admin
-    from mvindex.index.protocol import RerankLike
     from mvindex.maintenance import CompactReport, SnapshotReport, VerifyReport
+    from mvindex.scoring.rerank import Reranker
+    from mvindex.search.options import FusionName, ModeName, ScoringName, SearchKeywords
     from mvindex.tuning import FusionReport, TuneReport
 
 
@@ -127,7 +131,11 @@ class Index:
     def fusion(self) -> Fusion:
         """How hybrid search fuses when a search does not say: as tuned, else zscore with weights (1, 1)."""
         kept = self._store.settings.get("fusion")
-        return Fusion() if kept is None else parse_fusion(kept["method"], kept["weights"])
+        if kept is None:
+            return Fusion()
+        if not is_fusion(kept):
+            raise DamagedIndex(f"{self.where}: setting 'fusion': expected a method and two weights, got {kept!r:.80}")
+        return parse_fusion(kept["method"], kept["weights"])
 
     @property
     def missing_shards(self) -> tuple[int, ...]:
@@ -185,7 +193,11 @@ class Index:
         """Store documents whose views are given; see IndexProtocol.add_views()."""
         return ingest(self._store, view_entries(documents, views, self.dim), None, hooks)
 
-    def get(self, ids: str | Iterable[str]) -> Any:
+    @overload
+    def get(self, ids: str) -> Document | None: ...  # type: ignore[overload-overlap]  # a str is iterable, too
+    @overload
+    def get(self, ids: Iterable[str]) -> list[Document]: ...
+    def get(self, ids: str | Iterable[str]) -> Document | None | list[Document]:
         """Return the document of an id, or those of several; see IndexProtocol.get()."""
         wanted = check_ids(ids)
         found = {doc_id: document_of(stored) for doc_id, stored in self._store.get(wanted).items()} if wanted else {}
@@ -230,24 +242,54 @@ class Index:
                 self._store.delete(rows)
         return len(rows)
 
+    @overload
+    def search(  # type: ignore[overload-overlap]  # a str is a sequence of str, too
+        self,
+        query: str,
+        top_k: int = 10,
+        filter: Filter | None = None,
+        scoring: ScoringName = "max",
+        exact: bool = False,
+        **options: Unpack[SearchKeywords],
+    ) -> SearchResult: ...
+    @overload
+    def search(
+        self,
+        query: Sequence[str],
+        top_k: int = 10,
+        filter: Filter | None = None,
+        scoring: ScoringName = "max",
+        exact: bool = False,
+        **options: Unpack[SearchKeywords],
+    ) -> list[SearchResult]: ...
+    @overload
+    def search(
+        self,
+        query: Vector,
+        top_k: int = 10,
+        filter: Filter | None = None,
+        scoring: ScoringName = "max",
+        exact: bool = False,
+        **options: Unpack[SearchKeywords],
+    ) -> Any: ...
     def search(  # noqa: PLR0913 - the one public call; each argument is a choice of the caller's
         self,
         query: str | Sequence[str] | Vector,
         top_k: int = 10,
         filter: Filter | None = None,
-        scoring: str = "max",
+        scoring: ScoringName = "max",
         exact: bool = False,
         *,
         temperature: float | None = None,
         candidates: int | None = None,
-        mode: str = "dense",
-        fusion: str | None = None,
+        mode: ModeName = "dense",
+        fusion: FusionName | None = None,
         weights: tuple[float, float] | None = None,
         text: str | Sequence[str] | None = None,
-        rerank: RerankLike | None = None,
+        rerank: Reranker | str | PathLike[str] | None = None,
         rerank_on: str | None = None,
         rerank_depth: int | None = None,
-    ) -> Any:
+    ) -> SearchResult | list[SearchResult]:
         """Return the best documents of a query, or of each of several; see IndexProtocol.search()."""
         plan = parse_rerank(rerank, rerank_on, rerank_depth, top_k, self._device)
         options = SearchOptions.parse(
@@ -262,7 +304,8 @@ class Index:
             weights=weights,
         )
         if plan is None:
-            return self.search_with_options(query, options, text=text)
+            results: SearchResult | list[SearchResult] = self.search_with_options(query, options, text=text)
+            return results
         questions, text = plan.questions(query, mode, text)
         found = self.search_with_options(query, replace(options, top_k=plan.depth), text=text)
         return plan.reranked(questions, found, mode)
@@ -285,7 +328,7 @@ class Index:
         return results[0] if is_single else results
 
     def explain(
-        self, query: str | Vector, id: str, scoring: str = "max", *, temperature: float | None = None
+        self, query: str | Vector, id: str, scoring: ScoringName = "max", *, temperature: float | None = None
     ) -> list[ViewScore]:
         """Return every view of a document with its score for one query, best first. QueryError without such an id."""
         found = self.explain_all(query, [id], scoring, temperature=temperature)
@@ -294,7 +337,12 @@ class Index:
         return found[id]
 
     def explain_all(
-        self, query: str | Vector, ids: str | Iterable[str], scoring: str = "max", *, temperature: float | None = None
+        self,
+        query: str | Vector,
+        ids: str | Iterable[str],
+        scoring: ScoringName = "max",
+        *,
+        temperature: float | None = None,
     ) -> dict[str, list[ViewScore]]:
         """Return what explain() does for each of the documents that exist, by id, in the order of the ids."""
         chosen = parse_scoring(scoring, temperature, self.temperature)
@@ -337,6 +385,7 @@ class Index:
         kind: str | None = None,
         *,
         nlist: int | None = None,
+        parameters: Mapping[str, int] | None = None,
         target_recall: float = 0.97,
         on_progress: ProgressCallback = no_progress,
     ) -> BuildReport:
@@ -349,6 +398,7 @@ class Index:
             kind: The name of an engine kind, such as "exact", "flat", "hnsw" or "ivf-pq"; None chooses by size, memory
                 and target_recall, and the report says why.
             nlist: For ivf kinds: number of inverted lists; by the number of views unless given.
+            parameters: Other parameters of the kind, by name.
             target_recall: Without a kind: the share of the exact answer that should be found.
             on_progress: Called with a step, how much of it is done, and how much there is.
 
@@ -357,7 +407,8 @@ class Index:
 
         """
         self.capabilities.check(Operation.BUILD, self.where)
-        return self._admin.build(kind, nlist=nlist, target_recall=target_recall, on_progress=on_progress)
+        given = dict(parameters or {}) | ({} if nlist is None else {"nlist": nlist})
+        return self._admin.build(kind, given, target_recall=target_recall, on_progress=on_progress)
 
     def tune(
         self,

@@ -5,21 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from os import PathLike
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, overload
+from typing import TYPE_CHECKING, Any, Protocol, overload
 
 from mvindex.records import Document, Floats, IndexInfo, SearchResult, ViewScore
 
 if TYPE_CHECKING:
-    from typing_extensions import Self
+    from typing_extensions import Self, Unpack
 
     from mvindex.ingest import Entry, IngestHooks, IngestReport
     from mvindex.scoring.rerank import Reranker
-    from mvindex.search.options import FusionName, ModeName, ScoringName, SearchOptions
+    from mvindex.search.options import FusionName, ModeName, ScoringName, SearchKeywords, SearchOptions
     from mvindex.search.queries import Vector
     from mvindex.store.filters import Filter
     from mvindex.store.protocol import Capabilities
-
-RerankLike: TypeAlias = "Reranker | str | PathLike[str]"
 
 
 class IndexProtocol(Protocol):
@@ -107,7 +105,7 @@ class IndexProtocol(Protocol):
         """
 
     @overload
-    def get(self, ids: str) -> Document | None: ...
+    def get(self, ids: str) -> Document | None: ...  # type: ignore[overload-overlap]  # a str is iterable, too
     @overload
     def get(self, ids: Iterable[str]) -> list[Document]: ...
     def get(self, ids: str | Iterable[str]) -> Document | None | list[Document]:
@@ -153,23 +151,14 @@ class IndexProtocol(Protocol):
         """
 
     @overload
-    def search(
+    def search(  # type: ignore[overload-overlap]  # a str is a sequence of str, too
         self,
         query: str,
         top_k: int = 10,
         filter: Filter | None = None,
         scoring: ScoringName = "max",
         exact: bool = False,
-        *,
-        temperature: float | None = None,
-        candidates: int | None = None,
-        mode: ModeName = "dense",
-        fusion: FusionName | None = None,
-        weights: tuple[float, float] | None = None,
-        text: str | None = None,
-        rerank: RerankLike | None = None,
-        rerank_on: str | None = None,
-        rerank_depth: int | None = None,
+        **options: Unpack[SearchKeywords],
     ) -> SearchResult: ...
     @overload
     def search(
@@ -179,16 +168,7 @@ class IndexProtocol(Protocol):
         filter: Filter | None = None,
         scoring: ScoringName = "max",
         exact: bool = False,
-        *,
-        temperature: float | None = None,
-        candidates: int | None = None,
-        mode: ModeName = "dense",
-        fusion: FusionName | None = None,
-        weights: tuple[float, float] | None = None,
-        text: Sequence[str] | None = None,
-        rerank: RerankLike | None = None,
-        rerank_on: str | None = None,
-        rerank_depth: int | None = None,
+        **options: Unpack[SearchKeywords],
     ) -> list[SearchResult]: ...
     @overload
     def search(
@@ -198,16 +178,7 @@ class IndexProtocol(Protocol):
         filter: Filter | None = None,
         scoring: ScoringName = "max",
         exact: bool = False,
-        *,
-        temperature: float | None = None,
-        candidates: int | None = None,
-        mode: ModeName = "dense",
-        fusion: FusionName | None = None,
-        weights: tuple[float, float] | None = None,
-        text: str | Sequence[str] | None = None,
-        rerank: RerankLike | None = None,
-        rerank_on: str | None = None,
-        rerank_depth: int | None = None,
+        **options: Unpack[SearchKeywords],
     ) -> Any: ...
     def search(  # noqa: PLR0913 - the one public call; each argument is a choice of the caller's
         self,
@@ -223,7 +194,7 @@ class IndexProtocol(Protocol):
         fusion: FusionName | None = None,
         weights: tuple[float, float] | None = None,
         text: str | Sequence[str] | None = None,
-        rerank: RerankLike | None = None,
+        rerank: Reranker | str | PathLike[str] | None = None,
         rerank_on: str | None = None,
         rerank_depth: int | None = None,
     ) -> SearchResult | list[SearchResult]:

@@ -59,7 +59,7 @@ def assemble(path: str | Path, on_progress: Callable[[int], None] = lambda count
             path=str(index),
             shards=len(stores),
             documents=sum(store.snapshot.num_documents for store in stores),
-            views=sum(store.snapshot.num_living_views for store in stores),
+            views=sum(store.snapshot.num_live_views for store in stores),
         )
 
 

@@ -19,7 +19,7 @@ from mvindex.errors import ConfigError, DocumentError, EncoderError
 from mvindex.ingest.prune import remove_near_duplicates
 from mvindex.records import Document, Floats, Ints, Views, dump_metadata
 from mvindex.store.batch import Batch, content_hash
-from mvindex.store.catalog import Known
+from mvindex.store.catalog import ExistingDocument
 from mvindex.store.protocol import Store
 from mvindex.store.temporary import temporary_database, temporary_errors
 from mvindex.store.views import pack_views
@@ -202,11 +202,11 @@ def _ordinals(entries: Sequence[Entry]) -> Ints | None:
     return np.array(ordinals, dtype=np.int64) if ordinals else None
 
 
-def _differs(known: Known | None, digest: bytes) -> bool:
+def _differs(known: ExistingDocument | None, digest: bytes) -> bool:
     return known is None or known.content_hash != digest
 
 
-def _metadata_updates(entries: Sequence[Entry], known: dict[str, Known]) -> dict[int, str]:
+def _metadata_updates(entries: Sequence[Entry], known: dict[str, ExistingDocument]) -> dict[int, str]:
     """Return the new metadata of documents that are otherwise unchanged, by document row."""
     dumped = ((known[e.document.id], dump_metadata(e.document.metadata, e.document.id)) for e in entries)
     return {old.doc_row: metadata for old, metadata in dumped if metadata != old.metadata}

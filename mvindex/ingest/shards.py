@@ -15,7 +15,7 @@ from mvindex.errors import StoreError
 from mvindex.ingest.pipeline import Chunk, Encode, Entry, IngestHooks, IngestReport, SeenIds, ingest_chunk
 from mvindex.ingest.shard_runs import CorpusDigest, Numbering, Run, runs_of
 from mvindex.store.embedded import EmbeddedStore
-from mvindex.store.shard_layout import ShardPlace, named, shard_of
+from mvindex.store.shard_layout import ShardPlace, shard_error_context, shard_of
 
 # Chunks that may wait for an open run to be recognised, a shard: when a run is stopped, each stands within its last.
 _WAITING_CHUNKS = 4
@@ -50,7 +50,7 @@ def ingest_shards(target: Target, entries: Iterable[Entry], hooks: IngestHooks |
     """
     with ExitStack() as stack:
         for number, store in sorted(target.stores.items()):
-            with named(store.directory, ShardPlace(number, target.count)):
+            with shard_error_context(store.directory, ShardPlace(number, target.count)):
                 stack.enter_context(store.writing())
         seen = stack.enter_context(SeenIds())
         return _Ingest(target, seen, hooks or IngestHooks()).run(entries)
@@ -141,7 +141,7 @@ class _Ingest:
         store, before = self._target.stores[cut.shard], self._report.added
         entries = [entry._replace(ordinal=base + (entry.ordinal or 0)) for entry in cut.entries]
         until = {"run": asdict(replace(cut.until, base=base))}
-        with named(store.directory, ShardPlace(cut.shard, self._target.count)):
+        with shard_error_context(store.directory, ShardPlace(cut.shard, self._target.count)):
             hooks = replace(self._hooks, note=lambda stores: self._allowed(until) if stores else {})
             ingest_chunk(store, entries, self._target.encode, self._report, hooks)
         self._has_numbered |= self._report.added > before

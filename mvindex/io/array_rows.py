@@ -18,7 +18,8 @@ from mvindex.errors import ConfigError, CorpusError
 from mvindex.io.join import Texts, join_texts
 from mvindex.io.json_rows import read_document, read_json_spans, read_objects, read_ordinal
 from mvindex.io.staging_table import VectorTable
-from mvindex.io.validation import Array, Columns, ProgressCallback, VectorDocument, VectorSource, check_id
+from mvindex.io.validation import Array, Columns, VectorDocument, VectorSource, check_id
+from mvindex.records import ProgressCallback
 
 _CHUNK = 4096
 _MAX_JSON_BYTES = 1 << 30

@@ -14,7 +14,8 @@ from mvindex.io.import_ import ImportReport, Target, check_target, compute_mark,
 from mvindex.io.join import Texts, join_texts
 from mvindex.io.safe_pickle import read_pickled_vectors
 from mvindex.io.staging_table import Spool, VectorTable
-from mvindex.io.validation import ProgressCallback, check_id
+from mvindex.io.validation import check_id
+from mvindex.records import ProgressCallback
 
 ID_PREFIX = "wiki:"
 _NUMBERED = re.compile(r"(.*_)([0-9]+)(\.\w+)?")

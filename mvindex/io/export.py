@@ -28,13 +28,13 @@ from mvindex.io.manifest import (
 )
 from mvindex.io.parquet import write_document_rows, write_view_rows
 from mvindex.io.texts import write_jsonl, write_trec
+from mvindex.records import ProgressCallback
 from mvindex.store.batch import Batch
 from mvindex.store.fsync import flush_to_disk, make_directories, rename
 from mvindex.store.views import ViewType
 
 logger = logging.getLogger(__name__)
 
-ProgressCallback = Callable[[str, int, "int | None"], None]
 
 # Of 1,024 documents each: with 8 views of 768 dims in fp16 a part is 0.8 GB.
 PART_BATCHES = 64

@@ -15,7 +15,8 @@ from mvindex.io.json_rows import open_jsonl
 from mvindex.io.manifest import MANIFEST, Manifest, check_whole, read_manifest
 from mvindex.io.parquet_rows import open_parquet
 from mvindex.io.staging_table import VectorTable
-from mvindex.io.validation import Columns, ProgressCallback, VectorSource
+from mvindex.io.validation import Columns, VectorSource
+from mvindex.records import ProgressCallback
 
 _OPENED: dict[str, Callable[..., VectorSource]] = {
     "parquet": open_parquet,

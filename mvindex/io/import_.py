@@ -16,7 +16,8 @@ from mvindex.index import Index, store_of
 from mvindex.index.backends import Backend, find_backend
 from mvindex.index.factory import EncoderLike, index_exists, local_index, new_settings, open_local
 from mvindex.io.manifest import Manifest
-from mvindex.io.validation import ProgressCallback, TargetSchema, VectorSource, make_batches
+from mvindex.io.validation import TargetSchema, VectorSource, make_batches
+from mvindex.records import ProgressCallback
 from mvindex.scoring.fusion import is_fusion
 from mvindex.store.embedded import EmbeddedStore, create_store
 from mvindex.store.fsync import remove_entry, rename

@@ -9,8 +9,8 @@ from itertools import islice
 from mvindex.corpus import CorpusOptions, Reject, Row, open_corpus
 from mvindex.errors import ConfigError, CorpusError
 from mvindex.io.staging_table import VectorTable
-from mvindex.io.validation import MissingPolicy, ProgressCallback, VectorDocument, VectorSource, check_first_dim
-from mvindex.records import Document
+from mvindex.io.validation import MissingPolicy, VectorDocument, VectorSource, check_first_dim
+from mvindex.records import Document, ProgressCallback
 
 _CHUNK = 1024
 _SHOWN = 3

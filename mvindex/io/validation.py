@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from itertools import islice
@@ -18,7 +18,6 @@ from mvindex.store.batch import Batch, content_hash
 from mvindex.store.settings import MAX_DIM
 from mvindex.store.views import ViewType, pack_views
 
-ProgressCallback = Callable[[str, int, "int | None"], None]
 Array = npt.NDArray[Any]
 
 

@@ -1,7 +1,6 @@
-"""Compiled loops (numba): exact sums over stored views, and the int8 scan. Optional: NumPy and torch do the same.
+"""Compiled loops (numba): the sums that scores are made of, and the int8 scan. Optional: NumPy and torch do the same.
 
-Nothing here decides a result. Sums carry a proven error, scans a proven bound; what they may not settle is settled
-by mvindex.scoring.aggregate.
+Results do not depend on them: sums are added in the same order as by NumPy, and scans carry a proven bound.
 """
 
 from __future__ import annotations
@@ -10,16 +9,19 @@ import importlib.util
 import os
 from functools import lru_cache
 
+# Partial sums of an inner product: element i is added to sum i % SUM_LANES, see aggregate.view_sums().
+SUM_LANES = 32
+
 
 @lru_cache
 def has_numba() -> bool:
-    """True when compiled loops can be used; MVINDEX_KERNELS=off turns them off."""
+    """Return whether compiled loops can be used; MVINDEX_KERNELS=off turns them off."""
     return os.environ.get("MVINDEX_KERNELS", "on") != "off" and importlib.util.find_spec("numba") is not None
 
 
 @lru_cache
 def has_int8_products() -> bool:
-    """True when this machine multiplies bytes as mvindex.kernels.vnni does (AVX-512 VNNI)."""
+    """Return whether this machine multiplies bytes as mvindex.kernels.vnni does (AVX-512 VNNI)."""
     if not has_numba():
         return False
     from llvmlite import binding

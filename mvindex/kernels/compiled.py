@@ -16,7 +16,7 @@ intrinsic: Callable[[Any], Any] = numba.extending.intrinsic
 
 
 def compiled(function: Callable[..., Any], fastmath: bool = True) -> Any:
-    """The function, compiled at its first call without bounds checks; it runs without the interpreter's lock.
+    """Return the function, to be compiled at its first call without bounds checks; it runs without the GIL.
 
     Sums may be taken in any order and products fused with them: bounds on their error hold for any order.
     """
@@ -35,18 +35,18 @@ def compiled(function: Callable[..., Any], fastmath: bool = True) -> Any:
 
 
 def compiled_strict(function: Callable[..., Any]) -> Any:
-    """As compiled(), but float operations stay in the order in which they are written."""
+    """Compile as compiled() does, but leave float operations in the order in which they are written."""
     return compiled(function, fastmath=False)
 
 
 def compiled_inline(function: Callable[..., Any]) -> Any:
-    """The function, to be written out in each compiled function that calls it: its records are not handed over."""
+    """Return the function, to be inlined in each compiled function that calls it."""
     return numba.njit(inline="always", error_model="numpy")(function)
 
 
 @lru_cache
 def _sources_digest() -> str:
-    """A short name for what all kernels' sources hold."""
+    """Return a short name for what all kernels' sources hold."""
     digest = xxhash.xxh3_64()
     for path in sorted(Path(__file__).parent.glob("*.py")):
         digest.update(path.read_bytes())

@@ -33,7 +33,7 @@ class Loop:
             phi.add_incoming(value, before)
 
     def close(self, carried: Sequence[Any]) -> None:
-        """Nothing; the builder stands behind the loop."""
+        """End the loop; the builder continues behind it."""
         following = self._builder.add(self.step, I64(1))
         self.step.add_incoming(following, self._body)
         for phi, value in zip(self.carried, carried, strict=True):
@@ -43,33 +43,33 @@ class Loop:
 
 
 def filled(kind: Any, number: float) -> Any:
-    """The constant vector of that kind with the number in every lane."""
+    """Return the constant vector of that kind with the number in every lane."""
     return kind([number] * kind.count)
 
 
 def splat(builder: Any, value: Any) -> Any:
-    """A vector of LANES times the value."""
+    """Return a vector of LANES times the value."""
     undefined = ir.VectorType(value.type, LANES)(ir.Undefined)
     return builder.shuffle_vector(builder.insert_element(undefined, value, I32(0)), undefined, filled(INTS, 0))
 
 
 def bits_of(builder: Any, lanes: Any) -> Any:
-    """A vector of LANES truths as the lowest bits of an int64."""
+    """Return a vector of LANES truths as the lowest bits of an int64."""
     return builder.zext(builder.bitcast(lanes, ir.IntType(LANES)), I64)
 
 
 def pointer(builder: Any, address: Any, offset: Any, pointed: Any) -> Any:
-    """A pointer to something of the type `pointed`, `offset` bytes behind the address."""
+    """Return a pointer to something of the type `pointed`, `offset` bytes behind the address."""
     return builder.inttoptr(builder.add(address, offset), pointed.as_pointer())
 
 
 def call(builder: Any, declared: tuple[str, Any], *arguments: Any) -> Any:
-    """What the function of that name and type gives; it is declared where the module has not got it."""
+    """Call the function of that name and type, and declare it in the module if needed."""
     name, kind = declared
     function = builder.module.globals.get(name) or ir.Function(builder.module, kind, name)
     return builder.call(function, arguments)
 
 
 def prefetch_line(builder: Any, address: Any, offset: Any) -> None:
-    """Nothing; the cache line `offset` bytes behind the address, which need not exist, is called for reading."""
+    """Prefetch the cache line `offset` bytes behind the address, which need not exist, for reading."""
     call(builder, _PREFETCH, pointer(builder, address, offset, I8), I32(0), I32(3), I32(1))

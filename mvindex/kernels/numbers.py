@@ -17,7 +17,7 @@ from mvindex.kernels.llvm import I64, prefetch_line
 
 @intrinsic
 def _float_of_bits(context: Any, bits: Any) -> tuple[Any, Callable[..., Any]]:
-    """The float32 of these bits, an int32."""
+    """Return the float32 of these bits, an int32."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         return builder.bitcast(arguments[0], ir.FloatType())
@@ -27,7 +27,7 @@ def _float_of_bits(context: Any, bits: Any) -> tuple[Any, Callable[..., Any]]:
 
 @intrinsic
 def _float_of_half(context: Any, bits: Any) -> tuple[Any, Callable[..., Any]]:
-    """The float32 of a finite fp16's bits, an int16, by the processor's own instruction, which flushes nothing."""
+    """Return the float32 of a finite fp16's bits, an int16, by the processor's instruction, which keeps denormals."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         return builder.fpext(builder.bitcast(arguments[0], ir.HalfType()), ir.FloatType())
@@ -36,12 +36,12 @@ def _float_of_half(context: Any, bits: Any) -> tuple[Any, Callable[..., Any]]:
 
 
 def _converts_half() -> bool:
-    """True where the processor has that instruction; elsewhere a library that may be missing would be called."""
+    """Return whether the processor has that instruction; elsewhere a library that may be missing would be called."""
     return bool(binding.get_host_cpu_features().get("f16c")) or platform.machine() in ("aarch64", "arm64")
 
 
 def decoded(stored: Any) -> Any:
-    """The float32 of a stored element: of the bits of a finite fp16, as int16, or of a float32."""
+    """Return the float32 of a stored element: of the bits of a finite fp16, as int16, or of a float32."""
     raise NotImplementedError("for compiled functions only")
 
 
@@ -69,7 +69,7 @@ def _decoded(stored):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202 - 
 
 @intrinsic
 def prefetch(context: Any, address: Any) -> tuple[Any, Callable[..., Any]]:
-    """Nothing; the cache line at an address, which need not exist, is on its way."""
+    """Prefetch the cache line at an address, which need not exist."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         prefetch_line(builder, arguments[0], I64(0))

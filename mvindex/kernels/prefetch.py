@@ -20,7 +20,7 @@ _ASKED = 32
 
 @compiled
 def call_for_documents(matrix: Any, begins: Any, ends: Any) -> bool:
-    """True when some of the rows begins[i] : ends[i] (m stretches) of the mapped matrix are now being read from disk.
+    """Return whether rows begins[i] : ends[i] (m stretches) of the mapped matrix are now being read from disk.
 
     Without it each page that is not in memory is a fault that waits for the disk alone. Where a sample is in memory,
     nothing is called for: to ask for each document takes as long as to score it.

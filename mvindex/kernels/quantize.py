@@ -17,7 +17,7 @@ _SMALLEST_BOUND = 2.0**-100
 
 @compiled
 def round_block(matrix: Any, starts: Any, copy: Any, scale: Any, norms: Any, errors: Any) -> None:
-    """Nothing; copy, scale, norms and errors are those of a block of documents.
+    """Write the copy, scale, norms and errors of a block of documents.
 
     matrix: (r, d) as stored (float32, or int16 with the bits of fp16); starts: (n + 1,) int64, document i owns rows
     starts[i]:starts[i + 1]. copy: (r, pitch >= d) uint8, gets round(v / scale) + 128; scale: (d,) float32, gets the

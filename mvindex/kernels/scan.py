@@ -35,7 +35,7 @@ _INT_MAX = 2**31 - 1
 _LOG2_E = 1.4426950408889634
 
 
-class Table(NamedTuple):
+class BlockTable(NamedTuple):
     """The copies: per block first and last document row, address of views and of (norm, error) pairs, largest ones.
 
     first, last, views_at, bounds_at: (b,) int64; scales: (b, d) float32; norms, errors: (b,) float64;
@@ -53,20 +53,21 @@ class Table(NamedTuple):
     pitch: int
 
 
-class Asked(NamedTuple):
+class QueryTile(NamedTuple):
     """The queries, (q, d) float32 with entries up to 1, their norms and rounding slacks, (q,) float64;
-    allowed: (num_rows,) bool; sensitivities: (max_views + 1,) float64 for DRPQ, empty for max; temperatures: (q,).
+    allowed: (num_rows,) bool; lipschitz_constants: (max_views + 1,) float64 for DRPQ, empty for max;
+    temperatures: (q,).
     """  # noqa: D205 - the fields are one list
 
     queries: Any
     norms: Any
     slack: Any
     allowed: Any
-    sensitivities: Any
+    lipschitz_constants: Any
     temperatures: Any
 
 
-class Found(NamedTuple):
+class ScanOutput(NamedTuple):
     """Documents that may matter: lower and upper bounds (q, capacity) float64, rows int64, how many of them (q,).
 
     heaps: (q, top_k) float64, the largest lower bounds; thresholds: (q,) float64, shared by threads, which only ever
@@ -82,7 +83,7 @@ class Found(NamedTuple):
     overflowed: Any
 
 
-class Scratch(NamedTuple):
+class Workspace(NamedTuple):
     """Working memory of one thread, for tiles of `lanes` queries; all 64-byte aligned.
 
     packed: (pitch / 4 * lanes,) int32, four int8 each; integers: (pitch,) int8, and fours: the same as int32; products:
@@ -111,39 +112,41 @@ class Scratch(NamedTuple):
 
 
 @compiled_strict
-def scan_blocks(blocks: Any, table: Table, asked: Asked, found: Found, scratch: Scratch) -> None:
-    """Nothing; found gets every document of the blocks that may be among a query's top_k."""
-    num_queries, lanes = len(asked.queries), len(scratch.least)
+def scan_blocks(blocks: Any, table: BlockTable, tile: QueryTile, output: ScanOutput, workspace: Workspace) -> None:
+    """Write to output every document of the blocks that may be among a query's top_k."""
+    num_queries, lanes = len(tile.queries), len(workspace.least)
     for block in blocks:
         for begin in range(0, num_queries, lanes):
             count = min(lanes, num_queries - begin)
-            _round_queries(asked.queries[begin : begin + count], table.scales[block], table.pitch, scratch)
+            _round_queries(tile.queries[begin : begin + count], table.scales[block], table.pitch, workspace)
             for lane in range(count):
-                query, step = begin + lane, scratch.steps[lane]
-                norm, slack, lost = asked.norms[query], asked.slack[query], scratch.lost[lane]
+                query, step = begin + lane, workspace.steps[lane]
+                norm, slack, lost = tile.norms[query], tile.slack[query], workspace.lost[lane]
                 error = _error(norm, slack, lost, table.norms[block], table.errors[block])
-                scratch.least[lane] = _least(found.thresholds[query], error, step, scratch.offsets[lane])
-                if len(asked.sensitivities) > 0:
-                    scratch.thresholds[lane] = np.float32(found.thresholds[query] / step)
-                    scratch.rates[lane] = np.float32(max(-_LOG2_E * step / asked.temperatures[query], -1e30))
-                    scratch.slopes[0, lane] = np.float32(norm / step * (1 + 1e-5))
-                    scratch.slopes[1, lane] = np.float32((norm * 2.0**-22 + lost) / step * (1 + 1e-5))
-                    scratch.slopes[2, lane] = np.float32(slack / step * (1 + 1e-5))
-                    scratch.slopes[3, lane] = np.float32((norm + lost) / step * (1 + 1e-5))
-            scratch.thresholds[count:] = np.float32(np.inf)
-            scratch.least[count:] = _INT_MAX
+                workspace.least[lane] = _least(output.thresholds[query], error, step, workspace.offsets[lane])
+                if len(tile.lipschitz_constants) > 0:
+                    workspace.thresholds[lane] = np.float32(output.thresholds[query] / step)
+                    workspace.rates[lane] = np.float32(max(-_LOG2_E * step / tile.temperatures[query], -1e30))
+                    workspace.slopes[0, lane] = np.float32(norm / step * (1 + 1e-5))
+                    workspace.slopes[1, lane] = np.float32((norm * 2.0**-22 + lost) / step * (1 + 1e-5))
+                    workspace.slopes[2, lane] = np.float32(slack / step * (1 + 1e-5))
+                    workspace.slopes[3, lane] = np.float32((norm + lost) / step * (1 + 1e-5))
+            workspace.thresholds[count:] = np.float32(np.inf)
+            workspace.least[count:] = _INT_MAX
             if lanes == 1:
-                _scan_block_for_one(block, begin, table, asked, found, scratch)
+                _scan_block_for_one(block, begin, table, tile, output, workspace)
             else:
-                _scan_block(block, begin, table, asked, found, scratch)
+                _scan_block(block, begin, table, tile, output, workspace)
 
 
 @compiled_strict
-def _scan_block_for_one(block: int, query: int, table: Table, asked: Asked, found: Found, scratch: Scratch) -> None:
-    """Nothing; one block against one query, by the best view, as fast as memory gives the views."""
+def _scan_block_for_one(
+    block: int, query: int, table: BlockTable, tile: QueryTile, output: ScanOutput, workspace: Workspace
+) -> None:
+    """Scan one block for one query, by the best view, as fast as memory gives the views."""
     view_starts, first, last, pitch = table.view_starts, table.first[block], table.last[block], table.pitch
-    hit_rows, hit_queries, best, least = scratch.hit_rows, scratch.hit_queries, scratch.best, scratch.least
-    views_at, query_at = table.views_at[block] - view_starts[first] * pitch, scratch.packed.ctypes.data
+    hit_rows, hit_queries, best, least = workspace.hit_rows, workspace.hit_queries, workspace.best, workspace.least
+    views_at, query_at = table.views_at[block] - view_starts[first] * pitch, workspace.packed.ctypes.data
     num_hits, chunks = 0, pitch // 64
     for row in range(first, last):
         largest = np.int32(-_INT_MAX)
@@ -153,23 +156,30 @@ def _scan_block_for_one(block: int, query: int, table: Table, asked: Asked, foun
             hit_rows[num_hits], hit_queries[num_hits], best[num_hits, 0] = row, 1, largest
             num_hits += 1
             if num_hits == HITS:
-                _take_hits(num_hits, block, query, table, asked, found, scratch)
+                _take_hits(num_hits, block, query, table, tile, output, workspace)
                 num_hits = 0
-    _take_hits(num_hits, block, query, table, asked, found, scratch)
+    _take_hits(num_hits, block, query, table, tile, output, workspace)
 
 
 @compiled_strict
-def _scan_block(block: int, begin: int, table: Table, asked: Asked, found: Found, scratch: Scratch) -> None:
-    """Nothing; one block against one tile of queries.
+def _scan_block(
+    block: int, begin: int, table: BlockTable, tile: QueryTile, output: ScanOutput, workspace: Workspace
+) -> None:
+    """Scan one block for one tile of queries.
 
     Fields are read before the loops: each reading of an array out of a record counts its references.
     """
     view_starts, first, last, pitch = table.view_starts, table.first[block], table.last[block], table.pitch
-    queries_at, products_at = scratch.packed.ctypes.data, scratch.products.ctypes.data
-    least_at, best_at = scratch.least.ctypes.data, scratch.best.ctypes.data
-    hit_rows, hit_queries, hit_at, lanes = scratch.hit_rows, scratch.hit_queries, scratch.hit_at, len(scratch.least)
+    queries_at, products_at = workspace.packed.ctypes.data, workspace.products.ctypes.data
+    least_at, best_at = workspace.least.ctypes.data, workspace.best.ctypes.data
+    hit_rows, hit_queries, hit_at, lanes = (
+        workspace.hit_rows,
+        workspace.hit_queries,
+        workspace.hit_at,
+        len(workspace.least),
+    )
     # An aggregate needs the products of all views, which the next chunk writes over.
-    enough_hits = 1 if len(asked.sensitivities) > 0 else HITS - CHUNK_VIEWS
+    enough_hits = 1 if len(tile.lipschitz_constants) > 0 else HITS - CHUNK_VIEWS
     views_at = table.views_at[block] - view_starts[first] * pitch
     document, num_hits = first, np.int64(0)
     while document < last:
@@ -186,15 +196,15 @@ def _scan_block(block: int, begin: int, table: Table, asked: Asked, found: Found
             hit_rows[num_hits], hit_queries[num_hits], hit_at[num_hits] = row, reached, at
             num_hits += np.int64(reached != 0)
         if num_hits >= enough_hits:
-            _take_hits(num_hits, block, begin, table, asked, found, scratch)
+            _take_hits(num_hits, block, begin, table, tile, output, workspace)
             num_hits = np.int64(0)
         document = stop
-    _take_hits(num_hits, block, begin, table, asked, found, scratch)
+    _take_hits(num_hits, block, begin, table, tile, output, workspace)
 
 
 @compiled_inline
 def _multiply(views_at: int, num_views: int, pitch: int, lanes: int, queries_at: int, products_at: int) -> None:
-    """Nothing; the products of views with the packed queries, up to SPARE_ROWS - 1 rows more."""
+    """Write the products of views with the packed queries, of up to SPARE_ROWS - 1 rows more."""
     if lanes == 64:
         for row in range(0, num_views, 6):
             products_6x64(views_at + row * pitch, pitch, queries_at, pitch // 4, products_at + row * 256)
@@ -208,7 +218,7 @@ def _multiply(views_at: int, num_views: int, pitch: int, lanes: int, queries_at:
 
 @compiled_inline
 def _best(products_at: int, num_views: int, lanes: int, least_at: int, best_at: int) -> Any:
-    """Which queries' least product a document's best view reaches, as bits; what stands at best_at gets the best."""
+    """Write the best products to best_at; return which queries' least product they reach, as bits."""
     if lanes == 64:
         reached = best_64(products_at, num_views, least_at, best_at)
     elif lanes == 32:
@@ -220,24 +230,24 @@ def _best(products_at: int, num_views: int, lanes: int, least_at: int, best_at: 
 
 @compiled_strict
 def _take_hits(
-    num_hits: int, block: int, begin: int, table: Table, asked: Asked, found: Found, scratch: Scratch
+    num_hits: int, block: int, begin: int, table: BlockTable, tile: QueryTile, output: ScanOutput, workspace: Workspace
 ) -> None:
-    """Nothing; each hit's document is kept for those of its queries whose threshold its own bound reaches."""
-    thresholds, heaps, counts, overflowed = found.thresholds, found.heaps, found.counts, found.overflowed
-    kept_rows, kept_upper, kept_lower = found.rows, found.upper, found.lower
-    norms, slack, allowed, sensitivities = asked.norms, asked.slack, asked.allowed, asked.sensitivities
-    temperatures, best, steps, lost = asked.temperatures, scratch.best, scratch.steps, scratch.lost
-    offsets, least, values, soft_thresholds = scratch.offsets, scratch.least, scratch.values, scratch.thresholds
+    """Add each hit's document to the queries whose threshold its own bound reaches."""
+    thresholds, heaps, counts, overflowed = output.thresholds, output.heaps, output.counts, output.overflowed
+    kept_rows, kept_upper, kept_lower = output.rows, output.upper, output.lower
+    norms, slack, allowed, lipschitz_constants = tile.norms, tile.slack, tile.allowed, tile.lipschitz_constants
+    temperatures, best, steps, lost = tile.temperatures, workspace.best, workspace.steps, workspace.lost
+    offsets, least, values, soft_thresholds = workspace.offsets, workspace.least, workspace.values, workspace.thresholds
     hit_rows, hit_queries, hit_at, view_starts = (
-        scratch.hit_rows,
-        scratch.hit_queries,
-        scratch.hit_at,
+        workspace.hit_rows,
+        workspace.hit_queries,
+        workspace.hit_at,
         table.view_starts,
     )
     bounds_at = table.bounds_at[block] - 8 * table.first[block]
     block_norm, block_error = table.norms[block], table.errors[block]
-    scratch_products_at, best_at, values_at = scratch.products.ctypes.data, best.ctypes.data, values.ctypes.data
-    rates_at, offsets_at, slopes_at = scratch.rates.ctypes.data, offsets.ctypes.data, scratch.slopes.ctypes.data
+    scratch_products_at, best_at, values_at = workspace.products.ctypes.data, best.ctypes.data, values.ctypes.data
+    rates_at, offsets_at, slopes_at = workspace.rates.ctypes.data, offsets.ctypes.data, workspace.slopes.ctypes.data
     thresholds_at = soft_thresholds.ctypes.data
     for hit in range(num_hits):
         row, reached = hit_rows[hit], hit_queries[hit]
@@ -246,15 +256,18 @@ def _take_hits(
         norm = np.float64(float_at(bounds_at + 8 * row))
         error_norm = np.float64(float_at(bounds_at + 8 * row + 4))
         num_views = view_starts[row + 1] - view_starts[row]
-        is_aggregate = len(sensitivities) > 0 and num_views > 1
+        is_aggregate = len(lipschitz_constants) > 0 and num_views > 1
         log_views = 0.0
         if is_aggregate:
             log_views = np.log(np.float64(num_views))
             products_at = scratch_products_at + 4 * hit_at[hit] * len(least)
             best_of_hit_at = best_at + 4 * hit * len(least)
-            sensitivity, own = sensitivities[num_views] * (1 + 1e-5), np.float64(8 * num_views + 64) * 2.0**-22
+            lipschitz_constant, own = (
+                lipschitz_constants[num_views] * (1 + 1e-5),
+                np.float64(8 * num_views + 64) * 2.0**-22,
+            )
             at = (products_at, num_views, best_of_hit_at, rates_at, offsets_at, values_at, slopes_at, thresholds_at)
-            reached &= _soft(len(least), at, (norm, error_norm, sensitivity, own))
+            reached &= _soft(len(least), at, (norm, error_norm, lipschitz_constant, own))
         while reached != 0:
             lane = trailing_zeros(reached)
             reached &= reached - np.uint64(1)
@@ -266,7 +279,7 @@ def _take_hits(
                 lower -= temperatures[query] * log_views
                 value = steps[lane] * np.float64(values[lane])
                 # The Lipschitz constant carries the scores' errors over; the rest is float32's own.
-                error = sensitivity * error + own * (norms[query] + lost[lane]) * norm
+                error = lipschitz_constant * error + own * (norms[query] + lost[lane]) * norm
                 lower, upper = max(lower, value - error), min(upper, value + error)
             threshold = thresholds[query]
             if upper < threshold:
@@ -276,7 +289,7 @@ def _take_hits(
             counts[query] = count + 1
             threshold = max(threshold, _raised(heaps[query], lower))
             if count + 1 == kept_rows.shape[1]:
-                _compact(query, threshold, found)
+                _compact(query, threshold, output)
                 if counts[query] == kept_rows.shape[1]:
                     overflowed[query], counts[query], threshold = True, 0, np.inf
             if threshold > thresholds[query]:
@@ -288,7 +301,7 @@ def _take_hits(
 
 @compiled_strict
 def _raised(heap: Any, lower: float) -> Any:
-    """The lowest entry of the heap, when one more value has been offered to it.
+    """Offer a value to the heap, and return its lowest entry.
 
     The heap holds the top_k largest values seen, (top_k,), each at most as large as its two followers.
     """
@@ -310,9 +323,9 @@ def _raised(heap: Any, lower: float) -> Any:
 
 @compiled_inline
 def _soft(lanes: int, at: Any, numbers: Any) -> Any:
-    """Which queries' thresholds a document's aggregate reaches, as bits: see kernels.softmax."""
+    """Return which queries' thresholds a document's aggregate reaches, as bits: see kernels.softmax."""
     products, num_views, best, rates, offsets, values, slopes, thresholds = at
-    norm, error_norm, sensitivity, own = (
+    norm, error_norm, lipschitz_constant, own = (
         np.float32(numbers[0]),
         np.float32(numbers[1]),
         np.float32(numbers[2]),
@@ -320,54 +333,87 @@ def _soft(lanes: int, at: Any, numbers: Any) -> Any:
     )
     if lanes == 64:
         reached = soft_64(
-            products, num_views, best, rates, offsets, values, slopes, thresholds, norm, error_norm, sensitivity, own
+            products,
+            num_views,
+            best,
+            rates,
+            offsets,
+            values,
+            slopes,
+            thresholds,
+            norm,
+            error_norm,
+            lipschitz_constant,
+            own,
         )
     elif lanes == 32:
         reached = soft_32(
-            products, num_views, best, rates, offsets, values, slopes, thresholds, norm, error_norm, sensitivity, own
+            products,
+            num_views,
+            best,
+            rates,
+            offsets,
+            values,
+            slopes,
+            thresholds,
+            norm,
+            error_norm,
+            lipschitz_constant,
+            own,
         )
     else:
         reached = soft_16(
-            products, num_views, best, rates, offsets, values, slopes, thresholds, norm, error_norm, sensitivity, own
+            products,
+            num_views,
+            best,
+            rates,
+            offsets,
+            values,
+            slopes,
+            thresholds,
+            norm,
+            error_norm,
+            lipschitz_constant,
+            own,
         )
     return reached
 
 
 @compiled_inline
 def _error(query_norm: float, slack: float, lost: float, norm: float, error: float) -> float:
-    """How far a view's product may be from its score: |q||v - v'| + |q - q'||v'|, and what float32 scores tie by."""
+    """Return the error of a view's product: |q||v - v'| + |q - q'||v'|, and what scores in float32 are rounded by."""
     return (query_norm * (error + norm * 2.0**-22) + lost * norm) * (1 + 1e-6) + slack
 
 
 @compiled_inline
 def _least(threshold: float, error: float, step: float, offset: int) -> Any:
-    """The least product whose upper bound reaches the threshold, or less."""
+    """Return the least product whose upper bound reaches the threshold, or less."""
     least = np.floor((threshold - error) / step + np.float64(offset) - 0.01)
     return np.int32(min(max(least, -np.float64(_INT_MAX)), np.float64(_INT_MAX)))
 
 
 @compiled_strict
-def _compact(query: int, threshold: float, found: Found) -> None:
-    """Nothing; what of the query's lies below the threshold is gone."""
+def _compact(query: int, threshold: float, output: ScanOutput) -> None:
+    """Drop the query's entries below the threshold."""
     kept = 0
-    for entry in range(found.counts[query]):
-        if found.upper[query, entry] >= threshold:
-            found.rows[query, kept] = found.rows[query, entry]
-            found.upper[query, kept] = found.upper[query, entry]
-            found.lower[query, kept] = found.lower[query, entry]
+    for entry in range(output.counts[query]):
+        if output.upper[query, entry] >= threshold:
+            output.rows[query, kept] = output.rows[query, entry]
+            output.upper[query, kept] = output.upper[query, entry]
+            output.lower[query, kept] = output.lower[query, entry]
             kept += 1
-    found.counts[query] = kept
+    output.counts[query] = kept
 
 
 @compiled
-def _round_queries(queries: Any, scale: Any, pitch: int, scratch: Scratch) -> None:
-    """Nothing; packed, steps, offsets and lost are those of a tile of queries, (n, d), for a block's scale.
+def _round_queries(queries: Any, scale: Any, pitch: int, workspace: Workspace) -> None:
+    """Write packed, steps, offsets and lost of a tile of queries, (n, d), for a block's scale.
 
     q' with <q', v'> = step x sum of integer products is step x integers / scale: see engines.torch_blocks. Where a
     scale is zero so is every v', and q' = q loses nothing.
     """
-    dim, lanes = queries.shape[1], len(scratch.least)
-    integers, fours, packed = scratch.integers, scratch.fours, scratch.packed
+    dim, lanes = queries.shape[1], len(workspace.least)
+    integers, fours, packed = workspace.integers, workspace.fours, workspace.packed
     integers[:] = 0
     for lane in range(lanes):
         if lane < len(queries):
@@ -386,9 +432,9 @@ def _round_queries(queries: Any, scale: Any, pitch: int, scratch: Scratch) -> No
                 if wide_scale > 0:
                     difference = np.float64(query[i]) - rounded * step / wide_scale
                     lost += difference * difference
-            scratch.steps[lane] = step
-            scratch.offsets[lane] = VIEW_OFFSET * total
-            scratch.lost[lane] = np.sqrt(lost) * (1 + 1e-6)
+            workspace.steps[lane] = step
+            workspace.offsets[lane] = VIEW_OFFSET * total
+            workspace.lost[lane] = np.sqrt(lost) * (1 + 1e-6)
         else:
             integers[:] = 0
         for four in range(pitch // 4):
@@ -396,8 +442,8 @@ def _round_queries(queries: Any, scale: Any, pitch: int, scratch: Scratch) -> No
 
 
 @compiled_strict
-def merge_found(into: Found, other: Found) -> None:
-    """Nothing; into holds the entries of both."""
+def merge_found(into: ScanOutput, other: ScanOutput) -> None:
+    """Merge the entries of `other` into `into`."""
     capacity = into.rows.shape[1]
     for query in range(len(into.counts)):
         into.overflowed[query] |= other.overflowed[query]
@@ -416,18 +462,18 @@ def merge_found(into: Found, other: Found) -> None:
 
 
 @compiled_strict
-def finish_found(found: Found) -> None:
-    """Nothing; the entries of each query are compacted for the last time."""
-    for query in range(len(found.counts)):
-        if found.overflowed[query]:
-            found.counts[query] = 0
-        _compact(query, found.thresholds[query], found)
+def finish_found(output: ScanOutput) -> None:
+    """Compact the entries of each query for the last time."""
+    for query in range(len(output.counts)):
+        if output.overflowed[query]:
+            output.counts[query] = 0
+        _compact(query, output.thresholds[query], output)
 
 
 @compiled_strict
-def gather_found(found: Found, starts: Any, rows: Any, upper: Any) -> None:
-    """Nothing; rows and upper, (starts[-1],), get the entries of query i at starts[i]:starts[i + 1]."""
-    for query in range(len(found.counts)):
+def gather_found(output: ScanOutput, starts: Any, rows: Any, upper: Any) -> None:
+    """Copy the entries of query i to rows and upper, (starts[-1],), at starts[i]:starts[i + 1]."""
+    for query in range(len(output.counts)):
         for entry in range(starts[query + 1] - starts[query]):
-            rows[starts[query] + entry] = found.rows[query, entry]
-            upper[starts[query] + entry] = found.upper[query, entry]
+            rows[starts[query] + entry] = output.rows[query, entry]
+            upper[starts[query] + entry] = output.upper[query, entry]

@@ -21,13 +21,14 @@ _EXP2 = tuple(
 
 
 def _soft_tile(num_vectors: int) -> Any:
-    """An intrinsic: which of the 16 x num_vectors queries' thresholds a document's aggregate reaches, as bits.
+    """Return which of the 16 x num_vectors queries' thresholds an aggregate reaches, as bits (an intrinsic).
 
-    soft(products, num_views, best, rates, offsets, values, slopes, thresholds, norm, error_norm, sensitivity, own):
+    soft(products, num_views, best, rates, offsets, values, slopes, thresholds, norm, error_norm,
+    lipschitz_constant, own):
     addresses of (num_views, lanes) int32 products, 64-byte aligned, of the best of them and the offsets, (lanes,)
     int32, and of the rates, -log2(e) / T, (lanes,) float32; values, (lanes,) float32, gets
     M - offset - sum_j w_j g_j / sum_j w_j with g_j = M - s_j, w_j = exp(-g_j / T) (DRPQ eq. 4-6), all in steps. A query
-    counts as reached when its value plus sensitivity x (error_norm x slopes[0] + norm x slopes[1] + slopes[2])
+    counts as reached when its value plus lipschitz_constant x (error_norm x slopes[0] + norm x slopes[1] + slopes[2])
     + own x norm x slopes[3] is at least its threshold; slopes (4, lanes), thresholds (lanes,), the rest: float32.
     It also counts as reached where that sum or the threshold is NaN.
     """
@@ -45,12 +46,12 @@ def _soft_tile(num_vectors: int) -> Any:
         thresholds: Any,
         norm: Any,
         error_norm: Any,
-        sensitivity: Any,
+        lipschitz_constant: Any,
         own: Any,
     ) -> tuple[Any, Callable[..., Any]]:
         def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
             products_at, num_views, best_at, rates_at, offsets_at, values_at, slopes_at, thresholds_at = arguments[:8]
-            norm, error_norm, sensitivity, own = (splat(builder, argument) for argument in arguments[8:])
+            norm, error_norm, lipschitz_constant, own = (splat(builder, argument) for argument in arguments[8:])
             read = [_Reader(builder, vector) for vector in range(num_vectors)]
             highest = [reader.ints(best_at) for reader in read]
             scaled = [reader.floats(rates_at) for reader in read]
@@ -71,7 +72,7 @@ def _soft_tile(num_vectors: int) -> Any:
                 reader.store(value, values_at)
                 slope = [reader.floats(slopes_at, row * num_vectors) for row in range(4)]
                 error = builder.fadd(builder.fmul(error_norm, slope[0]), builder.fmul(norm, slope[1]))
-                error = builder.fmul(sensitivity, builder.fadd(error, slope[2]))
+                error = builder.fmul(lipschitz_constant, builder.fadd(error, slope[2]))
                 error = builder.fadd(error, builder.fmul(own, builder.fmul(norm, slope[3])))
                 # Unordered: a bound that is no number says nothing, so that the document stays a candidate.
                 reaches = builder.fcmp_unordered(">=", builder.fadd(value, error), reader.floats(thresholds_at))
@@ -103,7 +104,7 @@ class _Reader:
 
 
 def _exp2_below_zero(builder: Any, exponents: Any) -> Any:
-    """2^x of float32 x <= 0, off by less than 2^-21 of itself; below -126 it is 2^-126."""
+    """Return 2^x of float32 x <= 0, off by less than 2^-21 of itself; 2^-126 below -126."""
     lowest = filled(FLOATS, -126.0)
     clipped = builder.select(builder.fcmp_ordered("<", exponents, lowest), lowest, exponents)
     # Cut towards zero after stepping half down: to the nearest, as the exponent is never above zero.

@@ -12,7 +12,7 @@ T = TypeVar("T")
 
 
 def default_threads() -> int:
-    """OMP_NUM_THREADS where it is set, as for Faiss and torch; else the cores this process may run on."""
+    """Return OMP_NUM_THREADS where it is set, as Faiss and torch do; else the cores this process may run on."""
     asked = os.environ.get("OMP_NUM_THREADS", "")
     if asked.isdecimal() and int(asked) > 0:
         return int(asked)
@@ -20,7 +20,7 @@ def default_threads() -> int:
 
 
 def run_in_threads(call: Callable[[], T], num_threads: int) -> list[T]:
-    """What each of so many simultaneous calls gives; the first error is raised when all have ended.
+    """Call in so many threads at once, and return the results; raise the first error when all have ended.
 
     The threads end with the call: a forked child has none of a pool's, and starting them takes some microseconds.
     """
@@ -33,7 +33,7 @@ def run_in_threads(call: Callable[[], T], num_threads: int) -> list[T]:
 
 
 def taken_from(items: deque[T]) -> Iterator[T]:
-    """The items, each to one of the threads that iterate over the same deque."""
+    """Yield the items, each to one of the threads that iterate over the same deque."""
     while True:
         try:
             yield items.popleft()

@@ -42,7 +42,7 @@ _TILE_AHEAD_BYTES = 16384
 
 
 def _product_tile(num_rows: int, num_vectors: int) -> Any:
-    """An intrinsic: the products of num_rows views with 16 x num_vectors queries, all sums kept in registers.
+    """Compute the products of num_rows views with 16 x num_vectors queries, with sums in registers (an intrinsic).
 
     tile(views, pitch, queries, steps, out): views at `views`, pitch bytes apart; queries as (steps, 16 num_vectors, 4)
     int8, 64-byte aligned, 4 steps dims of each; out (num_rows, 16 num_vectors) int32, 64-byte aligned.
@@ -80,7 +80,7 @@ def _product_tile(num_rows: int, num_vectors: int) -> Any:
 
 @intrinsic
 def dot(context: Any, view: Any, query: Any, chunks: Any) -> tuple[Any, Callable[..., Any]]:
-    """The product of one view with one query, (64 chunks,) uint8 and int8 at 64-byte aligned addresses."""
+    """Return the product of one view with one query, (64 chunks,) uint8 and int8 at 64-byte aligned addresses."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         view_at, query_at, chunks = arguments
@@ -97,7 +97,7 @@ def dot(context: Any, view: Any, query: Any, chunks: Any) -> tuple[Any, Callable
 
 
 def _best_tile(num_vectors: int) -> Any:
-    """An intrinsic: which of the 16 x num_vectors queries have a best product that reaches their threshold, as bits.
+    """Return which of the 16 x num_vectors queries' best products reach their thresholds, as bits (an intrinsic).
 
     best(products, num_rows, thresholds, out): products (num_rows, 16 num_vectors) int32 of one document's views,
     num_rows >= 1; thresholds and out (16 num_vectors,) int32; out gets the best products. All 64-byte aligned.
@@ -129,7 +129,7 @@ def _best_tile(num_vectors: int) -> Any:
 
 @intrinsic
 def trailing_zeros(context: Any, bits: Any) -> tuple[Any, Callable[..., Any]]:
-    """The number of zero bits below the lowest one bit of a uint64 other than 0."""
+    """Return the number of zero bits below the lowest one bit of a uint64 other than 0."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         return builder.cttz(arguments[0], ir.IntType(1)(1))
@@ -139,7 +139,7 @@ def trailing_zeros(context: Any, bits: Any) -> tuple[Any, Callable[..., Any]]:
 
 @intrinsic
 def float_at(context: Any, address: Any) -> tuple[Any, Callable[..., Any]]:
-    """The float32 at an address."""
+    """Return the float32 at an address."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         return builder.load(builder.inttoptr(arguments[0], FLOAT.as_pointer()))

@@ -1,4 +1,4 @@
-"""BM25 over documents: one ranking of all stores together, by counts of all their living documents.
+"""BM25 over documents: one ranking of all stores together, by counts of all their live documents.
 
 A document's score is the sum over the question's words, each as often as it stands there, of
     ln(1 + (N - n + 1/2) / (n + 1/2)) * f (k1 + 1) / (f + k1 (1 - b + b l / m)),
@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 from mvindex.errors import StoreError
 from mvindex.lexical.reader import Chunk, LexicalReader
-from mvindex.lexical.tokenizer import Lexical, tokenised
+from mvindex.lexical.tokenizer import Lexical, tokenize
 from mvindex.records import Bools, Doubles, Floats, Ints
 from mvindex.store.reader import SnapshotReader, StoredDocument
 from mvindex.store.snapshot import Snapshot
@@ -36,12 +36,12 @@ _FEW = 1 << 20
 _ROUNDED = 1 - 1e-6
 
 
-class LexicalPart(NamedTuple):
+class LexicalShard(NamedTuple):
     """One of several stores whose words are searched: which documents are allowed; inside naming(), errors name it."""
 
     snapshot: Snapshot
     texts: SnapshotReader
-    words: LexicalReader
+    terms: LexicalReader
     allowed: Bools
     naming: Callable[[], AbstractContextManager[None]] = nullcontext
 
@@ -73,10 +73,10 @@ class LexicalRanking(NamedTuple):
 class LexicalSearch:
     """Search by words in several stores as in one; rows are numbered through all of them, as owners() tells."""
 
-    def __init__(self, parts: Sequence[LexicalPart]) -> None:
-        """StoreError where the parts do not tell words apart alike: a build came to some of them only."""
+    def __init__(self, parts: Sequence[LexicalShard]) -> None:
+        """Combine the shards; raise StoreError if they tokenize differently: an unfinished build reached some only."""
         self._parts = parts
-        if len({part.words.kind for part in parts}) > 1:
+        if len({part.terms.kind for part in parts}) > 1:
             raise StoreError(
                 f"{parts[0].snapshot.directory.parents[1]}: its shards tell words apart in different ways; "
                 "`mvindex build --lexical` makes them alike"
@@ -86,17 +86,17 @@ class LexicalSearch:
         self._num_rows = sum(sizes)
         counts = [self._named_counts(part) for part in parts]
         self._num_documents = sum(documents for documents, _ in counts)
-        num_words = sum(words for _, words in counts)
+        num_terms = sum(terms for _, terms in counts)
         self._kept: tuple[Sequence[Word], Floats] | None = None
-        self._mean_length = num_words / self._num_documents if num_words else 1.0
+        self._mean_length = num_terms / self._num_documents if num_terms else 1.0
 
     @property
     def num_allowed(self) -> int:
         """Documents that may be found."""
         return sum(int(np.count_nonzero(part.allowed)) for part in self._parts)
 
-    def words(self, question: str) -> list[Word]:
-        """The words of a question that some document has, by rising hash: the one order in which scores are added."""
+    def query_terms(self, question: str) -> list[Word]:
+        """Return the terms of a question that some document has, by ascending hash: scores are added in this order."""
         words = []
         for hashed, times in counted_words(question, self._kind):
             postings = list(self._postings(hashed))
@@ -107,7 +107,7 @@ class LexicalSearch:
         return words
 
     def scores(self, words: Sequence[Word], rows: Ints) -> Floats:
-        """The score of each of the rows, which rise; 0 for documents without one of the words."""
+        """Return the score of each row, rows ascending; 0 for documents without any of the terms."""
         if self._num_rows <= _SMALL:
             return self._all_scores(words)[rows]
         total = np.zeros(len(rows))
@@ -125,7 +125,7 @@ class LexicalSearch:
         return total.astype(np.float32)
 
     def ranking(self, words: Sequence[Word], limit: int) -> LexicalRanking:
-        """The best of the allowed documents that match, up to the limit: falling scores, then rising ordinals.
+        """Return the best allowed documents that match, up to the limit: by score descending, then ordinal.
 
         Rare words first. Once no document can come among the best by common words alone, these are looked up for the
         documents that still can (Turtle and Flood 1995, "maxscore").
@@ -142,7 +142,7 @@ class LexicalSearch:
         return LexicalRanking(rows[order], scores[order])
 
     def _all_scores(self, words: Sequence[Word]) -> Floats:
-        """The score of every row: what scores() gives, sooner where there are few rows. Kept for the next call."""
+        """Return the score of every row, as scores() does, faster for few rows. Cached for the next call."""
         if self._kept is None or self._kept[0] is not words:
             total = np.zeros(self._num_rows)
             for word in words:
@@ -152,13 +152,13 @@ class LexicalSearch:
         return self._kept[1]
 
     def _add(self, total: Doubles, word: Word, first: int, chunk: Chunk) -> None:
-        """Nothing; what the documents of a chunk get for the word is added to the scores of all rows."""
+        """Add to the scores of all rows the contribution of a term in the documents of a chunk."""
         rows = first + chunk.rows.astype(np.int64)
         shares = chunk.lengths[chunk.rows] / self._mean_length
         total[rows] += word.weight * _saturated(chunk.counts.astype(np.int64), shares)
 
     def _candidates(self, words: Sequence[Word], limit: int) -> Ints:
-        """Allowed documents, by rising rows, that may be among the best: all that match where these are no more."""
+        """Return allowed documents that may be among the best, rows ascending: all matches if there are no more."""
         total = np.zeros(self._num_rows)
         rest = sorted(words, key=lambda word: word.num_documents)
         while rest:
@@ -176,7 +176,7 @@ class LexicalSearch:
         return enough
 
     def _best(self, total: Doubles | Floats, limit: int) -> tuple[Ints, float]:
-        """The allowed rows that match, and somewhat less than the score of the last of the best; 0 for fewer."""
+        """Return the allowed rows that match, and somewhat less than the score of the last of the best; 0 for fewer."""
         rows = np.concatenate(
             [
                 first + np.flatnonzero(part.allowed & (total[first : first + len(part.allowed)] > 0))
@@ -189,22 +189,22 @@ class LexicalSearch:
         return rows, float(lowest * _ROUNDED)
 
     def _length_shares(self, rows: Ints) -> Doubles:
-        """How long each of the documents is, as a share of the mean."""
+        """Return each document's length as a share of the mean."""
         lengths = np.empty(len(rows), dtype=np.uint32)
         for part, places, local in self.split(rows):
-            lengths[places] = part.words.lengths[local]
+            lengths[places] = part.terms.lengths[local]
         shares: Doubles = lengths / self._mean_length
         return shares
 
     def ordinals(self, rows: Ints) -> Ints:
-        """The ordinal of each row."""
+        """Return the ordinal of each row."""
         ordinals = np.empty(len(rows), dtype=np.int64)
         for part, places, local in self.split(rows):
             ordinals[places] = part.snapshot.views.ordinals(local)
         return ordinals
 
-    def split(self, rows: Ints) -> Iterator[tuple[LexicalPart, Ints, Ints]]:
-        """Each part that has some of the rows, the places of these among the rows, and the part's own numbers."""
+    def split(self, rows: Ints) -> Iterator[tuple[LexicalShard, Ints, Ints]]:
+        """Yield each shard that has some of the rows, their places among the rows, and the shard's own row numbers."""
         which = np.searchsorted(self._firsts, rows, side="right") - 1
         for number, (part, first) in enumerate(zip(self._parts, self._firsts, strict=True)):
             places = np.flatnonzero(which == number)
@@ -212,7 +212,7 @@ class LexicalSearch:
                 yield part, places, rows[places] - first
 
     def rows_of(self, ids: Iterable[str]) -> dict[str, int]:
-        """The row of each of these documents that there is."""
+        """Return the row of each of these documents that there is."""
         found: dict[str, int] = {}
         for part, first in zip(self._parts, self._firsts, strict=True):
             with part.naming():
@@ -221,7 +221,7 @@ class LexicalSearch:
         return found
 
     def documents(self, rows: Ints) -> dict[int, StoredDocument]:
-        """The documents of these rows, by row."""
+        """Return the documents of these rows, by row."""
         found: dict[int, StoredDocument] = {}
         for part, places, local in self.split(rows):
             with part.naming():
@@ -231,11 +231,11 @@ class LexicalSearch:
         return found
 
     def slots(self, question: str, documents: Sequence[StoredDocument]) -> list[int]:
-        """Of each document the view whose span says most of the question: the highest sum of idf f / (f + k1)."""
+        """Return each document's view whose span matches the question best: the highest sum of idf f / (f + k1)."""
         owners = [number for number, document in enumerate(documents) for _ in document.spans]
         texts = [document.text[begin:end] for document in documents for begin, end in document.spans.tolist()]
         total = np.zeros(len(texts))
-        found = tokenised(texts, self._kind)
+        found = tokenize(texts, self._kind)
         places = {hashed: place for place, hashed in enumerate(found.hashes().tolist())}
         for hashed, _ in counted_words(question, self._kind):
             if hashed in places:
@@ -248,27 +248,27 @@ class LexicalSearch:
 
     @property
     def _kind(self) -> Lexical:
-        return self._parts[0].words.kind
+        return self._parts[0].terms.kind
 
     def _idf(self, documents_with: int) -> float:
         return math.log1p((self._num_documents - documents_with + 0.5) / (documents_with + 0.5))
 
     def _postings(self, hashed: int) -> Iterator[tuple[int, Chunk]]:
-        """A word's postings, and the row, through all parts, that each chunk begins at."""
+        """Return a term's postings, and the row, through all shards, that each chunk begins at."""
         for part, first in zip(self._parts, self._firsts, strict=True):
             with part.naming():
-                chunks = list(part.words.chunks(hashed))
+                chunks = list(part.terms.chunks(hashed))
             for chunk in chunks:
                 yield first + chunk.first_row, chunk
 
-    def _named_counts(self, part: LexicalPart) -> tuple[int, int]:
+    def _named_counts(self, part: LexicalShard) -> tuple[int, int]:
         with part.naming():
-            return part.words.num_documents, part.words.num_words
+            return part.terms.num_documents, part.terms.num_terms
 
 
 def counted_words(question: str, kind: Lexical) -> list[tuple[int, int]]:
-    """The hashes of the words of a question, rising, and how often each stands there."""
-    tokens = tokenised([question], kind)
+    """Return the hashes of a question's terms, ascending, and how often each occurs."""
+    tokens = tokenize([question], kind)
     found: Counter[int] = Counter()
     for hashed, times in zip(tokens.hashes().tolist(), tokens.counts.tolist(), strict=True):
         found[hashed] += times
@@ -276,6 +276,6 @@ def counted_words(question: str, kind: Lexical) -> list[tuple[int, int]]:
 
 
 def _saturated(counts: npt.NDArray[Any], lengths: Doubles) -> Doubles:
-    """What so many times count in documents of these lengths, as shares of the mean."""
+    """Return BM25's saturation of term frequencies in documents of these lengths, as shares of the mean."""
     saturated: Doubles = counts * (K1 + 1) / (counts + K1 * (1 - B + B * lengths))
     return saturated

@@ -1,8 +1,8 @@
-"""Postings: which documents have which words, in segments of consecutive document rows inside the catalog.
+"""Postings: which documents have which terms, in segments of consecutive document rows inside the catalog.
 
-A commit appends a segment; eight small ones are merged into one, so that there are few. Nothing of a segment says
-which documents are alive: a reader counts those of its own snapshot. A segment's words are split by their hash into
-blocks of some ten KiB, each with a checksum: a word is looked up in one block of each segment.
+A commit appends a segment; eight small ones are merged into one, so that there are few. A segment does not know which
+documents are live: a reader counts those of its own snapshot. A segment's terms are split by their hash into blocks of
+some ten KiB, each with a checksum: a term is looked up in one block of each segment.
 """
 
 from __future__ import annotations
@@ -20,10 +20,9 @@ from mvindex.lexical.tokenizer import Hashes, Tokens
 from mvindex.records import Ints
 from mvindex.store.rows import row_checksum
 
-# Of four and six columns: what is salvaged of a broken catalog is told by the number of its columns.
 SCHEMA = """
 CREATE TABLE lexical_segments(first_row INTEGER PRIMARY KEY, num_rows INTEGER NOT NULL, num_blocks INTEGER NOT NULL,
-    num_words INTEGER NOT NULL, lengths BLOB NOT NULL, checksum INTEGER NOT NULL);
+    num_terms INTEGER NOT NULL, lengths BLOB NOT NULL, checksum INTEGER NOT NULL);
 CREATE TABLE lexical_blocks(key INTEGER PRIMARY KEY, num_postings INTEGER NOT NULL, postings BLOB NOT NULL,
     checksum INTEGER NOT NULL);
 """
@@ -42,7 +41,7 @@ _WAY_OUT = "`mvindex build --lexical` makes the lexical index again"
 
 
 class Segment(NamedTuple):
-    """Document rows [first_row, first_row + num_rows), their words in num_blocks blocks (a power of two)."""
+    """Document rows [first_row, first_row + num_rows), their terms in num_blocks blocks (a power of two)."""
 
     first_row: int
     num_rows: int
@@ -50,37 +49,37 @@ class Segment(NamedTuple):
 
     @property
     def end(self) -> int:
-        """The first row beyond it."""
+        """The first row behind the segment."""
         return self.first_row + self.num_rows
 
-    def block_of(self, word: int) -> int:
-        """The block in which a word's hash is."""
-        return word * self.num_blocks >> 64
+    def block_of(self, term: int) -> int:
+        """Return the number of the block that holds a term's hash."""
+        return term * self.num_blocks >> 64
 
 
 class Postings(NamedTuple):
-    """Words, by rising hash, with the rows that have them, rising, and how often; one entry a pair, (p,) each."""
+    """Terms, by rising hash, with the rows that have them, rising, and how often; one entry a pair, (p,) each."""
 
     hashes: Hashes
     rows: Ints
     counts: Ints
 
     def part(self, at: slice | Ints) -> Postings:
-        """Those at these places."""
+        """Return the postings at these positions."""
         return Postings(self.hashes[at], self.rows[at], self.counts[at])
 
 
 def postings_of(tokens: Tokens, rows: Sequence[int] | Ints) -> Postings:
-    """The postings of texts that belong to these rows, which rise."""
+    """Return the postings of texts that belong to these rows, which rise."""
     hashes = np.repeat(tokens.hashes(), np.diff(tokens.starts))
     order = np.argsort(hashes, kind="stable")
     return Postings(hashes[order], np.asarray(rows, dtype=np.int64)[tokens.texts[order]], tokens.counts[order])
 
 
 def append_segment(connection: sqlite3.Connection, first_row: int, tokens: Tokens) -> None:
-    """Nothing; the words of the texts, of the rows from first_row on, are there in the caller's transaction.
+    """Add the terms of the texts of the rows from first_row on, inside the caller's transaction.
 
-    DamagedIndex when what is there does not end just before first_row.
+    DamagedIndex when the lexical index does not end just before first_row.
     """
     segments = read_segments(connection)
     if (segments[-1].end if segments else 0) != first_row:
@@ -92,7 +91,7 @@ def append_segment(connection: sqlite3.Connection, first_row: int, tokens: Token
 
 
 def read_segments(connection: sqlite3.Connection) -> list[Segment]:
-    """The segments in order; DamagedIndex when they do not follow each other from row 0 on."""
+    """Return the segments in order; DamagedIndex when they do not follow each other from row 0 on."""
     rows = connection.execute("SELECT first_row, num_rows, num_blocks FROM lexical_segments ORDER BY first_row")
     segments = [Segment(*row) for row in rows]
     end = 0
@@ -104,55 +103,55 @@ def read_segments(connection: sqlite3.Connection) -> list[Segment]:
 
 
 def read_lengths(connection: sqlite3.Connection, segment: Segment) -> npt.NDArray[np.uint32]:
-    """How many words each of the segment's documents has, (num_rows,); DamagedIndex when that is not as written."""
+    """Return the number of terms of each document of the segment, (num_rows,); DamagedIndex on a checksum mismatch."""
     query = "SELECT lengths, checksum FROM lexical_segments WHERE first_row = ?"
     blob, checksum = connection.execute(query, (segment.first_row,)).fetchone()
     if row_checksum(*segment, blob) != checksum:
-        raise DamagedIndex(f"{_named(segment)} does not match its checksum; {_WAY_OUT}")
+        raise DamagedIndex(f"{_describe(segment)} does not match its checksum; {_WAY_OUT}")
     return np.frombuffer(blob, dtype="<u4")
 
 
 def read_block(connection: sqlite3.Connection, segment: Segment, block: int) -> Block:
-    """The block; DamagedIndex when it is not there as it was written."""
+    """Return the block; DamagedIndex when it is missing or does not match its checksum."""
     key = segment.first_row * _MAX_BLOCKS + block
     found = connection.execute("SELECT postings, checksum FROM lexical_blocks WHERE key = ?", (key,)).fetchone()
     if found is None or row_checksum(*segment, block, found[0]) != found[1]:
-        raise DamagedIndex(f"block {block} of {_named(segment)} does not match its checksum; {_WAY_OUT}")
+        raise DamagedIndex(f"block {block} of {_describe(segment)} does not match its checksum; {_WAY_OUT}")
     return Block(found[0])
 
 
 class Block:
-    """Some words of a segment, by their hashes."""
+    """Some terms of a segment, by their hashes."""
 
     def __init__(self, blob: bytes) -> None:
         self.size_bytes = len(blob)
         header = np.frombuffer(blob, dtype=_HEADER, count=1)[0]
-        num_words, num_postings, count_bytes = (int(number) for number in header)
+        num_terms, num_postings, count_bytes = (int(number) for number in header)
         at = _HEADER.itemsize
-        self.words: Hashes = np.frombuffer(blob, "<u8", num_words, at)
-        at += 8 * num_words
-        self._ends = np.frombuffer(blob, "<u4", num_words, at)
-        at += 4 * num_words
+        self.hashes: Hashes = np.frombuffer(blob, "<u8", num_terms, at)
+        at += 8 * num_terms
+        self._ends = np.frombuffer(blob, "<u4", num_terms, at)
+        at += 4 * num_terms
         self._rows = np.frombuffer(blob, "<u2", num_postings, at)
         self._counts = np.frombuffer(blob, f"<u{count_bytes}", num_postings, at + 2 * num_postings)
 
-    def find(self, word: int) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
-        """The rows, inside the segment and rising, that have the word, and how often; (p,) each."""
-        place = int(np.searchsorted(self.words, np.uint64(word)))
-        if place == len(self.words) or int(self.words[place]) != word:
+    def find(self, term: int) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
+        """Return the rows, inside the segment and rising, that have the term, and how often; (p,) each."""
+        place = int(np.searchsorted(self.hashes, np.uint64(term)))
+        if place == len(self.hashes) or int(self.hashes[place]) != term:
             return self._rows[:0], self._counts[:0]
         at = slice(int(self._ends[place - 1]) if place else 0, int(self._ends[place]))
         return self._rows[at], self._counts[at]
 
     def all(self, first_row: int) -> Postings:
-        """All that is in it; first_row: of the segment."""
+        """Return all postings of the block; first_row: of the segment."""
         sizes = np.diff(self._ends, prepend=np.uint32(0))
         rows = self._rows.astype(np.int64) + first_row
-        return Postings(np.repeat(self.words, sizes), rows, self._counts.astype(np.int64))
+        return Postings(np.repeat(self.hashes, sizes), rows, self._counts.astype(np.int64))
 
 
 def _write(connection: sqlite3.Connection, first_row: int, lengths: Ints, postings: Postings) -> None:
-    """Nothing; the segment is there. No segment of these rows may be."""
+    """Write a segment of these rows, which must not exist yet."""
     num_blocks = 1
     while num_blocks * _ROWS_PER_BLOCK < len(lengths):
         num_blocks *= 2
@@ -169,7 +168,7 @@ def _write(connection: sqlite3.Connection, first_row: int, lengths: Ints, postin
 
 
 def _packed(postings: Postings, first_row: int) -> bytes:
-    """The postings as Block reads them."""
+    """Return the postings packed as Block reads them."""
     ends = np.append(np.flatnonzero(np.diff(postings.hashes)) + 1, len(postings.hashes))
     ends = ends[ends > 0]
     most = int(postings.counts.max(initial=0))
@@ -185,10 +184,10 @@ def _packed(postings: Postings, first_row: int) -> bytes:
 
 
 def _mergeable(segments: Sequence[Segment]) -> Sequence[Segment]:
-    """The last segments, where they are to become one; none of them else.
+    """Return the last segments where they are to be merged; an empty sequence otherwise.
 
-    Eight of the last one's size, or smaller ones among such: so a row is written again once a size, and whatever the
-    commits are, segments are few.
+    They are eight of the last one's size, or smaller ones among such: so a row is rewritten once per size, and segments
+    stay few whatever the commits are.
     """
     tail = segments[-_MERGED:]
     if len(tail) < _MERGED or sum(segment.num_rows for segment in tail) > MAX_ROWS:
@@ -198,19 +197,19 @@ def _mergeable(segments: Sequence[Segment]) -> Sequence[Segment]:
 
 
 def _num_postings(connection: sqlite3.Connection, segments: Sequence[Segment]) -> int:
-    """How many postings these segments, which follow each other, have together."""
+    """Return how many postings these segments, which follow each other, have together."""
     query = "SELECT total(num_postings) FROM lexical_blocks WHERE key >= ? AND key < ?"
     (count,) = connection.execute(query, _keys(segments)).fetchone()
     return int(count)
 
 
 def _keys(segments: Sequence[Segment]) -> tuple[int, int]:
-    """The first key of their blocks, and the first beyond."""
+    """Return the first key of the segments' blocks, and the first behind them."""
     return segments[0].first_row * _MAX_BLOCKS, segments[-1].end * _MAX_BLOCKS
 
 
 def _merge(connection: sqlite3.Connection, segments: Sequence[Segment]) -> None:
-    """Nothing; these segments, which follow each other, are one."""
+    """Merge these segments, which follow each other, into one."""
     lengths: Ints = np.concatenate([read_lengths(connection, segment) for segment in segments]).astype(np.int64)
     parts = [
         read_block(connection, segment, block).all(segment.first_row)
@@ -225,5 +224,5 @@ def _merge(connection: sqlite3.Connection, segments: Sequence[Segment]) -> None:
     _write(connection, first, lengths, joined.part(order))
 
 
-def _named(segment: Segment) -> str:
+def _describe(segment: Segment) -> str:
     return f"the lexical index of document rows {segment.first_row} to {segment.end - 1}"

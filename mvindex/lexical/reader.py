@@ -1,4 +1,4 @@
-"""Words of one snapshot's documents: which documents have a word, how often, and how many words each has."""
+"""Lexical index of one snapshot: which documents have a term, how often, and how many terms each has."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from mvindex.store import catalog
 if TYPE_CHECKING:
     from mvindex.store.snapshot import Snapshot
 
-# Bytes of blocks kept for the questions of one call that share words.
+# Bytes of blocks kept for the queries of one call that share terms.
 _KEPT_BYTES = 1 << 26
 
 
 class Chunk(NamedTuple):
-    """The documents of one segment that have a word: rows, (p,), counted from first_row and rising, and how often.
+    """The documents of one segment that have a term: rows, (p,), counted from first_row and rising, and how often.
 
-    lengths: of all num_rows documents, in words.
+    lengths: of all num_rows documents, in terms.
     """
 
     first_row: int
@@ -36,23 +36,21 @@ class Chunk(NamedTuple):
 
 
 class LexicalReader:
-    """The lexical index as one snapshot sees it: words of its living documents, none of later ones.
+    """The lexical index as one snapshot sees it: terms of its live documents, none of later ones.
 
     Read inside the transaction of a SnapshotReader; every block is checked before it is used.
     """
 
     def __init__(self, connection: sqlite3.Connection, snapshot: Snapshot) -> None:
-        """Unsupported for an index without a lexical side; StaleReader where it was made anew meanwhile."""
+        """Raise Unsupported for an index without a lexical index; StaleReader where it was rebuilt meanwhile."""
         kind = snapshot.settings.get(catalog.LEXICAL_KEY)
         if kind is None:
             raise Unsupported(
                 f"{snapshot.directory.parent}: has no lexical index; `mvindex build --lexical unicode` makes one "
-                "(english: words by their stems)"
+                "(english: terms by their stems)"
             )
         if catalog.read_settings(connection).get(catalog.LEXICAL_KEY) != kind:
-            raise StaleReader(
-                f"{snapshot.directory.parent}: its lexical index was made anew; refresh() or open it again"
-            )
+            raise StaleReader(f"{snapshot.directory.parent}: its lexical index was rebuilt; refresh() or open it again")
         self.kind = Lexical(kind)
         self._connection, self._snapshot = connection, snapshot
         self._blocks: dict[tuple[int, int], Block] = {}
@@ -67,7 +65,7 @@ class LexicalReader:
 
     @property
     def lengths(self) -> npt.NDArray[np.uint32]:
-        """How many words each document row has, (num_rows,): 4 bytes a document, kept with the snapshot."""
+        """Number of terms of each document row, (num_rows,): 4 bytes a document, kept with the snapshot."""
         if self._snapshot.lengths is None:
             parts = [read_lengths(self._connection, segment) for segment in self._segments]
             joined = np.concatenate([np.empty(0, dtype=np.uint32), *parts])
@@ -76,19 +74,19 @@ class LexicalReader:
 
     @property
     def num_documents(self) -> int:
-        """Living documents."""
+        """Number of live documents."""
         return self._snapshot.num_documents
 
     @cached_property
-    def num_words(self) -> int:
-        """All words of the living documents."""
+    def num_terms(self) -> int:
+        """Number of terms of all live documents."""
         return int(self.lengths.sum(where=self._snapshot.alive, dtype=np.int64))
 
-    def chunks(self, word: int) -> Iterator[Chunk]:
-        """The living documents that have the word of this hash, a chunk for each segment that has some."""
+    def chunks(self, term: int) -> Iterator[Chunk]:
+        """Yield the live documents that have the term of this hash, a chunk for each segment that has some."""
         are_all_alive = self.num_documents == self._snapshot.num_rows
         for segment in self._segments:
-            rows, counts = self._block(segment, segment.block_of(word)).find(word)
+            rows, counts = self._block(segment, segment.block_of(term)).find(term)
             # A later commit may have merged what it added with what was there.
             end = min(segment.end, self._snapshot.num_rows) - segment.first_row
             if end < segment.num_rows:
@@ -96,13 +94,13 @@ class LexicalReader:
                 rows, counts = rows[:kept], counts[:kept]
             own = slice(segment.first_row, segment.first_row + end)
             if not are_all_alive:
-                is_living = self._snapshot.alive[own][rows]
-                rows, counts = rows[is_living], counts[is_living]
+                is_live = self._snapshot.alive[own][rows]
+                rows, counts = rows[is_live], counts[is_live]
             if len(rows):
                 yield Chunk(segment.first_row, end, rows, counts, self.lengths[own])
 
     def check(self) -> None:
-        """Nothing; DamagedIndex when it is not wholly as it was written. Of the last committed state."""
+        """Check the lexical index of the last committed state; raise DamagedIndex when it is not as it was written."""
         query = "SELECT count(*) FROM documents"
         check_lexical(self._connection, int(self._connection.execute(query).fetchone()[0]))
 
@@ -120,7 +118,7 @@ class LexicalReader:
 
 
 def check_lexical(connection: sqlite3.Connection, num_rows: int) -> None:
-    """Nothing; DamagedIndex when the lexical index of so many document rows is not wholly as it was written."""
+    """Check the lexical index of num_rows document rows; raise DamagedIndex when it is not as it was written."""
     segments = read_segments(connection)
     if (segments[-1].end if segments else 0) != num_rows:
         raise DamagedIndex(f"the lexical index is not of {num_rows} document rows")

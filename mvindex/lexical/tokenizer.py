@@ -1,7 +1,7 @@
-"""Words of texts, as lexical search counts them: split and folded by SQLite's FTS5, and nothing else of it.
+"""Tokenizer of lexical search: texts are split into terms by that of SQLite's FTS5; nothing else of FTS5 is used.
 
-A question is split by the same code as the texts, and never becomes a query of FTS5: no quote, operator or bracket in
-it means anything.
+A query is split by the same code as the texts, and never becomes an FTS5 query: quotes, operators and brackets in it
+have no meaning.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ Hashes = npt.NDArray[np.uint64]
 
 
 class Lexical(Enum):
-    """How texts are split into words: by Unicode 6.1's letters and digits, lower case and without diacritics.
+    """How texts are split into terms: by Unicode 6.1's letters and digits, lower case and without diacritics.
 
-    ENGLISH: words are cut to their stems as well (Porter 1980).
+    ENGLISH: terms are reduced to their stems as well (Porter 1980).
     """
 
     UNICODE = "unicode"
@@ -41,57 +41,57 @@ _MOST_CHARS = 1 << 24
 
 
 class Tokens(NamedTuple):
-    """The words of n texts, each with the texts that have it.
+    """The terms of n texts, each with the texts that have it.
 
-    words: distinct, in UTF-8; those of texts[starts[i]:starts[i + 1]] have words[i], so many times as counts says.
-    lengths: (n,) int64, all words of each text.
+    terms: distinct, in UTF-8; texts[starts[i]:starts[i + 1]] have terms[i], as often as counts gives.
+    lengths: (n,) int64, the number of terms of each text.
     """
 
-    words: list[bytes]
+    terms: list[bytes]
     starts: Ints
     texts: Ints
     counts: Ints
     lengths: Ints
 
     def hashes(self) -> Hashes:
-        """What stands for each of the words in the index, (w,)."""
-        return np.array([xxhash.xxh3_64_intdigest(word) for word in self.words], dtype=np.uint64)
+        """Return the hash that stands for each term in the index, (w,)."""
+        return np.array([xxhash.xxh3_64_intdigest(term) for term in self.terms], dtype=np.uint64)
 
 
 def parse_lexical(value: object) -> Lexical | None:
-    """The kind that was named, or none; ConfigError for another value."""
+    """Return the kind of this name, or None; ConfigError for another value."""
     if value is None:
         return None
     names = [kind.value for kind in Lexical]
     if not isinstance(value, str) or value not in names:
-        raise ConfigError(f"lexical is {value!r:.60}; wanted {' or '.join(names)}, or None")
+        raise ConfigError(f"lexical: expected {' or '.join(names)}, or None; got {value!r:.60}")
     return Lexical(value)
 
 
-def tokenised_in_parts(texts: Sequence[str], lexical: Lexical) -> Iterator[Tokens]:
-    """The words of the texts, of as many together as memory is meant to hold at once."""
+def tokenize_in_parts(texts: Sequence[str], lexical: Lexical) -> Iterator[Tokens]:
+    """Yield the terms of the texts, in parts of a bounded number of characters."""
     begin = size = 0
     for number, text in enumerate(texts):
         if size + len(text) > _MOST_CHARS and number > begin:
-            yield tokenised(texts[begin:number], lexical)
+            yield tokenize(texts[begin:number], lexical)
             begin, size = number, 0
         size += len(text)
     if len(texts) > begin:
-        yield tokenised(texts[begin:], lexical)
+        yield tokenize(texts[begin:], lexical)
 
 
-def tokenised(texts: Sequence[str], lexical: Lexical) -> Tokens:
-    """The words of the texts. Unsupported where SQLite was built without FTS5."""
-    words, lists = _words(texts, lexical)
+def tokenize(texts: Sequence[str], lexical: Lexical) -> Tokens:
+    """Return the terms of the texts; Unsupported where SQLite was built without FTS5."""
+    terms, lists = _terms(texts, lexical)
     numbers: Ints = np.fromstring(b",".join(lists), dtype=np.int64, sep=",") if lists else np.empty(0, np.int64)
     ends = np.cumsum([each.count(b",") + 1 for each in lists], dtype=np.int64)
-    # One entry for each time that a word stands in a text; equal ones follow each other.
+    # One entry per occurrence of a term in a text; equal ones follow each other.
     is_first = np.ones(len(numbers), dtype=bool)
     is_first[1:] = numbers[1:] != numbers[:-1]
     is_first[ends[:-1]] = True
     firsts = np.flatnonzero(is_first)
     return Tokens(
-        words=words,
+        terms=terms,
         starts=np.searchsorted(firsts, np.append(0, ends)).astype(np.int64),
         texts=numbers[firsts],
         counts=np.diff(np.append(firsts, len(numbers))),
@@ -99,25 +99,25 @@ def tokenised(texts: Sequence[str], lexical: Lexical) -> Tokens:
     )
 
 
-def _words(texts: Sequence[str], lexical: Lexical) -> tuple[list[bytes], list[bytes]]:
-    """The distinct words, and for each the rising numbers of the texts that have it, once for every time."""
+def _terms(texts: Sequence[str], lexical: Lexical) -> tuple[list[bytes], list[bytes]]:
+    """Return the distinct terms, and for each the rising numbers of the texts that have it, once per occurrence."""
     with closing(sqlite3.connect(":memory:", isolation_level=None)) as connection:
         try:
             connection.execute(
                 f"CREATE VIRTUAL TABLE t USING fts5(text, content='', tokenize='{_TOKENIZERS[lexical]}')"
             )
-            connection.execute("CREATE VIRTUAL TABLE words USING fts5vocab(t, instance)")
+            connection.execute("CREATE VIRTUAL TABLE terms USING fts5vocab(t, instance)")
         except sqlite3.OperationalError as err:
             raise Unsupported(f"lexical search needs SQLite with FTS5; this one says: {err}") from err
-        # FTS5 cuts words of more than 32 KiB, maybe inside a letter: then they are no text.
+        # FTS5 cuts terms of more than 32 KiB, maybe inside a letter: then they are not valid UTF-8.
         connection.text_factory = bytes
         try:
             connection.execute("BEGIN")
             connection.executemany("INSERT INTO t(rowid, text) VALUES (?, ?)", enumerate(texts))
             rows: list[tuple[Any, Any]] = connection.execute(
-                "SELECT term, group_concat(doc) FROM words GROUP BY term"
+                "SELECT term, group_concat(doc) FROM terms GROUP BY term"
             ).fetchall()
             connection.execute("ROLLBACK")
         except sqlite3.Error as err:
-            raise StoreError(f"texts of {sum(map(len, texts)):,} characters cannot be split into words: {err}") from err
-    return [word for word, _ in rows], [numbers for _, numbers in rows]
+            raise StoreError(f"texts of {sum(map(len, texts)):,} characters cannot be split into terms: {err}") from err
+    return [term for term, _ in rows], [numbers for _, numbers in rows]

@@ -1,7 +1,6 @@
-"""What keeps an index whole: compact, snapshot, upgrade, verify, repair, salvage."""
+"""Maintenance of an index: compact, snapshot, verify, repair, salvage."""
 
-from mvindex.maintenance.compact import CompactReport, UpgradeReport, compact_store
-from mvindex.maintenance.dispatch import repair, salvage, upgrade, verify
+from mvindex.maintenance.compact import CompactReport, compact_store
 from mvindex.maintenance.read import Problem
 from mvindex.maintenance.repair import RepairReport
 from mvindex.maintenance.salvage import SalvageReport
@@ -14,12 +13,7 @@ __all__ = [
     "RepairReport",
     "SalvageReport",
     "SnapshotReport",
-    "UpgradeReport",
     "VerifyReport",
     "compact_store",
-    "repair",
-    "salvage",
     "snapshot_store",
-    "upgrade",
-    "verify",
 ]

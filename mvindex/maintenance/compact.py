@@ -1,4 +1,4 @@
-"""A new generation of an index, without what was retired: `compact`, and in the latest format: `upgrade`."""
+"""Compaction: a new generation of an index, without its deleted documents."""
 
 from __future__ import annotations
 
@@ -13,11 +13,10 @@ import numpy.typing as npt
 from mvindex.engines.build import EngineChoice, build_files
 from mvindex.errors import DamagedIndex
 from mvindex.store.embedded import EmbeddedStore
-from mvindex.store.generation import Generation, is_littered
+from mvindex.store.generation import Generation
 from mvindex.store.reader import SnapshotReader
-from mvindex.store.rows import LATEST
 from mvindex.store.snapshot import Snapshot, read_snapshot
-from mvindex.store.writer import Change, GenerationWriter, Rows
+from mvindex.store.writer import GenerationWriter, Rows, Transaction
 
 _COPIED_DOCUMENTS = 1024
 _SORTED_ROWS = 1 << 16
@@ -26,14 +25,20 @@ Progress = Callable[[int], None]
 
 
 def _ignore(count: int) -> None:
-    """Nothing: nobody watches the progress."""
+    """Ignore the progress."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompactReport:
-    """What a compaction did: documents kept, rows of retired documents dropped, bytes of the index before and after.
+    """The outcome of a compaction.
 
-    is_old_held: a reader still uses the old generation; its files go when a writer next finds it released.
+    Attributes:
+        generation: The number of the generation that is active now.
+        documents: How many documents were kept.
+        dropped: How many rows of deleted and replaced documents were dropped.
+        bytes_before: Size of the index before.
+        bytes_after: Size of the index after, without old files that a reader still uses.
+        is_old_in_use: Whether a reader still uses the old generation; a later writer removes its files.
     """
 
     generation: int
@@ -41,27 +46,22 @@ class CompactReport:
     dropped: int
     bytes_before: int
     bytes_after: int
-    is_old_held: bool
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class UpgradeReport:
-    """What an upgrade did: the format versions before and after, equal where there was nothing to do."""
-
-    before: int
-    after: int
-    documents: int
+    is_old_in_use: bool
 
 
 def compact_store(store: EmbeddedStore, on_progress: Progress = _ignore) -> CompactReport:
-    """What was done: the store's rows are those of its living documents alone, in the order of their ordinals.
+    """Write a new generation with the live documents only, in the order of their ordinals.
 
     Ordinals, views and settings stay as they are; the active engine is built again. Readers go on with the files they
-    have; writers wait. Takes the writer lock. With nothing retired nothing is written.
+    have; writers wait. Takes the writer lock. Without deleted documents nothing is written.
+
+    Args:
+        store: The store to compact.
+        on_progress: Called with the number of documents copied since the last call.
     """
     bytes_before = stored_bytes(store.directory)
     with store.writing():
-        # No name for the snapshot itself: it would hold the old files.
+        # No variable for the snapshot itself: it would keep the old files open.
         dropped = store.snapshot.num_rows - store.snapshot.num_documents
         if dropped:
             _rewrite(store, on_progress)
@@ -72,47 +72,28 @@ def compact_store(store: EmbeddedStore, on_progress: Progress = _ignore) -> Comp
         dropped=dropped,
         bytes_before=bytes_before,
         bytes_after=stored_bytes(store.directory) - sum(map(stored_bytes, kept)),
-        is_old_held=bool(kept),
+        is_old_in_use=bool(kept),
     )
 
 
-def upgrade(path: str | Path, on_progress: Progress = _ignore) -> UpgradeReport:
-    """What was done: the index at path is of the latest format; nothing is written where it was before.
-
-    Every document keeps its ordinal, views and texts, all checked as they are read: DamagedIndex leaves the old index
-    as it is. Readers of the old format go on until they open the index again.
-    """
-    store = EmbeddedStore(Path(path))
-    try:
-        before = store.snapshot.source.format
-        if before is not LATEST or is_littered(store.directory, store.snapshot.source):
-            with store.writing(takes_old=True):
-                if store.snapshot.source.format is not LATEST:
-                    _rewrite(store, on_progress)
-        documents = store.snapshot.num_documents
-        return UpgradeReport(before=before.value, after=store.snapshot.source.format.value, documents=documents)
-    finally:
-        store.close()
-
-
 def copy_documents(snapshot: Snapshot, reader: SnapshotReader, writer: GenerationWriter, on_progress: Progress) -> None:
-    """Nothing; the living documents of the snapshot are committed by the writer, in the order of their ordinals.
+    """Commit the live documents of the snapshot to the writer, in the order of their ordinals.
 
     DamagedIndex when one does not match its checksums.
     """
-    living = _by_ordinal(snapshot)
-    for begin in range(0, len(living), _COPIED_DOCUMENTS):
-        doc_rows = living[begin : begin + _COPIED_DOCUMENTS]
+    live = _by_ordinal(snapshot)
+    for begin in range(0, len(live), _COPIED_DOCUMENTS):
+        doc_rows = live[begin : begin + _COPIED_DOCUMENTS]
         stored = reader.stored(doc_rows.tolist())
         packed, starts = snapshot.views.fetch(doc_rows)
         documents = [stored[row] for row in doc_rows.tolist()]
         rows = Rows(documents=documents, ordinals=snapshot.views.ordinals(doc_rows), packed=packed, starts=starts)
-        writer.commit(Change(rows=rows))
+        writer.commit(Transaction(rows=rows))
         on_progress(len(doc_rows))
 
 
 def _by_ordinal(snapshot: Snapshot) -> npt.NDArray[Any]:
-    """The living document rows in the order of their ordinals; 12 bytes a document while they are sorted, then 4.
+    """Return the live document rows in the order of their ordinals; 12 bytes a document while sorting, then 4.
 
     Sorted as one number each, ordinal and row together: an argsort would hold three arrays.
     """
@@ -122,7 +103,7 @@ def _by_ordinal(snapshot: Snapshot) -> npt.NDArray[Any]:
         doc_rows = begin + np.flatnonzero(alive[begin : begin + _SORTED_ROWS])
         ordinals = snapshot.views.ordinals(doc_rows)
         if (ordinals >> (62 - num_bits)).any():
-            raise DamagedIndex(f"{snapshot.directory}: ordinal {int(ordinals.max())}; no index has so many documents")
+            raise DamagedIndex(f"{snapshot.directory}: ordinal {int(ordinals.max())} is beyond that of any index")
         keys[end : end + len(doc_rows)] = (ordinals << num_bits) | doc_rows
         end += len(doc_rows)
     keys.sort()
@@ -131,23 +112,23 @@ def _by_ordinal(snapshot: Snapshot) -> npt.NDArray[Any]:
 
 
 def stored_bytes(directory: Path) -> int:
-    """What the files in the directory take."""
+    """Return the total size of the files in the directory, in bytes."""
     return sum(file.stat().st_size for file in directory.rglob("*") if file.is_file())
 
 
 def _rewrite(store: EmbeddedStore, on_progress: Progress) -> None:
-    """Nothing; the store's documents and engine stand in a new generation, which counts from now on."""
+    """Write the store's documents and engine to a new generation, and make it the active one."""
     before = store.snapshot
     engine = before.settings["engine"]
     choice = None if engine is None or before.num_documents == 0 else EngineChoice.of(engine, store.directory.parent)
     with store.new_generation() as (fresh, writer), store.reading(before) as reader:
-        # A snapshot of its own, gone before the engine is built: its 8 bytes a document are then free for the new ones.
+        # A snapshot of its own, freed before the engine is built: it takes 8 bytes a document.
         copy_documents(read_snapshot(before.source, before), reader, writer, on_progress)
         if choice is not None:
             _build(fresh, writer, choice)
 
 
 def _build(fresh: Generation, writer: GenerationWriter, choice: EngineChoice) -> None:
-    """Nothing; the generation has an engine of this choice."""
+    """Build the engine of this choice for the generation."""
     record = build_files(read_snapshot(fresh), choice)
-    writer.commit(Change(settings={"engine": record}))
+    writer.commit(Transaction(settings={"engine": record}))

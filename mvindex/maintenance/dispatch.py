@@ -1,16 +1,14 @@
-"""What keeps an index whole, in shards or not, by its path."""
+"""Maintenance of an index by its path, in shards or not."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
 
-from mvindex.maintenance import compact as compacting
 from mvindex.maintenance import repair as repairing
 from mvindex.maintenance import salvage as salvaging
 from mvindex.maintenance import shards as sharded
 from mvindex.maintenance import verify as verifying
-from mvindex.maintenance.compact import UpgradeReport
 from mvindex.maintenance.repair import RepairReport
 from mvindex.maintenance.salvage import SalvageReport
 from mvindex.maintenance.verify import VerifyReport
@@ -20,46 +18,56 @@ Progress = Callable[[int], None]
 
 
 def _ignore(count: int) -> None:
-    """Nothing: nobody watches the progress."""
+    """Ignore the progress."""
 
 
 def verify(path: str | Path, on_progress: Progress = _ignore) -> VerifyReport:
-    """What of the index at path is not as it was written: every file, document and row is read and checked.
+    """Read and check every file, document and row of the index at path; damage is reported, not raised.
 
-    Takes no lock; a state that is committed while it runs is not looked at. on_progress is told of bytes read.
-    StoreError when there is nothing that could be read as an index.
+    Takes no lock; a state that is committed while it runs is not read.
+
+    Args:
+        path: The index.
+        on_progress: Called with the number of bytes read since the last call.
+
+    Raises:
+        StoreError: There is no index at the path, or one of another format version.
     """
     index = Path(path).absolute()
     return sharded.verify_shards(index, on_progress) if is_sharded(index) else verifying.verify(index, on_progress)
 
 
 def repair(path: str | Path) -> RepairReport:
-    """What was made again of the index at path, all of it from its catalogs; engines are left to a build.
+    """Make damaged derived files of the index at path again from its catalog; engines are left to a build.
 
-    Takes the writer lock. DamagedIndex when a catalog itself is damaged: `mvindex verify --salvage` saves what is
-    sound. An index of an older format is left as it is.
+    Takes the writer lock.
+
+    Args:
+        path: The index.
+
+    Raises:
+        DamagedIndex: A catalog itself is damaged: `mvindex verify --salvage` saves what is sound.
     """
     index = Path(path).absolute()
     return sharded.repair_shards(index) if is_sharded(index) else repairing.repair(index)
 
 
 def salvage(path: str | Path, target: str | Path, on_progress: Progress = _ignore) -> SalvageReport:
-    """What was saved: a new index at target with every sound document of the one at path, complete or not there at all.
+    """Write every sound document of the index at path to a new index, complete or not there at all.
 
-    Documents keep ids, texts, metadata, views and ordinals; the damaged index is only read. on_progress is told of
-    documents looked at. ConfigError when the target exists; StoreError when there is nothing to be read.
+    Documents keep ids, texts, metadata, views and ordinals; the damaged index is only read. The report lists what could
+    not be saved; a catalog that SQLite cannot open is beyond salvage: restore a snapshot.
+
+    Args:
+        path: The damaged index.
+        target: Where the new index is made.
+        on_progress: Called with the number of document rows examined since the last call.
+
+    Raises:
+        ConfigError: The target exists.
+        StoreError: There is no index, or SQLite cannot read its catalog at all.
     """
     index = Path(path).absolute()
     if is_sharded(index):
         return sharded.salvage_shards(index, Path(target), on_progress)
     return salvaging.salvage(index, target, on_progress)
-
-
-def upgrade(path: str | Path, on_progress: Progress = _ignore) -> UpgradeReport:
-    """What was done: the index at path is of the latest format; nothing is written where it was before.
-
-    Every document keeps its ordinal, views and texts, all checked as they are read: DamagedIndex leaves the old index
-    as it is. Readers of the old format go on until they open the index again.
-    """
-    index = Path(path)
-    return sharded.upgrade_shards(index, on_progress) if is_sharded(index) else compacting.upgrade(index, on_progress)

@@ -1,4 +1,4 @@
-"""What is derived, made again from the catalog: current.json, the acknowledged version, the file of document rows."""
+"""Repair of derived files from the catalog: current.json, the acknowledged version, the file of document rows."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ from mvindex.store.fsync import announced, flush_to_disk, rename
 from mvindex.store.generation import Generation
 from mvindex.store.locks import writer_lock
 from mvindex.store.network_fs import refuse_network
-from mvindex.store.rows import LATEST
-from mvindex.store.segments import Committed
+from mvindex.store.rows import FORMAT_VERSION
+from mvindex.store.segments import CommittedSegment
 from mvindex.store.settings import read_checked
 from mvindex.store.snapshot import segment_names
 from mvindex.store.views import ROW_DTYPE
@@ -41,22 +41,20 @@ from mvindex.store.views import ROW_DTYPE
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RepairReport:
-    """The files that were made again; none where all that is derived was sound."""
+    """The outcome of a repair. made_again: the files that were made again; none where all were sound."""
 
     made_again: tuple[str, ...]
 
 
 def repair(path: str | Path) -> RepairReport:
-    """What was made again of the index at path, all of it from its catalog; engines are left to a build.
+    """Make damaged derived files again from the catalog; engines are left to a build.
 
     Takes the writer lock. DamagedIndex when the catalog itself is damaged: `mvindex verify --salvage` saves what is
-    sound. An index of an older format is left as it is.
+    sound.
     """
     index = Path(path).absolute()
     refuse_network(index)
     with closing(find_generation(index)) as source:
-        if source.format is not LATEST:
-            return RepairReport(made_again=())
         try:
             with writer_lock(index), source.catalog.reading() as connection:
                 return RepairReport(made_again=tuple(_repair(index, source, connection)))
@@ -65,7 +63,7 @@ def repair(path: str | Path) -> RepairReport:
 
 
 def _repair(index: Path, source: Generation, connection: sqlite3.Connection) -> list[str]:
-    """The files that were made again."""
+    """Make damaged files again; return their paths."""
     index_id = str(catalog.read_settings(connection).get("index_id"))
     if source.index_id not in (None, index_id):
         _check_files_belong(source, connection)
@@ -77,13 +75,13 @@ def _repair(index: Path, source: Generation, connection: sqlite3.Connection) -> 
 
 
 def _check_files_belong(source: Generation, connection: sqlite3.Connection) -> None:
-    """Nothing, when views and rows are those of this catalog: then it is current.json that is another index's."""
+    """Check that views and rows belong to this catalog: then current.json is another index's."""
     names = segment_names(catalog.read_settings(connection))
     segments = [catalog.read_committed(connection, name) for name in names]
     are_sound = [_is_sound(StoredViews(source.directory / each.name, 1).bytes, each) for each in segments]
     if not all(are_sound) or not all(each.size_bytes for each in segments):
         raise DamagedIndex(
-            f"{source.catalog.path}: and current.json are of two indexes; which of them is in its place cannot be told"
+            f"{source.catalog.path} and current.json are of two indexes; which of them belongs here is unknown"
         )
 
 
@@ -96,7 +94,7 @@ def _repair_current(index: Path, source: Generation, settings: Mapping[str, Any]
             return []
     path = index / CURRENT
     _remove_foreign(path)
-    write_current(index, Current(format_version=LATEST, generation=source.number, index_id=index_id), settings)
+    write_current(index, Current(format_version=FORMAT_VERSION, generation=source.number, index_id=index_id), settings)
     return [str(path)]
 
 
@@ -112,13 +110,13 @@ def _repair_acknowledged(source: Generation, version: int) -> list[str]:
     if version < acknowledged:
         raise DamagedIndex(
             f"{source.catalog.path}: holds version {version}, but version {acknowledged} was acknowledged: commits are "
-            "lost, which nothing here can bring back. `mvindex verify --salvage DIR` saves the older state"
+            "lost. `mvindex verify --salvage DIR` saves the older state"
         )
     return []
 
 
 def _repair_rows(source: Generation, connection: sqlite3.Connection) -> list[str]:
-    """The file of document rows, from the catalog's documents: its checksums there prove it right."""
+    """Make the file of document rows again from the catalog's documents; its checksums there verify it."""
     settings = read_checked(source, connection)
     committed = catalog.read_committed(connection, segment_names(settings)[1])
     path = source.directory / committed.name
@@ -127,7 +125,9 @@ def _repair_rows(source: Generation, connection: sqlite3.Connection) -> list[str
     _remove_foreign(path)
     records = _records(source, connection, committed.size_bytes // ROW_DTYPE.itemsize)
     if not _is_sound(records.view(np.uint8).reshape(-1), committed):
-        raise DamagedIndex(f"{source.catalog.path}: its rows of documents do not give {path.name}; it is damaged")
+        raise DamagedIndex(
+            f"{source.catalog.path}: its rows of documents do not match {path.name}'s checksums; it is damaged"
+        )
     fresh = path.with_name(f"{path.name}.new")
     check_regular(fresh)
     with announced("write", fresh):
@@ -137,18 +137,18 @@ def _repair_rows(source: Generation, connection: sqlite3.Connection) -> list[str
     return [str(path)]
 
 
-def _is_sound(data: npt.NDArray[np.uint8], committed: Committed) -> bool:
+def _is_sound(data: npt.NDArray[np.uint8], committed: CommittedSegment) -> bool:
     blocks = BlockCheck(data, committed)
     blocks.check_until(committed.size_bytes)
     return not (blocks.is_short or blocks.damaged)
 
 
 def _records(source: Generation, connection: sqlite3.Connection, num_rows: int) -> npt.NDArray[np.void]:
-    """The records of all document rows, (num_rows,) ROW_DTYPE; DamagedIndex when the catalog cannot tell one."""
+    """Return the records of all document rows, (num_rows,) ROW_DTYPE; DamagedIndex when a row is damaged."""
     records = np.zeros(num_rows, dtype=ROW_DTYPE)
-    for chunk in each_row(connection, source.format, range(num_rows)):
+    for chunk in each_row(connection, range(num_rows)):
         for row in chunk:
-            if not isinstance(row, CatalogRow) or row.faults(source.format):
+            if not isinstance(row, CatalogRow) or row.faults():
                 number = row.document[0] if isinstance(row, CatalogRow) else row
                 raise DamagedIndex(f"{source.catalog.path}: row {number} is damaged; nothing can be made again from it")
         documents = [row.document for row in chunk if isinstance(row, CatalogRow)]
@@ -160,8 +160,8 @@ def _records(source: Generation, connection: sqlite3.Connection, num_rows: int) 
 
 
 def _remove_foreign(path: Path) -> None:
-    """Nothing; a link, pipe, socket or device does not stand in a file's place any more. StoreError for a directory."""
+    """Remove a link, pipe, socket or device from a file's place; StoreError for a directory."""
     if path.is_symlink() or (path.exists() and not path.is_file() and not path.is_dir()):
         os.unlink(path)
     elif path.is_dir():
-        raise StoreError(f"{path} is a directory; wanted one of the index's own files: move it away")
+        raise StoreError(f"{path}: expected one of the index's own files, got a directory. Move it away")

@@ -1,4 +1,4 @@
-"""An index in shards, kept whole shard by shard: verify, repair, salvage, upgrade and snapshot."""
+"""Maintenance of an index in shards, shard by shard: verify, repair, salvage and snapshot."""
 
 from __future__ import annotations
 
@@ -10,8 +10,6 @@ from pathlib import Path
 
 from mvindex.engines.build import trained_name
 from mvindex.errors import ConfigError, DamagedIndex, MvindexError, StoreError
-from mvindex.maintenance.compact import UpgradeReport
-from mvindex.maintenance.compact import upgrade as upgrade_one
 from mvindex.maintenance.read import Problem
 from mvindex.maintenance.repair import RepairReport
 from mvindex.maintenance.repair import repair as repair_one
@@ -20,10 +18,10 @@ from mvindex.maintenance.salvage import salvage as salvage_one
 from mvindex.maintenance.snapshot import SnapshotReport, snapshot_store
 from mvindex.maintenance.verify import VerifyReport
 from mvindex.maintenance.verify import verify as verify_one
-from mvindex.store.embedded import EmbeddedStore, built_aside, create_store
+from mvindex.store.embedded import EmbeddedStore, atomic_directory, create_store
 from mvindex.store.files import KEPT_SETTINGS, check_regular
 from mvindex.store.fsync import announced, flush_to_disk
-from mvindex.store.rows import LATEST
+from mvindex.store.rows import FORMAT_VERSION
 from mvindex.store.segments import file_checksum
 from mvindex.store.shard_layout import (
     SHARDS,
@@ -40,7 +38,7 @@ Progress = Callable[[int], None]
 
 
 def verify_shards(index: Path, on_progress: Progress) -> VerifyReport:
-    """What is not as it was written, in any shard; one that is missing, or another's, is a problem of its own."""
+    """Verify every shard; one that is missing, or belongs to another index, is a problem of its own."""
     problems = list(_problems_beside(index))
     reports = []
     for place in _places(index):
@@ -54,7 +52,7 @@ def verify_shards(index: Path, on_progress: Progress) -> VerifyReport:
     problems += [problem for report in reports for problem in report.problems]
     return VerifyReport(
         path=str(index),
-        format_version=min([report.format_version for report in reports], default=LATEST.value),
+        format_version=min([report.format_version for report in reports], default=FORMAT_VERSION),
         documents=sum(report.documents for report in reports),
         damaged_documents=sum(report.damaged_documents for report in reports),
         size_bytes=sum(report.size_bytes for report in reports),
@@ -63,7 +61,7 @@ def verify_shards(index: Path, on_progress: Progress) -> VerifyReport:
 
 
 def repair_shards(index: Path) -> RepairReport:
-    """What was made again: of each shard, and shards.json where it is damaged and all shards are there."""
+    """Repair each shard, and shards.json where it is damaged and all shards are there."""
     made = [file for place in _places(index) for file in repair_one(index / place.directory).made_again]
     if os.path.lexists(index / SHARDS):
         try:
@@ -77,13 +75,13 @@ def repair_shards(index: Path) -> RepairReport:
 
 
 def salvage_shards(index: Path, target: Path, on_progress: Progress) -> SalvageReport:
-    """What was saved: a new index in shards with every sound document; a shard of which nothing is left is empty."""
+    """Salvage each shard into a new index in shards; one of which nothing can be saved is empty there."""
     if os.path.lexists(target):
-        raise ConfigError(f"{target} exists already; what is saved is written to a new directory")
+        raise ConfigError(f"{target} exists already; a salvage is written to a new directory")
     lost: list[Problem] = []
     saved: list[SalvageReport] = []
     places = _places(index)
-    with built_aside(target) as building:
+    with atomic_directory(target) as building:
         for place in places:
             directory = index / place.directory
             try:
@@ -99,29 +97,18 @@ def salvage_shards(index: Path, target: Path, on_progress: Progress) -> SalvageR
         target=str(target),
         documents=sum(report.documents for report in saved),
         lost=(*lost, *(problem for report in saved for problem in report.lost)),
-        was_scanned=any(report.was_scanned for report in saved),
-    )
-
-
-def upgrade_shards(index: Path, on_progress: Progress) -> UpgradeReport:
-    """What was done: every shard is of the latest format."""
-    reports = [upgrade_one(index / place.directory, on_progress) for place in _places(index)]
-    return UpgradeReport(
-        before=min(report.before for report in reports),
-        after=min(report.after for report in reports),
-        documents=sum(report.documents for report in reports),
     )
 
 
 def snapshot_shards(
     index: Path, stores: Sequence[EmbeddedStore], target: Path, on_progress: Progress
 ) -> SnapshotReport:
-    """What was copied: of each shard the latest committed state, complete or not there at all."""
+    """Copy the latest committed state of each shard, complete or not there at all."""
     if os.path.lexists(target):
         raise ConfigError(f"{target} exists already; a snapshot is written to a new directory")
     if index == target.absolute() or index in target.absolute().parents:
         raise ConfigError(f"{target} lies inside the index; write the snapshot elsewhere")
-    with built_aside(target) as building:
+    with atomic_directory(target) as building:
         reports = [snapshot_store(store, building / store.directory.name, on_progress) for store in stores]
         for file in index.glob(trained_name("*")):
             check_regular(file)
@@ -138,7 +125,7 @@ def snapshot_shards(
 
 
 def _problems_beside(index: Path) -> Iterator[Problem]:
-    """What is wrong with the files beside the shards, all of which are derived."""
+    """Yield the problems of the files beside the shards, all of which are derived."""
     try:
         read_shards(index)
     except StoreError as err:
@@ -153,7 +140,7 @@ def _problems_beside(index: Path) -> Iterator[Problem]:
 
 
 def _places(index: Path) -> list[ShardPlace]:
-    """The shards there must be; StoreError when not even one says how many."""
+    """Return the shards that the index must have; StoreError when there is none to know from."""
     with suppress(StoreError):
         return list(read_shards(index).places())
     found = places_in(index)
@@ -163,14 +150,14 @@ def _places(index: Path) -> list[ShardPlace]:
 
 
 def _known_id(index: Path, place: ShardPlace) -> str | None:
-    """What shards.json has the shard for; None where it cannot be read."""
+    """Return the shard's id in shards.json; None where that cannot be read."""
     with suppress(StoreError):
         return read_shards(index).shard_ids[place.number]
     return None
 
 
 def _shard_ids(index: Path) -> tuple[str, ...]:
-    """The ids of all shards; errors name one that cannot be opened."""
+    """Return the ids of all shards; errors name one that cannot be opened."""
     ids = []
     for place in _places(index):
         with closing(open_shard(index, place)) as store:
@@ -179,7 +166,7 @@ def _shard_ids(index: Path) -> tuple[str, ...]:
 
 
 def _complete(building: Path, places: Sequence[ShardPlace]) -> None:
-    """Nothing; every shard is there, made like the others, and knows which it is."""
+    """Make missing shards, like the others, and write into each which shard it is."""
     kept: dict[str, object] = {}
     for place in places:
         if (building / place.directory).exists():

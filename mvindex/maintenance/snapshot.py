@@ -1,4 +1,4 @@
-"""A consistent copy of a live index, made beside readers and a writer: `mvindex snapshot`."""
+"""Snapshot on disk: a consistent copy of an index, made beside its readers and writer (`mvindex snapshot`)."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from mvindex.errors import ConfigError, DamagedIndex, StaleReader, StoreError
 from mvindex.lexical.reader import check_lexical
 from mvindex.maintenance.read import CatalogRow, each_row
 from mvindex.store import catalog
-from mvindex.store.embedded import EmbeddedStore, built_aside
+from mvindex.store.embedded import EmbeddedStore, atomic_directory
 from mvindex.store.files import Current, check_regular, write_acknowledged, write_current
 from mvindex.store.fsync import announced, flush_to_disk
 from mvindex.store.generation import generation_name
 from mvindex.store.reader import check_ids
-from mvindex.store.rows import LATEST
+from mvindex.store.rows import FORMAT_VERSION
 from mvindex.store.segments import BLOCK_BYTES, MappedSegment, file_checksum
 from mvindex.store.snapshot import Snapshot
 
@@ -31,7 +31,7 @@ _TRIES = 5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SnapshotReport:
-    """What was copied: where to, the documents and bytes there, and the version of the index that it is."""
+    """The outcome of a snapshot: the path of the copy, its documents and bytes, and the version that was copied."""
 
     path: str
     documents: int
@@ -42,17 +42,23 @@ class SnapshotReport:
 def snapshot_store(
     store: EmbeddedStore, target: Path, on_progress: Callable[[int], None] = lambda size_bytes: None
 ) -> SnapshotReport:
-    """What was copied: the index at target is the latest committed state of the store, complete or not there at all.
+    """Copy the latest committed state of the store to target, complete or not there at all.
 
-    Neither readers nor a writer wait. All that is copied is checked: DamagedIndex names what does not match its
-    checksum. on_progress is told of bytes copied. ConfigError when the target exists; Unsupported for an index of an
-    older format.
+    Neither readers nor a writer wait. All bytes of the copy are checked.
+
+    Args:
+        store: The store to copy.
+        target: A new directory.
+        on_progress: Called with the number of bytes copied since the last call.
+
+    Raises:
+        ConfigError: The target exists, or lies inside the index.
+        DamagedIndex: A file or row does not match its checksum.
     """
     if os.path.lexists(target):
         raise ConfigError(f"{target} exists already; a snapshot is written to a new directory")
     if store.directory == target.absolute() or store.directory in target.absolute().parents:
         raise ConfigError(f"{target} lies inside the index; write the snapshot elsewhere")
-    store.refuse_old_format()
     for attempt in range(_TRIES):
         try:
             return _copy(store, target, on_progress)
@@ -69,7 +75,7 @@ def _copy(store: EmbeddedStore, target: Path, on_progress: Callable[[int], None]
     with source.catalog.reading() as connection:
         state = Snapshot(source, connection, store.snapshot)
         index_id, version = str(state.settings["index_id"]), int(state.settings["version"])
-        with built_aside(target) as building:
+        with atomic_directory(target) as building:
             directory = building / generation_name(source.number)
             directory.mkdir()
             _copy_engine(state, directory, on_progress)
@@ -80,7 +86,7 @@ def _copy(store: EmbeddedStore, target: Path, on_progress: Callable[[int], None]
             write_acknowledged(directory, version)
             for entry in (*sorted(directory.iterdir()), directory):
                 flush_to_disk(entry)
-            current = Current(format_version=LATEST, generation=source.number, index_id=index_id)
+            current = Current(format_version=FORMAT_VERSION, generation=source.number, index_id=index_id)
             write_current(building, current, state.settings)
     size_bytes = sum(file.stat().st_size for file in target.rglob("*") if file.is_file())
     return SnapshotReport(path=str(target), documents=state.num_documents, version=version, size_bytes=size_bytes)
@@ -108,7 +114,7 @@ def _copy_engine(state: Snapshot, directory: Path, on_progress: Callable[[int], 
 
 
 def _copy_segment(segment: MappedSegment, directory: Path, on_progress: Callable[[int], None]) -> None:
-    """Nothing; the committed bytes, each block checked, stand in the directory."""
+    """Copy the committed bytes to the directory; each block is checked."""
     size_bytes = segment.committed.size_bytes
     if size_bytes == 0:
         return
@@ -122,34 +128,34 @@ def _copy_segment(segment: MappedSegment, directory: Path, on_progress: Callable
 
 
 def _copy_catalog(connection: sqlite3.Connection, directory: Path, on_progress: Callable[[int], None]) -> None:
-    """Nothing; the catalog as the connection's transaction sees it, which later commits do not change."""
+    """Copy the catalog as the connection's transaction sees it, which later commits do not change."""
     path = directory / catalog.FILE_NAME
     page_bytes = int(connection.execute("PRAGMA page_size").fetchone()[0])
     left = int(connection.execute("PRAGMA page_count").fetchone()[0])
 
-    def tell(status: int, remaining: int, total: int) -> None:
+    def report(status: int, remaining: int, total: int) -> None:
         nonlocal left
         on_progress((left - remaining) * page_bytes)
         left = remaining
 
-    with announced("write", path), catalog.translated(path):
+    with announced("write", path), catalog.map_sqlite_errors(path):
         with closing(sqlite3.connect(path)) as copy:
-            connection.backup(copy, pages=_PAGES, progress=tell)
+            connection.backup(copy, pages=_PAGES, progress=report)
             (found,) = copy.execute("PRAGMA integrity_check(1)").fetchone()
     if found != "ok":
         source = connection.execute("PRAGMA database_list").fetchone()[2]
         what = " ".join(found.split())
-        raise DamagedIndex(f"{source}, or its copy: {what}; `mvindex verify` tells which")
+        raise DamagedIndex(f"{source}, or its copy: {what}; `mvindex verify` shows which")
 
 
 def _check_catalog(connection: sqlite3.Connection, state: Snapshot) -> None:
-    """Nothing; DamagedIndex when a row of the state that was copied does not match its checksum."""
+    """Check all rows of the state that was copied; raise DamagedIndex when one does not match its checksum."""
     source = state.source
-    for chunk in each_row(connection, source.format, range(state.num_rows)):
+    for chunk in each_row(connection, range(state.num_rows)):
         for row in chunk:
             if not isinstance(row, CatalogRow):
                 raise DamagedIndex(f"{source.catalog.path}: document row {row} cannot be read")
-            if faults := row.faults(source.format):
+            if faults := row.faults():
                 raise DamagedIndex(f"{source.catalog.path}: document {row.document[1]!r} is damaged: {faults[0]}")
     check_ids(source, connection)
     if state.settings.get(catalog.LEXICAL_KEY) is not None:

@@ -1,4 +1,4 @@
-"""Every byte of an index against its checksum: `mvindex verify`. Damage is named by file and document, not raised."""
+"""Check of every byte of an index against its checksum (`mvindex verify`): damage is reported, not raised."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from mvindex.errors import MvindexError, StoreError
 from mvindex.lexical.reader import check_lexical
-from mvindex.maintenance.read import CatalogRow, Problem, StoredViews, each_row, find_generation
+from mvindex.maintenance.read import CatalogRow, DeletedRows, Problem, StoredViews, each_row, find_generation
 from mvindex.store import catalog
 from mvindex.store.files import (
     ACKNOWLEDGED,
@@ -27,8 +27,8 @@ from mvindex.store.files import (
     read_kept_settings,
 )
 from mvindex.store.generation import Generation
-from mvindex.store.rows import StoreFormat, dead_checksum
-from mvindex.store.segments import BLOCK_BYTES, Committed, block_checksum, file_checksum
+from mvindex.store.rows import FORMAT_VERSION
+from mvindex.store.segments import BLOCK_BYTES, CommittedSegment, block_checksum, file_checksum
 from mvindex.store.settings import read_checked
 from mvindex.store.snapshot import read_snapshot, segment_names
 from mvindex.store.views import ROW_DTYPE, ViewType
@@ -41,7 +41,16 @@ Progress = Callable[[int], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VerifyReport:
-    """What was found. documents: living ones; damaged_documents: those of them that are not wholly sound."""
+    """The outcome of a check.
+
+    Attributes:
+        path: The index.
+        format_version: Its format version.
+        documents: How many live documents it has.
+        damaged_documents: How many of them are not wholly sound.
+        size_bytes: How many bytes were read.
+        problems: What is damaged; empty for a sound index.
+    """
 
     path: str
     format_version: int
@@ -52,15 +61,15 @@ class VerifyReport:
 
     @property
     def is_sound(self) -> bool:
-        """True when every byte is as it was written."""
+        """Whether every byte is as it was written."""
         return not self.problems
 
 
 def verify(path: str | Path, on_progress: Progress = lambda size_bytes: None) -> VerifyReport:
-    """What of the index at path is not as it was written: every file, document and row is read and checked.
+    """Read and check every file, document and row of the index at path.
 
-    Takes no lock; a state that is committed while it runs is not looked at. on_progress is told of bytes read.
-    StoreError when there is nothing that could be read as an index.
+    Takes no lock; a state that is committed while it runs is not read. on_progress: called with the number of bytes
+    read since the last call. StoreError when there is no index at the path.
     """
     index = Path(path).absolute()
     with closing(find_generation(index)) as source:
@@ -72,12 +81,12 @@ def verify(path: str | Path, on_progress: Progress = lambda size_bytes: None) ->
                 check.catalog(connection)
                 check.contents(connection)
             if not check.problems:
-                read_snapshot(source)  # what it refuses is no sound index, whatever the checksums say
+                read_snapshot(source)  # an index that it refuses is not sound, whatever the checksums say
         except MvindexError as err:
             check.add(source.catalog.path, str(err))
         return VerifyReport(
             path=str(index),
-            format_version=source.format.value,
+            format_version=FORMAT_VERSION,
             documents=check.documents,
             damaged_documents=check.damaged,
             size_bytes=check.size_bytes,
@@ -86,7 +95,7 @@ def verify(path: str | Path, on_progress: Progress = lambda size_bytes: None) ->
 
 
 class _Check:
-    """One generation under examination, and what was found so far."""
+    """The check of one generation, and the problems found so far."""
 
     def __init__(self, index: Path, source: Generation, on_progress: Progress) -> None:
         self._index, self._source = index, source
@@ -96,47 +105,43 @@ class _Check:
         self.documents = self.damaged = self.size_bytes = 0
 
     def add(self, file: Path, what: str, *, document: str | None = None, is_derived: bool = False) -> None:
-        """Nothing; the problem is noted."""
+        """Note a problem."""
         self.problems.append(Problem(str(file), document, what, is_derived))
 
     def entries(self) -> None:
-        """current.json, and whether there are links among the files."""
+        """Check current.json, and that all entries are regular files and directories."""
         index = self._index
-        if self._source.format is not StoreFormat.FLAT:
-            try:
-                current = read_current(index)
-                # A compaction may have published a later one since.
-                if current is None or current.generation < self._source.number:
-                    self.add(index / CURRENT, f"does not name {self._source.directory.name}", is_derived=True)
-            except MvindexError as err:
-                self.add(index / CURRENT, str(err), is_derived=True)
+        try:
+            current = read_current(index)
+            # A compaction may have published a later one since.
+            if current is None or current.generation < self._source.number:
+                self.add(index / CURRENT, f"does not name {self._source.directory.name}", is_derived=True)
+        except MvindexError as err:
+            self.add(index / CURRENT, str(err), is_derived=True)
         for entry in sorted({*_entries(index), *_entries(self._source.directory)}):
             is_derived = entry.name in (CURRENT, ACKNOWLEDGED) or entry.name.startswith("rows-")
             try:
                 mode = entry.lstat().st_mode
-            except FileNotFoundError:  # what a compaction has left is removed as soon as nobody holds it
+            except FileNotFoundError:  # old files of a compaction are removed once no reader uses them
                 continue
             if stat.S_ISLNK(mode):
-                self.add(entry, "is a symbolic link; an index holds none", is_derived=is_derived)
+                self.add(entry, "is a symbolic link; an index has none", is_derived=is_derived)
             elif not stat.S_ISREG(mode) and (not stat.S_ISDIR(mode) or _FILES.match(entry.name)):
                 self.add(entry, "is no regular file", is_derived=is_derived)
 
     def acknowledged(self) -> None:
-        """The note of the last acknowledged version; read before the catalog, in which there may be later ones."""
-        if self._source.format is StoreFormat.FLAT:
-            return
+        """Read the last acknowledged version; before the catalog, which may hold a later one."""
         try:
             self._acknowledged = read_acknowledged(self._source.directory)
         except MvindexError as err:
             self.add(self._source.directory / ACKNOWLEDGED, str(err), is_derived=True)
 
     def catalog(self, connection: sqlite3.Connection) -> None:
-        """The database as SQLite sees it, and its version against the one that was acknowledged."""
+        """Check the database as SQLite sees it, and its version against the acknowledged one."""
         path = self._source.catalog.path
         try:
             catalog.check_application(connection, path)
-            if self._source.format is not StoreFormat.FLAT:
-                catalog.check_schema(connection)
+            catalog.check_schema(connection)
             for (message,) in connection.execute(f"PRAGMA integrity_check({_MAX_MESSAGES})"):
                 if message != "ok":
                     self.add(path, message)
@@ -149,7 +154,7 @@ class _Check:
             self.add(path, what)
 
     def contents(self, connection: sqlite3.Connection) -> None:
-        """All documents, views, document rows and engine files."""
+        """Check all documents, views, document rows and engine files."""
         settings = read_checked(self._source, connection)
         if not agrees(read_kept_settings(self._index), settings):
             self.add(self._index / CURRENT, "its settings are not those of the catalog", is_derived=True)
@@ -161,11 +166,11 @@ class _Check:
             self.add(views.path, views.refused)
             return
         blocks = BlockCheck(views.bytes, view_file)
-        dead = _Dead()
+        deleted = DeletedRows()
         damaged_views: list[tuple[int, int]] = []
-        for chunk in each_row(connection, self._source.format, range(row_file.size_bytes // ROW_DTYPE.itemsize)):
+        for chunk in each_row(connection, range(row_file.size_bytes // ROW_DTYPE.itemsize)):
             rows = self._sound_rows(chunk)
-            dead.add([row.document[0] for row in rows if not row.alive])
+            deleted.add([row.document[0] for row in rows if not row.alive])
             documents = [row.document for row in rows]
             for row, is_sound in zip(rows, views.are_sound(documents).tolist(), strict=True):
                 if not is_sound:
@@ -176,20 +181,21 @@ class _Check:
         self._read(blocks.check_until(view_file.size_bytes))
         self._add_blocks(views.path, blocks, damaged_views)
         self._row_file(row_file)
-        self._dead(settings, dead)
+        if not deleted.matches(settings["deleted"]):
+            self.add(self._source.catalog.path, "the set of deleted documents does not match its checksum")
         self._engine(settings["engine"])
 
     def _lexical(self, connection: sqlite3.Connection, settings: Mapping[str, Any]) -> None:
-        """Words and how often they stand where."""
+        """Check the lexical index."""
         if settings.get(catalog.LEXICAL_KEY) is None:
             return
         try:
-            check_lexical(connection, int(settings["ids"]["alive"][0]) + int(settings["ids"]["dead"][0]))
+            check_lexical(connection, int(settings["ids"]["live"][0]) + int(settings["ids"]["deleted"][0]))
         except (sqlite3.Error, MvindexError) as err:
             self.add(self._source.catalog.path, str(err), is_derived=True)
 
     def _sound_rows(self, chunk: list[CatalogRow | int]) -> list[CatalogRow]:
-        """The rows without faults; the others are noted, each with its faults."""
+        """Return the rows without faults; note the others, each with its faults."""
         sound = []
         for row in chunk:
             if not isinstance(row, CatalogRow):
@@ -197,7 +203,7 @@ class _Check:
                 self.add(self._source.catalog.path, "its rows cannot be read", document=f"row {row}")
                 continue
             self.documents += bool(row.alive)
-            faults = row.faults(self._source.format)
+            faults = row.faults()
             if faults:
                 self._add_document(self._source.catalog.path, row, "; ".join(faults))
             else:
@@ -205,17 +211,17 @@ class _Check:
         return sound
 
     def _add_document(self, file: Path, row: CatalogRow, what: str) -> None:
-        """A retired document's damage is noted as well: nobody reads it, but the file is not as it was written."""
+        """Note a document's damage, of a deleted one too: the file is not as it was written."""
         self.damaged += bool(row.alive)
         state = "" if row.alive else " (deleted or replaced)"
         self.add(file, what, document=f"{row.document[1]!s} (row {row.document[0]}){state}")
 
     def _add_blocks(self, path: Path, blocks: BlockCheck, damaged_views: list[tuple[int, int]]) -> None:
-        """Blocks that are damaged though all documents in them are sound: then it is their checksum, or no view's."""
+        """Note damaged blocks whose documents are all sound: then the checksum is damaged, or bytes of no view."""
         if blocks.is_short:
             self.add(
                 path,
-                f"{len(blocks.bytes)} bytes on disk; catalog.sqlite has {blocks.committed.size_bytes} as committed",
+                f"expected {blocks.committed.size_bytes} bytes, by catalog.sqlite; got {len(blocks.bytes)} on disk",
             )
         for begin, end in blocks.damaged:
             if not any(low < end and begin < high for low, high in damaged_views):
@@ -224,8 +230,8 @@ class _Check:
                     f"bytes {begin} to {end} do not match the block's checksum in catalog.sqlite, its documents do",
                 )
 
-    def _row_file(self, committed: Committed) -> None:
-        """The file of document rows, which the catalog holds as well."""
+    def _row_file(self, committed: CommittedSegment) -> None:
+        """Check the file of document rows, which is derived from the catalog."""
         rows = StoredViews(self._source.directory / committed.name, ROW_DTYPE.itemsize)
         if rows.refused is not None:
             self.add(rows.path, rows.refused)
@@ -235,15 +241,8 @@ class _Check:
         if blocks.is_short or blocks.damaged:
             self.add(rows.path, "does not match its length or checksums in catalog.sqlite", is_derived=True)
 
-    def _dead(self, settings: Mapping[str, Any], dead: _Dead) -> None:
-        """Which documents are alive."""
-        if self._source.format is StoreFormat.FLAT:
-            return
-        if settings["dead"] != {"count": dead.count, "checksum": dead.checksum}:
-            self.add(self._source.catalog.path, "which documents are alive does not match its checksum")
-
     def _engine(self, record: Mapping[str, Any] | None) -> None:
-        """The files of the engine, all derived."""
+        """Check the files of the engine, all derived."""
         if record is None:
             return
         for name, checksum in record["checksums"].items():
@@ -259,7 +258,7 @@ class _Check:
                 self.add(path, f"cannot be read: {err}", is_derived=True)
 
     def _is_replaced(self, record: Mapping[str, Any]) -> bool:
-        """True when another engine was built since: the files of this one are gone, as they should be."""
+        """Return whether another engine was built since: the files of this one are then gone, as they should be."""
         with self._source.catalog.reading() as connection:
             return bool(catalog.read_settings(connection)["engine"] != record)
 
@@ -276,26 +275,14 @@ def _entries(directory: Path) -> list[Path]:
 
 
 def agrees(kept: Mapping[str, Any] | None, settings: Mapping[str, Any]) -> bool:
-    """True when the settings kept beside the catalog are its own, as far as they were known when they were written."""
+    """Return whether the settings kept in current.json are the catalog's, as far as they were known when written."""
     return all(value in (None, settings.get(name)) for name, value in (kept or {}).items())
-
-
-class _Dead:
-    """How many retired rows there are, and the checksum of their numbers."""
-
-    def __init__(self) -> None:
-        self.count = self.checksum = 0
-
-    def add(self, doc_rows: list[int]) -> None:
-        """Nothing; these are retired as well."""
-        self.count += len(doc_rows)
-        self.checksum = (self.checksum + dead_checksum(np.array(doc_rows, dtype=np.int64))) % (1 << 64)
 
 
 class BlockCheck:
     """The blocks of an append-only file, checked from first to last; damaged: where each bad one begins and ends."""
 
-    def __init__(self, data: npt.NDArray[np.uint8], committed: Committed) -> None:
+    def __init__(self, data: npt.NDArray[np.uint8], committed: CommittedSegment) -> None:
         self.bytes = data
         self.committed = committed
         self.damaged: list[tuple[int, int]] = []
@@ -303,11 +290,11 @@ class BlockCheck:
 
     @property
     def is_short(self) -> bool:
-        """True when committed bytes are missing."""
+        """Whether committed bytes are missing."""
         return len(self.bytes) < self.committed.size_bytes
 
     def check_until(self, end: int) -> int:
-        """How many bytes were checked now: of all blocks that end up to there."""
+        """Check all blocks that end up to there; return how many bytes were checked now."""
         begin = self._next * BLOCK_BYTES
         while self._next < len(self.committed.checksums):
             low = self._next * BLOCK_BYTES

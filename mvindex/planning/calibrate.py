@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 
 from mvindex.engines.params import IVF_KINDS
-from mvindex.engines.protocol import Kind
+from mvindex.engines.protocol import EXACT
 from mvindex.errors import MvindexError, StoreError
 from mvindex.planning.rates import Line, Rates, Workload, build_products, build_work, query_work
 from mvindex.planning.sizes import Collection
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 MAX_SECONDS = 60.0
 # The default choice first, the slowest to build last: what the time does not allow is left out.
-KINDS = (Kind.EXACT, Kind.IVF_PQ, Kind.IVF_SQ8, Kind.IVF_FLAT, Kind.IVF_RABITQ, Kind.FLAT, Kind.HNSW)
+KINDS = (EXACT, "ivf-pq", "ivf-sq8", "ivf-flat", "ivf-rabitq", "flat", "hnsw")
 _ELEMENTS, _MIN_VIEWS, _MAX_VIEWS = 6 << 20, 8192, 16_384
 _NLIST, _QUERIES, _MAX_PER_DOCUMENT = 8, 9, 64
 _PRODUCT_SHAPE = (1024, 4096)
@@ -61,7 +61,7 @@ def measure_rates(
 
 def _collect(collection: Collection, folder: Path, on_progress: OnProgress, deadline: float) -> Rates:
     """Return what the other process measures until the deadline."""
-    product_s, build, query = 0.0, dict[Kind, Line](), dict[Kind, Line]()
+    product_s, build, query = 0.0, dict[str, Line](), dict[str, Line]()
     with _started(collection, folder) as receiver:
         for done in range(len(KINDS) + 1):
             on_progress("measuring this machine", done, len(KINDS) + 1)
@@ -126,7 +126,7 @@ class _Calibration:
         with self._make_index(num_views // 4) as small, self._make_index(num_views) as large:
             for kind in KINDS:
                 builds, queries = zip(*(self._points(kind, index, product_s) for index in (small, large)), strict=True)
-                build = Line(fixed_s=0.0, per_unit_s=0.0) if kind is Kind.EXACT else Line.through(*builds)
+                build = Line(fixed_s=0.0, per_unit_s=0.0) if kind == EXACT else Line.through(*builds)
                 yield kind, build, Line.through(*queries)
 
     def _make_index(self, num_views: int) -> Index:
@@ -143,12 +143,12 @@ class _Calibration:
         index.add_views([Document(str(row), "a") for row in range(count)], views)
         return index
 
-    def _points(self, kind: Kind, index: Index, product_s: float) -> tuple[tuple[float, float], tuple[float, float]]:
+    def _points(self, kind: str, index: Index, product_s: float) -> tuple[tuple[float, float], tuple[float, float]]:
         """Return (work, seconds) of a build without its products, and of the fastest query."""
         num_views = index.info().views
         load = Workload(kind=kind, num_views=num_views, all_views=num_views, dim=self._dim, nlist=_NLIST, nprobe=_NLIST)
         started = time.perf_counter()
-        index.build(kind.value, lists=_NLIST if kind in IVF_KINDS else None)
+        index.build(kind, nlist=_NLIST if kind in IVF_KINDS else None)
         build_s = time.perf_counter() - started - product_s * build_products(load)
         queries: Floats = self._random.standard_normal((_QUERIES, self._dim), dtype=np.float32)
         index.search(queries[0])  # compiles code and makes copies

@@ -8,8 +8,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from mvindex.engines.auto import SCANNED_BYTES
-from mvindex.engines.params import IVF_KINDS, usual_lists
-from mvindex.engines.protocol import Kind
+from mvindex.engines.params import IVF_KINDS, default_nlist
+from mvindex.engines.protocol import EXACT
 from mvindex.errors import ConfigError
 from mvindex.kernels import has_int8_products
 from mvindex.planning.rates import Rates, Workload, build_seconds, query_seconds
@@ -24,7 +24,8 @@ RESIDENT_SHARE, BUILD_SHARE, COPIES_SHARE, GPU_SHARE = 0.75, 0.9, 0.25, 0.5
 _MAX_SHARDS, _MAX_VIEWS = 4096, 65_536
 _MIN_NLIST = 1024
 # The preferred kind of those that need equally many machines, as `mvindex build` prefers them.
-_ORDER = (Kind.IVF_PQ, Kind.IVF_SQ8, Kind.IVF_FLAT, Kind.HNSW, Kind.IVF_RABITQ, Kind.FLAT, Kind.EXACT)
+KINDS = (EXACT, "flat", "hnsw", "ivf-flat", "ivf-sq8", "ivf-pq", "ivf-rabitq")
+_ORDER = ("ivf-pq", "ivf-sq8", "ivf-flat", "hnsw", "ivf-rabitq", "flat", EXACT)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,7 +75,7 @@ class Layout:
     build_s, query_s: of a build and of a single query, None where nothing was measured.
     """
 
-    kind: Kind
+    kind: str
     shards: int
     on_gpu: bool
     nlist: int
@@ -91,7 +92,7 @@ class Layout:
     @property
     def name(self) -> str:
         """Return the kind, with the GPU where one is used."""
-        return f"{self.kind.value}, GPU" if self.on_gpu else self.kind.value
+        return f"{self.kind}, GPU" if self.on_gpu else self.kind
 
     @property
     def resident(self) -> int:
@@ -139,14 +140,14 @@ def make_plan(request: PlanRequest, rates: Rates | None = None) -> Plan:
     return Plan(request=request, layouts=layouts, recommended=chosen, why=why, rates=rates)
 
 
-def _kinds(request: PlanRequest) -> Iterator[tuple[Kind, bool]]:
-    for kind in Kind:
+def _kinds(request: PlanRequest) -> Iterator[tuple[str, bool]]:
+    for kind in KINDS:
         yield kind, False
-        if kind is Kind.EXACT and request.machine.gpus:
+        if kind == EXACT and request.machine.gpus:
             yield kind, True
 
 
-def _of_kind(request: PlanRequest, kind: Kind, on_gpu: bool) -> Iterator[Layout]:
+def _of_kind(request: PlanRequest, kind: str, on_gpu: bool) -> Iterator[Layout]:
     """Yield the layout without shards and, where that does not fit, the one with the fewest shards that do."""
     whole = _layout(request, kind, on_gpu, 1)
     yield whole
@@ -162,12 +163,12 @@ def _of_kind(request: PlanRequest, kind: Kind, on_gpu: bool) -> Iterator[Layout]
     yield next(layout for layout in candidates if not layout.lacks)
 
 
-def _layout(request: PlanRequest, kind: Kind, on_gpu: bool, shards: int) -> Layout:
+def _layout(request: PlanRequest, kind: str, on_gpu: bool, shards: int) -> Layout:
     shard, all_views = request.collection.shard(shards), request.collection.num_views
     store = store_bytes(shard)
     nlist = _nlist(request, kind, shard, store)
     recall, share = expected_recall(kind, shard.num_views, request.target_recall, request.top_k)
-    if kind is Kind.EXACT:
+    if kind == EXACT:
         # On a GPU the scan multiplies in float32.
         copies = scan_bytes("torch fp32 on cuda" if on_gpu else request.scan, shard)
         engine = EngineBytes(disk=0, resident=copies, building=0)
@@ -178,7 +179,7 @@ def _layout(request: PlanRequest, kind: Kind, on_gpu: bool, shards: int) -> Layo
         shards=shards,
         on_gpu=on_gpu,
         nlist=nlist,
-        is_default_nlist=nlist == usual_lists(all_views),
+        is_default_nlist=nlist == default_nlist(all_views),
         nprobe=nprobe_for(share, nlist) if nlist else 0,
         shard=shard,
         store=store,
@@ -203,12 +204,12 @@ def _with_times(request: PlanRequest, layout: Layout, rates: Rates | None) -> La
     return replace(layout, build_s=build_seconds(rates, load), query_s=query_seconds(rates, load))
 
 
-def _nlist(request: PlanRequest, kind: Kind, shard: Collection, store: StoreBytes) -> int:
+def _nlist(request: PlanRequest, kind: str, shard: Collection, store: StoreBytes) -> int:
     """Return the default nlist for the views of all shards, halved until its training fits in memory."""
     if kind not in IVF_KINDS:
         return 0
     all_views = request.collection.num_views
-    nlist = usual_lists(all_views)
+    nlist = default_nlist(all_views)
     room = BUILD_SHARE * request.machine.ram_bytes - store.resident
     while nlist > _MIN_NLIST and engine_bytes(kind, shard.num_views, shard.dim, nlist, all_views).building > room:
         nlist //= 2
@@ -220,7 +221,7 @@ def _lacks(machine: Machine, layout: Layout) -> Iterator[str]:
     ram = machine.ram_bytes
     if layout.on_gpu:
         yield from _excess("copies on the GPU", layout.engine.resident, GPU_SHARE * machine.gpu_bytes)
-    elif layout.kind is Kind.EXACT:
+    elif layout.kind == EXACT:
         yield from _excess("copies of the scan", layout.engine.resident, COPIES_SHARE * ram)
     yield from _excess("engine and store", layout.resident, RESIDENT_SHARE * ram)
     yield from _excess("building", layout.building, BUILD_SHARE * ram)
@@ -235,7 +236,7 @@ def _excess(what: str, needed: float, available: float) -> Iterator[str]:
 
 def _recommend(request: PlanRequest, fitting: Sequence[Layout]) -> tuple[Layout, str]:
     """Return exact where that is fast or required; else the fewest machines that reach the target."""
-    exact = [layout for layout in fitting if layout.kind is Kind.EXACT]
+    exact = [layout for layout in fitting if layout.kind == EXACT]
     if exact and request.target_recall >= 1:
         return min(exact, key=lambda layout: layout.shards), "only the certified scan guarantees a recall of 1"
     if exact and request.collection.num_views * request.collection.dim <= SCANNED_BYTES:
@@ -263,10 +264,10 @@ def commands(layout: Layout, request: PlanRequest) -> list[str]:
     collection = request.collection
     stored = f"--views {math.ceil(collection.views)} --dtype {collection.view_type.value}"
     lines = [f"mvindex ingest corpus.tsv {index} {stored}{shards}"]
-    if layout.kind is not Kind.EXACT:
-        nlist = "" if layout.is_default_nlist or not layout.nlist else f" --lists {layout.nlist}"
-        lines.append(f"mvindex build {index} --kind {layout.kind.value}{nlist}")
-    if layout.kind not in (Kind.EXACT, Kind.FLAT):
+    if layout.kind != EXACT:
+        nlist = "" if layout.is_default_nlist or not layout.nlist else f" --nlist {layout.nlist}"
+        lines.append(f"mvindex build {index} --kind {layout.kind}{nlist}")
+    if layout.kind not in (EXACT, "flat"):
         target = f"--target-recall {request.target_recall:g} --top-k {request.top_k}"
         lines.append(f"mvindex tune {index} {target} --queries questions.jsonl")
     return lines

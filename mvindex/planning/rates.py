@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from mvindex.engines.params import COARSE_KINDS, GRAPH_EF, GRAPH_LISTS, IVF_KINDS, sample_size
-from mvindex.engines.protocol import Kind
+from mvindex.engines.params import COARSE_KINDS, GRAPH_EF, GRAPH_NLIST, IVF_KINDS, sample_size
+from mvindex.engines.protocol import EXACT
 
 # The number of k-means iterations of a build.
 _ITERATIONS = 10
@@ -48,15 +48,15 @@ class Rates:
     """
 
     product_s: float
-    build: Mapping[Kind, Line]
-    query: Mapping[Kind, Line]
+    build: Mapping[str, Line]
+    query: Mapping[str, Line]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Workload:
     """An engine to be built and searched: one shard's views, all_views of all shards, its lists and its search."""
 
-    kind: Kind
+    kind: str
     num_views: int
     all_views: int
     dim: int
@@ -79,9 +79,9 @@ def query_seconds(rates: Rates, load: Workload) -> float | None:
 
 def build_work(load: Workload) -> float:
     """Return the elements (views times dimensions) that a build codes or, in a graph, compares."""
-    if load.kind is Kind.EXACT:
+    if load.kind == EXACT:
         return 0.0
-    visited = min(load.num_views, _VISITED_PER_EF * _HNSW_EF_CONSTRUCTION) if load.kind is Kind.HNSW else 1
+    visited = min(load.num_views, _VISITED_PER_EF * _HNSW_EF_CONSTRUCTION) if load.kind == "hnsw" else 1
     return float(load.num_views) * load.dim * visited
 
 
@@ -89,7 +89,7 @@ def build_products(load: Workload) -> float:
     """Return the multiplications that train the lists and assign every view to one; 0 for kinds without lists."""
     if load.kind not in IVF_KINDS:
         return 0.0
-    compared = min(load.nlist, _VISITED_PER_EF * GRAPH_EF) if load.nlist >= GRAPH_LISTS else load.nlist
+    compared = min(load.nlist, _VISITED_PER_EF * GRAPH_EF) if load.nlist >= GRAPH_NLIST else load.nlist
     rotated = load.dim if load.kind in COARSE_KINDS else 0
     sample = sample_size(load.nlist, load.all_views)
     return float(load.dim) * (sample * _ITERATIONS * compared + load.num_views * (compared + rotated))
@@ -97,12 +97,12 @@ def build_products(load: Workload) -> float:
 
 def query_work(load: Workload) -> float:
     """Return the elements (vectors times dimensions) that a query reads."""
-    if load.kind is Kind.HNSW:
+    if load.kind == "hnsw":
         ef = max(_HNSW_MIN_EF, _HNSW_EF_PER_ROW * 4 * load.top_k)
         return float(min(load.num_views, _VISITED_PER_EF * ef)) * load.dim
     if load.kind not in IVF_KINDS:
         return float(load.num_views) * load.dim
     centroids = load.nlist
-    if load.nlist >= GRAPH_LISTS:
+    if load.nlist >= GRAPH_NLIST:
         centroids = min(load.nlist, _VISITED_PER_EF * max(GRAPH_EF, load.nprobe))
     return (load.num_views * load.nprobe / load.nlist + centroids) * load.dim

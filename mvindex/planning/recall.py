@@ -11,8 +11,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from mvindex.engines.protocol import Kind
-
 _MEASURED_NLIST = 4_096
 
 
@@ -30,18 +28,18 @@ _PQ: Sequence[_Point] = (
     _Point(1 / 4, (0.991, 0.999), (0.973, 0.974)),
     _Point(1 / 2, (0.999, 0.999), (0.992, 0.994)),
 )
-_POINTS: Mapping[Kind, Sequence[_Point]] = {
-    Kind.IVF_PQ: _PQ,
+_POINTS: Mapping[str, Sequence[_Point]] = {
+    "ivf-pq": _PQ,
     # Finer codes find no less than those of ivf-pq in the same lists.
-    Kind.IVF_FLAT: _PQ,
-    Kind.IVF_SQ8: _PQ,
-    Kind.IVF_RABITQ: (
+    "ivf-flat": _PQ,
+    "ivf-sq8": _PQ,
+    "ivf-rabitq": (
         _Point(1 / 16, (0.895, 0.982), (0.787, 0.823)),
         _Point(1 / 8, (0.923, 0.990), (0.848, 0.866)),
         _Point(1 / 4, (0.927, 0.995), (0.872, 0.888)),
     ),
     # 80,000 views of the harder corpus, searched with the defaults.
-    Kind.HNSW: (_Point(1.0, (0.996, 0.996), (0.986, 0.986)),),
+    "hnsw": (_Point(1.0, (0.996, 0.996), (0.986, 0.986)),),
 }
 # A graph over more views was not measured.
 _MAX_GRAPH_VIEWS = 1_000_000
@@ -56,7 +54,7 @@ class Recall:
     at: int
 
 
-def expected_recall(kind: Kind, num_views: int, target: float, top_k: int) -> tuple[Recall, float]:
+def expected_recall(kind: str, num_views: int, target: float, top_k: int) -> tuple[Recall, float]:
     """Return the expected recall, and the least measured share of the lists that reaches the target.
 
     The largest share is taken where none reaches it. The share is of 4,096 lists or more; see nprobe_for().
@@ -66,7 +64,7 @@ def expected_recall(kind: Kind, num_views: int, target: float, top_k: int) -> tu
         return Recall(low=1.0, high=1.0, at=at), 1.0
     chosen = next((point for point in _POINTS[kind] if _at(point, at)[0] >= target), _POINTS[kind][-1])
     low, high = _at(chosen, at)
-    is_unknown = kind is Kind.HNSW and num_views > _MAX_GRAPH_VIEWS
+    is_unknown = kind == "hnsw" and num_views > _MAX_GRAPH_VIEWS
     return Recall(low=None if is_unknown else low, high=high, at=at), chosen.share
 
 

@@ -37,7 +37,7 @@ def plan_json(plan: Plan) -> dict[str, Any]:
 
 def _layout_json(layout: Layout, plan: Plan) -> dict[str, Any]:
     return {
-        "kind": layout.kind.value,
+        "kind": layout.kind,
         "on_gpu": layout.on_gpu,
         "shards": layout.shards,
         "documents_per_shard": layout.shard.documents,

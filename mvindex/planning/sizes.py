@@ -6,8 +6,7 @@ import math
 from dataclasses import dataclass, replace
 
 from mvindex.engines.auto import view_bytes
-from mvindex.engines.params import BLOCK_ROWS, COARSE_KINDS, GRAPH_LISTS, IVF_KINDS, sample_size
-from mvindex.engines.protocol import Kind
+from mvindex.engines.params import BLOCK_ROWS, COARSE_KINDS, GRAPH_NLIST, IVF_KINDS, sample_size
 from mvindex.store.segments import BLOCK_BYTES
 from mvindex.store.views import ROW_DTYPE, ViewType
 
@@ -25,7 +24,7 @@ _LEAST_CAPACITY = 256
 # Lists differ in length: the codes of a list are assumed to spread evenly over this share about the mean.
 _SPREAD = 0.3
 # Copies of the sample in memory during training: original, rotated, and residuals; the largest measured.
-_SAMPLE_COPIES = {Kind.IVF_FLAT: 1.0, Kind.IVF_SQ8: 2.0, Kind.IVF_PQ: 3.0, Kind.IVF_RABITQ: 3.5}
+_SAMPLE_COPIES = {"ivf-flat": 1.0, "ivf-sq8": 2.0, "ivf-pq": 3.0, "ivf-rabitq": 3.5}
 # Of the int8 scan: spare rows of a block, bounds of a document, dimensions from which rows are padded to 64 bytes.
 _SPARE_ROWS, _BOUNDS, _PADDED_DIM, _VECTOR = 16, 8, 192, 64
 
@@ -88,7 +87,7 @@ def store_bytes(collection: Collection) -> StoreBytes:
     )
 
 
-def engine_bytes(kind: Kind, num_views: int, dim: int, nlist: int, all_views: int | None = None) -> EngineBytes:
+def engine_bytes(kind: str, num_views: int, dim: int, nlist: int, all_views: int | None = None) -> EngineBytes:
     """Return the bytes of a Faiss engine; all_views: of all shards, whose lists are trained together."""
     row = view_bytes(kind, dim)
     if kind not in IVF_KINDS:
@@ -120,20 +119,20 @@ def scan_bytes(scan: str, collection: Collection) -> int:
     return 0
 
 
-def _quantiser(kind: Kind, dim: int, nlist: int) -> float:
-    """Return the bytes of the centroids, from GRAPH_LISTS on with a graph over them."""
+def _quantiser(kind: str, dim: int, nlist: int) -> float:
+    """Return the bytes of the centroids, from GRAPH_NLIST on with a graph over them."""
     width = _width(kind, dim)
-    return nlist * (view_bytes(Kind.HNSW, width).total if nlist >= GRAPH_LISTS else 4 * width)
+    return nlist * (view_bytes("hnsw", width).total if nlist >= GRAPH_NLIST else 4 * width)
 
 
-def _tables(kind: Kind, dim: int) -> int:
+def _tables(kind: str, dim: int) -> int:
     """Return the bytes of the rotation and of the codebooks."""
     width = _width(kind, dim)
-    values = {Kind.IVF_PQ: 16 * width * 4, Kind.IVF_SQ8: 2 * dim * 4, Kind.IVF_RABITQ: 4 * width}.get(kind, 0)
+    values = {"ivf-pq": 16 * width * 4, "ivf-sq8": 2 * dim * 4, "ivf-rabitq": 4 * width}.get(kind, 0)
     return values + (4 * width * dim if kind in COARSE_KINDS else 0)
 
 
-def _width(kind: Kind, dim: int) -> int:
+def _width(kind: str, dim: int) -> int:
     """Return the dimensions of codes; coarse codes need an even number."""
     return dim + dim % 2 if kind in COARSE_KINDS else dim
 

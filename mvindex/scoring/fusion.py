@@ -1,4 +1,4 @@
-"""Two rankings of documents made into one: scores put on a common scale, weighted and added; or ranks.
+"""Fusion of two rankings: scores put on a common scale, weighted and added; or reciprocal ranks.
 
 zscore: (s - mean) / standard deviation over the list's own best 100 scores for the question; minmax: (s - lowest) /
 (highest - lowest) of these; rrf: 1 / (60 + rank) (Cormack, Clarke and Buettcher 2009). A list without spread adds 0.
@@ -29,7 +29,7 @@ _Choice = TypeVar("_Choice", bound=Enum)
 
 
 class Mode(Enum):
-    """What finds documents: their views, their words, or both."""
+    """The mode of a search: by views, by terms, or by both."""
 
     DENSE = "dense"
     LEXICAL = "lexical"
@@ -46,7 +46,7 @@ class Method(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Fusion:
-    """How much views and words count, and on which scale. QueryError for weights that are none, or out of range."""
+    """The scale and the weights of views and terms. Raises QueryError for weights out of range."""
 
     method: Method = Method.ZSCORE
     weights: tuple[float, float] = (1.0, 1.0)
@@ -55,16 +55,16 @@ class Fusion:
         is_right = len(self.weights) == 2 and all(math.isfinite(weight) and weight >= 0 for weight in self.weights)
         if not is_right or not _LEAST_WEIGHT <= max(self.weights) <= _MOST_WEIGHT:
             raise QueryError(
-                f"weights are {self.weights!r}; wanted two numbers from 0 on (dense, lexical), the larger from "
+                f"weights are {self.weights!r}; expected two numbers from 0 on (dense, lexical), the larger from "
                 f"{_LEAST_WEIGHT:g} to {_MOST_WEIGHT:g}"
             )
 
     def as_setting(self) -> dict[str, Any]:
-        """As an index keeps it."""
+        """Return the JSON value that an index stores."""
         return {"method": self.method.value, "weights": list(self.weights)}
 
 
-class Scored(NamedTuple):
+class RankedList(NamedTuple):
     """One list for one question.
 
     rows: of its best documents, in order. top: the scores of its best DEPTH documents. scores: of the candidates of
@@ -76,8 +76,8 @@ class Scored(NamedTuple):
     scores: Floats
 
 
-class Fused(NamedTuple):
-    """Of each candidate the fused score, (u,); and of each list its part in that and its rank, (lists, u).
+class FusionResult(NamedTuple):
+    """Of each candidate the fused score, (u,); and of each list its contribution to that and its rank, (lists, u).
 
     A rank of 0 is of a document that is not in the list.
     """
@@ -88,28 +88,28 @@ class Fused(NamedTuple):
 
 
 def parse_mode(name: object) -> Mode:
-    """The mode of that name; QueryError for another."""
+    """Return the mode of that name; QueryError for another."""
     return _parsed("mode", name, Mode)
 
 
-def parse_fusion(method: object, weights: object, usual: Fusion = Fusion()) -> Fusion:  # noqa: B008 - is not changed
-    """The fusion that is asked for; QueryError for what is none.
+def parse_fusion(method: object, weights: object, default: Fusion = Fusion()) -> Fusion:  # noqa: B008 - is not changed
+    """Return the fusion of that method and weights; raise QueryError for an unknown one.
 
-    What is not given is the usual's, but weights that were found for another method: these are equal then.
+    Missing values are those of the default; weights of another method become equal.
     """
-    chosen = usual.method if method is None else _parsed("fusion", method, Method)
+    chosen = default.method if method is None else _parsed("fusion", method, Method)
     if weights is None:
-        return usual if chosen is usual.method else Fusion(chosen)
+        return default if chosen is default.method else Fusion(chosen)
     # Of "12" letters would be taken, of a set numbers in no order.
     ordered: Any = None if isinstance(weights, str | bytes | Set | Mapping) else weights
     try:
         return Fusion(chosen, tuple(float(weight) for weight in ordered))  # type: ignore[arg-type]  # checked there
     except (TypeError, ValueError, OverflowError) as err:
-        raise QueryError(f"weights are {weights!r:.60}; wanted two numbers (dense, lexical)") from err
+        raise QueryError(f"weights are {weights!r:.60}; expected two numbers (dense, lexical)") from err
 
 
 def is_fusion(setting: object) -> bool:
-    """True for what as_setting() gives."""
+    """Return whether a value is one that as_setting() returns."""
     if not isinstance(setting, dict) or set(setting) != {"method", "weights"}:
         return False
     weights = setting["weights"]
@@ -122,8 +122,8 @@ def is_fusion(setting: object) -> bool:
     return True
 
 
-def fuse(candidates: Ints, lists: Sequence[Scored], fusion: Fusion) -> Fused:
-    """What both lists say of the candidates, (u,) rows, together."""
+def fuse(candidates: Ints, lists: Sequence[RankedList], fusion: Fusion) -> FusionResult:
+    """Fuse both lists' scores of the candidates, (u,) rows."""
     ranks = np.array([_ranks(candidates, each.rows) for each in lists])
     parts = np.empty(ranks.shape)
     for number, (each, weight) in enumerate(zip(lists, fusion.weights, strict=True)):
@@ -132,7 +132,7 @@ def fuse(candidates: Ints, lists: Sequence[Scored], fusion: Fusion) -> Fused:
         else:
             scaled = _scaled(each.scores.astype(np.float64), each.top.astype(np.float64), fusion.method)
         parts[number] = weight * scaled
-    return Fused((parts[0] + parts[1]).astype(np.float32), parts, ranks)
+    return FusionResult((parts[0] + parts[1]).astype(np.float32), parts, ranks)
 
 
 def _scaled(scores: Doubles, top: Doubles, method: Method) -> Doubles:
@@ -144,7 +144,7 @@ def _scaled(scores: Doubles, top: Doubles, method: Method) -> Doubles:
 
 
 def _ranks(candidates: Ints, rows: Ints) -> Ints:
-    """The place of each candidate among the rows, from 1; 0 where it is not among them."""
+    """Return the place of each candidate among the rows, from 1; 0 where it is not among them."""
     places = {row: rank for rank, row in enumerate(rows.tolist(), start=1)}
     return np.array([places.get(row, 0) for row in candidates.tolist()], dtype=np.int64)
 
@@ -152,5 +152,5 @@ def _ranks(candidates: Ints, rows: Ints) -> Ints:
 def _parsed(what: str, name: object, choices: type[_Choice]) -> _Choice:
     names = [choice.value for choice in choices]
     if name not in names:
-        raise QueryError(f"{what} is {name!r:.60}; wanted {', '.join(names[:-1])} or {names[-1]}")
+        raise QueryError(f"{what} is {name!r:.60}; expected {', '.join(names[:-1])} or {names[-1]}")
     return choices(name)

@@ -1,4 +1,4 @@
-"""Reranking: what a search found is scored again, question and hit together, and comes in the order of these scores."""
+"""Reranking: hits are scored again, question and hit together, and ordered by these scores."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ _LOADING = Lock()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rerank:
-    """What scores again, how many documents of a search it is given, and how many are wanted of these."""
+    """A reranker, how many documents of a search it is given, and how many of these are returned."""
 
     score: Reranker
     depth: int
     top_k: int
 
     def questions(self, query: Any, mode: str, text: Any) -> tuple[list[str] | str, Any]:
-        """The question of each query, and the text= of the search. QueryError for a vector without a text."""
+        """Return each query's question, and the text= of the search; raise QueryError for a vector without a text."""
         asked = query if _is_text(query) else text
         if not _is_text(asked):
             raise QueryError("rerank= reads the question; give it beside the vector: search(vector, text=..., ...)")
@@ -45,7 +45,7 @@ class Rerank:
     def reranked(
         self, questions: list[str] | str, found: list[SearchResult] | SearchResult, mode: str
     ) -> list[SearchResult] | SearchResult:
-        """What the search found in the new order, for one question or for each of several."""
+        """Return the results in the new order, for one question or for each of several."""
         if isinstance(questions, str) and isinstance(found, SearchResult):
             return self._result(questions, found, mode)
         if isinstance(questions, str) or isinstance(found, SearchResult) or len(questions) != len(found):
@@ -64,7 +64,7 @@ class Rerank:
 def parse_rerank(
     rerank: Any, on: str | None, depth: int | None, top_k: int, device: str | None = None
 ) -> Rerank | None:
-    """What rerank= and its options ask for, None where it is not given; QueryError for what does not go together.
+    """Return the reranking that the options describe, None without rerank=; raise QueryError for conflicts.
 
     A checkpoint is loaded when it is first named, to the device. CheckpointError where there is none.
     """
@@ -77,7 +77,7 @@ def parse_rerank(
     if depth is not None:
         check_count("rerank_depth", depth)
         if depth < top_k:
-            raise QueryError(f"rerank_depth is {depth}, and top_k {top_k}; wanted at least as many candidates")
+            raise QueryError(f"rerank_depth is {depth}, and top_k {top_k}; expected at least as many candidates")
     score = _scorer(rerank, on, device)
     return Rerank(score=score, depth=max(_DEPTH, top_k) if depth is None else depth, top_k=top_k)
 
@@ -85,11 +85,13 @@ def parse_rerank(
 def _scorer(rerank: Any, on: str | None, device: str | None) -> Reranker:
     if isinstance(rerank, str | os.PathLike):
         if on not in (None, _SNIPPET, _TEXT):
-            raise QueryError(f"rerank_on is {on!r:.60}; wanted {_SNIPPET} or {_TEXT}")
+            raise QueryError(f"rerank_on is {on!r:.60}; expected {_SNIPPET} or {_TEXT}")
         with _LOADING:
             return partial(_read_together, _loaded(os.fspath(rerank), device), on == _TEXT)
     if not callable(rerank):
-        raise QueryError(f"rerank is {type(rerank).__name__}; wanted a function of question and hits, or a checkpoint")
+        raise QueryError(
+            f"rerank is {type(rerank).__name__}; expected a function of question and hits, or a checkpoint"
+        )
     if on is not None:
         raise QueryError("rerank_on= says what a checkpoint reads; a function is given the hits as they are")
     scorer: Reranker = rerank
@@ -98,7 +100,7 @@ def _scorer(rerank: Any, on: str | None, device: str | None) -> Reranker:
 
 @lru_cache(2)
 def _loaded(source: str, device: str | None) -> CrossEncoder:
-    """The cross-encoder; those last used stay in memory."""
+    """Load a cross-encoder; those last used stay in memory."""
     from mvindex.encoder.cross_encoder import CrossEncoder
 
     return CrossEncoder(source, device)
@@ -109,30 +111,30 @@ def _read_together(model: CrossEncoder, are_whole: bool, question: str, hits: Se
 
 
 def _shown(hit: Hit, is_whole: bool) -> str:
-    """What a model reads of a hit, as encoders do after its title; the whole text where its view stands for none."""
+    """Return the text of a hit for a cross-encoder: title and snippet, or the whole text without a snippet."""
     text = hit.text if is_whole or hit.snippet is None else hit.snippet
     return "\n".join(part for part in dict.fromkeys((hit.title, text)) if part)
 
 
 def _checked(scores: Any, count: int) -> list[float]:
-    """The scores; EncoderError for what is not one finite number for each of so many hits."""
+    """Return the scores; raise EncoderError unless there is one finite number for each hit."""
     try:
         found = np.asarray(scores, dtype=np.float64)
     except (TypeError, ValueError, OverflowError) as err:
-        raise EncoderError(f"rerank gave {type(scores).__name__} {scores!r:.60}; wanted {count} numbers") from err
+        raise EncoderError(f"rerank gave {type(scores).__name__} {scores!r:.60}; expected {count} numbers") from err
     if found.shape != (count,):
-        raise EncoderError(f"rerank gave scores of shape {found.shape} for {count} hits; wanted one for each")
+        raise EncoderError(f"rerank gave scores of shape {found.shape} for {count} hits; expected one for each")
     if not np.isfinite(found).all():
         place = int(np.argmin(np.isfinite(found)))
-        raise EncoderError(f"rerank gave {found[place]} for hit {place + 1} of {count}; wanted a finite number")
+        raise EncoderError(f"rerank gave {found[place]} for hit {place + 1} of {count}; expected a finite number")
     values: list[float] = found.tolist()
     return values
 
 
 def _hit(hit: Hit, mode: str, old_rank: int, rank: int, score: float) -> Hit:
-    """The hit with its new score. What made the old one is still told, and adds nothing any more."""
+    """Return the hit with its new score. The components of the old one stay, with contribution 0."""
     old = hit.components if mode == Mode.HYBRID.value else ()
-    was = [*(replace(each, part=0.0) for each in old), Component(mode, old_rank, hit.score, 0.0)]
+    was = [*(replace(each, contribution=0.0) for each in old), Component(mode, old_rank, hit.score, 0.0)]
     return replace(hit, score=score, components=(*was, Component("rerank", rank, score, score)))
 
 

@@ -37,7 +37,7 @@ _SCAN_SHARE = 0.05
 
 
 def search_documents(snapshot: Snapshot, engines: Engines, queries: Floats, request: Request) -> list[Ranking]:
-    """The best documents of each query, min(top_k, allowed) of them.
+    """Return the best documents of each query, min(top_k, allowed) of them.
 
     queries: (q, d) float32, finite, of norm up to MAX_NORM.
     """
@@ -55,14 +55,14 @@ def search_documents(snapshot: Snapshot, engines: Engines, queries: Floats, requ
 
 
 def search_parts(parts: Sequence[Part], queries: Floats) -> list[Ranking]:
-    """The best documents of each query in all parts together; their rows are numbered through all: see owners()."""
+    """Return the best documents of each query in all parts; rows are numbered through all parts: see owners()."""
     return merge_rankings(
         parts, [search_documents(part.snapshot, part.engines, queries, part.request) for part in parts]
     )
 
 
 def _is_better_scanned(ranking: RankingEngine, allowed: Bools) -> bool:
-    """True when an approximate engine may use only a small part of what it covers."""
+    """Return whether an approximate engine may use only a small part of what it covers."""
     inside = int(np.count_nonzero(allowed[: ranking.num_rows]))
     is_small = inside < _SCAN_DOCUMENTS or inside < _SCAN_SHARE * ranking.num_rows
     return not ranking.capabilities.is_exact and inside < ranking.num_rows // 2 and is_small

@@ -45,10 +45,6 @@ class RankedSearch:
 
     A document's score, its best view's or DRPQ's mean, is never above its best view. So on an exact ranking a query is
     done when the best view not seen lies strictly below the top_k-th score (design: promise 3).
-
-    An engine may leave near-duplicate views out. Its error() then covers them: no view of a document, seen or not, held
-    or not, scores more than that above the best that the engine has for the document. Each document has a view in the
-    engine, so that all documents were seen where all the engine's views were.
     """
 
     def __init__(self, snapshot: Snapshot, engines: Engines, request: Request) -> None:
@@ -65,13 +61,13 @@ class RankedSearch:
         if not inside.all():
             is_living = request.allowed is snapshot.alive  # the same for every search until the next write
             self._allowed_views = (
-                snapshot.living_views(len(inside)) if is_living else snapshot.views_of(inside, len(inside))
+                snapshot.live_views(len(inside)) if is_living else snapshot.views_of(inside, len(inside))
             )
             self._num_views = int(np.count_nonzero(self._allowed_views))
         self._num_documents = int(np.count_nonzero(inside))
 
     def run(self, queries: Floats) -> list[Ranking]:
-        """The rankings of the queries, (q, d) float32."""
+        """Return the rankings of the queries, (q, d) float32."""
         best = Best(self._snapshot.views, queries, self._request.top_k, self._request.scoring)
         self._add_tail(best, queries)
         rounds, is_open, is_proven = self._rounds(best, queries)
@@ -91,7 +87,7 @@ class RankedSearch:
         return rankings
 
     def _add_tail(self, best: Best, queries: Floats) -> None:
-        """Nothing; best gets the documents added since the engine was built, as far as they may matter."""
+        """Add the documents that were added since the engine was built to best, as far as they may matter."""
         fresh = self._request.allowed.copy()
         fresh[: self._ranking.num_rows] = False
         num_fresh = int(np.count_nonzero(fresh))
@@ -102,7 +98,7 @@ class RankedSearch:
         settle_candidates(best, candidates, 0, len(queries))
 
     def _rounds(self, best: Best, queries: Floats) -> tuple[Ints, Bools, Bools]:
-        """Searches each query had, whether it is still open, whether its result is proven; (q,) each."""
+        """Return the searches each query had, whether it is still open, whether its result is proven; (q,) each."""
         rounds = np.zeros(len(queries), dtype=np.int64)
         is_open = np.full(len(queries), self._num_documents > 0)
         is_proven = np.full(len(queries), self._is_exact or self._num_documents == 0)
@@ -125,19 +121,19 @@ class RankedSearch:
         return rounds, is_open, is_proven
 
     def _is_settled(self, best: Best, asked: Ints, hits: _Hits, errors: Doubles) -> Bools:
-        """Whether no document not seen reaches the top_k-th score, (len(asked),)."""
+        """Return whether no unseen document reaches the top_k-th score, (len(asked),)."""
         unseen = hits.lowest + errors[asked] if self._is_exact else hits.lowest
         is_settled: Bools = unseen.astype(np.float32) < best.thresholds[asked]
         is_settled |= hits.lowest == -np.inf
         return is_settled
 
     def _takes_what_it_gets(self, is_last: bool) -> bool:
-        """True where top_k documents are enough, settled or not: at a fixed depth, and where nothing can be proven."""
+        """Return whether top_k documents are enough, settled or not: at a fixed depth, or without a proof."""
         is_by_best_view = self._request.scoring.aggregate is Aggregate.MAX
         return self._request.depth is not None or (not self._is_exact and (is_by_best_view or is_last))
 
     def _score(self, best: Best, asked: Ints, hits: _Hits, seen: list[Ints], errors: Doubles) -> None:
-        """Nothing; documents not seen before are scored, those of the best views first, while they may matter."""
+        """Score documents not seen before, those of the best views first, while they may matter."""
         is_bound = self._is_exact and self._request.depth is None
         starts = np.searchsorted(hits.which, np.arange(len(asked) + 1))
         which, rows, upper = [], [], []
@@ -154,7 +150,7 @@ class RankedSearch:
         best.settle(Pairs(np.concatenate(rows), np.concatenate(which)), bounds, _DOUBLING if is_bound else _ALL)
 
     def _hits(self, queries: Floats, limit: int, turn: int) -> _Hits:
-        """The best `limit` views of each query, by document."""
+        """Return the best `limit` views of each query, by document."""
         scores, rows = self._ranking.search(queries, limit, self._allowed_views, turn)
         which, at = np.nonzero(rows >= 0)
         documents = self._snapshot.views.document_rows(rows[which, at])
@@ -167,7 +163,7 @@ class RankedSearch:
         return _Hits(which[first], documents[first], found, lowest)
 
     def _first_limit(self) -> int:
-        """Exact: the best (wanted - 1) k + 1 views hold wanted documents, and one row more shows that they do.
+        """Return the first limit: (top_k - 1) k + 1 views hold top_k documents, and one row more shows that they do.
 
         Where one document has far more views than the others, less is tried first.
         """
@@ -185,7 +181,7 @@ class RankedSearch:
         return min(limit, self._num_views)
 
     def _last_limit(self) -> int:
-        """As deep as a ranking goes: no further than a scan's cost allows, but for a fixed depth."""
+        """Return the greatest limit: no further than a scan's cost allows, except for a fixed depth."""
         few, share = (_FEW_VIEWS, _RANKED_SHARE) if self._is_exact else (_FEW_VIEWS_OF_GRAPH, _RANKED_SHARE_OF_GRAPH)
         deepest = self._num_views if self._request.depth is not None else max(self._num_views // share, few)
         return min(deepest, self._num_views, self._ranking.capabilities.max_limit or deepest)

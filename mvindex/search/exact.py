@@ -20,12 +20,12 @@ _SCORED_AT_ONCE = 64
 _MOST_PAIRS = 1 << 22
 # Candidates of a batch that are scored together: bounds memory when thousands of documents tie.
 _CANDIDATES_AT_ONCE = 1 << 18
-# A scan's bounds are tight: after the wanted of the highest, all that may matter is scored.
+# A scan's bounds are tight: after the top_k highest, all that may matter is scored.
 _ALL = 1 << 40
 
 
 def scanned(snapshot: Snapshot, scan: ScanEngine, queries: Floats, request: Request) -> Iterator[Ranking]:
-    """The exact rankings: every document that may matter is scored."""
+    """Yield the exact rankings: every document that may matter is scored."""
     candidates = candidates_of(snapshot, scan, queries, request)
     for begin, end in _groups(candidates.starts):
         best = Best(snapshot.views, queries[begin:end], request.top_k, request.scoring)
@@ -34,14 +34,14 @@ def scanned(snapshot: Snapshot, scan: ScanEngine, queries: Floats, request: Requ
 
 
 def settle_candidates(best: Best, candidates: Candidates, begin: int, end: int) -> None:
-    """Nothing; best gets the candidates of queries [begin, end), which it knows as [0, end - begin)."""
+    """Settle the candidates of queries [begin, end) in best, where they are [0, end - begin)."""
     at = slice(candidates.starts[begin], candidates.starts[end])
     which = np.repeat(np.arange(end - begin), np.diff(candidates.starts[begin : end + 1]))
     best.settle(Pairs(candidates.rows[at], which), candidates.upper[at], _ALL)
 
 
 def candidates_of(snapshot: Snapshot, scan: ScanEngine, queries: Floats, request: Request) -> Candidates:
-    """Documents that hold each query's top_k: by a scan, or without one where there is nothing to leave out."""
+    """Return documents that hold each query's top_k: by a scan, or all allowed ones if there are few."""
     num_allowed = int(np.count_nonzero(request.allowed))
     leaves_out_little = num_allowed == request.top_k or num_allowed * _SCORED_AT_ONCE <= snapshot.num_rows
     if leaves_out_little and num_allowed * len(queries) <= _MOST_PAIRS:
@@ -68,7 +68,7 @@ def _same_for_all(num_queries: int, rows: Ints) -> Candidates:
 
 
 def _groups(starts: Ints) -> Iterator[tuple[int, int]]:
-    """Ranges of queries that have up to _CANDIDATES_AT_ONCE candidates together, or are one."""
+    """Yield ranges of queries that have up to _CANDIDATES_AT_ONCE candidates together, or are one."""
     begin = 0
     while begin < len(starts) - 1:
         end = int(np.searchsorted(starts, starts[begin] + _CANDIDATES_AT_ONCE, side="right")) - 1
@@ -78,14 +78,14 @@ def _groups(starts: Ints) -> Iterator[tuple[int, int]]:
 
 
 def rankings_of(best: Best, queries: Iterable[int], wanted: int, exact: bool, rounds: int) -> Iterator[Ranking]:
-    """What was found for each of the queries."""
+    """Yield the ranking of each of the queries."""
     for query in queries:
         rows, scores, slots = best.of(int(query))
         yield Ranking(rows, scores, slots, exact, wanted - len(rows), rounds, int(best.num_scored[query]))
 
 
 def scanned_to_depth(snapshot: Snapshot, scan: ScanEngine, queries: Floats, request: Request) -> Iterator[Ranking]:
-    """DRPQ's two steps (section 3.3) on a scan: the documents of the depth best views, then their aggregates."""
+    """Yield rankings by DRPQ's two steps (section 3.3): documents of the depth best views, then aggregates."""
     depth = max(request.depth or 0, request.top_k)
     num_documents = min(depth, int(np.count_nonzero(request.allowed)))
     by_view = replace(request, top_k=num_documents, scoring=Scoring(), depth=None)

@@ -1,4 +1,4 @@
-"""Search by words, or by words and views: what each finds is scored by both, then fused, document by document."""
+"""Lexical and hybrid search: the candidates of both lists are scored by both, then fused, document by document."""
 
 from __future__ import annotations
 
@@ -10,28 +10,28 @@ import numpy as np
 from mvindex.lexical.bm25 import LexicalRanking, LexicalSearch
 from mvindex.records import Component, Doubles, Floats, Ints
 from mvindex.scoring.aggregate import Scoring
-from mvindex.scoring.fusion import DEPTH, Fused, Fusion, Scored, fuse
+from mvindex.scoring.fusion import DEPTH, Fusion, FusionResult, RankedList, fuse
 from mvindex.search.request import Ranking
 from mvindex.search.rescore import Pairs, score_pairs
 
 
-class Mixed(NamedTuple):
-    """The documents of one question in order, and what views and words have to do with the score of each."""
+class HybridResult(NamedTuple):
+    """The documents of one question in order, and the contributions of views and terms to each score."""
 
     ranking: Ranking
     components: Sequence[tuple[Component, ...]]
 
 
 class Candidates(NamedTuple):
-    """What the fusion of one question orders: rows, ordinals and winning slots, (u,) each, and both lists."""
+    """The candidates of one question: rows, ordinals and winning slots, (u,) each, and both lists."""
 
     rows: Ints
     ordinals: Ints
     slots: Ints
-    lists: tuple[Scored, Scored]
+    lists: tuple[RankedList, RankedList]
 
     def order(self, scores: Floats) -> Ints:
-        """The places of the candidates, best first: falling scores, then rising ordinals."""
+        """Return the places of the candidates, best first: falling scores, then rising ordinals."""
         order: Ints = np.lexsort((self.ordinals, -scores))
         return order
 
@@ -51,15 +51,15 @@ class JudgedQuestion(NamedTuple):
     ideal: Doubles
 
 
-def lexical_rankings(search: LexicalSearch, questions: Sequence[str], top_k: int) -> list[Mixed]:
-    """The best documents of each question by their words: those that have one. The winning slots are still open."""
-    return [_lexical(search.ranking(search.words(question), top_k)) for question in questions]
+def lexical_rankings(search: LexicalSearch, questions: Sequence[str], top_k: int) -> list[HybridResult]:
+    """Return the best documents of each question by its terms, matches only. Winning slots are not chosen yet."""
+    return [_lexical(search.ranking(search.query_terms(question), top_k)) for question in questions]
 
 
 def hybrid_rankings(
     search: LexicalSearch, questions: Sequence[str], queries: Floats, dense: Sequence[Ranking], how: Hybrid
-) -> list[Mixed]:
-    """The best documents of each question by both.
+) -> list[HybridResult]:
+    """Return the best documents of each question by both.
 
     queries: (q, d) float32, of the same questions; dense: their rankings by views, at least depth_of(top_k) documents
     where there are so many; rows are numbered through all parts.
@@ -71,7 +71,7 @@ def hybrid_rankings(
 
 
 class Hybrid(NamedTuple):
-    """How views are scored, how both are fused, and how many documents are wanted."""
+    """How views are scored, how both lists are fused, and top_k."""
 
     scoring: Scoring
     fusion: Fusion
@@ -79,48 +79,48 @@ class Hybrid(NamedTuple):
 
 
 def depth_of(top_k: int) -> int:
-    """How many documents of each list are candidates."""
+    """Return how many documents of each list are candidates."""
     return max(top_k, DEPTH)
 
 
-def _lexical(found: LexicalRanking) -> Mixed:
+def _lexical(found: LexicalRanking) -> HybridResult:
     components = [
         (Component("lexical", rank, score, score),) for rank, score in enumerate(found.scores.tolist(), start=1)
     ]
     no_slots = np.zeros(len(found.rows), dtype=np.int64)
-    return Mixed(Ranking(found.rows, found.scores, no_slots, True, 0, 1, len(found.rows)), components)
+    return HybridResult(Ranking(found.rows, found.scores, no_slots, True, 0, 1, len(found.rows)), components)
 
 
 def candidates_of(search: LexicalSearch, question: str, query: Floats, dense: Ranking, how: Hybrid) -> Candidates:
-    """What may be among the best of both lists, before they are fused; as hybrid_rankings()."""
+    """Return the candidates of both lists, before they are fused; see hybrid_rankings()."""
     depth = depth_of(how.top_k)
-    asked = search.words(question)
+    asked = search.query_terms(question)
     words = search.ranking(asked, depth)
     rows = np.union1d(dense.rows[:depth], words.rows)
     view_scores, slots = _by_views(search, rows, query, how.scoring)
-    # Of the best documents by words as many count as there are of those by views: what does not match has 0.
+    # As many of the best by terms count as of the best by views: documents that do not match have 0.
     padded = np.zeros(min(DEPTH, search.num_allowed), dtype=np.float32)
     padded[: min(len(padded), len(words.scores))] = words.scores[: len(padded)]
     lists = (
-        Scored(dense.rows[:depth], dense.scores[:DEPTH], view_scores),
-        Scored(words.rows, padded, search.scores(asked, rows)),
+        RankedList(dense.rows[:depth], dense.scores[:DEPTH], view_scores),
+        RankedList(words.rows, padded, search.scores(asked, rows)),
     )
     return Candidates(rows, search.ordinals(rows), slots, lists)
 
 
-def _fused(search: LexicalSearch, question: str, query: Floats, dense: Ranking, how: Hybrid) -> Mixed:
+def _fused(search: LexicalSearch, question: str, query: Floats, dense: Ranking, how: Hybrid) -> HybridResult:
     found = candidates_of(search, question, query, dense, how)
     fused = fuse(found.rows, found.lists, how.fusion)
     order = found.order(fused.scores)[: how.top_k]
     ranking = dense._replace(rows=found.rows[order], scores=fused.scores[order], slots=found.slots[order])
-    return Mixed(
+    return HybridResult(
         ranking._replace(short_by=max(0, min(how.top_k, search.num_allowed) - len(order))),
         [_components(found.lists, fused, place) for place in order.tolist()],
     )
 
 
 def _by_views(search: LexicalSearch, rows: Ints, query: Floats, scoring: Scoring) -> tuple[Floats, Ints]:
-    """The exact score and the winning slot of each document, by its stored views."""
+    """Return the exact score and the winning slot of each document, by its stored views."""
     scores, slots = np.empty(len(rows), dtype=np.float32), np.empty(len(rows), dtype=np.int64)
     for part, places, local in search.split(rows):
         with part.naming():
@@ -129,7 +129,7 @@ def _by_views(search: LexicalSearch, rows: Ints, query: Floats, scoring: Scoring
     return scores, slots
 
 
-def _components(lists: Sequence[Scored], fused: Fused, place: int) -> tuple[Component, ...]:
+def _components(lists: Sequence[RankedList], fused: FusionResult, place: int) -> tuple[Component, ...]:
     return tuple(
         Component(name, int(ranks[place]) or None, float(each.scores[place]), float(parts[place]))
         for name, each, ranks, parts in zip(("dense", "lexical"), lists, fused.ranks, fused.parts, strict=True)

@@ -15,13 +15,13 @@ from mvindex import engines
 from mvindex.engines.build import EngineCache
 from mvindex.engines.protocol import RankingEngine, ScanEngine
 from mvindex.errors import QueryError, StaleReader
-from mvindex.lexical.bm25 import LexicalPart, LexicalSearch
+from mvindex.lexical.bm25 import LexicalSearch, LexicalShard
 from mvindex.records import Floats, SearchResult
 from mvindex.search import Part, Ranking, merge_rankings, owners, search_documents
 from mvindex.search.hybrid import (
     Hybrid,
+    HybridResult,
     JudgedQuestion,
-    Mixed,
     candidates_of,
     depth_of,
     hybrid_rankings,
@@ -110,7 +110,7 @@ class LocalSearch:
         pairs = zip(queries.texts, found, strict=True)
         return [self._text_result(lexical, text, mixed, is_lexical=False) for text, mixed in pairs]
 
-    def _text_result(self, lexical: LexicalSearch, text: str, found: Mixed, *, is_lexical: bool) -> SearchResult:
+    def _text_result(self, lexical: LexicalSearch, text: str, found: HybridResult, *, is_lexical: bool) -> SearchResult:
         """Return the result of one query; a lexical one shows the view whose span matches the text best."""
         ranking = found.ranking
         stored = lexical.documents(ranking.rows)
@@ -167,7 +167,7 @@ class LocalSearch:
                     reader = stack.enter_context(source.store.reading(snapshot))
                     lexical = reader.lexical()
                     allowed = snapshot.alive if options.filter is None else reader.matching(options.filter)
-                    parts.append(LexicalPart(snapshot, reader, lexical, allowed, source.errors))
+                    parts.append(LexicalShard(snapshot, reader, lexical, allowed, source.errors))
             yield LexicalSearch(parts)
 
     def _part_engines(self, store: EmbeddedStore) -> _PartEngines:
@@ -223,7 +223,7 @@ def lexical_search(parts: Sequence[OpenPart]) -> LexicalSearch:
         with part.source.errors():
             lexical = part.reader.lexical()
         allowed = part.search.request.allowed
-        shards.append(LexicalPart(part.search.snapshot, part.reader, lexical, allowed, part.source.errors))
+        shards.append(LexicalShard(part.search.snapshot, part.reader, lexical, allowed, part.source.errors))
     return LexicalSearch(shards)
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal, TypeAlias
+from os import PathLike
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypedDict
 
 from mvindex.errors import QueryError
 from mvindex.records import check_count
@@ -13,9 +14,26 @@ from mvindex.scoring.aggregate import Aggregate, Scoring, parse_scoring
 from mvindex.scoring.fusion import Fusion, Method, Mode, parse_fusion, parse_mode
 from mvindex.store.filters import Filter
 
+if TYPE_CHECKING:
+    from mvindex.scoring.rerank import Reranker
+
 ModeName: TypeAlias = Literal["dense", "lexical", "hybrid"]
 ScoringName: TypeAlias = Literal["max", "drpq"]
 FusionName: TypeAlias = Literal["zscore", "minmax", "rrf"]
+
+
+class SearchKeywords(TypedDict, total=False):
+    """The keyword arguments of search(), for type checkers; see IndexProtocol.search()."""
+
+    temperature: float | None
+    candidates: int | None
+    mode: ModeName
+    fusion: FusionName | None
+    weights: tuple[float, float] | None
+    text: str | Sequence[str] | None
+    rerank: Reranker | str | PathLike[str] | None
+    rerank_on: str | None
+    rerank_depth: int | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

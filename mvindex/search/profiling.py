@@ -1,4 +1,4 @@
-"""Where a search spends its time, for whoever watches: the seconds of each stage, added up."""
+"""Profiling of searches: the seconds of each stage, added up."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _WATCHED: ContextVar[dict[str, float] | None] = ContextVar("stages", default=Non
 
 @contextmanager
 def watched_stages(seconds: dict[str, float]) -> Iterator[None]:
-    """Inside it, on this thread, the seconds of the stages of searches are added to these."""
+    """Add the seconds of each stage of this thread's searches to `seconds` inside the context."""
     before = _WATCHED.set(seconds)
     try:
         yield
@@ -22,7 +22,7 @@ def watched_stages(seconds: dict[str, float]) -> Iterator[None]:
 
 @contextmanager
 def stage(name: str) -> Iterator[None]:
-    """Inside it, time belongs to this stage, if anyone watches."""
+    """Count the time inside the context for this stage, if it is watched."""
     seconds = _WATCHED.get()
     if seconds is None:
         yield

@@ -1,4 +1,4 @@
-"""What a search is asked, of what it is asked, and what it gives."""
+"""The request of a search, the engines that serve it, and its ranking."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ class Engines:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """What every query of a batch asks for.
+    """The request that all queries of a batch share.
 
-    top_k documents of the allowed (num_rows,) bool, living ones only; depth: None, or how many view hits are looked
+    top_k documents of the allowed (num_rows,) bool, live ones only; depth: None, or how many view hits are looked
     at before aggregation, as in DRPQ section 3.3.
     """
 

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from collections import deque
-from fractions import Fraction
 from typing import NamedTuple
 
 import numpy as np
 
-from mvindex.kernels import has_numba
+from mvindex.kernels import SUM_LANES, has_numba
 from mvindex.kernels.threads import default_threads, run_in_threads, taken_from
 from mvindex.records import Bools, Doubles, Floats, Ints
-from mvindex.scoring.aggregate import DocumentScores, Scoring, ViewSums, document_scores, exact_sums, view_sums
+from mvindex.scoring.aggregate import DocumentScores, Scoring, document_scores, view_sums
 from mvindex.search.profiling import stage
 from mvindex.store.views import MappedViews
 
-# Views scored at once: bounds what sums and their bounds take.
+# Views scored at once: bounds the memory of their sums.
 _CHUNK_VIEWS = 1 << 19
 # Documents gathered at once where there is no compiled loop: bounds their float64 copies.
 _GATHERED_DOCUMENTS = 2048
@@ -31,7 +30,7 @@ class Pairs(NamedTuple):
 
 
 def score_pairs(views: MappedViews, queries: Floats, pairs: Pairs, scoring: Scoring) -> DocumentScores:
-    """The score and winning slot of each pair, (m,) each. queries: (q, d) float32.
+    """Return the score and winning slot of each pair, (m,) each. queries: (q, d) float32.
 
     DamagedIndex when a document's views do not match their checksum.
     """
@@ -49,32 +48,26 @@ def score_pairs(views: MappedViews, queries: Floats, pairs: Pairs, scoring: Scor
 
 
 def _score_chunk(views: MappedViews, queries: Floats, pairs: Pairs, scoring: Scoring) -> DocumentScores:
-    begins = views.starts[pairs.doc_rows]
-    starts = np.append(0, np.cumsum(views.starts[pairs.doc_rows + 1] - begins))
-    found = (_compiled_sums if has_numba() else _gathered_sums)(views, queries, pairs, starts)
-
-    def exact(positions: Ints) -> list[Fraction]:
-        owners = np.searchsorted(starts, positions, side="right") - 1
-        rows, which = begins[owners] + positions - starts[owners], pairs.which[owners]
-        each = zip(rows.tolist(), which.tolist(), strict=True)
-        return [exact_sums(views.matrix[row : row + 1], queries[query])[0] for row, query in each]
-
-    return document_scores(found, starts, scoring, exact)
+    starts = np.append(0, np.cumsum(views.starts[pairs.doc_rows + 1] - views.starts[pairs.doc_rows]))
+    return document_scores(_view_sums(views, queries, pairs, starts), starts, scoring)
 
 
-def _compiled_sums(views: MappedViews, queries: Floats, pairs: Pairs, starts: Ints) -> ViewSums:
-    """The sums of all views of the pairs, (starts[-1],), read where they lie; DamagedIndex as for score_pairs."""
-    from mvindex.kernels.checksums import SHORT_BYTES
+def _view_sums(views: MappedViews, queries: Floats, pairs: Pairs, starts: Ints) -> Doubles:
+    """Return the sums of all views of the pairs, (starts[-1],); DamagedIndex as for score_pairs."""
+    return (_compiled_sums if has_numba() else _gathered_sums)(views, queries, pairs, starts)
+
+
+def _compiled_sums(views: MappedViews, queries: Floats, pairs: Pairs, starts: Ints) -> Doubles:
+    """Sum by compiled loops, which read the views where they lie."""
     from mvindex.kernels.prefetch import call_for_documents
     from mvindex.kernels.sums import sums_of_documents
 
-    wide = queries.astype(np.float64)
+    wide = np.zeros((len(queries), -(-views.dim // SUM_LANES) * SUM_LANES))
+    wide[:, : views.dim] = queries
     stored = views.matrix.view(np.int16) if views.matrix.dtype == np.float16 else views.matrix
     call_for_documents(stored, views.starts[pairs.doc_rows], views.starts[pairs.doc_rows + 1])
-    sums, squares = np.empty((2, starts[-1]))
-    is_checked = _first_of_documents(pairs.doc_rows)
-    is_hashed = is_checked & (np.diff(starts) * views.row_bytes > SHORT_BYTES)
-    digests = np.empty(len(is_hashed), dtype=np.uint64)
+    views.check_documents(pairs.doc_rows)
+    sums = np.empty(starts[-1])
     num_threads = max(1, min(default_threads(), int(starts[-1]) // _VIEWS_PER_THREAD))
     bounds = np.linspace(0, len(pairs.which), num_threads + 1).astype(np.int64).tolist()
     parts = deque(zip(bounds[:-1], bounds[1:], strict=True))
@@ -83,58 +76,44 @@ def _compiled_sums(views: MappedViews, queries: Floats, pairs: Pairs, starts: In
         for begin, end in taken_from(parts):
             at = slice(begin, end)
             part = (views.starts[pairs.doc_rows[at]], starts[begin : end + 1], wide, pairs.which[at])
-            sums_of_documents(stored, *part, sums, squares, is_hashed[at], digests[at])
+            sums_of_documents(stored, *part, sums)
 
     run_in_threads(score, num_threads)
-    views.check_digests(pairs.doc_rows[is_hashed], digests[is_hashed])
-    views.check_documents(pairs.doc_rows[is_checked & ~is_hashed])
-    norms = np.sqrt(np.einsum("ij,ij->i", wide, wide))
-    # For any order of summation |fl(x . y) - x . y| <= d u / (1 - d u) |x| |y| (Higham 2002, eq. 3.5).
-    errors = np.sqrt(squares) * (norms * (2.0**-51 * views.dim))[np.repeat(pairs.which, np.diff(starts))]
-    return ViewSums(sums, errors)
+    return sums
 
 
-def _first_of_documents(doc_rows: Ints) -> Bools:
-    """Which pairs are the first of their document, (m,): there its views are checked."""
-    is_first = np.zeros(len(doc_rows), dtype=bool)
-    is_first[np.unique(doc_rows, return_index=True)[1]] = True
-    return is_first
-
-
-def _gathered_sums(views: MappedViews, queries: Floats, pairs: Pairs, starts: Ints) -> ViewSums:
-    """The same without compiled loops: the views of a few documents copied at a time, query by query."""
-    views.check_documents(np.unique(pairs.doc_rows))
-    sums, errors = np.empty((2, starts[-1]))
+def _gathered_sums(views: MappedViews, queries: Floats, pairs: Pairs, starts: Ints) -> Doubles:
+    """Sum without compiled loops: a few documents' views are copied at a time, query by query."""
+    views.check_documents(pairs.doc_rows)
+    sums = np.empty(starts[-1])
     changes = np.flatnonzero(np.diff(pairs.which)) + 1
     bounds = np.unique([0, *changes, *range(0, len(pairs.which), _GATHERED_DOCUMENTS), len(pairs.which)])
     for begin, end in zip(bounds[:-1], bounds[1:], strict=True):
         packed, _ = views.gather(pairs.doc_rows[begin:end])
-        at = slice(starts[begin], starts[end])
-        sums[at], errors[at] = view_sums(packed, queries[pairs.which[begin]])
-    return ViewSums(sums, errors)
+        sums[starts[begin] : starts[end]] = view_sums(packed, queries[pairs.which[begin]])
+    return sums
 
 
 def documents_of_best_views(
     views: MappedViews, query: Floats, doc_rows: Ints, depth: int, wanted: int
 ) -> tuple[Ints, float]:
-    """The documents that own the `depth` best views, at least `wanted`; and what no other view, rounded, exceeds.
+    """Return the documents that own the `depth` best views, at least `wanted`, and the highest score of other views.
 
     query: (d,) float32; doc_rows: the min(depth, allowed) documents of the best views at least. Views of equal score
     come in the order of the store.
     """
     starts = np.append(0, np.cumsum(views.starts[doc_rows + 1] - views.starts[doc_rows]))
     pairs = Pairs(doc_rows, np.zeros(len(doc_rows), dtype=np.int64))
-    found = (_compiled_sums if has_numba() else _gathered_sums)(views, query[None], pairs, starts)
+    scores = _view_sums(views, query[None], pairs, starts).astype(np.float32)
     owners = np.repeat(np.arange(len(doc_rows)), np.diff(starts))
-    order = np.argsort(-found.sums.astype(np.float32), kind="stable")
+    order = np.argsort(-scores, kind="stable")
     _, first = np.unique(owners[order], return_index=True)
     needed = int(np.sort(first)[wanted - 1]) + 1
     kept = order[: max(depth, needed)]
-    highest = found.sums + found.errors
     # A document that is not among doc_rows has no better view than the depth-th best of those that are.
-    best = np.sort(np.maximum.reduceat(highest, starts[:-1]))
+    best = np.sort(np.maximum.reduceat(scores, starts[:-1]))
     elsewhere = best[-depth] if depth <= len(best) else -np.inf
-    unseen = max(elsewhere, highest[order[len(kept) :]].max(initial=-np.inf))
+    unseen = max(elsewhere, scores[order[len(kept) :]].max(initial=-np.inf))
     return doc_rows[np.unique(owners[kept])], float(unseen)
 
 
@@ -154,7 +133,7 @@ class Best:
         self.num_scored: Ints = np.zeros(len(queries), dtype=np.int64)
 
     def add(self, pairs: Pairs) -> None:
-        """Nothing; the documents are scored, and the best of each query kept. No pair may come twice."""
+        """Score the documents, and keep the best of each query. No pair may come twice."""
         with stage("rescore"):
             scores, slots = score_pairs(self._views, self._queries, pairs, self._scoring)
         fresh = _Scored(pairs.which, pairs.doc_rows, scores, slots)
@@ -167,7 +146,7 @@ class Best:
         self.num_scored += np.bincount(pairs.which, minlength=len(self._queries))
 
     def settle(self, pairs: Pairs, upper: Doubles, growth: int) -> None:
-        """Nothing; of the documents (m,), those are scored whose upper bound (m,) reaches the threshold.
+        """Score those of the documents (m,) whose upper bound (m,) reaches the threshold.
 
         The wanted of the highest bounds come first, then growth times as many, and so on: the threshold rises before
         the doubtful ones are looked at.
@@ -185,7 +164,7 @@ class Best:
             step *= growth
 
     def _highest(self, pending: _Pending, step: int) -> Bools:
-        """Which entries have, of their query, one of the `step` highest bounds, (m,)."""
+        """Return which entries have one of their query's `step` highest bounds, (m,)."""
         starts = np.searchsorted(pending.which, np.arange(len(self._queries) + 1)).tolist()
         is_high = np.ones(len(pending.which), dtype=bool)
         for begin, end in zip(starts[:-1], starts[1:], strict=True):
@@ -195,12 +174,12 @@ class Best:
         return is_high
 
     def of(self, query: int) -> tuple[Ints, Floats, Ints]:
-        """The rows, scores and winning slots of a query's documents, best first."""
+        """Return the rows, scores and winning slots of a query's documents, best first."""
         begin, end = np.searchsorted(self._found.which, [query, query + 1])
         return self._found.rows[begin:end], self._found.scores[begin:end], self._found.slots[begin:end]
 
     def counts(self) -> Ints:
-        """How many documents each query has, (q,)."""
+        """Return how many documents each query has, (q,)."""
         return np.bincount(self._found.which, minlength=len(self._queries))
 
 
@@ -218,6 +197,6 @@ class _Pending(NamedTuple):
 
 
 def _ranks(which: Ints, num_queries: int) -> Ints:
-    """The position of each entry among those of its query; which is rising."""
+    """Return the position of each entry among those of its query; `which` is ascending."""
     starts = np.searchsorted(which, np.arange(num_queries))
     return np.arange(len(which)) - starts[which]

@@ -25,7 +25,7 @@ class Part(NamedTuple):
 
 
 def merge_rankings(parts: Sequence[Part], found: Sequence[Sequence[Ranking]]) -> list[Ranking]:
-    """The ranking of each query over all parts; found: of each part, those of the queries.
+    """Return the ranking of each query over all parts; found: of each part, those of the queries.
 
     Its rows are numbered through all parts: see owners().
     """
@@ -37,7 +37,7 @@ def merge_rankings(parts: Sequence[Part], found: Sequence[Sequence[Ranking]]) ->
 
 
 def owners(parts: Sequence[Part], rows: Ints) -> tuple[Ints, Ints]:
-    """The part of each row of a merged ranking, and its row there, (m,) each."""
+    """Return the part of each row of a merged ranking, and its row there, (m,) each."""
     firsts = _first_rows(parts)
     which = np.searchsorted(firsts, rows, side="right") - 1
     return which, rows - firsts[which]
@@ -63,6 +63,6 @@ def _merged(parts: Sequence[Part], found: Sequence[Ranking], wanted: int) -> Ran
 
 
 def _first_rows(parts: Sequence[Part]) -> Ints:
-    """The number of the first row of each part in a merged ranking, (len(parts),); some parts may be empty."""
+    """Return the number of the first row of each part in a merged ranking, (len(parts),); some parts may be empty."""
     sizes = [max(part.snapshot.num_rows, 1) for part in parts]
     return np.cumsum([0, *sizes[:-1]])

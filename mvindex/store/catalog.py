@@ -1,7 +1,7 @@
-"""The SQLite catalog: settings, documents, texts, metadata and what is committed of each segment file.
+"""The SQLite catalog: settings, documents, texts, metadata and the committed state of each segment file.
 
-ONE transaction makes a batch visible. Rows of documents and texts never change; a replaced document is retired
-(alive = 0) and keeps its row, so that readers of an older snapshot still resolve it.
+ONE transaction makes a batch visible. Rows of documents and texts never change; a replaced document is marked deleted
+(alive = 0) and keeps its row, so that readers of an older snapshot still find it.
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ from mvindex.errors import DamagedIndex, StaleReader, StoreError
 from mvindex.lexical import postings
 from mvindex.store.files import check_regular
 from mvindex.store.fsync import announced, flush_to_disk
-from mvindex.store.rows import StoreFormat, document_checksum
-from mvindex.store.segments import BLOCK_BYTES, Committed
+from mvindex.store.rows import document_checksum
+from mvindex.store.segments import BLOCK_BYTES, CommittedSegment
 
 FILE_NAME = "catalog.sqlite"
 APPLICATION_ID = 0x6D766978  # "mvix", in the header of the database file
 _BUSY_TIMEOUT_MS = 30_000
 _WAL_BYTES = 64 << 20
-# Less than SQLite's lock file and a page or two take.
+# Less than the size of SQLite's lock file and a page or two.
 _LITTLE_ROOM_BYTES = 128 << 10
-# Of SQLite's header and the first page; a database file without them is none.
+# The smallest page size: SQLite's header is in the first page.
 _LEAST_BYTES = 512
 CHECKSUM_KEY = "checksum"
-# How texts are split into words (see Lexical), in an index that has a lexical side, and the tables for it.
+# How texts are split into terms (see Lexical), in an index with a lexical index; and the settings of hybrid search.
 LEXICAL_KEY = "lexical"
 FUSION_KEY = "fusion"
 
@@ -50,8 +50,8 @@ CREATE TABLE blocks(name TEXT, block INTEGER, checksum INTEGER NOT NULL, PRIMARY
 CREATE TABLE documents(doc_row INTEGER PRIMARY KEY, id TEXT NOT NULL, ordinal INTEGER NOT NULL,
     view_start INTEGER NOT NULL, num_views INTEGER NOT NULL, views_checksum INTEGER NOT NULL,
     content_hash BLOB NOT NULL, checksum INTEGER NOT NULL, alive INTEGER NOT NULL DEFAULT 1);
-CREATE UNIQUE INDEX documents_alive ON documents(id) WHERE alive;
-CREATE INDEX documents_dead ON documents(id) WHERE NOT alive;
+CREATE UNIQUE INDEX documents_live ON documents(id) WHERE alive;
+CREATE INDEX documents_deleted ON documents(id) WHERE NOT alive;
 CREATE TABLE texts(doc_row INTEGER PRIMARY KEY, title TEXT NOT NULL, text TEXT NOT NULL, spans BLOB,
     checksum INTEGER NOT NULL);
 CREATE TABLE metadata(doc_row INTEGER PRIMARY KEY, json TEXT NOT NULL, checksum INTEGER NOT NULL);
@@ -64,8 +64,8 @@ DOCUMENT_COLUMNS = "d.doc_row, d.id, d.ordinal, d.view_start, d.num_views, d.vie
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
-    """What the catalog holds of a living document, for deciding whether a new one differs."""
+class ExistingDocument:
+    """The catalog's record of a live document, for deciding whether a new one differs."""
 
     doc_row: int
     ordinal: int
@@ -85,10 +85,10 @@ class Catalog:
 
     @contextmanager
     def reading(self) -> Iterator[sqlite3.Connection]:
-        """A connection inside one read transaction: all its queries see the same state."""
+        """Yield a connection inside one read transaction: all its queries see the same state."""
         connection, state = self._take()
         try:
-            with translated(self.path):
+            with map_sqlite_errors(self.path):
                 connection.execute("BEGIN")
                 try:
                     yield connection
@@ -98,7 +98,7 @@ class Catalog:
             self._check_unchanged(state)
         except BaseException:
             connection.close()
-            # What changed under the reader explains whatever it has met, and is no damage.
+            # A change during the read explains whatever went wrong, and is no damage.
             self._check_unchanged(state)
             raise
         if state is None:
@@ -108,9 +108,9 @@ class Catalog:
 
     @contextmanager
     def writing(self) -> Iterator[sqlite3.Connection]:
-        """A connection inside one write transaction, committed durably at the end, rolled back on an error."""
+        """Yield a connection inside one write transaction, committed durably at the end, rolled back on an error."""
         self._check_identity()
-        with translated(self.path):
+        with map_sqlite_errors(self.path):
             _refuse_other_names(self.path)
             connection = _connect(self.path, "rw")
             try:
@@ -132,8 +132,8 @@ class Catalog:
                 connection.close()
 
     def checkpoint(self) -> None:
-        """Nothing; the write-ahead log is moved into the database and emptied, unless a reader is in the way."""
-        with translated(self.path):
+        """Move the write-ahead log into the database and empty it, unless a reader is in the way."""
+        with map_sqlite_errors(self.path):
             connection = _connect(self.path, "rw")
             try:
                 connection.execute("PRAGMA busy_timeout=100")
@@ -142,11 +142,11 @@ class Catalog:
                 connection.close()
 
     def close(self) -> None:
-        """Nothing; idle connections are closed afterwards."""
+        """Close the idle connections."""
         _drain(self._idle)
 
     def _identity(self) -> tuple[int, int] | None:
-        """Device and inode of the catalog; None when it is gone."""
+        """Return device and inode of the catalog; None when it is gone."""
         try:
             found = self.path.stat()
         except FileNotFoundError:
@@ -156,27 +156,27 @@ class Catalog:
         return found.st_dev, found.st_ino
 
     def _check_identity(self) -> None:
-        """Nothing; StaleReader when another catalog, or none, is at the path: old connections read the old one."""
+        """Raise StaleReader when another catalog, or none, is at the path: old connections read the old one."""
         if self._identity() != self._file:
             raise StaleReader(
                 f"{self.path.parent}: another index was made here since this one was opened; open it again"
             )
 
-    def _take(self) -> tuple[sqlite3.Connection, _Unguarded | None]:
-        """A connection; and, where SQLite cannot make its lock file beside the catalog, what must stay the same."""
+    def _take(self) -> tuple[sqlite3.Connection, UnlockedCatalogState | None]:
+        """Return a connection; and, where SQLite cannot make its lock file, the state that must stay the same."""
         self._check_identity()
-        with translated(self.path):
+        with map_sqlite_errors(self.path):
             if os.access(self.path.parent, os.W_OK) or _log_of(self.path).exists():
                 try:
-                    return self._take_guarded(), None
+                    return self._take_locked(), None
                 except sqlite3.OperationalError as err:
                     # A full disk has no room for the lock file. Only with an empty log is the database all there is.
                     if "locked" in str(err) or _size_of(_log_of(self.path)):
                         raise
-            state = self._unguarded_state()
+            state = self._unlocked_state()
             return _connect(self.path, "ro", is_fixed=True), state
 
-    def _take_guarded(self) -> sqlite3.Connection:
+    def _take_locked(self) -> sqlite3.Connection:
         with suppress(queue.Empty):
             return self._idle.get_nowait()
         connection = _connect(self.path, "ro")
@@ -187,19 +187,19 @@ class Catalog:
             raise
         return connection
 
-    def _unguarded_state(self) -> _Unguarded:
+    def _unlocked_state(self) -> UnlockedCatalogState:
         found = self.path.stat()
-        return _Unguarded(found.st_mtime_ns, found.st_size, _size_of(_log_of(self.path)))
+        return UnlockedCatalogState(found.st_mtime_ns, found.st_size, _size_of(_log_of(self.path)))
 
-    def _check_unchanged(self, state: _Unguarded | None) -> None:
-        if state is not None and self._unguarded_state() != state:
+    def _check_unchanged(self, state: UnlockedCatalogState | None) -> None:
+        if state is not None and self._unlocked_state() != state:
             raise StaleReader(
                 f"{self.path.parent}: changed while it was read, without permission to lock it; try again"
             )
 
 
 @dataclass(frozen=True, slots=True)
-class _Unguarded:
+class UnlockedCatalogState:
     """A catalog that is read without locks."""
 
     mtime_ns: int
@@ -208,9 +208,9 @@ class _Unguarded:
 
 
 def create(directory: Path, settings: Mapping[str, Any]) -> None:
-    """Nothing; the directory then holds an empty catalog with these settings."""
+    """Make an empty catalog with these settings in the directory."""
     path = directory / FILE_NAME
-    with translated(path):
+    with map_sqlite_errors(path):
         connection = sqlite3.connect(path, isolation_level=None)
         try:
             connection.execute("PRAGMA journal_mode=WAL")
@@ -224,46 +224,45 @@ def create(directory: Path, settings: Mapping[str, Any]) -> None:
 
 
 def check_application(connection: sqlite3.Connection, path: Path) -> None:
-    """Nothing; StoreError when the database is not one of mvindex's."""
+    """Raise StoreError when the database is not one of mvindex's."""
     (found,) = connection.execute("PRAGMA application_id").fetchone()
     if found != APPLICATION_ID:
         raise StoreError(f"{path}: a database of another program (application id {found}); not an mvindex index")
 
 
 def check_schema(connection: sqlite3.Connection) -> None:
-    """Nothing; DamagedIndex when the tables are not those that create() makes for an index of these settings."""
+    """Raise DamagedIndex when the tables are not those that create() makes for an index of these settings."""
     query = "SELECT value NOT NULL AND value != 'null' FROM settings WHERE key = ?"
     found = connection.execute(_TABLES).fetchall()
     has_lexical = any(name == "settings" for _, name, _ in found) and connection.execute(
         query, (LEXICAL_KEY,)
     ).fetchone() == (1,)
-    if found != _wanted_tables(has_lexical):
+    if found != _expected_tables(has_lexical):
         raise DamagedIndex(f"{_path_of(connection)}: its tables are not those of an index")
 
 
 @cache
-def _wanted_tables(has_lexical: bool) -> list[tuple[str, str, str]]:
+def _expected_tables(has_lexical: bool) -> list[tuple[str, str, str]]:
     with closing(sqlite3.connect(":memory:")) as empty:
         empty.executescript(_SCHEMA + (postings.SCHEMA if has_lexical else ""))
         return empty.execute(_TABLES).fetchall()
 
 
 def read_settings(connection: sqlite3.Connection) -> dict[str, Any]:
-    """All settings, decoded from JSON; DamagedIndex when they do not match their checksum (formats from 2 on)."""
+    """Return all settings, decoded from JSON; DamagedIndex when they do not match their checksum."""
     stored = dict(connection.execute("SELECT key, value FROM settings"))
     checksum = stored.pop(CHECKSUM_KEY, None)
     try:
         settings = {key: json.loads(value) for key, value in stored.items()}
     except (ValueError, TypeError, RecursionError) as err:
-        raise DamagedIndex(f"{_path_of(connection)}: the settings are no JSON: {err}") from err
-    is_covered = settings.get("format_version") != StoreFormat.FLAT
-    if is_covered and checksum != settings_checksum(stored):
+        raise DamagedIndex(f"{_path_of(connection)}: the settings are not valid JSON: {err}") from err
+    if checksum != settings_checksum(stored):
         raise DamagedIndex(f"{_path_of(connection)}: the settings do not match their checksum")
     return settings
 
 
 def write_settings(connection: sqlite3.Connection, settings: Mapping[str, Any]) -> None:
-    """Nothing; the settings are set inside the caller's transaction, and the checksum of all of them."""
+    """Set the settings, and the checksum of all of them, inside the caller's transaction."""
     rows = [(key, json.dumps(value, ensure_ascii=False)) for key, value in settings.items()]
     connection.executemany("INSERT OR REPLACE INTO settings(key, value) VALUES (?, ?)", rows)
     stored = dict(connection.execute("SELECT key, value FROM settings WHERE key != ?", (CHECKSUM_KEY,)))
@@ -272,12 +271,12 @@ def write_settings(connection: sqlite3.Connection, settings: Mapping[str, Any]) 
 
 
 def settings_checksum(stored: Mapping[str, str]) -> str:
-    """Of all settings, JSON by key, but the checksum itself."""
+    """Return the checksum of all settings, JSON by key, without the checksum itself."""
     return str(xxhash.xxh3_64_hexdigest(json.dumps(sorted(stored.items())).encode()))
 
 
-def read_committed(connection: sqlite3.Connection, name: str) -> Committed:
-    """The committed length and block checksums of a segment file; of an unknown one, nothing."""
+def read_committed(connection: sqlite3.Connection, name: str) -> CommittedSegment:
+    """Return the committed length and block checksums of a segment file; of an unknown one, length 0."""
     row = connection.execute("SELECT size_bytes FROM files WHERE name = ?", (name,)).fetchone()
     blocks = connection.execute("SELECT checksum FROM blocks WHERE name = ? ORDER BY block", (name,)).fetchall()
     size_bytes = row[0] if row else 0
@@ -286,11 +285,11 @@ def read_committed(connection: sqlite3.Connection, name: str) -> Committed:
     checksums = np.array(blocks, dtype=np.int64).reshape(-1).view(np.uint64)
     if len(checksums) != -(-size_bytes // BLOCK_BYTES):
         raise DamagedIndex(f"{name}: {len(checksums)} block checksums for {size_bytes} bytes in the catalog")
-    return Committed(name, size_bytes, checksums)
+    return CommittedSegment(name, size_bytes, checksums)
 
 
-def write_committed(connection: sqlite3.Connection, before: Committed, after: Committed) -> None:
-    """Nothing; length and the checksums that changed are set inside the caller's transaction."""
+def write_committed(connection: sqlite3.Connection, before: CommittedSegment, after: CommittedSegment) -> None:
+    """Set the length and the checksums that changed, inside the caller's transaction."""
     connection.execute("INSERT OR REPLACE INTO files(name, size_bytes) VALUES (?, ?)", (after.name, after.size_bytes))
     sealed = before.size_bytes // BLOCK_BYTES
     changed = after.checksums[sealed:].view(np.int64).tolist()
@@ -298,34 +297,34 @@ def write_committed(connection: sqlite3.Connection, before: Committed, after: Co
     connection.executemany("INSERT OR REPLACE INTO blocks(name, block, checksum) VALUES (?, ?, ?)", rows)
 
 
-def find_known(connection: sqlite3.Connection, ids: Sequence[str]) -> dict[str, Known]:
-    """The living documents among the ids; DamagedIndex when a row does not match its checksum."""
+def find_existing(connection: sqlite3.Connection, ids: Sequence[str]) -> dict[str, ExistingDocument]:
+    """Return the live documents among the ids; DamagedIndex when a row does not match its checksum."""
     rows = connection.execute(
-        f"SELECT {DOCUMENT_COLUMNS}, d.checksum, m.json, wanted.value FROM json_each(?) AS wanted "  # noqa: S608
-        "JOIN documents AS d ON d.id = wanted.value AND d.alive LEFT JOIN metadata AS m ON m.doc_row = d.doc_row",
+        f"SELECT {DOCUMENT_COLUMNS}, d.checksum, m.json, given.value FROM json_each(?) AS given "  # noqa: S608
+        "JOIN documents AS d ON d.id = given.value AND d.alive LEFT JOIN metadata AS m ON m.doc_row = d.doc_row",
         (json.dumps(list(ids), ensure_ascii=False),),
     )
-    return {row[1]: _known(row) for row in rows}
+    return {row[1]: _existing(row) for row in rows}
 
 
-def _known(row: tuple[Any, ...]) -> Known:
+def _existing(row: tuple[Any, ...]) -> ExistingDocument:
     check_document(row[:8])
     if row[1] != row[9]:
         raise DamagedIndex(f"{FILE_NAME}: the index of ids leads from {row[9]!r} to document {row[1]!r}")
     if row[8] is None:
-        raise DamagedIndex(f"{FILE_NAME}: the metadata of document {row[1]!r} (row {row[0]}) is not there")
-    return Known(doc_row=row[0], ordinal=row[2], content_hash=row[6], metadata=row[8])
+        raise DamagedIndex(f"{FILE_NAME}: the metadata of document {row[1]!r} (row {row[0]}) is missing")
+    return ExistingDocument(doc_row=row[0], ordinal=row[2], content_hash=row[6], metadata=row[8])
 
 
 def check_document(row: tuple[Any, ...]) -> None:
-    """Nothing; DamagedIndex when the row, DOCUMENT_COLUMNS and its checksum, is not what was written."""
+    """Raise DamagedIndex when the row, DOCUMENT_COLUMNS and its checksum, is not as it was written."""
     if document_checksum(row[:7]) != row[7]:
         raise DamagedIndex(f"{FILE_NAME}: row {row[0]}, of document {row[1]!r}, does not match its checksum")
 
 
 @contextmanager
-def translated(path: Path) -> Iterator[None]:
-    """Inside it, sqlite3's exceptions become StoreError or DamagedIndex that name the catalog."""
+def map_sqlite_errors(path: Path) -> Iterator[None]:
+    """Turn sqlite3's exceptions into StoreError or DamagedIndex that name the catalog."""
     try:
         yield
     except sqlite3.Error as err:
@@ -334,11 +333,11 @@ def translated(path: Path) -> Iterator[None]:
             raise DamagedIndex(f"{path}: {err}; the catalog cannot be read") from err
         raise StoreError(f"{path}: {err}{_room_hint(path)}") from err
     except UnicodeDecodeError as err:  # sqlite3, of a message about a schema that is damaged
-        raise DamagedIndex(f"{path}: it holds what is no text ({err}); the catalog cannot be read") from err
+        raise DamagedIndex(f"{path}: text in it is not valid UTF-8 ({err}); the catalog cannot be read") from err
 
 
 def _refuse_other_names(path: Path) -> None:
-    """Nothing; StoreError when the catalog has another name: a copy made of hard links, whose writes would mix."""
+    """Raise StoreError when the catalog has another name: in a copy made of hard links, writes would mix."""
     with suppress(FileNotFoundError):
         if path.stat().st_nlink > 1:
             raise StoreError(
@@ -348,17 +347,17 @@ def _refuse_other_names(path: Path) -> None:
 
 
 def _connect(path: Path, mode: str, is_fixed: bool = False) -> sqlite3.Connection:
-    """is_fixed: the file does not change while it is read, as on read-only media: SQLite then needs no lock file."""
+    """Open a connection. is_fixed: the file does not change, as on read-only media: no lock file is needed."""
     for file in (path, _log_of(path), path.with_name(path.name + "-shm")):
         check_regular(file)
     if _size_of(path) < _LEAST_BYTES:
-        # Told by its size alone: to open and close the file would drop the locks that SQLite has in this process. And
+        # By its size only: opening and closing the file would drop the locks that SQLite has in this process. And
         # SQLite would take it for a new database, and remove the log beside it.
-        raise DamagedIndex(f"{path}: gone, or cut to {_size_of(path)} bytes; the catalog cannot be read")
+        raise DamagedIndex(f"{path}: expected a catalog, got {_size_of(path)} bytes: it is gone or was cut")
     journal = path.with_name(path.name + "-journal")
     if os.path.lexists(journal):
         # SQLite would roll it into the database; a catalog keeps a log instead.
-        raise StoreError(f"{journal}: a catalog has no such file; it was put here, and must be removed")
+        raise StoreError(f"{journal}: a catalog has no such file; remove it")
     uri = f"{path.absolute().as_uri()}?mode={mode}{'&immutable=1' if is_fixed else ''}"
     # Connections go from thread to thread through the pool, one user at a time.
     connection = sqlite3.connect(uri, uri=True, isolation_level=None, check_same_thread=False)
@@ -367,7 +366,7 @@ def _connect(path: Path, mode: str, is_fixed: bool = False) -> sqlite3.Connectio
 
 
 def _make_log(path: Path) -> None:
-    """Nothing; the catalog has a log, whose name is on disk; where it holds commits, it was when they were made.
+    """Make the catalog's log, and flush its name to disk; a log that holds commits was flushed when they were made.
 
     SQLite would make it, and commit even where the directory cannot be flushed: a power cut then takes the commit.
     """
@@ -386,7 +385,7 @@ def _path_of(connection: sqlite3.Connection) -> str:
 
 
 def _room_hint(path: Path) -> str:
-    """What SQLite's message may leave out: that the disk is full."""
+    """Return the part that SQLite's message may leave out: that the disk is full."""
     try:
         found = os.statvfs(path.parent)
     except OSError:
@@ -396,7 +395,7 @@ def _room_hint(path: Path) -> str:
 
 
 def _size_of(path: Path) -> int:
-    """Its bytes; none when it is not there."""
+    """Return the size of a file in bytes; 0 when it does not exist."""
     try:
         return path.stat().st_size
     except FileNotFoundError:
@@ -413,7 +412,7 @@ def _drain(idle: queue.SimpleQueue[sqlite3.Connection]) -> None:
 
 
 def _close_idle() -> None:
-    """Nothing; no connection waits in a pool. SQLite's locks belong to a process: a forked child must inherit none."""
+    """Close all idle connections before a fork: SQLite's locks belong to a process, and a child must inherit none."""
     for open_catalog in list(_OPEN):
         open_catalog.close()
 

@@ -19,12 +19,12 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from mvindex.errors import ConfigError, IndexLocked, MvindexError, QueryError, StaleReader, StoreError, Unsupported
+from mvindex.errors import ConfigError, IndexLocked, MvindexError, QueryError, StaleReader, StoreError
 from mvindex.lexical.tokenizer import Lexical
 from mvindex.records import Floats, IndexInfo, Ints, Views, dump_metadata
 from mvindex.store import catalog
 from mvindex.store.batch import Batch
-from mvindex.store.catalog import Known
+from mvindex.store.catalog import ExistingDocument
 from mvindex.store.files import Current, read_current, write_acknowledged, write_current
 from mvindex.store.filters import Filter
 from mvindex.store.fsync import flush_to_disk, make_directories, rename
@@ -32,7 +32,7 @@ from mvindex.store.generation import (
     Generation,
     generation_name,
     generations_in,
-    held,
+    lock_generation,
     open_generation,
     publish,
     remove_superseded,
@@ -42,11 +42,11 @@ from mvindex.store.locks import writer_lock
 from mvindex.store.network_fs import refuse_network
 from mvindex.store.protocol import Capabilities, Operation, Sharding, Store, StorePart
 from mvindex.store.reader import SnapshotReader, StoredDocument, StoredRow, check_ids
-from mvindex.store.rows import LATEST, StoreFormat, pack_spans
+from mvindex.store.rows import FORMAT_VERSION, pack_spans
 from mvindex.store.snapshot import Snapshot, read_snapshot
 from mvindex.store.transfer import stored_batches
 from mvindex.store.views import ViewType, pack_views
-from mvindex.store.writer import Change, GenerationWriter, Rows
+from mvindex.store.writer import GenerationWriter, Rows, Transaction
 
 logger = logging.getLogger(__name__)
 
@@ -58,7 +58,7 @@ CAPABILITIES = Capabilities({Operation.PROBE: "only a server that holds an index
 
 
 def create_store(directory: Path, settings: Mapping[str, Any]) -> None:
-    """Nothing; a new empty store stands at the directory, complete or not at all.
+    """Make a new empty store at the directory, complete or not at all.
 
     settings: dtype (a ViewType value), dim (int, or None until the first batch) and whatever the caller keeps with
     the index. ConfigError when the path exists; StoreError when it cannot be made.
@@ -68,23 +68,23 @@ def create_store(directory: Path, settings: Mapping[str, Any]) -> None:
     refuse_network(directory)
     index_id = secrets.token_hex(16)
     try:
-        with built_aside(directory) as building:
+        with atomic_directory(directory) as building:
             generation = building / generation_name(1)
             generation.mkdir()
-            start_generation(generation, {"next_ordinal": 0, "version": 0, **settings}, (1, index_id))
-            write_current(building, Current(format_version=LATEST, generation=1, index_id=index_id), settings)
+            start_generation(generation, {"next_ordinal": 0, "version": 0, **settings}, number=1, index_id=index_id)
+            write_current(building, Current(format_version=FORMAT_VERSION, generation=1, index_id=index_id), settings)
     except StoreError as err:
         if os.path.lexists(directory):
             raise ConfigError(f"{directory} exists already: another process made it just now; open it") from err
         raise
 
 
-def start_generation(directory: Path, settings: Mapping[str, Any], identity: tuple[int, str]) -> None:
-    """Nothing; the directory holds an empty generation of the latest format. identity: its number and index_id."""
-    number, index_id = identity
-    base = {"format_version": LATEST.value, "generation": number, "index_id": index_id, "engine": None}
+def start_generation(directory: Path, settings: Mapping[str, Any], *, number: int, index_id: str) -> None:
+    """Make an empty generation in the directory."""
+    base = {"format_version": FORMAT_VERSION, "generation": number, "index_id": index_id, "engine": None}
     catalog.create(
-        directory, {**settings, **base, "dead": {"count": 0, "checksum": 0}, "ids": {"alive": [0, 0], "dead": [0, 0]}}
+        directory,
+        {**settings, **base, "deleted": {"count": 0, "checksum": 0}, "ids": {"live": [0, 0], "deleted": [0, 0]}},
     )
     write_acknowledged(directory, int(settings["version"]))
     for entry in sorted(directory.iterdir()):
@@ -93,11 +93,11 @@ def start_generation(directory: Path, settings: Mapping[str, Any], identity: tup
 
 
 @contextmanager
-def built_aside(directory: Path) -> Iterator[Path]:
-    """Inside it, a directory to be filled, which then takes its place, durably; on an error nothing is left.
+def atomic_directory(directory: Path) -> Iterator[Path]:
+    """Yield a directory to fill, which is then renamed to its place, durably; on an error nothing is left.
 
-    What processes that died here have left beside the place is removed: nobody holds its lock. StoreError when it
-    cannot be written.
+    Leftovers of processes that were killed here are removed: they are not locked. StoreError when the directory cannot
+    be written.
     """
     try:
         make_directories(directory.parent)
@@ -113,14 +113,14 @@ def built_aside(directory: Path) -> Iterator[Path]:
 
 @contextmanager
 def _locked_aside(directory: Path) -> Iterator[Path]:
-    """A new directory beside this one, that tells others by its lock that it is being filled; gone after an error."""
+    """Yield a new directory beside this one, locked while it is being filled, and removed after an error."""
     building = directory.with_name(f".{directory.name}.{os.getpid()}.{secrets.token_hex(4)}.new")
     handle: int | None = None
     try:
-        # Inside, since Ctrl-C may come as soon as the directory is there.
+        # Inside, since Ctrl-C may come as soon as the directory exists.
         building.mkdir()
         handle = os.open(building, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        with suppress(OSError):  # where there is no flock, what is left behind stays
+        with suppress(OSError):  # without flock, leftovers stay
             fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
         yield building
     except BaseException:
@@ -227,8 +227,8 @@ class EmbeddedStore:
             path=self.where,
             format_version=settings["format_version"],
             documents=snapshot.num_documents,
-            views=snapshot.num_living_views,
-            num_dead=snapshot.num_rows - snapshot.num_documents,
+            views=snapshot.num_live_views,
+            num_deleted=snapshot.num_rows - snapshot.num_documents,
             dim=snapshot.dim,
             dtype=settings["dtype"],
             encoder=settings["encoder"],
@@ -237,7 +237,6 @@ class EmbeddedStore:
             prune_views=settings.get("prune_views"),
             lexical=settings.get("lexical"),
             fusion=settings.get("fusion"),
-            engine_prune_views=engine["settings"].get("prune_views") if engine else None,
             search=engine["settings"].get("search") if engine else None,
             fresh_documents=int(np.count_nonzero(snapshot.alive[built_rows:])),
             size_bytes=size_of(self.directory),
@@ -305,7 +304,7 @@ class EmbeddedStore:
             return np.flatnonzero(reader.matching(condition))
 
     def refresh(self) -> bool:
-        """True when there was something newer; the snapshot is then the latest committed state."""
+        """Make the snapshot the latest committed state; return whether it changed."""
         with self._refresh_lock:  # so that of two threads the later one never brings back the older state
             latest = self._latest_generation()
             with latest.catalog.reading() as connection:
@@ -318,27 +317,22 @@ class EmbeddedStore:
 
     @contextmanager
     def reading(self, snapshot: Snapshot) -> Iterator[SnapshotReader]:
-        """A reader of the snapshot's texts, metadata and filters, all inside one transaction."""
+        """Yield a reader of the snapshot's texts, metadata and filters, inside one transaction."""
         with snapshot.source.catalog.reading() as connection:
             _check_identity(self.directory, snapshot, catalog.read_settings(connection))
             yield SnapshotReader(connection, snapshot)
 
     @contextmanager
-    def writing(self, *, takes_old: bool = False) -> Iterator[None]:
-        """Inside it, this store is the only writer and its snapshot the latest; IndexLocked otherwise.
+    def writing(self) -> Iterator[None]:
+        """Make this store the only writer, with the latest snapshot, inside the block; IndexLocked otherwise.
 
-        Commits made inside show in this store's own snapshot when it ends, in other processes at once. takes_old: an
-        index of an older format is let through, for what rewrites it; Unsupported otherwise.
+        Commits show in this store's own snapshot when the block ends, in other processes at once.
         """
         refuse_network(self.directory)
-        if not takes_old:
-            self.refuse_old_format()
         with writer_lock(self.directory):
             self.refresh()
             self._tidy_up(logging.INFO, self._remove_superseded)
-            if not takes_old:
-                self.refuse_old_format()
-                self._writer = GenerationWriter(self.snapshot.source, self.snapshot)
+            self._writer = GenerationWriter(self.snapshot.source, self.snapshot)
             has_failed = True
             try:
                 yield
@@ -347,17 +341,17 @@ class EmbeddedStore:
                 self._writer = None
                 self._settle(has_failed)
 
-    def known(self, ids: Sequence[str]) -> dict[str, Known]:
-        """The living documents among the ids, as committed now."""
+    def known(self, ids: Sequence[str]) -> dict[str, ExistingDocument]:
+        """Return the live documents among the ids, as committed now."""
         source = self.snapshot.source
         with source.catalog.reading() as connection:
-            known = catalog.find_known(connection, ids)
+            known = catalog.find_existing(connection, ids)
             if len(known) < len(set(ids)):
                 check_ids(source, connection)
             return known
 
     def commit(self, batch: Batch) -> None:
-        """Nothing; the whole batch is durable and visible: new documents added, known ids replaced.
+        """Commit the whole batch, durably: new documents are added, existing ids replaced.
 
         Call inside writing(). On StoreError the store is as it was.
         """
@@ -375,48 +369,50 @@ class EmbeddedStore:
         settings = {**batch.settings, "dim": int(batch.views.rows.shape[1])}
         if batch.ordinals is None:
             settings["next_ordinal"] = first + len(ids) - len(known)
-        retired = [entry.doc_row for entry in known.values()]
-        writer.commit(Change(rows=rows, retired=retired, metadata=batch.metadata_updates, settings=settings))
+        deleted = [entry.doc_row for entry in known.values()]
+        writer.commit(Transaction(rows=rows, deleted=deleted, metadata=batch.metadata_updates, settings=settings))
 
     def delete(self, doc_rows: Iterable[int]) -> None:
-        """Nothing; the documents of these living rows are gone, all at once. Call inside writing()."""
-        self._current_writer().commit(Change(retired=list(doc_rows)))
+        """Delete the documents of these live rows in one commit. Call inside writing()."""
+        self._current_writer().commit(Transaction(deleted=list(doc_rows)))
 
     def set_metadata(self, updates: Mapping[int, str], settings: Mapping[str, Any] | None = None) -> None:
-        """Nothing; the documents of these rows have this metadata (canonical JSON). Call inside writing().
+        """Set the metadata (canonical JSON) of these rows in one commit. Call inside writing().
 
         settings: set in the same transaction.
         """
-        self._current_writer().commit(Change(metadata=updates, settings=settings or {}))
+        self._current_writer().commit(Transaction(metadata=updates, settings=settings or {}))
 
     def change_settings(self, **settings: Any) -> None:
-        """Nothing; the settings are durable. Call inside writing()."""
-        self._current_writer().commit(Change(settings=settings))
+        """Set the settings, durably. Call inside writing()."""
+        self._current_writer().commit(Transaction(settings=settings))
 
     def set_lexical(self, lexical: Lexical | None, on_progress: Callable[[int], None]) -> None:
-        """Nothing; all texts can be searched by their words from now on, or none. Call inside writing().
+        """Build the lexical index of all texts, or remove it (None). Call inside writing().
 
-        On an error nothing has changed. on_progress is told of document rows, retired ones among them.
+        On an error nothing has changed. on_progress: called with the number of document rows done since the last call,
+        deleted ones included.
         """
         self._current_writer().set_lexical(self.snapshot, lexical, on_progress)
 
     @contextmanager
     def new_generation(self) -> Iterator[tuple[Generation, GenerationWriter]]:
-        """Inside it, an empty generation with this index's settings to be filled; it then becomes the current.
+        """Yield an empty generation with this index's settings to fill; it then becomes the active one.
 
         Call inside writing(). Readers stay on theirs until they refresh. On an error nothing has changed.
         """
         source, settings = self.snapshot.source, dict(self.snapshot.settings)
-        # Beyond one that a compaction published whose end then never came, should somebody hold it.
+        # Beyond one that a compaction published before it was killed, should a reader have it locked.
         number = 1 + max([source.number, *(number for number, _ in generations_in(self.directory))])
         index_id = str(settings["index_id"])
         try:
             directory = unfinished(self.directory, number)
-            start_generation(directory, {**settings, "version": settings["version"] + 1}, (number, index_id))
-            with closing(held(number, LATEST, directory)) as fresh:
+            fresh_settings = {**settings, "version": settings["version"] + 1}
+            start_generation(directory, fresh_settings, number=number, index_id=index_id)
+            with closing(lock_generation(number, directory)) as fresh:
                 yield fresh, GenerationWriter(fresh, read_snapshot(fresh))
                 fresh.catalog.checkpoint()
-            current = Current(format_version=LATEST, generation=number, index_id=index_id)
+            current = Current(format_version=FORMAT_VERSION, generation=number, index_id=index_id)
             publish(self.directory, directory, current, settings)
         except OSError as err:
             raise StoreError(f"{self.directory}: cannot write a new generation: {err.strerror or err}") from err
@@ -425,28 +421,18 @@ class EmbeddedStore:
             self._writer = GenerationWriter(self.snapshot.source, self.snapshot)
 
     def _latest_generation(self) -> Generation:
-        """The generation that counts now: the one at hand, unless another took its place."""
+        """Return the active generation: the open one, unless another took its place."""
         current, source = read_current(self.directory), self.snapshot.source
         if current is None:
-            return source if source.format is StoreFormat.FLAT else open_generation(self.directory)
+            return open_generation(self.directory)  # raises, and says why
         _check_identity(self.directory, self.snapshot, {"index_id": current.index_id})
-        is_same = source.format is LATEST and current.generation == source.number
-        return source if is_same else open_generation(self.directory)
-
-    def refuse_old_format(self) -> None:
-        """Nothing; Unsupported when the index is of an older format, which is only read."""
-        version = self.snapshot.source.format
-        if version is not LATEST:
-            raise Unsupported(
-                f"{self.directory}: format version {version.value} is read, not written, by this mvindex; "
-                f"`mvindex upgrade` rewrites it as version {LATEST.value}"
-            )
+        return source if current.generation == source.number else open_generation(self.directory)
 
     def _settle(self, has_failed: bool) -> None:
-        """Nothing; what was committed shows in this store's snapshot, and the catalog's log is folded in if it can be.
+        """Show the commits in this store's snapshot, and move the catalog's log into the database if possible.
 
-        A failure here loses nothing, so it must not make a durable write look like a failed one; nor does one step
-        depend on the others. has_failed: the write itself did, and its error says why.
+        A failure is only logged: it must not make a durable write look like a failed one, and no step depends on the
+        others. has_failed: the write itself did, and its error says why.
         """
         level = logging.INFO if has_failed else logging.WARNING
         for step in (self._remove_superseded, self.refresh, self._checkpoint):
@@ -456,24 +442,23 @@ class EmbeddedStore:
         try:
             step()
         except (MvindexError, OSError) as err:
-            logger.log(level, "%s: what was written stands; tidying up failed: %s", self.directory, err)
+            logger.log(level, "%s: the write is durable; tidying up failed: %s", self.directory, err)
 
     def _remove_superseded(self) -> None:
         remove_superseded(self.directory, self.snapshot.source)
 
     def _checkpoint(self) -> None:
-        if self.snapshot.source.format is LATEST:
-            self.snapshot.source.catalog.checkpoint()
+        self.snapshot.source.catalog.checkpoint()
 
     def _current_writer(self) -> GenerationWriter:
         if self._writer is None:
-            raise StoreError(f"{self.directory}: written to outside writing()")
+            raise StoreError(f"{self.directory}: a write outside of writing()")
         return self._writer
 
     def _check_dim(self, writer: GenerationWriter, views: Views) -> None:
         dim = writer.settings["dim"]
         if dim is not None and views.rows.shape[1] != dim:
-            raise StoreError(f"{self.directory}: views of {views.rows.shape[1]} dims; this index holds {dim}")
+            raise StoreError(f"{self.directory}: expected views of {dim} dims, got {views.rows.shape[1]}")
 
 
 def remove_untouched(store: Store, directory: Path, locked: Sequence[Path]) -> None:
@@ -505,8 +490,8 @@ def _find(reader: SnapshotReader, ids: Sequence[str]) -> dict[str, int]:
     return {doc_id: row for doc_id in ids if (row := reader.find(doc_id)) is not None}
 
 
-def _ordinals(first: int, batch: Batch, known: Mapping[str, Known]) -> Ints:
-    """A replaced document keeps its ordinal, a new one takes the next, or the one that it is given."""
+def _ordinals(first: int, batch: Batch, known: Mapping[str, ExistingDocument]) -> Ints:
+    """Return the ordinals: a replaced document keeps its own, a new one gets the next, or the one in the batch."""
     ordinals = np.empty(len(batch.documents), dtype=np.int64)
     is_new = np.array([document.id not in known for document in batch.documents], dtype=bool)
     ordinals[is_new] = first + np.arange(is_new.sum()) if batch.ordinals is None else batch.ordinals[is_new]
@@ -531,6 +516,6 @@ def _stored_rows(batch: Batch) -> list[StoredRow]:
 
 
 def _check_identity(directory: Path, snapshot: Snapshot, settings: Mapping[str, Any]) -> None:
-    """Nothing; StaleReader when another index stands at the path of the one that was opened."""
+    """Raise StaleReader when another index is at the path of the one that was opened."""
     if settings.get("index_id") != snapshot.settings["index_id"]:
         raise StaleReader(f"{directory}: another index was made here since this one was opened; open it again")

@@ -1,4 +1,4 @@
-"""Files of an index that are read and written whole: current.json, the acknowledged version; and what may be opened.
+"""Small files that are read and written whole: current.json and the acknowledged version; and checks of file types.
 
 Both are tiny, checksummed, and derived from the catalog: `mvindex build` makes them again.
 """
@@ -22,19 +22,19 @@ from mvindex.store.fsync import announced, flush_to_disk, rename
 
 CURRENT = "current.json"
 ACKNOWLEDGED = "acknowledged"
-# What a new index needs of an old one, beside its documents: kept in current.json as well, for when the catalog is
-# damaged there. The dimensions of a first generation may be missing.
+# Settings that a salvage needs besides the documents: kept in current.json as well, for a catalog whose settings are
+# damaged. The dimensions of a first generation may be missing.
 KEPT_SETTINGS = ("dtype", "dim", "encoder", "temperature", "prune_views")
 _MAX_BYTES = 1 << 16
 _INDEX_ID = re.compile(r"[0-9a-f]{32}")
 _MOST_DIGITS = 20
-# A reader may meet the one write of a few bytes half done.
+# A reader may see the one write of a few bytes half done.
 _TRIES = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Current:
-    """What counts of an index: its format, the number of its generation, and the id it was made with."""
+    """The active state of an index: its format version, the number of its generation, and its id."""
 
     format_version: int
     generation: int
@@ -42,7 +42,7 @@ class Current:
 
 
 def check_regular(path: Path) -> None:
-    """Nothing, for a regular file, or none at all; StoreError for a link, a directory, a pipe or a device."""
+    """Check that a path is a regular file or does not exist; raise StoreError for a link, directory, pipe or device."""
     try:
         mode = os.lstat(path).st_mode
     except FileNotFoundError:
@@ -50,23 +50,25 @@ def check_regular(path: Path) -> None:
     except OSError as err:
         raise StoreError(f"{path}: cannot be read: {err.strerror or err}") from err
     if stat.S_ISLNK(mode):
-        raise StoreError(f"{path} is a symbolic link; an index holds none: it could lead anywhere")
+        raise StoreError(
+            f"{path}: expected one of the index's own files, got a symbolic link, which could lead anywhere"
+        )
     if not stat.S_ISREG(mode):
-        raise StoreError(f"{path} is no regular file; wanted one of the index's own files")
+        raise StoreError(f"{path}: expected one of the index's own files, got no regular file")
 
 
 def check_directory(path: Path) -> None:
-    """Nothing, for a directory, or nothing at all; StoreError for a link to one, or anything else."""
+    """Check that a path is a directory or does not exist; raise StoreError for a link, or anything else."""
     try:
         mode = os.lstat(path).st_mode
     except FileNotFoundError:
         return
     if not stat.S_ISDIR(mode):
-        raise StoreError(f"{path} is a link, or no directory; wanted one of the index's own directories")
+        raise StoreError(f"{path}: expected one of the index's own directories, got a link or another kind of file")
 
 
 def read_current(directory: Path) -> Current | None:
-    """What current.json says; None when there is none. DamagedIndex when it is not what was written."""
+    """Return the content of current.json; None when there is none. DamagedIndex when it is not as it was written."""
     path = directory / CURRENT
     content = _read_small(path)
     if content is None:
@@ -84,7 +86,7 @@ def read_current(directory: Path) -> Current | None:
 
 
 def read_kept_settings(directory: Path) -> dict[str, Any] | None:
-    """The settings that stand in current.json; None where there are none, or they do not match their checksum."""
+    """Return the settings kept in current.json; None where there are none, or they do not match their checksum."""
     try:
         record = json.loads(_read_small(directory / CURRENT) or b"null")
         kept = record["settings"]
@@ -95,7 +97,7 @@ def read_kept_settings(directory: Path) -> dict[str, Any] | None:
 
 
 def write_current(directory: Path, current: Current, settings: Mapping[str, Any]) -> None:
-    """Nothing; current.json says this, durably, or what it said before. settings: those of the catalog."""
+    """Write current.json, durably, or leave it as it was. settings: those of the catalog."""
     record: dict[str, Any] = {"mvindex": "index", **{name: getattr(current, name) for name in Current.__slots__}}
     record["checksum"] = _record_checksum(current)
     record["settings"] = {name: settings.get(name) for name in KEPT_SETTINGS}
@@ -114,7 +116,7 @@ def write_current(directory: Path, current: Current, settings: Mapping[str, Any]
 
 
 def read_acknowledged(directory: Path) -> int:
-    """The newest version that was acknowledged, when this was last written; DamagedIndex when that cannot be told."""
+    """Return the last version noted as acknowledged; DamagedIndex when the note is gone or damaged."""
     path = directory / ACKNOWLEDGED
     for _ in range(_TRIES):
         content = _read_small(path)
@@ -127,7 +129,7 @@ def read_acknowledged(directory: Path) -> int:
 
 
 def write_acknowledged(directory: Path, version: int) -> None:
-    """Nothing; the version is named as acknowledged.
+    """Note the version as acknowledged.
 
     Called after the commit and not fsynced: after a power cut it may name an older version than the catalog holds,
     never a newer one.
@@ -150,7 +152,7 @@ def _acknowledgement(number: bytes) -> bytes:
 
 
 def _read_small(path: Path) -> bytes | None:
-    """The content, up to a size that no sound file has; None when there is no file."""
+    """Return the content, up to a size that no sound file has; None when there is no file."""
     check_regular(path)
     try:
         with open(path, "rb") as file:
@@ -167,7 +169,7 @@ def _record_checksum(current: Current) -> str:
 
 
 def _settings_checksum(settings: object) -> str | None:
-    """Of the settings as JSON; None for none."""
+    """Return the checksum of the settings as JSON; None for none."""
     if settings is None:
         return None
     return str(xxhash.xxh3_64_hexdigest(json.dumps(settings, sort_keys=True).encode()))

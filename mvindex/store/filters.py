@@ -33,7 +33,7 @@ _NO_LISTS = (str, bytes, bytearray, memoryview)
 class Sql(NamedTuple):
     """A condition over the tables d (documents) and m (metadata), with its parameters in order.
 
-    size: how many conditions it is made of that are no and, or, not.
+    size: the number of its conditions, without and, or, not.
     """
 
     text: str
@@ -42,7 +42,7 @@ class Sql(NamedTuple):
 
 
 class _Field(NamedTuple):
-    """How SQL reads a field: its value and its JSON type, each with parameters."""
+    """SQL expressions for a field's value and its JSON type, each with parameters."""
 
     value: str
     type: str
@@ -50,7 +50,7 @@ class _Field(NamedTuple):
 
 
 def parse_filter(condition: Filter) -> Sql:
-    """The SQL of a filter; QueryError names what it does not understand."""
+    """Return the SQL of a filter; QueryError names the part that is not understood."""
     sql = _parse(condition, 0)
     if sql.size > _MAX_CONDITIONS:
         raise QueryError(f"filter has {sql.size:,} conditions; at most {_MAX_CONDITIONS:,}: use in with a list")
@@ -59,7 +59,7 @@ def parse_filter(condition: Filter) -> Sql:
 
 def _parse(condition: object, depth: int) -> Sql:
     if not isinstance(condition, Mapping):
-        raise QueryError(f"filter {_shown(condition)}: wanted an object such as {{'year': {{'gte': 1990}}}}")
+        raise QueryError(f"filter: expected an object such as {{'year': {{'gte': 1990}}}}, got {_shown(condition)}")
     if depth > _MAX_DEPTH:
         raise QueryError(f"filter is nested more than {_MAX_DEPTH} deep")
     return _join(" AND ", [_parse_member(name, value, depth) for name, value in condition.items()], empty="1")
@@ -67,10 +67,10 @@ def _parse(condition: object, depth: int) -> Sql:
 
 def _parse_member(name: object, value: object, depth: int) -> Sql:
     if not isinstance(name, str) or not name:
-        raise QueryError(f"filter field {_shown(name)}: wanted a non-empty string")
+        raise QueryError(f"filter field: expected a non-empty string, got {_shown(name)}")
     if name in ("and", "or"):
         if not isinstance(value, Sequence) or isinstance(value, _NO_LISTS):
-            raise QueryError(f"filter {name!r} wants a list of filters; found {_shown(value)}")
+            raise QueryError(f"filter {name!r}: expected a list of filters, got {_shown(value)}")
         parts = [_parse(part, depth + 1) for part in value]
         return _join(f" {name.upper()} ", parts, empty="1" if name == "and" else "0")
     if name == "not":
@@ -83,14 +83,14 @@ def _parse_field(field: _Field, name: str, value: object) -> Sql:
     if not isinstance(value, Mapping):
         return _equals(field, name, value)
     if not value:
-        raise QueryError(f"filter on {name!r}: {{}} holds no operator; wanted one of {', '.join(_OPERATORS)}")
+        raise QueryError(f"filter on {name!r}: expected one of {', '.join(_OPERATORS)}, got {{}}")
     return _join(" AND ", [_parse_operator(field, name, op, operand) for op, operand in value.items()], empty="1")
 
 
 def _parse_operator(field: _Field, name: str, operator: object, operand: object) -> Sql:
     if operator not in _OPERATORS:
         raise QueryError(
-            f"filter on {name!r}: unknown operator {_shown(operator)}; wanted one of {', '.join(_OPERATORS)}"
+            f"filter on {name!r}: expected one of {', '.join(_OPERATORS)}, got unknown operator {_shown(operator)}"
         )
     if operator in _ORDER:
         return _ordered(field, name, str(operator), operand)
@@ -114,7 +114,7 @@ def _equals(field: _Field, name: str, operand: object) -> Sql:
 
 def _ordered(field: _Field, name: str, operator: str, operand: object) -> Sql:
     if operand is None or isinstance(operand, bool):
-        raise QueryError(f"filter on {name!r}: {operator} wants a number or a string; found {operand}")
+        raise QueryError(f"filter on {name!r}: {operator}: expected a number or a string, got {operand}")
     types, value = _typed(name, operand)
     condition = f"(coalesce({field.type}, 'null') IN {types} AND {field.value} {_ORDER[operator]} ?)"
     return Sql(condition, (*field.parameters, *field.parameters, value))
@@ -122,7 +122,7 @@ def _ordered(field: _Field, name: str, operator: str, operand: object) -> Sql:
 
 def _any_of(field: _Field, name: str, operand: object) -> Sql:
     if not isinstance(operand, Sequence) or isinstance(operand, _NO_LISTS):
-        raise QueryError(f"filter on {name!r}: in and nin want a list; found {_shown(operand)}")
+        raise QueryError(f"filter on {name!r}: in and nin: expected a list, got {_shown(operand)}")
     by_type: dict[str, list[object]] = {}
     for item in operand:
         types, value = ("null", None) if item is None else _typed(name, item)
@@ -141,7 +141,7 @@ def _one_of(field: _Field, types: str, values: list[object]) -> Sql:
 
 def _exists(field: _Field, name: str, operand: object) -> Sql:
     if not isinstance(operand, bool):
-        raise QueryError(f"filter on {name!r}: exists wants true or false; found {_shown(operand)}")
+        raise QueryError(f"filter on {name!r}: exists: expected true or false, got {_shown(operand)}")
     return Sql(f"(coalesce({field.type}, 'null') {'!=' if operand else '='} 'null')", field.parameters)
 
 
@@ -151,14 +151,14 @@ def _field(name: str) -> _Field:
     keys = name.split(".")
     if not name.isprintable() or '"' in name or "\\" in name or not all(keys):
         raise QueryError(
-            f"filter field {_shown(name)}: a field is a key, or keys joined by dots; no quote or backslash in it"
+            f"filter field {_shown(name)}: expected a key, or keys joined by dots, without quotes or backslashes"
         )
     path = "$" + "".join(f'."{key}"' for key in keys)
     return _Field("json_extract(m.json, ?)", "json_type(m.json, ?)", (path,))
 
 
 def _typed(name: str, operand: object) -> tuple[str, Any]:
-    """The JSON types, as an SQL list, that an operand compares with, and the operand as SQLite holds it."""
+    """Return the JSON types, as an SQL list, that an operand compares with, and the operand as SQLite holds it."""
     if isinstance(operand, bool):
         return "('true', 'false')", int(operand)
     if isinstance(operand, int) and not -_INT64 <= operand < _INT64:
@@ -169,7 +169,7 @@ def _typed(name: str, operand: object) -> tuple[str, Any]:
         return "('integer', 'real')", operand
     if isinstance(operand, str):
         return "('text')", _checked_text(name, operand)
-    raise QueryError(f"filter on {name!r}: {_shown(operand)} is no number, string, boolean or null")
+    raise QueryError(f"filter on {name!r}: expected a number, string, boolean or null, got {_shown(operand)}")
 
 
 def _checked_text(name: str, operand: str) -> str:
@@ -183,7 +183,7 @@ def _checked_text(name: str, operand: str) -> str:
 
 
 def _shown(value: object) -> str:
-    """The beginning of a value for a message; its kind where it is nested too deep, or has too many digits."""
+    """Return the beginning of a value for a message; its kind where it is nested too deep, or has too many digits."""
     try:
         return f"{value!r:.80}"
     except (RecursionError, ValueError):
@@ -202,7 +202,7 @@ def _join(word: str, parts: Sequence[Sql], *, empty: str) -> Sql:
 
 
 def _balanced(word: str, texts: Sequence[str]) -> str:
-    """The texts joined as a balanced tree: SQLite refuses expressions nested more than 1,000 deep."""
+    """Join the texts as a balanced tree: SQLite refuses expressions nested more than 1,000 deep."""
     if len(texts) == 1:
         return f"({texts[0]})"
     half = len(texts) // 2

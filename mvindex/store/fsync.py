@@ -1,8 +1,8 @@
-"""The calls that make bytes last, each announced to Python's audit hooks (PEP 578) before and after it is made.
+"""Durable writes: fsync, rename and removal, each announced to Python's audit hooks (PEP 578) before and after.
 
 Event "mvindex.durable", arguments (moment, step, path): moment "before" or "after"; step "write", "fsync", "commit",
-"rename" or "remove". Without a hook an announcement costs next to nothing; with one, a test stops the process at any
-of them, or records their order.
+"rename" or "remove". Without a hook an announcement costs next to nothing; with one, a test can stop the process at
+any step, or record their order.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ UNFINISHED = ".unfinished"
 
 @contextmanager
 def announced(step: str, path: Path) -> Iterator[None]:
-    """Inside it, the step is taken on the path."""
+    """Announce a step on the path, before and after the block that takes it."""
     sys.audit(EVENT, "before", step, str(path))
     yield
     sys.audit(EVENT, "after", step, str(path))
 
 
 def flush_to_disk(path: Path) -> None:
-    """Nothing; what the file holds, or the directory's entries, are on disk afterwards."""
+    """Flush a file's content, or a directory's entries, to disk."""
     handle = os.open(path, os.O_RDONLY)
     try:
         with announced("fsync", path):
@@ -41,7 +41,7 @@ def flush_to_disk(path: Path) -> None:
 
 
 def make_directories(path: Path) -> None:
-    """Nothing; the directory and those above it are there, durably."""
+    """Make the directory and those above it, durably."""
     missing = [entry for entry in (path, *path.parents) if not entry.exists()]
     for directory in reversed(missing):
         directory.mkdir(exist_ok=True)
@@ -49,7 +49,7 @@ def make_directories(path: Path) -> None:
 
 
 def remove_entry(path: Path) -> None:
-    """Nothing; the entry is gone as far as it can be removed: a directory with all in it, but of a link the link."""
+    """Remove an entry as far as possible: a directory with its content; of a link only the link."""
     try:
         is_directory = stat.S_ISDIR(path.lstat().st_mode)
         if is_directory:
@@ -61,7 +61,7 @@ def remove_entry(path: Path) -> None:
 
 
 def rename(path: Path, target: Path) -> None:
-    """Nothing; the entry has the other name, whose directory is on disk."""
+    """Rename the entry, and flush the directory of its new name to disk."""
     with announced("rename", target):
         os.rename(path, target)
     flush_to_disk(target.parent)
@@ -69,7 +69,7 @@ def rename(path: Path, target: Path) -> None:
 
 @contextmanager
 def whole_folder(path: Path) -> Iterator[Path]:
-    """A new folder to write into; it becomes `path`, which must not exist, when the block ends without an error."""
+    """Yield a new folder; it becomes `path`, which must not exist, when the block ends without an error."""
     temporary = path.with_name(path.name + UNFINISHED)
     shutil.rmtree(temporary, ignore_errors=True)
     temporary.mkdir(parents=True)

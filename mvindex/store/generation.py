@@ -1,7 +1,7 @@
-"""Generations: an index holds one that counts, named by current.json; `compact` and `upgrade` write a new one.
+"""Generations: current.json names the active one of an index; `compact` writes a new one.
 
 A generation is a directory with a catalog, views, document rows and engines. Readers hold a shared lock on it, so
-that a generation that was superseded stays whole until its last reader has gone; then the next writer removes it.
+that a superseded generation stays whole until its last reader has gone; then the next writer removes it.
 """
 
 from __future__ import annotations
@@ -11,70 +11,74 @@ import logging
 import os
 import re
 import secrets
-import shutil
 import weakref
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from mvindex.errors import DamagedIndex, StaleReader, StoreError
+from mvindex.errors import DamagedIndex, StoreError
 from mvindex.store import catalog
 from mvindex.store.catalog import Catalog
 from mvindex.store.files import Current, read_current, write_current
 from mvindex.store.fsync import announced, flush_to_disk, remove_entry, rename
-from mvindex.store.rows import LATEST, StoreFormat
+from mvindex.store.rows import FORMAT_VERSION
 
 logger = logging.getLogger(__name__)
 
 _NAME = re.compile(r"generation-([0-9]{6})")
-# Directories with these beginnings count for nothing: one is being written, the other removed.
+# Prefixes of directories that are being written, and removed.
 _UNFINISHED, _GONE = "unfinished-", "gone-"
 _TRIES = 1000
 
 
 def generation_name(number: int) -> str:
-    """The directory of a generation inside an index."""
+    """Return the name of a generation's directory inside an index."""
     return f"generation-{number:06d}"
 
 
 class Generation:
-    """One generation, open: its files stay while this object lives and is not closed. directory: where they are."""
+    """One open generation: its files in `directory` stay while this object exists and is not closed."""
 
-    def __init__(self, number: int, version: StoreFormat, directory: Path, lock: int) -> None:
-        """lock: the descriptor that holds the shared lock; it is closed with this object, or when this fails."""
+    def __init__(self, number: int, directory: Path, lock: int) -> None:
+        """Take over `lock`, the descriptor of the shared lock: it is closed with this object, or when this fails."""
         self._release = weakref.finalize(self, os.close, lock)
         self.number = number
-        # Of the index that current.json belongs to; None where it is not to be had.
+        # The index id in current.json; None where that file cannot be read.
         self.index_id: str | None = None
-        self.format = version
         self.directory = directory
         self.catalog = Catalog(directory)
-        # Whether the ids were checked once, for an id that is not found: see reader.check_ids().
+        # Whether all ids were checked, once one was not found: see reader.check_ids().
         self.are_ids_checked = False
 
     def close(self) -> None:
-        """Nothing; connections are closed, and the files may be removed once they are superseded."""
+        """Close all connections and release the lock: superseded files may then be removed."""
         self.catalog.close()
         self._release()
 
 
 def open_generation(index: Path) -> Generation:
-    """The generation that counts now, locked against removal.
+    """Return the active generation, locked against removal.
 
-    StoreError when there is no index, or one of a newer format; DamagedIndex when current.json names none.
+    StoreError when there is no index, or one of another format; DamagedIndex when current.json names none.
     """
     for _ in range(_TRIES):
         current = read_current(index)
         if current is None:
-            return _open_flat(index)
+            raise _no_index(index)
         found = _try_open(index, current)
         if found is not None:
             return found
     raise StoreError(f"{index}: its generations are replaced faster than one can be opened")
 
 
-def hold(number: int, version: StoreFormat, directory: Path) -> Generation | None:
-    """The generation in this directory, locked against removal; None when it is being removed or gone."""
+def check_format(index: Path, current: Current) -> None:
+    """Raise StoreError where current.json is of another format version; it names both versions and the way out."""
+    if current.format_version != FORMAT_VERSION:
+        raise _other_format(index, current.format_version)
+
+
+def try_lock_generation(number: int, directory: Path) -> Generation | None:
+    """Return the generation in this directory, locked against removal; None when it is gone or being removed."""
     flags = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW
     try:
         handle = os.open(directory, flags)
@@ -89,52 +93,41 @@ def hold(number: int, version: StoreFormat, directory: Path) -> Generation | Non
         return None
     except OSError as err:
         logger.warning("%s: cannot be locked: %s; a compaction may remove it while it is read", directory, err)
-    return Generation(number, version, directory, handle)
+    return Generation(number, directory, handle)
 
 
-def held(number: int, version: StoreFormat, directory: Path) -> Generation:
-    """The generation in this directory, which nobody else may remove."""
-    found = hold(number, version, directory)
+def lock_generation(number: int, directory: Path) -> Generation:
+    """Return the generation in this directory, locked against removal; StoreError when it is gone."""
+    found = try_lock_generation(number, directory)
     if found is None:
         raise StoreError(f"{directory} was removed by another process")
     return found
 
 
 def unfinished(index: Path, number: int) -> Path:
-    """A new directory in which a generation may be written; it counts for nothing until publish()."""
+    """Make a new directory in which a generation may be written; nobody reads it before publish()."""
     directory = index / f"{_UNFINISHED}{generation_name(number)}-{secrets.token_hex(4)}"
     directory.mkdir()
     return directory
 
 
 def publish(index: Path, directory: Path, current: Current, settings: Mapping[str, Any]) -> None:
-    """Nothing; the generation written in the directory is the one that counts, durably, or nothing has changed.
-
-    settings: of its catalog.
-    """
+    """Make the generation in the directory the active one, durably, or change nothing. settings: of its catalog."""
     flush_to_disk(directory)
     rename(directory, index / generation_name(current.generation))
     write_current(index, current, settings)
 
 
 def remove_superseded(index: Path, current: Generation) -> list[Path]:
-    """The superseded generations that a reader still holds; all others, and what was left unfinished, are gone.
+    """Remove superseded and unfinished generations; return those that a reader still has locked.
 
     Call as the one writer.
     """
     kept = []
     for directory in _superseded(index, current):
-        if not _remove_unless_held(directory):
+        if not _remove_unless_locked(directory):
             kept.append(directory)
-    if current.format is not StoreFormat.FLAT and list(_flat_files(index)) and not _remove_flat(index):
-        kept.append(index)
     return kept
-
-
-def is_littered(index: Path, current: Generation) -> bool:
-    """True when there are files of another generation: superseded, or left unfinished."""
-    has_flat = current.format is not StoreFormat.FLAT and bool(list(_flat_files(index)))
-    return has_flat or any(True for _ in _superseded(index, current))
 
 
 def _superseded(index: Path, current: Generation) -> Iterator[Path]:
@@ -145,14 +138,10 @@ def _superseded(index: Path, current: Generation) -> Iterator[Path]:
 
 
 def _try_open(index: Path, current: Current) -> Generation | None:
-    """The generation that current.json names; None when another one took its place meanwhile."""
-    if current.format_version != LATEST:
-        raise StoreError(
-            f"{index}: format version {current.format_version}; this mvindex reads up to version {LATEST.value}: "
-            "install the mvindex that wrote it, or a later one"
-        )
+    """Return the generation that current.json names; None when another one took its place meanwhile."""
+    check_format(index, current)
     directory = index / generation_name(current.generation)
-    found = hold(current.generation, LATEST, directory)
+    found = try_lock_generation(current.generation, directory)
     is_still_current = read_current(index) == current
     if found is not None and is_still_current:
         found.index_id = current.index_id
@@ -162,16 +151,28 @@ def _try_open(index: Path, current: Current) -> Generation | None:
     return None
 
 
-def _open_flat(index: Path) -> Generation:
-    """An index of format 1, whose one generation is the index directory itself."""
-    if not os.path.isfile(index / catalog.FILE_NAME):
-        if any(_NAME.fullmatch(entry.name) for entry in _entries(index)):
-            raise DamagedIndex(f"{index}: current.json is gone; `mvindex build` makes it again from the catalog")
-        raise StoreError(f"{index}: there is no mvindex index here (no current.json in it)")
-    found = hold(1, StoreFormat.FLAT, index.resolve())
-    if found is None:
-        raise StaleReader(f"{index}: is being upgraded; open it again")
-    return found
+def _no_index(index: Path) -> StoreError:
+    """Return the error for a directory without current.json."""
+    if any(_NAME.fullmatch(entry.name) for entry in _entries(index)):
+        return DamagedIndex(f"{index}: current.json is gone; `mvindex build` makes it again from the catalog")
+    if _is_catalog(index / catalog.FILE_NAME):
+        return _other_format(index, 1)  # the only one with its catalog there
+    return StoreError(f"{index}: there is no mvindex index here (no current.json in it)")
+
+
+def _is_catalog(path: Path) -> bool:
+    """Return whether the file's header has the application id of a catalog, at byte 68 of every SQLite database."""
+    if not path.is_file():
+        return False
+    with open(path, "rb") as file:
+        return int.from_bytes(file.read(72)[68:], "big") == catalog.APPLICATION_ID
+
+
+def _other_format(index: Path, version: int) -> StoreError:
+    return StoreError(
+        f"{index}: expected format version {FORMAT_VERSION}, got format version {version}. "
+        "Make the index again with this version of mvindex, or open it with the one that wrote it"
+    )
 
 
 def _entries(index: Path) -> list[Path]:
@@ -181,13 +182,13 @@ def _entries(index: Path) -> list[Path]:
         return []
 
 
-def _remove_unless_held(directory: Path) -> bool:
-    """True when the directory is gone: nobody held it."""
+def _remove_unless_locked(directory: Path) -> bool:
+    """Remove the directory unless a reader has it locked; return whether it is gone."""
     handle = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW)
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         if not directory.name.startswith(_GONE):
-            # Renamed first: who opens it finds it whole or not at all.
+            # Renamed first, so that a reader finds it whole or not at all.
             gone = directory.with_name(f"{_GONE}generation-{secrets.token_hex(4)}")
             with announced("rename", directory):
                 directory = directory.rename(gone)
@@ -200,28 +201,7 @@ def _remove_unless_held(directory: Path) -> bool:
     return True
 
 
-def _remove_flat(index: Path) -> bool:
-    """True when the files of format 1, which an upgrade has superseded, are gone: nobody held them."""
-    handle = os.open(index, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        for entry in _flat_files(index):
-            with announced("remove", entry):
-                shutil.rmtree(entry) if entry.is_dir() and not entry.is_symlink() else entry.unlink()
-    except BlockingIOError:
-        return False
-    finally:
-        os.close(handle)
-    return True
-
-
-def _flat_files(index: Path) -> Iterator[Path]:
-    """The files of format 1."""
-    for pattern in ("engine-*", "gone-engine-*", "views-*", "rows-*", f"{catalog.FILE_NAME}*"):
-        yield from sorted(index.glob(pattern), reverse=True)
-
-
 def generations_in(index: Path) -> list[tuple[int, Path]]:
-    """The generations whose directories are in the index, with their numbers, whether they count or not."""
+    """Return the numbers and directories of all generations in the index, active or not."""
     matches = ((_NAME.fullmatch(entry.name), entry) for entry in _entries(index))
     return sorted((int(match[1]), entry) for match, entry in matches if match is not None)

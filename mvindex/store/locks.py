@@ -1,4 +1,4 @@
-"""One writer at a time: an fcntl lock that dies with its process, with the holder's name in it for the message."""
+"""One writer at a time: a lock that ends with its process; the lock file names the process for the error message."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ FILE_NAME = "writer.lock"
 _SERVES = " serves this index at "
 
 
-# Indexes that this process serves: it holds their locks for as long, and its own writers take turns by these.
+# Indexes that this process serves, each locked for as long; a lock each for the process's own writers.
 _SERVED: dict[Path, Lock] = {}
 
 
 @contextmanager
 def served_lock(directory: Path, address: str) -> Iterator[None]:
-    """Inside it, only this process writes to the index; others are told the address to write through."""
+    """Lock the index for this process inside the block; errors of other writers name the address to use."""
     place = directory.resolve()
     with _locked(directory, f"{_holder()}{_SERVES}{address}"):
         _SERVED[place] = Lock()
@@ -39,7 +39,7 @@ def served_lock(directory: Path, address: str) -> Iterator[None]:
 
 @contextmanager
 def writer_lock(directory: Path) -> Iterator[None]:
-    """Inside it, this is the only writer of the index; IndexLocked names the holder when there is another.
+    """Make the caller the only writer inside the block; IndexLocked names the process that has the lock.
 
     flock, not lockf: it belongs to the open file, so that two indexes open in one process exclude each other too.
     """
@@ -58,7 +58,7 @@ def writer_lock(directory: Path) -> Iterator[None]:
 
 @contextmanager
 def _locked(directory: Path, holder: str) -> Iterator[None]:
-    """Inside it, the lock is held, and its file says by whom."""
+    """Lock the index inside the block, with the owner's name in the lock file."""
     path = directory / FILE_NAME
     check_regular(path)
     try:
@@ -81,7 +81,7 @@ def _holder() -> str:
 
 
 def _sign(handle: int, holder: str) -> None:
-    """Nothing; the file names the holder, if the disk has room for it: the name is for messages only."""
+    """Write the owner's name into the lock file, if the disk has room: it is for messages only."""
     try:
         os.ftruncate(handle, 0)
         os.pwrite(handle, f"{holder}\n".encode(), 0)

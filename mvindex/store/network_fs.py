@@ -14,7 +14,7 @@ _ESCAPE = re.compile(r"\\([0-7]{3})")
 
 
 def refuse_network(directory: Path) -> None:
-    """Nothing; StoreError for a directory on a file system that is shared over a network: two hosts could write."""
+    """Raise StoreError for a directory on a network file system, where two hosts could write."""
     found = network_of(directory, _read_mounts())
     if found is not None:
         raise StoreError(
@@ -24,7 +24,7 @@ def refuse_network(directory: Path) -> None:
 
 
 def network_of(directory: Path, mounts: str) -> str | None:
-    """The type of the network file system that holds the directory, "nfs4" say; None for a local one.
+    """Return the type of the network file system that holds the directory, such as "nfs4"; None for a local one.
 
     mounts: lines as of /proc/self/mountinfo (proc(5)): the mount point is field 5, the type follows the hyphen.
     """
@@ -43,7 +43,7 @@ def network_of(directory: Path, mounts: str) -> str | None:
 
 
 def _read_mounts() -> str:
-    """The mounts that this process sees; nothing where the system does not tell."""
+    """Return the mounts that this process sees; an empty text where the system does not list them."""
     try:
         return _MOUNTS.read_text(encoding="utf-8", errors="surrogateescape")
     except OSError:

@@ -13,7 +13,7 @@ from mvindex.records import Floats, IndexInfo, Ints
 
 if TYPE_CHECKING:
     from mvindex.store.batch import Batch
-    from mvindex.store.catalog import Known
+    from mvindex.store.catalog import ExistingDocument
     from mvindex.store.embedded import EmbeddedStore
     from mvindex.store.filters import Filter
     from mvindex.store.reader import StoredDocument
@@ -146,7 +146,7 @@ class Store(Protocol):
     def writing(self) -> AbstractContextManager[None]:
         """Take the writer lock: inside, this is the only writer; IndexLocked when there is another."""
 
-    def known(self, ids: Sequence[str]) -> dict[str, Known]:
+    def known(self, ids: Sequence[str]) -> dict[str, ExistingDocument]:
         """Return what is stored of the ids that exist, as committed now."""
 
     def matching(self, condition: Filter) -> Ints:

@@ -1,4 +1,4 @@
-"""Texts, metadata and filters of one snapshot, each row checked against its checksum before it is used."""
+"""Reader of one snapshot's texts, metadata and filters; each row is checked against its checksum before it is used."""
 
 from __future__ import annotations
 
@@ -16,11 +16,12 @@ from mvindex.records import Bools, Ints
 from mvindex.store.catalog import DOCUMENT_COLUMNS, FILE_NAME, check_document, read_settings
 from mvindex.store.filters import Filter, Sql, parse_filter
 from mvindex.store.generation import Generation
-from mvindex.store.rows import StoreFormat, ids_checksum, metadata_checksum, text_checksum, unpack_spans
+from mvindex.store.rows import ids_checksum, metadata_checksum, text_checksum, unpack_spans
 from mvindex.store.snapshot import Snapshot
 
 _FETCH_ROWS = 65_536
 _READ_ROWS = 1024
+_COLUMNS = f"{DOCUMENT_COLUMNS}, d.checksum"
 
 
 class StoredDocument(NamedTuple):
@@ -44,25 +45,22 @@ class StoredRow(NamedTuple):
     content_hash: bytes
 
     @property
-    def words(self) -> str:
-        """What lexical search reads of it."""
+    def lexical_text(self) -> str:
+        """The text that lexical search indexes."""
         return f"{self.title}\n{self.text}"
 
 
 class SnapshotReader:
-    """What the catalog holds of one snapshot, read inside one transaction."""
+    """Reads one snapshot's rows of the catalog, inside one transaction."""
 
     def __init__(self, connection: sqlite3.Connection, snapshot: Snapshot) -> None:
         self._connection = connection
         self._snapshot = snapshot
-        self._version = snapshot.source.format
-        # Format 1 has no checksum for rows of documents: what stands in for it is taken as it is.
-        self._columns = f"{DOCUMENT_COLUMNS}, {'NULL' if self._version is StoreFormat.FLAT else 'd.checksum'}"
 
     def matching(self, condition: Filter) -> Bools:
-        """Which document rows are alive and satisfy the filter, (num_rows,).
+        """Return which document rows are live and satisfy the filter, (num_rows,).
 
-        The first filter of a snapshot checks all ids and metadata: a row that is damaged might be left out unseen.
+        The first filter of a snapshot checks all ids and metadata: a damaged row could be left out unnoticed.
         """
         sql = parse_filter(condition)
         self._check_filtered()
@@ -78,12 +76,12 @@ class SnapshotReader:
         return is_match & self._snapshot.alive
 
     def find(self, doc_id: str) -> int | None:
-        """The row of the document that has this id in the snapshot, or None; see check_ids()."""
-        # Two queries, each on its own partial index: a document retired since the snapshot counts as alive here.
+        """Return the row of the document that has this id in the snapshot, or None; see check_ids()."""
+        # Two queries, each on its own partial index: a document deleted since the snapshot is still live in it.
         for state in ("alive", "NOT alive"):
-            query = f"SELECT {self._columns} FROM documents AS d WHERE {state} AND id = ?"  # noqa: S608 - fixed text
+            query = f"SELECT {_COLUMNS} FROM documents AS d WHERE {state} AND id = ?"  # noqa: S608 - fixed text
             for row in self._connection.execute(query, (doc_id,)):
-                self._check_document(row)
+                check_document(row)
                 if row[1] != doc_id:
                     raise DamagedIndex(f"{FILE_NAME}: the index of ids leads from {doc_id!r} to document {row[1]!r}")
                 if row[0] < self._snapshot.num_rows and self._snapshot.alive[row[0]]:
@@ -92,39 +90,39 @@ class SnapshotReader:
         return None
 
     def lexical(self) -> LexicalReader:
-        """What the snapshot's documents say, word by word; Unsupported for an index without a lexical side."""
+        """Return the reader of the lexical index; Unsupported for an index without one."""
         return LexicalReader(self._connection, self._snapshot)
 
     def ids(self, doc_rows: Sequence[int]) -> dict[int, str]:
-        """The id of each document row."""
+        """Return the id of each document row."""
         return {row: stored.id for row, stored in self.stored(doc_rows).items()}
 
     def documents(self, doc_rows: Sequence[int]) -> dict[int, StoredDocument]:
-        """The documents of these rows, by row; DamagedIndex when one does not match its checksum."""
+        """Return the documents of these rows, by row; DamagedIndex when one does not match its checksum."""
         return {row: _document(stored) for row, stored in self.stored(doc_rows, are_shown=True).items()}
 
     def stored(self, doc_rows: Sequence[int], are_shown: bool = False) -> dict[int, StoredRow]:
-        """The documents of these rows as they are written, by row, each checked.
+        """Return the documents of these rows as they are written, by row, each checked.
 
-        are_shown: id, texts and metadata are all that is used; their checksums cover them, and the row of documents,
-        which says where the views are, is not checked as well.
+        are_shown: only id, texts and metadata are used, whose own checksums cover them; the row of documents, which
+        says where the views are, is then not checked.
         """
-        wanted = sorted({int(row) for row in doc_rows})
+        rows_wanted = sorted({int(row) for row in doc_rows})
         rows = self._connection.execute(
-            f"SELECT {self._columns}, t.title, t.text, t.spans, t.checksum, m.json, m.checksum "  # noqa: S608 - fixed text
-            "FROM json_each(?) AS wanted "
-            "JOIN documents AS d ON d.doc_row = wanted.value "
+            f"SELECT {_COLUMNS}, t.title, t.text, t.spans, t.checksum, m.json, m.checksum "  # noqa: S608 - fixed text
+            "FROM json_each(?) AS given "
+            "JOIN documents AS d ON d.doc_row = given.value "
             "JOIN texts AS t ON t.doc_row = d.doc_row JOIN metadata AS m ON m.doc_row = d.doc_row",
-            (json.dumps(wanted),),
+            (json.dumps(rows_wanted),),
         )
         found = {row[0]: self._stored(row, are_shown) for row in rows}
-        if len(found) != len(wanted):
-            missing = next(row for row in wanted if row not in found)
-            raise DamagedIndex(f"{FILE_NAME}: document row {missing} is not there, though it was committed")
+        if len(found) != len(rows_wanted):
+            missing = next(row for row in rows_wanted if row not in found)
+            raise DamagedIndex(f"{FILE_NAME}: document row {missing} was committed, and is missing")
         return found
 
     def all_documents(self) -> Iterator[StoredDocument]:
-        """Every living document of the snapshot, by row, a few thousand in memory at a time."""
+        """Yield every live document of the snapshot, by row, a thousand in memory at a time."""
         alive = self._snapshot.alive
         for begin in range(0, len(alive), _READ_ROWS):
             rows = begin + np.flatnonzero(alive[begin : begin + _READ_ROWS])
@@ -132,14 +130,14 @@ class SnapshotReader:
 
     def _stored(self, row: tuple[Any, ...], is_shown: bool) -> StoredRow:
         if not is_shown:
-            self._check_document(row)
+            check_document(row)
         doc_row, doc_id, num_views, content_hash = row[0], row[1], row[4], row[6]
         title, text, spans, checksum, metadata, metadata_sum = row[8:]
-        if text_checksum(self._version, doc_row, doc_id, (title, text, spans)) != checksum:
+        if text_checksum(doc_row, doc_id, title, text, spans) != checksum:
             raise DamagedIndex(
                 f"{FILE_NAME}: id or text of document {doc_id!r} (row {doc_row}) do not match their checksum"
             )
-        if metadata_checksum(self._version, doc_row, doc_id, metadata) != metadata_sum:
+        if metadata_checksum(doc_row, metadata) != metadata_sum:
             raise DamagedIndex(
                 f"{FILE_NAME}: the metadata of document {doc_id!r} (row {doc_row}) does not match its checksum"
             )
@@ -150,30 +148,26 @@ class SnapshotReader:
             )
         return StoredRow(doc_id, title, text, metadata, spans, content_hash)
 
-    def _check_document(self, row: tuple[Any, ...]) -> None:
-        if self._version is not StoreFormat.FLAT:
-            check_document(row)
-
     def _check_filtered(self) -> None:
-        """Nothing, when ids and metadata of all rows of the snapshot match their checksums."""
+        """Check ids and metadata of all rows of the snapshot; DamagedIndex on a checksum mismatch."""
         snapshot = self._snapshot
         # Read once: another thread that searches the same snapshot may end its own check meanwhile.
         begin = snapshot.filtered_rows
         rows = self._connection.execute(
-            f"SELECT {self._columns}, m.json, m.checksum FROM documents AS d "  # noqa: S608 - fixed text
+            f"SELECT {_COLUMNS}, m.json, m.checksum FROM documents AS d "  # noqa: S608 - fixed text
             "LEFT JOIN metadata AS m ON m.doc_row = d.doc_row WHERE d.doc_row >= ? AND d.doc_row < ?",
             (begin, snapshot.num_rows),
         )
         count = 0
         for row in rows:
-            self._check_document(row)
-            if metadata_checksum(self._version, row[0], row[1], row[8]) != row[9]:
+            check_document(row)
+            if metadata_checksum(row[0], row[8]) != row[9]:
                 raise DamagedIndex(
                     f"{FILE_NAME}: the metadata of document {row[1]!r} (row {row[0]}) does not match its checksum"
                 )
             count += 1
         if count != snapshot.num_rows - begin:
-            raise DamagedIndex(f"{FILE_NAME}: {snapshot.num_rows} document rows were committed; some are not there")
+            raise DamagedIndex(f"{FILE_NAME}: {snapshot.num_rows} document rows were committed; some are missing")
         snapshot.filtered_rows = snapshot.num_rows
 
     def _execute_filter(self, query: str, sql: Sql) -> sqlite3.Cursor:
@@ -186,16 +180,16 @@ class SnapshotReader:
 
 
 def check_ids(source: Generation, connection: sqlite3.Connection) -> None:
-    """Nothing, when all ids stand in their indexes, in order; DamagedIndex otherwise. Reads them once a process.
+    """Check that all ids stand in their SQL indexes, in order; raise DamagedIndex otherwise. Runs once per process.
 
-    For an id that is not found: in a damaged index it might only be in the wrong place. An index in order, whose
-    entries have the right checksum, leads to each of them.
+    Called for an id that is not found: in a damaged SQL index it might only be in the wrong place. An index in order,
+    whose entries have the right checksum, leads to each of them.
     """
-    if source.are_ids_checked or source.format is StoreFormat.FLAT:
+    if source.are_ids_checked:
         return
     settings = read_settings(connection)
-    for state, condition in (("alive", "alive"), ("dead", "NOT alive")):
-        # Each index holds all that is asked for.
+    for state, condition in (("live", "alive"), ("deleted", "NOT alive")):
+        # Both columns are in the SQL index.
         query = f"SELECT doc_row, id FROM documents INDEXED BY documents_{state} WHERE {condition} ORDER BY id"  # noqa: S608
         if [*_ids_in_order(connection.execute(query))] != settings["ids"][state]:
             raise DamagedIndex(f"{source.catalog.path}: the ids of its documents do not match their checksum")
@@ -203,7 +197,7 @@ def check_ids(source: Generation, connection: sqlite3.Connection) -> None:
 
 
 def _ids_in_order(cursor: sqlite3.Cursor) -> tuple[int, int]:
-    """How many rows there are, and the checksum of their ids; no checksum (-1) when they are not in order."""
+    """Return the number of rows, and the checksum of their ids, or -1 for it when they are not in order."""
     count, total, last = 0, 0, ""
     while rows := cursor.fetchmany(_FETCH_ROWS):
         ids = [last, *(str(row[1]) for row in rows)]
@@ -214,9 +208,9 @@ def _ids_in_order(cursor: sqlite3.Cursor) -> tuple[int, int]:
 
 
 def are_texts(texts: Sequence[object], spans: object, num_views: int) -> bool:
-    """True for what mvindex writes: text everywhere, and spans for all views, or none.
+    """Return whether the types are those that mvindex writes: text everywhere, and spans for all views, or none.
 
-    A checksum says nothing of types: whoever made up a row has made up its checksum too.
+    A checksum does not cover types: a forged row has a matching checksum.
     """
     has_spans = spans is None or (isinstance(spans, bytes) and len(spans) == 8 * num_views)
     return has_spans and all(isinstance(text, str) for text in texts)

@@ -1,10 +1,9 @@
-"""Rows of the catalog: what their checksums cover in each format, and how spans are packed."""
+"""Rows of the catalog: what their checksums cover, and how spans are packed."""
 
 from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Iterable
-from enum import IntEnum
 from typing import Any
 
 import numpy as np
@@ -13,31 +12,19 @@ import xxhash
 
 from mvindex.records import Ints
 
-
-class StoreFormat(IntEnum):
-    """The formats of an index that this version reads; it writes the last one.
-
-    FLAT: all files at the top of the index. Settings and rows of documents have no checksum, those of texts and
-    metadata do not cover the row's number.
-    GENERATIONS: current.json names the directory of the generation that counts; every row is covered whole.
-    """
-
-    FLAT = 1
-    GENERATIONS = 2
-
-
-LATEST = StoreFormat.GENERATIONS
-# What row_checksum() packs one by one, for rows of the types that mvindex writes: faster. Other types, of damaged rows,
-# raise one of these errors, and are packed there.
+# The one format that is read and written: current.json names the directory of the active generation.
+FORMAT_VERSION = 2
+# A faster way to pack rows of the types that mvindex writes. Other types, of damaged rows, raise one of these errors,
+# and are packed one by one by row_checksum().
 _NUMBER_AND_SIZE, _SIZE, _FOUR_AND_SIZE = struct.Struct("<qq"), struct.Struct("<q"), struct.Struct("<qqqqq")
 _digest: Callable[[bytes], int] = xxhash.xxh3_64_intdigest
 _OTHER_TYPES = (struct.error, TypeError, AttributeError)
 
 
 def row_checksum(*parts: str | bytes | int | float | None) -> int:
-    """The xxh3-64 of the parts of a catalog row, as the signed integer that SQLite holds.
+    """Return the xxh3-64 of the parts of a catalog row, as the signed integer that SQLite holds.
 
-    Of any value that SQLite may give: in a damaged row a text can turn up as a number.
+    Any value that SQLite may return is allowed: in a damaged row a text can turn up as a number.
     """
     return as_signed(_digest(b"".join(map(_packed, parts))))
 
@@ -53,51 +40,48 @@ def _packed(part: str | bytes | int | float | None) -> bytes:
 
 
 def as_signed(digest: int) -> int:
-    """An unsigned 64-bit number as the signed one of the same bits."""
+    """Return the signed number of the same bits as an unsigned 64-bit number."""
     return digest - (1 << 64) if digest >> 63 else digest
 
 
-def text_checksum(version: int, doc_row: int, doc_id: str, parts: tuple[str, str, bytes | None]) -> int:
-    """Of a row of texts; parts: title, text and packed spans."""
-    title, text, spans = parts
-    if version == StoreFormat.FLAT:
-        return row_checksum(doc_id, title, text, spans or b"")
+def text_checksum(doc_row: int, doc_id: str, title: str, text: str, spans: bytes | None) -> int:
+    """Return the checksum of a row of texts; spans are packed."""
     try:
-        named, titled, told, spanned = doc_id.encode(), title.encode(), text.encode(), spans or b""
-        begin, between = _NUMBER_AND_SIZE.pack(doc_row, len(named)), _SIZE.pack(len(titled))
-        end = _SIZE.pack(len(spanned))
-        digest = _digest(b"".join((begin, named, between, titled, _SIZE.pack(len(told)), told, end, spanned)))
+        id_bytes, title_bytes, text_bytes, span_bytes = doc_id.encode(), title.encode(), text.encode(), spans or b""
+        begin, between = _NUMBER_AND_SIZE.pack(doc_row, len(id_bytes)), _SIZE.pack(len(title_bytes))
+        end = _SIZE.pack(len(span_bytes))
+        digest = _digest(
+            b"".join((begin, id_bytes, between, title_bytes, _SIZE.pack(len(text_bytes)), text_bytes, end, span_bytes))
+        )
         return digest - (digest >> 63 << 64)
     except _OTHER_TYPES:
         return row_checksum(doc_row, doc_id, title, text, spans or b"")
 
 
-def metadata_checksum(version: int, doc_row: int, doc_id: str, dumped: str) -> int:
-    """Of a row of metadata."""
-    if version == StoreFormat.FLAT:
-        return row_checksum(doc_id, dumped)
+def metadata_checksum(doc_row: int, dumped: str) -> int:
+    """Return the checksum of a row of metadata."""
     try:
-        told = dumped.encode()
-        digest = _digest(_NUMBER_AND_SIZE.pack(doc_row, len(told)) + told)
+        dumped_bytes = dumped.encode()
+        digest = _digest(_NUMBER_AND_SIZE.pack(doc_row, len(dumped_bytes)) + dumped_bytes)
         return digest - (digest >> 63 << 64)
     except _OTHER_TYPES:
         return row_checksum(doc_row, dumped)
 
 
 def document_checksum(row: tuple[Any, ...]) -> int:
-    """Of a row of documents: doc_row, id, ordinal, view_start, num_views, views_checksum, content_hash."""
+    """Return the checksum of a row: doc_row, id, ordinal, view_start, num_views, views_checksum, content_hash."""
     try:
         doc_row, doc_id, ordinal, view_start, num_views, checksum, content = row
-        named = doc_id.encode()
+        id_bytes = doc_id.encode()
         numbers = _FOUR_AND_SIZE.pack(ordinal, view_start, num_views, checksum, len(content))
-        digest = _digest(_NUMBER_AND_SIZE.pack(doc_row, len(named)) + named + numbers + content)
+        digest = _digest(_NUMBER_AND_SIZE.pack(doc_row, len(id_bytes)) + id_bytes + numbers + content)
         return digest - (digest >> 63 << 64)
     except _OTHER_TYPES:
         return row_checksum(*row)
 
 
-def dead_checksum(doc_rows: Ints) -> int:
-    """Of a set of retired rows: the sum, modulo 2^64, of a hash of each, so that rows are added to it one by one.
+def deleted_checksum(doc_rows: Ints) -> int:
+    """Return the checksum of a set of deleted rows: the sum, modulo 2^64, of a hash of each, so that rows can be added.
 
     The hash is the finaliser of SplitMix64 (Steele, Lea, Flood 2014, fig. 15).
     """
@@ -109,15 +93,15 @@ def dead_checksum(doc_rows: Ints) -> int:
 
 
 def ids_checksum(rows: Iterable[tuple[int, str]]) -> int:
-    """Of a set of row numbers with their ids, as dead_checksum(): of two sets without a common row it is the sum."""
+    """Return the checksum of a set of rows with their ids; that of a union of disjoint sets is the sum of theirs."""
     return sum(int(xxhash.xxh3_64_intdigest(f"{doc_row} {doc_id}".encode())) for doc_row, doc_id in rows) % (1 << 64)
 
 
 def pack_spans(spans: Ints) -> bytes | None:
-    """Spans as little-endian int32 pairs, or None where no view stands for a span."""
+    """Return spans as little-endian int32 pairs, or None where no view stands for a span."""
     return None if (spans < 0).all() else spans.astype("<i4").tobytes()
 
 
 def unpack_spans(packed: bytes | None) -> Ints:
-    """(k, 2) int64; of None no rows."""
+    """Return packed spans as (k, 2) int64; for None no rows."""
     return np.frombuffer(packed or b"", dtype="<i4").astype(np.int64).reshape(-1, 2)

@@ -1,6 +1,6 @@
 """Append-only files with a committed length and a checksum per 1 MiB block.
 
-The catalog holds length and checksums; bytes past the committed length are the leftovers of a writer that died.
+The catalog holds length and checksums; bytes past the committed length were left by a writer that was killed.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ _COPY_BYTES = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class Committed:
-    """The catalog on a segment file: its length and (num_blocks,) uint64 checksums (the last block partial)."""
+class CommittedSegment:
+    """Committed state of a segment file: its length and (num_blocks,) uint64 checksums (the last block partial)."""
 
     name: str
     size_bytes: int
     checksums: npt.NDArray[np.uint64]
 
 
-def append(directory: Path, before: Committed, parts: Iterable[npt.NDArray[np.generic]]) -> Committed:
-    """What is to be committed after the parts stand on disk behind the committed bytes, fsynced.
+def append(directory: Path, before: CommittedSegment, parts: Iterable[npt.NDArray[np.generic]]) -> CommittedSegment:
+    """Append the parts behind the committed bytes, with fsync, and return the state to commit.
 
-    Whatever lay past the committed length is cut off first. OSError (a full disk, say) becomes StoreError;
-    DamagedIndex when the last, partial block is not what was committed: its new checksum would hide that.
+    Bytes past the committed length are cut off first. OSError (such as a full disk) becomes StoreError; DamagedIndex
+    when the last, partial block is not as committed: its new checksum would hide that.
     """
     path = directory / before.name
     is_new = before.size_bytes == 0
@@ -59,13 +59,13 @@ def append(directory: Path, before: Committed, parts: Iterable[npt.NDArray[np.ge
             flush_to_disk(directory)
     except OSError as err:
         if isinstance(err, FileNotFoundError) and not is_new:
-            raise DamagedIndex(f"{path} is gone; the catalog committed {before.size_bytes} bytes of it") from err
+            raise DamagedIndex(f"{path}: expected {before.size_bytes} committed bytes, got no file") from err
         raise StoreError(f"{path}: cannot append: {err.strerror or err}; nothing of this batch was stored") from err
-    return Committed(before.name, size_bytes, _extended_checksums(path, before, size_bytes))
+    return CommittedSegment(before.name, size_bytes, _extended_checksums(path, before, size_bytes))
 
 
 def file_checksum(path: Path) -> str:
-    """The xxh3-128 of a whole file, as hex."""
+    """Return the xxh3-128 of a whole file, as hex."""
     digest = xxhash.xxh3_128()
     with open(path, "rb") as file:
         while chunk := file.read(_COPY_BYTES):
@@ -74,14 +74,14 @@ def file_checksum(path: Path) -> str:
 
 
 def block_checksum(block: npt.NDArray[np.uint8]) -> int:
-    """The xxh3-64 of a block's bytes."""
+    """Return the xxh3-64 of a block's bytes."""
     return int(xxhash.xxh3_64_intdigest(block.data))
 
 
 class MappedSegment:
-    """The committed bytes of a segment file, memory-mapped; each block is checked when first touched."""
+    """The committed bytes of a segment file, memory-mapped; each block is verified when it is first read."""
 
-    def __init__(self, directory: Path, committed: Committed, previous: MappedSegment | None = None) -> None:
+    def __init__(self, directory: Path, committed: CommittedSegment, previous: MappedSegment | None = None) -> None:
         self.path = directory / committed.name
         self.committed = committed
         self._memory: mmap.mmap | None = None
@@ -92,25 +92,25 @@ class MappedSegment:
             self._is_checked[:sealed] = previous._is_checked[:sealed]
 
     def read_at_random(self) -> None:
-        """Nothing; a page that is missing is read alone: what lies behind it is read where expect() calls for it."""
+        """Turn off read-ahead: pages that are not in memory are read singly, or where expect() asks for them."""
         if self._memory is not None:
             self._memory.madvise(mmap.MADV_RANDOM)
 
     def expect(self, begin: int, end: int) -> None:
-        """Nothing; these bytes are being read, and as many behind them, where they are not in memory yet."""
+        """Start reading these bytes, and as many behind them, where they are not in memory yet."""
         if self._memory is not None and begin < end:
             first = begin - begin % mmap.PAGESIZE
             size = min(end + (end - begin), len(self.bytes)) - first
             self._memory.madvise(mmap.MADV_WILLNEED, first, size)
 
     def check(self, begin: int, end: int) -> None:
-        """Nothing, when every block that holds bytes [begin, end) matches its checksum; else DamagedIndex."""
+        """Verify the blocks of bytes [begin, end) that are read for the first time; DamagedIndex on a mismatch."""
         first, last = begin // BLOCK_BYTES, -(-end // BLOCK_BYTES)
         for block in first + np.flatnonzero(~self._is_checked[first:last]):
             self._check_block(int(block))
 
     def damaged_blocks(self) -> Iterator[int]:
-        """The numbers of the blocks that do not match their checksum, all blocks read afresh."""
+        """Yield the numbers of the blocks that do not match their checksum; all blocks are read again."""
         for block in range(len(self.committed.checksums)):
             if self._block_checksum(block) != int(self.committed.checksums[block]):
                 yield block
@@ -134,12 +134,12 @@ class MappedSegment:
                 self._memory = mmap.mmap(file.fileno(), size_bytes, access=mmap.ACCESS_READ)
             return np.frombuffer(self._memory, dtype=np.uint8)
         except FileNotFoundError as err:
-            raise DamagedIndex(f"{self.path} is gone, though {size_bytes} bytes of it were committed") from err
+            raise DamagedIndex(f"{self.path}: expected {size_bytes} committed bytes, got no file") from err
         except OSError as err:
             raise StoreError(f"{self.path}: cannot be read: {err.strerror or err}") from err
 
 
-def _check_last_block(file: BinaryIO, path: Path, committed: Committed) -> None:
+def _check_last_block(file: BinaryIO, path: Path, committed: CommittedSegment) -> None:
     begin = committed.size_bytes // BLOCK_BYTES * BLOCK_BYTES
     file.seek(begin)
     part = file.read(committed.size_bytes - begin)
@@ -153,13 +153,13 @@ def _damaged(path: Path, begin: int) -> DamagedIndex:
     )
 
 
-def _check_length(path: Path, size_bytes: int, committed: Committed) -> None:
+def _check_length(path: Path, size_bytes: int, committed: CommittedSegment) -> None:
     if size_bytes < committed.size_bytes:
-        raise DamagedIndex(f"{path}: {size_bytes} bytes on disk; the catalog committed {committed.size_bytes}")
+        raise DamagedIndex(f"{path}: expected {committed.size_bytes} committed bytes, got {size_bytes} on disk")
 
 
-def _extended_checksums(path: Path, before: Committed, size_bytes: int) -> npt.NDArray[np.uint64]:
-    """Checksums of all blocks: the sealed ones kept, from the old partial block on read back from the file."""
+def _extended_checksums(path: Path, before: CommittedSegment, size_bytes: int) -> npt.NDArray[np.uint64]:
+    """Return the checksums of all blocks: from the old partial block on, read back from the file."""
     sealed = before.size_bytes // BLOCK_BYTES
     fresh = []
     with open(path, "rb") as file:

@@ -1,4 +1,4 @@
-"""The settings of a generation, checked for what no sound index holds: paths that lead out, sizes that cannot be."""
+"""Settings of a generation, checked for values that no sound index has: paths that lead out, impossible sizes."""
 
 from __future__ import annotations
 
@@ -11,10 +11,9 @@ from typing import Any
 
 from mvindex.errors import DamagedIndex
 from mvindex.lexical.tokenizer import Lexical
-from mvindex.scoring.fusion import is_fusion
 from mvindex.store import catalog
 from mvindex.store.generation import Generation
-from mvindex.store.rows import StoreFormat
+from mvindex.store.rows import FORMAT_VERSION
 
 MAX_DIM = 65_536
 # Settings that need not be there.
@@ -26,36 +25,35 @@ _INDEX_ID = re.compile(r"[0-9a-f]{32}")
 
 
 def read_checked(source: Generation, connection: sqlite3.Connection) -> dict[str, Any]:
-    """The settings; DamagedIndex names the first that is not what this generation must hold."""
+    """Return the settings; DamagedIndex names the first that is not valid for this generation."""
     settings = catalog.read_settings(connection)
-    wanted: dict[str, tuple[str, Callable[[Any], bool]]] = {
+    expected: dict[str, tuple[str, Callable[[Any], bool]]] = {
         **_OF_VIEWS,
-        "format_version": (str(source.format.value), lambda value: value == source.format),
+        "format_version": (str(FORMAT_VERSION), lambda value: value == FORMAT_VERSION),
         "generation": (str(source.number), lambda value: value == source.number),
         "index_id": (source.index_id or "32 hex digits", lambda value: _is_index_id(value, source.index_id)),
         "version": ("a whole number from 0 on", _is_count),
         "next_ordinal": ("a whole number from 0 on", _is_count),
         "temperature": ("a number above 0, or none", lambda value: _is_temperature(value)),
         "engine": ("an engine's record, or null", lambda value: value is None or _is_engine(value)),
+        "deleted": ("count and checksum", _is_deleted),
+        "ids": ("counts and checksums", _are_ids),
         catalog.LEXICAL_KEY: (f"{', '.join(_LEXICAL)}, or null", lambda value: value is None or value in _LEXICAL),
-        catalog.FUSION_KEY: ("a method and two weights, or null", lambda value: value is None or is_fusion(value)),
+        catalog.FUSION_KEY: ("a method and two weights, or null", lambda value: value is None or _is_fusion(value)),
     }
-    if source.format is not StoreFormat.FLAT:
-        wanted["dead"] = ("count and checksum", _is_dead)
-        wanted["ids"] = ("counts and checksums", _are_ids)
-    _check(settings, wanted, source.catalog.path)
+    _check(settings, expected, source.catalog.path)
     return settings
 
 
 def check_kept(settings: Mapping[str, Any], path: Path) -> None:
-    """Nothing; DamagedIndex names the first of the settings that views need which is not what an index holds."""
+    """Check the settings that views need; DamagedIndex names the first that is not valid."""
     _check({"dim": None, "encoder": None, **settings}, _OF_VIEWS, path)
 
 
-def _check(settings: Mapping[str, Any], wanted: Mapping[str, tuple[str, Callable[[Any], bool]]], path: Path) -> None:
-    for name, (what, is_right) in wanted.items():
+def _check(settings: Mapping[str, Any], expected: Mapping[str, tuple[str, Callable[[Any], bool]]], path: Path) -> None:
+    for name, (what, is_right) in expected.items():
         if (name not in settings and name not in _OPTIONAL) or not is_right(settings.get(name)):
-            raise DamagedIndex(f"{path}: setting {name!r} is {settings.get(name)!r:.80}; wanted {what}")
+            raise DamagedIndex(f"{path}: setting {name!r}: expected {what}, got {settings.get(name)!r:.80}")
 
 
 def _is_dim(value: object) -> bool:
@@ -67,14 +65,22 @@ def _is_encoder(value: object) -> bool:
 
 
 def _is_temperature(value: object) -> bool:
-    """True for a temperature, or none."""
+    """Return whether the value is a temperature, or None."""
     if isinstance(value, int | float) and not isinstance(value, bool):
         return 0 < value < math.inf
     return value is None
 
 
-def _is_index_id(value: object, wanted: str | None) -> bool:
-    return isinstance(value, str) and bool(_INDEX_ID.fullmatch(value)) and wanted in (None, value)
+def _is_fusion(value: object) -> bool:
+    """Return whether the value has the form of a fusion; what the method is called is for the index to judge."""
+    if not isinstance(value, dict) or set(value) != {"method", "weights"} or not isinstance(value["method"], str):
+        return False
+    weights = value["weights"]
+    return isinstance(weights, list) and len(weights) == 2 and all(type(each) is float for each in weights)
+
+
+def _is_index_id(value: object, expected: str | None) -> bool:
+    return isinstance(value, str) and bool(_INDEX_ID.fullmatch(value)) and expected in (None, value)
 
 
 def _is_count(value: object) -> bool:
@@ -90,16 +96,16 @@ def _is_engine(value: object) -> bool:
 
 
 def _are_plain(checksums: Mapping[Any, Any]) -> bool:
-    """True when all names are those of files in the engine's own directory."""
+    """Return whether all names are those of files in the engine's own directory."""
     return all(_FILE_NAME.fullmatch(str(name)) and isinstance(digest, str) for name, digest in checksums.items())
 
 
 def _are_ids(value: object) -> bool:
-    pairs = [value.get(state) for state in ("alive", "dead")] if isinstance(value, dict) else []
+    pairs = [value.get(state) for state in ("live", "deleted")] if isinstance(value, dict) else []
     return bool(pairs) and all(isinstance(pair, list) and len(pair) == 2 and _is_count(pair[0]) for pair in pairs)
 
 
-def _is_dead(value: object) -> bool:
+def _is_deleted(value: object) -> bool:
     return isinstance(value, dict) and _is_count(value.get("count")) and isinstance(value.get("checksum"), int)
 
 

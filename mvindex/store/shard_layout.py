@@ -1,7 +1,6 @@
 """A sharded index on disk: shards.json and a directory for each shard, which is an ordinary store of its own.
 
-A document belongs to the shard that its id says: replacing or deleting it concerns that one alone, and no id stands
-in two.
+A document's id determines its shard: replacing or deleting it concerns that shard only, and no id is in two.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from typing import Any
 import xxhash
 
 from mvindex.errors import ConfigError, DamagedIndex, MvindexError, StoreError
-from mvindex.store.embedded import EmbeddedStore, built_aside, create_store
+from mvindex.store.embedded import EmbeddedStore, atomic_directory, create_store
 from mvindex.store.files import CURRENT, check_directory, check_regular, read_current
 from mvindex.store.fsync import announced, flush_to_disk, rename
 
@@ -44,58 +43,58 @@ class ShardPlace:
 
     @property
     def directory(self) -> str:
-        """What it is called inside the index."""
+        """The name of its directory inside the index."""
         return f"shard-{self.number:05d}-of-{self.count:05d}"
 
     def as_setting(self) -> dict[str, int]:
-        """What stands in its catalog."""
+        """Return the setting in the shard's catalog."""
         return {"number": self.number, "count": self.count}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shards:
-    """What shards.json says: the index's own id, and that of each shard."""
+    """The content of shards.json: the index's own id, and that of each shard."""
 
     index_id: str
     shard_ids: tuple[str, ...]
 
     @property
     def count(self) -> int:
-        """How many there are."""
+        """The number of shards."""
         return len(self.shard_ids)
 
     def places(self) -> Iterator[ShardPlace]:
-        """The shards in order."""
+        """Yield the shards in order."""
         return (ShardPlace(number, self.count) for number in range(self.count))
 
 
 def shard_of(doc_id: str, count: int) -> int:
-    """The number of the shard that a document belongs to."""
+    """Return the number of the shard that a document belongs to."""
     return int(xxhash.xxh3_64_intdigest(doc_id.encode())) % count
 
 
 def parse_place(text: str) -> ShardPlace:
-    """The shard that "3/16" names: numbers from 0 on, as Slurm counts the tasks of an array job. ConfigError else."""
+    """Parse a shard such as "3/16", numbered from 0 like the tasks of a Slurm array job; ConfigError otherwise."""
     number, _, count = text.partition("/")
     if number.isdecimal() and count.isdecimal() and int(number) < checked_count(int(count)):
         return ShardPlace(int(number), int(count))
-    raise ConfigError(f"shard {text!r}: wanted NUMBER/COUNT, the number from 0 to COUNT - 1, such as 3/16")
+    raise ConfigError(f"shard: expected NUMBER/COUNT, the number from 0 to COUNT - 1, such as 3/16; got {text!r}")
 
 
 def checked_count(value: object) -> int:
-    """The number of shards; ConfigError when there cannot be so many."""
+    """Return the number of shards; ConfigError when it is out of range."""
     if isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= MAX_SHARDS:
         return value
-    raise ConfigError(f"shards is {value!r:.40}; wanted a whole number from 1 to {MAX_SHARDS}")
+    raise ConfigError(f"shards: expected a whole number from 1 to {MAX_SHARDS}, got {value!r:.40}")
 
 
 def is_sharded(directory: Path) -> bool:
-    """True when the directory holds shards, assembled or not."""
+    """Return whether the directory holds shards, assembled or not."""
     return os.path.lexists(directory / SHARDS) or bool(places_in(directory))
 
 
 def places_in(directory: Path) -> list[ShardPlace]:
-    """The shards whose directories stand there, whatever is in them."""
+    """Return the shards whose directories exist, whatever is in them."""
     try:
         matches = [_DIRECTORY.fullmatch(entry.name) for entry in directory.iterdir()]
     except OSError:
@@ -104,7 +103,7 @@ def places_in(directory: Path) -> list[ShardPlace]:
 
 
 def read_shards(directory: Path) -> Shards:
-    """What shards.json says; StoreError when the shards are not assembled, DamagedIndex when it is not as written."""
+    """Return the content of shards.json; StoreError when the shards are not assembled, DamagedIndex for damage."""
     path = directory / SHARDS
     check_regular(path)
     try:
@@ -115,21 +114,24 @@ def read_shards(directory: Path) -> Shards:
         version = record["format_version"]
     except FileNotFoundError as err:
         raise StoreError(
-            f"{directory}: its shards are not assembled: `mvindex assemble {directory}` does, once all are there"
+            f"{directory}: its shards are not assembled; run `mvindex assemble {directory}` once all are there"
         ) from err
     except OSError as err:
         raise StoreError(f"{path}: cannot be read: {err.strerror or err}") from err
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as err:
         raise DamagedIndex(f"{path}: it does not hold what mvindex writes; {_WAY_OUT}") from err
-    if isinstance(version, int) and version > _FORMAT:
-        raise StoreError(f"{path}: format version {version}; this mvindex reads up to version {_FORMAT}")
+    if isinstance(version, int) and version != _FORMAT:
+        raise StoreError(
+            f"{path}: expected format version {_FORMAT}, got format version {version}. "
+            "Make the index again with this version of mvindex"
+        )
     if not is_sound or not 1 <= found.count <= MAX_SHARDS:
         raise DamagedIndex(f"{path}: its values do not match its checksum; {_WAY_OUT}")
     return found
 
 
 def write_shards(directory: Path, shards: Shards) -> None:
-    """Nothing; shards.json says this, durably, or what it said before."""
+    """Write shards.json, durably, or leave it as it was."""
     fresh = directory / f"{SHARDS}.new"
     check_regular(fresh)
     with announced("write", fresh):
@@ -139,18 +141,18 @@ def write_shards(directory: Path, shards: Shards) -> None:
 
 
 def new_index_id() -> str:
-    """An id that no other index has."""
+    """Return a new unique index id."""
     return secrets.token_hex(16)
 
 
 def create_shards(directory: Path, count: int, settings: Mapping[str, Any]) -> None:
-    """Nothing; an index of so many empty shards stands at the directory, complete or not at all.
+    """Make an index of `count` empty shards at the directory, complete or not at all.
 
     ConfigError when the path exists.
     """
     if os.path.lexists(directory):
         raise ConfigError(f"{directory} exists already; open it, or remove it first")
-    with built_aside(directory) as building:
+    with atomic_directory(directory) as building:
         ids = []
         for number in range(count):
             place = ShardPlace(number, count)
@@ -160,28 +162,30 @@ def create_shards(directory: Path, count: int, settings: Mapping[str, Any]) -> N
 
 
 def create_shard(directory: Path, place: ShardPlace, settings: Mapping[str, Any]) -> None:
-    """Nothing; one empty shard of an index stands in the directory. ConfigError when it does already."""
+    """Make one empty shard of an index in the directory; ConfigError when it exists."""
     create_store(directory / place.directory, {**settings, "shard": place.as_setting()})
 
 
 def check_place(directory: Path, place: ShardPlace) -> None:
-    """Nothing, where the shard may stand in the directory; ConfigError for an index of another number of shards."""
+    """Check that the shard may be made in the directory; ConfigError for an index of another number of shards."""
     if os.path.lexists(directory / CURRENT):
         raise ConfigError(f"{directory} is an index without shards; shard {place} of one needs another directory")
     counts = {found.count for found in places_in(directory)} - {place.count}
     if os.path.lexists(directory / SHARDS):
         counts |= {read_shards(directory).count} - {place.count}
     if counts:
-        raise ConfigError(f"{directory} holds shards of {min(counts)}; asked for shard {place}: give the same count")
+        raise ConfigError(
+            f"{directory} holds shards of an index of {min(counts)}, got shard {place}: give the same count"
+        )
 
 
 def open_shard(directory: Path, place: ShardPlace, index_id: str | None = None) -> EmbeddedStore:
-    """The store of a shard; errors name the shard.
+    """Open the store of a shard; errors name the shard.
 
-    index_id: what shards.json has it for. StoreError when it is missing, or another one stands in its place.
+    index_id: its id in shards.json. StoreError when it is missing, or another index is in its place.
     """
     path = directory / place.directory
-    with named(path, place):
+    with shard_error_context(path, place):
         check_directory(path)
         if not path.exists():
             raise StoreError(f"{path}: is missing")
@@ -198,17 +202,19 @@ def open_shard(directory: Path, place: ShardPlace, index_id: str | None = None) 
 
 
 def check_shard(store: EmbeddedStore, place: ShardPlace) -> None:
-    """Nothing, when the store was made as this shard; StoreError otherwise."""
+    """Check that the store was made as this shard; raise StoreError otherwise."""
     found = store.snapshot.settings.get("shard")
     if found != place.as_setting():
         is_one = isinstance(found, dict) and "number" in found and "count" in found
         made = f"as shard {found['number']}/{found['count']}" if is_one and found else "as no shard"
-        raise StoreError(f"{store.directory}: was made {made}; wanted shard {place}: was the directory renamed?")
+        raise StoreError(
+            f"{store.directory}: expected shard {place}, got an index made {made}: was the directory renamed?"
+        )
 
 
 @contextmanager
-def named(path: Path, place: ShardPlace) -> Iterator[None]:
-    """Inside it, errors of the store say which shard they are of."""
+def shard_error_context(path: Path, place: ShardPlace) -> Iterator[None]:
+    """Make errors of the store inside the block name the shard."""
     try:
         yield
     except StoreError as err:
@@ -216,7 +222,7 @@ def named(path: Path, place: ShardPlace) -> Iterator[None]:
 
 
 def _with_path(path: Path, err: MvindexError) -> str:
-    """What the error says, and where, if it does not say so."""
+    """Return the error's message, with the path if it does not name it."""
     return str(err) if path.name in str(err) else f"{path}: {err}"
 
 

@@ -20,12 +20,12 @@ import numpy as np
 from mvindex.errors import StaleReader, StoreError
 from mvindex.records import Floats, IndexInfo, Ints
 from mvindex.store.batch import Batch
-from mvindex.store.catalog import Known
+from mvindex.store.catalog import ExistingDocument
 from mvindex.store.embedded import CAPABILITIES, EmbeddedStore, remove_untouched, size_of
 from mvindex.store.filters import Filter
 from mvindex.store.protocol import Capabilities, Sharding, StorePart
 from mvindex.store.reader import StoredDocument
-from mvindex.store.shard_layout import ShardPlace, check_place, named, open_shard, read_shards, shard_of
+from mvindex.store.shard_layout import ShardPlace, check_place, open_shard, read_shards, shard_error_context, shard_of
 from mvindex.store.views import ViewType
 
 logger = logging.getLogger(__name__)
@@ -207,7 +207,7 @@ class ShardedStore:
             path=self.where,
             documents=sum(info.documents for info in infos),
             views=sum(info.views for info in infos),
-            num_dead=sum(info.num_dead for info in infos),
+            num_deleted=sum(info.num_deleted for info in infos),
             dim=self.dim,
             kind=" and ".join(sorted({info.kind for info in filled})),
             fresh_documents=sum(info.fresh_documents for info in infos),
@@ -249,13 +249,13 @@ class ShardedStore:
         """Take the writer locks of all shards, before the first of them is changed."""
         with ExitStack() as stack:
             for number, store in sorted(self._whole().items()):
-                with named(store.directory, ShardPlace(number, self._count)):
+                with shard_error_context(store.directory, ShardPlace(number, self._count)):
                     stack.enter_context(store.writing())
             yield
 
-    def known(self, ids: Sequence[str]) -> dict[str, Known]:
+    def known(self, ids: Sequence[str]) -> dict[str, ExistingDocument]:
         """Return what is stored of the ids that exist, as committed now."""
-        found: dict[str, Known] = {}
+        found: dict[str, ExistingDocument] = {}
         for number, own in self._by_shard(ids).items():
             known = self._owner(number, own).known(own)
             found |= {doc_id: replace(old, doc_row=_row(number, old.doc_row)) for doc_id, old in known.items()}
@@ -325,7 +325,7 @@ class ShardedStore:
     def _shard_errors(self, number: int) -> Iterator[None]:
         """Make errors inside name the shard, and let attempt() leave it out."""
         try:
-            with named(self._stores[number].directory, ShardPlace(number, self._count)):
+            with shard_error_context(self._stores[number].directory, ShardPlace(number, self._count)):
                 yield
         except StaleReader:
             raise

@@ -1,4 +1,4 @@
-"""What a reader sees: one committed state of the store, unchanged by later writes."""
+"""Snapshot: one committed state of the store, unchanged by later writes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from mvindex.records import Bools, Ints
 from mvindex.store import catalog
 from mvindex.store.files import read_acknowledged
 from mvindex.store.generation import Generation
-from mvindex.store.rows import StoreFormat, dead_checksum
+from mvindex.store.rows import deleted_checksum
 from mvindex.store.segments import MappedSegment
 from mvindex.store.settings import read_checked
 from mvindex.store.views import ROW_DTYPE, MappedViews, ViewType
@@ -24,13 +24,13 @@ _FETCH_ROWS = 1 << 16
 
 
 class Snapshot:
-    """One committed state: settings, views, and which document rows are alive, (num_rows,) bool.
+    """One committed state: settings, views, and `alive`: which document rows are live, (num_rows,) bool.
 
     filtered_rows: how many rows, from the first, had ids and metadata checked for filters (see SnapshotReader).
     """
 
     def __init__(self, source: Generation, connection: sqlite3.Connection, previous: Snapshot | None = None) -> None:
-        """previous: of the same generation; what was checked of it is not checked again."""
+        """Read the state. previous: of the same generation; whatever it verified is not verified again."""
         self.source = source
         self.directory = source.directory
         self.settings: Mapping[str, Any] = read_checked(source, connection)
@@ -40,21 +40,21 @@ class Snapshot:
         olds: Sequence[MappedSegment | None] = previous.segments if previous else [None] * len(segments)
         pairs = zip(segments, olds, strict=True)
         self.segments: list[MappedSegment] = [MappedSegment(self.directory, segment, old) for segment, old in pairs]
-        self.views = _mapped(self.segments, self.view_type, self.dim)
-        self.alive = _living(source, connection, self.settings, self.views.num_rows)
+        self.views: MappedViews = _mapped(self.segments, self.view_type, self.dim, previous.views if previous else None)
+        self.alive = _live_rows(source, connection, self.settings, self.views.num_rows)
         self.filtered_rows: int = previous.filtered_rows if previous else 0
-        self._living_views: tuple[int, Bools] | None = None
-        # Words of each document row, (num_rows,) uint32, once a search has needed them.
+        self._live_views: tuple[int, Bools] | None = None
+        # Number of terms of each document row, (num_rows,) uint32, once a search has needed them.
         self.lengths: npt.NDArray[np.uint32] | None = None
 
     @property
     def num_rows(self) -> int:
-        """Document rows, dead ones included."""
+        """Number of document rows, deleted ones included."""
         return self.views.num_rows
 
     @cached_property
     def num_documents(self) -> int:
-        """Living documents."""
+        """Number of live documents."""
         return int(np.count_nonzero(self.alive))
 
     @cached_property
@@ -67,45 +67,43 @@ class Snapshot:
         return rows[np.argsort(ordinals, kind="stable")]
 
     @property
-    def num_living_views(self) -> int:
-        """Views of living documents."""
+    def num_live_views(self) -> int:
+        """Number of views of live documents."""
         return self.views.count_of(self.alive)
 
     def views_of(self, documents: Bools, num_rows: int) -> Bools:
-        """Which views belong to the documents (num_rows,) bool; (views of the first num_rows rows,)."""
+        """Return which views belong to the documents (num_rows,) bool; (views of the first num_rows rows,) bool."""
         return np.repeat(documents[:num_rows], self.views.counts(0, num_rows))
 
-    def living_views(self, num_rows: int) -> Bools:
-        """The views of living documents, as views_of() gives them, kept for the next search."""
+    def live_views(self, num_rows: int) -> Bools:
+        """Return the views of live documents, as views_of() does, kept for the next search."""
         # Read once: another thread may search with an engine of another number of rows meanwhile.
-        kept = self._living_views
+        kept = self._live_views
         if kept is None or kept[0] != num_rows:
-            kept = self._living_views = (num_rows, self.views_of(self.alive, num_rows))
+            kept = self._live_views = (num_rows, self.views_of(self.alive, num_rows))
         return kept[1]
 
     @property
     def generation(self) -> int:
-        """Changes when document rows are renumbered (by a compaction): what was derived from rows is void then."""
+        """The generation's number; a new one means that a compaction renumbered the document rows."""
         return self.source.number
 
     @property
     def state(self) -> tuple[int, int]:
-        """Generation and version: grows with every commit."""
+        """Generation and version; grows with every commit."""
         return self.source.number, int(self.settings["version"])
 
 
 def read_snapshot(source: Generation, previous: Snapshot | None = None) -> Snapshot:
-    """The latest committed state of the generation; previous: an older one, of any generation.
+    """Return the latest committed state of the generation; previous: an older one, of any generation.
 
-    DamagedIndex when the catalog lacks what was acknowledged: its log was damaged, or an older copy put in its place.
+    DamagedIndex when the catalog lacks an acknowledged commit: its log was damaged, or an older copy put in its place.
     """
-    # Read first: what is acknowledged later is not missed.
-    is_flat = source.format is StoreFormat.FLAT
-    acknowledged = 0 if is_flat else read_acknowledged(source.directory)
+    # Read first: a commit that is acknowledged later must not count as missing.
+    acknowledged = read_acknowledged(source.directory)
     with source.catalog.reading() as connection:
         catalog.check_application(connection, source.catalog.path)
-        if not is_flat:
-            catalog.check_schema(connection)
+        catalog.check_schema(connection)
         same = previous if previous is not None and previous.source is source else None
         snapshot = Snapshot(source, connection, same)
     if snapshot.settings["version"] < acknowledged:
@@ -117,40 +115,43 @@ def read_snapshot(source: Generation, previous: Snapshot | None = None) -> Snaps
 
 
 def segment_names(settings: Mapping[str, Any]) -> tuple[str, str]:
-    """The files of a generation: its views and its document rows."""
+    """Return the file names of a generation's views and document rows."""
     generation, suffix = int(settings["generation"]), ViewType(settings["dtype"]).suffix
     return f"views-{generation:06d}.{suffix}", f"rows-{generation:06d}.bin"
 
 
-def _mapped(segments: Sequence[MappedSegment], view_type: ViewType, dim: int | None) -> MappedViews:
-    """The views; DamagedIndex when the committed sizes are not those of whole rows, or views stand in no order."""
+def _mapped(
+    segments: Sequence[MappedSegment], view_type: ViewType, dim: int | None, previous: MappedViews | None
+) -> MappedViews:
+    """Map the views; DamagedIndex when the committed sizes are not those of whole rows, or views are out of order."""
     views, rows = segments
     sizes = (views, (dim or 1) * view_type.dtype.itemsize), (rows, ROW_DTYPE.itemsize)
     for segment, row_bytes in sizes:
         if segment.committed.size_bytes % row_bytes or (dim is None and segment.committed.size_bytes):
-            raise DamagedIndex(f"{segment.path}: {segment.committed.size_bytes} bytes; wanted rows of {row_bytes}")
-    mapped = MappedViews(views, rows, view_type.dtype, dim or 1)
+            raise DamagedIndex(
+                f"{segment.path}: expected rows of {row_bytes} bytes, got {segment.committed.size_bytes} bytes"
+            )
+    mapped = MappedViews(views, rows, view_type.dtype, dim or 1, previous)
     if not mapped.are_in_order:
         raise DamagedIndex(f"{rows.path}: the documents' views do not follow each other")
     return mapped
 
 
-def _living(source: Generation, connection: sqlite3.Connection, settings: Mapping[str, Any], num_rows: int) -> Bools:
-    """Which document rows are alive, (num_rows,), not to be written; DamagedIndex when that is not as committed."""
+def _live_rows(source: Generation, connection: sqlite3.Connection, settings: Mapping[str, Any], num_rows: int) -> Bools:
+    """Return which document rows are live, (num_rows,), read-only; DamagedIndex when that is not as committed."""
     (last,) = connection.execute("SELECT max(doc_row) FROM documents").fetchone()
     alive: Bools = np.ones(num_rows, dtype=bool)
     count, checksum = 0, 0
-    cursor = connection.execute("SELECT doc_row FROM documents INDEXED BY documents_dead WHERE NOT alive")
+    cursor = connection.execute("SELECT doc_row FROM documents INDEXED BY documents_deleted WHERE NOT alive")
     while found := cursor.fetchmany(_FETCH_ROWS):
         if not all(type(doc_row) is int and 0 <= doc_row < num_rows for (doc_row,) in found):
-            raise DamagedIndex(f"{source.catalog.path}: which documents are alive is not told by row numbers")
-        dead = np.array(found, dtype=np.int64).reshape(-1)
-        count, checksum = count + len(dead), (checksum + dead_checksum(dead)) % (1 << 64)
-        alive[dead] = False
+            raise DamagedIndex(f"{source.catalog.path}: the deleted documents are not given by row numbers")
+        deleted = np.array(found, dtype=np.int64).reshape(-1)
+        count, checksum = count + len(deleted), (checksum + deleted_checksum(deleted)) % (1 << 64)
+        alive[deleted] = False
     is_sound = (-1 if last is None else last) == num_rows - 1
-    if source.format is not StoreFormat.FLAT:
-        is_sound &= settings["dead"] == {"count": count, "checksum": checksum}
+    is_sound &= settings["deleted"] == {"count": count, "checksum": checksum}
     if not is_sound:
-        raise DamagedIndex(f"{source.catalog.path}: which documents are alive does not match its checksum")
+        raise DamagedIndex(f"{source.catalog.path}: the set of deleted documents does not match its checksum")
     alive.flags.writeable = False
     return alive

@@ -11,7 +11,7 @@ from mvindex.errors import StoreError
 
 
 def temporary_database(*, is_shared: bool = False) -> sqlite3.Connection:
-    """A new one; the caller closes it. is_shared: by threads, one at a time."""
+    """Open a new temporary database; the caller closes it. is_shared: by threads, one at a time."""
     connection = sqlite3.connect("", isolation_level=None, check_same_thread=not is_shared)
     connection.execute("PRAGMA journal_mode=OFF")
     connection.execute("PRAGMA synchronous=OFF")
@@ -20,7 +20,7 @@ def temporary_database(*, is_shared: bool = False) -> sqlite3.Connection:
 
 @contextmanager
 def temporary_errors() -> Iterator[None]:
-    """Inside it, what goes wrong with a temporary database becomes a StoreError that names its folder."""
+    """Turn errors of a temporary database into a StoreError that names its folder."""
     try:
         yield
     except sqlite3.Error as err:

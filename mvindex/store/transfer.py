@@ -37,7 +37,7 @@ def stored_batches(
 
 
 def _spans(rows: list[StoredRow], starts: Ints) -> Ints:
-    """The spans of all views, -1 where a view stands for none."""
+    """Return the spans of all views, -1 where a view stands for none."""
     spans = np.full((int(starts[-1]), 2), -1, dtype=np.int64)
     for row, begin in zip(rows, starts.tolist(), strict=False):
         if row.spans is not None:

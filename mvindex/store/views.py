@@ -19,13 +19,13 @@ from mvindex.errors import DamagedIndex, StoreError
 from mvindex.records import Bools, Doubles, Floats, Ints, Views
 from mvindex.store.segments import MappedSegment
 
-# What is kept of a document row outside the catalog, so that opening 21 million rows needs no query.
+# One record per document row outside the catalog, so that opening 21 million rows needs no query.
 ROW_DTYPE = np.dtype([("view_start", "<i8"), ("ordinal", "<i8"), ("checksum", "<u8")])
 FP16_MAX_RELATIVE_ERROR = 1e-3
 # Scores are accumulated in float32: the product of two norms up to this stays finite.
 MAX_NORM = 1e18
 _BLOCK_ELEMENTS = 1 << 22
-# Document rows that are looked at together where all are: no array of all documents is made for it.
+# Document rows processed at a time where all are read, so that no array of all documents is made.
 _PIECE_ROWS = 1 << 16
 _DENORMAL = np.full(1, 2.0**-140, dtype=np.float32)
 
@@ -48,7 +48,7 @@ class ViewType(Enum):
 
 
 def pack_views(views: Views, view_type: ViewType, ids: Sequence[str]) -> npt.NDArray[Any]:
-    """The rows as stored, (r, d); StoreError names the first document whose views the type cannot hold.
+    """Return the rows as stored, (r, d); StoreError names the first document whose views the type cannot hold.
 
     Refused: NaN or infinity, a norm above MAX_NORM, and for fp16 overflow or a relative error above 1e-3.
     """
@@ -68,19 +68,27 @@ def pack_views(views: Views, view_type: ViewType, ids: Sequence[str]) -> npt.NDA
 
 
 def view_checksums(packed: npt.NDArray[Any], starts: Ints) -> npt.NDArray[np.uint64]:
-    """The xxh3-64 of each document's rows, (n,); packed must be C-contiguous."""
+    """Return the xxh3-64 of each document's rows, (n,); packed must be C-contiguous."""
     ends = starts * (packed.shape[1] * packed.itemsize)
-    return stretch_checksums(packed.data.cast("B") if len(packed) else memoryview(b""), ends[:-1], ends[1:])
+    return range_checksums(packed.data.cast("B") if len(packed) else memoryview(b""), ends[:-1], ends[1:])
 
 
 class MappedViews:
-    """The committed views of a snapshot, read from memory-mapped files and checked against their checksums.
+    """The committed views of a snapshot, read from memory-mapped files and checked when they are first read.
 
     matrix: (num_views, d) as stored; starts: (num_rows + 1,) int64, document row i owns view rows
     starts[i]:starts[i + 1].
     """
 
-    def __init__(self, views: MappedSegment, rows: MappedSegment, dtype: np.dtype[Any], dim: int) -> None:
+    def __init__(
+        self,
+        views: MappedSegment,
+        rows: MappedSegment,
+        dtype: np.dtype[Any],
+        dim: int,
+        previous: MappedViews | None = None,
+    ) -> None:
+        """Map the views. previous: of an older snapshot of the same generation; what it verified is trusted."""
         self._views = views
         self._rows = rows
         self.dim = dim
@@ -89,13 +97,18 @@ class MappedViews:
         rows.check(0, len(rows.bytes))
         views.read_at_random()
         self._records: npt.NDArray[Any] = rows.bytes.view(ROW_DTYPE)
+        # Which documents' views matched their checksum. Threads write only True into it, so that a race costs no more
+        # than checking a document twice.
+        self._is_verified: Bools = np.zeros(len(self._records), dtype=bool)
+        if previous is not None:
+            self._is_verified[: previous.num_rows] = previous._is_verified
 
     @cached_property
     def starts(self) -> Ints:
         """Where each document's views begin, (num_rows + 1,) int64; the last is where they all end.
 
         In memory from the first use on, 8 bytes a document: searchsorted would copy a strided column at every call.
-        What only writes, checks or counts does without.
+        Code that only writes, checks or counts does without it.
         """
         starts: Ints = np.empty(self.num_rows + 1, dtype=np.int64)
         starts[:-1] = self._records["view_start"]
@@ -104,7 +117,7 @@ class MappedViews:
 
     @property
     def are_in_order(self) -> bool:
-        """True when the documents' views follow each other without a gap, and every document has one."""
+        """Whether the documents' views follow each other without a gap, and every document has one."""
         if not self.num_rows:
             return self.num_views == 0
         is_first = bool(self._records["view_start"][0] == 0)
@@ -112,40 +125,40 @@ class MappedViews:
 
     @property
     def num_rows(self) -> int:
-        """Document rows, dead ones included."""
+        """Number of document rows, deleted ones included."""
         return len(self._records)
 
     @property
     def num_views(self) -> int:
-        """View rows, those of dead documents included."""
+        """Number of view rows, those of deleted documents included."""
         return len(self.matrix)
 
     @cached_property
     def max_views(self) -> int:
-        """The most views that a document has."""
+        """The largest number of views that a document has."""
         return max([1, *(int(counts.max()) for _, counts in self._counts())])
 
     def count_of(self, documents: Bools) -> int:
-        """How many views the documents (num_rows,) bool have together."""
+        """Return how many views the documents (num_rows,) bool have together."""
         return sum(int(counts[documents[at : at + len(counts)]].sum()) for at, counts in self._counts())
 
     def _counts(self) -> Iterator[tuple[int, Ints]]:
-        """How many views each document has, piece by piece, with the piece's first document row."""
+        """Yield the number of views of each document, piece by piece, with the piece's first document row."""
         for begin in range(0, self.num_rows, _PIECE_ROWS):
             starts = self._records["view_start"][begin : begin + _PIECE_ROWS + 1]
             is_last = begin + _PIECE_ROWS >= self.num_rows
             yield begin, np.diff(starts, append=self.num_views) if is_last else np.diff(starts)
 
     def view_start(self, doc_row: int) -> int:
-        """The first view row of a document row; num_views for the row past the last."""
+        """Return the first view row of a document row; num_views for the row past the last."""
         return int(self.starts[doc_row])
 
     def counts(self, begin: int, end: int) -> Ints:
-        """How many views each of the document rows [begin, end) has."""
+        """Return the number of views of each of the document rows [begin, end)."""
         return np.diff(self.starts[begin : end + 1])
 
     def block_bounds(self) -> Ints:
-        """The document rows at which scan blocks begin, and num_rows at the end: block b is [bounds[b], bounds[b + 1]).
+        """Return the document rows at which scan blocks begin, and num_rows: block b is [bounds[b], bounds[b + 1]).
 
         A block holds the documents whose first view lies in one stretch of view rows, so that all blocks but the
         last stay the same whatever is added later.
@@ -156,56 +169,56 @@ class MappedViews:
         return np.unique(np.append(firsts, self.num_rows))
 
     def ordinals(self, doc_rows: Ints) -> Ints:
-        """The ordinal of each document row."""
+        """Return the ordinal of each document row."""
         return self._records["ordinal"][doc_rows].astype(np.int64, copy=False)
 
     def document_rows(self, view_rows: Ints) -> Ints:
-        """The document row that owns each view row."""
+        """Return the document row that owns each view row."""
         return np.searchsorted(self.starts, view_rows, side="right") - 1
 
     def fetch(self, doc_rows: Ints) -> tuple[npt.NDArray[Any], Ints]:
-        """All views of the given documents: rows (r, d) as stored, a copy, and starts (m + 1,).
+        """Return all views of these documents: rows (r, d) as stored, a copy, and starts (m + 1,).
 
-        DamagedIndex when a document's bytes do not match its checksum.
+        DamagedIndex when a document's bytes do not match its checksum at their first read.
         """
         self.check_documents(doc_rows)
         return self.gather(doc_rows)
 
     def gather(self, doc_rows: Ints) -> tuple[npt.NDArray[Any], Ints]:
-        """What fetch() gives, of documents that were checked."""
+        """Return the same as fetch(), of documents that were verified."""
         begins = self.starts[doc_rows]
         counts = self.starts[doc_rows + 1] - begins
         starts = np.concatenate([[0], np.cumsum(counts)])
         return self.matrix[np.arange(starts[-1]) + np.repeat(begins - starts[:-1], counts)], starts
 
     def check_documents(self, doc_rows: Ints) -> None:
-        """Nothing, when the views of each of the documents match their checksum; else DamagedIndex."""
-        begins, ends = self.starts[doc_rows] * self.row_bytes, self.starts[doc_rows + 1] * self.row_bytes
-        self.check_digests(doc_rows, stretch_checksums(self._views.bytes.data, begins, ends))
-
-    def check_digests(self, doc_rows: Ints, digests: npt.NDArray[np.uint64]) -> None:
-        """Nothing, when the xxh3-64 of the views of each of the documents is their checksum; else DamagedIndex."""
-        is_damaged = digests != self._records["checksum"][doc_rows]
-        if is_damaged.any():
-            row = int(doc_rows[is_damaged][0])
+        """Verify the views of documents that are read for the first time; DamagedIndex names one that is damaged."""
+        fresh = np.unique(doc_rows[~self._is_verified[doc_rows]])
+        if not len(fresh):
+            return
+        begins, ends = self.starts[fresh] * self.row_bytes, self.starts[fresh + 1] * self.row_bytes
+        is_sound = range_checksums(self._views.bytes.data, begins, ends) == self._records["checksum"][fresh]
+        self._is_verified[fresh[is_sound]] = True
+        if not is_sound.all():
+            row = int(fresh[~is_sound][0])
             raise DamagedIndex(f"{self._views.path}: the views of document row {row} do not match their checksum")
 
     def read_block(self, begin: int, end: int) -> tuple[npt.NDArray[Any], Ints]:
-        """The views of document rows [begin, end): rows as stored, not copied, and starts; checked at first touch."""
+        """Return the views of document rows [begin, end): rows as stored, no copy, and starts; verified first."""
         starts = self.starts[begin : end + 1]
         self._views.expect(int(starts[0]) * self.row_bytes, int(starts[-1]) * self.row_bytes)
         self._views.check(int(starts[0]) * self.row_bytes, int(starts[-1]) * self.row_bytes)
         return self.matrix[starts[0] : starts[-1]], starts - starts[0]
 
     def read_views(self, begin: int, end: int) -> npt.NDArray[Any]:
-        """View rows [begin, end) as stored, not copied; checked at first touch."""
+        """Return view rows [begin, end) as stored, not copied; verified at first read."""
         self._views.expect(begin * self.row_bytes, end * self.row_bytes)
         self._views.check(begin * self.row_bytes, end * self.row_bytes)
         return self.matrix[begin:end]
 
 
 def decode(packed: npt.NDArray[Any]) -> Floats:
-    """Stored views, finite fp16 or fp32, as float32, exactly.
+    """Return stored views, finite fp16 or fp32, as float32, exactly.
 
     NumPy's own fp16 cast takes eight times as long: here the bits are moved to their place in a float32, which is
     then off by the difference of the exponents' biases, 2^112; the product with that power of two is exact.
@@ -221,12 +234,12 @@ def decode(packed: npt.NDArray[Any]) -> Floats:
 
 
 def _flushes_denormals() -> bool:
-    """True where this thread has been set to take float32 numbers below the normal range for zero."""
+    """Return whether this thread treats float32 numbers below the normal range as zero."""
     return bool(np.multiply(_DENORMAL, np.float32(1))[0] == 0)
 
 
 def row_norms(rows: Floats) -> Doubles:
-    """An upper bound, tight to d * 2^-22, of each row's norm, (r,); rows: (r, d) float32 of norm up to MAX_NORM."""
+    """Return an upper bound, tight to d * 2^-22, of each row's norm, (r,); rows: (r, d) float32, norms to MAX_NORM."""
     squares = np.einsum("ij,ij->i", rows, rows).astype(np.float64)
     dim = rows.shape[1]
     # The float32 sum is off by at most d u; squares below float32's range vanish, each is less than 2^-126.
@@ -234,16 +247,16 @@ def row_norms(rows: Floats) -> Doubles:
     return norms
 
 
-def stretch_checksums(data: memoryview, begins: Ints, ends: Ints) -> npt.NDArray[np.uint64]:
-    """The xxh3-64 of each of the stretches of bytes, (n,)."""
+def range_checksums(data: memoryview, begins: Ints, ends: Ints) -> npt.NDArray[np.uint64]:
+    """Return the xxh3-64 of each of the ranges of bytes, (n,)."""
     digests = map(xxhash.xxh3_64_intdigest, map(data.__getitem__, map(slice, begins.tolist(), ends.tolist())))
     return np.fromiter(digests, dtype=np.uint64, count=len(begins))
 
 
-def _refuse(is_bad: npt.NDArray[np.bool_], views: Views, ids: Sequence[str], found: str, wanted: str) -> None:
+def _refuse(is_bad: npt.NDArray[np.bool_], views: Views, ids: Sequence[str], problem: str, expected: str) -> None:
     if not is_bad.any():
         return
     row = int(np.argmax(is_bad))
     document = int(np.searchsorted(views.starts, row, side="right")) - 1
     slot = row - int(views.starts[document])
-    raise StoreError(f"document {ids[document]!r}: view {slot} {found}; wanted {wanted}")
+    raise StoreError(f"document {ids[document]!r}: view {slot} {problem}; expected {expected}")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -16,20 +15,20 @@ import numpy.typing as npt
 from mvindex.errors import DamagedIndex, MvindexError, StoreError
 from mvindex.lexical import postings
 from mvindex.lexical.postings import append_segment
-from mvindex.lexical.tokenizer import Lexical, Tokens, parse_lexical, tokenised_in_parts
+from mvindex.lexical.tokenizer import Lexical, Tokens, parse_lexical, tokenize_in_parts
 from mvindex.records import Ints
 from mvindex.store import catalog
 from mvindex.store.files import write_acknowledged
 from mvindex.store.generation import Generation
 from mvindex.store.reader import SnapshotReader, StoredRow
-from mvindex.store.rows import LATEST, dead_checksum, document_checksum, ids_checksum, metadata_checksum, text_checksum
+from mvindex.store.rows import deleted_checksum, document_checksum, ids_checksum, metadata_checksum, text_checksum
 from mvindex.store.segments import append
 from mvindex.store.snapshot import Snapshot
 from mvindex.store.views import ROW_DTYPE, view_checksums
 
 logger = logging.getLogger(__name__)
 
-# Documents whose words are counted together.
+# Documents that are tokenized together.
 _INDEXED_ROWS = 1024
 
 
@@ -47,17 +46,17 @@ class Rows:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Change:
-    """What one transaction does: rows retired, metadata (JSON) set by row, settings set, rows appended."""
+class Transaction:
+    """The changes of one transaction: rows deleted, metadata (JSON) set by row, settings set, rows appended."""
 
-    retired: Sequence[int] = ()
+    deleted: Sequence[int] = ()
     metadata: Mapping[int, str] = field(default_factory=dict)
     settings: Mapping[str, Any] = field(default_factory=dict)
     rows: Rows | None = None
 
 
 class GenerationWriter:
-    """Where the writer stands in a generation: what it would otherwise read anew, of all documents, at every commit."""
+    """Writer of one generation; keeps the state that every commit would otherwise read again, of all documents."""
 
     def __init__(self, generation: Generation, snapshot: Snapshot) -> None:
         self._generation = generation
@@ -66,38 +65,42 @@ class GenerationWriter:
         self.num_views = snapshot.views.num_views
         self._segments = [segment.committed for segment in snapshot.segments]
 
-    def commit(self, change: Change) -> None:
-        """Nothing; the change is durable and visible as a whole. On an error nothing of it is."""
+    def commit(self, transaction: Transaction) -> None:
+        """Make the transaction durable and visible as a whole; on an error nothing of it is."""
         before, after = self._segments, self._segments
         records = np.zeros(0, dtype=ROW_DTYPE)
-        if change.rows is not None:
-            records = self._records(change.rows)
-            parts = zip(before, (change.rows.packed, records), strict=True)
+        if transaction.rows is not None:
+            records = self._records(transaction.rows)
+            parts = zip(before, (transaction.rows.packed, records), strict=True)
             after = [append(self._generation.directory, segment, [data]) for segment, data in parts]
-        words = self._words(change.rows)
-        settings = {**change.settings, "version": self.settings["version"] + 1, "dead": self._dead(change.retired)}
+        tokens = self._tokens(transaction.rows)
+        settings = {
+            **transaction.settings,
+            "version": self.settings["version"] + 1,
+            "deleted": self._deleted(transaction.deleted),
+        }
         with self._transaction() as connection:
-            settings["ids"] = self._ids(connection, change)
+            settings["ids"] = self._ids(connection, transaction)
             for old, new in zip(before, after, strict=True):
                 catalog.write_committed(connection, old, new)
-            _retire(connection, change.retired)
-            if change.rows is not None:
-                _insert(connection, self.num_rows, change.rows, records)
+            _mark_deleted(connection, transaction.deleted)
+            if transaction.rows is not None:
+                _insert(connection, self.num_rows, transaction.rows, records)
                 self._check_neighbour(connection)
-                _add_words(connection, self.num_rows, words)
-            _set_metadata(connection, change.metadata)
+                _add_terms(connection, self.num_rows, tokens)
+            _set_metadata(connection, transaction.metadata)
             catalog.write_settings(connection, settings)
         self.settings.update(settings)
         self._segments = after
-        if change.rows is not None:
+        if transaction.rows is not None:
             self.num_rows += len(records)
-            self.num_views += len(change.rows.packed)
+            self.num_views += len(transaction.rows.packed)
         self._acknowledge()
 
     def set_lexical(self, snapshot: Snapshot, lexical: Lexical | None, on_progress: Callable[[int], None]) -> None:
-        """Nothing; the texts of all rows are split into words so, all at once, or the index has no lexical side.
+        """Build the lexical index of all rows, or remove it (None), in one transaction.
 
-        snapshot: this writer's state. on_progress is told of rows.
+        snapshot: this writer's state. on_progress: called with the number of rows done since the last call.
         """
         kind = None if lexical is None else lexical.value
         settings = {catalog.LEXICAL_KEY: kind, "version": self.settings["version"] + 1}
@@ -111,49 +114,55 @@ class GenerationWriter:
                 for begin in range(0, self.num_rows, _INDEXED_ROWS):
                     rows = range(begin, min(begin + _INDEXED_ROWS, self.num_rows))
                     stored = reader.stored(rows)
-                    _add_words(connection, begin, tokenised_in_parts([stored[row].words for row in rows], lexical))
+                    _add_terms(
+                        connection, begin, tokenize_in_parts([stored[row].lexical_text for row in rows], lexical)
+                    )
                     on_progress(len(rows))
             catalog.write_settings(connection, settings)
         self.settings.update(settings)
         self._acknowledge()
 
-    def _words(self, rows: Rows | None) -> list[Tokens]:
-        """The words of the documents, for an index with a lexical side; counted before the transaction begins."""
+    def _tokens(self, rows: Rows | None) -> list[Tokens]:
+        """Return the terms of the documents where there is a lexical index; counted before the transaction begins."""
         lexical = parse_lexical(self.settings.get(catalog.LEXICAL_KEY))
         if rows is None or lexical is None:
             return []
-        return list(tokenised_in_parts([document.words for document in rows.documents], lexical))
+        return list(tokenize_in_parts([document.lexical_text for document in rows.documents], lexical))
 
     def _acknowledge(self) -> None:
-        """Nothing; a failure here loses nothing, so it must not make a durable write look like a failed one."""
+        """Note the version as acknowledged; a failure is only logged, since the write itself is durable."""
         try:
             write_acknowledged(self._generation.directory, self.settings["version"])
         except (OSError, MvindexError) as err:
-            logger.warning("%s: all is stored, but not noted as acknowledged: %s", self._generation.directory, err)
+            logger.warning(
+                "%s: the write is stored, but was not noted as acknowledged: %s", self._generation.directory, err
+            )
 
     @contextmanager
     def _transaction(self) -> Iterator[sqlite3.Connection]:
-        """A write transaction on the state that this writer left."""
+        """Open a write transaction on the state that this writer left."""
         with self._generation.catalog.writing() as connection:
             version = catalog.read_settings(connection)["version"]
             if version != self.settings["version"]:
                 path = self._generation.catalog.path
                 raise StoreError(
-                    f"{path}: version {version} in the catalog; this writer made {self.settings['version']}"
+                    f"{path}: expected version {self.settings['version']}, which this writer committed, got {version}"
                 )
             self._check_ends(connection)
             yield connection
 
     def _check_ends(self, connection: sqlite3.Connection) -> None:
-        """Nothing, when the tables end where this writer left them: rows put behind a lost end would hide the loss."""
+        """Check that the tables end where this writer left them: rows put behind a lost end would hide the loss."""
         for table in ("documents", "texts", "metadata"):
             (last,) = connection.execute(f"SELECT max(doc_row) FROM {table}").fetchone()  # noqa: S608 - fixed names
             if (-1 if last is None else last) != self.num_rows - 1:
                 path = self._generation.catalog.path
-                raise DamagedIndex(f"{path}: table {table} ends at row {last}; {self.num_rows} rows were committed")
+                raise DamagedIndex(
+                    f"{path}: table {table}: expected {self.num_rows} committed rows, got a last row {last}"
+                )
 
     def _check_neighbour(self, connection: sqlite3.Connection) -> None:
-        """Nothing, when the row before the first new one is whole: a damaged page may give out bytes that are taken."""
+        """Check that the row before the first new one is whole: a damaged page may hand out bytes that are in use."""
         last = self.num_rows - 1
         query = (
             f"SELECT {catalog.DOCUMENT_COLUMNS}, d.checksum, t.title, t.text, t.spans, t.checksum, m.json, m.checksum "  # noqa: S608
@@ -165,20 +174,23 @@ class GenerationWriter:
             path = self._generation.catalog.path
             raise DamagedIndex(f"{path}: row {last} is damaged, or would be by this write; nothing was written")
 
-    def _dead(self, retired: Sequence[int]) -> dict[str, int]:
-        before = self.settings["dead"]
-        added = dead_checksum(np.array(retired, dtype=np.int64))
-        return {"count": before["count"] + len(retired), "checksum": (before["checksum"] + added) % (1 << 64)}
+    def _deleted(self, doc_rows: Sequence[int]) -> dict[str, int]:
+        """Return count and checksum of all deleted rows, with these added."""
+        before = self.settings["deleted"]
+        added = deleted_checksum(np.array(doc_rows, dtype=np.int64))
+        return {"count": before["count"] + len(doc_rows), "checksum": (before["checksum"] + added) % (1 << 64)}
 
-    def _ids(self, connection: sqlite3.Connection, change: Change) -> dict[str, list[int]]:
-        """Count and checksum of the ids of living and of retired rows, after the change."""
-        added = [] if change.rows is None else [document.id for document in change.rows.documents]
-        retired = change.retired
-        gone, new = ids_checksum(_ids_of(connection, retired)), ids_checksum(enumerate(added, self.num_rows))
-        (living, living_sum), (dead, dead_sum) = self.settings["ids"]["alive"], self.settings["ids"]["dead"]
+    def _ids(self, connection: sqlite3.Connection, transaction: Transaction) -> dict[str, list[int]]:
+        """Return count and checksum of the ids of live and of deleted rows, after the transaction."""
+        added = [] if transaction.rows is None else [document.id for document in transaction.rows.documents]
+        gone, new = (
+            ids_checksum(_ids_of(connection, transaction.deleted)),
+            ids_checksum(enumerate(added, self.num_rows)),
+        )
+        (live, live_sum), (deleted, deleted_sum) = self.settings["ids"]["live"], self.settings["ids"]["deleted"]
         return {
-            "alive": [living + len(added) - len(retired), (living_sum + new - gone) % (1 << 64)],
-            "dead": [dead + len(retired), (dead_sum + gone) % (1 << 64)],
+            "live": [live + len(added) - len(transaction.deleted), (live_sum + new - gone) % (1 << 64)],
+            "deleted": [deleted + len(transaction.deleted), (deleted_sum + gone) % (1 << 64)],
         }
 
     def _records(self, rows: Rows) -> npt.NDArray[Any]:
@@ -189,26 +201,26 @@ class GenerationWriter:
         return records
 
 
-def _add_words(connection: sqlite3.Connection, first_row: int, words: Iterable[Tokens]) -> None:
-    """Nothing; the words of the texts of the rows from first_row on are in the lexical index."""
-    for tokens in words:
+def _add_terms(connection: sqlite3.Connection, first_row: int, batches: Iterable[Tokens]) -> None:
+    """Add the terms of the rows from first_row on to the lexical index."""
+    for tokens in batches:
         append_segment(connection, first_row, tokens)
         first_row += len(tokens.lengths)
 
 
 def _is_whole(row: tuple[Any, ...]) -> bool:
-    """True when a row of documents, with its checksum, and those of texts and metadata match theirs."""
+    """Return whether a row of documents and those of its text and metadata match their checksums."""
     doc_row, doc_id, texts, text_sum, dumped, metadata_sum = row[0], row[1], row[8:11], *row[11:]
     found = (
         document_checksum(row[:7]),
-        text_checksum(LATEST, doc_row, doc_id, texts),
-        metadata_checksum(LATEST, doc_row, doc_id, dumped),
+        text_checksum(doc_row, doc_id, *texts),
+        metadata_checksum(doc_row, dumped),
     )
     return found == (row[7], text_sum, metadata_sum)
 
 
 def _ids_of(connection: sqlite3.Connection, doc_rows: Sequence[int]) -> Iterator[tuple[int, str]]:
-    """The rows with their ids; DamagedIndex when one does not match its checksum."""
+    """Yield the rows with their ids; DamagedIndex when one does not match its checksum."""
     query = f"SELECT {catalog.DOCUMENT_COLUMNS}, d.checksum FROM documents AS d WHERE d.doc_row = ?"  # noqa: S608
     for doc_row in doc_rows:
         row = connection.execute(query, (int(doc_row),)).fetchone()
@@ -216,27 +228,21 @@ def _ids_of(connection: sqlite3.Connection, doc_rows: Sequence[int]) -> Iterator
         yield row[0], row[1]
 
 
-def _retire(connection: sqlite3.Connection, doc_rows: Sequence[int]) -> None:
+def _mark_deleted(connection: sqlite3.Connection, doc_rows: Sequence[int]) -> None:
     values = ((int(row),) for row in doc_rows)
     _update(connection, "UPDATE documents SET alive = 0 WHERE doc_row = ?", values, len(doc_rows))
 
 
 def _set_metadata(connection: sqlite3.Connection, updates: Mapping[int, str]) -> None:
-    rows = list(map(int, updates))
-    found = connection.execute(
-        "SELECT d.id FROM json_each(?) AS wanted JOIN documents AS d ON d.doc_row = wanted.value ORDER BY wanted.key",
-        (json.dumps(rows),),
-    )
-    columns = zip(rows, [doc_id for (doc_id,) in found], updates.values(), strict=True)
-    values = [(dumped, metadata_checksum(LATEST, row, doc_id, dumped), row) for row, doc_id, dumped in columns]
+    values = [(dumped, metadata_checksum(int(row), dumped), int(row)) for row, dumped in updates.items()]
     _update(connection, "UPDATE metadata SET json = ?, checksum = ? WHERE doc_row = ?", values, len(values))
 
 
-def _update(connection: sqlite3.Connection, statement: str, values: Iterable[tuple[Any, ...]], wanted: int) -> None:
-    """Nothing; each of the values, so many as are wanted, has changed its row. DamagedIndex where one found none."""
+def _update(connection: sqlite3.Connection, statement: str, values: Iterable[tuple[Any, ...]], expected: int) -> None:
+    """Run the statement with each of the values; DamagedIndex unless `expected` rows have changed."""
     changed = connection.executemany(statement, values).rowcount
-    if changed != wanted:
-        raise DamagedIndex(f"{catalog.FILE_NAME}: {wanted} rows were to be changed; {changed} of them are there")
+    if changed != expected:
+        raise DamagedIndex(f"{catalog.FILE_NAME}: expected {expected} rows to change, got {changed}")
 
 
 def _insert(connection: sqlite3.Connection, first_row: int, rows: Rows, records: npt.NDArray[Any]) -> None:
@@ -260,8 +266,8 @@ def _insert(connection: sqlite3.Connection, first_row: int, rows: Rows, records:
 
 def _text_row(doc_row: int, document: StoredRow) -> tuple[Any, ...]:
     parts = (document.title, document.text, document.spans)
-    return (doc_row, *parts, text_checksum(LATEST, doc_row, document.id, parts))
+    return (doc_row, *parts, text_checksum(doc_row, document.id, *parts))
 
 
 def _metadata_row(doc_row: int, document: StoredRow) -> tuple[Any, ...]:
-    return doc_row, document.metadata, metadata_checksum(LATEST, doc_row, document.id, document.metadata)
+    return doc_row, document.metadata, metadata_checksum(doc_row, document.metadata)

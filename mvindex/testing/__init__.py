@@ -5,7 +5,7 @@ class TestMyIndex(IndexContract):
 """
 
 from mvindex.testing.contracts import EngineContract, IndexContract, random_views, unit
-from mvindex.testing.truth import TrueScores, assert_same, brute_force, nearest_float32, true_scores
+from mvindex.testing.truth import TrueScores, assert_same, brute_force, true_scores
 
 __all__ = [
     "EngineContract",
@@ -13,7 +13,6 @@ __all__ = [
     "TrueScores",
     "assert_same",
     "brute_force",
-    "nearest_float32",
     "random_views",
     "true_scores",
     "unit",

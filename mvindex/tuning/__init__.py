@@ -1,23 +1,17 @@
-"""`mvindex tune`, by measurement: how an engine and hybrid search look, and how many views an engine can do without."""
+"""Tuning by measurement: search parameters of an engine, and the fusion of hybrid search."""
 
 from mvindex.tuning.fusion import FusionPoint, FusionReport, checked_judgements, tune_fusion
-from mvindex.tuning.pruning import PrunePoint, PruneReport, checked_budget, choose_pruning, tune_pruning
 from mvindex.tuning.search_params import TunePoint, TuneReport, Tuning, checked_target, choose, tune_search
 
 __all__ = [
     "FusionPoint",
     "FusionReport",
-    "PrunePoint",
-    "PruneReport",
     "TunePoint",
     "TuneReport",
     "Tuning",
-    "checked_budget",
     "checked_judgements",
     "checked_target",
     "choose",
-    "choose_pruning",
     "tune_fusion",
-    "tune_pruning",
     "tune_search",
 ]

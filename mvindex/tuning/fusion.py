@@ -58,12 +58,12 @@ class FusionReport:
 
 
 def checked_judgements(questions: Sequence[str], relevant: Sequence[Mapping[str, float]]) -> None:
-    """Nothing; ConfigError for too few questions, others than judgements, or gains that cannot be added up."""
+    """Raise ConfigError for too few questions, values that are no judgements, or gains that cannot be added up."""
     if len(questions) != len(relevant):
-        raise ConfigError(f"{len(questions)} questions and judgements of {len(relevant)}; wanted them for each")
+        raise ConfigError(f"{len(questions)} questions and judgements of {len(relevant)}; expected them for each")
     if len(questions) < _LEAST:
         raise ConfigError(
-            f"{len(questions)} questions are judged; wanted {_LEAST} at least to choose a fusion by (some hundred are "
+            f"{len(questions)} questions are judged; expected {_LEAST} at least to choose a fusion (some hundred are "
             "better): questions with their passage_id, or judgements with --qrels"
         )
     for number, judged in enumerate(relevant, start=1):
@@ -76,7 +76,7 @@ def _total(number: int, judged: Mapping[str, float]) -> float:
     for doc_id, gain in judged.items():
         if not isinstance(gain, Real) or not abs(gain) <= _MOST:
             raise ConfigError(
-                f"question {number}: the gain of {doc_id!r} is {gain!r:.60}; wanted a number up to {_MOST:g}"
+                f"question {number}: the gain of {doc_id!r} is {gain!r:.60}; expected a number up to {_MOST:g}"
             )
     return sum(gain for gain in judged.values() if gain > 0)
 
@@ -84,7 +84,7 @@ def _total(number: int, judged: Mapping[str, float]) -> float:
 def tune_fusion(
     judged: Sequence[JudgedQuestion], top_k: int, current: Fusion, on_progress: Callable[[str, int, int], None]
 ) -> FusionReport:
-    """What was measured; nothing is changed."""
+    """Measure fusions; nothing is changed."""
     fusions = [*_fusions(), current]
     values = np.empty((len(fusions), len(judged)))
     for number, question in enumerate(judged):
@@ -112,7 +112,7 @@ def tune_fusion(
 
 
 def _fusions() -> list[Fusion]:
-    """What is tried, the usual first: of fusions that are equally good the first is taken."""
+    """Return the fusions to try, the default first: of equally good ones the first is chosen."""
     weights = sorted(((share, round(2 - share, 1)) for share in _SHARES), key=lambda pair: abs(pair[0] - 1))
     both = [pair for pair in weights if all(pair)]
     alone = [Fusion(Method.ZSCORE, pair) for pair in weights if not all(pair)]
@@ -120,7 +120,7 @@ def _fusions() -> list[Fusion]:
 
 
 def _held_out(values: Doubles) -> Doubles:
-    """For each question, (q,), what the fusion gives that is the best on the questions of the other folds.
+    """Return each question's value, (q,), under the fusion that is best on the other folds.
 
     values: (fusions, q).
     """
@@ -133,7 +133,7 @@ def _held_out(values: Doubles) -> Doubles:
 
 
 def _ndcg(question: JudgedQuestion, fusion: Fusion, top_k: int) -> float:
-    """NDCG of the best top_k (Järvelin and Kekäläinen 2002), with gains as judged, as trec_eval has it."""
+    """Return nDCG at top_k (Järvelin and Kekäläinen 2002), with gains as judged, as trec_eval does."""
     scores = fuse(question.candidates.rows, question.candidates.lists, fusion).scores
     gains = question.gains[question.candidates.order(scores)[:top_k]]
     return float(_discounted(gains) / _discounted(question.ideal[:top_k]))

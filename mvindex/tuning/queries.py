@@ -1,4 +1,4 @@
-"""What is asked for in tuning: questions that are given, or views of the index."""
+"""Queries for tuning: given ones, or views of the index."""
 
 from __future__ import annotations
 
@@ -15,35 +15,35 @@ _ASKED = 256
 _SEED = 7
 
 
-def drawn_queries(parts: Sequence[Part], given: Floats | None) -> Floats:
-    """Up to 256 of the given queries, (q, d) float32, by chance; or of the views of the parts, where none are given."""
-    return sampled(own_views([part.snapshot for part in parts], _ASKED) if given is None else given, _ASKED)
+def sample_queries(parts: Sequence[Part], given: Floats | None) -> Floats:
+    """Return up to 256 of the given queries, (q, d) float32, at random; or of the parts' views without any."""
+    return sample_rows(sample_own_views([part.snapshot for part in parts], _ASKED) if given is None else given, _ASKED)
 
 
-def own_views(snapshots: Sequence[Snapshot], count: int) -> Floats:
-    """So many views of living documents, drawn by chance with a fixed seed, (n, d) float32, to ask for in tuning.
+def sample_own_views(snapshots: Sequence[Snapshot], count: int) -> Floats:
+    """Return so many random views of live documents, (n, d) float32, with a fixed seed.
 
     They lie among the documents' views, as questions of people do not: measure with real ones where there are any.
     """
     total = sum(snapshot.num_documents for snapshot in snapshots)
     filled = [snapshot for snapshot in snapshots if snapshot.num_documents]
-    drawn = [_drawn_views(each, -(-count * each.num_documents // total)) for each in filled]
+    drawn = [_sample_views(each, -(-count * each.num_documents // total)) for each in filled]
     return np.concatenate(drawn) if drawn else np.empty((0, snapshots[0].views.dim), dtype=np.float32)
 
 
-def _drawn_views(snapshot: Snapshot, count: int) -> Floats:
-    """A view of each of so many living documents."""
-    living = np.flatnonzero(snapshot.alive)
+def _sample_views(snapshot: Snapshot, count: int) -> Floats:
+    """Return a view of each of so many live documents."""
+    live = np.flatnonzero(snapshot.alive)
     drawn = np.random.default_rng(_SEED)
-    rows = drawn.choice(living, size=min(count, len(living)), replace=False)
+    rows = drawn.choice(live, size=min(count, len(live)), replace=False)
     packed, starts = snapshot.views.fetch(np.sort(rows))
     picked = starts[:-1] + drawn.integers(0, np.diff(starts))
     chosen: Floats = packed[picked].astype(np.float32)
     return chosen
 
 
-def sampled(queries: Floats, count: int) -> Floats:
-    """So many of the queries, (n, d), drawn by chance with a fixed seed; all where there are no more."""
+def sample_rows(queries: Floats, count: int) -> Floats:
+    """Return so many random rows, (n, d), with a fixed seed; all if there are no more."""
     if len(queries) <= count:
         return queries
     return queries[np.sort(np.random.default_rng(_SEED).choice(len(queries), size=count, replace=False))]

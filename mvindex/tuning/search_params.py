@@ -1,4 +1,4 @@
-"""How an approximate engine is searched, chosen by measuring it against the exact answer: `mvindex tune`."""
+"""The choice of search parameters by measuring an engine against the exact answer: `mvindex tune`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from mvindex.engines.protocol import Search
 from mvindex.errors import ConfigError
 from mvindex.records import Bools, Floats
 from mvindex.search import Part, Ranking, search_parts
-from mvindex.tuning.queries import drawn_queries
+from mvindex.tuning.queries import sample_queries
 
 # So many are timed one at a time, after all were asked in a batch.
 _TIMED_QUERIES = 32
@@ -22,10 +22,10 @@ _ENOUGH = 0.9995
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TunePoint:
-    """What a setting of the search gives. recall: share of the exact top_k documents that are found, mean over queries.
+    """The measurement of one setting. recall: share of the exact top_k documents that are found, mean over queries.
 
-    low: what the recall is at least, with 95 % confidence (its mean less 1.645 standard errors). ms: median time of one
-    query alone, ms_batch: a query's share of a batch; search and scoring, without encoding.
+    low: what the recall is at least, with 95 % confidence (its mean less 1.645 standard errors). ms: median time of
+    single queries, ms_batch: a query's share of a batch; search and scoring, without encoding.
     """
 
     search: dict[str, int]
@@ -70,7 +70,7 @@ class Tuning:
     """
 
     def __init__(self, parts: Sequence[Part], queries: Floats) -> None:
-        """parts: scan, and the ranking to be tuned, of each; queries: (q, d) float32. ConfigError without any."""
+        """Find the exact answers. parts: scan and ranking of each; queries: (q, d) float32, else ConfigError."""
         rankings = [part.engines.ranking for part in parts if part.engines.ranking is not None]
         self._choices = list(rankings[0].choices()) if rankings else []
         if not self._choices:
@@ -83,7 +83,7 @@ class Tuning:
         self.exact_ms = self._alone(exact)
 
     def measured(self, search: Search) -> TunePoint:
-        """What these settings give."""
+        """Measure these search parameters."""
         parts = [_with_search(part, search) for part in self._parts]
         found, ms_batch = self._batch(parts)
         shares = np.array([_share(one, other) for one, other in zip(found, self._wanted, strict=True)])
@@ -98,7 +98,7 @@ class Tuning:
         )
 
     def run(self, on_progress: Callable[[str, int, int], None]) -> list[TunePoint]:
-        """The points of all settings but those beyond ones that already find everything."""
+        """Measure all settings except those beyond ones that already find everything."""
         points: list[TunePoint] = []
         for number, search in enumerate(self._choices, start=1):
             if not any(_looks_at_no_more(point, search) for point in points):
@@ -107,13 +107,13 @@ class Tuning:
         return points
 
     def _batch(self, parts: Sequence[Part]) -> tuple[list[Ranking], float]:
-        """The rankings of all queries at once, and milliseconds a query."""
+        """Return the rankings of all queries at once, and milliseconds a query."""
         started = time.perf_counter()
         found = search_parts(parts, self._queries)
         return found, 1000 * (time.perf_counter() - started) / len(self._queries)
 
     def _alone(self, parts: Sequence[Part]) -> float:
-        """Median milliseconds of a query alone."""
+        """Return the median milliseconds of single queries."""
         seconds = []
         for query in self._queries[:_TIMED_QUERIES]:
             started = time.perf_counter()
@@ -123,7 +123,7 @@ class Tuning:
 
 
 def _with_search(part: Part, search: Search) -> Part:
-    """The part, its engine searched with these settings; a part without documents has none."""
+    """Return the part, its engine searched with these settings; a part without documents has none."""
     ranking = part.engines.ranking
     return (
         part if ranking is None else part._replace(engines=replace(part.engines, ranking=ranking.with_search(search)))
@@ -136,11 +136,11 @@ def tune_search(
     target_recall: float,
     on_progress: Callable[[str, int, int], None],
 ) -> TuneReport:
-    """What was measured of the parts' engine; nothing is changed. given: queries, (q, d) float32; None: own views.
+    """Measure the parts' engine; nothing is changed. given: queries, (q, d) float32; None: views of the index.
 
     ConfigError when there is nothing to tune.
     """
-    queries = drawn_queries(parts, given)
+    queries = sample_queries(parts, given)
     tuning = Tuning(parts, queries)
     points = tuning.run(on_progress)
     return TuneReport(
@@ -157,20 +157,20 @@ def tune_search(
 
 
 def choose(points: Sequence[TunePoint], target_recall: float) -> TunePoint | None:
-    """The fastest point, one query at a time, whose recall is at least the target."""
+    """Return the fastest point, one query at a time, whose recall is at least the target."""
     reached = [point for point in points if point.recall >= target_recall]
     return min(reached, key=lambda point: (point.ms, point.ms_batch), default=None)
 
 
 def checked_target(value: object) -> float:
-    """The target recall as a float; ConfigError when it is no share."""
+    """Return the target recall as a float; raise ConfigError unless it is a share."""
     if isinstance(value, int | float) and not isinstance(value, bool) and 0 < value <= 1:
         return float(value)
-    raise ConfigError(f"target_recall is {value!r:.40}; wanted a share above 0 and up to 1, such as 0.97")
+    raise ConfigError(f"target_recall is {value!r:.40}; expected a share above 0 and up to 1, such as 0.97")
 
 
 def _share(found: Ranking, wanted: Ranking) -> float:
-    """The share of the exact documents that were found; one that ties with the last of them counts as one of them."""
+    """Return the share of the exact documents that were found; one that ties with the last counts as found."""
     if not len(wanted.rows):
         return 1.0
     is_right: Bools = np.isin(found.rows, wanted.rows) | (found.scores >= wanted.scores[-1])
@@ -178,5 +178,5 @@ def _share(found: Ranking, wanted: Ranking) -> float:
 
 
 def _looks_at_no_more(point: TunePoint, search: Search) -> bool:
-    """True when the point found all there is, and the search looks at as much at least in each respect."""
+    """Return whether the point found everything, and the search looks at no less in each respect."""
     return point.recall >= _ENOUGH and all(point.search[name] <= value for name, value in search.items())

@@ -15,7 +15,7 @@ class InfoRequest(_message.Message):
     def __init__(self, index: _Optional[str] = ...) -> None: ...
 
 class InfoResponse(_message.Message):
-    __slots__ = ("index", "format_version", "documents", "views", "num_deleted", "dim", "dtype", "encoder_json", "kind", "temperature", "prune_views", "engine_prune_views", "search_json", "fresh_documents", "size_bytes", "shards", "missing_shards", "is_read_only", "lexical", "fusion_json")
+    __slots__ = ("index", "format_version", "documents", "views", "num_deleted", "dim", "dtype", "encoder_json", "kind", "temperature", "prune_views", "search_json", "fresh_documents", "size_bytes", "shards", "missing_shards", "is_read_only", "lexical", "fusion_json")
     INDEX_FIELD_NUMBER: _ClassVar[int]
     FORMAT_VERSION_FIELD_NUMBER: _ClassVar[int]
     DOCUMENTS_FIELD_NUMBER: _ClassVar[int]
@@ -27,7 +27,6 @@ class InfoResponse(_message.Message):
     KIND_FIELD_NUMBER: _ClassVar[int]
     TEMPERATURE_FIELD_NUMBER: _ClassVar[int]
     PRUNE_VIEWS_FIELD_NUMBER: _ClassVar[int]
-    ENGINE_PRUNE_VIEWS_FIELD_NUMBER: _ClassVar[int]
     SEARCH_JSON_FIELD_NUMBER: _ClassVar[int]
     FRESH_DOCUMENTS_FIELD_NUMBER: _ClassVar[int]
     SIZE_BYTES_FIELD_NUMBER: _ClassVar[int]
@@ -47,7 +46,6 @@ class InfoResponse(_message.Message):
     kind: str
     temperature: float
     prune_views: float
-    engine_prune_views: float
     search_json: str
     fresh_documents: int
     size_bytes: int
@@ -56,7 +54,7 @@ class InfoResponse(_message.Message):
     is_read_only: bool
     lexical: str
     fusion_json: str
-    def __init__(self, index: _Optional[str] = ..., format_version: _Optional[int] = ..., documents: _Optional[int] = ..., views: _Optional[int] = ..., num_deleted: _Optional[int] = ..., dim: _Optional[int] = ..., dtype: _Optional[str] = ..., encoder_json: _Optional[str] = ..., kind: _Optional[str] = ..., temperature: _Optional[float] = ..., prune_views: _Optional[float] = ..., engine_prune_views: _Optional[float] = ..., search_json: _Optional[str] = ..., fresh_documents: _Optional[int] = ..., size_bytes: _Optional[int] = ..., shards: _Optional[int] = ..., missing_shards: _Optional[_Iterable[int]] = ..., is_read_only: _Optional[bool] = ..., lexical: _Optional[str] = ..., fusion_json: _Optional[str] = ...) -> None: ...
+    def __init__(self, index: _Optional[str] = ..., format_version: _Optional[int] = ..., documents: _Optional[int] = ..., views: _Optional[int] = ..., num_deleted: _Optional[int] = ..., dim: _Optional[int] = ..., dtype: _Optional[str] = ..., encoder_json: _Optional[str] = ..., kind: _Optional[str] = ..., temperature: _Optional[float] = ..., prune_views: _Optional[float] = ..., search_json: _Optional[str] = ..., fresh_documents: _Optional[int] = ..., size_bytes: _Optional[int] = ..., shards: _Optional[int] = ..., missing_shards: _Optional[_Iterable[int]] = ..., is_read_only: _Optional[bool] = ..., lexical: _Optional[str] = ..., fusion_json: _Optional[str] = ...) -> None: ...
 
 class IndexesRequest(_message.Message):
     __slots__ = ()

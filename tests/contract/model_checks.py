@@ -23,7 +23,7 @@ def shown(state):
         doc_id: (_words(row.document), row.views.tobytes(), row.views.shape, row.ordinal)
         for doc_id, row in state.rows.items()
     }
-    return rows, state.kind, state.engine_prune_views
+    return rows, state.kind
 
 
 def check_document(found, expected):
@@ -49,7 +49,7 @@ def check_info(index, state, settings):
     assert info.views == sum(len(row.views) for row in state.rows.values())
     assert (info.dim, info.dtype, info.prune_views) == (settings.dim, settings.dtype, settings.prune_views)
     assert (info.kind, info.engine_prune_views) == (state.kind, state.engine_prune_views)
-    assert (info.fresh_documents, info.num_dead) == (state.fresh_documents, state.retired)
+    assert (info.fresh_documents, info.num_deleted) == (state.fresh_documents, state.retired)
     assert info.temperature == settings.drpq_temperature
 
 

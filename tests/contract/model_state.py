@@ -65,7 +65,6 @@ class State:
     retired: int = 0
     generation: int = 1
     kind: str = "exact"
-    engine_prune_views: float | None = None
     built: frozenset = frozenset()
 
     def changed(self, **changes):
@@ -136,7 +135,7 @@ def compacted(state):
     if not state.retired:
         return state
     rows = copied(state).rows
-    engine = {"built": frozenset(rows.values())} if rows else {"kind": "exact", "engine_prune_views": None}
+    engine = {"built": frozenset(rows.values())} if rows else {"kind": "exact"}
     return state.changed(rows=rows, retired=0, generation=state.generation + 1, **engine)
 
 

@@ -67,14 +67,14 @@ class WritingRules(Base):
         self.truth.rows[doc_id].set_metadata(metadata)
         handle.seen = self.truth = self.truth.changed()
 
-    @step(which=WHICH, kind=st.sampled_from(["flat", "hnsw", "exact"]), eps=st.sampled_from([None, None, 0.0, 1.0]))
-    def build(self, which, kind, eps):
+    @step(which=WHICH, kind=st.sampled_from(["flat", "hnsw", "exact"]))
+    def build(self, which, kind):
         handle = self.handle(which)
-        if kind == "exact" and eps is not None or kind != "exact" and not self.truth.rows:
+        if kind != "exact" and not self.truth.rows:
             with pytest.raises(ConfigError):
-                handle.index.build(kind, prune_views=eps)
+                handle.index.build(kind)
             return self.moved_on(handle)
-        report = handle.index.build(kind, prune_views=eps)
-        assert (report.kind, report.prune_views, report.documents) == (kind, eps, len(self.truth.rows))
+        report = handle.index.build(kind)
+        assert (report.kind, report.documents) == (kind, len(self.truth.rows))
         built = frozenset(self.truth.rows.values())
-        handle.seen = self.truth = self.truth.changed(kind=kind, engine_prune_views=eps, built=built)
+        handle.seen = self.truth = self.truth.changed(kind=kind, built=built)

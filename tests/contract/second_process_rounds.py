@@ -61,7 +61,7 @@ class Rounds:
             self.done["compactions"] += 1
 
     def build(self, kind):
-        self.index.build(kind, prune_views=0.75 if kind != "exact" and self.version % 2 else None)
+        self.index.build(kind)
         self.done[f"builds of {kind}"] += 1
 
 

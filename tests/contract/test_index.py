@@ -4,19 +4,19 @@ import numpy as np
 import pytest
 
 import mvindex
-from mvindex.engines.protocol import BuildOptions, Kind
+from mvindex.engines import find_kind
+from mvindex.engines.protocol import EXACT, BuildOptions
 from mvindex.engines.scan_numpy import NumpyScan
 from mvindex.engines.scan_torch import ScanConfig, TorchScan
-from mvindex.engines.scan_vnni import NativeConfig, NativeScan
+from mvindex.engines.scan_vnni import VnniConfig, VnniScan
 from mvindex.engines.torch_blocks import Precision
 from mvindex.records import Document
 from mvindex.store.embedded import EmbeddedStore
 from mvindex.testing import EngineContract, IndexContract
-from mvindex_connectors.engines.faiss import FaissEngine
 
 
 class EmbeddedContract(IndexContract):
-    kind = Kind.EXACT
+    kind = EXACT
 
     def scan(self):
         return NumpyScan()
@@ -27,7 +27,7 @@ class EmbeddedContract(IndexContract):
         return index
 
     def settle(self, index):
-        index.build(kind=self.kind.value)
+        index.build(kind=self.kind)
 
 
 class TestNumpyScan(EmbeddedContract):
@@ -35,15 +35,15 @@ class TestNumpyScan(EmbeddedContract):
 
 
 @pytest.mark.needs("vnni")
-class TestNativeScan(EmbeddedContract):
+class TestVnniScan(EmbeddedContract):
     def scan(self):
-        return NativeScan(NumpyScan)
+        return VnniScan(NumpyScan)
 
 
 @pytest.mark.needs("vnni")
-class TestNativeScanWithoutCache(EmbeddedContract):
+class TestVnniScanWithoutCache(EmbeddedContract):
     def scan(self):
-        return NativeScan(NumpyScan, NativeConfig(threads=2, cache_bytes=0))
+        return VnniScan(NumpyScan, VnniConfig(threads=2, cache_bytes=0))
 
 
 class TestTorchScanFp32(EmbeddedContract):
@@ -73,55 +73,31 @@ class TestTorchScanCuda(EmbeddedContract):
 
 
 class TestFaissFlat(EmbeddedContract):
-    kind = Kind.FLAT
+    kind = "flat"
 
 
 class TestFaissHnsw(EmbeddedContract):
-    kind = Kind.HNSW
-    is_exact = False
-
-
-class TestFaissFlatPruned(EmbeddedContract):
-    """Views left out of the engine change no answer; documents of short views lose some in every test."""
-
-    kind = Kind.FLAT
-    prune_views = 0.5
-
-    def settle(self, index):
-        index.build(kind=self.kind.value, prune_views=self.prune_views)
-
-
-class TestFaissFlatAlmostOneViewEach(TestFaissFlatPruned):
-    prune_views = 2.0
-
-
-class TestFaissHnswPruned(TestFaissFlatPruned):
-    kind = Kind.HNSW
+    kind = "hnsw"
     is_exact = False
 
 
 class TestFaissIvfFlat(EmbeddedContract):
-    kind = Kind.IVF_FLAT
+    kind = "ivf-flat"
     is_exact = False
 
 
 class TestFaissIvfSq8(EmbeddedContract):
-    kind = Kind.IVF_SQ8
+    kind = "ivf-sq8"
     is_exact = False
 
 
 class TestFaissIvfPq(EmbeddedContract):
-    kind = Kind.IVF_PQ
+    kind = "ivf-pq"
     is_exact = False
 
 
 class TestFaissIvfRabitq(EmbeddedContract):
-    kind = Kind.IVF_RABITQ
-    is_exact = False
-
-
-class TestFaissIvfPqPruned(TestFaissFlatPruned):
-    kind = Kind.IVF_PQ
+    kind = "ivf-rabitq"
     is_exact = False
 
 
@@ -137,7 +113,7 @@ class TestManyDimensionsNative(EmbeddedContract):
     dim = 1000
 
     def scan(self):
-        return NativeScan(NumpyScan)
+        return VnniScan(NumpyScan)
 
 
 class TestOneDimension(EmbeddedContract):
@@ -148,7 +124,7 @@ class TestOneDimension(EmbeddedContract):
 
 
 class FaissContract(EngineContract):
-    kind = Kind.FLAT
+    kind = "flat"
 
     def build(self, views, tmp_path):
         with mvindex.create(tmp_path / "engine.mvx", dim=self.dim) as index:
@@ -158,8 +134,9 @@ class FaissContract(EngineContract):
             directory = tmp_path / "built"
             directory.mkdir()
             options = BuildOptions(work=tmp_path / "work")
-            settings = FaissEngine().build(self.kind, store.snapshot, directory, options)
-            return FaissEngine().open(self.kind, directory, {**settings, "built_rows": store.snapshot.num_rows})
+            kind = find_kind(self.kind)
+            settings = kind.build(store.snapshot, directory, options)
+            return kind.open(directory, {**settings, "built_rows": store.snapshot.num_rows}, None)
         finally:
             store.close()
 
@@ -169,19 +146,19 @@ class TestFaissFlatEngine(FaissContract):
 
 
 class TestFaissHnswEngine(FaissContract):
-    kind = Kind.HNSW
+    kind = "hnsw"
 
 
 class TestFaissIvfFlatEngine(FaissContract):
-    kind = Kind.IVF_FLAT
+    kind = "ivf-flat"
 
 
 class TestFaissIvfPqEngine(FaissContract):
-    kind = Kind.IVF_PQ
+    kind = "ivf-pq"
 
 
 class TestFaissIvfPqEngineOfOddDimensions(FaissContract):
-    kind = Kind.IVF_PQ
+    kind = "ivf-pq"
     dim = 7
 
 

@@ -48,6 +48,5 @@ def write_lines(path, lines):
 
 
 def make_indexes(folder, indexes):
-    """Nothing; in `indexes` lie corpus.mvx, of the corpus in the folder, and old.mvx, of an older format."""
+    """Nothing; in `indexes` lies corpus.mvx, of the corpus in the folder."""
     ok(mvindex("ingest", "corpus.tsv", "--index", indexes / "corpus.mvx", cwd=folder))
-    shutil.copytree(ROOT / "tests/fixtures/format-1/vectors.mvx", indexes / "old.mvx")

@@ -64,7 +64,7 @@ NOT_RUN = [
         "takes minutes; tests/serving/test_http_fuzz.py does it",
     ),
     NotRun("docs/studies.md", "python bench/studies.py", BENCH),
-    NotRun("docs/training.md", "python bench/shipped.py", BENCH),
+    NotRun("docs/training.md", "python bench/squad_splits.py", BENCH),
     NotRun("docs/training.md", "python bench/training.py --data DATA --out OUT --steps 30 --small\n", BENCH),
     NotRun("docs/training.md", "python bench/training.py --data DATA --out OUT --steps 30 --small --rows", BENCH),
     NotRun("docs/training.md", "python bench/training_speed.py", BENCH),

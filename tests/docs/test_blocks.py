@@ -21,9 +21,8 @@ else:
 
 # What is only shown, and how it is read.
 SHOWN = {"text": str, "json": json.loads, "toml": tomllib.loads, "yaml": yaml.safe_load}
-# Pages that speak of indexes which are there already: copies of one that holds corpus.tsv, and one of format 1.
+# Pages that speak of indexes which are there already: copies of one that holds corpus.tsv.
 INDEXES = {
-    "README.md": ("old.mvx",),
     "docs/analysis.md": ("corpus.mvx",),
     "docs/choose-an-engine.md": ("corpus.mvx",),
     "docs/milvus.md": ("corpus.mvx",),
@@ -74,7 +73,7 @@ def test_what_a_page_shows_can_be_done(page, material, tmp_path, monkeypatch):
     given, indexes = material
     folder = shutil.copytree(given, tmp_path / "folder", symlinks=True)
     for name in INDEXES.get(page, ()):
-        shutil.copytree(indexes / ("old.mvx" if name == "old.mvx" else "corpus.mvx"), folder / name)
+        shutil.copytree(indexes / "corpus.mvx", folder / name)
     monkeypatch.chdir(folder)
     state = Page()
     try:

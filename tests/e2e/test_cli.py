@@ -46,7 +46,7 @@ def test_help_is_quick_to_import():
 def test_every_command_has_help_and_an_example(tmp_path):
     for command in (
         *("ingest", "query", "eval", "analyze", "get", "delete", "info", "build"),
-        *("compact", "snapshot", "verify", "upgrade", "tune", "plan", "assemble", "export-encoder"),
+        *("compact", "snapshot", "verify", "tune", "plan", "assemble", "export-encoder"),
     ):
         done = ok(mvindex(command, "--help", cwd=tmp_path))
         assert f"Example: mvindex {command}" in done.stdout
@@ -184,6 +184,7 @@ def count_documents(path):
 
 
 @pytest.mark.parametrize("number", [pytest.param(signal.SIGINT, marks=pytest.mark.long), signal.SIGKILL])
+@pytest.mark.full
 def test_an_interrupted_ingest_goes_on_where_it_was(tmp_path, number):
     """Ctrl-C ends at a chunk boundary with a summary; after either, the same command completes the index."""
     # Three chunks: the second is being encoded when the first is seen, and the third is left.

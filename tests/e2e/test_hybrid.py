@@ -43,10 +43,10 @@ def test_hybrid_says_what_views_and_words_have_to_do_with_each_score(folder):
     assert len(line["hits"]) == 5
     for hit in line["hits"]:
         assert [part["name"] for part in hit["components"]] == ["dense", "lexical"]
-        assert hit["score"] == pytest.approx(sum(part["part"] for part in hit["components"]), abs=1e-6)
+        assert hit["score"] == pytest.approx(sum(part["contribution"] for part in hit["components"]), abs=1e-6)
         assert hit["components"][0]["score"] == pytest.approx(hit["views"][0]["score"], abs=1e-6)
     # The best by views is the best of a scale up to 1, twice.
-    assert max(hit["components"][0]["part"] for hit in line["hits"]) == 2
+    assert max(hit["components"][0]["contribution"] for hit in line["hits"]) == 2
     shown = ok(mvindex("query", QUESTION, "--hybrid", "--explain", cwd=folder)).stdout
     assert "mode hybrid" in " ".join(shown.split())
     assert "lexical  rank 1" in shown
@@ -93,6 +93,7 @@ def test_fusion_is_tuned_by_questions_and_used_from_then_on(copy):
     assert info["fusion"] == {"method": line["fusion"], "weights": line["weights"]}
 
 
+@pytest.mark.full
 def test_fusion_is_tuned_by_judgements_of_a_file(folder, copy):
     asked = [(str(number), " ".join(row[1].split()[:6]), row[0]) for number, row in enumerate(read_passages(25, 190))]
     (copy / "queries.tsv").write_text("".join(f"{number}\t{text}\n" for number, text, _ in asked))
@@ -102,9 +103,10 @@ def test_fusion_is_tuned_by_judgements_of_a_file(folder, copy):
     assert (report["questions"], report["unjudged"]) == (25, 0)
     refused = mvindex("tune", "--fusion", "--queries", folder / "questions.jsonl", cwd=copy)
     assert refused.returncode == 1
-    assert "1 questions are judged; wanted 20" in refused.stderr
+    assert "1 questions are judged; expected 20" in refused.stderr
 
 
+@pytest.mark.full
 def test_a_cross_encoder_orders_what_was_found(folder, tmp_path):
     checkpoint = save_classifiers(tmp_path) / "1"
     options = ("-k", "3", "--rerank", checkpoint, "--rerank-on", "text", "--rerank-depth", "9")
@@ -135,10 +137,10 @@ def test_dense_results_are_written_as_before(folder):
         (["--mode", "lexical", "--fusion", "rrf"], "belongs to --hybrid"),
         (["--weights", "1,1"], "belongs to --hybrid"),
         (["--hybrid", "--mode", "lexical"], "short for"),
-        (["--hybrid", "--weights", "1,x"], "wanted two numbers"),
+        (["--hybrid", "--weights", "1,x"], "expected two numbers"),
         (["--rerank-on", "text"], "belongs to --rerank"),
-        (["--rerank", "nowhere/at-all", "--rerank-on", "title"], "wanted snippet or text"),
-        (["--mode", "fuzzy"], "wanted dense, lexical or hybrid"),
+        (["--rerank", "nowhere/at-all", "--rerank-on", "title"], "expected snippet or text"),
+        (["--mode", "fuzzy"], "expected dense, lexical or hybrid"),
     ],
 )
 def test_options_that_do_not_go_together_are_refused(folder, arguments, what):

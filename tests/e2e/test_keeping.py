@@ -1,10 +1,9 @@
-"""compact, snapshot, verify and upgrade as a user calls them."""
+"""compact, snapshot and verify as a user calls them."""
 
 import json
-import shutil
 
 import pytest
-from running import ROOT, lines, mvindex, ok, schema
+from running import lines, mvindex, ok, schema
 
 import mvindex as package
 from mvindex.testing import unit
@@ -30,7 +29,7 @@ def test_compact_drops_what_was_replaced_and_deleted(folder):
     assert (report["documents"], report["dropped"]) == (29, 11)
     assert report["bytes_after"] < report["bytes_before"]
     (info,) = lines(mvindex("info", "--json", cwd=folder))
-    assert (info["documents"], info["num_dead"]) == (29, 0)
+    assert (info["documents"], info["num_deleted"]) == (29, 0)
     assert "new" in lines(mvindex("get", "d3", "--json", cwd=folder))[0]["text"]
     (again,) = lines(mvindex("compact", "--json", cwd=folder))
     assert again["dropped"] == 0
@@ -76,19 +75,7 @@ def test_build_makes_again_what_is_derived(folder):
     assert "yes" in ok(mvindex("verify", cwd=folder)).stdout
 
 
-def test_an_index_of_format_1_is_read_and_upgraded(tmp_path):
-    shutil.copytree(ROOT / "tests" / "fixtures" / "format-1" / "vectors.mvx", tmp_path / "old.mvx")
-    (before,) = lines(mvindex("info", "--json", cwd=tmp_path))
-    refused = mvindex("delete", "plain", cwd=tmp_path)
-    assert refused.returncode == 1 and "mvindex upgrade" in refused.stderr
-    (report,) = lines(mvindex("upgrade", "--json", cwd=tmp_path))
-    assert (report["before"], report["after"], report["documents"]) == (1, 2, before["documents"])
-    (after,) = lines(mvindex("info", "--json", cwd=tmp_path))
-    assert after["format_version"] == 2 and after["documents"] == before["documents"]
-    ok(mvindex("delete", "plain", cwd=tmp_path))
-
-
 def test_an_index_that_is_not_there_is_one_line(tmp_path):
-    for command in ("compact", "verify", "upgrade", "info"):
+    for command in ("compact", "verify", "info"):
         done = mvindex(command, "--index", "nowhere.mvx", cwd=tmp_path)
         assert done.returncode == 1 and "no mvindex index here" in done.stderr and "Traceback" not in done.stderr

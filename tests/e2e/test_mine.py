@@ -135,7 +135,12 @@ def uninterrupted(folder, tmp_path_factory):
 
 # After a batch is committed; with its rows on disk, but not yet the word that they are; and before the last rename.
 @pytest.mark.parametrize(
-    ("where", "least", "finished"), [("add", 256, 256), ("_save_state", 512, 256), ("finish", 0, 600)]
+    ("where", "least", "finished"),
+    [
+        ("add", 256, 256),
+        pytest.param("_save_state", 512, 256, marks=pytest.mark.full),
+        pytest.param("finish", 0, 600, marks=pytest.mark.full),
+    ],
 )
 def test_a_killed_run_goes_on_and_writes_the_same_file(folder, uninterrupted, tmp_path, where, least, finished):
     whole, content = uninterrupted
@@ -147,7 +152,7 @@ def test_a_killed_run_goes_on_and_writes_the_same_file(folder, uninterrupted, tm
     state = json.loads((tmp_path / "out.jsonl.part.json").read_text(encoding="utf-8"))
     assert state["finished"] == finished
     resumed = mine(*bm25_args(folder, out), *SAMPLED)
-    assert f"going on after {finished} questions" in resumed["notes"]
+    assert f"resuming after {finished} questions" in resumed["notes"]
     assert out.read_bytes() == content
     counts = {"questions", "negatives", "removed_positive", "removed_answer", "too_few"}
     assert {name: resumed[name] for name in counts} == {name: whole[name] for name in counts}
@@ -159,21 +164,21 @@ def test_a_part_of_other_settings_and_an_output_that_exists_are_left_alone(folde
     command = [sys.executable, "-c", KILLED, "add", "256", *map(str, bm25_args(folder, out))]
     assert subprocess.run(command, capture_output=True, check=False, timeout=120).returncode == -9
     part = (tmp_path / "out.jsonl.part").read_bytes()
-    with pytest.raises(ConfigError, match="was begun with per_question 30, not 7"):
+    with pytest.raises(ConfigError, match="expected a run with per_question 7, got 30"):
         mine(*bm25_args(folder, out), "--per-question", 7)
     few = [folder / "few.jsonl", "--bm25", "--passages", folder / "passages.tsv", "--out", out]
-    with pytest.raises(ConfigError, match="was begun with questions"):
+    with pytest.raises(ConfigError, match="expected a run with questions"):
         mine(*few)
     assert (tmp_path / "out.jsonl.part").read_bytes() == part
     assert mine(*few, "--force")["questions"] == 48
-    with pytest.raises(ConfigError, match=r"out\.jsonl: exists; .*--force"):
+    with pytest.raises(ConfigError, match=r"out\.jsonl: exists already\. .*--force"):
         mine(*few)
 
 
 def test_what_does_not_go_together_is_wrong_usage(folder, tmp_path):
     args = [*map(str, bm25_args(folder, tmp_path / "out.jsonl")), "--source", "dense"]
     assert CliRunner().invoke(app, args).exit_code == 2
-    with pytest.raises(ConfigError, match="stdin cannot be read again"):
+    with pytest.raises(ConfigError, match="stdin.*cannot read again"):
         mine("-", "--bm25", "--passages", folder / "few.tsv", "--out", tmp_path / "out.jsonl")
     with pytest.raises(ConfigError, match=r"missing\.jsonl: cannot be read"):
         mine(tmp_path / "missing.jsonl", "--bm25", "--passages", folder / "few.tsv", "--out", tmp_path / "out.jsonl")
@@ -181,6 +186,7 @@ def test_what_does_not_go_together_is_wrong_usage(folder, tmp_path):
 
 
 @pytest.mark.needs("minilm")
+@pytest.mark.full
 def test_two_rounds_mine_with_bm25_then_with_the_index_and_keep_both(folder, index, tmp_path):
     first, second = tmp_path / "round1.jsonl", tmp_path / "round2.jsonl"
     questions = [folder / "few.jsonl", "--passages", folder / "few.tsv", "--per-question", 4, "--depth", 20]
@@ -228,6 +234,7 @@ def test_both_sources_share_the_count_and_an_index_gives_bm25_its_documents(fold
 
 
 @pytest.mark.needs("minilm")
+@pytest.mark.full
 def test_an_encoder_of_its_own_ranks_passages_or_an_index_of_another(folder, index, tmp_path):
     same = [
         folder / "few.jsonl",

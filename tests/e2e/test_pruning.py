@@ -77,14 +77,12 @@ def test_a_value_that_is_no_distance_makes_no_index(folder):
     assert not (folder / "none.mvx").exists()
 
 
-def test_a_build_measures_what_it_leaves_out_against_the_exact_search(folder):
-    """Flat stays proven: the documents, so the recall, are those of all views."""
-    options = ("--index", "whole.mvx", "--kind", "flat", "--prune-views", "0.5")
+def test_a_build_is_measured_against_the_exact_search(folder):
+    options = ("--index", "whole.mvx", "--kind", "flat")
     report = shown("build", *options, "--questions", "gold.jsonl", "--at", "1,3", cwd=folder)
     measured = report["measured"]
-    assert report["views"] + report["views_left_out"] == shown("info", "-i", "whole.mvx", cwd=folder)["views"]
-    assert report["views_left_out"] > 0
-    assert report["stored_bytes"] == (report["views"] + report["views_left_out"]) * ROW_BYTES
+    assert report["views"] == shown("info", "-i", "whole.mvx", cwd=folder)["views"]
+    assert report["stored_bytes"] == report["views"] * ROW_BYTES
     assert measured["questions"] == measured["before"]["exact"] == measured["after"]["exact"] == 3
     assert list(measured["before"]["gold"]) == ["R@1", "R@3"]
     assert measured["before"]["gold"] == measured["after"]["gold"]
@@ -94,12 +92,9 @@ def test_a_build_measures_what_it_leaves_out_against_the_exact_search(folder):
     assert plain["same_first"] == 1.0 and "gold" not in plain["before"]
     table = mvindex("build", *options, "--questions", "gold.jsonl", cwd=folder).stdout
     assert "R@20" in table and f"{report['stored_bytes']:,} (store) -> {report['engine_bytes']:,} (engine)" in table
-    assert shown("info", "-i", "whole.mvx", cwd=folder)["engine_prune_views"] == 0.5
 
 
 def test_a_build_that_cannot_be_refuses_before_it_starts(folder):
-    error = refused("build", "--index", "whole.mvx", "--kind", "exact", "--prune-views", "0.5", cwd=folder)
-    assert "--prune-views" in error and "ingest" in error
     (folder / "bad.jsonl").write_text("{\n")
     before = shown("info", "-i", "whole.mvx", cwd=folder)
     refused("build", "--index", "whole.mvx", "--kind", "hnsw", "--questions", "bad.jsonl", cwd=folder)

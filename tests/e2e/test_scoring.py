@@ -64,7 +64,7 @@ def brute_force(views_of, temperature):
     return dict(sorted(scores.items(), key=lambda entry: -entry[1]))
 
 
-@pytest.mark.parametrize("temperature", [None, 1.0, 0.02])
+@pytest.mark.parametrize("temperature", [None, *(pytest.param(each, marks=pytest.mark.full) for each in (1.0, 0.02))])
 def test_drpq_gives_the_order_of_the_softmax_mean_and_explains_it(folder, view_scores, temperature):
     chosen = [] if temperature is None else ["--temperature", temperature]
     arguments = ["--queries", "questions.jsonl", "-k", "40", "--scoring", "drpq", *chosen, "--explain", "--json"]
@@ -186,12 +186,20 @@ def test_questions_one_a_line_need_their_format(folder):
         ("eval --questions questions.txt --format csv", 2, "--format csv: wanted jsonl, dpr, tsv or text"),
         ("eval --questions questions.jsonl --scoring DRPQ", 2, "--scoring DRPQ: wanted max or drpq"),
         ("eval --questions questions.jsonl --candidates 7", 2, "--candidates 7: belongs to --scoring drpq"),
-        ("query x --scoring drpq --temperature 0", 1, "temperature is 0.0; wanted a finite number above 0"),
-        ("query x --scoring drpq --temperature nan", 1, "temperature is nan; wanted a finite number above 0"),
+        ("query x --scoring drpq --temperature 0", 1, "temperature: expected a finite number above 0, got 0.0"),
+        ("query x --scoring drpq --temperature nan", 1, "temperature: expected a finite number above 0, got nan"),
         ("query x --scoring drpq --candidates 0", 1, "candidates is 0; wanted a whole number from 1 on"),
-        ("eval --questions questions.jsonl --scoring drpq --temperature -1", 1, "temperature is -1.0; wanted"),
+        (
+            "eval --questions questions.jsonl --scoring drpq --temperature -1",
+            1,
+            "temperature: expected a finite number above 0, got -1.0",
+        ),
         ("ingest corpus.tsv --temperature 0.5", 1, "was made with temperature 0.1, not 0.5"),
-        ("ingest corpus.tsv --index new.mvx --temperature inf", 1, "temperature is inf; wanted a finite number"),
+        (
+            "ingest corpus.tsv --index new.mvx --temperature inf",
+            1,
+            "temperature: expected a finite number above 0, got inf",
+        ),
     ],
 )
 def test_wrong_values_are_named_with_what_is_wanted(folder, command, code, message):

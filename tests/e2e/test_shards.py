@@ -53,6 +53,7 @@ def test_an_index_in_shards_answers_as_one_without(folder):
     assert wrong.returncode == 1 and "was made with shards None, not 3" in wrong.stderr
 
 
+@pytest.mark.full
 def test_shards_of_an_array_of_jobs_become_the_same_index(folder):
     for number in (2, 0, 1):
         (report,) = lines(ingest(folder, "array.mvx", "--shard", f"{number}/3"))

@@ -141,7 +141,7 @@ def test_an_existing_checkpoint_is_replaced_by_force_alone(files, trained, tmp_p
     out, _, _ = trained
     result = run_cli(*flags(files, out))
     assert isinstance(result.exception, ConfigError)
-    assert f"{out}: is there already; give another --out, or --force to replace it" in str(result.exception)
+    assert f"{out}: exists already. Give another --out, or --force to replace it" in str(result.exception)
     other = tmp_path / "mine"
     other.mkdir()
     result = run_cli(*flags(files, other, "--force"))
@@ -154,6 +154,7 @@ def test_an_existing_checkpoint_is_replaced_by_force_alone(files, trained, tmp_p
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, pytest.param(signal.SIGINT, marks=pytest.mark.long)])
+@pytest.mark.full
 def test_a_run_that_was_stopped_goes_on_by_the_same_command_to_the_same_losses(files, trained, tmp_path, number):
     out = tmp_path / "stopped"
     process = start(*flags(files, out, "--save-every", "1"))
@@ -166,11 +167,11 @@ def test_a_run_that_was_stopped_goes_on_by_the_same_command_to_the_same_losses(f
     _, notes = process.communicate()
     if number == signal.SIGINT:
         assert process.returncode == 130
-        assert re.search(r"stopped after step \d+, saved in .*stopped.run; give the same command again to go on", notes)
+        assert re.search(r"stopped after step \d+, saved in .*stopped.run; repeat the command to resume", notes)
     assert not out.exists()
     result = run_cli(*flags(files, out, "--save-every", "1"))
     assert result.exit_code == 0, result.output
-    assert "going on after step" in result.stderr
+    assert "resuming after step" in result.stderr
     assert history_of(out) == history_of(trained[0])
     assert (out / "model.safetensors").read_bytes() == (trained[0] / "model.safetensors").read_bytes()
 
@@ -182,11 +183,12 @@ def _steps_saved(folder):
 def test_a_run_is_not_taken_up_with_other_settings(files, tmp_path):
     with pytest.raises(Interrupted):
         train(job_of(files, tmp_path / "out", should_stop=lambda: True))
-    with pytest.raises(ConfigError, match=r"begun with config\.loss\.tau = 1\.0, not 0\.5"):
+    with pytest.raises(ConfigError, match=r"expected a run with config\.loss\.tau = 0\.5, got 1\.0"):
         train(job_of(files, tmp_path / "out", ["loss.tau=0.5"]))
     assert train(job_of(files, tmp_path / "out", ["loss.tau=0.5", "optimiser.max_steps=1"], force=True))["steps"] == 1
 
 
+@pytest.mark.full
 def test_negatives_mined_anew_between_epochs_survive_an_interruption(files, tmp_path):
     changes = ["data.hard_negatives=1", "refresh_epochs=1", "optimiser.epochs=3"]
     whole = train(job_of(files, tmp_path / "whole", changes))
@@ -215,6 +217,7 @@ def test_training_stops_when_dev_recall_no_longer_rises_and_keeps_the_best_epoch
     assert report["before"]["R@5"] == report["dev"]["R@5"]
 
 
+@pytest.mark.full
 def test_warming_up_comes_first_and_counts_its_own_steps(files, tmp_path):
     result = run_cli(*flags(files, tmp_path / "out", "--warm-up", files["passages"], "--warm-up-steps", "2", "--json"))
     assert result.exit_code == 0, result.output
@@ -269,19 +272,27 @@ def test_wrong_usage_is_told_in_one_line(files, tmp_path):
     wanted = [
         (["--train", empty, *base], CorpusError, r"empty\.jsonl"),
         (["--train", lost, *base], MvindexError, "lost.jsonl"),
-        (["--train", tmp_path / "none.jsonl", *base], CorpusError, r"none\.jsonl: cannot be read: No such file"),
+        (["--train", tmp_path / "none.jsonl", *base], ConfigError, r"none\.jsonl: cannot be read: No such file"),
         (["--train", files["train"], "--passages", other, *base], CorpusError, "p0"),
         (["--preset", "nope"], ConfigError, "nope"),
         (
             ["--train", files["train"], "--format", "xml", *base],
             ConfigError,
-            "data.format is 'xml'; wanted one of dpr,",
+            "data.format: expected one of dpr,",
         ),
-        ([*base], ConfigError, "data.train is empty"),
-        (["--train", "-", *base], ConfigError, "an input is -"),
-        (["--train", files["train"], "--set", "refresh_epochs=1", *base], ConfigError, "refresh_epochs is 1 and"),
-        (["--train", files["train"], "--set", "warm_up_epochs=2"], ConfigError, "give both or neither"),
-        (["--train", files["train"], "--save-every", "0"], ConfigError, "save_every is 0; wanted 1 or more"),
+        ([*base], ConfigError, "data.train: expected at least one file"),
+        (["--train", "-", *base], ConfigError, "expected input files, got -"),
+        (
+            ["--train", files["train"], "--set", "refresh_epochs=1", *base],
+            ConfigError,
+            "data.hard_negatives: expected 1 or more with refresh_epochs 1, got 0",
+        ),
+        (
+            ["--train", files["train"], "--set", "warm_up_epochs=2"],
+            ConfigError,
+            "expected both warm_up_epochs and a warm-up file or neither",
+        ),
+        (["--train", files["train"], "--save-every", "0"], ConfigError, "save_every: expected 1 or more"),
     ]
     for args, error, message in wanted:
         result = run_cli("train", *args, "--out", out)
@@ -297,5 +308,5 @@ def test_dev_questions_need_their_passages_in_the_corpus(files, tmp_path):
     dev = write_lines(tmp_path / "dev.jsonl", rows)
     job = job_of(files, tmp_path / "out")
     job = replace(job, config=replace(job.config, data=replace(job.config.data, dev=(dev,))))
-    with pytest.raises(CorpusError, match=r"dev question 'q9': none of its passages \('pX'\) is in the corpus"):
+    with pytest.raises(CorpusError, match=r"dev question 'q9': expected one of its passages \('pX'\) in the corpus"):
         train(job)

@@ -15,7 +15,6 @@ _MODULES = {
     "checkpoint-tensors": ("torch", "transformers"),
     "checkpoint-model": ("torch", "transformers"),
     "index-files": ("faiss",),
-    "index-format-1": ("faiss",),
     "index-hostile": ("faiss",),
 }
 

@@ -2,7 +2,8 @@
 
 import numpy as np
 import pytest
-from kill_rounds import Rounds
+
+from tests.durability.kills.milvus import Rounds
 
 ROUNDS = 3
 

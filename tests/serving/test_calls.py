@@ -105,7 +105,6 @@ def test_operations_on_the_directory_are_unsupported_by_name(client):
     for name, call in {
         "build": lambda: client.build(),
         "tune": lambda: client.tune(),
-        "tune_pruning": lambda: client.tune_pruning(),
         "compact": lambda: client.compact(),
         "snapshot": lambda: client.snapshot("x"),
         "encoder": lambda: client.encoder,
@@ -123,7 +122,7 @@ def test_operations_on_the_directory_are_unsupported_by_name(client):
 def test_every_public_method_of_an_index_is_defined_by_the_client():
     """No method may be inherited from the embedded index, which has a store."""
     public = {name for name in [*vars(mvindex.Index), *vars(Searchable)] if not name.startswith("_")}
-    inherited = {"add", "add_views", "part", "lexical_part", "current", "exact_scan", "rows_to_delete"}
+    inherited = {"add", "add_views", "part", "lexical_shard", "current", "exact_scan", "rows_to_delete"}
     assert public - vars(IndexClient).keys() <= inherited
 
 
@@ -457,9 +456,9 @@ def test_an_index_with_many_deleted_rows_is_compacted_while_it_is_searched(tmp_p
     ):
         assert index.delete(ids=[f"d{n}" for n in range(0, 3000, 2)]) == 1500
         ends = time.monotonic() + 60
-        while (info := index.info()).num_dead and time.monotonic() < ends:
+        while (info := index.info()).num_deleted and time.monotonic() < ends:
             assert index.search(rows[1, 0], 1).hits[0].id == "d1"
-        assert (info.num_dead, info.documents, info.views) == (0, 1500, 3000)
+        assert (info.num_deleted, info.documents, info.views) == (0, 1500, 3000)
         assert [result.hits[0].id for result in index.search(rows[1::2, 0], 1)] == [f"d{n}" for n in range(1, 3000, 2)]
         index.add_views([Document("later", "text")], rows[:1, :1])
         assert index.get("later") is not None and index.get("d0") is None

@@ -31,11 +31,11 @@ def plain_arithmetic(monkeypatch):
 
 
 @pytest.fixture
-def own_random_state():
+def preserve_random_state():
     """The random numbers that a test draws leave other tests' alone."""
-    from mvindex_train.seeding import own_random_state
+    from mvindex_train.seeding import preserve_random_state
 
-    with own_random_state():
+    with preserve_random_state():
         yield
 
 

@@ -28,7 +28,6 @@ import numpy as np  # noqa: E402 - after the settings of threads
 import mvindex.ingest  # noqa: E402 - as above
 from mvindex import maintenance as upkeep  # noqa: E402 - as above
 from mvindex.corpus import CorpusOptions, inputs, open_corpus  # noqa: E402 - as above
-from mvindex.engines import params as lists  # noqa: E402 - as above
 from mvindex.engines.build import keep_search  # noqa: E402 - as above
 from mvindex.index import embedded_store_of  # noqa: E402 - as above
 from mvindex.index.factory import create_shard_index  # noqa: E402 - as above
@@ -225,7 +224,7 @@ def small_pieces():
     reader._FETCH_ROWS = snapshots._FETCH_ROWS = assembling._CHECKED_IDS = PIECE
     views._PIECE_ROWS = compacting._SORTED_ROWS = PIECE
     faiss_files._BLOCK_ROWS = faiss_ivf._READ_ROWS = PIECE
-    lists.LEAST_SAMPLE = lists.POINTS * LISTS
+    nlist.LEAST_SAMPLE = nlist.POINTS * LISTS
     segments._COPY_BYTES = inputs._BLOCK_BYTES = PIECE_BYTES
     for module in (catalog, copying, segments, verifying):
         module.BLOCK_BYTES = PIECE_BYTES

@@ -3,7 +3,6 @@
 import json
 from pathlib import Path
 
-from mvindex.engines.protocol import Kind
 from mvindex.planning.rates import Line, Rates
 from mvindex.planning.sizes import Collection
 from mvindex.store.views import ViewType

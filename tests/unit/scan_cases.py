@@ -13,7 +13,7 @@ from scan_vectors import BATCHES, TEMPERATURES
 import mvindex
 from mvindex.engines.scan_numpy import NumpyScan
 from mvindex.engines.scan_torch import ScanConfig, TorchScan
-from mvindex.engines.scan_vnni import NativeConfig, NativeScan
+from mvindex.engines.scan_vnni import VnniConfig, VnniScan
 from mvindex.engines.torch_blocks import Precision
 from mvindex.index import embedded_store_of
 from mvindex.kernels import has_int8_products
@@ -24,11 +24,11 @@ from mvindex.testing import true_scores
 
 SCANS = {
     "numpy": NumpyScan,
-    "native": lambda: NativeScan(NumpyScan, NativeConfig(threads=1)),
-    "native without cache": lambda: NativeScan(NumpyScan, NativeConfig(cache_bytes=0)),
-    "native, half a cache": lambda: NativeScan(NumpyScan, NativeConfig(threads=2, cache_bytes=100_000)),
-    "native, 2 threads": lambda: NativeScan(NumpyScan, NativeConfig(threads=2)),
-    "native, 3 threads": lambda: NativeScan(NumpyScan, NativeConfig(threads=3)),
+    "native": lambda: VnniScan(NumpyScan, VnniConfig(threads=1)),
+    "native without cache": lambda: VnniScan(NumpyScan, VnniConfig(cache_bytes=0)),
+    "native, half a cache": lambda: VnniScan(NumpyScan, VnniConfig(threads=2, cache_bytes=100_000)),
+    "native, 2 threads": lambda: VnniScan(NumpyScan, VnniConfig(threads=2)),
+    "native, 3 threads": lambda: VnniScan(NumpyScan, VnniConfig(threads=3)),
     "fp32": lambda: TorchScan(ScanConfig(precision=Precision.FP32)),
     "int8": lambda: TorchScan(ScanConfig(precision=Precision.INT8)),
     "bf16": lambda: TorchScan(ScanConfig(precision=Precision.BF16)),
@@ -121,7 +121,7 @@ def assert_holds_the_best(found, truth, wanted):
         assert not (is_found & ~wanted.allowed).any(), f"query {query}: what is not allowed is found"
         missing = np.flatnonzero((scores >= lowest) & ~is_found)
         assert not len(missing), f"query {query}: {missing} are missing, of {scores[missing]}, the last is {lowest}"
-        is_low = ~(part.upper >= truth[query].lows[part.rows])
+        is_low = ~(part.upper >= truth[query].unrounded[part.rows])
         assert not is_low.any(), f"query {query}: {part.rows[is_low]} are bounded by {part.upper[is_low]}"
 
 

@@ -1,29 +1,27 @@
-"""The one scoring function and the total order, against plain rational and decimal arithmetic."""
+"""The one scoring function and the total order, against plain slow functions."""
 
 import math
-from fractions import Fraction
 
 import numpy as np
 import pytest
 from aggregate_cases import (
     SEEDS,
     TEMPERATURES,
+    assert_near,
     assert_same,
-    assert_true,
     make_documents,
     scored,
-    true_mean,
     true_sums,
 )
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mvindex.errors import DamagedIndex, QueryError
+from mvindex.kernels import SUM_LANES
 from mvindex.scoring import aggregate
 from mvindex.scoring.aggregate import (
     Aggregate,
     Scoring,
-    ViewSums,
     best_views,
     document_scores,
     parse_aggregate,
@@ -31,14 +29,15 @@ from mvindex.scoring.aggregate import (
     view_scores,
     view_sums,
 )
+from mvindex.store.views import decode
 
 
 @settings(max_examples=60, deadline=None)
 @given(SEEDS, st.sampled_from([1, 1, 2, 3, 8, 30]), st.sampled_from(["<f2", "<f4"]), TEMPERATURES)
-def test_scores_are_true_to_the_last_bit(seed, dim, dtype, temperature):
+def test_scores_are_those_of_real_numbers_but_for_rounding(seed, dim, dtype, temperature):
     documents, query = make_documents(seed, dim, dtype)
-    assert_true(documents, query, Scoring(Aggregate.DRPQ, temperature))
-    assert_true(documents, query, Scoring())
+    assert_near(documents, query, Scoring(Aggregate.DRPQ, temperature))
+    assert_near(documents, query, Scoring())
 
 
 @settings(max_examples=40, deadline=None)
@@ -46,46 +45,57 @@ def test_scores_are_true_to_the_last_bit(seed, dim, dtype, temperature):
 def test_scores_are_true_at_any_size(seed, size, temperature):
     documents, query = make_documents(seed, 4, "<f4", size)
     for length in [1.0, 1e-30, 1e17]:
-        assert_true(documents, (query * np.float32(length)), Scoring(Aggregate.DRPQ, temperature))
+        assert_near(documents, (query * np.float32(length)), Scoring(Aggregate.DRPQ, temperature))
 
 
 @pytest.mark.parametrize("dim", [384, 4096])
 @pytest.mark.parametrize("temperature", [0.05, 1.0])
 def test_scores_of_long_vectors_are_true(dim, temperature):
     documents, query = make_documents(7, dim, "<f2")
-    assert_true(documents, query, Scoring(Aggregate.DRPQ, temperature))
-    assert_true(documents, query, Scoring())
+    assert_near(documents, query, Scoring(Aggregate.DRPQ, temperature))
+    assert_near(documents, query, Scoring())
 
 
-@settings(max_examples=50, deadline=None)
-@given(SEEDS, TEMPERATURES, st.sampled_from([1e-15, 1e-9, 1e-4]))
-def test_scores_do_not_depend_on_whose_sums_they_start_from(seed, temperature, error):
-    documents, query = make_documents(seed, 16, "<f4")
-    sums = view_sums(np.concatenate(documents), query)
-    errors = sums.errors + error * np.random.default_rng(seed).random(len(sums.sums))
-    moved = sums.sums + (errors - sums.errors) * np.random.default_rng(seed).choice([-0.99, 0.99], len(errors))
-    for scoring in [Scoring(), Scoring(Aggregate.DRPQ, temperature)]:
-        expected = scored(documents, query, scoring)
-        assert_same(scored(documents, query, scoring, ViewSums(moved, errors)), expected)
+@settings(max_examples=60, deadline=None)
+@given(SEEDS, st.integers(1, 400), st.sampled_from(["<f2", "<f4"]))
+def test_sums_are_added_in_the_one_order(seed, dim, dtype):
+    documents, query = make_documents(seed, dim, dtype)
+    packed = np.concatenate(documents)
+    for found, row in zip(view_sums(packed, query), packed, strict=True):
+        lanes = [0.0] * SUM_LANES
+        for element in range(dim):
+            lanes[element % SUM_LANES] += float(row[element]) * float(query[element])
+        while len(lanes) > 1:
+            half = len(lanes) // 2
+            lanes = [low + high for low, high in zip(lanes[:half], lanes[half:], strict=True)]
+        assert found == lanes[0]
 
 
-@settings(max_examples=40, deadline=None)
-@given(SEEDS, TEMPERATURES)
-def test_the_float64_mean_is_within_its_bound(seed, temperature):
-    rng = np.random.default_rng(seed)
-    counts = rng.integers(1, 20, 12)
-    starts = np.concatenate([[0], np.cumsum(counts)])
-    sums = rng.standard_normal(starts[-1]) * temperature * 10.0 ** rng.uniform(-2, 3)
-    errors = (
-        rng.random(len(sums)) * temperature * 10.0 ** rng.uniform(-17, -1) * np.repeat(rng.random(12) < 0.5, counts)
-    )
-    moved = sums + 0.99 * errors * rng.choice([-1, 0, 1], len(sums))
-    # Rounded up where not zero: documents without errors show the bound of the rounding alone.
-    found = ViewSums(moved, np.where(moved == sums, 0, np.nextafter(np.abs(moved - sums), np.inf)))
-    means, bounds = aggregate._soft_means(found, aggregate._bounds(*found), starts, temperature)
-    for document, (begin, end) in enumerate(zip(starts[:-1], starts[1:], strict=True)):
-        true = true_mean([Fraction(each) for each in sums[begin:end].tolist()], temperature)
-        assert abs(Fraction(means[document]) - true) <= Fraction(bounds[document])
+@settings(max_examples=100, deadline=None)
+@given(SEEDS, st.integers(1, 400), st.sampled_from(["<f2", "<f4"]), st.sampled_from([1e-6, 1.0, 3.0]))
+def test_sums_are_near_the_exact_ones(seed, dim, dtype, size):
+    documents, query = make_documents(seed, dim, dtype, size)
+    packed = np.concatenate(documents)
+    true, errors = true_sums(packed, query)
+    assert (np.abs(view_sums(packed, query) - true) <= errors).all()
+
+
+def test_sums_that_cancel_are_never_minus_zero():
+    packed = np.array([[1, 1, 0], [-1, -1, 0], [0, 0, 0], [1, 2**-14, -1]], dtype="<f2")
+    query = np.array([1, -1, 1], dtype=np.float32)
+    scores = view_scores(packed, query)
+    assert scores.tolist() == [0, 0, 0, -(2**-14)]
+    assert not np.signbit(scores[:3]).any()
+    found = scored([packed[:3], packed[:2]], query, Scoring(Aggregate.DRPQ))
+    assert not np.signbit(found.scores).any()
+
+
+def test_decoding_gives_every_fp16_number():
+    every = np.arange(65536, dtype=np.uint16).view(np.float16)
+    finite = every[np.isfinite(every)]
+    decoded = decode(finite)
+    np.testing.assert_array_equal(decoded, finite.astype(np.float32))
+    np.testing.assert_array_equal(np.signbit(decoded), np.signbit(finite))
 
 
 @settings(max_examples=50, deadline=None)
@@ -94,8 +104,8 @@ def test_a_document_score_does_not_depend_on_its_neighbours(seed, temperature):
     documents, query = make_documents(seed, 24, "<f2")
     for scoring in [Scoring(), Scoring(Aggregate.DRPQ, temperature)]:
         together = scored(documents, query, scoring)
-        alone = [scored([packed], query, scoring) for packed in documents]
-        assert_same(together, aggregate.DocumentScores(*map(np.concatenate, zip(*alone, strict=True))))
+        single = [scored([packed], query, scoring) for packed in documents]
+        assert_same(together, aggregate.DocumentScores(*map(np.concatenate, zip(*single, strict=True))))
 
 
 def test_a_view_score_does_not_depend_on_its_neighbours():
@@ -103,8 +113,8 @@ def test_a_view_score_does_not_depend_on_its_neighbours():
     packed = rng.standard_normal((999, 384)).astype("<f2")
     query = rng.standard_normal(384).astype(np.float32)
     together = view_scores(packed, query)
-    alone = np.concatenate([view_scores(packed[row : row + 1], query) for row in range(999)])
-    np.testing.assert_array_equal(together, alone)
+    single = np.concatenate([view_scores(packed[row : row + 1], query) for row in range(999)])
+    np.testing.assert_array_equal(together, single)
 
 
 @settings(max_examples=50, deadline=None)
@@ -132,33 +142,32 @@ def test_a_cold_mean_is_the_best_view_and_a_hot_one_the_plain_mean():
     np.testing.assert_array_equal(cold.scores, best.scores)
     ordinary = documents[:3]
     hot = scored(ordinary, query, Scoring(Aggregate.DRPQ, 1e12))
-    plain = [np.mean([float(each) for each in true_sums(packed, query)]) for packed in ordinary]
+    plain = [true_sums(packed, query)[0].mean() for packed in ordinary]
     np.testing.assert_allclose(hot.scores, plain, rtol=1e-6, atol=1e-9)
 
 
 @pytest.mark.parametrize("temperature", [5e-324, 1e-300, 1e300, 1.7e308, 10**30])
 def test_any_finite_temperature_is_taken(temperature):
     documents, query = make_documents(6, 3, "<f4")
-    assert_true(documents[:4], query, Scoring(Aggregate.DRPQ, temperature))
+    assert_near(documents[:4], query, Scoring(Aggregate.DRPQ, temperature))
 
 
 def test_no_documents_have_no_scores():
-    nothing = ViewSums(np.empty(0), np.empty(0))
     for scoring in [Scoring(), Scoring(Aggregate.DRPQ)]:
-        found = document_scores(nothing, np.zeros(1, dtype=np.int64), scoring, lambda rows: [])
+        found = document_scores(np.empty(0), np.zeros(1, dtype=np.int64), scoring)
         assert (len(found.scores), len(found.slots)) == (0, 0)
 
 
 @pytest.mark.parametrize("temperature", [0, -1.0, math.nan, math.inf, True, "1", None, 10**400])
 def test_a_temperature_is_a_finite_number_above_zero(temperature):
-    with pytest.raises(QueryError, match="wanted a finite number above 0"):
+    with pytest.raises(QueryError, match="expected a finite number above 0"):
         Scoring(Aggregate.DRPQ, temperature)
 
 
 def test_aggregates_have_names():
     assert [parse_aggregate("max"), parse_aggregate("drpq")] == [Aggregate.MAX, Aggregate.DRPQ]
     for name in ["mean", "", "MAX", None]:
-        with pytest.raises(QueryError, match="wanted 'max' or 'drpq'"):
+        with pytest.raises(QueryError, match="expected 'max' or 'drpq'"):
             parse_aggregate(name)
 
 
@@ -180,7 +189,6 @@ def test_the_order_is_score_falling_then_ordinal_rising(top_k):
 
 @pytest.mark.parametrize("number", [np.nan, np.inf, -np.inf])
 @pytest.mark.parametrize("scoring", [Scoring(), Scoring(aggregate=Aggregate.DRPQ)])
-def test_a_stored_view_that_holds_no_number_is_damage_and_not_added_up_for_ever(number, scoring):
-    found = ViewSums(np.array([1.0, number]), np.array([1e-9, np.inf]))
+def test_a_stored_view_that_holds_no_number_is_damage(number, scoring):
     with pytest.raises(DamagedIndex, match="NaN or infinity"):
-        document_scores(found, np.array([0, 2]), scoring, lambda rows: [])
+        document_scores(np.array([1.0, number]), np.array([0, 2]), scoring)

@@ -1,4 +1,4 @@
-"""Inverted lists: more of them looked at finds no less, and a build that was stopped goes on to the same engine."""
+"""Inverted nlist: more of them looked at finds no less, and a build that was stopped goes on to the same engine."""
 
 import os
 import signal
@@ -25,7 +25,7 @@ LOSS = {"ivf-flat": 0.005, "ivf-sq8": 0.005, "ivf-pq": 0.005, "ivf-rabitq": 0.03
 def path(tmp_path_factory):
     rng = np.random.default_rng(8)
     views = rng.standard_normal((COUNT, 1, DIM)) + 0.5 * rng.standard_normal((COUNT, VIEWS, DIM))
-    path = tmp_path_factory.mktemp("lists") / "x.mvx"
+    path = tmp_path_factory.mktemp("nlist") / "x.mvx"
     with mvindex.create(path, dim=DIM) as index:
         index.add_views([mvindex.Document(str(n), "t") for n in range(COUNT)], views)
     return path
@@ -44,8 +44,8 @@ def test_recall_does_not_fall_as_more_lists_are_looked_at(path, kind):
         engine = EngineCache().open(embedded_store_of(index).snapshot)
         exact = best_view_rows(index, queries)
         recalls = []
-        for probes in (1, 4, 16, 64):
-            _, rows = engine.with_search({"probes": probes, "fetch": 15}).search(queries, 400, None)
+        for nprobe in (1, 4, 16, 64):
+            _, rows = engine.with_search({"nprobe": nprobe, "k_factor": 15}).search(queries, 400, None)
             found = [len(set(some) & set(row.tolist())) / len(some) for some, row in zip(exact, rows, strict=True)]
             recalls.append(float(np.mean(found)))
     assert recalls[-1] > 0.8 and recalls[0] < 0.7
@@ -123,10 +123,10 @@ def test_a_killed_build_leaves_an_index_that_answers_and_builds(path):
         assert not list(embedded_store_of(index).snapshot.directory.glob("building-*"))
 
 
-@pytest.mark.parametrize("lists", [0, -1, 1 << 18, True])
-def test_a_number_of_lists_that_cannot_be_is_refused(path, lists):
+@pytest.mark.parametrize("nlist", [0, -1, 1 << 18, True])
+def test_a_number_of_lists_that_cannot_be_is_refused(path, nlist):
     with mvindex.open(path) as index, pytest.raises(ConfigError, match="lists is"):
-        index.build("ivf-flat", nlist=lists)
+        index.build("ivf-flat", nlist=nlist)
 
 
 def test_kinds_without_lists_refuse_them(path):

@@ -7,14 +7,16 @@ from shard_examples import order
 
 import mvindex
 from mvindex.errors import QueryError
-from mvindex.scoring.fusion import Fusion, Method, Scored, fuse, parse_fusion
+from mvindex.scoring.fusion import Fusion, Method, RankedList, fuse, parse_fusion
 
 
 def lists(dense, lexical, dense_rows, lexical_rows):
     """Of three candidates; the best scores of each list are those of the candidates in it."""
     pairs = zip((dense, lexical), (dense_rows, lexical_rows), strict=True)
     return [
-        Scored(np.array(rows), np.sort(np.array(scores, dtype=np.float32))[::-1], np.array(scores, dtype=np.float32))
+        RankedList(
+            np.array(rows), np.sort(np.array(scores, dtype=np.float32))[::-1], np.array(scores, dtype=np.float32)
+        )
         for scores, rows in pairs
     ]
 
@@ -57,7 +59,7 @@ def test_what_is_no_fusion_is_refused():
             parse_fusion(method, weights)
     # Letters are no numbers, a set has no order; the fused score of others would be no float32, or 0 for all.
     for weights in ("12", b"12", {1, 2}, {1: 2, 3: 4}, (1e308, 1e308), (1e39, 0), (1e-300, 1e-300), (10**400, 1)):
-        with pytest.raises(QueryError, match="wanted two numbers"):
+        with pytest.raises(QueryError, match="expected two numbers"):
             parse_fusion(None, weights)
     for weights in ((1e6, 1e-9), (1e-6, 0)):
         assert np.isfinite(fuse(CANDIDATES, lists(*BOTH, [9, 7, 4], [9]), Fusion(Method.ZSCORE, weights)).scores).all()
@@ -108,7 +110,7 @@ def test_hybrid_is_what_a_slow_function_gives_in_one_store_and_in_shards(indexes
             dense_part, lexical_part = hit.components
             assert dense_part.score == scores[hit.id]
             assert lexical_part.score == pytest.approx(lexical[hit.id], rel=1e-6)
-            assert hit.score == pytest.approx(dense_part.part + lexical_part.part, rel=1e-6, abs=1e-6)
+            assert hit.score == pytest.approx(dense_part.contribution + lexical_part.contribution, rel=1e-6, abs=1e-6)
 
 
 def test_hits_show_the_view_that_is_nearest(indexes):

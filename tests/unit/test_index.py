@@ -101,7 +101,7 @@ def test_delete_wants_one_kind_of_choice(index):
 def test_info_says_what_the_index_is(index):
     index.delete(ids="0")
     info = index.info()
-    assert (info.documents, info.views, info.num_dead, info.dim, info.dtype) == (9, 18, 1, 4, "fp16")
+    assert (info.documents, info.views, info.num_deleted, info.dim, info.dtype) == (9, 18, 1, 4, "fp16")
     assert (info.kind, info.encoder, info.fresh_documents) == ("exact", None, 0)
     assert info.size_bytes > 0
 

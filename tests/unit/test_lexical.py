@@ -10,7 +10,7 @@ from lexical_examples import RTOL, check_against_slow, hits, made
 import mvindex
 from mvindex.errors import MvindexError, QueryError
 from mvindex.lexical.bm25 import LexicalSearch
-from mvindex.lexical.tokenizer import Lexical, tokenised
+from mvindex.lexical.tokenizer import Lexical, tokenize
 
 
 def test_scores_are_those_worked_out_by_hand(tmp_path):
@@ -30,7 +30,7 @@ def test_equal_scores_come_by_ordinal_and_documents_without_a_word_not_at_all(tm
     result = index.search("war", top_k=2, mode="lexical")
     assert [hit.id for hit in result.hits] == ["d0", "d2"]
     assert (result.exact, result.short_by) == (True, 0)
-    assert [(part.name, part.rank, part.part) for part in result.hits[1].components] == [
+    assert [(part.name, part.rank, part.contribution) for part in result.hits[1].components] == [
         ("lexical", 2, result.hits[1].score)
     ]
     assert index.search("river", mode="lexical").hits == ()
@@ -286,7 +286,7 @@ def test_an_address_has_no_lexical_side(tmp_path):
 
 
 def test_words_of_texts_are_counted_as_by_hand():
-    found = tokenised(["b a b", "", "A c."], Lexical.UNICODE)
+    found = tokenize(["b a b", "", "A c."], Lexical.UNICODE)
     assert found.words == [b"a", b"b", b"c"]
     pairs = [
         list(zip(found.texts[begin:end].tolist(), found.counts[begin:end].tolist(), strict=True))
@@ -294,4 +294,4 @@ def test_words_of_texts_are_counted_as_by_hand():
     ]
     assert pairs == [[(0, 1), (2, 1)], [(0, 2)], [(2, 1)]]
     assert found.lengths.tolist() == [3, 0, 2]
-    assert tokenised([], Lexical.UNICODE).words == []
+    assert tokenize([], Lexical.UNICODE).words == []

@@ -12,7 +12,6 @@ from pathlib import Path
 
 import pytest
 
-from mvindex.engines.protocol import Kind
 from mvindex.planning.sizes import engine_bytes
 
 PROGRAM = Path(__file__).with_name("memory_steps.py")
@@ -44,7 +43,7 @@ def engine_growth(sizes):
     """Bytes that `mvindex plan` says for the larger engine more than for the smaller, by step that builds one."""
 
     def more(share):
-        low, high = (engine_bytes(Kind.IVF_PQ, round(size * share) * VIEWS, DIM, LISTS).resident for size in sizes)
+        low, high = (engine_bytes("ivf-pq", round(size * share) * VIEWS, DIM, LISTS).resident for size in sizes)
         return high - low
 
     return {"build": more(1), "compact": more(1), "build in shards": more(1 / SHARDS)}

@@ -9,14 +9,11 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 import mvindex
-from mvindex.engines.protocol import BuildOptions, Kind
-from mvindex.errors import ConfigError, DamagedIndex, StoreError
+from mvindex.errors import ConfigError, StoreError
 from mvindex.index import embedded_store_of
 from mvindex.ingest import prune as pruning
 from mvindex.ingest.prune import kept_views
 from mvindex.records import Document, Views
-from mvindex.testing import assert_same, brute_force, unit
-from mvindex_connectors.engines.faiss import FaissEngine
 
 NO_DISTANCES = [-0.1, float("nan"), float("inf"), 10**400, "0.1", True]
 
@@ -145,10 +142,6 @@ def test_what_is_no_distance_is_refused(tmp_path, eps):
     with pytest.raises(ConfigError, match="prune_views"):
         mvindex.create(tmp_path / "x.mvx", dim=2, prune_views=eps)
     assert not (tmp_path / "x.mvx").exists()
-    with mvindex.create(tmp_path / "y.mvx", dim=2) as index:
-        index.add_views([Document("a", "")], [np.ones((1, 2))])
-        with pytest.raises(ConfigError, match="prune_views"):
-            index.build("flat", prune_views=eps)
 
 
 # --- at ingest -------------------------------------------------------------------------------------------------------
@@ -187,7 +180,7 @@ def test_an_index_made_so_stores_no_near_duplicates_and_counts_them(tmp_path):
         assert (report.views_given, report.views_stored) == (5, 3)
         assert stored_rows(index) == [[[0.0], [1.0]], [[2.0]]]
         info = index.info()
-        assert (info.views, info.prune_views, info.engine_prune_views) == (3, 0.5, None)
+        assert (info.views, info.prune_views) == (3, 0.5)
 
 
 def test_an_index_made_without_stores_all_views(tmp_path):
@@ -260,141 +253,3 @@ def test_an_interrupted_run_resumed_gives_the_same_index(tmp_path, monkeypatch):
 
 
 # --- at build --------------------------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def crowded(tmp_path):
-    """An index of 200 documents with 6 views, two clusters of three views a document, and its views by id."""
-    rng = np.random.default_rng(6)
-    centres = rng.normal(size=(200, 2, 1, 8))
-    rows = unit(centres + 0.03 * rng.normal(size=(200, 2, 3, 8))).reshape(200, 6, 8)
-    views = {f"d{n}": its_rows for n, its_rows in enumerate(rows)}
-    with mvindex.create(tmp_path / "crowded.mvx", dim=8) as index:
-        index.add_views([Document(doc_id, "") for doc_id in views], rows)
-        yield index, views
-
-
-def test_a_build_leaves_near_duplicates_out_and_says_how_many(crowded):
-    index, views = crowded
-    report = index.build("flat", prune_views=0.4)
-    stored = np.concatenate(list(views.values())).astype(np.float16)
-    held = int(kept_plainly(stored, np.arange(0, 1201, 6), 0.4).sum())
-    assert 200 < held < 1000
-    assert (report.views, report.views_left_out, report.documents) == (held, 1200 - held, 200)
-    files = {file.name: file.stat().st_size for file in index.path.glob("generation-000001/engine-*/*")}
-    assert report.engine_bytes == sum(files.values()) and files["rows.bin"] == 4 * held
-    assert report.stored_bytes == 1200 * 8 * 2
-    info = index.info()
-    assert (info.views, info.prune_views, info.engine_prune_views) == (1200, None, 0.4)
-
-
-@pytest.mark.parametrize("kind", ["flat", "hnsw"])
-def test_a_build_without_it_undoes_it(crowded, kind):
-    index, _ = crowded
-    pruned = index.build(kind, prune_views=0.4)
-    whole = index.build(kind)
-    assert (whole.views, whole.views_left_out, whole.prune_views) == (1200, 0, None)
-    assert whole.engine_bytes > pruned.engine_bytes
-    assert not list(index.path.glob("generation-000001/engine-*/rows.bin"))
-    assert index.info().engine_prune_views is None
-    assert index.build("exact").engine_bytes == 0
-
-
-def test_the_exact_kind_cannot_leave_views_out(crowded):
-    index, _ = crowded
-    index.build("flat")
-    with pytest.raises(ConfigError, match="ingest"):
-        index.build("exact", prune_views=0.4)
-    assert index.info().kind == "flat"
-
-
-@pytest.mark.parametrize("scoring", ["max", "drpq"])
-@pytest.mark.parametrize("eps", [0.0, 0.05, 0.4, 3.0])
-def test_a_pruned_flat_engine_gives_the_proven_documents_and_scores_of_all_views(crowded, eps, scoring):
-    index, views = crowded
-    index.build("flat", prune_views=eps)
-    for query in np.random.default_rng(7).normal(size=(6, 8)).astype(np.float32):
-        for top_k in (1, 5, 60, 200):
-            result = index.search(query, top_k, scoring=scoring)
-            assert result.exact
-            assert_same(result, brute_force(views, query, top_k, scoring=scoring))
-
-
-def test_a_best_view_that_was_left_out_still_wins(tmp_path):
-    """The held view of `hidden` scores 0.8, below all of the crowd at 0.85, but the one left out scores 0.9."""
-    crowd = {f"c{n}": np.array([[0.85, n / 1000]]) for n in range(100)}
-    views = crowd | {"hidden": np.array([[0.8, 0.0], [0.9, 0.0]])}
-    query = np.array([1.0, 0.0], dtype=np.float32)
-    with mvindex.create(tmp_path / "x.mvx", dim=2, dtype="fp32") as index:
-        index.add_views([Document(doc_id, "") for doc_id in views], list(views.values()))
-        assert index.build("flat", prune_views=0.11).views == 101
-        result = index.search(query, 1)
-        assert result.exact and [(hit.id, hit.slot) for hit in result.hits] == [("hidden", 1)]
-        assert result.hits[0].score == pytest.approx(0.9)
-
-
-@pytest.mark.parametrize("kind", ["flat", "hnsw"])
-def test_filters_deletions_and_fresh_documents_are_obeyed_by_a_pruned_engine(crowded, kind):
-    index, views = crowded
-    index.build(kind, prune_views=0.4)
-    index.delete(ids=[f"d{n}" for n in range(0, 200, 4)])
-    fresh = unit(np.random.default_rng(8).normal(size=(10, 3, 8)))
-    index.add_views([Document(f"new{n}", "") for n in range(10)], fresh)
-    left = {doc_id: rows for n, (doc_id, rows) in enumerate(views.items()) if n % 4}
-    left |= {f"new{n}": rows for n, rows in enumerate(fresh)}
-    for query in (fresh[3, 1], views["d1"][0], views["d0"][0]):
-        for keep in (list(left), list(left)[1::2], ["d1", "d2", "new3"]):
-            result = index.search(query, 20, filter={"id": {"in": keep}})
-            truth = brute_force({doc_id: left[doc_id] for doc_id in keep}, query, 20)
-            assert result.short_by == 0 and len(result.hits) == len(truth)
-            if kind == "flat":
-                assert result.exact
-                assert_same(result, truth)
-            assert {hit.id for hit in result.hits} <= set(keep)
-            assert {hit.score for hit in result.hits} <= {row[1] for row in brute_force(left, query, len(left))}
-
-
-def test_the_error_of_a_pruned_engine_grows_by_the_distance_times_the_querys_norm(crowded, tmp_path):
-    index, _ = crowded
-    queries = np.array([[3, 4, 0, 0, 0, 0, 0, 0], [0, 0, 0, 0, 0, 0, 0, 1]], dtype=np.float32)
-    errors = []
-    for name, eps in (("whole", None), ("pruned", 0.2)):
-        (tmp_path / name).mkdir()
-        built = FaissEngine().build(
-            Kind.FLAT,
-            embedded_store_of(index).snapshot,
-            tmp_path / name,
-            BuildOptions(work=tmp_path / "work", prune_views=eps),
-        )
-        errors.append(FaissEngine().open(Kind.FLAT, tmp_path / name, {**built, "built_rows": 200}).error(queries))
-    assert errors[1] - errors[0] == pytest.approx([1.0, 0.2])
-    assert (errors[1] - errors[0] >= [1.0, 0.2]).all()
-
-
-def test_a_pruned_engine_survives_opening_again_and_its_damage_is_named(crowded):
-    index, views = crowded
-    index.build("flat", prune_views=0.4)
-    query = views["d7"][2]
-    with mvindex.open(index.path) as again:
-        assert_same(again.search(query, 5), brute_force(views, query, 5))
-    (rows_file,) = index.path.glob("generation-000001/engine-*/rows.bin")
-    damaged = bytearray(rows_file.read_bytes())
-    damaged[40] ^= 1
-    rows_file.write_bytes(damaged)
-    with mvindex.open(index.path) as again, pytest.raises(DamagedIndex, match="rows.bin"):
-        again.search(query, 5)
-
-
-def test_an_engine_of_an_older_version_still_opens(crowded, tmp_path):
-    """Such an engine knows of no pruning, nor how many views it holds."""
-    index, views = crowded
-    directory = tmp_path / "older"
-    directory.mkdir()
-    built = FaissEngine().build(
-        Kind.FLAT, embedded_store_of(index).snapshot, directory, BuildOptions(work=tmp_path / "work")
-    )
-    older = {"max_norm": built["max_norm"], "faiss": built["faiss"], "built_rows": 200}
-    ranking = FaissEngine().open(Kind.FLAT, directory, older)
-    scores, rows = ranking.search(views["d3"][:1], 1200, None)
-    assert np.sort(rows[0]).tolist() == list(range(1200))
-    assert scores[0, 0] == pytest.approx(1, abs=1e-3)

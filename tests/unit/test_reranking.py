@@ -99,7 +99,7 @@ def test_words_and_both_are_reranked_too_and_parts_still_make_the_score(index):
         dense, words, both, new = hit.components
         assert [(each.rank, each.score) for each in (dense, words)] == [(e.rank, e.score) for e in was.components]
         assert (both.name, both.rank, both.score) == ("hybrid", rank, was.score)
-        assert sum(part.part for part in hit.components) == hit.score == new.score
+        assert sum(part.contribution for part in hit.components) == hit.score == new.score
 
 
 @pytest.mark.parametrize(
@@ -109,8 +109,8 @@ def test_words_and_both_are_reranked_too_and_parts_still_make_the_score(index):
         ([[1.0]] * 50, r"shape \(50, 1\)"),
         ([1.0, float("nan")] * 25, "nan for hit 2 of 50"),
         ([float("inf")] * 50, "inf for hit 1"),
-        ([10**400] * 50, "wanted 50 numbers"),
-        (["high"] * 50, "wanted 50 numbers"),
+        ([10**400] * 50, "expected 50 numbers"),
+        (["high"] * 50, "expected 50 numbers"),
         (None, "shape"),
     ],
 )
@@ -126,7 +126,7 @@ def test_scores_that_are_none_are_refused(index, scores, message):
         ({"rerank": len, "text": ["a", "b"]}, "one text for one query vector"),
         ({"rerank": 7, "text": "x"}, "rerank is int"),
         ({"rerank": len, "text": "x", "rerank_on": "text"}, "rerank_on="),
-        ({"rerank": "a", "text": "x", "rerank_on": "title"}, "wanted snippet or text"),
+        ({"rerank": "a", "text": "x", "rerank_on": "title"}, "expected snippet or text"),
         ({"rerank": len, "text": "x", "rerank_depth": 9}, "rerank_depth is 9, and top_k 10"),
         ({"rerank": len, "text": "x", "rerank_depth": 0}, "rerank_depth is 0"),
         ({"rerank_depth": 60}, "belongs to rerank="),

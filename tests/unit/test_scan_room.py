@@ -27,7 +27,7 @@ from scan_vectors import (
 
 from mvindex.engines import scan_vnni as exact_native
 from mvindex.engines.scan_numpy import NumpyScan
-from mvindex.engines.scan_vnni import NativeConfig, NativeScan
+from mvindex.engines.scan_vnni import VnniConfig, VnniScan
 from mvindex.index import embedded_store_of
 from mvindex.scoring.aggregate import Aggregate, Scoring
 from mvindex.store import views as stored_views
@@ -59,7 +59,7 @@ def test_queries_without_room_are_answered_by_the_wider_scan(kind, room, threads
     stored = kind(rng, starts, 24).astype(np.float32)
     case = Case(stored, starts, make_queries(rng, stored, 20), 1)
     wider = CountingScan()
-    scan = NativeScan(lambda: wider, NativeConfig(threads=threads))
+    scan = VnniScan(lambda: wider, VnniConfig(threads=threads))
     with build(case, tmp_path / "x.mvx") as index:
         for scoring in (Scoring(), Scoring(Aggregate.DRPQ, 0.3)):
             truth = true_scores(stored, starts, case.queries, scoring.temperature if scoring != Scoring() else None)
@@ -82,7 +82,7 @@ def test_the_widest_views_an_index_takes_are_within_what_the_compiled_product_ca
     with build(case, tmp_path / "x.mvx") as index:
         wanted = Wanted(case.queries, 3, np.ones(40, dtype=bool), Scoring())
         truth = true_scores(case.stored, starts, case.queries)
-        found = NativeScan(NumpyScan).candidates(embedded_store_of(index).snapshot, *wanted)
+        found = VnniScan(NumpyScan).candidates(embedded_store_of(index).snapshot, *wanted)
         assert_holds_the_best(found, truth, wanted)
 
 

@@ -14,7 +14,7 @@ from scan_vectors import random_case
 import mvindex
 from mvindex.engines.scan_numpy import NumpyScan
 from mvindex.engines.scan_torch import ScanConfig, TorchScan
-from mvindex.engines.scan_vnni import NativeScan
+from mvindex.engines.scan_vnni import VnniScan
 from mvindex.engines.torch_blocks import Precision
 from mvindex.index import embedded_store_of
 from mvindex.kernels import has_int8_products
@@ -25,7 +25,7 @@ from mvindex.testing import assert_same, brute_force, true_scores, unit
 
 SCANS = {
     "numpy": NumpyScan,
-    "native": lambda: NativeScan(NumpyScan),
+    "native": lambda: VnniScan(NumpyScan),
     "fp32": lambda: TorchScan(ScanConfig(precision=Precision.FP32)),
     "int8": lambda: TorchScan(ScanConfig(precision=Precision.INT8)),
     "bf16": lambda: TorchScan(ScanConfig(precision=Precision.BF16)),

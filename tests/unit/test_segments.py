@@ -5,9 +5,9 @@ import pytest
 import xxhash
 
 from mvindex.errors import DamagedIndex, StoreError
-from mvindex.store.segments import BLOCK_BYTES, Committed, MappedSegment, append
+from mvindex.store.segments import BLOCK_BYTES, CommittedSegment, MappedSegment, append
 
-EMPTY = Committed("data.bin", 0, np.empty(0, dtype=np.uint64))
+EMPTY = CommittedSegment("data.bin", 0, np.empty(0, dtype=np.uint64))
 
 
 def some_bytes(count, seed=0):
@@ -62,12 +62,12 @@ def test_a_file_that_is_too_short_or_gone_is_an_error(tmp_path):
     committed = append(tmp_path, EMPTY, [some_bytes(100)])
     with open(tmp_path / "data.bin", "r+b") as file:
         file.truncate(99)
-    with pytest.raises(DamagedIndex, match="99 bytes on disk; the catalog committed 100"):
+    with pytest.raises(DamagedIndex, match="expected 100 committed bytes, got 99 on disk"):
         MappedSegment(tmp_path, committed)
     with pytest.raises(DamagedIndex):
         append(tmp_path, committed, [some_bytes(1)])
     (tmp_path / "data.bin").unlink()
-    with pytest.raises(DamagedIndex, match="is gone"):
+    with pytest.raises(DamagedIndex, match="got no file"):
         MappedSegment(tmp_path, committed)
 
 

@@ -121,7 +121,7 @@ def test_a_renamed_shard_is_not_taken_for_another(path):
     (path / "shard-00000-of-00003").rename(path / "x")
     (path / "shard-00001-of-00003").rename(path / "shard-00000-of-00003")
     (path / "x").rename(path / "shard-00001-of-00003")
-    with pytest.raises(StoreError, match="shard 0 of 3: .* was made as shard 1/3; wanted shard 0/3"):
+    with pytest.raises(StoreError, match="shard 0 of 3: .*expected shard 0/3, got an index made as shard 1/3"):
         assemble(path)
 
 
@@ -167,5 +167,5 @@ def test_a_shard_that_was_put_in_the_place_of_another_is_noticed(path):
 
 def test_filling_one_shard_of_an_index_needs_the_right_count(path):
     assemble(path)
-    with pytest.raises(ConfigError, match="asked for shard 0/4: give the same count"):
+    with pytest.raises(ConfigError, match="got shard 0/4: give the same count"):
         fill_shard(path, ShardPlace(0, 4), corpus(30))

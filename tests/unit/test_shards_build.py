@@ -12,7 +12,7 @@ from mvindex.engines import build as building
 from mvindex.engines import build_shards as shard_building
 from mvindex.errors import ConfigError, EngineError
 from mvindex.index import store_of
-from mvindex.maintenance import repair, salvage, upgrade, verify
+from mvindex.maintenance.dispatch import repair, salvage, verify
 from mvindex.store.segments import file_checksum
 from mvindex.store.shard_layout import shard_of
 from mvindex.testing import unit
@@ -102,12 +102,12 @@ def test_shards_built_one_by_one_are_those_built_together(path, queries):
     with mvindex.open(path) as together, mvindex.open(path.with_name("y.mvx")) as apart:
         together.build("ivf-pq", nlist=16)
         with pytest.raises(ConfigError, match="--train-only comes first"):
-            apart.build_shard(1, "ivf-pq", lists=16)
-        apart.train("ivf-pq", lists=16)
+            apart.build_shard(1, "ivf-pq", nlist=16)
+        apart.train("ivf-pq", nlist=16)
         for number in (2, 0, 1):
-            apart.build_shard(number, "ivf-pq", lists=16)
+            apart.build_shard(number, "ivf-pq", nlist=16)
         with pytest.raises(ConfigError, match="there is no shard 3"):
-            apart.build_shard(3, "ivf-pq", lists=16)
+            apart.build_shard(3, "ivf-pq", nlist=16)
         assert answers(apart, queries) == answers(together, queries)
         checksums = [[file_checksum(file) for file in engine_files(index).values()] for index in (together, apart)]
         assert checksums[0] == checksums[1]
@@ -115,13 +115,12 @@ def test_shards_built_one_by_one_are_those_built_together(path, queries):
 
 def test_what_was_learnt_for_another_kind_is_refused(path):
     from mvindex.engines.build import EngineChoice, build_engine
-    from mvindex.engines.protocol import Kind
 
     with mvindex.open(path) as index:
-        trained = index.train("ivf-sq8", lists=16)
+        trained = index.train("ivf-sq8", nlist=16)
         store = store_of(index).sharding.stores[0]
         with pytest.raises(EngineError, match="is not trained for kind 'ivf-pq' and views of 16 dims"):
-            build_engine(store, EngineChoice(kind=Kind.IVF_PQ, trained=trained))
+            build_engine(store, EngineChoice(kind="ivf-pq", trained=trained))
         assert index.info().kind == "exact"
 
 
@@ -218,8 +217,3 @@ def test_what_is_derived_is_made_again(path):
     with mvindex.open(path) as index:
         assert len(index) == COUNT
     assert repair(path).made_again == ()
-
-
-def test_upgrading_what_is_up_to_date_changes_nothing(path):
-    report = upgrade(path)
-    assert (report.before, report.after, report.documents) == (2, 2, COUNT)

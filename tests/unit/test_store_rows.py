@@ -3,7 +3,7 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mvindex.store.rows import StoreFormat, document_checksum, metadata_checksum, row_checksum, text_checksum
+from mvindex.store.rows import document_checksum, metadata_checksum, row_checksum, text_checksum
 
 INT64 = st.integers(-(1 << 63), (1 << 63) - 1)
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
@@ -22,12 +22,10 @@ def test_a_row_of_documents(row):
 def test_a_row_of_texts(doc_row, doc_id, parts):
     title, text, spans = parts
     whole = (doc_id, title, text, spans or b"")
-    assert text_checksum(StoreFormat.GENERATIONS, doc_row, doc_id, parts) == row_checksum(doc_row, *whole)
-    assert text_checksum(StoreFormat.FLAT, doc_row, doc_id, parts) == row_checksum(*whole)
+    assert text_checksum(doc_row, doc_id, *parts) == row_checksum(doc_row, *whole)
 
 
 @settings(max_examples=200)
-@given(INT64 | ANY, TEXT | ANY, TEXT | ANY)
-def test_a_row_of_metadata(doc_row, doc_id, dumped):
-    assert metadata_checksum(StoreFormat.GENERATIONS, doc_row, doc_id, dumped) == row_checksum(doc_row, dumped)
-    assert metadata_checksum(StoreFormat.FLAT, doc_row, doc_id, dumped) == row_checksum(doc_id, dumped)
+@given(INT64 | ANY, TEXT | ANY)
+def test_a_row_of_metadata(doc_row, dumped):
+    assert metadata_checksum(doc_row, dumped) == row_checksum(doc_row, dumped)

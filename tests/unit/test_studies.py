@@ -25,7 +25,7 @@ from studies_parts.agreement import (  # noqa: E402 - only where torch and the f
     values,
 )
 from studies_parts.claims import CLAIMS, Above, Claim, Within, falling  # noqa: E402 - as above
-from studies_parts.data import Asked  # noqa: E402 - as above
+from studies_parts.data import Questions  # noqa: E402 - as above
 from studies_parts.measures import (  # noqa: E402 - as above
     answer_view_ranks,
     single_views,
@@ -168,7 +168,7 @@ def test_an_answer_view_is_a_winning_view_whose_text_has_the_answer():
     views = views_of([[4.0, 0], [0, 3]], [[3.0, 0], [0, 4]], spans=spans)
     queries = np.array([[1.0, 0], [0, 1], [1, 0]], dtype=np.float32)
     dev = DevSet(documents, ["who wrote?", "who read?", "who sat?"], [np.array([0]), np.array([0]), np.array([1])])
-    asked = Asked(dev, [("Ada",), ("read",), ("sat",)])
+    asked = Questions(dev, [("Ada",), ("read",), ("sat",)])
     # 0: document 0 wins with its first view, which has Ada. 1: document 1 comes first, with "Bob sat.", then document 0
     # with "Bob read.". 2: both win with their first views, and neither says "sat", though document 1 does.
     assert answer_view_ranks(views, queries, asked, LossConfig()) == [1, 2, 0]
@@ -209,7 +209,7 @@ def test_seeds_are_averaged_question_by_question():
 
 
 def test_rows_of_other_questions_are_not_compared():
-    with pytest.raises(ValueError, match="3 and 2 values; wanted rows of the same questions"):
+    with pytest.raises(ValueError, match="expected rows of the same questions, got 3 and 2 values"):
         difference([result([1, 2, 3])], [result([1, 2])], "R@5")
 
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from mvindex.errors import ConfigError
 from mvindex.records import Document
 from mvindex_train.batches import PlanConfig, plan
-from mvindex_train.data.records import Example, article_of, content_of
+from mvindex_train.data.records import Example, article_of, content_key
 from mvindex_train.data.store import ExampleStore
 
 DOCUMENTS = [Document(name, f"Text {number}", f"Title {number > 4}") for number in range(9) for name in "ab"]
@@ -33,7 +33,7 @@ def stores(draw):
             ),
             min_size=2,
             max_size=14,
-        ).filter(lambda rows: len({content_of(positives[0]) for _, positives, _, _ in rows}) > 1)
+        ).filter(lambda rows: len({content_key(positives[0]) for _, positives, _, _ in rows}) > 1)
     )
     return [
         Example(
@@ -82,21 +82,21 @@ def batches(store, config, epoch):
 
 
 def passages_of(store, rows):
-    return [content_of(store[int(row)].positives[0]) for row in rows]
+    return [content_key(store[int(row)].positives[0]) for row in rows]
 
 
 @law
 def test_a_questions_column_holds_its_positive(store, config, epoch):
     for rows, batch in rows_and_batches(store, config, epoch):
         assert batch.questions == [store[int(row)].question for row in rows]
-        found = [content_of(batch.documents[column]) for column in batch.positives]
+        found = [content_key(batch.documents[column]) for column in batch.positives]
         assert found == passages_of(store, rows)
 
 
 @law
 def test_no_document_stands_twice_and_positives_come_first(store, config, epoch):
     for batch in batches(store, config, epoch):
-        contents = [content_of(document) for document in batch.documents]
+        contents = [content_key(document) for document in batch.documents]
         assert len(set(contents)) == len(contents)
         assert sorted(set(batch.positives.tolist())) == list(range(len(set(batch.positives.tolist()))))
 
@@ -106,9 +106,9 @@ def test_exactly_the_other_positives_of_a_question_are_excluded(store, config, e
     for rows, batch in rows_and_batches(store, config, epoch):
         members = [store[int(row)] for row in rows]
         for place, example in enumerate(members):
-            known = {content_of(d) for other in members if other.question == example.question for d in other.positives}
+            known = {content_key(d) for other in members if other.question == example.question for d in other.positives}
             own = batch.positives[place]
-            wanted = [c != own and content_of(d) in known for c, d in enumerate(batch.documents)]
+            wanted = [c != own and content_key(d) in known for c, d in enumerate(batch.documents)]
             assert batch.excluded[place].tolist() == wanted
 
 
@@ -166,13 +166,13 @@ def test_hard_negatives_are_given_ones_and_no_positive_of_their_question(store, 
         allowed = set()
         for row in rows:
             example = store[int(row)]
-            allowed |= {content_of(d) for d in example.negatives} - {content_of(d) for d in example.positives}
-        extra = [content_of(document) for document in batch.documents[num_positives:]]
+            allowed |= {content_key(d) for d in example.negatives} - {content_key(d) for d in example.positives}
+        extra = [content_key(document) for document in batch.documents[num_positives:]]
         assert set(extra) <= allowed
         assert len(extra) <= config.hard_negatives * len(rows)
         if config.hard_negatives == 3:  # every question draws all but one of at most four
             assert bool(extra) == bool(
-                any({content_of(d) for d in store[int(row)].negatives} & set(extra) for row in rows)
+                any({content_key(d) for d in store[int(row)].negatives} & set(extra) for row in rows)
             )
 
 
@@ -186,8 +186,8 @@ def test_teacher_scores_stand_in_the_columns_of_their_documents(store, config, e
         for place, example in enumerate(members):
             known = {}
             for document, score in zip(example.documents, example.teacher or (), strict=False):
-                known.setdefault(content_of(document), score)
-            wanted = [known.get(content_of(document), np.nan) for document in batch.documents]
+                known.setdefault(content_key(document), score)
+            wanted = [known.get(content_key(document), np.nan) for document in batch.documents]
             assert np.array_equal(batch.teacher[place], np.array(wanted, np.float32), equal_nan=True)
 
 
@@ -216,7 +216,7 @@ def test_article_runs_keep_an_articles_passages_next_to_each_other(store, config
         first_row.setdefault(content, row)
     for article in set(articles):
         order = [
-            first_row[content_of(store[r].positives[0])] for r, a in zip(rows, articles, strict=True) if a == article
+            first_row[content_key(store[r].positives[0])] for r, a in zip(rows, articles, strict=True) if a == article
         ]
         assert order == sorted(order)
 
@@ -297,7 +297,7 @@ def test_a_last_batch_too_small_for_the_processes_is_merged(tmp_path):
 def test_too_many_processes_are_refused_at_the_first_step(tmp_path):
     store = ExampleStore.write(tmp_path, [example(number, f"P{number}") for number in range(10)])
     epoch_plan = plan(store, PlanConfig(batch_passages=4), 0, 0)
-    with pytest.raises(ConfigError, match="smallest batch has 2 passages"):
+    with pytest.raises(ConfigError, match="2 passages in the smallest batch"):
         epoch_plan.batch(0, 0, 3)
     with pytest.raises(ConfigError, match="rank 2 of 2"):
         epoch_plan.batch(0, 2, 2)
@@ -307,7 +307,7 @@ def test_too_many_processes_are_refused_at_the_first_step(tmp_path):
 
 def test_one_passage_alone_is_no_batch_unless_it_has_negatives(tmp_path):
     store = ExampleStore.write(tmp_path, [example(0, "A", Document("n", "N")), example(1, "A")])
-    with pytest.raises(ConfigError, match="has 1 passages; wanted 2"):
+    with pytest.raises(ConfigError, match="expected 2 passages or more for one batch, got 1"):
         plan(store, PlanConfig(), 0, 0)
     config = PlanConfig(batch_passages=1, hard_negatives=1)
     assert [document.text for document in batches(store, config, 0)[0].documents] == ["A", "N"]

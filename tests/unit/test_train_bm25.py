@@ -95,11 +95,11 @@ def test_batches_do_not_change_bm25_candidates(bm25):
 
 
 def test_bm25_refuses_no_documents_and_a_folder_that_is_there(tmp_path):
-    with pytest.raises(ConfigError, match="no document to mine"):
+    with pytest.raises(ConfigError, match="one document or more to mine"):
         build_bm25(iter([]), tmp_path / "index")
     assert not (tmp_path / "index").exists()
     build_bm25(iter(DOCUMENTS), tmp_path / "index")
-    with pytest.raises(ConfigError, match="exists"):
+    with pytest.raises(ConfigError, match="got an existing one"):
         build_bm25(iter(DOCUMENTS), tmp_path / "index")
 
 

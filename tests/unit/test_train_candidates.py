@@ -7,7 +7,7 @@ from mining_examples import example, ids
 
 from mvindex.records import Document
 from mvindex_train.data.records import Example, dump_example, load_example
-from mvindex_train.negatives.candidates import Candidate, candidate_of, interleave, unite
+from mvindex_train.negatives.candidates import Candidate, candidate_of, interleave, merge_duplicates
 from mvindex_train.negatives.filters import CandidateFilter, is_positive
 
 
@@ -20,11 +20,11 @@ def test_sources_take_turns_and_a_document_of_both_names_both():
 
 def test_uniting_keeps_one_of_each_document_and_is_done_once():
     given_one = Candidate(Document("a", "x"))
-    once = unite(
+    once = merge_duplicates(
         [given_one, Candidate(Document("a", "x"), 2.0, 1, "bm25"), Candidate(Document("b", "x"), 1.0, 2, "bm25")]
     )
     assert [(c.document.id, c.source) for c in once] == [("a", "bm25"), ("b", "bm25")]
-    assert unite([*once, *once]) == once
+    assert merge_duplicates([*once, *once]) == once
 
 
 def test_a_candidate_comes_back_from_its_row():
@@ -56,7 +56,7 @@ def test_candidates_with_an_answer_are_left_out_by_words_not_by_letters():
     documents = [Document(str(row), text, "October 1973") for row, text in enumerate(texts)]
     counts = Counter()
     candidates = [Candidate(document, 1.0, 1, "bm25") for document in documents]
-    kept = CandidateFilter().sift(example(answers=["October 1973"]), candidates, counts)
+    kept = CandidateFilter().filter(example(answers=["October 1973"]), candidates, counts)
     assert ids(candidate.document for candidate in kept) == ["2", "3", "4"]
     assert counts == {"removed_answer": 2}
 
@@ -64,7 +64,7 @@ def test_candidates_with_an_answer_are_left_out_by_words_not_by_letters():
 def test_patterns_are_answers_only_where_they_are_asked_for():
     candidates = [Candidate(Document("a", "in 1973"), 1.0, 1, "bm25"), Candidate(Document("b", r"\d+"), 1.0, 2, "bm25")]
     asked = example(answers=[r"\d+"])
-    plain = CandidateFilter(patterns=False).sift(asked, candidates, Counter())
-    patterns = CandidateFilter(patterns=True).sift(asked, candidates, Counter())
+    plain = CandidateFilter(patterns=False).filter(asked, candidates, Counter())
+    patterns = CandidateFilter(patterns=True).filter(asked, candidates, Counter())
     assert ids(c.document for c in plain) == ["a"]
     assert ids(c.document for c in patterns) == ["b"]

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from mvindex.eval.answers import has_answer, tokenize
 from mvindex.records import Document
-from mvindex_train.data.answers import Reason, locate, with_span
+from mvindex_train.data.answers import LocateStatus, add_answer_span, locate_answer
 from mvindex_train.data.records import Example
-from mvindex_train.data.report import Count, Report
+from mvindex_train.data.report import ReadCount, ReadReport
 
 
 @pytest.mark.parametrize(
@@ -36,8 +36,8 @@ from mvindex_train.data.report import Count, Report
     ],
 )
 def test_the_answer_is_found_where_it_stands(text, answers, found):
-    located = locate(text, answers)
-    assert located.reason is Reason.FOUND
+    located = locate_answer(text, answers)
+    assert located.status is LocateStatus.FOUND
     assert text[slice(*located.span)] == found
     assert located.span[0] == text.index(found)
 
@@ -45,42 +45,44 @@ def test_the_answer_is_found_where_it_stands(text, answers, found):
 @pytest.mark.parametrize(
     ("text", "answers", "reason"),
     [
-        ("Rome", [], Reason.NO_ANSWERS),
-        ("Rome", ["Paris"], Reason.UNFINDABLE),
-        ("Romeo", ["Rome"], Reason.UNFINDABLE),
-        ("Rome", [" "], Reason.UNFINDABLE),
-        ("", ["Rome"], Reason.UNFINDABLE),
-        ("Rome, then Rome", ["rome"], Reason.AMBIGUOUS),
-        ("Rome and Paris", ["Rome", "Paris"], Reason.AMBIGUOUS),
-        ("no no", ["no"], Reason.AMBIGUOUS),
+        ("Rome", [], LocateStatus.NO_ANSWERS),
+        ("Rome", ["Paris"], LocateStatus.UNFINDABLE),
+        ("Romeo", ["Rome"], LocateStatus.UNFINDABLE),
+        ("Rome", [" "], LocateStatus.UNFINDABLE),
+        ("", ["Rome"], LocateStatus.UNFINDABLE),
+        ("Rome, then Rome", ["rome"], LocateStatus.AMBIGUOUS),
+        ("Rome and Paris", ["Rome", "Paris"], LocateStatus.AMBIGUOUS),
+        ("no no", ["no"], LocateStatus.AMBIGUOUS),
     ],
 )
 def test_an_answer_at_no_place_or_several_has_no_span(text, answers, reason):
-    located = locate(text, answers)
-    assert (located.span, located.reason) == (None, reason)
+    located = locate_answer(text, answers)
+    assert (located.span, located.status) == (None, reason)
 
 
 @pytest.mark.parametrize(
     ("answers", "span", "count"),
     [
-        (("Ada",), (0, 3), Count.SPAN_FOUND),
-        (("it",), None, Count.SPAN_AMBIGUOUS),
-        (("Bob",), None, Count.SPAN_UNFINDABLE),
-        ((), None, Count.NO_ANSWERS),
+        (("Ada",), (0, 3), ReadCount.SPAN_FOUND),
+        (("it",), None, ReadCount.SPAN_AMBIGUOUS),
+        (("Bob",), None, ReadCount.SPAN_UNFINDABLE),
+        ((), None, ReadCount.NO_ANSWERS),
     ],
 )
 def test_every_answer_is_counted(answers, span, count):
-    report = Report()
-    example = with_span(Example("q", "Who?", (Document("1", "Ada wrote it, it is said."),), answers=answers), report)
+    report = ReadReport()
+    example = add_answer_span(
+        Example("q", "Who?", (Document("1", "Ada wrote it, it is said."),), answers=answers), report
+    )
     assert example.answer_span == span
     assert dict(report.counts) == {count: 1}
 
 
 def test_a_given_place_wins_over_a_search():
-    report = Report()
+    report = ReadReport()
     example = Example("q", "Who?", (Document("1", "it was it"),), answers=("it",), answer_span=(7, 9))
-    assert with_span(example, report).answer_span == (7, 9)
-    assert report.lines() == ["1 answers whose place is given"]
+    assert add_answer_span(example, report).answer_span == (7, 9)
+    assert report.lines() == ["1 answers with a given span"]
 
 
 # Letters that compose and decompose, marks that change places, expansions in lower case, and what parts tokens.
@@ -134,13 +136,15 @@ def slow_locate(text, answers):
 @given(texts, st.lists(st.text(ALPHABET, max_size=4), min_size=1, max_size=2))
 def test_locate_agrees_with_the_slow_rule(text, answers):
     span, num_places = slow_locate(text, answers)
-    reason = [Reason.UNFINDABLE, Reason.FOUND][num_places] if num_places < 2 else Reason.AMBIGUOUS
-    located = locate(text, answers)
-    assert (located.span, located.reason) == (span, reason)
+    reason = [LocateStatus.UNFINDABLE, LocateStatus.FOUND][num_places] if num_places < 2 else LocateStatus.AMBIGUOUS
+    located = locate_answer(text, answers)
+    assert (located.span, located.status) == (span, reason)
 
 
 @given(texts, st.data())
 def test_locate_finds_what_answer_accuracy_counts(text, data):
     begin = data.draw(st.integers(0, len(text)))
     answer = text[begin : data.draw(st.integers(begin, len(text)))]
-    assert (locate(text, [answer]).reason is Reason.UNFINDABLE) != has_answer(tokenize(text), [tokenize(answer)])
+    assert (locate_answer(text, [answer]).status is LocateStatus.UNFINDABLE) != has_answer(
+        tokenize(text), [tokenize(answer)]
+    )

@@ -11,10 +11,10 @@ import zstandard
 from mvindex.errors import ConfigError, CorpusError
 from mvindex.records import Document
 from mvindex_train.data.detect import detect
-from mvindex_train.data.options import Part, ReadOptions, TrainingFormat
+from mvindex_train.data.options import ReadOptions, Split, TrainingFormat
 from mvindex_train.data.read import read_training
 from mvindex_train.data.records import Example, content_id, dump_example
-from mvindex_train.data.report import Count, Report
+from mvindex_train.data.report import ReadCount, ReadReport
 
 DPR = [
     {
@@ -82,15 +82,15 @@ def read(path, report=None, **options):
     "text", [json.dumps(DPR), json.dumps(DPR, indent=4), "\ufeff\n " + json.dumps(DPR), lines(*DPR)]
 )
 def test_dpr_array_or_lines_give_the_same_examples(tmp_path, text):
-    path, report = write(tmp_path / "train.json", text), Report()
+    path, report = write(tmp_path / "train.json", text), ReadReport()
     assert detect(path) is TrainingFormat.DPR
     assert read(path, report) == DPR_EXAMPLES
     assert report.counts == {
-        Count.EXAMPLES: 2,
-        Count.NO_POSITIVE: 1,
-        Count.EMPTY_DOCUMENT: 1,
-        Count.SPAN_FOUND: 1,
-        Count.SPAN_UNFINDABLE: 1,
+        ReadCount.EXAMPLES: 2,
+        ReadCount.NO_POSITIVE: 1,
+        ReadCount.EMPTY_DOCUMENT: 1,
+        ReadCount.SPAN_FOUND: 1,
+        ReadCount.SPAN_UNFINDABLE: 1,
     }
 
 
@@ -119,7 +119,7 @@ def test_two_files_count_their_unnamed_questions_on(tmp_path):
 
 
 def test_squad_gives_places_and_leaves_out_impossible_questions(tmp_path):
-    path, report = write(tmp_path / "train.json", json.dumps(SQUAD)), Report()
+    path, report = write(tmp_path / "train.json", json.dumps(SQUAD)), ReadReport()
     assert detect(path) is TrainingFormat.SQUAD
     first, second = (
         Document("Normans#1", SQUAD["data"][0]["paragraphs"][0]["context"], "Normans"),
@@ -131,12 +131,12 @@ def test_squad_gives_places_and_leaves_out_impossible_questions(tmp_path):
         Example("d", "Which?", (second,)),
     ]
     assert report.counts == {
-        Count.EXAMPLES: 3,
-        Count.IMPOSSIBLE: 1,
-        Count.MISPLACED: 1,
-        Count.SPAN_GIVEN: 1,
-        Count.SPAN_FOUND: 1,
-        Count.NO_ANSWERS: 1,
+        ReadCount.EXAMPLES: 3,
+        ReadCount.IMPOSSIBLE: 1,
+        ReadCount.MISPLACED: 1,
+        ReadCount.SPAN_GIVEN: 1,
+        ReadCount.SPAN_FOUND: 1,
+        ReadCount.NO_ANSWERS: 1,
     }
 
 
@@ -151,13 +151,13 @@ def test_questions_name_a_row_of_the_passages(tmp_path):
             {"id": "q3", "question": "And who?", "answers": None, "passage_id": 8},
         ),
     )
-    report = Report()
+    report = ReadReport()
     assert detect(path) is TrainingFormat.QUESTIONS
     assert read(path, report, passages=str(passages)) == [
         Example("q1", "Who?", (Document("7", 'Ada "A." wrote', "A book"),), answers=("Ada",), answer_span=(0, 3)),
         Example("q3", "And who?", (Document("8", "Bob."),)),
     ]
-    assert report.counts[Count.NO_POSITIVE] == 1
+    assert report.counts[ReadCount.NO_POSITIVE] == 1
     with pytest.raises(ConfigError, match="passages"):
         read(path)
 
@@ -179,15 +179,15 @@ def beir(folder):
 
 
 def test_beir_takes_grades_above_0_the_highest_first(tmp_path):
-    folder, report = beir(tmp_path / "set"), Report()
+    folder, report = beir(tmp_path / "set"), ReadReport()
     assert detect(str(folder)) is TrainingFormat.BEIR
     assert read(str(folder), report) == [Example("q1", "First?", (Document("d2", "Text 2"), Document("d0", "Text 0")))]
-    assert report.counts[Count.NO_POSITIVE] == 1
+    assert report.counts[ReadCount.NO_POSITIVE] == 1
 
 
 def test_beir_takes_the_part_that_is_asked_for_or_the_file_that_is_named(tmp_path):
     folder = beir(tmp_path / "set")
-    by_part = read(str(folder), part=Part.DEV)
+    by_part = read(str(folder), split=Split.DEV)
     assert by_part == read(str(folder / "qrels/dev.tsv")) == [Example("q2", "Second?", (Document("d1", "Text 1"),))]
 
 
@@ -230,7 +230,7 @@ def test_tevatron_keeps_teacher_scores_beside_their_passages(tmp_path):
         Example("5", "Who?", (Document("1", "Ada.", "A"),), (Document("3", "Bob."),), ("Ada",), (0, 3), (9.5, 2.0))
     ]
     short = write(tmp_path / "short.jsonl", lines(row, {**row, "teacher_scores": [9.5]}))
-    with pytest.raises(CorpusError, match=r'short\.jsonl:2: "teacher_scores" holds 1 scores; wanted 3'):
+    with pytest.raises(CorpusError, match=r'short\.jsonl:2: "teacher_scores": expected 3 scores, .*got 1'):
         read(short)
 
 
@@ -250,38 +250,50 @@ def test_our_own_rows(tmp_path):
 
 GOOD_ENTRY = json.dumps(DPR[0])
 BAD_FILES = {
-    "empty": ("", r"f: is empty"),
-    "cut short": (f"[{GOOD_ENTRY}, {{", r"f: after entry \d+: is not JSON: .*premature EOF"),
-    "not UTF-8 text": ('[{"question": "\x01"}]', r"f: after entry 0: is not JSON"),
-    "array of strings": ('["a"]', r"f: entry 1: is 'a'; wanted an object"),
-    "no positive_ctxs": (f'[{GOOD_ENTRY}, {{"question": "x"}}]', r'f: entry 2: has no "positive_ctxs"'),
-    "context not an object": ('[{"question": "x", "positive_ctxs": [1]}]', r"f: entry 1: positive_ctxs\[0\] is 1"),
-    "contexts not a list": ('[{"question": "x", "positive_ctxs": "a"}]', r"f: entry 1: \"positive_ctxs\" is 'a'"),
+    "empty": ("", r"f: expected training data, got an empty file"),
+    "cut short": (f"[{GOOD_ENTRY}, {{", r"f: after entry \d+: invalid JSON: .*premature EOF"),
+    "not UTF-8 text": ('[{"question": "\x01"}]', r"f: after entry 0: invalid JSON"),
+    "array of strings": ('["a"]', r"f: entry 1: expected an object, got 'a'"),
+    "no positive_ctxs": (
+        f'[{GOOD_ENTRY}, {{"question": "x"}}]',
+        r'f: entry 2: expected "positive_ctxs", got the fields question',
+    ),
+    "context not an object": (
+        '[{"question": "x", "positive_ctxs": [1]}]',
+        r"f: entry 1: positive_ctxs\[0\]: expected an object, got 1",
+    ),
+    "contexts not a list": (
+        '[{"question": "x", "positive_ctxs": "a"}]',
+        r"f: entry 1: \"positive_ctxs\": expected a list, got 'a'",
+    ),
     "text a number": (
         '[{"question": "x", "positive_ctxs": [{"text": 5}]}]',
-        r'f: entry 1: positive_ctxs\[0\]: "text" is 5; wanted a string',
+        r'f: entry 1: positive_ctxs\[0\]: "text": expected a string, got 5',
     ),
     "blank question": (
         '[{"question": " ", "positive_ctxs": [{"text": "a"}]}]',
-        r"f: entry 1: question '1' is ' '; wanted something visible",
+        r"f: entry 1: question '1': expected visible text, got ' '",
     ),
     "answers a string": (
         '[{"question": "x", "answers": "a", "positive_ctxs": [{"text": "a"}]}]',
-        r"f: entry 1: \"answers\" is 'a'; wanted a list",
+        r"f: entry 1: \"answers\": expected a list, got 'a'",
     ),
-    "unknown object": ('{"a": 1, "b": [2]}', r"f: the first object has the fields a, b; wanted those of"),
-    "two columns": ("a\tb\n", r"f: begins with 'a.tb.n', 2 columns; wanted"),
-    "a triple of four": ("a b\tc\td\na b\tc\td\te\n", r"f:2: 4 columns"),
-    "a line no JSON": (lines({"passage": "a", "question": "b"}) + "{\n", r"f:2: is not JSON"),
+    "unknown object": ('{"a": 1, "b": [2]}', r"f: expected the fields of SQuAD .* got a, b in the first object"),
+    "two columns": ("a\tb\n", r"f: expected JSON, or three columns .* got 2 columns, 'a.tb.n'"),
+    "a triple of four": ("a b\tc\td\na b\tc\td\te\n", r"f:2: expected 3 columns .* got 4"),
+    "a line no JSON": (
+        lines({"passage": "a", "question": "b"}) + "{\n",
+        r"f:2: expected one JSON object a line, got invalid JSON",
+    ),
     "a surrogate": ('{"passage": "\\ud800", "question": "b"}\n', r"f:1: .*surrogate"),
     "SQuAD without context": (
         '{"data": [{"title": "T", "paragraphs": [{"qas": []}]}]}',
-        r"article 1: paragraphs\[0\]: has",
+        r"article 1: paragraphs\[0\]: expected",
     ),
-    "SQuAD without articles": ('{"data": []}', r"f: gives no example; wanted one or more"),
+    "SQuAD without articles": ('{"data": []}', r"f: expected one example or more, got none"),
     "all impossible": (
         '{"data": [{"paragraphs": [{"context": "c", "qas": [{"is_impossible": true}]}]}]}',
-        r"f: gives no example \(1 impossible questions, left out\)",
+        r"f: expected one example or more, got none \(1 impossible questions, left out\)",
     ),
 }
 
@@ -295,11 +307,17 @@ def test_what_is_wrong_is_named_with_file_and_place(tmp_path, text, message):
 @pytest.mark.parametrize(
     ("files", "message"),
     [
-        ({"queries.train.tsv": "1\tq\n"}, "has no collection.tsv"),
-        ({"collection.tsv": "1\ta\n2\tb\n"}, "has no queries.train.tsv and no queries.tsv"),
-        ({"queries.tsv": "1\tq\n", "collection.tsv": "1\ta\n2\tb\n"}, r"t\.tsv:1: names '3', which is not in"),
-        ({"queries.tsv": "7\tq\n", "collection.tsv": "2\ta\n3\tb\n"}, r"t\.tsv:1: names '1', which is not in"),
-        ({"queries.tsv": "1\tq\n", "collection.tsv": "2\ta\n3\tb\n2\tc\n"}, "the id '2' is given to two rows"),
+        ({"queries.train.tsv": "1\tq\n"}, "expected collection.tsv, plain"),
+        ({"collection.tsv": "1\ta\n2\tb\n"}, "expected queries.train.tsv or queries.tsv, plain"),
+        (
+            {"queries.tsv": "1\tq\n", "collection.tsv": "1\ta\n2\tb\n"},
+            r"t\.tsv:1: expected the id of a row of .*, got '3'",
+        ),
+        (
+            {"queries.tsv": "7\tq\n", "collection.tsv": "2\ta\n3\tb\n"},
+            r"t\.tsv:1: expected the id of a row of .*, got '1'",
+        ),
+        ({"queries.tsv": "1\tq\n", "collection.tsv": "2\ta\n3\tb\n2\tc\n"}, "two different rows have the id '2'"),
     ],
 )
 def test_missing_and_doubtful_ids_are_errors(tmp_path, files, message):

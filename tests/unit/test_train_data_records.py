@@ -125,12 +125,12 @@ def test_the_article_is_the_title_unless_one_is_named():
     ("change", "message"),
     [
         ({"positives": ()}, "no positive"),
-        ({"question": " \n"}, "wanted something visible"),
+        ({"question": " \n"}, "expected visible text"),
         ({"question": "a\0"}, "NUL"),
         ({"question_id": ""}, "non-empty id"),
-        ({"answer_span": (2, 2)}, r"\[2, 2\]; wanted 0 <= begin < end <= 3"),
-        ({"answer_span": (0, 4)}, "wanted 0 <= begin < end <= 3"),
-        ({"teacher": (1.0, 2.0)}, "2 teacher scores; wanted 1"),
+        ({"answer_span": (2, 2)}, r"expected an answer span with 0 <= begin < end <= 3, .* got \[2, 2\]"),
+        ({"answer_span": (0, 4)}, "with 0 <= begin < end <= 3"),
+        ({"teacher": (1.0, 2.0)}, "expected 1 teacher scores, .* got 2"),
         ({"teacher": (math.inf,)}, "infinite"),
     ],
 )
@@ -195,10 +195,13 @@ def is_read(row):
 @pytest.mark.parametrize(
     ("row", "message"),
     [
-        ('{"question_id": "q"', r"^f:3: is not JSON"),
-        ('{"question_id": NaN}', r"^f:3: is not JSON: NaN"),
-        (json.dumps({**ROW, "positive_ids": ["8"]}), r'^f:3: "positive_ids" is .*\'8\''),
-        (json.dumps({**ROW, "negatives": [NEGATIVE, {"id": "2"}]}), r"^f:3: negatives\[1\]: text and title are both"),
+        ('{"question_id": "q"', r"^f:3: .*invalid JSON"),
+        ('{"question_id": NaN}', r"^f:3: .*invalid JSON: NaN"),
+        (json.dumps({**ROW, "positive_ids": ["8"]}), r'^f:3: "positive_ids": expected .*\'8\''),
+        (
+            json.dumps({**ROW, "negatives": [NEGATIVE, {"id": "2"}]}),
+            r"^f:3: negatives\[1\]: expected a visible text or title",
+        ),
         (json.dumps({**ROW, "teacher": [10**400]}), r"^f:3: .*401 digits"),
         (json.dumps({**ROW, "positives": [{"id": "1", "text": "\ud800"}]}), r"^f:3: positives\[0\]: .*surrogate"),
     ],

@@ -8,8 +8,8 @@ import pytest
 
 from mvindex.errors import CorpusError, DamagedIndex, StoreError
 from mvindex.records import Document
-from mvindex_train.data.groups import group
-from mvindex_train.data.lookup import DocumentFile
+from mvindex_train.data.groups import group_examples
+from mvindex_train.data.lookup import DocumentLookup
 from mvindex_train.data.mined import JoinReport, join_negatives
 from mvindex_train.data.records import Example
 from mvindex_train.data.store import ExampleStore
@@ -94,7 +94,7 @@ def test_a_new_content_takes_the_place_of_the_old(tmp_path):
 
 
 def test_no_example_is_an_error(tmp_path):
-    with pytest.raises(CorpusError, match="no example"):
+    with pytest.raises(CorpusError, match="one example or more to write"):
         ExampleStore.write(tmp_path, [])
     with pytest.raises(StoreError, match=r"examples\.json: no such file"):
         ExampleStore.open(tmp_path)
@@ -111,13 +111,13 @@ def test_damage_is_found(tmp_path):
     rows = tmp_path / f"examples-{store.fingerprint}.jsonl"
     content = rows.read_bytes()
     rows.write_bytes(content.replace(b'"A"', b'"C"', 1))
-    with pytest.raises(DamagedIndex, match="write the examples again"):
+    with pytest.raises(DamagedIndex, match="Write the examples again"):
         ExampleStore.open(tmp_path).verify()
     rows.write_bytes(b"x" + content[1:])
-    with pytest.raises(DamagedIndex, match=r"jsonl:1: is not the example"):
+    with pytest.raises(DamagedIndex, match=r"jsonl:1: the example was changed"):
         ExampleStore.open(tmp_path)[0]
     rows.write_bytes(content[:-1])
-    with pytest.raises(DamagedIndex, match=f"has {len(content) - 1} bytes; wanted {len(content)}"):
+    with pytest.raises(DamagedIndex, match=f"expected {len(content)} bytes, got {len(content) - 1}"):
         ExampleStore.open(tmp_path)
 
 
@@ -140,7 +140,7 @@ def test_a_question_is_found_by_id_and_text(tmp_path):
 def test_groups_number_passages_and_articles_as_they_appear():
     passages = np.array([9, 4, 9, 7, 4], np.uint64)
     articles = np.array([2, 1, 2, 2, 1], np.uint64)
-    groups = group(passages, articles)
+    groups = group_examples(passages, articles)
     assert groups.rows.tolist() == [0, 2, 1, 4, 3]
     assert groups.starts.tolist() == [0, 2, 4, 5]
     assert groups.articles.tolist() == [0, 1, 0]
@@ -166,13 +166,13 @@ def test_mined_negatives_join_the_example_with_their_question(tmp_path):
     assert joined[0].negatives == (own, hard)
     assert joined[0].teacher == (7.0, 2.0, 1.0)
     assert joined[1] == given[1]
-    assert (report.joined, report.without) == (1, 1)
+    assert (report.joined, report.unmatched) == (1, 1)
 
 
 def test_documents_are_found_by_id():
     documents = [Document(str(number), f"Text {number}", "T") for number in range(50)]
-    with DocumentFile([*documents, documents[3]], "corpus") as file:
+    with DocumentLookup([*documents, documents[3]], "corpus") as file:
         assert [file.find(str(number)) for number in range(50)] == documents
         assert file.find("50") is None
-        with pytest.raises(CorpusError, match="f:1: names '50', which is not in corpus"):
+        with pytest.raises(CorpusError, match="f:1: expected the id of a row of corpus, got '50'"):
             file.get("50", "f:1")

@@ -23,9 +23,9 @@ from mvindex_train.processes import Processes  # noqa: E402
 from mvindex_train.progress import TrainingDisplay  # noqa: E402
 from mvindex_train.resume import Position, RunFolder  # noqa: E402
 from mvindex_train.schedule import learning_rate_share  # noqa: E402
-from mvindex_train.seeding import Purpose, own_random_state, seed_everything  # noqa: E402
+from mvindex_train.seeding import Purpose, preserve_random_state, seed_everything  # noqa: E402
 
-pytestmark = pytest.mark.usefixtures("own_random_state")
+pytestmark = pytest.mark.usefixtures("preserve_random_state")
 
 LOSS = LossConfig(scale=10.0, local_weight=0.1, answer_view=True)
 CONFIG = OptimiserConfig(learning_rate=1e-2, epochs=3, seed=5)
@@ -125,7 +125,7 @@ def test_stages_follow_each_other_and_count_their_steps_together(tmp_path, run_o
 
 def test_a_stage_without_a_batch_is_refused(tmp_path, run_of):
     stage = Stage(name="train", source=TinyBatches(count=3), loss=LOSS, optimiser=CONFIG, epochs=2)
-    with pytest.raises(ConfigError, match="stage train: the data make no batch"):
+    with pytest.raises(ConfigError, match="stage train: expected one batch or more"):
         run_stages(run_of(RunFolder(tmp_path, {}), TinyEncoder()), [stage], Position())
 
 
@@ -145,7 +145,7 @@ def test_random_numbers_follow_from_their_key_and_leave_the_callers_generators_a
     before = torch.get_rng_state(), random.getstate(), np.random.get_state()[1].tolist()  # noqa: NPY002
     drawn = []
     for key in ((1, 2), (1, 3), (1, 2)):
-        with own_random_state():
+        with preserve_random_state():
             seed_everything(9, Purpose.STEP, *key)
             drawn.append((torch.rand(1).item(), random.random(), np.random.rand()))  # noqa: NPY002
     assert drawn[0] == drawn[2]

@@ -39,7 +39,7 @@ class TestResumableOutput:
     def test_other_settings_are_named_and_force_begins_anew(self, tmp_path):
         path = tmp_path / "out.jsonl"
         self.begin(path, 2)
-        with pytest.raises(ConfigError, match="was begun with depth 200, not 100; .*--force"):
+        with pytest.raises(ConfigError, match="expected a run with depth 100, got 200. .*--force"):
             self.begin(path, 3, {"seed": 0, "depth": 100})
         assert self.begin(path, 2) == (2, {"negatives": 2})
         assert self.begin(path, 1, {"seed": 0, "depth": 100}, force=True) == (0, {"negatives": 1})
@@ -52,9 +52,9 @@ class TestResumableOutput:
         path, part = tmp_path / "out.jsonl", tmp_path / "other.jsonl.part"
         path.write_text("mine", encoding="utf-8")
         part.write_text("someone's", encoding="utf-8")
-        with pytest.raises(ConfigError, match="exists; choose another name"):
+        with pytest.raises(ConfigError, match="exists already. Choose another name"):
             self.begin(path, 1)
-        with pytest.raises(ConfigError, match="does not say how it was made"):
+        with pytest.raises(ConfigError, match="is not its state"):
             self.begin(tmp_path / "other.jsonl", 1)
         assert (path.read_text(encoding="utf-8"), part.read_text(encoding="utf-8")) == ("mine", "someone's")
 

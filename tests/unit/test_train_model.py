@@ -230,7 +230,7 @@ def test_bases_that_do_not_go_together_with_the_settings_are_refused(base, tmp_p
     with pytest.raises(ConfigError, match=f"is an adapter itself.*start from '{base}'"):
         build(adapter, lora_rank=2)
     separate = saved(build(base, separate=True), tmp_path / "separate")
-    with pytest.raises(ConfigError, match="has question weights of its own"):
+    with pytest.raises(ConfigError, match="has separate question weights"):
         build(separate)
     with pytest.raises(CheckpointError, match="a window of 4 tokens is too short"):
         build(base, "viewers", document_length=4)

@@ -15,8 +15,8 @@ from mvindex.records import Document
 from mvindex_train.data.records import Example, dump_example
 from mvindex_train.negatives.candidates import Candidate
 from mvindex_train.negatives.config import MiningConfig, MiningJob, SourceKind
-from mvindex_train.negatives.merging import EarlierFile
-from mvindex_train.negatives.mining import Miner
+from mvindex_train.negatives.merge import EarlierFile
+from mvindex_train.negatives.miner import Miner
 
 
 class Listed:
@@ -133,11 +133,11 @@ def test_merging_joins_rows_of_a_question_and_names_a_wrong_line(tmp_path):
     (row, unknown), counts = mine([example(), example(question_id="s")], sources, per_question=1, depth=1, earlier=file)
     assert [(d.id, d.metadata["source"]) for d in row.negatives] == [("b", "dense+bm25"), ("a", "bm25")]
     assert (ids(unknown.negatives), counts["merged"]) == (["b"], 1)
-    with pytest.raises(CorpusError, match=r"earlier\.jsonl:8: question 'r' is 'who\?' here, but 'what\?'"):
+    with pytest.raises(CorpusError, match=r"earlier\.jsonl:8: question 'r': expected 'what\?', got 'who\?'"):
         mine([example(question_id="r")], sources, per_question=1, depth=1, earlier=file)
     file.close()
     path.write_text('{"question": "what?"}\n', encoding="utf-8")
-    with pytest.raises(CorpusError, match=r'earlier\.jsonl:1: has no "positives"'):
+    with pytest.raises(CorpusError, match=r'earlier\.jsonl:1: expected "positives"'):
         EarlierFile(str(path))
 
 
@@ -155,10 +155,10 @@ def test_an_earlier_file_may_be_compressed(tmp_path):
 @pytest.mark.parametrize(
     ("config", "message"),
     [
-        ({"per_question": 0}, "per_question is 0; wanted 1 or more"),
-        ({"skip_top": -1}, "skip_top is -1"),
-        ({"depth": 30, "skip_top": 5}, "leaves 25 candidates"),
-        ({"keep_below": math.nan}, "keep_below is nan"),
+        ({"per_question": 0}, "per_question: expected 1 or more"),
+        ({"skip_top": -1}, "skip_top: expected 0 or more, got -1"),
+        ({"depth": 30, "skip_top": 5}, "got 25 at depth 30"),
+        ({"keep_below": math.nan}, "keep_below: expected a finite score, got nan"),
     ],
 )
 def test_settings_that_cannot_be_are_named(config, message):
@@ -167,18 +167,18 @@ def test_settings_that_cannot_be_are_named(config, message):
 
 
 def test_a_judge_is_needed_for_what_only_it_can_do():
-    with pytest.raises(ConfigError, match="need a cross-encoder"):
+    with pytest.raises(ConfigError, match="expected a cross-encoder"):
         Miner([], MiningConfig(teacher=True))
 
 
 @pytest.mark.parametrize(
     ("job", "message"),
     [
-        ({}, "say which documents"),
-        ({"passages": "p", "source": SourceKind.BOTH}, "without an index needs --encoder"),
-        ({"passages": "p", "encoder": "minilm"}, "give --source dense or both"),
-        ({"passages": "p", "cross_encoder": "c"}, "--cross-encoder goes with"),
-        ({"passages": "p", "config": MiningConfig(teacher=True)}, "--cross-encoder goes with"),
+        ({}, "expected documents to mine"),
+        ({"passages": "p", "source": SourceKind.BOTH}, "expected --encoder without an index"),
+        ({"passages": "p", "encoder": "minilm"}, "expected --source dense or both"),
+        ({"passages": "p", "cross_encoder": "c"}, "expected --cross-encoder together"),
+        ({"passages": "p", "config": MiningConfig(teacher=True)}, "expected --cross-encoder together"),
     ],
 )
 def test_a_job_that_cannot_be_is_refused(tmp_path, job, message):

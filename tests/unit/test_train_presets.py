@@ -14,7 +14,7 @@ from mvindex_train.config_cli import (
     describe,
     label,
     load_config,
-    origin,
+    source_of,
 )
 from mvindex_train.losses import epoch_tau
 from mvindex_train.presets import PRESETS, Budget, preset, small_budget, value_at
@@ -87,11 +87,11 @@ def test_every_value_of_a_preset_says_where_it_comes_from(name):
 
 
 def test_an_unknown_preset_or_budget_is_named():
-    with pytest.raises(ConfigError, match="preset is 'colbert'; wanted one of 'dpr', 'me-bert'"):
+    with pytest.raises(ConfigError, match="preset: expected one of 'dpr', 'me-bert'"):
         preset("colbert")
-    with pytest.raises(ConfigError, match="budget is 'tiny'; wanted 'full' or 'small'"):
+    with pytest.raises(ConfigError, match="budget: expected 'full' or 'small'"):
         load_config(ConfigRequest(preset="mvr", budget="tiny"))
-    with pytest.raises(ConfigError, match="budget is 'small' without a preset"):
+    with pytest.raises(ConfigError, match="expected a preset for the budget 'small'"):
         load_config(ConfigRequest(budget="small"))
 
 
@@ -147,7 +147,7 @@ def test_a_flag_comes_before_the_file_and_the_file_before_the_preset(tmp_path):
 def test_a_wrong_preset_in_a_file_is_named(tmp_path):
     path = tmp_path / "train.toml"
     path.write_text("preset = 3")
-    with pytest.raises(ConfigError, match=r"train\.toml: preset is 3; wanted a text"):
+    with pytest.raises(ConfigError, match=r"train\.toml: preset: expected a string, got 3"):
         load_config(ConfigRequest(file=path))
 
 
@@ -171,21 +171,21 @@ def test_shown_settings_read_back_as_the_same_and_each_line_says_its_origin(name
 def test_the_origin_of_a_value_is_paper_choice_budget_or_given():
     full = preset("mvr")
     small = preset("mvr", Budget.SMALL).with_overrides(["optimiser.epochs=3", "data.train=a"])
-    assert origin(full, "loss.tau_floor") == "MVR eq. 8"
-    assert origin(full, "encoder.query_length").startswith("our choice: ")
-    assert origin(full, "optimiser.max_gradient_norm") == "default"
-    assert origin(small, "optimiser.epochs") == "given (instead of 2)"
-    assert origin(small, "data.train") == "given"
+    assert source_of(full, "loss.tau_floor") == "MVR eq. 8"
+    assert source_of(full, "encoder.query_length").startswith("our choice: ")
+    assert source_of(full, "optimiser.max_gradient_norm") == "default"
+    assert source_of(small, "optimiser.epochs") == "given (instead of 2)"
+    assert source_of(small, "data.train") == "given"
     shown = "small budget: 1e-05 -> 0.0005, few steps, of LoRA (was: DPR)"
-    assert origin(small, "optimiser.learning_rate") == shown
+    assert source_of(small, "optimiser.learning_rate") == shown
 
 
 def test_a_base_that_is_not_the_papers_is_said():
     ours = preset("mvr")
     papers = ours.with_overrides(["encoder.base=google-bert/bert-base-uncased"])
-    assert origin(ours, "encoder.base") == "our replacement of the paper's base google-bert/bert-base-uncased"
-    assert origin(papers, "encoder.base") == "given (instead of minilm), the paper's base"
-    assert label(ours) == "preset mvr; base minilm in place of google-bert/bert-base-uncased"
+    assert source_of(ours, "encoder.base") == "our replacement of the paper's base google-bert/bert-base-uncased"
+    assert source_of(papers, "encoder.base") == "given (instead of minilm), the paper's base"
+    assert label(ours) == "preset mvr; base minilm instead of google-bert/bert-base-uncased"
     assert label(papers) == "preset mvr"
 
 

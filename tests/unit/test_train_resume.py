@@ -22,20 +22,20 @@ from tiny_training import PATH, TinyBatches, TinyEncoder  # noqa: E402
 from mvindex.errors import CheckpointError, ConfigError, StoreError  # noqa: E402
 from mvindex.store.fsync import whole_folder  # noqa: E402
 from mvindex_train.config import LossConfig, OptimiserConfig  # noqa: E402
-from mvindex_train.fsync import remove_unfinished, whole_file  # noqa: E402
+from mvindex_train.fsync import atomic_file, remove_unfinished  # noqa: E402
 from mvindex_train.history import History  # noqa: E402
 from mvindex_train.loop import Interrupted, Run, Stage, run_stages  # noqa: E402
 from mvindex_train.processes import Processes  # noqa: E402
-from mvindex_train.resume import Position, RunFolder, discard_other, load_weights, trained_weights  # noqa: E402
-from mvindex_train.seeding import own_random_state  # noqa: E402
-from mvindex_train.step import Moment, Stepper  # noqa: E402
+from mvindex_train.resume import Position, RunFolder, discard_other_run, load_weights, trained_weights  # noqa: E402
+from mvindex_train.seeding import preserve_random_state  # noqa: E402
+from mvindex_train.step import StepContext, Stepper  # noqa: E402
 
 CONFIG = OptimiserConfig(learning_rate=1e-2, epochs=4, seed=5, chunk_documents=3)
 
 
 @pytest.fixture(autouse=True)
 def unchanged_random_state():
-    with own_random_state():
+    with preserve_random_state():
         yield
 
 
@@ -67,7 +67,7 @@ def read_steps(path):
 
 @pytest.fixture(scope="module")
 def uninterrupted(tmp_path_factory):
-    with own_random_state():
+    with preserve_random_state():
         return train(tmp_path_factory.mktemp("whole"))
 
 
@@ -138,7 +138,7 @@ def test_the_optimiser_comes_back_as_it_was(tmp_path):
     encoder = TinyEncoder().train()
     stepper = Stepper(encoder, CONFIG, Processes("cpu"))
     for number in range(3):
-        stepper.step(TinyBatches().batch([1, 2, 3]), LossConfig(), Moment(number=number, epoch=0, rate=1.0))
+        stepper.step(TinyBatches().batch([1, 2, 3]), LossConfig(), StepContext(number=number, epoch=0, rate=1.0))
     folder = RunFolder(tmp_path, {})
     folder.save(Position(total_step=3), encoder, stepper.optimiser)
     other = TinyEncoder(seed=9).train()
@@ -175,7 +175,7 @@ def test_another_setting_is_refused_by_name(tmp_path):
     record = {"config": {"preset": "mvr", "loss": {"tau": 1.0}}, "inputs": {"a.tsv": "3 bytes"}}
     RunFolder(tmp_path, record).history.write_text("{}\n")
     RunFolder(tmp_path, record | {"config": {"preset": "other", "loss": {"tau": 1.0}}})
-    with pytest.raises(ConfigError, match=r"begun with config\.loss\.tau = 1\.0, not 0\.5"):
+    with pytest.raises(ConfigError, match=r"expected a run with config\.loss\.tau = 0\.5, got 1\.0"):
         RunFolder(tmp_path, record | {"config": {"preset": "mvr", "loss": {"tau": 0.5}}})
     with pytest.raises(ConfigError, match=r'begun with inputs\.a\.tsv = "3 bytes", not "4 bytes"'):
         RunFolder(tmp_path, record | {"inputs": {"a.tsv": "4 bytes"}})
@@ -192,9 +192,9 @@ def test_a_run_that_never_took_a_step_gives_way_to_other_settings(tmp_path):
 def test_only_another_runs_state_is_thrown_away(tmp_path):
     RunFolder(tmp_path, {"seed": 1})
     (tmp_path / "state-000000001").mkdir()
-    discard_other(tmp_path, {"seed": 1})
+    discard_other_run(tmp_path, {"seed": 1})
     assert (tmp_path / "state-000000001").exists()
-    discard_other(tmp_path, {"seed": 2})
+    discard_other_run(tmp_path, {"seed": 2})
     assert list(tmp_path.iterdir()) == []
 
 
@@ -202,7 +202,7 @@ def test_a_write_that_was_cut_short_leaves_nothing_and_is_cleared_away(tmp_path)
     with pytest.raises(KeyError), whole_folder(tmp_path / "state") as folder:
         (folder / "half").write_text("a")
         raise KeyError
-    with pytest.raises(KeyError), whole_file(tmp_path / "file") as file:
+    with pytest.raises(KeyError), atomic_file(tmp_path / "file") as file:
         file.write_text("a")
         raise KeyError
     assert sorted(entry.name for entry in tmp_path.iterdir()) == ["file.unfinished", "state.unfinished"]
@@ -232,7 +232,7 @@ def test_damaged_or_other_weights_are_named(tmp_path):
     path = tmp_path / "best-0001.safetensors"
     frozen = TinyEncoder()
     frozen.mix.requires_grad_(False)
-    with pytest.raises(CheckpointError, match="'mix' is in the file or the encoder, not in both"):
+    with pytest.raises(CheckpointError, match="'mix' is in the file or the encoder, but not in both"):
         load_weights(frozen, path)
     path.write_bytes(path.read_bytes()[:100])
     with pytest.raises(CheckpointError, match="best-0001.safetensors: cannot be read"):

@@ -18,14 +18,14 @@ from mvindex_train.config import EncoderConfig, LossConfig, OptimiserConfig  # n
 from mvindex_train.grad_cache import Chunks  # noqa: E402
 from mvindex_train.losses import total_loss  # noqa: E402
 from mvindex_train.processes import Processes  # noqa: E402
-from mvindex_train.step import Moment, Stepper  # noqa: E402
+from mvindex_train.step import StepContext, Stepper  # noqa: E402
 
-pytestmark = pytest.mark.usefixtures("own_random_state")
+pytestmark = pytest.mark.usefixtures("preserve_random_state")
 
 LOSS = LossConfig(scale=10.0, local_weight=0.1, answer_view=True)
 # What is compared here to 1e-6 is not so in bf16, which "auto" takes on a CPU that has it.
 CONFIG = OptimiserConfig(learning_rate=1e-2, epochs=3, seed=5, precision="fp32")
-MOMENT = Moment(number=3, epoch=0, rate=1.0)
+MOMENT = StepContext(number=3, epoch=0, rate=1.0)
 
 
 def gradients(config, batch=None, loss=LOSS, encoder=None):
@@ -114,7 +114,7 @@ def test_a_loss_that_is_not_finite_names_the_step_and_the_first_question_and_cha
         encoder.words[:] = float("nan")
     before = encoder.mix.detach().clone()
     stepper = Stepper(encoder, CONFIG, Processes("cpu"))
-    with pytest.raises(EncoderError, match=r"step 4: the loss is nan.*which paint1x0"):
+    with pytest.raises(EncoderError, match=r"step 4: expected a finite loss .*which paint1x0"):
         stepper.step(TinyBatches().batch([1, 2, 3]), LOSS, MOMENT)
     assert torch.equal(encoder.mix, before)
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from mvindex.errors import ConfigError, CorpusError
 from mvindex.records import Document
 from mvindex_train.config import LossConfig
-from mvindex_train.warm_up import MIN_WORDS, WarmUpBatches, mixed, span_batch, two_spans, warm_up_loss
+from mvindex_train.warm_up import MIN_WORDS, WarmUpBatches, shuffle, span_batch, two_spans, warm_up_loss
 
 
 def write_corpus(path, count, words=12):
@@ -94,7 +94,7 @@ def test_batches_go_on_at_any_step_as_they_would_have(tmp_path):
 @given(st.integers(0, 40), st.integers(1, 50), st.integers(0, 9))
 def test_mixing_loses_and_repeats_nothing(count, size, seed):
     items = [Document(str(number), "text") for number in range(count)]
-    found = list(mixed(items, np.random.default_rng(seed), size))
+    found = list(shuffle(items, np.random.default_rng(seed), size))
     assert sorted(found, key=lambda one: int(one.id)) == items
 
 
@@ -104,12 +104,12 @@ def test_short_passages_are_left_out(tmp_path):
     with path.open("a") as file:
         file.write(json.dumps({"id": "short", "text": "too few words"}) + "\n")
     assert WarmUpBatches(str(path), 4, 0).num_steps(0) == 1
-    with pytest.raises(CorpusError, match=r"c\.jsonl: 4 passages of 8 words or more; wanted 5, one batch, or more"):
+    with pytest.raises(CorpusError, match=r"c\.jsonl: expected 5 passages of 8 words or more, one batch, got 4"):
         WarmUpBatches(str(path), 5, 0).num_steps(0)
 
 
 def test_what_cannot_be_warmed_up_on_is_refused():
-    with pytest.raises(ConfigError, match="read once for each epoch, which stdin cannot be"):
+    with pytest.raises(ConfigError, match="expected a file, got stdin"):
         WarmUpBatches("-", 4, 0)
-    with pytest.raises(ConfigError, match="batch_passages is 1; warming up needs 2 or more"):
+    with pytest.raises(ConfigError, match="batch_passages: expected 2 or more for warm-up"):
         WarmUpBatches("c.tsv", 1, 0)

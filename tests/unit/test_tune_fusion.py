@@ -132,7 +132,7 @@ def test_what_cannot_be_measured_is_refused(tmp_path, asked):
     texts, vectors, relevant = asked
     with fill(tmp_path / "a.mvx") as index:
         for questions, judged, what in (
-            (texts[:19], relevant[:19], "19 questions are judged; wanted 20"),
+            (texts[:19], relevant[:19], "19 questions are judged; expected 20"),
             (texts, relevant[:-1], "40 questions and judgements of 39"),
             (texts, [*relevant[:-1], {"d1": 0}], "question 40: no document is judged relevant"),
         ):
@@ -140,7 +140,7 @@ def test_what_cannot_be_measured_is_refused(tmp_path, asked):
                 index.tune_fusion(questions, judged, vectors=vectors)
         with pytest.raises(QueryError, match="39 query vectors and 40 texts"):
             index.tune_fusion(texts, relevant, vectors=vectors[:-1])
-        with pytest.raises(QueryError, match="wanted zscore, minmax or rrf"):
+        with pytest.raises(QueryError, match="expected zscore, minmax or rrf"):
             index.set_hybrid_weights("sum")
         assert index.info().fusion is None
     with mvindex.create(tmp_path / "b.mvx", dim=DIM) as silent, pytest.raises(Unsupported, match="build --lexical"):

@@ -48,7 +48,7 @@ def test_the_chosen_setting_reaches_the_target_and_is_what_later_searches_use(pa
 def test_more_of_everything_finds_more_and_the_frontier_rises(path, queries):
     with mvindex.open(path) as index:
         report = index.tune(queries, top_k=10, target_recall=0.5)
-    by_probes = [point.recall for point in report.points if point.search["fetch"] == 15]
+    by_probes = [point.recall for point in report.points if point.search["k_factor"] == 15]
     assert len(by_probes) >= 5
     assert all(later >= earlier - 0.005 for earlier, later in zip(by_probes[:-1], by_probes[1:], strict=True))
     recalls, times = zip(*((point.recall, point.ms) for point in report.frontier), strict=True)
@@ -57,7 +57,9 @@ def test_more_of_everything_finds_more_and_the_frontier_rises(path, queries):
 
 
 def test_a_target_that_is_out_of_reach_changes_nothing(path, queries, monkeypatch):
-    monkeypatch.setattr(FaissRanking, "choices", lambda self: [{"probes": 1, "fetch": 4}, {"probes": 2, "fetch": 4}])
+    monkeypatch.setattr(
+        FaissRanking, "choices", lambda self: [{"nprobe": 1, "k_factor": 4}, {"nprobe": 2, "k_factor": 4}]
+    )
     with mvindex.open(path) as index:
         before = index.info().search
         report = index.tune(queries, top_k=10, target_recall=1.0)

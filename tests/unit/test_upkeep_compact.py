@@ -1,9 +1,9 @@
-"""compact, snapshot and upgrade: the same index in fewer bytes, elsewhere, in the latest format."""
+"""compact and snapshot: the same index in fewer bytes, and elsewhere."""
 
 import base64
 import json
 import os
-import shutil
+import re
 from pathlib import Path
 
 import numpy as np
@@ -12,11 +12,10 @@ from index_examples import documents, vectors
 
 import mvindex
 from mvindex.engines.scan_torch import ScanConfig, TorchScan
-from mvindex.errors import ConfigError, DamagedIndex, IndexLocked, Unsupported
+from mvindex.errors import ConfigError, DamagedIndex, IndexLocked
 from mvindex.index import embedded_store_of
+from mvindex.store.files import Current, write_current
 from mvindex.store.network_fs import network_of
-
-FORMAT_1 = Path(__file__).parents[1] / "fixtures" / "format-1"
 
 
 def held(index):
@@ -51,7 +50,7 @@ def test_a_compacted_index_holds_and_answers_the_same_in_fewer_rows(worn, kind):
     assert (report.documents, report.dropped, report.generation) == (9, 3, 2)
     assert held(worn) == before
     assert worn.search(vectors(1)[0], top_k=20, exact=True) == answers
-    assert worn.info().num_dead == 0 and worn.info().kind == kind
+    assert worn.info().num_deleted == 0 and worn.info().kind == kind
     assert embedded_store_of(worn).snapshot.views.ordinals(np.arange(9)).tolist() == [1, 2, 3, 4, 5, 6, 8, 9, 10]
     assert sorted(os.listdir(worn.path)) == ["current.json", "generation-000002", "writer.lock"]
     worn.add_views([mvindex.Document("new", "t")], vectors(1, seed=8))
@@ -69,7 +68,7 @@ def test_an_old_reader_keeps_its_generation_until_it_refreshes(worn):
     with mvindex.open(worn.path) as reader:
         worn.add_views([mvindex.Document("4", "newer 4")], vectors(1, seed=9))
         before = held(reader)
-        assert worn.compact().is_old_held
+        assert worn.compact().is_old_in_use
         assert held(reader) == before and reader.get("4").text == "text 4"
         assert len(reader.search(vectors(1)[0, 0], top_k=50).hits) == 8
         assert sorted(entry.name for entry in worn.path.glob("generation-*")) == [
@@ -83,7 +82,7 @@ def test_an_old_reader_keeps_its_generation_until_it_refreshes(worn):
 
 def test_a_closed_reader_gives_its_generation_up(worn):
     with mvindex.open(worn.path):
-        assert worn.compact().is_old_held
+        assert worn.compact().is_old_in_use
     worn.delete(ids="1")
     assert [entry.name for entry in worn.path.glob("generation-*")] == ["generation-000002"]
 
@@ -151,39 +150,24 @@ def test_a_snapshot_never_copies_damage(worn, tmp_path):
         file.write_bytes(content)
 
 
-@pytest.mark.parametrize("name", ["texts.mvx", "vectors.mvx"])
-def test_an_index_of_format_1_is_read_as_it_is_and_upgraded(tmp_path, name):
-    path = shutil.copytree(FORMAT_1 / name, tmp_path / name)
-    rows = json.loads((FORMAT_1 / "expected.json").read_text(encoding="utf-8"))[name]
-    expected = {row.pop("id"): row for row in rows}
-    query = np.ones(8)
-    with mvindex.open(path) as old:
-        assert held(old) == expected
-        answers = old.search(query, top_k=50, exact=True)
-        assert len(answers.hits) == len(expected)
-        for write in (lambda: old.delete(ids="plain"), old.compact, lambda: old.snapshot(tmp_path / "s.mvx")):
-            with pytest.raises(Unsupported, match="mvindex upgrade"):
-                write()
-        assert mvindex.verify(path).is_sound
-        report = mvindex.upgrade(path)
-        assert (report.before, report.after, report.documents) == (1, 2, len(expected))
-        assert held(old) == expected, "a reader of the old files goes on"
-    with mvindex.open(path) as new:
-        assert held(new) == expected and new.search(query, top_k=50, exact=True) == answers
-        assert new.info().kind == ("flat" if name == "texts.mvx" else "exact")
-        new.delete(ids="plain")
-    assert sorted(os.listdir(path)) == ["current.json", "generation-000002", "writer.lock"]
-    assert mvindex.upgrade(path).before == 2
-    assert mvindex.verify(path).is_sound
-
-
-def test_a_format_from_the_future_is_refused_by_name(index):
+@pytest.mark.parametrize("version", [1, 3])
+def test_another_format_is_refused_with_both_versions_and_the_way_out(index, version):
     current = json.loads((index.path / "current.json").read_text())
-    from mvindex.store.files import Current, write_current
+    write_current(index.path, Current(format_version=version, generation=1, index_id=current["index_id"]), {})
+    index.close()
+    before = sorted(index.path.rglob("*"))
+    message = f"expected format version 2, got format version {version}. Make the index again"
+    for call in (mvindex.open, mvindex.verify, mvindex.repair, lambda path: mvindex.salvage(path, path.parent / "s")):
+        with pytest.raises(mvindex.errors.StoreError, match=re.escape(message)):
+            call(index.path)
+    assert sorted(index.path.rglob("*")) == before
 
-    write_current(index.path, Current(format_version=3, generation=1, index_id=current["index_id"]), {})
-    with pytest.raises(mvindex.errors.StoreError, match="format version 3"):
-        mvindex.open(index.path)
+
+def test_a_catalog_at_the_top_of_the_directory_is_of_format_version_1(tmp_path):
+    (tmp_path / "old.mvx").mkdir()
+    (tmp_path / "old.mvx" / "catalog.sqlite").write_bytes(bytes(68) + b"mvix" + bytes(4096))
+    with pytest.raises(mvindex.errors.StoreError, match="expected format version 2, got format version 1"):
+        mvindex.open(tmp_path / "old.mvx")
 
 
 def test_half_made_indexes_of_dead_processes_are_removed_by_the_next(tmp_path):

@@ -14,7 +14,7 @@ import mvindex
 from mvindex.errors import ConfigError, DamagedIndex, MvindexError, StoreError
 from mvindex.index import embedded_store_of
 from mvindex.store.files import Current, read_kept_settings, write_current
-from mvindex.store.rows import dead_checksum
+from mvindex.store.rows import deleted_checksum
 
 
 @pytest.fixture
@@ -131,7 +131,15 @@ def test_a_catalog_put_back_from_an_older_copy_is_found_out(sound, tmp_path):
     assert any("version 5 was acknowledged" in problem.what for problem in mvindex.verify(sound).problems)
     with pytest.raises(DamagedIndex):
         mvindex.repair(sound)
-    assert mvindex.salvage(sound, tmp_path / "saved.mvx").documents == 9
+    report = mvindex.salvage(sound, tmp_path / "saved.mvx")
+    assert report.documents == 9
+    assert [(lost.document, "later commits are lost" in lost.what) for lost in report.lost] == [(None, True)]
+
+
+def test_deletions_that_do_not_match_their_checksum_are_reported_by_salvage(sound, tmp_path):
+    in_catalog(sound, "UPDATE documents SET alive = 0 WHERE doc_row = 4")
+    report = mvindex.salvage(sound, tmp_path / "saved.mvx")
+    assert report.documents == 8 and "the set of deleted documents" in report.lost[0].what
 
 
 @pytest.mark.parametrize(
@@ -169,25 +177,33 @@ def test_repair_never_invents_rows_from_a_damaged_catalog(sound):
     assert not rows.exists()
 
 
-def test_a_catalog_without_its_first_page_gives_all_documents_back(sound, tmp_path):
-    before, file = held(sound), generation(sound) / "catalog.sqlite"
-    content = bytearray(file.read_bytes())
-    content[:4096] = bytes(4096)
-    file.write_bytes(content)
-    assert not mvindex.verify(sound).is_sound
-    saved = mvindex.salvage(sound, tmp_path / "saved.mvx")
-    assert saved.was_scanned and saved.lost == ()
-    assert held(tmp_path / "saved.mvx") == before
-
-
-def test_a_deleted_document_never_comes_back_by_salvage(sound, tmp_path):
+def test_a_catalog_that_sqlite_cannot_read_is_refused_with_the_way_out(sound, tmp_path):
     file = generation(sound) / "catalog.sqlite"
-    content = bytearray(file.read_bytes())
-    content[:100] = bytes(100)
-    file.write_bytes(content)
-    mvindex.salvage(sound, tmp_path / "saved.mvx")
-    with mvindex.open(tmp_path / "saved.mvx") as saved:
-        assert "7" not in saved and saved.get("3").text == "new 3"
+    file.write_bytes(bytes(4096) + file.read_bytes()[4096:])
+    assert not mvindex.verify(sound).is_sound
+    with pytest.raises(DamagedIndex, match="catalog.sqlite: .*Nothing can be salvaged: Restore a snapshot"):
+        mvindex.salvage(sound, tmp_path / "saved.mvx")
+    assert not (tmp_path / "saved.mvx").exists()
+
+
+def test_pages_that_sqlite_refuses_cost_their_documents_alone(tmp_path):
+    """Each leaf page of the texts is overwritten in turn: what stands on it is named as lost, the rest is saved."""
+    with mvindex.create(tmp_path / "x.mvx", dim=4) as index:
+        index.add_views([mvindex.Document(f"{n}", f"text {n} " * 40) for n in range(60)], vectors(60))
+    before = held(tmp_path / "x.mvx")
+    file = generation(tmp_path / "x.mvx") / "catalog.sqlite"
+    content = file.read_bytes()
+    with closing(sqlite3.connect(file)) as connection:
+        page_bytes = connection.execute("PRAGMA page_size").fetchone()[0]
+    pages = [at for at in range(0, len(content), page_bytes) if content[at : at + page_bytes].count(b"text ") > 40]
+    assert len(pages) > 3
+    for number, at in enumerate(pages):
+        file.write_bytes(content[:at] + b"\xff" * page_bytes + content[at + page_bytes :])
+        report = mvindex.salvage(tmp_path / "x.mvx", tmp_path / f"saved-{number}.mvx")
+        saved = held(tmp_path / f"saved-{number}.mvx")
+        lost = {lost.document for lost in report.lost}
+        assert saved == {key: before[key] for key in saved} and 40 <= len(saved) == report.documents
+        assert lost == {f"row {key}" for key in before.keys() - saved.keys()} and lost
 
 
 @pytest.mark.parametrize("change", ["DELETE FROM settings", "UPDATE settings SET value = '1' WHERE key = 'encoder'"])
@@ -202,7 +218,8 @@ def test_settings_that_are_gone_from_the_catalog_are_taken_from_beside_it(sound,
     report = mvindex.salvage(sound, tmp_path / "saved.mvx")
     with mvindex.open(tmp_path / "saved.mvx") as saved:
         assert [hit.id for hit in saved.search(np.ones(4), top_k=50).hits] == before
-    assert report.was_scanned and report.lost == ()
+    (lost,) = report.lost
+    assert lost.document is None and "settings in current.json were used" in lost.what
 
 
 def test_settings_beside_the_catalog_that_are_others_are_named_and_made_again(sound):
@@ -277,11 +294,11 @@ def test_links_in_an_index_are_refused(sound, tmp_path, name):
 
 def test_the_checksum_of_a_set_of_rows_depends_on_nothing_but_the_set():
     rows = np.array([5, 0, 1 << 40, 17])
-    assert dead_checksum(rows) == dead_checksum(rows[::-1])
-    parts = dead_checksum(rows[:2]) + dead_checksum(rows[2:])
-    assert dead_checksum(rows) == parts % (1 << 64)
-    assert dead_checksum(rows[:3]) != dead_checksum(rows) != 0
-    assert dead_checksum(rows[:0]) == 0
+    assert deleted_checksum(rows) == deleted_checksum(rows[::-1])
+    parts = deleted_checksum(rows[:2]) + deleted_checksum(rows[2:])
+    assert deleted_checksum(rows) == parts % (1 << 64)
+    assert deleted_checksum(rows[:3]) != deleted_checksum(rows) != 0
+    assert deleted_checksum(rows[:0]) == 0
 
 
 def test_documents_are_checked_that_the_log_alone_holds(tmp_path):

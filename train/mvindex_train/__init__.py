@@ -1,1 +1,1 @@
-"""Training of multi-view encoders; a separate root, so that the core never imports it."""
+"""Training of multi-view encoders. The core never imports this package."""

@@ -1,9 +1,8 @@
-"""An epoch's plan over an example store, and the batches that it gives: random access by step, no state.
+"""The plan of an epoch over an example store, and its batches: stateless, with random access by step.
 
-An epoch takes every passage once, with up to questions_per_passage of its questions. A passage with more of them gives
-the next ones in the next epoch, round and round: over as many epochs as it has questions each one comes
-questions_per_passage times. The same store, settings, seed and epoch give the same batches, so that an interrupted
-epoch goes on at any step.
+An epoch uses every passage once, with up to questions_per_passage of its questions. Further questions follow in the
+next epochs in rotation: over as many epochs as a passage has questions, each is used questions_per_passage times. The
+same store, settings, seed and epoch give the same batches, so that an interrupted epoch can be resumed at any step.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ import numpy as np
 
 from mvindex.errors import ConfigError
 from mvindex.records import Bools, Document, Floats, Ints, Span
-from mvindex_train.data.records import Example, content_of, distinct
+from mvindex_train.data.records import Example, content_key, unique_documents
 from mvindex_train.data.store import ExampleStore
 
 Content = tuple[str, str]
@@ -24,10 +23,10 @@ Content = tuple[str, str]
 class PlanConfig:
     """How batches are cut.
 
-    batch_passages: distinct passages a batch; questions_per_passage: at most so many of each. article_runs: a batch
-    holds consecutive passages of articles, hence near negatives of each other. hard_negatives: at most so many of each
-    question's given negatives, drawn anew every epoch. smallest_batch: a last batch of fewer passages is merged into
-    the one before; take 2 for each process where a batch is shared out. Raises ConfigError.
+    batch_passages: distinct passages a batch. questions_per_passage: maximum number of questions of each.
+    article_runs: a batch has consecutive passages of articles, hence near negatives of each other. hard_negatives:
+    maximum number of a question's negatives, drawn again in every epoch. smallest_batch: a last batch of fewer
+    passages is merged into the previous one; use 2 for each process where a batch is divided. Raises ConfigError.
     """
 
     batch_passages: int = 32
@@ -37,14 +36,13 @@ class PlanConfig:
     smallest_batch: int = 2
 
     def __post_init__(self) -> None:
-        least = {"batch_passages": 1, "questions_per_passage": 1, "hard_negatives": 0, "smallest_batch": 1}
-        for name, number in least.items():
-            if getattr(self, name) < number:
-                raise ConfigError(f"{name} is {getattr(self, name)}; wanted {number} or more")
+        minimums = {"batch_passages": 1, "questions_per_passage": 1, "hard_negatives": 0, "smallest_batch": 1}
+        for name, minimum in minimums.items():
+            if getattr(self, name) < minimum:
+                raise ConfigError(f"{name}: expected {minimum} or more, got {getattr(self, name)}")
         if self.batch_passages == 1 and self.hard_negatives == 0:
             raise ConfigError(
-                "batch_passages is 1 and hard_negatives is 0: a question would have no negative; wanted 2 or more "
-                "passages, or a hard negative"
+                "batch_passages: expected 2 or more without hard negatives, got 1, which leaves a question no negative"
             )
 
 
@@ -52,10 +50,9 @@ class PlanConfig:
 class TrainBatch:
     """q questions and the n distinct documents that they are scored against.
 
-    documents: positives first, then hard negatives; no two with the same title and text. positives: (q,) column of
-    each question's positive. excluded: (q, n) True where a document is never a negative of the question, since it is
-    another of its positives. answer_spans: characters of the positive's text. teacher: (q, n), NaN where unknown; None
-    where nothing is known.
+    documents: positives, then hard negatives, unique by title and text. positives: (q,) column of each question's
+    positive. excluded: (q, n) True where a document is another positive of the question, and thus no negative.
+    answer_spans: of the positive's text. teacher: (q, n), NaN where unknown; None where all are unknown.
     """
 
     questions: list[str]
@@ -71,7 +68,7 @@ class EpochPlan:
     """The batches of one epoch over a store.
 
     passages: (p,) numbers of the store's passages; batch i holds passages[cuts[i]:cuts[i + 1]]. order: (b,) the batch
-    of each step. num_merged: passages of a last batch too small to stand alone, which went into the one before.
+    of each step. num_merged: passages of a last batch that was too small, merged into the previous one.
     """
 
     store: ExampleStore
@@ -85,29 +82,29 @@ class EpochPlan:
 
     @property
     def num_steps(self) -> int:
-        """How many batches the epoch has."""
+        """The number of batches of the epoch."""
         return len(self.order)
 
     def batch(self, step: int, rank: int = 0, world: int = 1) -> Ints:
-        """The store's rows of the batch of a step: all of it, or the part of process `rank` of `world`.
+        """Return the store's rows of the batch of a step: all of them, or the part of process `rank` of `world`.
 
-        Parts are disjoint, together the batch, and hold whole passages. IndexError: the epoch has no such step.
-        ConfigError: some batch has fewer passages than there are processes; found at any step, not at the last.
+        The parts are a partition of the batch by passages. Raises IndexError when the epoch has no such step,
+        ConfigError at any step when some batch of the epoch has fewer passages than there are processes.
         """
         if not 0 <= step < self.num_steps:
             raise IndexError(f"step {step} of {self.num_steps}")
         fewest = int(np.diff(self.cuts).min())
         if not 0 <= rank < world or fewest < world:
             raise ConfigError(
-                f"rank {rank} of {world} processes, and the smallest batch has {fewest} passages; wanted a rank below "
-                "the number of processes, and a passage for each; raise batch_passages and smallest_batch"
+                f"expected a rank below the number of processes and a passage for each, got rank {rank} of {world} "
+                f"processes and {fewest} passages in the smallest batch. Raise batch_passages and smallest_batch"
             )
         number = self.order[step]
         passages = self.passages[self.cuts[number] : self.cuts[number + 1]]
         return self._rows_of(np.array_split(passages, world)[rank])
 
     def collate(self, rows: Ints) -> TrainBatch:
-        """The batch of these rows of the store."""
+        """Return the batch of these rows of the store."""
         examples = [self.store[int(row)] for row in rows]
         known = _known_positives(examples)
         columns = _Columns()
@@ -125,17 +122,19 @@ class EpochPlan:
         )
 
     def _rows_of(self, passages: Ints) -> Ints:
-        """The rows of this epoch's questions of the passages, passage by passage."""
-        groups, each = self.store.groups, self.config.questions_per_passage
+        """Return the rows of this epoch's questions of the passages, passage by passage."""
+        groups, limit = self.store.groups, self.config.questions_per_passage
         counts = groups.starts[passages + 1] - groups.starts[passages]
-        taken = np.minimum(counts, each)
+        taken = np.minimum(counts, limit)
         within = np.arange(taken.sum()) - np.repeat(np.cumsum(taken) - taken, taken)
-        turn = (np.repeat(self.epoch * each % counts, taken) + within) % np.repeat(counts, taken)
-        rows: Ints = groups.rows[np.repeat(groups.starts[passages], taken) + turn]
+        offset = (np.repeat(self.epoch * limit % counts, taken) + within) % np.repeat(counts, taken)
+        rows: Ints = groups.rows[np.repeat(groups.starts[passages], taken) + offset]
         return rows
 
     def _draw_negatives(self, row: int, example: Example, known: set[Content]) -> list[Document]:
-        candidates = [document for content, document in distinct(example.negatives).items() if content not in known]
+        candidates = [
+            document for content, document in unique_documents(example.negatives).items() if content not in known
+        ]
         if len(candidates) <= self.config.hard_negatives:
             return candidates
         drawn = np.random.default_rng([self.seed, self.epoch, row]).permutation(len(candidates))
@@ -144,26 +143,26 @@ class EpochPlan:
 
 @dataclass(slots=True)
 class _Columns:
-    """The distinct documents of a batch in the order of their arrival, and the column of each content."""
+    """The distinct documents of a batch in order of insertion, and the column of each content."""
 
     documents: list[Document] = field(default_factory=list)
     column_of: dict[Content, int] = field(default_factory=dict)
 
     def add(self, document: Document) -> int:
-        """The document's column, a new one unless its title and text are there already."""
-        column = self.column_of.setdefault(content_of(document), len(self.documents))
+        """Return the document's column, a new one unless its title and text are present."""
+        column = self.column_of.setdefault(content_key(document), len(self.documents))
         if column == len(self.documents):
             self.documents.append(document)
         return column
 
 
 def plan(store: ExampleStore, config: PlanConfig, seed: int, epoch: int) -> EpochPlan:
-    """The plan of an epoch; ConfigError when the store has too few passages for a batch with a negative in it."""
+    """Return the plan of an epoch; raise ConfigError when the store has too few passages for a batch."""
     num_passages = store.groups.num_passages
-    # A batch of one passage that hard negatives allow needs no second one.
+    # With hard negatives a batch of one passage is allowed.
     least = min(config.smallest_batch, config.batch_passages)
     if num_passages < least:
-        raise ConfigError(f"{store.folder}: has {num_passages} passages; wanted {least} or more for one batch")
+        raise ConfigError(f"{store.folder}: expected {least} passages or more for one batch, got {num_passages}")
     random = np.random.default_rng([seed, epoch])
     passages = _order_passages(store, config, random)
     cuts, num_merged = _cut(num_passages, config.batch_passages, least)
@@ -172,7 +171,7 @@ def plan(store: ExampleStore, config: PlanConfig, seed: int, epoch: int) -> Epoc
 
 
 def _order_passages(store: ExampleStore, config: PlanConfig, random: np.random.Generator) -> Ints:
-    """All passages in a random order, or with article_runs article by article, the articles in a random order."""
+    """Return all passages in random order, or with article_runs the articles in random order."""
     groups = store.groups
     if not config.article_runs:
         return random.permutation(groups.num_passages)
@@ -181,7 +180,7 @@ def _order_passages(store: ExampleStore, config: PlanConfig, random: np.random.G
 
 
 def _cut(num_passages: int, batch_passages: int, least: int) -> tuple[Ints, int]:
-    """Where batches begin and the last one ends (b + 1,), and how many passages were merged into the last one."""
+    """Return the boundaries of the batches (b + 1,), and the number of passages merged into the last one."""
     cuts = np.append(np.arange(0, num_passages, batch_passages), num_passages)
     last = num_passages - int(cuts[-2])
     if last >= least or len(cuts) == 2:
@@ -190,10 +189,10 @@ def _cut(num_passages: int, batch_passages: int, least: int) -> tuple[Ints, int]
 
 
 def _known_positives(examples: list[Example]) -> dict[str, set[Content]]:
-    """The contents of every positive of each question in the batch; a question asked twice has those of both."""
+    """Return the contents of all positives by question; examples with the same question share theirs."""
     known: dict[str, set[Content]] = {}
     for example in examples:
-        known.setdefault(example.question, set()).update(content_of(document) for document in example.positives)
+        known.setdefault(example.question, set()).update(content_key(document) for document in example.positives)
     return known
 
 

@@ -12,13 +12,13 @@ _FIGURES = ("R@1", "R@5", "R@20", "R@100", "MRR", "local_variation", "view_cosin
 
 
 def write_card(config: TrainConfig, report: Mapping[str, Any]) -> str:
-    """README.md of a checkpoint: what it is, how it was trained, what it found on the dev questions."""
+    """Return README.md of a checkpoint: family, settings and figures on the dev questions."""
     return "\n".join(
         [
             f"# Encoder trained with mvindex: {label(config)}",
             "",
             f"Family `{config.encoder.family}`, up to {config.encoder.max_views} views a document, from the base "
-            f"`{config.encoder.base}`; {report['steps']:,} steps. The base's licence goes with these weights.",
+            f"`{config.encoder.base}`; {report['steps']:,} steps. The licence of the base applies to these weights.",
             "",
             "```",
             "mvindex ingest corpus.tsv --encoder DIR",
@@ -38,7 +38,7 @@ def write_card(config: TrainConfig, report: Mapping[str, Any]) -> str:
 def _dev_lines(report: Mapping[str, Any]) -> list[str]:
     before, dev = report["before"], report["dev"]
     if dev is None:
-        return ["There were no dev questions: these are the weights after the last step, not measured.", ""]
+        return ["Not evaluated: there were no dev questions. These are the weights after the last step.", ""]
     return [
         f"## Dev: {dev['questions']:,} questions over {dev['documents']:,} documents",
         "",
@@ -47,7 +47,8 @@ def _dev_lines(report: Mapping[str, Any]) -> list[str]:
         *(f"| {name} | {_show(before, name)} | {_show(dev, name)} |" for name in _FIGURES),
         "",
         "local_variation: LV of MVR eq. 9; view_cosine: mean cosine of two views of a document, near 1 where views "
-        "have collapsed; views: a document. The dev questions chose the epoch, so their figures are a little too high.",
+        "have collapsed; views: mean number a document. The epoch was chosen by these figures, which are thus slightly "
+        "optimistic.",
         "",
     ]
 

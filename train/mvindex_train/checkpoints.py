@@ -1,4 +1,4 @@
-"""What is saved of a trained encoder: a directory that `mvindex ingest --encoder` takes."""
+"""Writing of a trained encoder as a checkpoint for `mvindex ingest --encoder`."""
 
 from __future__ import annotations
 
@@ -23,10 +23,18 @@ RECORD = "training.json"
 def save_checkpoint(
     encoder: TrainableEncoder, folder: Path, card: str, *, label: str = "", record: Mapping[str, Any] | None = None
 ) -> None:
-    """Nothing; the folder, which must be new, holds the encoder and its card, whole or not at all.
+    """Write the encoder and its card to a new folder, atomically.
 
-    With LoRA it holds the adapter, in peft's format, and the viewers; else full weights, in transformers' format.
-    label: what to know of the training, shown wherever the encoder is named; record: JSON kept as training.json.
+    With LoRA the folder contains the adapter, in peft's format, and the viewers; else full weights, in transformers'
+    format.
+
+    Args:
+        encoder: The encoder to save.
+        folder: A path that does not exist.
+        card: The text of README.md.
+        label: A remark on the training, shown wherever the encoder is named.
+        record: JSON written to training.json.
+
     """
     with whole_folder(folder) as temporary:
         base = None
@@ -39,11 +47,11 @@ def save_checkpoint(
         if record is not None:
             text = json.dumps(record, indent=2, ensure_ascii=False) + "\n"
             (temporary / RECORD).write_text(text, encoding="utf-8")
-        _share(temporary)
+        _fix_modes(temporary)
 
 
-def _share(folder: Path) -> None:
-    """Nothing; every file is as readable as a plain new one: safetensors makes its own for their owner alone."""
+def _fix_modes(folder: Path) -> None:
+    """Give weights files the mode of plain new files: safetensors makes them readable by their owner only."""
     mode = (folder / CARD).stat().st_mode
     for path in folder.rglob("*.safetensors"):
         path.chmod(mode)
@@ -60,7 +68,7 @@ def _write_full(encoder: TrainableEncoder, folder: Path) -> None:
 
 
 def _write_adapter(encoder: TrainableEncoder, folder: Path) -> Base:
-    """The base that the adapter belongs on."""
+    """Write the adapter, viewers and codes; return the base of the adapter."""
     query_viewers = None
     _save_peft(encoder, "documents", folder)
     if "queries" in encoder.adapters:
@@ -75,13 +83,13 @@ def _write_adapter(encoder: TrainableEncoder, folder: Path) -> Base:
 
 def _save_peft(encoder: TrainableEncoder, name: str, folder: Path) -> None:
     adapter, base = encoder.adapters[name], encoder.base.source
-    # The name by which peft itself finds the base; else it would be the path on this machine.
+    # A name by which peft finds the base anywhere; by default it is the path on this machine.
     adapter.peft_config["default"].base_model_name_or_path = PACKAGED_HUB_ID if base == PACKAGED else base
     adapter.save_pretrained(folder, save_embedding_layers=False)
-    (folder / CARD).unlink()  # peft's own card, a form to fill in
+    (folder / CARD).unlink()  # peft's own card is an empty template
 
 
 def _write_tensors(folder: Path, tensors: Mapping[str, Any]) -> None:
-    held = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items() if tensor is not None}
-    if held:
-        require("safetensors.torch", "encode", "saving weights").save_file(held, folder / VIEW_WEIGHTS)
+    present = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items() if tensor is not None}
+    if present:
+        require("safetensors.torch", "encode", "saving weights").save_file(present, folder / VIEW_WEIGHTS)

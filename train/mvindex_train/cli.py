@@ -1,4 +1,4 @@
-"""The commands `mvindex train` and `mvindex mine`: parse, call, print. Imports no torch before training begins."""
+"""The commands `mvindex train` and `mvindex mine`. Imports no torch before training begins."""
 
 from __future__ import annotations
 
@@ -34,56 +34,68 @@ _DEFAULT_PRESET = "snippets"
 @app.command()
 def train(  # noqa: PLR0913 - each option is a flag of the command
     out: Annotated[Path | None, typer.Option("--out", "-o", help="Folder of the checkpoint to write.")] = None,
-    files: Annotated[list[str] | None, typer.Option("--train", help="Files to train on, in any known format.")] = None,
-    passages: Annotated[
-        str | None, typer.Option(help="The corpus that ids in the files name; dev is asked over it.")
+    files: Annotated[
+        list[str] | None, typer.Option("--train", help="Files of training data, in any supported format.")
     ] = None,
-    dev: Annotated[list[str] | None, typer.Option(help="Files of dev questions, which choose the best epoch.")] = None,
-    negatives: Annotated[list[str] | None, typer.Option(help="Files of `mvindex mine`.")] = None,
-    format: Annotated[str | None, typer.Option(help="Of the files; found by itself.")] = None,
+    passages: Annotated[
+        str | None, typer.Option(help="Corpus that ids in the files refer to; dev questions are searched in it.")
+    ] = None,
+    dev: Annotated[
+        list[str] | None, typer.Option(help="Files of dev questions, by which the best epoch is chosen.")
+    ] = None,
+    negatives: Annotated[list[str] | None, typer.Option(help="Files of negatives by `mvindex mine`.")] = None,
+    format: Annotated[str | None, typer.Option(help="Format of the files (default: detected).")] = None,
     preset: Annotated[
         str | None,
-        typer.Option(help="A method: snippets (default), dpr, mvr, camvr, drpq, me-bert, poly, sentences, splits."),
+        typer.Option(help="Method: snippets (default), dpr, mvr, camvr, drpq, me-bert, poly, sentences, splits."),
     ] = None,
     budget: Annotated[
-        str | None, typer.Option(help="full (default), or small: CPU minutes in place of GPU days.")
+        str | None, typer.Option(help="full (default), or small: CPU minutes instead of GPU days.")
     ] = None,
-    base: Annotated[str | None, typer.Option(help="What is trained: minilm (default), a folder or a hub id.")] = None,
-    config: Annotated[Path | None, typer.Option(help="A TOML file of settings; flags come before it.")] = None,
+    base: Annotated[
+        str | None, typer.Option(help="Checkpoint to start from: minilm (default), a folder or a hub id.")
+    ] = None,
+    config: Annotated[Path | None, typer.Option(help="TOML file of settings; flags override it.")] = None,
     overrides: Annotated[
-        list[str] | None, typer.Option("--set", help="Any setting, such as loss.tau=0.5; see --show-config.")
+        list[str] | None, typer.Option("--set", help="Any setting, e.g. loss.tau=0.5; see --show-config.")
     ] = None,
-    epochs: Annotated[int | None, typer.Option(help="Rounds over the data.")] = None,
-    batch: Annotated[int | None, typer.Option(help="Passages a batch, of all processes together.")] = None,
-    learning_rate: Annotated[float | None, typer.Option(help="Of the optimiser.")] = None,
-    seed: Annotated[int | None, typer.Option(help="Of all random numbers.")] = None,
-    warm_up: Annotated[str | None, typer.Option(help="A corpus to warm up on first, without questions.")] = None,
-    warm_up_steps: Annotated[int | None, typer.Option(help="At most so many steps of that.")] = None,
-    save_every: Annotated[int | None, typer.Option(help="Save the state after so many steps too.")] = None,
-    device: Annotated[str | None, typer.Option(help="cpu or cuda; the best there is by default.")] = None,
+    epochs: Annotated[int | None, typer.Option(help="Passes over the data.")] = None,
+    batch: Annotated[int | None, typer.Option(help="Passages in a batch, over all processes.")] = None,
+    learning_rate: Annotated[float | None, typer.Option(help="Learning rate of the optimiser.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Seed of all random numbers.")] = None,
+    warm_up: Annotated[
+        str | None, typer.Option(help="Corpus for a warm-up without questions, before training.")
+    ] = None,
+    warm_up_steps: Annotated[int | None, typer.Option(help="Maximum number of warm-up steps.")] = None,
+    save_every: Annotated[
+        int | None, typer.Option(help="Steps between saved states, besides the ends of epochs.")
+    ] = None,
+    device: Annotated[str | None, typer.Option(help="cpu or cuda (default: the fastest available).")] = None,
     show_config: Annotated[
-        bool, typer.Option("--show-config", help="Print all settings, with origins, and end.")
+        bool, typer.Option("--show-config", help="Print all settings with their sources, and exit.")
     ] = False,
-    force: Annotated[bool, typer.Option("--force", help="Replace the checkpoint, or another run's state.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="JSON on stdout.")] = False,
+    force: Annotated[
+        bool, typer.Option("--force", help="Replace an existing checkpoint, or the state of another run.")
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON on stdout.")] = False,
 ) -> None:
-    """Train an encoder on questions and the passages that answer them; the result is a checkpoint for `mvindex ingest`.
+    """Train an encoder on questions and the passages that answer them; write a checkpoint for `mvindex ingest`.
 
-    Interrupted, give the same command again to go on. Several GPUs: accelerate launch -m mvindex train ...
+    Repeat the command to resume an interrupted run. Several GPUs: accelerate launch -m mvindex train ...
 
     Example: mvindex train --preset snippets --train questions.jsonl --passages corpus.tsv --out my-encoder
     """
     overrides = [*(overrides or []), *_as_overrides(base, epochs, batch, learning_rate, seed)]
     settings = _load(config, preset, budget, overrides)
-    given = {"train": files, "dev": dev, "negatives": negatives, "passages": passages, "format": format}
-    settings = _with_data(settings, given, warm_up)
+    paths = {"train": files, "dev": dev, "negatives": negatives, "passages": passages, "format": format}
+    settings = _with_data(settings, paths, warm_up)
     if show_config:
         from mvindex_train.config_cli import describe
 
         typer.echo(json.dumps(settings.as_dict(), ensure_ascii=False) if as_json else describe(settings), nl=as_json)
         return
     if out is None:
-        raise typer.BadParameter("say where the checkpoint goes: --out DIR")
+        raise typer.BadParameter("expected the folder of the checkpoint: --out DIR")
     from mvindex_train.trainer import TrainJob
 
     job = TrainJob(
@@ -99,74 +111,74 @@ def _as_overrides(*values: Any) -> list[str]:
 
 
 def _load(file: Path | None, preset: str | None, budget: str | None, overrides: list[str]) -> TrainConfig:
-    """The settings; the preset snippets when neither a preset nor a file is named."""
+    """Load the settings; the preset is snippets when neither a preset nor a file is named."""
     from mvindex_train.config_cli import ConfigRequest, load_config
 
     chosen = preset if preset or file else _DEFAULT_PRESET
     return load_config(ConfigRequest(file=file, preset=chosen, budget=budget, overrides=overrides))
 
 
-def _with_data(settings: TrainConfig, given: dict[str, Any], warm_up: str | None) -> TrainConfig:
-    """The settings with the files given by flags, which may hold commas; one epoch of warming up if none is set."""
+def _with_data(settings: TrainConfig, paths: dict[str, Any], warm_up: str | None) -> TrainConfig:
+    """Set the files of the flags, whose paths may contain commas; one epoch of warm-up if none is set."""
     changes: dict[str, Any] = {
-        name: tuple(value) if isinstance(value, list) else value for name, value in given.items() if value
+        name: tuple(value) if isinstance(value, list) else value for name, value in paths.items() if value
     }
     settings = replace(settings, data=replace(settings.data, **changes))
     return replace(settings, warm_up_epochs=1) if warm_up and not settings.warm_up_epochs else settings
 
 
 def _run(job: TrainJob, as_json: bool) -> None:
-    """Nothing; the job is done and its report is on stdout."""
+    """Run the job and print its report on stdout."""
     from mvindex.cli import render as display
     from mvindex_train.loop import Interrupted
     from mvindex_train.progress import TrainingDisplay
     from mvindex_train.trainer import train as run_training
 
-    with TrainingDisplay() as shown, _signals() as asked:
+    with TrainingDisplay() as shown, _stop_on_signal() as stop_signal:
         try:
-            report = run_training(replace(job, on_record=shown.show, should_stop=lambda: bool(asked())))
+            report = run_training(replace(job, on_record=shown.show, should_stop=lambda: bool(stop_signal())))
         except Interrupted as stop:
-            _note(f"{stop}; give the same command again to go on")
-            raise typer.Exit(128 + (asked() or signal.SIGINT)) from stop
+            _note(f"{stop}; repeat the command to resume")
+            raise typer.Exit(128 + (stop_signal() or signal.SIGINT)) from stop
     if not is_main_process():
         return
     if as_json:
         display.print_json(report)
     else:
         figures = {"before": None, "dev": None} | report
-        rows = {name: _shown(value) for name, value in figures.items() if value is not None}
+        rows = {name: _format(value) for name, value in figures.items() if value is not None}
         display.print_table("train", rows)
     _note(f"next: mvindex ingest corpus.tsv --encoder {job.out}")
 
 
 def is_main_process() -> bool:
-    """True for the one process of a launch that prints."""
+    """Return whether this is the process of a launch that prints."""
     import os
 
     return os.environ.get("RANK", "0") == "0"
 
 
 @contextmanager
-def _signals() -> Iterator[Callable[[], int | None]]:
-    """Inside it the first Ctrl-C or TERM only asks to stop, and is told by the function; a second one acts as ever."""
-    asked: list[int] = []
+def _stop_on_signal() -> Iterator[Callable[[], int | None]]:
+    """Yield a function that returns the first SIGINT or SIGTERM received; a second signal acts as by default."""
+    received: list[int] = []
     before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
 
-    def ask(number: int, frame: Any) -> None:
-        asked.append(number)
+    def request_stop(number: int, frame: Any) -> None:
+        received.append(number)
         signal.signal(number, before[signal.Signals(number)])
-        _note("stopping after this step, and saving; once more to stop at once")
+        _note("stopping after this step to save the state; repeat to stop at once")
 
     for number in before:
-        signal.signal(number, ask)
+        signal.signal(number, request_stop)
     try:
-        yield lambda: asked[0] if asked else None
+        yield lambda: received[0] if received else None
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
 
 
-def _shown(value: Any) -> str:
+def _format(value: Any) -> str:
     if isinstance(value, dict):
         return ", ".join(f"{name} {figure}" for name, figure in value.items() if figure is not None)
     return str(value)

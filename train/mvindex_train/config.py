@@ -1,6 +1,6 @@
-"""How an encoder is trained: frozen settings, checked when made, from TOML and flags. Imports no torch.
+"""Settings of a training run: frozen and validated, from TOML and flags. Imports no torch.
 
-A setting that is absent is None in Python and "none" in TOML, which has no null.
+An absent value is None in Python and "none" in TOML, which has no null.
 """
 
 from __future__ import annotations
@@ -18,21 +18,19 @@ from mvindex_train.tables import as_tables, merge, parse_overrides, write_toml
 Family: TypeAlias = Literal[
     "snippets", "single", "first-k", "poly", "kmeans", "viewers", "context-viewers", "sentences", "splits"
 ]
-# Families whose views stand for a stretch of the text, so that an answer lies in one of them.
+# Families whose views have spans, so that an answer is in one of them.
 SPAN_FAMILIES = ("snippets", "context-viewers", "sentences")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EncoderConfig:
-    """What is trained. Lengths are tokens, special tokens included; None: as the base has it.
+    """The encoder to train. Lengths are in tokens, special tokens included; None takes the value of the base.
 
     base: "minilm", a folder or a hub id. family, max_views, pooling, normalise: as in a checkpoint's settings.
-    residual: the mean of a viewer's snippet is added to its state so many times. own_snippet: a viewer reads its own
-    snippet only (of `viewers`, its own of k equal stretches). viewer_init: where the viewers' embeddings start.
-    cluster_init: which tokens k-means starts at, those at equal intervals or random ones.
-    separate: questions have an encoder of their own.
-    lora_rank: None trains all weights; lora_alpha: None takes twice the rank. dropout: None keeps
-    the base's own.
+    residual: factor of the mean of a viewer's snippet, which is added to its state. own_snippet: a viewer attends to
+    its own snippet only (for `viewers`, to its own of k equal parts of the text). viewer_init: initial embeddings of
+    the viewers. cluster_init: initial tokens of k-means, at equal intervals or random. separate: questions have a
+    separate encoder. lora_rank: None trains all weights; lora_alpha: None takes twice the rank.
     """
 
     base: str = "minilm"
@@ -55,30 +53,31 @@ class EncoderConfig:
     def __post_init__(self) -> None:
         check_fields(self, "encoder.")
         if self.family == "single" and self.max_views != 1:
-            raise ConfigError(f"encoder.max_views is {self.max_views}; the family 'single' makes exactly 1")
+            raise ConfigError(f"encoder.max_views: expected 1 for the family 'single', got {self.max_views}")
         for name in ("residual", "own_snippet"):
             if getattr(self, name) and self.family not in ("viewers", "context-viewers"):
                 raise ConfigError(
-                    f"encoder.{name} is {getattr(self, name)}; it belongs to viewers, and the family is {self.family!r}"
+                    f"encoder.{name}: expected no value for the family {self.family!r}, which has no viewers, got "
+                    f"{getattr(self, name)}"
                 )
         if self.residual and self.family == "viewers" and not self.own_snippet:
-            raise ConfigError(f"encoder.residual is {self.residual}; in the family 'viewers' it needs own_snippet")
+            raise ConfigError(f"encoder.residual: expected 0 for 'viewers' without own_snippet, got {self.residual}")
         if self.cluster_init != "interval" and self.family != "kmeans":
             raise ConfigError(
-                f"encoder.cluster_init is {self.cluster_init!r}; it belongs to 'kmeans', and the family is "
-                f"{self.family!r}"
+                f"encoder.cluster_init: expected 'interval' for the family {self.family!r}, which is not 'kmeans', got "
+                f"{self.cluster_init!r}"
             )
         if self.lora_alpha is not None and self.lora_rank is None:
-            raise ConfigError(f"encoder.lora_alpha is {self.lora_alpha}; wanted none, or a lora_rank beside it")
+            raise ConfigError(f"encoder.lora_alpha: expected none without a lora_rank, got {self.lora_alpha}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DataConfig:
-    """What it is trained on: paths, and how batches are cut.
+    """The training data: paths, and how batches are cut.
 
-    train, dev: files of questions; passages: the corpus that their ids name, if they hold no texts; format: None
-    detects it. negatives: files of `mvindex mine`. article_runs: a batch's passages are consecutive passages, hence
-    near negatives of each other. hard_negatives: a question. title: whether titles are put before texts.
+    train, dev: files of questions. passages: the corpus that their ids refer to. format: None detects it. negatives:
+    files of `mvindex mine`. article_runs: a batch has consecutive passages of articles, hence near negatives of each
+    other. hard_negatives: number a question. title: whether titles are put before texts.
     """
 
     train: Names = ()
@@ -100,10 +99,10 @@ class DataConfig:
 class LossConfig:
     """The loss. Document scores are multiplied by `scale`, then divided by tau.
 
-    The papers' tau acts on raw inner products of states with norms of some 10. Products of unit vectors lie in
-    [-1, 1]: without a scale of about 20 the softmax over a batch is nearly flat and teaches little.
-    drpq_temperature: divides view scores inside DRPQ's softmax, before any scale, as it does in search.
-    tau_floor, tau_alpha: both or neither; with them tau falls from epoch to epoch (MVR eq. 8). local_weight: lambda
+    The papers' tau acts on raw inner products of states with norms of about 10. Products of unit vectors are in
+    [-1, 1]: without a scale of about 20 the softmax over a batch is nearly flat and gives hardly any gradient.
+    drpq_temperature: divides view scores inside DRPQ's softmax, before any scale, as in search.
+    tau_floor, tau_alpha: both or neither; tau is annealed with them (MVR eq. 8). local_weight: lambda
     of MVR eq. 5. answer_view: CAMVR eq. 13. distillation_weight: of the KL divergence from a teacher's scores.
     """
 
@@ -121,19 +120,19 @@ class LossConfig:
         check_fields(self, "loss.")
         if (self.tau_floor is None) != (self.tau_alpha is None):
             raise ConfigError(
-                f"loss.tau_floor is {self.tau_floor} and loss.tau_alpha is {self.tau_alpha}; wanted both or neither"
+                f"loss: expected both tau_floor and tau_alpha or neither, got {self.tau_floor} and {self.tau_alpha}"
             )
         if self.tau_floor is not None and self.tau_floor > self.tau:
-            raise ConfigError(f"loss.tau_floor is {self.tau_floor}; wanted up to {self.tau}, the tau it falls from")
+            raise ConfigError(f"loss.tau_floor: expected at most {self.tau}, the initial tau, got {self.tau_floor}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OptimiserConfig:
-    """The steps. epochs and max_steps: whichever ends first; warmup_share: of all steps.
+    """Optimiser and schedule. epochs, max_steps: whichever ends first. warmup_share: of all steps.
 
-    viewer_learning_rate: None takes learning_rate. chunk_documents: None encodes a batch at once; a number makes
-    the same gradients in chunks of as many documents (GradCache), for batches that do not fit into memory. precision:
-    "auto" is bf16 where the device computes in it natively, else fp32.
+    viewer_learning_rate: None takes learning_rate. chunk_documents: None encodes a batch at once; a number computes
+    the same gradients in chunks of that many documents (GradCache), for batches that do not fit into memory.
+    precision: "auto" is bf16 on devices with native bf16, else fp32.
     """
 
     learning_rate: Positive = 1e-5
@@ -155,9 +154,11 @@ class OptimiserConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EvaluationConfig:
-    """When and how dev questions are asked. cutoff: dev R@cutoff chooses the best checkpoint; patience: how many
-    evaluations without a better one end the training, None never.
-    """  # noqa: D205 - the fields are one list
+    """Evaluation on dev questions.
+
+    cutoff: the best checkpoint is chosen by R@cutoff. patience: number of evaluations without a better one after which
+    training stops; None: never.
+    """
 
     every_epochs: Count = 1
     patience: Count | None = None
@@ -169,9 +170,9 @@ class EvaluationConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainConfig:
-    """All settings of a training run; preset and budget name where they come from and change nothing by themselves.
+    """All settings of a training run. preset and budget name their source and have no effect of their own.
 
-    refresh_epochs: hard negatives are mined anew after as many epochs (ANCE); warm_up_epochs: of warming up before.
+    refresh_epochs: epochs between refreshes of the hard negatives (ANCE). warm_up_epochs: epochs of warm-up.
     """
 
     preset: str | None = None
@@ -188,47 +189,45 @@ class TrainConfig:
         check_fields(self, "")
         if self.loss.answer_view and self.encoder.family not in SPAN_FAMILIES:
             raise ConfigError(
-                f"loss.answer_view is True; wanted False: the views of {self.encoder.family!r} stand for no stretch of "
-                f"the text; those of {', '.join(SPAN_FAMILIES)} do"
+                f"loss.answer_view: expected False for the family {self.encoder.family!r}, whose views have no "
+                f"spans, got "
+                f"True. The views of {', '.join(SPAN_FAMILIES)} have"
             )
 
     def with_overrides(self, overrides: Sequence[str]) -> TrainConfig:
-        """These settings with values given as texts such as "optimiser.epochs=3"; the last of a name counts.
+        """Return these settings with overrides such as "optimiser.epochs=3"; the last one of a name wins.
 
-        Lists are cut at commas, "none" is no value. preset and budget decide other values, so they are not given
-        here. Raises ConfigError naming the text or the setting.
+        Lists are separated by commas; "none" is None. preset and budget determine other values and cannot be
+        overridden. Raises ConfigError with the text or the setting.
         """
         for text in overrides:
             if text.partition("=")[0] in ("preset", "budget"):
-                raise ConfigError(f"--set {text!r:.80}; wanted --{text.replace('=', ' ')}")
+                raise ConfigError(f"--set: expected --{text.replace('=', ' ')}, got {text!r:.80}")
         return merge(self, parse_overrides(TrainConfig, overrides), "--set")
 
     def as_dict(self) -> dict[str, Any]:
-        """All values by name, each part a dict of its own; what TrainConfig.from_dict takes."""
+        """Return all values by name, each table as a dict; the inverse of from_dict()."""
         return as_tables(self)
 
     @staticmethod
     def from_dict(values: dict[str, Any], place: str = "settings") -> TrainConfig:
-        """The settings that hold the values and defaults for the rest; presets are not looked up.
+        """Return settings with the values, and defaults for the others; presets are not applied.
 
-        place: what gave the values, for messages. Raises ConfigError.
+        place: the source of the values, for messages. Raises ConfigError.
         """
         return merge(TrainConfig(), values, place)
 
     def to_toml(self) -> str:
-        """All values as TOML, which reads back as the same settings, whatever its preset."""
+        """Return all values as TOML, which reads back as the same settings."""
         return write_toml(self.as_dict())
 
     def fingerprint(self) -> str:
-        """Hex SHA-256 of all that training depends on: equal for equal values, whichever preset gave them.
-
-        Files count by their paths, not by what they hold.
-        """
+        """Return the hex SHA-256 of all values but preset and budget; files are included by path, not by content."""
         values = {name: value for name, value in self.as_dict().items() if name not in ("preset", "budget")}
         return hashlib.sha256(json.dumps(values, sort_keys=True).encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def check_has_train(config: TrainConfig) -> None:
-    """Nothing; ConfigError when no file to train on is named, which presets leave open."""
+    """Raise ConfigError when there is no file to train on, which presets do not set."""
     if not config.data.train:
-        raise ConfigError("data.train is empty; wanted at least one file of questions to train on")
+        raise ConfigError("data.train: expected at least one file of questions to train on, got none")

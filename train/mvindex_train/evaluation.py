@@ -1,4 +1,4 @@
-"""How well dev questions find their documents, over the whole dev corpus, and whether views have collapsed."""
+"""Recall of dev questions over the whole dev corpus, and measures of collapsed views."""
 
 from __future__ import annotations
 
@@ -26,8 +26,7 @@ if TYPE_CHECKING:
 
 Number = TypeVar("Number", np.float32, np.int64)
 
-# Documents encoded at once, and view scores held at once: bounds on memory, without influence on the figures but for
-# last digits.
+# Documents encoded and view scores computed at once: bounds on memory that affect only the last digits of figures.
 _ENCODED_AT_ONCE = 1024
 _SCORES_AT_ONCE = 1 << 24
 _BLOCK_VIEWS = 8192
@@ -35,7 +34,7 @@ _BLOCK_VIEWS = 8192
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DevSet:
-    """Dev questions over a corpus; gold[i]: (g,) the rows in `documents` of question i's positives, at least one."""
+    """Dev questions over a corpus; gold[i]: (g,) rows in `documents` of the positives of question i, at least one."""
 
     documents: Sequence[Document]
     questions: list[str]
@@ -44,11 +43,11 @@ class DevSet:
 
 @dataclass(frozen=True, slots=True)
 class DevReport:
-    """What an evaluation found.
+    """Figures of an evaluation.
 
     recall: share of questions with a positive among the first k documents, by k. mrr: mean reciprocal rank.
     local_variation: LV of MVR eq. 9 over questions and their positive; view_cosine: mean cosine of two views of a
-    document; None where no document has two views. views: a document.
+    document; both None where no document has two views. views: mean number a document.
     """
 
     questions: int
@@ -60,7 +59,7 @@ class DevReport:
     views: float
 
     def as_json(self) -> dict[str, Any]:
-        """The figures by the names that they have in history.jsonl."""
+        """Return the figures by their names in history.jsonl."""
         recall = {f"R@{k}": round(share, 6) for k, share in self.recall.items()}
         rest = {
             "MRR": self.mrr,
@@ -73,31 +72,31 @@ class DevReport:
 
 
 def make_dev_set(examples: Iterable[Example], passages: Iterable[Document] | None) -> DevSet:
-    """The examples' questions over the passages, or, without these, over the documents that the examples name.
+    """Make the dev set of the examples' questions over the passages, or over the examples' documents when None.
 
-    CorpusError when there is no question, or when no document of the passages is a positive of some question.
+    Raises CorpusError when there is no question, or when no positive of a question is among the passages.
     """
-    asked = list(examples)
-    if not asked:
-        raise CorpusError("the dev files hold no question; leave --dev out to train without")
-    named = (document for one in asked for document in (*one.positives, *one.negatives))
+    questions = list(examples)
+    if not questions:
+        raise CorpusError("--dev: expected one question or more, got none. Leave --dev out to train without")
+    named = (document for example in questions for document in example.documents)
     documents: dict[str, Document] = {}
     for document in named if passages is None else passages:
         documents.setdefault(document.id, document)
     row_of = {doc_id: row for row, doc_id in enumerate(documents)}
-    gold = [_rows_of(example, row_of) for example in asked]
-    return DevSet(list(documents.values()), [example.question for example in asked], gold)
+    gold = [_rows_of(example, row_of) for example in questions]
+    return DevSet(list(documents.values()), [example.question for example in questions], gold)
 
 
-def evaluate(encoder: Encoder, dev: DevSet, loss: LossConfig, processes: Processes, deepest: int = 100) -> DevReport:
-    """The figures of this encoder, ranked by the document score that it is trained for; every process gets them.
+def evaluate(encoder: Encoder, dev: DevSet, loss: LossConfig, processes: Processes, cutoff: int = 100) -> DevReport:
+    """Evaluate the encoder by the document score that it is trained for; every process gets the figures.
 
-    deepest: R@deepest is reported beside R@1, 5, 20 and 100. Equal scores rank in the order of the corpus.
+    cutoff: R@cutoff is reported beside R@1, 5, 20 and 100. Equal scores rank in the order of the corpus.
     """
     views = _encode_documents(encoder, dev.documents, processes)
     queries = _encode_queries(encoder, dev.questions, processes)
     ranks = gold_ranks(views, queries, dev.gold, loss, processes.device)
-    cutoffs = sorted({*DEFAULT_CUTOFFS, deepest})
+    cutoffs = sorted({*DEFAULT_CUTOFFS, cutoff})
     return DevReport(
         questions=len(dev.questions),
         documents=len(dev.documents),
@@ -112,18 +111,18 @@ def evaluate(encoder: Encoder, dev: DevSet, loss: LossConfig, processes: Process
 def gold_ranks(
     views: Views, queries: Floats, gold: Sequence[Ints], loss: LossConfig, device: torch.device | str = "cpu"
 ) -> Ints:
-    """The rank, from 1, of each question's best positive among all documents, (q,), by an exact scan in fp32."""
+    """Return the rank, from 1, of each question's best positive among all documents, (q,), by an exact fp32 scan."""
     import torch
 
     scan = _Scan(views, queries, loss, torch.device(device))
     best = torch.full((len(queries),), -torch.inf)
     rows = torch.zeros(len(queries), dtype=torch.int64)
-    asking = np.repeat(np.arange(len(gold)), [len(each) for each in gold])
-    wanted = np.concatenate(gold)
+    question_of = np.repeat(np.arange(len(gold)), [len(each) for each in gold])
+    gold_rows = np.concatenate(gold)
     for questions, begin, scores in scan.blocks():
-        is_here = (asking >= questions.start) & (asking < questions.stop)
-        is_here &= (wanted >= begin) & (wanted < begin + scores.shape[1])
-        for question, row in zip(asking[is_here].tolist(), wanted[is_here].tolist(), strict=True):
+        is_here = (question_of >= questions.start) & (question_of < questions.stop)
+        is_here &= (gold_rows >= begin) & (gold_rows < begin + scores.shape[1])
+        for question, row in zip(question_of[is_here].tolist(), gold_rows[is_here].tolist(), strict=True):
             score = scores[question - questions.start, row - begin]
             if score > best[question]:
                 best[question], rows[question] = score, row
@@ -136,9 +135,9 @@ def gold_ranks(
 
 
 def local_variation(views: Views, queries: Floats, gold: Sequence[int], scale: float) -> float | None:
-    """LV averaged over questions and their document (MVR eq. 9), of scores times scale.
+    """Return LV (MVR eq. 9) of scores times scale, averaged over questions and their document.
 
-    Documents of one view do not count; None when no other is there.
+    Documents of one view do not count; None when there is no other.
     """
     pairs = pair_scores(views, queries, np.asarray(gold, dtype=np.int64))
     several = pairs.where(pairs.counts > 1)
@@ -146,7 +145,7 @@ def local_variation(views: Views, queries: Floats, gold: Sequence[int], scale: f
 
 
 def view_cosine(views: Views) -> float | None:
-    """The cosine of two views of one document, averaged over its pairs, then over documents; 1: all views are one.
+    """Return the cosine of two views of a document, averaged over pairs, then over documents; 1 where views collapse.
 
     None when no document has two views.
     """
@@ -156,7 +155,7 @@ def view_cosine(views: Views) -> float | None:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Scan:
-    """All documents against all questions, in blocks that bound memory; the same blocks at every call."""
+    """Scores of all documents and questions in blocks that bound memory; the same blocks at every call."""
 
     views: Views
     queries: Floats
@@ -164,7 +163,7 @@ class _Scan:
     device: torch.device
 
     def blocks(self) -> Iterator[tuple[slice, int, torch.Tensor]]:
-        """Questions, first document and document scores (q, n), fp32 on the CPU, of each block."""
+        """Yield the questions, the first document and the document scores (q, n), fp32 on the CPU, of each block."""
         import torch
 
         from mvindex_train.losses import document_scores
@@ -177,12 +176,12 @@ class _Scan:
             own_starts = torch.from_numpy(starts[begin : end + 1] - starts[begin]).to(self.device)
             for first in range(0, len(queries), step):
                 scores = queries[first : first + step] @ rows.T
-                found = document_scores(scores, own_starts, aggregate, self.loss.drpq_temperature)
-                yield slice(first, first + len(found)), begin, found.cpu()
+                scores = document_scores(scores, own_starts, aggregate, self.loss.drpq_temperature)
+                yield slice(first, first + len(scores)), begin, scores.cpu()
 
 
 def _document_blocks(starts: Ints) -> Iterator[tuple[int, int]]:
-    """Ranges of documents with at most _BLOCK_VIEWS views together, or one document."""
+    """Yield ranges of documents with at most _BLOCK_VIEWS views in total, or of one document."""
     begin, last = 0, len(starts) - 1
     while begin < last:
         end = int(np.searchsorted(starts, starts[begin] + _BLOCK_VIEWS, side="right")) - 1
@@ -196,14 +195,14 @@ def _rows_of(example: Example, row_of: dict[str, int]) -> Ints:
     if not rows:
         ids = ", ".join(repr(document.id) for document in example.positives[:3])
         raise CorpusError(
-            f"dev question {example.question_id!r}: none of its passages ({ids}) is in the corpus; "
-            "wanted a corpus that holds a positive of every dev question"
+            f"dev question {example.question_id!r}: expected one of its passages ({ids}) in the "
+            "corpus, got none. Give a corpus with a positive of every dev question"
         )
     return np.array(rows, dtype=np.int64)
 
 
 def _encode_documents(encoder: Encoder, documents: Sequence[Document], processes: Processes) -> Views:
-    """The views of all documents (without spans), each process encoding its share; all get all."""
+    """Return the views of all documents, without spans; each process encodes its share and gets all."""
     own = documents[processes.share(len(documents))] if len(documents) >= processes.count else documents
     places = range(0, len(own), _ENCODED_AT_ONCE)
     parts = [encoder.encode_documents(own[begin : begin + _ENCODED_AT_ONCE]) for begin in places]
@@ -223,7 +222,7 @@ def _encode_queries(encoder: Encoder, questions: list[str], processes: Processes
 
 
 def _joined(own: NDArray[Number], processes: Processes) -> NDArray[Number]:
-    """The arrays of all processes on end."""
+    """Concatenate the arrays of all processes."""
     import torch
 
     joined: NDArray[Number] = processes.join(torch.from_numpy(own).to(processes.device)).cpu().numpy()

@@ -1,4 +1,4 @@
-"""What the fields of a settings dataclass may hold, read from their type hints: checks, and text to value."""
+"""Validation and parsing of the fields of a settings dataclass by their type hints."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ NONE = "none"  # how TOML, which has no null, writes the absence of a value
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """The range of a number: low and high belong to it, above does not."""
+    """The range of a number: low and high are inclusive, above is exclusive."""
 
     low: float = -math.inf
     above: float = -math.inf
     high: float = math.inf
 
-    def holds(self, value: float) -> bool:
-        """Whether the value lies in the range."""
+    def contains(self, value: float) -> bool:
+        """Return whether the value is in the range."""
         return self.low <= value <= self.high and value > self.above
 
     def __str__(self) -> str:
-        texts = ((self.low, "from {:g} on"), (self.above, "above {:g}"), (self.high, "up to {:g}"))
-        return " ".join(text.format(end) for end, text in texts if math.isfinite(end))
+        texts = ((self.low, "of at least {:g}"), (self.above, "above {:g}"), (self.high, "of at most {:g}"))
+        return " and ".join(text.format(end) for end, text in texts if math.isfinite(end))
 
 
 Count: TypeAlias = Annotated[int, Bound(low=1)]
@@ -43,7 +43,7 @@ Names: TypeAlias = tuple[str, ...]
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """What a field holds. type: str, bool, int, float, tuple (of str) or a dataclass; choices: of a str, if few."""
+    """The type of a field: str, bool, int, float, tuple (of str) or a dataclass. choices: allowed strings, if few."""
 
     type: type
     is_optional: bool = False
@@ -54,16 +54,16 @@ class Kind:
         if self.choices:
             text = "one of " + ", ".join(map(repr, self.choices))
         else:
-            noun = _WORDS.get(self.type, f"settings of {self.type.__name__}")
+            noun = _NOUNS.get(self.type, f"settings of {self.type.__name__}")
             text = f"{noun} {self.bound or ''}".rstrip()
         return f"{text}, or {NONE!r}" if self.is_optional else text
 
-    def holds(self, value: object) -> bool:
-        """Whether the value is of this kind and in its range; a bool is not a number, and a number is finite."""
+    def accepts(self, value: object) -> bool:
+        """Return whether the value is of this kind and in its range; a bool is not a number, and a number is finite."""
         if value is None:
             return self.is_optional
         if self.type in (int, float):
-            return _is_number(value, self.type) and (self.bound is None or self.bound.holds(value))
+            return _is_number(value, self.type) and (self.bound is None or self.bound.contains(value))
         if self.type is tuple:
             return isinstance(value, tuple) and all(isinstance(part, str) and part for part in value)
         if self.type is str:
@@ -71,45 +71,45 @@ class Kind:
         return isinstance(value, self.type)
 
 
-_WORDS: Mapping[type, str] = {
-    str: "a text that is not empty",
+_NOUNS: Mapping[type, str] = {
+    str: "a string that is not empty",
     bool: "true or false",
     int: "a whole number",
     float: "a number",
-    tuple: "a list of texts",
+    tuple: "a list of strings",
 }
 
 
 def kinds_of(settings: type) -> Mapping[str, Kind]:
-    """The kind of each field of a settings dataclass, by its name and in its order."""
-    hashable: Any = settings  # as every class is, which mypy does not know
+    """Return the kind of each field of a settings dataclass, by name and in order."""
+    hashable: Any = settings  # mypy does not know that classes are hashable
     return _kinds_of(hashable)
 
 
 def check_fields(settings: Any, table: str) -> None:
-    """Nothing; whole numbers given for a float are floats afterwards.
+    """Validate all fields, and convert whole numbers of float fields to float.
 
-    table: prefix of the names in messages. Raises ConfigError naming the field, the value and what was wanted.
+    table: prefix of the names in messages. Raises ConfigError with the field, the expected kind and the value.
     """
     for name, kind in kinds_of(type(settings)).items():
         value = getattr(settings, name)
-        if not kind.holds(value):
-            raise ConfigError(f"{table}{name} is {value!r:.80}; wanted {kind}")
+        if not kind.accepts(value):
+            raise ConfigError(f"{table}{name}: expected {kind}, got {value!r:.80}")
         if kind.type is float and value is not None:
             object.__setattr__(settings, name, float(value))
 
 
 def from_toml(value: object, kind: Kind) -> object:
-    """The value of a field that a TOML value stands for: "none" is no value, a list of texts a tuple."""
+    """Convert a TOML value to the value of a field: "none" to None, a list to a tuple."""
     if value == NONE and kind.is_optional:
         return None
     return tuple(value) if kind.type is tuple and isinstance(value, list) else value
 
 
 def from_text(text: str, kind: Kind) -> object:
-    """The value of a field that a flag's text stands for; texts of a list stand between commas.
+    """Parse the text of a flag; the items of a list are separated by commas.
 
-    A text that does not fit is given back as it is: check_fields names it.
+    An invalid text is returned unchanged: check_fields() rejects it.
     """
     if text == NONE and kind.is_optional:
         return None

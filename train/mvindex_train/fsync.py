@@ -1,4 +1,4 @@
-"""Files that are there whole or not at all, whatever happens while they are written."""
+"""Atomic writes: a file is complete or absent, whatever interrupts the write."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from mvindex.store.fsync import UNFINISHED, flush_to_disk
 
 
 @contextmanager
-def whole_file(path: Path) -> Iterator[Path]:
-    """A new file's name to write to; the file becomes `path`, in place of any there, when the block ends well."""
+def atomic_file(path: Path) -> Iterator[Path]:
+    """Yield a temporary path to write to; the file replaces `path` when the block ends without an error."""
     temporary = path.with_name(path.name + UNFINISHED)
     yield temporary
     flush_to_disk(temporary)
@@ -23,8 +23,8 @@ def whole_file(path: Path) -> Iterator[Path]:
 
 
 @contextmanager
-def refusing(path: Path) -> Iterator[None]:
-    """Inside it a failure to write, such as a full disk, becomes a StoreError that names the path."""
+def map_write_errors(path: Path) -> Iterator[None]:
+    """Turn a failure to write, such as a full disk, into a StoreError with the path."""
     try:
         yield
     except OSError as err:
@@ -32,6 +32,6 @@ def refusing(path: Path) -> Iterator[None]:
 
 
 def remove_unfinished(folder: Path) -> None:
-    """Nothing; what writes that were cut short have left in the folder is gone."""
+    """Delete what interrupted writes have left in the folder."""
     for entry in folder.glob("*" + UNFINISHED):
         shutil.rmtree(entry) if entry.is_dir() else entry.unlink()

@@ -1,7 +1,8 @@
-"""Contrastive batches larger than memory: vectors first, their gradients next, the model's gradients chunk by chunk.
+"""GradCache: contrastive batches larger than memory.
 
-Gao, Zhang, Han and Callan 2021, "Scaling deep contrastive learning batch size under memory limited setup" (GradCache):
-the loss needs all vectors of a batch together, but its gradient reaches the model through each vector alone.
+Gao, Zhang, Han and Callan 2021, "Scaling deep contrastive learning batch size under memory limited setup" : the loss
+needs all vectors of a batch, but its gradient reaches the model through each vector separately. So all vectors are
+computed first, then their gradients, then the model's gradients chunk by chunk.
 """
 
 from __future__ import annotations
@@ -40,18 +41,18 @@ class Encoded:
 class Chunks:
     """Questions and documents, encoded `size` at a time (None: all at once).
 
-    around: called with a chunk's number, gives the context in which the encoder runs: it seeds dropout and sets the
-    floating-point type. A number always gives the same context, so that a chunk encoded twice is encoded alike.
+    chunk_context: called with the number of a chunk, returns the context in which the encoder runs: it seeds dropout
+    and sets autocast. The same number gives the same context, so that a chunk is encoded twice with the same result.
     """
 
     encoder: TrainableEncoder
     questions: Sequence[str]
     documents: Sequence[Document]
     size: int | None
-    around: Callable[[int], AbstractContextManager[None]]
+    chunk_context: Callable[[int], AbstractContextManager[None]]
 
     def encode(self) -> Encoded:
-        """The vectors, with a graph where gradients are enabled; without questions or documents of shape (0, 0)."""
+        """Return the vectors, with a graph where gradients are enabled; (0, 0) without questions or documents."""
         import torch
 
         queries = [self._encode_queries(number, texts) for number, texts in self._question_chunks()]
@@ -64,7 +65,7 @@ class Chunks:
         return Encoded(torch.cat(queries) if queries else torch.zeros((0, 0)), rows, starts, spans)
 
     def encode_cached(self) -> Encoded:
-        """The vectors without the model's graph; the gradients of a loss stay at queries.grad and rows.grad."""
+        """Return the vectors without the model's graph; a loss leaves its gradients in queries.grad and rows.grad."""
         import torch
 
         with torch.no_grad():
@@ -74,23 +75,23 @@ class Chunks:
         return encoded
 
     def backward(self, cached: Encoded) -> None:
-        """Nothing; the model's gradients grow by what the gradients at the cached vectors make of them."""
+        """Propagate the gradients of the cached vectors into the model."""
         begin = 0
         for number, texts in self._question_chunks():
-            _flow_back(self._encode_queries(number, texts), cached.queries, begin)
+            _backward_chunk(self._encode_queries(number, texts), cached.queries, begin)
             begin += len(texts)
         begin = 0
         for number, documents in self._document_chunks():
             rows = self._encode_documents(number, documents).rows
-            _flow_back(rows, cached.rows, begin)
+            _backward_chunk(rows, cached.rows, begin)
             begin += len(rows)
 
     def _encode_queries(self, number: int, texts: Sequence[str]) -> torch.Tensor:
-        with self.around(number):
+        with self.chunk_context(number):
             return self.encoder.encode_queries(texts).float()
 
     def _encode_documents(self, number: int, documents: Sequence[Document]) -> ViewRows:
-        with self.around(number):
+        with self.chunk_context(number):
             return self.encoder.encode_documents(documents)
 
     def _question_chunks(self) -> list[tuple[int, Sequence[str]]]:
@@ -105,8 +106,8 @@ def _cut(items: Sequence[T], size: int | None) -> list[Sequence[T]]:
     return [items[begin : begin + step] for begin in range(0, len(items), step)]
 
 
-def _flow_back(vectors: torch.Tensor, cached: torch.Tensor, begin: int) -> None:
-    """Nothing; the gradients at the cached vectors go through these, the same ones encoded again, into the model."""
+def _backward_chunk(vectors: torch.Tensor, cached: torch.Tensor, begin: int) -> None:
+    """Propagate the cached gradients through a chunk that was encoded again."""
     import torch
 
     gradient = cached.grad

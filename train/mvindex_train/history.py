@@ -1,4 +1,4 @@
-"""What a run logs: one JSON object a line in history.jsonl, and the same figures for TensorBoard if it is installed."""
+"""The log of a run: one JSON object a line in history.jsonl, and the same figures for TensorBoard if installed."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-# Called with each record as it is logged.
+# Called with each record when it is logged.
 OnRecord: TypeAlias = Callable[[Mapping[str, Any]], None]
 
 
 class History:
-    """The log of a run, which goes on from the bytes and the step of its last state; what came after is cut off.
+    """The log of a run. It resumes at the size and the step of the last state; later records are truncated.
 
-    A record has a "kind" (start, step or dev), "stage", "epoch" and "step", both from 1 over the whole stage or run;
-    its other numbers are figures.
+    A record has a "kind" (step or dev), a "stage", an "epoch" of the stage and a "step" of the run, both from 1; its
+    other numbers are figures.
     """
 
     def __init__(self, path: Path, size_bytes: int, step: int, on_record: OnRecord | None = None) -> None:
@@ -37,7 +37,7 @@ class History:
         self._on_record = on_record
 
     def add(self, record: Mapping[str, Any]) -> None:
-        """Nothing; the record is logged. It reaches the disk with the next flush()."""
+        """Log the record. It reaches the disk with the next flush()."""
         self._file.write((json.dumps(record, ensure_ascii=False) + "\n").encode())
         if self._board is not None:
             _add_scalars(self._board, record)
@@ -45,7 +45,7 @@ class History:
             self._on_record(record)
 
     def flush(self) -> int:
-        """The bytes of the history, all on disk."""
+        """Write the history to disk; return its size in bytes."""
         self._file.flush()
         flush_to_disk(self._path)
         if self._board is not None:
@@ -53,14 +53,14 @@ class History:
         return self._file.tell()
 
     def close(self) -> None:
-        """Nothing; the files are closed."""
+        """Close the files."""
         self._file.close()
         if self._board is not None:
             self._board.close()
 
 
 def _open_board(folder: Path, step: int) -> SummaryWriter | None:
-    """TensorBoard's writer, which hides what an earlier process logged after this step; None without TensorBoard."""
+    """Return TensorBoard's writer, which hides what was logged after this step before; None without TensorBoard."""
     if importlib.util.find_spec("tensorboard") is None:
         logger.info("tensorboard is not installed: figures go to history.jsonl only")
         return None

@@ -1,4 +1,4 @@
-"""The training loop: stages of epochs of steps, each step from where the one before, or a killed process, left off."""
+"""The training loop: stages of epochs of steps, resumable after any step."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from mvindex_train.config import LossConfig, OptimiserConfig
 from mvindex_train.history import History
 from mvindex_train.resume import Position, RunFolder
 from mvindex_train.schedule import learning_rate_share
-from mvindex_train.step import Moment, Stepper
+from mvindex_train.step import StepContext, Stepper
 
 if TYPE_CHECKING:
     from mvindex_train.batches import TrainBatch
@@ -21,28 +21,28 @@ if TYPE_CHECKING:
 
 
 class Interrupted(MvindexError):
-    """The run was asked to stop; its state is saved, and the same command goes on."""
+    """The run was stopped on request; its state is saved, and the same command resumes it."""
 
 
 class BatchSource(Protocol):
-    """The batches of a stage: the same ones for the same epoch, in every process."""
+    """The batches of a stage: the same for the same epoch, in every process."""
 
     def num_steps(self, epoch: int) -> int:
-        """Batches of the epoch, counted from 0."""
+        """Return the number of batches of an epoch, counted from 0."""
         ...
 
     def batches(self, epoch: int, first: int) -> Iterator[TrainBatch]:
-        """The epoch's batches from the first wanted one on."""
+        """Yield the epoch's batches from batch `first` on."""
         ...
 
 
-# What happens between epochs: called with the position at the end of an epoch and whether it is the stage's last.
+# Called between epochs with the position at the end of an epoch and whether it is the last of the stage.
 EpochEnd = Callable[[Position, bool], Position]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stage:
-    """Epochs over one source with one loss. at_end: called after each epoch, and may say that it was the last."""
+    """Epochs over one source with one loss. at_end: called after each epoch; it may end the stage."""
 
     name: str
     source: BatchSource
@@ -53,20 +53,21 @@ class Stage:
     at_end: EpochEnd | None = None
 
     def num_steps(self) -> int:
-        """Steps of all epochs; ConfigError when there is none."""
+        """Return the number of steps of all epochs; raise ConfigError when there is none."""
         steps = sum(self.source.num_steps(epoch) for epoch in range(self.epochs))
         if not steps:
             raise ConfigError(
-                f"stage {self.name}: the data make no batch; wanted more, or a smaller data.batch_passages"
+                f"stage {self.name}: expected one batch or more, got none. Give more data or a smaller "
+                f"data.batch_passages"
             )
         return steps if self.max_steps is None else min(steps, self.max_steps)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Run:
-    """What all stages share. history: None but in the main process. save_every: steps, None only at epochs' ends.
+    """The state that all stages share. history: None except in the main process.
 
-    should_stop: asked after each step.
+    save_every: steps between saved states; None saves at the end of epochs only. should_stop: called after each step.
     """
 
     encoder: TrainableEncoder
@@ -77,12 +78,12 @@ class Run:
     should_stop: Callable[[], bool] = lambda: False
 
     def log(self, record: dict[str, Any]) -> None:
-        """Nothing; the record is in the history."""
+        """Add the record to the history."""
         if self.history is not None:
             self.history.add(record)
 
     def save(self, position: Position, stepper: Stepper) -> None:
-        """Nothing; the run goes on from this position after whatever happens."""
+        """Save the state, so that the run can be resumed at this position."""
         if self.history is not None:
             position = replace(position, history_bytes=self.history.flush())
             self.folder.save(position, self.encoder, stepper.optimiser)
@@ -90,7 +91,7 @@ class Run:
 
 
 def run_stages(run: Run, stages: list[Stage], position: Position) -> Position:
-    """The position after the last step of all stages. Raises Interrupted when asked to stop, with the state saved."""
+    """Run all stages; return the last position. Raise Interrupted, with the state saved, when a stop is requested."""
     for number in range(position.stage, len(stages)):
         position = replace(position, stage=number)
         position = _StageRun(run, stages[number], position).train(position)
@@ -99,7 +100,7 @@ def run_stages(run: Run, stages: list[Stage], position: Position) -> Position:
 
 
 class _StageRun:
-    """A stage under way in one process, with its optimiser as the position has it."""
+    """A stage in one process, with its optimiser in the state of the position."""
 
     def __init__(self, run: Run, stage: Stage, position: Position) -> None:
         self._run = run
@@ -110,7 +111,7 @@ class _StageRun:
             run.folder.load_optimiser(run.encoder, self._stepper.optimiser)
 
     def train(self, position: Position) -> Position:
-        """The position after the stage's last epoch, saved."""
+        """Train all epochs of the stage; return the position after the last one, saved."""
         stage = self._stage
         while position.epoch < stage.epochs and position.stage_step < self._num_steps and not position.is_stopped:
             for batch in stage.source.batches(position.epoch, position.step):
@@ -127,15 +128,15 @@ class _StageRun:
     def _step(self, batch: TrainBatch, position: Position) -> Position:
         started = time.monotonic()
         rate = learning_rate_share(position.stage_step, self._num_steps, self._stage.optimiser)
-        moment = Moment(number=position.total_step, epoch=position.epoch, rate=rate)
-        figures = self._stepper.step(batch, self._stage.loss, moment)
+        at = StepContext(number=position.total_step, epoch=position.epoch, rate=rate)
+        figures = self._stepper.step(batch, self._stage.loss, at)
         position = position.after_step()
         place = {"kind": "step", "stage": self._stage.name, "epoch": position.epoch + 1, "step": position.total_step}
         progress = {"stage_step": position.stage_step, "stage_steps": self._num_steps}
         self._run.log(place | figures | {"seconds": round(time.monotonic() - started, 3)} | progress)
-        is_asked = self._run.processes.any(self._run.should_stop())
-        if is_asked or (self._run.save_every and position.stage_step % self._run.save_every == 0):
+        is_stop_requested = self._run.processes.any(self._run.should_stop())
+        if is_stop_requested or (self._run.save_every and position.stage_step % self._run.save_every == 0):
             self._run.save(position, self._stepper)
-        if is_asked:
+        if is_stop_requested:
             raise Interrupted(f"stopped after step {position.total_step}, saved in {self._run.folder.path}")
         return position

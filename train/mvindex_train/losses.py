@@ -1,9 +1,8 @@
 """The training losses: pure functions of view scores, batched, without loops over views, documents or questions.
 
-Shapes: q questions, n documents, r views, ragged: document i owns the views starts[i] to starts[i + 1], at least one.
-Scores are higher-is-better; half precision is widened to fp32. Each loss is a mean over the questions.
-
-The best of a document's views is its maximum; views that tie for it share its gradient in equal parts.
+Shapes: q questions, n documents, r views, ragged: document i has the views starts[i] to starts[i + 1], at least one.
+Scores are higher-is-better; half precision is widened to fp32. Each loss is a mean over the questions. Tied best views
+of a document share the gradient of the maximum equally.
 """
 
 from __future__ import annotations
@@ -20,11 +19,11 @@ from mvindex_train.config import LossConfig
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LossInputs:
-    """A batch's vectors and what is known of them, all on one device.
+    """The vectors of a batch and their labels, all on one device.
 
     queries: (q, d); rows: (r, d); starts: (n + 1,) int64; positives: (q,) int64, each question's document; excluded:
-    (q, n) bool, True for a document that is never a negative of the question; answer_rows: (q,) int64, the view of the
-    positive that holds the answer, -1 where none is known; teacher: (q, n), NaN where unknown.
+    (q, n) bool, True for another positive of the question, which is no negative; answer_rows: (q,) int64, the view of
+    the positive that contains the answer, -1 where unknown; teacher: (q, n), NaN where unknown.
     """
 
     queries: torch.Tensor
@@ -38,9 +37,9 @@ class LossInputs:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LossParts:
-    """The loss, a scalar with its graph, and its parts before their weights, without one; 0 for a part left out.
+    """The loss, a scalar with its graph, and its unweighted, detached terms; 0 for an unused term.
 
-    answer_share: share of the questions whose answer view is known; the others are scored by their best view.
+    answer_share: share of the questions with a known answer view; the others are scored by their best view.
     """
 
     total: torch.Tensor
@@ -50,17 +49,17 @@ class LossParts:
     answer_share: torch.Tensor
 
     def as_floats(self) -> dict[str, float]:
-        """The values by name, for logs; waits for the device once."""
+        """Return the values by name, for logs; synchronises with the device once."""
         names = ("total", "contrastive", "local", "distillation", "answer_share")
         values = torch.stack([getattr(self, name).detach().double() for name in names])
         return dict(zip(names, values.tolist(), strict=True))
 
 
 def total_loss(inputs: LossInputs, config: LossConfig, epoch: int) -> LossParts:
-    """The loss of a batch, contrastive + lambda * local + weight * distillation (MVR eq. 5), with the epoch's tau.
+    """Return the batch loss: contrastive + lambda * local + weight * distillation (MVR eq. 5), with the epoch's tau.
 
-    The scores are float32 products even under autocast, whose half precision would round away differences of views.
-    The DRPQ temperature acts on the products as they are, as it does in search; then all scores are scaled.
+    Scores are float32 products even under autocast, whose half precision would lose differences of views. The DRPQ
+    temperature acts on unscaled products, as in search; then all scores are scaled.
     """
     tau = epoch_tau(config, epoch)
     with torch.autocast(inputs.rows.device.type, enabled=False):
@@ -71,27 +70,27 @@ def total_loss(inputs: LossInputs, config: LossConfig, epoch: int) -> LossParts:
         nothing = contrastive.new_zeros(())
         local = local_uniformity(raw, inputs.starts, inputs.positives, tau) if config.local_weight else nothing
         is_taught = config.distillation_weight and inputs.teacher is not None
-        distilled = distillation(documents, inputs.teacher, tau) if is_taught else nothing  # type: ignore[arg-type]  # is_taught says that it is there
+        distilled = distillation(documents, inputs.teacher, tau) if is_taught else nothing  # type: ignore[arg-type]  # is_taught implies a teacher
         total = contrastive + config.local_weight * local + config.distillation_weight * distilled
     return LossParts(total, contrastive.detach(), local.detach(), distilled.detach(), _answer_share(inputs))
 
 
 def epoch_tau(config: LossConfig, epoch: int) -> float:
-    """The temperature of an epoch, counted from 0: annealed where the settings say so, else their tau."""
+    """Return the temperature of an epoch, counted from 0: annealed if configured, else tau."""
     if config.tau_alpha is None or config.tau_floor is None:
         return config.tau
     return annealed_tau(epoch, config.tau_alpha, config.tau_floor, config.tau)
 
 
 def annealed_tau(epoch: int, alpha: float, floor: float, start: float = 1.0) -> float:
-    """max(floor, start * exp(-alpha * epoch)), with epochs counted from 0 (MVR eq. 8, where start is 1)."""
+    """Return max(floor, start * exp(-alpha * epoch)), with epochs counted from 0 (MVR eq. 8, where start is 1)."""
     return max(floor, start * math.exp(-alpha * epoch))
 
 
 def document_scores(
     scores: torch.Tensor, starts: torch.Tensor, aggregate: Aggregate, temperature: float = 1.0
 ) -> torch.Tensor:
-    """The documents' scores (q, n), of view scores (q, r).
+    """Return the documents' scores (q, n) from view scores (q, r).
 
     MAX: f = max_j s_j (MVR eq. 4). DRPQ: y = sum_j softmax_j(s_j / T) s_j (DRPQ eq. 4-6, where the temperature T is 1);
     its gradient for s_j is DRPQ eq. 11, which may be negative.
@@ -101,7 +100,7 @@ def document_scores(
     best = _segment_max(scores, owners, num_documents)
     if aggregate is Aggregate.MAX:
         return best
-    # Scores minus their best leave y the same and keep every exponential in [0, 1].
+    # Subtracting the best score does not change y, and bounds every exponential by 1.
     weights = torch.exp((scores - best.detach().index_select(-1, owners)) / temperature)
     return _segment_sum(weights * scores, owners, num_documents) / _segment_sum(weights, owners, num_documents)
 
@@ -109,10 +108,10 @@ def document_scores(
 def global_contrastive(
     doc_scores: torch.Tensor, positives: torch.Tensor, excluded: torch.Tensor, tau: float
 ) -> torch.Tensor:
-    """-log(e^{f(q,d+)/tau} / (e^{f(q,d+)/tau} + sum_l e^{f(q,d-_l)/tau})) (MVR eq. 6; DRPQ eq. 8 with DRPQ scores).
+    """Return -log(e^{f(q,d+)/tau} / (e^{f(q,d+)/tau} + sum_l e^{f(q,d-_l)/tau})) (MVR eq. 6; DRPQ eq. 8).
 
-    Every document but the positive is a negative, unless it is excluded: then it is left out of the sum. A
-    question's own positive counts whatever `excluded` says.
+    Every document except the positive is a negative, unless it is excluded from the sum. A question's own positive
+    counts whatever `excluded` contains.
     """
     left_out = excluded.scatter(1, positives[:, None], False)
     return cross_entropy((_widened(doc_scores) / tau).masked_fill(left_out, -math.inf), positives)
@@ -126,10 +125,10 @@ def answer_view_contrastive(  # noqa: PLR0913 - the terms of the formula
     answer_rows: torch.Tensor,
     tau: float,
 ) -> torch.Tensor:
-    """-log(e^{f_i(q,d+)/tau} / (e^{f_i(q,d+)/tau} + sum_l e^{f(q,d-_l)/tau})), i the answer's view (CAMVR eq. 13).
+    """Return -log(e^{f_i(q,d+)/tau} / (e^{f_i(q,d+)/tau} + sum_l e^{f(q,d-_l)/tau})), i the answer view (CAMVR eq. 13).
 
-    Both places of the positive hold its answer view's score; negatives keep their document score. A question with
-    answer row -1, of whose answer's place nothing is known, keeps the document score of its positive as well.
+    The positive is scored by its answer view, negatives by their document score. The positive of a question without a
+    known answer view (-1) is scored by its document score too.
     """
     scores, doc_scores = _widened(scores), _widened(doc_scores)
     of_answer = scores.gather(1, answer_rows.clamp(min=0)[:, None])
@@ -139,9 +138,9 @@ def answer_view_contrastive(  # noqa: PLR0913 - the terms of the formula
 
 
 def local_uniformity(scores: torch.Tensor, starts: torch.Tensor, positives: torch.Tensor, tau: float) -> torch.Tensor:
-    """-log(e^{f(q,d+)/tau} / sum_k e^{f_k(q,d+)/tau}) over the positive's own views (MVR eq. 7); 0 for a single view.
+    """Return -log(e^{f(q,d+)/tau} / sum_k e^{f_k(q,d+)/tau}) over the positive's views (MVR eq. 7); 0 for one view.
 
-    f(q,d+) is the best view's score, whatever the aggregate is elsewhere.
+    f(q,d+) is the best view's score for every aggregate.
     """
     counts = starts.diff()[positives]
     questions = _owners(torch.cat([counts.new_zeros(1), counts.cumsum(0)]))
@@ -149,15 +148,15 @@ def local_uniformity(scores: torch.Tensor, starts: torch.Tensor, positives: torc
     logits = _widened(scores)[questions, starts[positives][questions] + slots] / tau
     best = _segment_max(logits, questions, len(positives))
     sums = _segment_sum(torch.exp(logits - best.detach()[questions]), questions, len(positives))
-    # log-sum-exp minus the best score, whose value cancels, so that no digit is lost to it; its gradient does not.
+    # log-sum-exp minus the best score: its value cancels, which avoids a loss of precision, but not its gradient.
     return (torch.log(sums) - (best - best.detach())).mean()
 
 
 def distillation(doc_scores: torch.Tensor, teacher: torch.Tensor, tau: float) -> torch.Tensor:
-    """KL(softmax(teacher / tau) || softmax(f / tau)) over each question's known columns (Hinton et al. 2015).
+    """Return KL(softmax(teacher / tau) || softmax(f / tau)) over each question's known columns (Hinton et al. 2015).
 
-    teacher: (q, n), NaN where unknown. The mean is over questions with two known columns or more: fewer say nothing;
-    0 when there is none. The same tau on both sides: the least loss has the teacher's score differences at any tau.
+    teacher: (q, n), NaN where unknown. The mean is over questions with two known columns or more; 0 when there is none.
+    With the same tau on both sides the minimum has the teacher's score differences at any tau.
     """
     taught = (~teacher.isnan()).sum(1) >= 2
     if not bool(taught.any()):
@@ -166,7 +165,7 @@ def distillation(doc_scores: torch.Tensor, teacher: torch.Tensor, tau: float) ->
     known = ~goal.isnan()
     log_student = log_softmax((student / tau).masked_fill(~known, -math.inf), 1)
     log_goal = log_softmax((goal.to(student.dtype) / tau).masked_fill(~known, -math.inf), 1)
-    # -inf minus -inf is NaN, and 0 times NaN as well: unknown columns are cleared before the difference.
+    # -inf minus -inf is NaN, as is 0 times NaN: unknown columns are zeroed before the difference.
     difference = log_goal.masked_fill(~known, 0.0) - log_student.masked_fill(~known, 0.0)
     return (log_goal.exp() * difference).sum(1).mean()
 
@@ -186,7 +185,7 @@ def _answer_share(inputs: LossInputs) -> torch.Tensor:
 
 
 def _owners(starts: torch.Tensor) -> torch.Tensor:
-    """The segment (r,) of each element."""
+    """Return the segment of each element, (r,)."""
     return torch.repeat_interleave(starts.diff())
 
 

@@ -1,4 +1,4 @@
-"""The command `mvindex mine`: parses, calls, prints."""
+"""The command `mvindex mine`."""
 
 from __future__ import annotations
 
@@ -17,48 +17,50 @@ app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_mar
 
 @app.command()
 def mine(  # noqa: PLR0913 - each option is a flag of the command
-    questions: Annotated[list[str], typer.Argument(help="Files of training data, with positives.")],
-    out: Annotated[Path, typer.Option("--out", "-o", help="The JSONL file to write.")],
+    questions: Annotated[list[str], typer.Argument(help="Files of training data.")],
+    out: Annotated[Path, typer.Option("--out", "-o", help="JSONL file to write.")],
     index: Annotated[
-        Path | None, typer.Option("--index", "-i", help="Mine its documents.", envvar="MVINDEX_INDEX")
+        Path | None, typer.Option("--index", "-i", help="Index whose documents are mined.", envvar="MVINDEX_INDEX")
     ] = None,
     passages: Annotated[
-        str | None, typer.Option(help="A corpus: mined where no index is given; resolves ids of the questions' files.")
+        str | None, typer.Option(help="Corpus: mined when there is no index; resolves the ids in the files.")
     ] = None,
-    bm25: Annotated[bool, typer.Option("--bm25", help="The same as --source bm25.")] = False,
+    bm25: Annotated[bool, typer.Option("--bm25", help="Short for --source bm25.")] = False,
     source: Annotated[
-        SourceKind | None, typer.Option(help="Who ranks documents; dense by default, bm25 without an index.")
+        SourceKind | None,
+        typer.Option(help="Ranking to mine from: dense (default), or bm25 (default without an index)."),
     ] = None,
-    format: Annotated[TrainingFormat | None, typer.Option(help="Of the questions' files; found by itself.")] = None,
-    per_question: Annotated[int, typer.Option(help="Negatives wanted for each question, of all sources.")] = 30,
-    depth: Annotated[int, typer.Option(help="Ranks looked at, of each source.")] = 200,
-    skip_top: Annotated[int, typer.Option(help="First ranks left out, where labels are noisy.")] = 0,
-    sample: Annotated[bool, typer.Option("--sample", help="Drawn uniformly from the ranks, not the first.")] = False,
-    seed: Annotated[int, typer.Option(help="Of --sample.")] = 0,
-    exact: Annotated[bool, typer.Option("--exact", help="Certified dense rankings, whatever the engine.")] = False,
-    regex: Annotated[bool, typer.Option("--regex", help="Answers are patterns (CuratedTREC).")] = False,
+    format: Annotated[TrainingFormat | None, typer.Option(help="Format of the files (default: detected).")] = None,
+    per_question: Annotated[int, typer.Option(help="Number of negatives for each question, over all sources.")] = 30,
+    depth: Annotated[int, typer.Option(help="Number of ranks read from each source.")] = 200,
+    skip_top: Annotated[int, typer.Option(help="Number of first ranks to skip, for noisy labels.")] = 0,
+    sample: Annotated[
+        bool, typer.Option("--sample", help="Sample uniformly from the ranks instead of the first ones.")
+    ] = False,
+    seed: Annotated[int, typer.Option(help="Seed of --sample.")] = 0,
+    exact: Annotated[bool, typer.Option("--exact", help="Certified dense rankings, with any engine.")] = False,
+    regex: Annotated[bool, typer.Option("--regex", help="Answers are regular expressions (CuratedTREC).")] = False,
     encoder: Annotated[
-        str | None, typer.Option(help="Checkpoint that ranks instead of the index's own; encodes the documents anew.")
+        str | None,
+        typer.Option(help="Checkpoint that ranks instead of the index's encoder; encodes the documents again."),
     ] = None,
     cross_encoder: Annotated[
-        str | None, typer.Option(help="Directory or hub id of a sequence classifier (safetensors).")
+        str | None, typer.Option(help="Folder or hub id of a sequence classifier (safetensors).")
     ] = None,
     keep_below: Annotated[
-        float | None, typer.Option(help="Candidates that the cross-encoder scores higher are left out.")
+        float | None, typer.Option(help="Drop candidates that the cross-encoder scores higher.")
     ] = None,
     teacher: Annotated[
-        bool, typer.Option("--teacher", help="Write the cross-encoder's scores (distillation).")
+        bool, typer.Option("--teacher", help="Write the cross-encoder's scores, for distillation.")
     ] = False,
-    merge: Annotated[
-        str | None, typer.Option(help="An earlier file of mine: its negatives are added, with their sources.")
-    ] = None,
-    device: Annotated[str | None, typer.Option(help="cpu or cuda; the best there is by default.")] = None,
-    force: Annotated[bool, typer.Option("--force", help="Overwrite the output, or begin anew.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="JSON on stdout.")] = False,
+    merge: Annotated[str | None, typer.Option(help="Output of an earlier run, whose negatives are added.")] = None,
+    device: Annotated[str | None, typer.Option(help="cpu or cuda (default: the fastest available).")] = None,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite the output, or restart.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON on stdout.")] = False,
 ) -> None:
-    """Mine hard negatives: documents that rank high for a question, without its positives and its answers.
+    """Mine hard negatives: documents that rank high for a question and are neither its positive nor contain an answer.
 
-    Interrupted, give the same command again to go on.
+    Repeat the command to resume an interrupted run.
 
     Example: mvindex mine train.json --bm25 --passages corpus.tsv --out negatives.jsonl
     """
@@ -76,14 +78,14 @@ def mine(  # noqa: PLR0913 - each option is a flag of the command
 
 def _choose_source(source: SourceKind | None, bm25: bool, index: Path | None) -> SourceKind:
     if bm25 and source not in (None, SourceKind.BM25):
-        raise typer.BadParameter(f"--bm25 is --source bm25; it does not go with --source {source.value}")
+        raise typer.BadParameter(f"--bm25 is short for --source bm25 and excludes --source {source.value}")
     if source is not None:
         return source
     return SourceKind.BM25 if bm25 or index is None else SourceKind.DENSE
 
 
 def _run(job: MiningJob, as_json: bool) -> None:
-    """Nothing; the job is done and its report is on stdout."""
+    """Run the job and print its report on stdout."""
     from mvindex.cli import render as display
     from mvindex_train.negatives.run import MiningRun
 
@@ -98,12 +100,12 @@ def _run(job: MiningJob, as_json: bool) -> None:
 
 
 def _notes(report: dict[str, Any], per_question: int) -> list[str]:
-    """What a reader of the report should know."""
+    """Return remarks on the report."""
     notes = []
     if report["without_answers"]:
         notes.append(f"{report['without_answers']:,} questions have no answers: only their positives were removed")
     if report["too_few"]:
-        notes.append(f"{report['too_few']:,} questions got fewer than {per_question} new negatives; give more --depth")
+        notes.append(f"{report['too_few']:,} questions got fewer than {per_question} new negatives; increase --depth")
     return notes
 
 

@@ -1,4 +1,4 @@
-"""From a base checkpoint to the encoder that is trained: viewers, codes, LoRA adapters, separate question weights."""
+"""The encoder to train, from a base checkpoint: viewers, codes, LoRA adapters, separate question weights."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import torch
 
 from mvindex.checkpoint import (
     Checkpoint,
+    Parts,
     Pooling,
     Settings,
     Similarity,
@@ -24,16 +25,16 @@ from mvindex.errors import ConfigError
 from mvindex.plugins import require
 from mvindex_train.config import EncoderConfig
 from mvindex_train.module import TrainableEncoder, ViewRows
-from mvindex_train.viewer_tokens import ViewerEmbedding, add_viewer_tokens, start_viewers
+from mvindex_train.viewer_tokens import ViewerEmbedding, add_viewer_tokens, init_viewers
 
 __all__ = ["TrainableEncoder", "ViewRows", "build_encoder"]
 
 
 def build_encoder(config: EncoderConfig, seed: int) -> TrainableEncoder:
-    """The encoder to train: the base's weights, new ones (viewers, codes, LoRA) drawn from the seed.
+    """Return the encoder to train: weights of the base, new ones (viewers, codes, LoRA) drawn from the seed.
 
-    Raises ConfigError or CheckpointError when base and family do not go together. The state of torch's random
-    numbers is as before afterwards.
+    The state of torch's random numbers is restored. Raises ConfigError or CheckpointError when base and family are not
+    compatible.
     """
     base = read_checkpoint(config.base)
     _check_base(base, config)
@@ -48,7 +49,7 @@ def build_encoder(config: EncoderConfig, seed: int) -> TrainableEncoder:
             _add_viewers(models, tokenizer, config)
         for model in models:
             _prepare(model, config)
-        encoder = TrainableEncoder(base, _settings(config, base), tokenizer, (models[0], models[-1]))
+        encoder = TrainableEncoder(base, _settings(config, base), tokenizer, Parts(models[0], models[-1], None))
         if config.family == "poly":
             encoder.codes = _codes(parts.codes, config.max_views, encoder.dim)
         if config.lora_rank is not None:
@@ -58,18 +59,23 @@ def build_encoder(config: EncoderConfig, seed: int) -> TrainableEncoder:
 
 def _check_base(base: Checkpoint, config: EncoderConfig) -> None:
     if base.dense:
-        raise ConfigError(f"encoder.base is {base.source!r}, which has Dense modules; they cannot be trained yet")
+        raise ConfigError(
+            f"encoder.base: expected a base without Dense modules, which cannot be trained yet, got {base.source!r}"
+        )
     if base.settings.separate and not config.separate:
-        raise ConfigError(f"encoder.separate is False; the base {base.source!r} has question weights of its own")
+        raise ConfigError(
+            f"encoder.separate: expected True for the base {base.source!r}, which has separate question weights, "
+            f"got False"
+        )
     if base.base is not None and config.lora_rank is not None:
         raise ConfigError(
-            f"encoder.lora_rank is {config.lora_rank}; the base {base.source!r} is an adapter itself: "
-            f"train all weights (lora_rank none), or start from {base.base.source!r}"
+            f"encoder.lora_rank: expected none for the base {base.source!r}, which is an adapter itself, got "
+            f"{config.lora_rank}. Train all weights, or start from {base.base.source!r}"
         )
 
 
 def _settings(config: EncoderConfig, base: Checkpoint) -> Settings:
-    """The settings of the trained encoder: the base's where the config leaves them open."""
+    """Return the settings of the trained encoder: those of the base where the config has none."""
     old = base.settings
     normalise = old.normalise if config.normalise is None else config.normalise
     return Settings(
@@ -92,19 +98,19 @@ def _settings(config: EncoderConfig, base: Checkpoint) -> Settings:
 
 
 def _add_viewers(models: list[Any], tokenizer: Any, config: EncoderConfig) -> None:
-    """Nothing; tokenizer and models have viewers; those that the base has already keep their embeddings."""
+    """Add viewers to tokenizer and models; viewers of the base keep their embeddings."""
     old = viewer_ids(tokenizer.backend_tokenizer)
     ids = add_viewer_tokens(tokenizer, max(config.max_views, len(old) - 1))
     cls_id = int(tokenizer.backend_tokenizer.encode("a").ids[0])
     for model in models:
         table = model.get_input_embeddings()
-        rows = start_viewers(model, config.viewer_init, cls_id, len(ids))
+        rows = init_viewers(model, config.viewer_init, cls_id, len(ids))
         rows[: len(old)] = table.weight.detach()[old].float()
         model.set_input_embeddings(ViewerEmbedding(table, ids[0], rows))
 
 
 def _prepare(model: Any, config: EncoderConfig) -> None:
-    """Nothing; the model has the dropout of the config, and its words are frozen if it says so."""
+    """Set the dropout of the model, and freeze its word embeddings if configured."""
     if config.dropout is not None:
         for module in model.modules():
             if isinstance(module, torch.nn.Dropout):
@@ -115,7 +121,7 @@ def _prepare(model: Any, config: EncoderConfig) -> None:
 
 
 def _codes(old: torch.Tensor | None, count: int, dim: int) -> torch.nn.Parameter:
-    """The codes of the Poly-encoder, (k, d); new ones start from N(0, 1/d), of unit length on average."""
+    """Return the codes of the Poly-encoder, (k, d); new ones are drawn from N(0, 1/d), of unit length on average."""
     codes = torch.randn(count, dim) * dim**-0.5
     if old is not None:
         codes[: len(old)] = old[:count]
@@ -123,7 +129,7 @@ def _codes(old: torch.Tensor | None, count: int, dim: int) -> torch.nn.Parameter
 
 
 def _add_adapters(encoder: TrainableEncoder, config: EncoderConfig) -> None:
-    """Nothing; only LoRA matrices on all linear layers, the viewers and the codes are trained afterwards."""
+    """Add LoRA to all linear layers; only its matrices, the viewers and the codes are trained afterwards."""
     peft = require("peft", "train", "training a LoRA adapter")
     models = {"documents": encoder.documents} | ({"queries": encoder.queries} if config.separate else {})
     for name, model in models.items():
@@ -135,7 +141,7 @@ def _add_adapters(encoder: TrainableEncoder, config: EncoderConfig) -> None:
             bias="none",
         )
         with warnings.catch_warnings():
-            # peft asks transformers for an attribute under its former name.
+            # peft reads an attribute of transformers by its former name.
             warnings.filterwarnings("ignore", "`is_gradient_checkpointing`", FutureWarning)
             encoder.adapters[name] = peft.get_peft_model(model, lora)
         table = model.get_input_embeddings()

@@ -1,4 +1,4 @@
-"""The encoder in training: the same windows, pooling and lengths as when it encodes, with gradients."""
+"""The encoder as a torch module: the same windows, pooling and lengths as in encoding, with gradients."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from mvindex.records import Document, Ints
 from mvindex_train.config import OptimiserConfig
 from mvindex_train.viewer_tokens import ViewerEmbedding
 
-# Windows of a step are cut into passes of similar length: less padding, the same gradients. On a CPU small passes
+# Windows of a step are batched into passes of similar length: less padding, the same gradients. On a CPU small passes
 # stay in its caches.
 _PASS_TOKENS = {"cpu": 1024, "cuda": 1 << 17}
 
@@ -33,7 +33,7 @@ _PASS_TOKENS = {"cpu": 1024, "cuda": 1 << 17}
 class ViewRows:
     """The views of n documents. rows: (r, d) fp32 with gradients; starts: (n + 1,) int64; spans: (r, 2) int64.
 
-    Document i owns rows[starts[i]:starts[i + 1]], at least one. They have unit length if the settings normalise.
+    Document i has the views rows[starts[i]:starts[i + 1]], at least one, of unit length if the settings normalise.
     """
 
     rows: torch.Tensor
@@ -42,47 +42,47 @@ class ViewRows:
 
 
 class TrainableEncoder(torch.nn.Module):
-    """Documents to views and questions to vectors, with gradients.
+    """Encodes documents to views and questions to vectors, with gradients.
 
-    documents, queries: the transformers, one and the same unless the settings say `separate`; adapters: peft's models
-    around them, by name, empty when all weights are trained; codes: of the Poly-encoder.
+    documents, queries: the transformers, the same object unless the settings are `separate`. adapters: peft's models
+    around them, by name; empty when all weights are trained. codes: of the Poly-encoder.
     """
 
-    def __init__(self, base: Checkpoint, settings: Settings, tokenizer: Any, models: tuple[Any, Any]) -> None:
+    def __init__(self, base: Checkpoint, settings: Settings, tokenizer: Any, models: Parts) -> None:
         super().__init__()
         self.base, self.settings, self.tokenizer = base, settings, tokenizer
-        self.documents, self.queries = models
+        self.documents, self.queries = models.documents, models.queries
         self.adapters: dict[str, Any] = {}
         self.codes: torch.nn.Parameter | None = None
         self._inputs = Inputs(settings, tokenizer.backend_tokenizer, str(base.folder))
 
     @property
     def device(self) -> torch.device:
-        """Where the weights are."""
+        """The device of the weights."""
         device: torch.device = self.documents.device
         return device
 
     @property
     def dim(self) -> int:
-        """Dimensions of every vector."""
+        """The dimension of the vectors."""
         return int(self.documents.config.hidden_size)
 
     def encode_documents(self, documents: Sequence[Document]) -> ViewRows:
-        """The views of the documents, as an index would store them but for their precision."""
+        """Return the views of the documents, as an index would store them except for their precision."""
         arranged = self._inputs.arrange_documents(documents)
         rows = self._rows(arranged, self.documents)
         if self.settings.family.pools_tokens:
             rows = self._views_of_tokens(rows, arranged)
         starts = np.cumsum([0, *(len(one.spans) for one in arranged)], dtype=np.int64)
         spans = np.array([span for one in arranged for span in one.spans], dtype=np.int64).reshape(-1, 2)
-        return ViewRows(self._finished(rows), torch.from_numpy(starts).to(rows.device), spans)
+        return ViewRows(self._normalised(rows), torch.from_numpy(starts).to(rows.device), spans)
 
     def encode_queries(self, texts: Sequence[str]) -> torch.Tensor:
-        """One vector per text, (q, d) fp32."""
-        return self._finished(self._rows(self._inputs.arrange_queries(texts), self.queries))
+        """Return one vector per text, (q, d) fp32."""
+        return self._normalised(self._rows(self._inputs.arrange_queries(texts), self.queries))
 
     def parameter_groups(self, config: OptimiserConfig) -> list[dict[str, Any]]:
-        """The trained parameters for an optimiser: viewers and codes at their own rate; no decay of vectors."""
+        """Return the trained parameters for an optimiser: viewers and codes at their own rate; no decay of vectors."""
         groups: dict[tuple[float, float], list[torch.nn.Parameter]] = {}
         for name, parameter in self.named_parameters():
             if not parameter.requires_grad:
@@ -91,10 +91,10 @@ class TrainableEncoder(torch.nn.Module):
             rate = config.viewer_learning_rate if is_new and config.viewer_learning_rate else config.learning_rate
             decay = 0.0 if is_new or parameter.ndim < 2 else config.weight_decay
             groups.setdefault((rate, decay), []).append(parameter)
-        return [{"params": found, "lr": rate, "weight_decay": decay} for (rate, decay), found in groups.items()]
+        return [{"params": each, "lr": rate, "weight_decay": decay} for (rate, decay), each in groups.items()]
 
     def frozen_encoder(self) -> TransformerEncoder:
-        """The encoder that a saved checkpoint of these weights would be, for dev recall and mining; a copy."""
+        """Return a copy as an encoder for inference, equal to a saved checkpoint of these weights."""
         parts = self.merged()
         return TransformerEncoder.of_parts(
             replace(self._as_checkpoint(), fingerprint=self._fingerprint()),
@@ -104,13 +104,13 @@ class TrainableEncoder(torch.nn.Module):
         )
 
     def merged(self) -> Parts:
-        """Copies of the models as they are saved in full: adapters and viewers merged in, for inference."""
+        """Return copies of the models with adapters and viewers merged, for inference and full checkpoints."""
         documents = self._merged("documents", self.documents)
         queries = self._merged("queries", self.queries) if self.settings.separate else documents
         return Parts(documents, queries, None if self.codes is None else self.codes.detach().clone())
 
     def viewers(self, model: Any) -> torch.Tensor | None:
-        """The viewers' embeddings of a model, (k + 1, d) fp32 on the CPU: [VIE], then [VIE_1] to [VIE_k]."""
+        """Return the viewers' embeddings of a model, (k + 1, d) fp32 on the CPU: [VIE], then [VIE_1] to [VIE_k]."""
         table = model.get_input_embeddings()
         return table.viewers.detach().float().cpu() if isinstance(table, ViewerEmbedding) else None
 
@@ -127,13 +127,13 @@ class TrainableEncoder(torch.nn.Module):
         return merged.eval().requires_grad_(False)
 
     def _rows(self, arranged: Sequence[Arrangement], model: Any) -> torch.Tensor:
-        """The mean states of all rows, (num_rows, d) fp32."""
+        """Return the mean states of all rows, (num_rows, d) fp32."""
         firsts = np.cumsum([0, *(one.num_rows for one in arranged)], dtype=np.int64)
         windows = [window for one in arranged for window in one.windows]
         owner = np.repeat(np.arange(len(arranged)), [len(one.windows) for one in arranged])
         shape = BatchShape(max_tokens=_PASS_TOKENS.get(self.device.type, 1 << 17))
-        made = batches(windows, firsts[owner], shape, int(model.config.pad_token_id or 0))
-        return row_means(((batch, last_states(model, batch)) for batch in made), int(firsts[-1]), self.dim)
+        passes = batches(windows, firsts[owner], shape, int(model.config.pad_token_id or 0))
+        return row_means(((batch, last_states(model, batch)) for batch in passes), int(firsts[-1]), self.dim)
 
     def _views_of_tokens(self, rows: torch.Tensor, arranged: Sequence[Arrangement]) -> torch.Tensor:
         states, _ = pad_tokens(rows, [one.num_rows for one in arranged])
@@ -141,7 +141,7 @@ class TrainableEncoder(torch.nn.Module):
         counts = torch.tensor([len(one.spans) for one in arranged], device=rows.device)
         return views[torch.arange(views.shape[1], device=rows.device) < counts[:, None]]
 
-    def _finished(self, rows: torch.Tensor) -> torch.Tensor:
+    def _normalised(self, rows: torch.Tensor) -> torch.Tensor:
         return torch.nn.functional.normalize(rows, dim=-1) if self.settings.normalise else rows
 
     def _as_checkpoint(self) -> Checkpoint:

@@ -1,8 +1,8 @@
-"""The settings of the papers' methods and of our own, each value with where it comes from.
+"""Settings of the papers' methods and of our own, each value with its source.
 
-A preset names the method; a budget says how much of it is spent. What a paper leaves open is our choice, marked so.
-The papers train BERT base or coCondenser. Neither comes with a package, so that every preset starts from the packaged
-"minilm" in their place, which is said wherever a preset is shown; encoder.base gives the paper's: a hub id or a folder.
+A preset is a method, a budget the amount of training. Values that a paper does not state are marked as our choice. The
+papers train BERT base or coCondenser. No package contains them, so every preset starts from the packaged "minilm",
+which is stated wherever a preset is shown; set encoder.base to a hub id or a folder for the paper's base.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from mvindex.errors import ConfigError
 from mvindex_train.config import TrainConfig
 from mvindex_train.tables import merge, nest
 
-# "table.field" -> (value, where it comes from)
+# "table.field" -> (value, source)
 Values: TypeAlias = dict[str, tuple[Any, str]]
 
 
 class Budget(Enum):
-    """How much of a preset's training is done."""
+    """The amount of training of a preset."""
 
     FULL = "full"
     SMALL = "small"
@@ -30,7 +30,7 @@ class Budget(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Preset:
-    """A method's settings. paper: whose they are, None for our own; base: what the paper trains."""
+    """The settings of a method. paper: their source, None for our own; base: the paper's base."""
 
     name: str
     paper: str | None
@@ -40,7 +40,7 @@ class Preset:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What the small budget makes of one setting, and why."""
+    """The change of one setting by the small budget, and its reason."""
 
     name: str
     full: Any
@@ -94,7 +94,7 @@ _KMEANS: Values = {
     "loss.aggregate": ("drpq", "DRPQ eq. 4-6 and 8"),
     "loss.drpq_temperature": (1.0, "DRPQ eq. 4: none"),
     "optimiser.learning_rate": (2e-6, "DRPQ"),
-    "optimiser.weight_decay": (0.01, "our choice: AdamW, its decay is left open; the usual default"),
+    "optimiser.weight_decay": (0.01, "our choice: AdamW, its decay is left open; PyTorch's default"),
     "optimiser.epochs": (10, "our choice: left open"),
     "refresh_epochs": (1, "DRPQ: ANCE's refresh of negatives; how often is our choice"),
 }
@@ -113,7 +113,7 @@ _VIEWERS: Values = {
 _CONTEXT_VIEWERS: Values = {
     "encoder.family": ("context-viewers", "CAMVR alg. 1, eq. 10-12"),
     "encoder.max_views": (8, "CAMVR: n"),
-    "encoder.residual": (0.0, "CAMVR: the viewer's state alone"),
+    "encoder.residual": (0.0, "CAMVR: only the viewer's state"),
     "encoder.own_snippet": (False, "CAMVR: viewers attend to everything"),
     "encoder.document_length": (256, "CAMVR"),
     "encoder.query_length": (128, "CAMVR"),
@@ -166,22 +166,22 @@ PRESETS: Mapping[str, Preset] = MappingProxyType({preset.name: preset for preset
 
 
 def find_preset(name: str) -> Preset:
-    """The preset of that name; ConfigError lists the known ones."""
+    """Return the preset of this name; raise ConfigError with the known names."""
     if name not in PRESETS:
-        raise ConfigError(f"preset is {name!r:.80}; wanted one of {', '.join(map(repr, PRESETS))}")
+        raise ConfigError(f"preset: expected one of {', '.join(map(repr, PRESETS))}, got {name!r:.80}")
     return PRESETS[name]
 
 
 def parse_budget(name: str) -> Budget:
-    """The budget of that name; ConfigError for any other."""
+    """Return the budget of this name; raise ConfigError for any other."""
     try:
         return Budget(name)
     except ValueError:
-        raise ConfigError(f"budget is {name!r:.80}; wanted 'full' or 'small'") from None
+        raise ConfigError(f"budget: expected 'full' or 'small', got {name!r:.80}") from None
 
 
 def preset(name: str, budget: Budget = Budget.FULL) -> TrainConfig:
-    """The settings of a preset at a budget, without files to train on; ConfigError for an unknown name."""
+    """Return the settings of a preset at a budget, without files to train on; raise ConfigError for an unknown name."""
     full = _full(find_preset(name))
     if budget is Budget.FULL:
         return full
@@ -190,42 +190,42 @@ def preset(name: str, budget: Budget = Budget.FULL) -> TrainConfig:
 
 
 def small_budget(full: TrainConfig) -> list[Change]:
-    """What the small budget makes of a preset's settings: CPU minutes in place of GPU days.
+    """Return the changes by which the small budget trains in CPU minutes instead of GPU days.
 
-    The method stays: family, number of views, aggregate, losses and their weights. These change:
+    Family, number of views, aggregate, losses and their weights stay. Changed are:
     - the amount: at most 2 epochs and 150 steps, 32 passages a batch, 256 tokens; an annealed tau reaches its floor
-      after the same share of the epochs as in the paper; no negatives are mined anew;
-    - the negatives: passages of one article in a batch stand in for BM25's, which cost encoding as much as positives;
+      after the same share of the epochs as in the paper; negatives are not refreshed;
+    - the negatives: passages of one article in a batch replace BM25's, which cost as much encoding as positives;
     - the weights: a LoRA of rank 8 at 5e-4, one encoder for both sides, word embeddings frozen; viewers, which are new
-      words, start from [CLS] and learn 10 times faster;
-    - viewers: each reads its own snippet or stretch only, and is a small part of its view beside the mean of that: as
-      in the papers they stay alike in a few steps, or far behind (docs/training.md);
+      tokens, start from [CLS] with a 10 times higher rate;
+    - viewers: each attends to its own part of the text only, and its state is added to the mean of that part: in the
+      papers' form they stay equal in a few steps, or far behind (docs/training.md);
     - the vectors: pooled as the base was trained, of unit length, so that scores are scaled by 20. The papers' tau acts
-      on raw inner products of states with norms of some 10; products of unit vectors lie in [-1, 1], and without a
-      scale the softmax over a batch is nearly flat. DRPQ's temperature falls to .05 for the same reason: at 1 it would
-      be the mean of a document's views.
+      on raw inner products of states with norms of about 10; without a scale the softmax over a batch of products of
+      unit vectors is nearly flat. DRPQ's temperature falls to .05 for the same reason: at 1 it is nearly the mean over
+      a document's views.
     """
     small = _small_amount(full) | _small_weights(full) | _small_vectors(full)
-    found = [Change(name, value_at(full, name), value, reason) for name, (value, reason) in small.items()]
-    return [change for change in found if change.full != change.small]
+    changes = [Change(name, value_at(full, name), value, reason) for name, (value, reason) in small.items()]
+    return [change for change in changes if change.full != change.small]
 
 
 def value_at(config: TrainConfig, name: str) -> Any:
-    """The value of the setting "table.field" or "field"."""
+    """Return the value of the setting "table.field" or "field"."""
     value: Any = config
     for part in name.split("."):
         value = getattr(value, part)
     return value
 
 
-def _full(found: Preset) -> TrainConfig:
-    values = {name: value for name, (value, _) in found.values.items()}
-    return merge(TrainConfig(), nest({"preset": found.name, **values}), f"preset {found.name!r}")
+def _full(chosen: Preset) -> TrainConfig:
+    values = {name: value for name, (value, _) in chosen.values.items()}
+    return merge(TrainConfig(), nest({"preset": chosen.name, **values}), f"preset {chosen.name!r}")
 
 
 _SMALL_EPOCHS = 2
 _SMALL_RESIDUAL = 10.0
-# Passages of 100 words are whole in it, and minilm was trained at it.
+# Passages of 100 words fit, and minilm was trained with it.
 _SMALL_LENGTH = 256
 _SMALL_LEARNING_RATE = 5e-4
 
@@ -261,10 +261,10 @@ def _small_weights(full: TrainConfig) -> Values:
         "optimiser.gradient_checkpointing": (False, "it saves memory for time"),
     }
     if full.encoder.family in ("viewers", "context-viewers"):
-        values["encoder.viewer_init"] = ("cls", "a state that the base has learnt to fill")
-        values["encoder.own_snippet"] = (True, "a few steps do not teach viewers where to read")
+        values["encoder.viewer_init"] = ("cls", "an embedding that the base was trained with")
+        values["encoder.own_snippet"] = (True, "a few steps do not teach viewers where to attend")
         values["encoder.residual"] = (_SMALL_RESIDUAL, "starts close to the means of snippets")
-        values["optimiser.viewer_learning_rate"] = (10 * _SMALL_LEARNING_RATE, "new words have further to go")
+        values["optimiser.viewer_learning_rate"] = (10 * _SMALL_LEARNING_RATE, "new tokens start untrained")
     return values
 
 

@@ -1,4 +1,4 @@
-"""The processes that train together: each encodes its part of a batch, and all see all of its vectors."""
+"""Distributed training: each process encodes its share of a batch, and all gather all vectors."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ from mvindex.plugins import require
 if TYPE_CHECKING:
     import torch
 
-# Mining and reading are done by one process while the others wait for it.
+# One process mines and reads while the others wait for it.
 _LONGEST_WAIT = timedelta(hours=12)
 
 
 class Processes:
-    """The process at work among those that `accelerate launch` or torchrun started; alone when none of them did.
+    """One process among those started by `accelerate launch` or torchrun; otherwise a single process.
 
-    device: where this process computes; a name is only taken alone, since several GPUs are dealt out by rank.
-    Raises ConfigError for a device that is not there, ExtraMissing without accelerate.
+    device: used by a single process only; several processes get their GPUs by rank. Raises ConfigError for a device
+    that does not exist, ExtraMissing without accelerate.
     """
 
     def __init__(self, device: str | None = None) -> None:
         accelerate = require("accelerate", "train", "training")
         import torch
 
-        # Left to itself accelerate takes each of several processes without a GPU for one that is alone.
+        # Otherwise accelerate treats each of several processes without a GPU as a single process.
         on_cpu = device == "cpu" or not torch.cuda.is_available()
         state = accelerate.PartialState(cpu=on_cpu, timeout=_LONGEST_WAIT)
         self.rank: int = state.process_index
@@ -37,22 +37,22 @@ class Processes:
 
     @property
     def is_main(self) -> bool:
-        """True for the one process that writes files."""
+        """Whether this is the process that writes files."""
         return self.rank == 0
 
     def share(self, num_items: int) -> slice:
-        """The items that this process takes of so many; shares are runs of items in the order of ranks.
+        """Return this process's share of the items; shares are contiguous, in the order of ranks.
 
-        The first process takes them all when there are fewer than processes.
+        The first process takes all items when there are fewer items than processes.
         """
         if num_items < self.count:
             return slice(0, 0 if self.rank else num_items)
         return slice(num_items * self.rank // self.count, num_items * (self.rank + 1) // self.count)
 
     def join(self, rows: torch.Tensor) -> torch.Tensor:
-        """The rows (m_i, ...) of all processes on end, in the order of ranks; gradients flow to this process's own.
+        """Concatenate the rows (m_i, ...) of all processes in order of rank; gradients flow to this process's rows.
 
-        A process without rows may give a tensor of shape (0, 0).
+        A process without rows may pass a tensor of shape (0, 0).
         """
         import torch
 
@@ -64,11 +64,11 @@ class Processes:
         padded = own.new_zeros((max(sizes), *rest))
         padded[: len(own)] = own.detach()
         parts = self._utils.gather(padded).split(max(sizes))
-        found = [part[:size] for part, size in zip(parts, sizes, strict=True)]
-        return torch.cat([*found[: self.rank], own, *found[self.rank + 1 :]])
+        rows_of_rank = [part[:size] for part, size in zip(parts, sizes, strict=True)]
+        return torch.cat([*rows_of_rank[: self.rank], own, *rows_of_rank[self.rank + 1 :]])
 
     def sum_gradients(self, parameters: Iterable[torch.nn.Parameter]) -> None:
-        """Nothing; every gradient is the sum of all processes' gradients; one that no process has stays None."""
+        """Replace every gradient by the sum over all processes; one that no process has stays None."""
         import torch
 
         if self.count == 1:
@@ -82,7 +82,7 @@ class Processes:
             parameter.grad = self._utils.reduce(own, reduction="sum")
 
     def any(self, flag: bool) -> bool:
-        """True when the flag is set in any process."""
+        """Return whether the flag is set in any process."""
         import torch
 
         if self.count == 1:
@@ -90,5 +90,5 @@ class Processes:
         return bool(self._utils.reduce(torch.tensor([float(flag)], device=self.device), reduction="sum").item())
 
     def wait(self) -> None:
-        """Nothing; every process has come here."""
+        """Wait until every process has called this."""
         self._utils.wait_for_everyone()

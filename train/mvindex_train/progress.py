@@ -1,4 +1,4 @@
-"""How a run shows itself on stderr: a bar with loss and time left on a terminal, else a line now and then."""
+"""Progress of a run on stderr: a bar with loss and time left on a terminal, else a line from time to time."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from mvindex.cli.render import stderr
 
 _LINE_EVERY_S = 30.0
-# Of the mean loss that is shown: a single batch says little.
-_KEPT_SHARE = 0.9
+# Weight of the previous mean in the loss shown: that of a single batch is noisy.
+_SMOOTHING = 0.9
 
 
 class TrainingDisplay:
-    """Draws the records of a run as they are logged; nothing when it is not the main process."""
+    """Shows the records of a run as they are logged."""
 
     def __init__(self, is_shown: bool = True) -> None:
         self._is_shown = is_shown
@@ -46,7 +46,7 @@ class TrainingDisplay:
         self._bar.stop()
 
     def show(self, record: Mapping[str, Any]) -> None:
-        """Nothing; the record is shown."""
+        """Show a record."""
         if not self._is_shown:
             return
         if record["kind"] == "step":
@@ -56,7 +56,7 @@ class TrainingDisplay:
 
     def _show_step(self, record: Mapping[str, Any]) -> None:
         loss = record["loss"]
-        self._loss = loss if self._loss is None else _KEPT_SHARE * self._loss + (1 - _KEPT_SHARE) * loss
+        self._loss = loss if self._loss is None else _SMOOTHING * self._loss + (1 - _SMOOTHING) * loss
         self._seconds, self._steps = self._seconds + record["seconds"], self._steps + 1
         stage = record["stage"]
         if stage not in self._tasks:
@@ -80,7 +80,7 @@ class TrainingDisplay:
 
 
 def dev_line(record: Mapping[str, Any]) -> str:
-    """An evaluation in one line."""
+    """Return an evaluation as one line."""
     recall = ", ".join(f"{name} {100 * value:.2f} %" for name, value in record.items() if name.startswith("R@"))
     when = f"after epoch {record['epoch']}" if record["epoch"] else "before training"
     spread = record["view_cosine"]

@@ -1,9 +1,9 @@
-"""The state of a run on disk, from which it goes on exactly: safetensors for tensors, JSON for the rest.
+"""The state of a run on disk, from which it is resumed exactly: safetensors for tensors, JSON for the rest.
 
-OUT.run/ lies beside the checkpoint OUT and holds run.json (what the run was begun with), history.jsonl, one state-N/
-(N steps done in all stages), the best weights, mined negatives and TensorBoard's files. A state is a folder that
-appears whole, so a process killed at any instant leaves the last one. The random numbers of a step follow from the
-seed and the step (randomness.py): a state holds no generator.
+OUT.run/, beside the checkpoint OUT, contains run.json (settings and inputs of the run), history.jsonl, one state-N/
+(after N steps of all stages), the best weights, mined negatives and TensorBoard's files. A state is written
+atomically, so that a process killed at any instant leaves the last one. The random numbers of a step depend on seed and
+step only (seeding.py): a state contains no generator.
 """
 
 from __future__ import annotations
@@ -19,23 +19,23 @@ from mvindex.checkpoint.settings import read_json_object
 from mvindex.errors import CheckpointError, ConfigError, StoreError
 from mvindex.store.fsync import whole_folder
 from mvindex.store.locks import FILE_NAME as LOCK_NAME
-from mvindex_train.fsync import refusing, remove_unfinished, whole_file
+from mvindex_train.fsync import atomic_file, map_write_errors, remove_unfinished
 
 if TYPE_CHECKING:
     import torch
 
 FORMAT_VERSION = 1
-# Named in settings, without influence on what is computed.
+# Settings without effect on the computation.
 _NAMES_ONLY = ("config.preset", "config.budget")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Position:
-    """Where a run stands. step: steps done of this epoch; stage_step: of this stage; total_step: of all stages.
+    """The progress of a run. step: steps done of this epoch; stage_step: of this stage; total_step: of all stages.
 
-    history_bytes: how much of history.jsonl belongs to it. before, dev, best_dev: the figures of the evaluation before
-    training, the last one and the best one, whose weights are kept; worse_evaluations: since the best. negatives: the
-    store with the negatives mined last. is_stopped: patience has ended the training.
+    history_bytes: size of history.jsonl. before, dev, best_dev: figures of the evaluations before training, the last
+    one and the best one, whose weights are saved; worse_evaluations: number since the best. negatives: the store with
+    the last mined negatives. is_stopped: training was ended by patience.
     """
 
     stage: int = 0
@@ -54,42 +54,41 @@ class Position:
     is_stopped: bool = False
 
     def after_step(self) -> Position:
-        """The position one step further."""
+        """Return the position after one more step."""
         return replace(self, step=self.step + 1, stage_step=self.stage_step + 1, total_step=self.total_step + 1)
 
 
 class RunFolder:
-    """The folder of one run, made if need be.
+    """The folder of one run, created if missing.
 
-    record: what the run depends on, as JSON values (settings, inputs). Raises ConfigError, with the first key that
-    differs, when the folder holds a run begun with another record; one that never took a step is thrown away.
+    record: settings and inputs of the run as JSON values. Raises ConfigError, with the first key that differs, when the
+    folder contains a run with another record; one without a step is deleted.
     """
 
     def __init__(self, path: Path, record: Mapping[str, Any]) -> None:
         self.path = path
         path.mkdir(parents=True, exist_ok=True)
         remove_unfinished(path)
-        wanted = _wanted(record)
         if not _has_begun(path):
-            discard_other(path, record)
+            discard_other_run(path, record)
         if (path / "run.json").exists():
-            _check_same(path, read_json_object(path / "run.json"), wanted)
+            _check_same(path, read_json_object(path / "run.json"), _as_json(record))
             return
-        with whole_file(path / "run.json") as file:
-            file.write_text(json.dumps(wanted, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+        with atomic_file(path / "run.json") as file:
+            file.write_text(json.dumps(_as_json(record), indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
 
     @property
     def history(self) -> Path:
-        """The file of what was logged, one JSON object a line."""
+        """The file of the log, one JSON object a line."""
         return self.path / "history.jsonl"
 
     def save(self, position: Position, encoder: torch.nn.Module, optimiser: torch.optim.Optimizer) -> None:
-        """Nothing; the run goes on from here after whatever happens; older states are gone."""
+        """Save the state, then delete older ones."""
         folder = self.path / f"state-{position.total_step:09d}"
-        # The same step again, when nothing but an evaluation came in between: the new one needs a name of its own.
+        # The same step is saved again when only an evaluation came in between: the new state needs another name.
         while folder.exists():
             folder = folder.with_name(folder.name + "a")
-        with refusing(folder), whole_folder(folder) as unfinished:
+        with map_write_errors(folder), whole_folder(folder) as unfinished:
             _write_tensors(trained_weights(encoder), unfinished / "weights.safetensors")
             _write_tensors(_optimiser_tensors(encoder, optimiser), unfinished / "optimiser.safetensors")
             content = json.dumps(asdict(position), indent=2) + "\n"
@@ -97,7 +96,7 @@ class RunFolder:
         self._remove_all_but(folder, position)
 
     def load(self, encoder: torch.nn.Module) -> Position:
-        """The position of the last state, with its weights in the encoder; the beginning when there is none."""
+        """Load the weights of the last state into the encoder; return its position, the beginning without a state."""
         folder = self._latest()
         if folder is None:
             return Position()
@@ -106,22 +105,22 @@ class RunFolder:
         return position
 
     def load_optimiser(self, encoder: torch.nn.Module, optimiser: torch.optim.Optimizer) -> None:
-        """Nothing; the optimiser is as the last state has it, or as it was when there is none."""
+        """Load the optimiser of the last state; do nothing when there is none."""
         folder = self._latest()
         if folder is not None:
             _load_optimiser(encoder, optimiser, folder / "optimiser.safetensors")
 
     def save_best(self, encoder: torch.nn.Module, epoch: int) -> None:
-        """Nothing; the weights are kept as those of the best epoch, beside older ones until the next save()."""
-        with refusing(self._best(epoch)), whole_file(self._best(epoch)) as file:
+        """Save the weights as those of the best epoch; older ones are deleted by the next save()."""
+        with map_write_errors(self._best(epoch)), atomic_file(self._best(epoch)) as file:
             _write_tensors(trained_weights(encoder), file)
 
     def load_best(self, encoder: torch.nn.Module, epoch: int) -> None:
-        """Nothing; the encoder has the weights of that epoch."""
+        """Load the weights of the best epoch into the encoder."""
         load_weights(encoder, self._best(epoch))
 
     def remove_states(self) -> None:
-        """Nothing; what only a resumed run needs is gone: the run is over and its checkpoint written."""
+        """Delete the files that only a resumed run needs, once the checkpoint is written."""
         for pattern in ("state-*", "best-*", "examples*", "mined"):
             for entry in self.path.glob(pattern):
                 shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
@@ -144,12 +143,12 @@ class RunFolder:
                 shutil.rmtree(store)
 
 
-def discard_other(path: Path, record: Mapping[str, Any]) -> None:
-    """Nothing; a run begun with another record is gone from the folder."""
+def discard_other_run(path: Path, record: Mapping[str, Any]) -> None:
+    """Delete a run with another record from the folder."""
     if not (path / "run.json").exists():
         return
     try:
-        _check_same(path, read_json_object(path / "run.json"), _wanted(record))
+        _check_same(path, read_json_object(path / "run.json"), _as_json(record))
     except (ConfigError, CheckpointError):
         for entry in path.iterdir():
             if entry.name != LOCK_NAME:
@@ -157,37 +156,39 @@ def discard_other(path: Path, record: Mapping[str, Any]) -> None:
 
 
 def _has_begun(path: Path) -> bool:
-    """True when the folder holds something that was trained or logged."""
+    """Return whether the folder contains a state or a log."""
     history = path / "history.jsonl"
     return any(path.glob("state-*")) or (history.exists() and history.stat().st_size > 0)
 
 
 def trained_weights(encoder: torch.nn.Module) -> dict[str, torch.Tensor]:
-    """Copies of the weights that training changes, by name, on the CPU."""
+    """Return copies of the trained weights by name, on the CPU."""
     named = encoder.named_parameters()
     return {name: _copy(parameter) for name, parameter in named if parameter.requires_grad}
 
 
 def load_weights(encoder: torch.nn.Module, path: Path) -> None:
-    """Nothing; the trained weights are those of the file. CheckpointError when they are not the same weights."""
+    """Load the trained weights from a file; raise CheckpointError when names or shapes differ."""
     import torch
 
     saved = _read_tensors(path)
     trained = {name: parameter for name, parameter in encoder.named_parameters() if parameter.requires_grad}
     if saved.keys() != trained.keys():
         name = min(saved.keys() ^ trained.keys())
-        raise CheckpointError(f"{path}: {name!r} is in the file or the encoder, not in both; delete the run's folder")
+        raise CheckpointError(
+            f"{path}: {name!r} is in the file or the encoder, but not in both. Delete the run's folder"
+        )
     with torch.no_grad():
         for name, parameter in trained.items():
             if parameter.shape != saved[name].shape:
                 raise CheckpointError(
-                    f"{path}: {name!r} has shape {tuple(saved[name].shape)}; wanted {tuple(parameter.shape)}"
+                    f"{path}: {name!r}: expected shape {tuple(parameter.shape)}, got {tuple(saved[name].shape)}"
                 )
             parameter.copy_(saved[name])
 
 
 def _optimiser_tensors(encoder: torch.nn.Module, optimiser: torch.optim.Optimizer) -> dict[str, torch.Tensor]:
-    """The optimiser's state by kind and name of the weight: "exp_avg/bert.pooler.weight"."""
+    """Return the optimiser's state by kind and name of the weight: "exp_avg/bert.pooler.weight"."""
     names: dict[torch.Tensor, str] = {parameter: name for name, parameter in encoder.named_parameters()}
     return {
         f"{kind}/{names[parameter]}": _copy(value)
@@ -205,13 +206,15 @@ def _load_optimiser(encoder: torch.nn.Module, optimiser: torch.optim.Optimizer, 
     for key, tensor in _read_tensors(path).items():
         kind, _, name = key.partition("/")
         if name not in numbers:
-            raise CheckpointError(f"{path}: holds a state of {name!r}, which is not trained; delete the run's folder")
+            raise CheckpointError(
+                f"{path}: unexpected state of {name!r}, which is not trained. Delete the run's folder"
+            )
         state.setdefault(numbers[name], {})[kind] = tensor
     optimiser.load_state_dict({"state": state, "param_groups": optimiser.state_dict()["param_groups"]})
 
 
-def _wanted(record: Mapping[str, Any]) -> dict[str, Any]:
-    """The record as JSON gives it back."""
+def _as_json(record: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the record as read back from JSON."""
     return {"format_version": FORMAT_VERSION, **json.loads(json.dumps(record))}
 
 
@@ -236,7 +239,7 @@ def _read_tensors(path: Path) -> dict[str, torch.Tensor]:
     try:
         tensors: dict[str, torch.Tensor] = load_file(path)
     except (OSError, SafetensorError) as err:
-        raise CheckpointError(f"{path}: cannot be read: {err}; delete the run's folder to start anew") from err
+        raise CheckpointError(f"{path}: cannot be read: {err}. Delete the run's folder to restart") from err
     return tensors
 
 
@@ -245,21 +248,22 @@ def _read_position(path: Path) -> Position:
     try:
         return Position(**content)
     except TypeError as err:
-        raise CheckpointError(f"{path}: is of another version: {err}; delete the run's folder to start anew") from err
+        raise CheckpointError(f"{path}: written by another version: {err}. Delete the run's folder to restart") from err
 
 
 def _check_same(path: Path, old: Mapping[str, Any], new: Mapping[str, Any]) -> None:
-    had, has = _flat(old), _flat(new)
+    had, has = _flatten(old), _flatten(new)
     for key in sorted(had.keys() | has.keys()):
         if key not in _NAMES_ONLY and had.get(key) != has.get(key):
             raise ConfigError(
-                f"{path}: holds a run begun with {key} = {json.dumps(had.get(key))}, not {json.dumps(has.get(key))}; "
-                "give the same settings to go on with it, another --out, or --force to throw it away"
+                f"{path}: expected a run with {key} = {json.dumps(has.get(key))}, got {json.dumps(had.get(key))}. "
+                f"Give the "
+                "same settings to resume it, another --out, or --force to delete it"
             )
 
 
-def _flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+def _flatten(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     flat: dict[str, Any] = {}
     for name, value in values.items():
-        flat |= _flat(value, f"{prefix}{name}.") if isinstance(value, dict) else {prefix + name: value}
+        flat |= _flatten(value, f"{prefix}{name}.") if isinstance(value, dict) else {prefix + name: value}
     return flat

@@ -1,4 +1,4 @@
-"""The learning rate as a function of the step alone, so that a resumed run needs no scheduler's state."""
+"""The learning rate as a function of the step, so that a resumed run needs no scheduler state."""
 
 from __future__ import annotations
 
@@ -8,11 +8,10 @@ from mvindex_train.config import OptimiserConfig
 
 
 def learning_rate_share(step: int, num_steps: int, config: OptimiserConfig) -> float:
-    """What the learning rates are multiplied by at this step (from 0) of so many, in (0, 1].
+    """Return the factor of the learning rates at a step (from 0), in (0, 1].
 
-    It rises in equal parts over the first warmup_share of the steps, rounded up, and reaches 1 in the last of them;
-    then it stays (constant), falls in equal parts (linear) or as (1 + cos(pi x)) / 2 (cosine), to reach 0 one step
-    after the last.
+    It rises linearly over the first warmup_share of the steps, rounded up, and reaches 1 in the last of them. Then it
+    is constant, or falls linearly or as (1 + cos(pi x)) / 2, to reach 0 one step after the last.
     """
     warm_up = math.ceil(config.warmup_share * num_steps)
     if step < warm_up:

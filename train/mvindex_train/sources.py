@@ -1,4 +1,4 @@
-"""The files of a run -> what it trains on and is measured by; all that is read lies in the run's folder."""
+"""The files of a run -> its training examples, written to the run's folder, and its dev set."""
 
 from __future__ import annotations
 
@@ -7,8 +7,6 @@ from contextlib import closing
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-
-import xxhash
 
 from mvindex.corpus import read_documents
 from mvindex.encoder import Encoder
@@ -20,28 +18,28 @@ from mvindex_train.data import (
     Example,
     ExampleStore,
     JoinReport,
-    Part,
     ReadOptions,
-    Report,
+    ReadReport,
+    Split,
     TrainingFormat,
     join_negatives,
     read_examples,
     read_training,
 )
-from mvindex_train.data.read import without_title
+from mvindex_train.data.read import remove_title
 from mvindex_train.data.store_files import HEADER
 from mvindex_train.evaluation import DevSet, make_dev_set
 from mvindex_train.negatives.config import MiningConfig
+from mvindex_train.negatives.fingerprints import path_checksum
 
 EXAMPLES = "examples"
-_HASHED_AT_ONCE = 1 << 20
-# ANCE (Xiong et al. 2021) draws from the first 200 documents that the current encoder finds.
+# ANCE (Xiong et al. 2021) samples from the first 200 documents of the current encoder.
 _REFRESH_DEPTH = 200
 _REFRESH_NEGATIVES = 30
 
 
 class StoreBatches:
-    """The batches of an example store, whose examples may be exchanged for others of the same questions."""
+    """The batches of an example store, which can be replaced by one with other negatives."""
 
     def __init__(self, store: ExampleStore, config: TrainConfig) -> None:
         self.store = store
@@ -55,7 +53,7 @@ class StoreBatches:
         self._seed = config.optimiser.seed
 
     def num_steps(self, epoch: int) -> int:
-        """Batches of the epoch: as many in each, since each takes every passage once."""
+        """Return the number of batches of an epoch, the same in each."""
         return self._num_steps
 
     @cached_property
@@ -63,7 +61,7 @@ class StoreBatches:
         return self._plan(0).num_steps
 
     def batches(self, epoch: int, first: int) -> Iterator[TrainBatch]:
-        """The epoch's batches from the first wanted one on."""
+        """Yield the epoch's batches from batch `first` on."""
         planned = self._plan(epoch)
         return (planned.collate(planned.batch(step)) for step in range(first, planned.num_steps))
 
@@ -72,14 +70,15 @@ class StoreBatches:
 
 
 def write_examples(folder: Path, data: DataConfig) -> list[str]:
-    """What was read, one line a count; the folder holds a store of the training examples with their negatives.
+    """Write the training examples and their negatives to a store in the folder; return one line for each count.
 
-    Nothing is read when the store is there. CorpusError: a file is wrong, or no mined question is one of the examples'.
+    An existing store is not written again. Raises CorpusError when a file is invalid, or when no question of the mined
+    negatives is among the examples.
     """
     if (folder / EXAMPLES / HEADER).exists():
         return []
-    report, joined = Report(), JoinReport()
-    examples = read_training(data.train, _options(data, Part.TRAIN), report)
+    report, joined = ReadReport(), JoinReport()
+    examples = read_training(data.train, _options(data, Split.TRAIN), report)
     if not data.negatives:
         ExampleStore.write(folder / EXAMPLES, examples)
         return report.lines()
@@ -87,24 +86,24 @@ def write_examples(folder: Path, data: DataConfig) -> list[str]:
     ExampleStore.write(folder / EXAMPLES, join_negatives(examples, mined, joined))
     if not joined.joined:
         raise CorpusError(
-            f"{', '.join(data.negatives)}: no question is one of the training questions (id and text); "
-            "mine negatives of the files that you train on"
+            f"{', '.join(data.negatives)}: expected questions of the training data (id and text), got none of them. "
+            "Mine negatives for the files that you train on"
         )
-    return [*report.lines(), f"{joined.joined:,} examples got mined negatives, {joined.without:,} did not"]
+    return [*report.lines(), f"{joined.joined:,} examples have mined negatives, {joined.unmatched:,} have none"]
 
 
 def read_dev(data: DataConfig) -> DevSet | None:
-    """The dev questions over the passages, or over their own documents where there are none; None without dev files."""
+    """Return the dev questions over the passages, or over their own documents without these; None without dev files."""
     if not data.dev:
         return None
-    examples = read_training(data.dev, _options(data, Part.DEV))
+    examples = read_training(data.dev, _options(data, Split.DEV))
     return make_dev_set(examples, _passages(data) if data.passages is not None else None)
 
 
 def refresh_examples(encoder: Encoder, store: ExampleStore, config: TrainConfig, folder: Path) -> ExampleStore:
-    """The examples with negatives that this encoder ranks high, in place of theirs, in a store in the folder.
+    """Write the examples with negatives mined by this encoder (ANCE) to a store in the folder.
 
-    They are drawn from the first 200 documents of the passages, or of the examples where there are none (ANCE).
+    They are sampled from the first 200 documents of the passages, or of the examples' documents without these.
     """
     from mvindex_train.negatives.dense import mine_dense
 
@@ -123,31 +122,29 @@ def refresh_examples(encoder: Encoder, store: ExampleStore, config: TrainConfig,
 
 
 def fingerprints(data: DataConfig, warm_up: str | None) -> dict[str, str]:
-    """Size and hash of every input file, by path, so that a run never goes on with other data."""
+    """Return the checksum of every input by path, so that a run is never resumed with other data."""
     paths = [*data.train, *data.dev, *data.negatives, *filter(None, (data.passages, warm_up))]
-    if "-" in paths:
-        raise ConfigError("an input is -; training reads its files more than once, which stdin cannot be: name a file")
-    return {str(file): _fingerprint(file) for path in paths for file in _files(Path(path))}
+    return {path: path_checksum(path) for path in paths}
 
 
-def _options(data: DataConfig, part: Part) -> ReadOptions:
+def _options(data: DataConfig, split: Split) -> ReadOptions:
     known = [format.value for format in TrainingFormat]
     if data.format is not None and data.format not in known:
-        raise ConfigError(f"data.format is {data.format!r:.80}; wanted one of {', '.join(known)}")
+        raise ConfigError(f"data.format: expected one of {', '.join(known)}, got {data.format!r:.80}")
     format = None if data.format is None else TrainingFormat(data.format)
-    return ReadOptions(format=format, passages=data.passages, part=part, title=data.title)
+    return ReadOptions(format=format, passages=data.passages, split=split, title=data.title)
 
 
 def _passages(data: DataConfig) -> Iterator[Document]:
-    """The corpus, its titles left out where the data's are."""
+    """Yield the documents of the corpus, without titles if data.title is off."""
     if data.passages is None:
-        raise ConfigError("data.passages is none; wanted a corpus file")
+        raise ConfigError("data.passages: expected a corpus file, got none")
     documents = read_documents(data.passages)
-    return documents if data.title else map(without_title, documents)
+    return documents if data.title else map(remove_title, documents)
 
 
 def _documents(store: ExampleStore) -> Iterator[Document]:
-    """The distinct documents of the examples, by id; the first one of an id."""
+    """Yield the documents of the examples, the first of each id."""
     seen: set[str] = set()
     for row in range(len(store)):
         for document in store[row].documents:
@@ -159,20 +156,3 @@ def _documents(store: ExampleStore) -> Iterator[Document]:
 def _read_all(paths: Iterable[str]) -> Iterator[Example]:
     for path in paths:
         yield from read_examples(path)
-
-
-def _files(path: Path) -> list[Path]:
-    return sorted(file for file in path.rglob("*") if file.is_file()) if path.is_dir() else [path]
-
-
-def _fingerprint(path: Path) -> str:
-    digest = xxhash.xxh3_128()
-    size = 0
-    try:
-        with path.open("rb") as file:
-            while block := file.read(_HASHED_AT_ONCE):
-                digest.update(block)
-                size += len(block)
-    except OSError as err:
-        raise CorpusError(f"{path}: cannot be read: {err.strerror or err}") from err
-    return f"{size} bytes, xxh3 {digest.hexdigest()}"

@@ -1,4 +1,4 @@
-"""One training step: a batch's vectors from all processes, the loss over all of them, the weights one step further."""
+"""One training step: encode a batch in all processes, compute the loss over all vectors, update the weights."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Moment:
-    """When a step is taken. number: of the run, from 0; epoch: of the stage, from 0, which sets tau.
+class StepContext:
+    """The position and rate of a step. number: in the run, from 0; epoch: of the stage, from 0, which sets tau.
 
-    rate: what the learning rates are multiplied by.
+    rate: the factor of the learning rates.
     """
 
     number: int
@@ -37,7 +37,7 @@ class Moment:
 
 
 class Stepper:
-    """An encoder in training with its optimiser (AdamW). Every process takes the same batch and encodes its share."""
+    """An encoder in training with its optimiser (AdamW). Every process gets the same batch and encodes its share."""
 
     def __init__(self, encoder: TrainableEncoder, config: OptimiserConfig, processes: Processes) -> None:
         import torch
@@ -52,38 +52,40 @@ class Stepper:
         if config.gradient_checkpointing:
             enable_gradient_checkpointing(encoder)
 
-    def step(self, batch: TrainBatch, loss: LossConfig, moment: Moment) -> dict[str, Any]:
-        """The figures of the step, for the log. EncoderError, and no weight changed, when a figure is not finite."""
+    def step(self, batch: TrainBatch, loss: LossConfig, at: StepContext) -> dict[str, Any]:
+        """Update the weights and return the figures for the log; raise EncoderError for a loss that is not finite."""
         import torch
 
         from mvindex_train.losses import epoch_tau
 
         for group, rate in zip(self.optimiser.param_groups, self._rates, strict=True):
-            group["lr"] = rate * moment.rate
+            group["lr"] = rate * at.rate
         self.encoder.train()
         self.optimiser.zero_grad(set_to_none=True)
-        parts = self.add_gradients(batch, loss, moment)
+        parts = self.add_gradients(batch, loss, at)
         norm = float(torch.nn.utils.clip_grad_norm_(self._trained, self._config.max_gradient_norm))
         figures = parts.as_floats()
         if not (math.isfinite(figures["total"]) and math.isfinite(norm)):
             raise EncoderError(
-                f"step {moment.number + 1}: the loss is {figures['total']} and its gradient's norm {norm}, in the "
-                f"batch that begins with {batch.questions[0]!r:.200}; wanted finite ones: a lower learning rate, "
-                'a higher tau or precision "fp32" may help. The last saved state is from before this step'
+                f"step {at.number + 1}: expected a finite loss and gradient, got loss {figures['total']} and "
+                f"gradient norm "
+                f"{norm} in the batch that begins with {batch.questions[0]!r:.200}. A lower learning rate, a "
+                f"higher tau "
+                'or precision "fp32" may help; the last saved state is from before this step'
             )
         self.optimiser.step()
         figures["loss"] = figures.pop("total")
-        rates = {"tau": epoch_tau(loss, moment.epoch), "learning_rate": self._rates[0] * moment.rate}
+        rates = {"tau": epoch_tau(loss, at.epoch), "learning_rate": self._rates[0] * at.rate}
         return figures | rates | {"gradient_norm": norm}
 
-    def add_gradients(self, batch: TrainBatch, loss: LossConfig, moment: Moment) -> LossParts:
-        """The loss of the batch; the gradients of the weights grow by its gradient, in every process alike."""
+    def add_gradients(self, batch: TrainBatch, loss: LossConfig, at: StepContext) -> LossParts:
+        """Add the gradient of the batch's loss to the weights' gradients, equally in every process; return the loss."""
         from mvindex_train.losses import total_loss
 
-        chunks = self._chunks(batch, moment)
+        chunks = self._chunks(batch, at)
         is_cached = self._config.chunk_documents is not None
         own = chunks.encode_cached() if is_cached else chunks.encode()
-        parts = total_loss(self._inputs(batch, own), loss, moment.epoch)
+        parts = total_loss(self._inputs(batch, own), loss, at.epoch)
         if parts.total.requires_grad:
             parts.total.backward()  # type: ignore[no-untyped-call]  # torch leaves it untyped
         if is_cached:
@@ -91,7 +93,7 @@ class Stepper:
         self._processes.sum_gradients(self._trained)
         return replace(parts, total=parts.total.detach())
 
-    def _chunks(self, batch: TrainBatch, moment: Moment) -> Chunks:
+    def _chunks(self, batch: TrainBatch, at: StepContext) -> Chunks:
         questions = batch.questions[self._processes.share(len(batch.questions))]
         documents = batch.documents[self._processes.share(len(batch.documents))]
         return Chunks(
@@ -99,21 +101,21 @@ class Stepper:
             questions,
             documents,
             self._config.chunk_documents,
-            lambda number: self._around(moment, number),
+            lambda number: self._chunk_context(at, number),
         )
 
     @contextmanager
-    def _around(self, moment: Moment, chunk: int) -> Iterator[None]:
-        """The context of a chunk: its own random numbers, and bf16 where the settings say so."""
+    def _chunk_context(self, at: StepContext, chunk: int) -> Iterator[None]:
+        """Set the random numbers of a chunk, and bf16 autocast if configured."""
         import torch
 
-        seed_everything(self._config.seed, Purpose.STEP, moment.number, self._processes.rank, chunk)
+        seed_everything(self._config.seed, Purpose.STEP, at.number, self._processes.rank, chunk)
         is_bf16 = computes_in_bf16(self._config.precision, self._processes.device)
         with torch.autocast(self._processes.device.type, torch.bfloat16, enabled=is_bf16):
             yield
 
     def _inputs(self, batch: TrainBatch, own: Encoded) -> LossInputs:
-        """The vectors of all processes, with what the batch knows of them."""
+        """Gather the vectors of all processes and the labels of the batch."""
         import torch
 
         from mvindex_train.losses import LossInputs
@@ -136,20 +138,20 @@ class Stepper:
 
 
 def enable_gradient_checkpointing(encoder: TrainableEncoder) -> None:
-    """Nothing; the transformers inside keep no activations of their layers and compute them again when needed."""
-    how = {"use_reentrant": False}
+    """Make the transformers recompute activations in the backward pass instead of storing them."""
+    options = {"use_reentrant": False}
     for module in encoder.modules():
-        # The name since transformers 5; the older one, which all have, warns there.
+        # The name since transformers 5, where the older one warns.
         enable = getattr(module, "activation_checkpointing_enable", None)
         older = getattr(module, "gradient_checkpointing_enable", None)
         if enable is not None:
-            enable(activation_checkpointing_kwargs=how)
+            enable(activation_checkpointing_kwargs=options)
         elif older is not None:
-            older(gradient_checkpointing_kwargs=how)
+            older(gradient_checkpointing_kwargs=options)
 
 
 def computes_in_bf16(precision: str, device: torch.device) -> bool:
-    """True for "bf16", and for "auto" on a device that has it: on another CPU it is ten times slower than fp32."""
+    """Return whether to compute in bf16; "auto" only on a device with native bf16: elsewhere it is ten times slower."""
     import torch
 
     return precision == "bf16" or (precision == "auto" and document_dtype(device) == torch.bfloat16)

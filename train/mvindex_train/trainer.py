@@ -1,4 +1,4 @@
-"""A training run from its settings to its checkpoint: what is read, trained, measured, kept and written."""
+"""A training run from settings to checkpoint: read, train, evaluate, keep the best weights, write."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -18,11 +19,11 @@ from mvindex_train.config import TrainConfig, check_has_train
 from mvindex_train.config_cli import label
 from mvindex_train.data import ExampleStore
 from mvindex_train.evaluation import DevReport, DevSet, evaluate
-from mvindex_train.fsync import refusing
+from mvindex_train.fsync import map_write_errors
 from mvindex_train.history import History, OnRecord
 from mvindex_train.loop import Run, Stage, run_stages
-from mvindex_train.resume import Position, RunFolder, discard_other
-from mvindex_train.seeding import own_random_state
+from mvindex_train.resume import Position, RunFolder, discard_other_run
+from mvindex_train.seeding import preserve_random_state
 from mvindex_train.sources import EXAMPLES, StoreBatches, fingerprints, read_dev, refresh_examples, write_examples
 from mvindex_train.warm_up import WarmUpBatches, warm_up_loss
 
@@ -35,12 +36,12 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainJob:
-    """A run: its settings, the checkpoint's folder, and how to go about it.
+    """A run: settings, folder of the checkpoint, and options.
 
     warm_up: a corpus file, for config.warm_up_epochs or warm_up_steps, whichever ends first. save_every: steps between
-    states, beside the one at each epoch's end. force: an existing checkpoint, or another run's state, is replaced.
-    on_record: called with what is logged; on_note: with lines to show; should_stop: asked after each step. The last
-    three are for the main process; of the others only should_stop is asked.
+    states, besides those at the ends of epochs. force: replace an existing checkpoint, or the state of another run.
+    on_record: called with each record of the log; on_note: with lines to show; both in the main process only.
+    should_stop: called after each step in every process.
     """
 
     config: TrainConfig
@@ -56,34 +57,47 @@ class TrainJob:
 
     def __post_init__(self) -> None:
         check_has_train(self.config)
-        _check(self.save_every is None or self.save_every > 0, f"save_every is {self.save_every}; wanted 1 or more")
+        _check(self.save_every is None or self.save_every > 0, f"save_every: expected 1 or more, got {self.save_every}")
         _check(
             self.warm_up_steps is None or self.warm_up_steps > 0,
-            f"warm_up_steps is {self.warm_up_steps}; wanted 1 or more",
+            f"warm_up_steps: expected 1 or more, got {self.warm_up_steps}",
         )
         epochs = self.config.warm_up_epochs
         _check(
             bool(self.warm_up) == bool(epochs),
-            f"warm_up_epochs is {epochs}, the warm-up file {self.warm_up}; give both or neither",
+            f"expected both warm_up_epochs and a warm-up file or neither, got {epochs} and {self.warm_up}",
         )
         hard = self.config.data.hard_negatives
         _check(
             self.config.refresh_epochs is None or hard > 0,
-            f"refresh_epochs is {self.config.refresh_epochs} and data.hard_negatives {hard}; wanted 1 or more hard "
-            "negatives, or nothing to refresh",
+            f"data.hard_negatives: expected 1 or more with refresh_epochs {self.config.refresh_epochs}, got {hard}",
         )
 
     @property
     def run_folder(self) -> Path:
-        """Where the state of the run lies: OUT.run, beside the checkpoint."""
+        """The folder of the run's state: OUT.run, beside the checkpoint."""
         return self.out.with_name(self.out.name + ".run")
 
 
 def train(job: TrainJob) -> dict[str, Any]:
-    """The report of the run, whose checkpoint is written; an interrupted one goes on where it was.
+    """Train an encoder and write its checkpoint; an interrupted run is resumed.
 
-    Torch's, NumPy's and Python's random numbers are as before afterwards. Raises ConfigError, CorpusError,
-    CheckpointError, ExtraMissing; EncoderError when the loss is not finite; Interrupted when asked to stop.
+    The states of torch's, NumPy's and Python's random numbers are restored.
+
+    Args:
+        job: Settings, folder of the checkpoint, and options.
+
+    Returns:
+        The report: paths, steps, best epoch and dev figures, as JSON values.
+
+    Raises:
+        ConfigError: The settings are invalid, or a checkpoint or another run exists.
+        CorpusError: A file of data is invalid.
+        CheckpointError: The base or a saved state is invalid.
+        ExtraMissing: A package of the extra `train` is not installed.
+        EncoderError: The loss is not finite.
+        Interrupted: A stop was requested; the state is saved.
+
     """
     require("torch", "train", "training")
     from mvindex_train.processes import Processes
@@ -91,12 +105,12 @@ def train(job: TrainJob) -> dict[str, Any]:
     _check_out(job)
     started = time.monotonic()
     processes = Processes(job.device)
-    with own_random_state(), _locked(job, processes):
-        report = _Training(job, processes).run()
+    with preserve_random_state(), _locked(job, processes):
+        report = _Trainer(job, processes).run()
     return report | {"seconds": round(time.monotonic() - started, 2)}
 
 
-class _Training:
+class _Trainer:
     """A run in one process."""
 
     def __init__(self, job: TrainJob, processes: Processes) -> None:
@@ -110,13 +124,13 @@ class _Training:
         self._dev = read_dev(job.config.data)
 
     def run(self) -> dict[str, Any]:
-        """Nothing is left to do afterwards but to read the report."""
+        """Run all stages and write the checkpoint; return the report."""
         job, position = self._job, self._folder.load(self._encoder)
         if self._processes.is_main:
             for note in self._notes:
                 job.on_note(note)
             if position.total_step:
-                job.on_note(f"going on after step {position.total_step:,}, from {job.run_folder}")
+                job.on_note(f"resuming after step {position.total_step:,}, from {job.run_folder}")
         batches = StoreBatches(ExampleStore.open(job.run_folder / (position.negatives or EXAMPLES)), self._config)
         history = None
         if self._processes.is_main:
@@ -141,17 +155,17 @@ class _Training:
             "processes": self._processes.count,
         }
         if job.force and self._processes.is_main:
-            discard_other(job.run_folder, record)
+            discard_other_run(job.run_folder, record)
         return self._in_main_first(lambda: RunFolder(job.run_folder, record))
 
     def _in_main_first(self, make: Callable[[], T]) -> T:
-        """What is made, by the main process before the others, which find its files."""
+        """Call make() in the main process, then in the others, which find its files."""
         if not self._processes.is_main:
             self._processes.wait()
-        made = make()
+        result = make()
         if self._processes.is_main:
             self._processes.wait()
-        return made
+        return result
 
     def _stages(self, run: Run, batches: StoreBatches) -> list[Stage]:
         job, config = self._job, self._config
@@ -162,7 +176,7 @@ class _Training:
             optimiser=config.optimiser,
             epochs=config.optimiser.epochs,
             max_steps=config.optimiser.max_steps,
-            at_end=lambda position, is_last: self._end_epoch(run, batches, (position, is_last)),
+            at_end=partial(self._end_epoch, run, batches),
         )
         if job.warm_up is None:
             return [training]
@@ -177,16 +191,15 @@ class _Training:
         return [warm_up, training]
 
     def _measure_before(self, run: Run, position: Position) -> Position:
-        """The position with the dev figures of the encoder as it came, which no epoch is compared with."""
+        """Add the dev figures before training to the position; no epoch is compared with them."""
         if self._dev is None or position.before is not None:
             return position
         report = self._evaluate(self._dev).as_json()
         run.log({"kind": "dev", "stage": "train", "epoch": 0, "step": position.total_step} | report)
         return replace(position, before=report)
 
-    def _end_epoch(self, run: Run, batches: StoreBatches, at: tuple[Position, bool]) -> Position:
-        """The position after what happens between epochs: dev recall, the best weights kept, negatives mined anew."""
-        position, is_last = at
+    def _end_epoch(self, run: Run, batches: StoreBatches, position: Position, is_last: bool) -> Position:
+        """Evaluate, save the best weights and refresh the negatives after an epoch; return the new position."""
         done, config = position.epoch + 1, self._config
         if self._dev is not None and (is_last or done % config.evaluation.every_epochs == 0):
             report = self._evaluate(self._dev)
@@ -201,7 +214,7 @@ class _Training:
         return evaluate(frozen, dev, self._config.loss, self._processes, self._config.evaluation.cutoff)
 
     def _compare(self, position: Position, report: DevReport) -> Position:
-        """The position with this evaluation in it; its weights are kept when no earlier ones were as good."""
+        """Add the evaluation to the position; save the weights when they are better than all before."""
         score, patience = report.recall[self._config.evaluation.cutoff], self._config.evaluation.patience
         position = replace(position, dev=report.as_json())
         if position.best_score is None or score > position.best_score:
@@ -213,7 +226,7 @@ class _Training:
         return replace(position, worse_evaluations=worse, is_stopped=patience is not None and worse >= patience)
 
     def _refresh(self, batches: StoreBatches, done: int) -> str:
-        """The name of the store with negatives that the encoder of this moment finds; batches take them from now on."""
+        """Mine negatives with the current encoder and use them from now on; return the name of their store."""
         name = f"{EXAMPLES}-{done:04d}"
         path = self._job.run_folder / name
         if self._processes.is_main:
@@ -224,7 +237,7 @@ class _Training:
         return name
 
     def _finish(self, position: Position) -> dict[str, Any]:
-        """The report; the checkpoint holds the best epoch's weights, or without dev questions the last ones."""
+        """Write the checkpoint of the best epoch, or of the last without dev questions; return the report."""
         if position.best_epoch is not None:
             self._folder.load_best(self._encoder, position.best_epoch)
         report = {
@@ -258,30 +271,32 @@ class _Training:
 
 
 def _check_out(job: TrainJob) -> None:
-    """Nothing; the checkpoint may be written to where it should go."""
+    """Check that the checkpoint may be written; raise ConfigError if not."""
     if not job.out.exists():
         return
     if not job.force:
-        raise ConfigError(f"{job.out}: is there already; give another --out, or --force to replace it")
+        raise ConfigError(f"{job.out}: exists already. Give another --out, or --force to replace it")
     if not (job.out / SETTINGS_NAME).is_file():
-        raise ConfigError(f"{job.out}: is no checkpoint (it has no {SETTINGS_NAME}), so --force does not replace it")
+        raise ConfigError(f"{job.out}: not a checkpoint (it has no {SETTINGS_NAME}), so --force does not replace it")
 
 
 @contextmanager
 def _locked(job: TrainJob, processes: Processes) -> Iterator[None]:
-    """Inside it no other run writes to this run's folder."""
+    """Lock the run's folder against other runs."""
     if not processes.is_main:
         yield
         return
-    with refusing(job.run_folder):
+    with map_write_errors(job.run_folder):
         job.run_folder.mkdir(parents=True, exist_ok=True)
     try:
         with writer_lock(job.run_folder):
             yield
     except IndexLocked as err:
-        raise ConfigError(f"{job.run_folder}: another process trains here; wait for it, or give another --out") from err
+        raise ConfigError(
+            f"{job.run_folder}: locked by another training process. Wait for it, or give another --out"
+        ) from err
 
 
-def _check(is_right: bool, message: str) -> None:
-    if not is_right:
+def _check(is_valid: bool, message: str) -> None:
+    if not is_valid:
         raise ConfigError(message)

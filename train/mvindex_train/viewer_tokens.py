@@ -9,16 +9,16 @@ import torch
 from mvindex.checkpoint import viewer_ids
 from mvindex.checkpoint.load import DOCUMENT_VIEWER, QUERY_VIEWER
 
-# Viewers that start from one and the same embedding need noise, or they would stay the same for ever (MVR at one
-# position). It is a tenth of the usual standard deviation of embeddings.
+# Viewers that start from the same embedding need noise, or they would stay equal (MVR at one position). It is a tenth
+# of the standard deviation with which embeddings are initialised.
 NOISE = 0.002
 INITIALISER_RANGE = 0.02
 
 
 class ViewerEmbedding(torch.nn.Module):
-    """An embedding table with the viewers' rows apart, so that they can have their own learning rate.
+    """An embedding table with the viewers' rows as a separate parameter, which can have its own learning rate.
 
-    ids: tokens `first` to first + len(viewers) - 1 are viewers.
+    The tokens `first` to first + len(viewers) - 1 are viewers.
     """
 
     def __init__(self, table: torch.nn.Embedding, first: int, viewers: torch.Tensor) -> None:
@@ -28,7 +28,7 @@ class ViewerEmbedding(torch.nn.Module):
         self.first = first
 
     def forward(self, ids: torch.Tensor) -> torch.Tensor:
-        """The embeddings of the ids, (..., d)."""
+        """Return the embeddings of the ids, (..., d)."""
         number = ids - self.first
         is_viewer = (number >= 0) & (number < len(self.viewers))
         words: torch.Tensor = self.table(ids.masked_fill(is_viewer, 0))
@@ -37,26 +37,26 @@ class ViewerEmbedding(torch.nn.Module):
 
     @property
     def weight(self) -> torch.Tensor:
-        """The table's own weight, for code that asks for its type or device."""
+        """The weight of the table, for code that reads its dtype or device."""
         weight: torch.Tensor = self.table.weight
         return weight
 
 
 def add_viewer_tokens(tokenizer: Any, num_views: int) -> list[int]:
-    """The ids of [VIE] and [VIE_1] to [VIE_k], consecutive; the transformers tokenizer has them afterwards."""
+    """Add [VIE] and [VIE_1] to [VIE_k] to the transformers tokenizer; return their ids, which are consecutive."""
     names = [QUERY_VIEWER, *(DOCUMENT_VIEWER.format(slot) for slot in range(1, num_views + 1))]
     tokenizer.add_special_tokens({"additional_special_tokens": names})
     return viewer_ids(tokenizer.backend_tokenizer)
 
 
-def start_viewers(model: Any, how: str, cls_id: int, count: int) -> torch.Tensor:
-    """The first embeddings of `count` viewers, (count, d).
+def init_viewers(model: Any, init: str, cls_id: int, count: int) -> torch.Tensor:
+    """Return the initial embeddings of `count` viewers, (count, d).
 
-    how: "random", N(0, .02) as in the papers; "cls", the [CLS] embedding; "pooled", the mean word embedding; the last
+    init: "random", N(0, .02) as in the papers; "cls", the [CLS] embedding; "pooled", the mean word embedding; the last
     two with noise.
     """
     weight: torch.Tensor = model.get_input_embeddings().weight.detach().float()
-    if how == "random":
+    if init == "random":
         return torch.randn(count, weight.shape[1]) * INITIALISER_RANGE
-    start: torch.Tensor = weight[cls_id] if how == "cls" else weight.mean(dim=0)
+    start: torch.Tensor = weight[cls_id] if init == "cls" else weight.mean(dim=0)
     return start.expand(count, -1) + torch.randn(count, weight.shape[1]) * NOISE

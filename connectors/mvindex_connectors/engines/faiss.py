@@ -1,12 +1,12 @@
 """Faiss as a view ranking: kinds flat (exact), hnsw (a graph) and ivf-* (inverted lists), over a snapshot's view rows.
 
-Dead documents stay in the index until it is built again; the search loop masks them.
+Deleted documents stay in the index until it is built again; the search loop masks them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from contextlib import nullcontext
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
@@ -14,87 +14,56 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from mvindex.engines.params import COARSE_KINDS, CODED_KINDS, IVF_KINDS, LEAST_COARSE, usual_search
-from mvindex.engines.protocol import BuildOptions, Capabilities, Kind, Search, flat_error
-from mvindex.errors import Unsupported
-from mvindex.ingest.prune import ROUNDING
+from mvindex.engines.params import COARSE_KINDS, CODED_KINDS, IVF_KINDS, LEAST_COARSE, default_search
+from mvindex.engines.protocol import BuildOptions, Capabilities, EngineKind, Parameter, Search, ViewBytes, flat_error
 from mvindex.plugins import require_faiss
 from mvindex.records import Bools, Doubles, Floats, Ints
 from mvindex.store.snapshot import Snapshot
 from mvindex.store.views import row_norms
-from mvindex_connectors.engines.faiss_files import INDEX_NAME, ROWS_NAME, blocks, read_index, translated, write_index
+from mvindex_connectors.engines.faiss_files import INDEX_NAME, blocks, read_index, translated, write_index
 from mvindex_connectors.engines.faiss_gpu import GpuCopy, gpu_copy
 from mvindex_connectors.engines.faiss_ivf import searches
 from mvindex_connectors.engines.faiss_lists import build_lists, trained_lists
 
-_HNSW_LINKS = 32
-_HNSW_EF_CONSTRUCTION = 80
+_HNSW_PARAMETERS = (
+    Parameter(name="M", help="Links of a view; twice as many at the bottom.", default=32, least=2, most=512),
+    Parameter(name="efConstruction", help="Candidates looked at when a view is linked.", default=80, most=10_000),
+)
+# Of a row number, beside a code in a list.
+_ID_BYTES = 8
 # Measured on 80,000 views: ef of four times the rows asked for keeps recall@100 of documents at .99 (HNSW, M = 32).
-_HNSW_SEARCH = {"ef": 4, "fetch": 4}
+_HNSW_SEARCH = {"ef": 4, "k_factor": 4}
 # For ten documents: with 160 recall@10 is .91 of 100,000 views of the harder stand-in (bench/scale.py), with 512 .98.
 _HNSW_EF_MIN = 512
 # When documents run short, so many times the lists are looked at in the next round.
 _PROBE_GROWTH = 4
 
 
-class FaissEngine:
-    """Builds and opens Faiss indexes."""
-
-    kinds = frozenset({Kind.FLAT, Kind.HNSW}) | IVF_KINDS
-
-    def train(self, kind: Kind, snapshots: Sequence[Snapshot], file: Path, options: BuildOptions) -> None:
-        """See EngineFactory."""
-        if kind not in IVF_KINDS:
-            raise Unsupported(f"kind {kind.value!r} learns nothing from views")
-        faiss = require_faiss()
-        write_index(faiss, trained_lists(faiss, kind, snapshots, options), file)
-
-    def build(self, kind: Kind, snapshot: Snapshot, directory: Path, options: BuildOptions) -> Mapping[str, Any]:
-        """See EngineFactory: writes index.faiss. Views are added from the memory-mapped store, a block at a time."""
-        faiss = require_faiss()
-        if kind in IVF_KINDS:
-            return build_lists(faiss, kind, snapshot, directory, options)
-        return _build_rows(faiss, kind, snapshot, directory, options)
-
-    def open(self, kind: Kind, directory: Path, settings: Mapping[str, Any], device: str | None = None) -> FaissRanking:
-        """See EngineFactory."""
-        faiss = require_faiss()
-        index = read_index(faiss, directory / INDEX_NAME)
-        has_all = settings.get("prune_views") is None or kind in IVF_KINDS
-        rows = None if has_all else np.memmap(directory / ROWS_NAME, np.dtype(settings["row_type"]), "r")
-        return FaissRanking(faiss, kind, Held(index, rows, gpu_copy(faiss, kind, index, device)), settings)
-
-
 class Held(NamedTuple):
-    """What an engine holds: the Faiss index; the store's view row of each of its numbers, rising (None: the same).
-
-    on_gpu: a copy of the index.
-    """
+    """A Faiss index, whose row i is view row i of the store, and its copy on a GPU, if there is one."""
 
     index: Any
-    rows: npt.NDArray[Any] | None = None
     on_gpu: GpuCopy | None = None
 
 
 class FaissRanking:
     """One Faiss index as a RankingEngine."""
 
-    def __init__(self, faiss: ModuleType, kind: Kind, held: Held, settings: Mapping[str, Any]) -> None:
+    def __init__(self, faiss: ModuleType, kind: str, held: Held, settings: Mapping[str, Any]) -> None:
         self._faiss = faiss
         self._kind = kind
         self._held = held
-        self._index, self._rows = held.index, held.rows
+        self._index = held.index
         self._settings = settings
         self._max_norm = float(settings["max_norm"])
-        self._radius = float(settings.get("prune_views") or 0.0) * (1 + ROUNDING)
         self._packed: tuple[Bools, npt.NDArray[np.uint8]] | None = None
-        self._num_lists = int(settings["lists"]) if kind in IVF_KINDS else 0
-        self._search = usual_search(kind, self._num_lists) if kind in IVF_KINDS else dict(_HNSW_SEARCH)
+        self._nlist = int(settings["parameters"]["nlist"]) if kind in IVF_KINDS else 0
+        self._search = default_search(kind, self._nlist) if kind in IVF_KINDS else dict(_HNSW_SEARCH)
         self._search |= {name: int(value) for name, value in (settings.get("search") or {}).items()}
         self.num_rows = int(settings["built_rows"])
         least = LEAST_COARSE if kind in COARSE_KINDS else 1
-        is_exact = kind is Kind.FLAT
-        self.capabilities = Capabilities(is_exact=is_exact, over_fetch=self._search["fetch"], least_limit=least)
+        is_exact = kind == "flat"
+        self.capabilities = Capabilities(is_exact=is_exact, over_fetch=self._search["k_factor"], least_limit=least)
 
     @property
     def search_settings(self) -> Search:
@@ -104,9 +73,9 @@ class FaissRanking:
     def choices(self) -> Sequence[Search]:
         """See RankingEngine."""
         if self._kind in IVF_KINDS:
-            return searches(self._kind, self._num_lists)
-        if self._kind is Kind.HNSW:
-            return [{"ef": ef, "fetch": fetch} for ef in (1, 2, 4, 8) for fetch in (2, 4, 8)]
+            return searches(self._kind, self._nlist)
+        if self._kind == "hnsw":
+            return [{"ef": ef, "k_factor": k_factor} for ef in (1, 2, 4, 8) for k_factor in (2, 4, 8)]
         return []
 
     def with_search(self, search: Search) -> FaissRanking:
@@ -117,8 +86,8 @@ class FaissRanking:
         """See RankingEngine. Faiss pads with row -1 and the lowest float; padding leaves here as -1 and -inf."""
         limit = min(limit, int(self._index.ntotal))
         copy = self._held.on_gpu
-        if copy is not None and copy.takes(limit, self._probes(turn), allowed_views is not None):
-            scores, rows = copy.search(queries, limit, self._probes(turn))
+        if copy is not None and copy.takes(limit, self._nprobe(turn), allowed_views is not None):
+            scores, rows = copy.search(queries, limit, self._nprobe(turn))
             scores[rows < 0] = -np.inf
             return scores, rows
         selector = None
@@ -127,67 +96,123 @@ class FaissRanking:
         parameters = self._parameters(limit, selector, turn)
         scores, rows = translated(self._index.search, queries, limit, params=parameters)
         scores[rows < 0] = -np.inf
-        return scores, rows if self._rows is None else np.where(rows < 0, -1, self._rows[rows].astype(np.int64))
+        return scores, rows
 
     def error(self, queries: Floats) -> Doubles:
-        """See RankingEngine: a view left out lies within the distance of the build from one that is held.
-
-        Infinite for codes, which estimate scores.
-        """
+        """See RankingEngine. Infinite for codes, which estimate scores."""
         if self._kind in CODED_KINDS:
             return np.full(len(queries), np.inf)
-        return flat_error(queries, self._max_norm, self._radius)
+        return flat_error(queries, self._max_norm)
 
     def _bitmap(self, allowed_views: Bools) -> npt.NDArray[np.uint8]:
-        """The mask as Faiss takes it, kept for the next search: that of deleted documents seldom changes."""
+        """Return the mask as Faiss takes it, kept for the next search: that of deleted documents seldom changes."""
         kept = self._packed
         if kept is None or kept[0] is not allowed_views:
-            mask = allowed_views if self._rows is None else allowed_views[self._rows]
-            self._packed = kept = (allowed_views, np.packbits(mask, bitorder="little"))
+            self._packed = kept = (allowed_views, np.packbits(allowed_views, bitorder="little"))
         return kept[1]
 
-    def _probes(self, turn: int) -> int:
-        """How many lists are looked at in a round."""
-        return int(min(self._num_lists, self._search["probes"] * _PROBE_GROWTH**turn))
+    def _nprobe(self, turn: int) -> int:
+        """Return nprobe of a round."""
+        return int(min(self._nlist, self._search["nprobe"] * _PROBE_GROWTH**turn))
 
     def _parameters(self, limit: int, selector: Any, turn: int) -> Any:
         if self._kind in IVF_KINDS:
-            parameters = self._faiss.SearchParametersIVF(nprobe=self._probes(turn), sel=selector)
+            parameters = self._faiss.SearchParametersIVF(nprobe=self._nprobe(turn), sel=selector)
             if isinstance(self._index, self._faiss.IndexPreTransform):
                 return self._faiss.SearchParametersPreTransform(index_params=parameters)
             return parameters
-        if self._kind is Kind.HNSW:
+        if self._kind == "hnsw":
             ef_search = max(_HNSW_EF_MIN, self._search["ef"] * limit)
             return self._faiss.SearchParametersHNSW(efSearch=ef_search, sel=selector)
         return None if selector is None else self._faiss.SearchParameters(sel=selector)
 
 
-def _build_rows(
-    faiss: ModuleType, kind: Kind, snapshot: Snapshot, directory: Path, options: BuildOptions
-) -> Mapping[str, Any]:
-    """Kinds flat and hnsw: row i of the Faiss index is the i-th view held.
+def _train(name: str, snapshots: Sequence[Snapshot], file: Path, options: BuildOptions) -> None:
+    faiss = require_faiss()
+    write_index(faiss, trained_lists(faiss, name, snapshots, options), file)
 
-    That is view row i of the store, so that no id map is kept; only where near-duplicates were left out does a file of
-    row numbers stand beside it.
-    """
-    index = _empty_index(faiss, kind, snapshot.views.dim)
-    max_norm, eps = 0.0, options.prune_views
-    row_type = np.dtype("<i4" if snapshot.views.num_views < 1 << 31 else "<i8")
-    with nullcontext() if eps is None else open(directory / ROWS_NAME, "wb") as rows_file:
-        for rows, views in blocks(snapshot.views, (0, snapshot.num_rows), eps):
-            max_norm = max(max_norm, float(row_norms(views).max(initial=0.0)))
-            translated(index.add, views)
-            if rows_file is not None:
-                rows_file.write(rows.astype(row_type).tobytes())
-            options.on_progress("adding views", int(rows[-1]) + 1, snapshot.views.num_views)
+
+def _build_ivf(name: str, snapshot: Snapshot, directory: Path, options: BuildOptions) -> Mapping[str, Any]:
+    return build_lists(require_faiss(), name, snapshot, directory, options)
+
+
+def _build_rows(name: str, snapshot: Snapshot, directory: Path, options: BuildOptions) -> Mapping[str, Any]:
+    """Build kinds flat and hnsw: row i of the Faiss index is view row i of the store, so that no id map is needed."""
+    faiss = require_faiss()
+    index, parameters = _empty_index(faiss, name, snapshot.views.dim, options.parameters)
+    max_norm = 0.0
+    for rows, views in blocks(snapshot.views, (0, snapshot.num_rows)):
+        max_norm = max(max_norm, float(row_norms(views).max(initial=0.0)))
+        translated(index.add, views)
+        options.on_progress("adding views", int(rows[-1]) + 1, snapshot.views.num_views)
     write_index(faiss, index, directory / INDEX_NAME)
-    settings = {"max_norm": max_norm, "faiss": faiss.__version__, "num_views": int(index.ntotal)}
-    return settings if eps is None else settings | {"prune_views": eps, "row_type": row_type.str}
+    found = {"max_norm": max_norm, "faiss": faiss.__version__, "num_views": int(index.ntotal)}
+    return found | {"parameters": parameters}
 
 
-def _empty_index(faiss: ModuleType, kind: Kind, dim: int) -> Any:
-    if kind is Kind.FLAT:
-        return faiss.IndexFlatIP(dim)
-    index = faiss.IndexHNSWFlat(dim, _HNSW_LINKS, faiss.METRIC_INNER_PRODUCT)
-    index.hnsw.efConstruction = _HNSW_EF_CONSTRUCTION
-    return index
+def _empty_index(faiss: ModuleType, name: str, dim: int, parameters: Mapping[str, int]) -> tuple[Any, dict[str, int]]:
+    """Return an index without views, and the parameters that it has."""
+    if name == "flat":
+        return faiss.IndexFlatIP(dim), {}
+    used = {each.name: int(each.default or 0) for each in _HNSW_PARAMETERS} | dict(parameters)
+    index = faiss.IndexHNSWFlat(dim, used["M"], faiss.METRIC_INNER_PRODUCT)
+    index.hnsw.efConstruction = used["efConstruction"]
+    return index, used
+
+
+def _open(name: str, directory: Path, settings: Mapping[str, Any], device: str | None) -> FaissRanking:
+    faiss = require_faiss()
+    index = read_index(faiss, directory / INDEX_NAME)
+    return FaissRanking(faiss, name, Held(index, gpu_copy(faiss, name, index, device)), settings)
+
+
+def _hnsw_bytes(dim: int) -> ViewBytes:
+    """Return a view's bytes in a graph: 64 links at its bottom, 32 above for one view in 31, a level and an offset."""
+    return ViewBytes(code=4 * dim, beside=64 * 4 + 32 * 4 / 31 + 4 + 8)
+
+
+def _pq_bytes(dim: int) -> ViewBytes:
+    """Return a view's bytes as codes of 4 bits for two dimensions."""
+    return ViewBytes(code=-(-(dim + dim % 2) // 4), beside=_ID_BYTES, is_in_blocks=True)
+
+
+def _rabitq_bytes(dim: int) -> ViewBytes:
+    """Return a view's bytes as codes of a bit for each dimension, and 8 bytes of factors."""
+    return ViewBytes(code=-(-(dim + dim % 2) // 8) + 8, beside=_ID_BYTES, is_in_blocks=True)
+
+
+def _ivf(name: str, help: str, view_bytes: Callable[[int], ViewBytes]) -> EngineKind:
+    return EngineKind(
+        name=name,
+        help=help,
+        build=partial(_build_ivf, name),
+        open=partial(_open, name),
+        train=partial(_train, name),
+        parameters=(Parameter(name="nlist", help="Inverted lists; by the number of views.", default=None),),
+        view_bytes=view_bytes,
+    )
+
+
+FLAT = EngineKind(
+    name="flat",
+    help="All views in float32, compared one by one; exact.",
+    build=partial(_build_rows, "flat"),
+    open=partial(_open, "flat"),
+    view_bytes=lambda dim: ViewBytes(code=4 * dim),
+)
+HNSW = EngineKind(
+    name="hnsw",
+    help="A graph over all views in float32; approximate, fast for single queries.",
+    build=partial(_build_rows, "hnsw"),
+    open=partial(_open, "hnsw"),
+    parameters=_HNSW_PARAMETERS,
+    view_bytes=_hnsw_bytes,
+)
+IVF_FLAT = _ivf(
+    "ivf-flat", "Inverted lists of views in float32.", lambda dim: ViewBytes(code=4 * dim, beside=_ID_BYTES)
+)
+IVF_SQ8 = _ivf(
+    "ivf-sq8", "Inverted lists of a byte for each dimension.", lambda dim: ViewBytes(code=dim, beside=_ID_BYTES)
+)
+IVF_PQ = _ivf("ivf-pq", "Inverted lists of 4 bits for two dimensions.", _pq_bytes)
+IVF_RABITQ = _ivf("ivf-rabitq", "Inverted lists of a bit for each dimension.", _rabitq_bytes)

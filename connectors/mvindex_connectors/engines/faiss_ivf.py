@@ -8,8 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from mvindex.engines.params import BLOCK_ROWS, COARSE_KINDS, GRAPH_EF, GRAPH_LINKS, GRAPH_LISTS, LEAST_SAMPLE, POINTS
-from mvindex.engines.protocol import Kind
+from mvindex.engines.params import BLOCK_ROWS, COARSE_KINDS, GRAPH_EF, GRAPH_M, GRAPH_NLIST, LEAST_SAMPLE, POINTS
 from mvindex.records import Floats
 from mvindex.store.snapshot import Snapshot
 from mvindex.store.views import decode
@@ -20,15 +19,15 @@ _SAMPLE_RUN = 64
 _READ_ROWS = 8192
 
 
-def searches(kind: Kind, num_lists: int) -> list[dict[str, int]]:
-    """What is worth trying: powers of two of the lists from 1 in 512 on, each with less and more fetched."""
-    probes = [num_lists >> power for power in range(9, -1, -1) if num_lists >> power]
-    fetches = (4, 8, 15, 30) if kind in COARSE_KINDS else (2, 4, 8)
-    return [{"probes": each, "fetch": fetch} for each in dict.fromkeys(probes) for fetch in fetches]
+def searches(kind: str, nlist: int) -> list[dict[str, int]]:
+    """Return the search parameters that tune tries: powers of two of nlist from 1 in 512 on, several k_factor each."""
+    nprobe = [nlist >> power for power in range(9, -1, -1) if nlist >> power]
+    k_factors = (4, 8, 15, 30) if kind in COARSE_KINDS else (2, 4, 8)
+    return [{"nprobe": each, "k_factor": k_factor} for each in dict.fromkeys(nprobe) for k_factor in k_factors]
 
 
 def sample_views(snapshots: Sequence[Snapshot], size: int) -> Floats:
-    """About so many views of all the snapshots, of each as many as its share is, (n, d) float32, in one array.
+    """Return a sample of about `size` views, (n, d) float32, from each snapshot in proportion to its views.
 
     Drawn by chance with a fixed seed, in short runs of neighbours on disk; checked against their checksums, as all
     that is read.
@@ -46,7 +45,7 @@ def sample_views(snapshots: Sequence[Snapshot], size: int) -> Floats:
 
 
 def _sampled_runs(num_views: int, size: int) -> list[tuple[int, int]]:
-    """The view rows [begin, end) that are read of so many, about `size` together; all of them, where it is no less."""
+    """Return the view rows [begin, end) to read, about `size` in all; every row if there are no more."""
     if size >= num_views or num_views <= _SAMPLE_RUN:
         return [(begin, min(begin + _READ_ROWS, num_views)) for begin in range(0, num_views, _READ_ROWS)]
     # A run of neighbours costs one read; of 64 views, some 8 documents.
@@ -57,52 +56,52 @@ def _sampled_runs(num_views: int, size: int) -> list[tuple[int, int]]:
     return [(begin, begin + _SAMPLE_RUN) for begin in begins.tolist()]
 
 
-def new_ivf(faiss: ModuleType, kind: Kind, dim: int, num_lists: int) -> Any:
-    """An untrained index of inverted lists, behind a random rotation where codes are of few bits.
+def new_ivf(faiss: ModuleType, kind: str, dim: int, nlist: int) -> Any:
+    """Return an untrained index of inverted lists, behind a random rotation where codes are of few bits.
 
     A rotation spreads the variance evenly over the parts that are coded apart, and makes the dimensions even in number.
     """
     if kind not in COARSE_KINDS:
-        return _lists(faiss, kind, dim, num_lists)
+        return _lists(faiss, kind, dim, nlist)
     width = dim + dim % 2
     rotation = faiss.RandomRotationMatrix(dim, width)
     rotation.init(_SEED)
-    return faiss.IndexPreTransform(rotation, _lists(faiss, kind, width, num_lists))
+    return faiss.IndexPreTransform(rotation, _lists(faiss, kind, width, nlist))
 
 
-def _lists(faiss: ModuleType, kind: Kind, dim: int, num_lists: int) -> Any:
+def _lists(faiss: ModuleType, kind: str, dim: int, nlist: int) -> Any:
     metric = faiss.METRIC_INNER_PRODUCT
-    quantiser = coarse_quantiser(faiss, dim, num_lists)
-    if kind is Kind.IVF_FLAT:
-        index = faiss.IndexIVFFlat(quantiser, dim, num_lists, metric)
-    elif kind is Kind.IVF_SQ8:
-        index = faiss.IndexIVFScalarQuantizer(quantiser, dim, num_lists, faiss.ScalarQuantizer.QT_8bit, metric)
-    elif kind is Kind.IVF_PQ:
-        index = faiss.IndexIVFPQFastScan(quantiser, dim, num_lists, dim // 2, _CODE_BITS, metric, BLOCK_ROWS)
+    quantiser = coarse_quantiser(faiss, dim, nlist)
+    if kind == "ivf-flat":
+        index = faiss.IndexIVFFlat(quantiser, dim, nlist, metric)
+    elif kind == "ivf-sq8":
+        index = faiss.IndexIVFScalarQuantizer(quantiser, dim, nlist, faiss.ScalarQuantizer.QT_8bit, metric)
+    elif kind == "ivf-pq":
+        index = faiss.IndexIVFPQFastScan(quantiser, dim, nlist, dim // 2, _CODE_BITS, metric, BLOCK_ROWS)
     else:
-        index = faiss.IndexIVFRaBitQFastScan(quantiser, dim, num_lists, metric, BLOCK_ROWS, True, 1)
+        index = faiss.IndexIVFRaBitQFastScan(quantiser, dim, nlist, metric, BLOCK_ROWS, True, 1)
     index.cp.seed = _SEED
-    index.cp.max_points_per_centroid = max(POINTS, -(-LEAST_SAMPLE // num_lists))
+    index.cp.max_points_per_centroid = max(POINTS, -(-LEAST_SAMPLE // nlist))
     return index
 
 
-def coarse_quantiser(faiss: ModuleType, dim: int, num_lists: int) -> Any:
-    """What finds the lists nearest to a view: brute force, or a graph where there are many."""
-    if num_lists < GRAPH_LISTS:
+def coarse_quantiser(faiss: ModuleType, dim: int, nlist: int) -> Any:
+    """Return the index that finds the lists nearest to a view: brute force, or a graph for many lists."""
+    if nlist < GRAPH_NLIST:
         return faiss.IndexFlatIP(dim)
-    graph = faiss.IndexHNSWFlat(dim, GRAPH_LINKS, faiss.METRIC_INNER_PRODUCT)
+    graph = faiss.IndexHNSWFlat(dim, GRAPH_M, faiss.METRIC_INNER_PRODUCT)
     graph.hnsw.efConstruction = GRAPH_EF
     graph.hnsw.efSearch = GRAPH_EF
     return graph
 
 
 def ivf_of(faiss: ModuleType, index: Any) -> Any:
-    """The inverted lists of an index, behind its rotation or not."""
+    """Return the inverted lists of an index, behind its rotation or not."""
     return faiss.extract_index_ivf(index)
 
 
 def train(faiss: ModuleType, index: Any, sample: Floats) -> None:
-    """Nothing; lists and codes are trained on the sample, (n, d) float32; on a GPU where this Faiss has one."""
+    """Train lists and codes on the sample, (n, d) float32; on a GPU where this Faiss has one."""
     if len(sample) < _CODE_VALUES:
         # A code's table has 16 entries: of fewer views, some stand there twice.
         sample = np.resize(sample, (_CODE_VALUES, sample.shape[1]))

@@ -18,8 +18,8 @@ from typing import Any
 
 import numpy as np
 
-from mvindex.engines.params import sample_size, usual_lists
-from mvindex.engines.protocol import BuildOptions, Kind
+from mvindex.engines.params import default_nlist, sample_size
+from mvindex.engines.protocol import BuildOptions
 from mvindex.errors import EngineError
 from mvindex.store.fsync import flush_to_disk, rename
 from mvindex.store.segments import file_checksum
@@ -44,9 +44,9 @@ class Filled:
 
 
 def build_lists(
-    faiss: ModuleType, kind: Kind, snapshot: Snapshot, directory: Path, options: BuildOptions
+    faiss: ModuleType, kind: str, snapshot: Snapshot, directory: Path, options: BuildOptions
 ) -> Mapping[str, Any]:
-    """What open() needs; index.faiss stands in the directory."""
+    """Build the index, write index.faiss to the directory, and return the settings for open()."""
     work = _Work(faiss, kind, snapshot, options)
     filled = work.filled()
     for end in _ends(snapshot, filled.rows):
@@ -55,25 +55,24 @@ def build_lists(
     options.on_progress("writing", 0, 1)
     write_index(faiss, index, directory / INDEX_NAME)
     found = {"max_norm": max_norm, "faiss": faiss.__version__, "num_views": int(index.ntotal)}
-    lists = {"lists": int(ivf_of(faiss, index).nlist)}
-    return found | lists | ({} if options.prune_views is None else {"prune_views": options.prune_views})
+    return found | {"parameters": {"nlist": int(ivf_of(faiss, index).nlist)}}
 
 
-def trained_lists(faiss: ModuleType, kind: Kind, snapshots: Sequence[Snapshot], options: BuildOptions) -> Any:
-    """An empty index, trained on views of all the snapshots, as many of each as its share is."""
+def trained_lists(faiss: ModuleType, kind: str, snapshots: Sequence[Snapshot], options: BuildOptions) -> Any:
+    """Return an empty index, trained on views of all the snapshots, from each in proportion to its views."""
     num_views = sum(snapshot.views.num_views for snapshot in snapshots)
-    lists = options.lists or usual_lists(num_views)
+    nlist = options.parameters.get("nlist") or default_nlist(num_views)
     options.on_progress("reading a sample", 0, 1)
-    sample = sample_views(snapshots, sample_size(lists, num_views))
-    lists = min(lists, len(sample))
-    options.on_progress(f"training {lists} lists on {len(sample)} views", 0, 1)
-    index = new_ivf(faiss, kind, snapshots[0].views.dim, lists)
+    sample = sample_views(snapshots, sample_size(nlist, num_views))
+    nlist = min(nlist, len(sample))
+    options.on_progress(f"training {nlist} lists on {len(sample)} views", 0, 1)
+    index = new_ivf(faiss, kind, snapshots[0].views.dim, nlist)
     translated(train, faiss, index, sample)
     return index
 
 
 def _ends(snapshot: Snapshot, first: int) -> list[int]:
-    """The document rows up to which the index is filled before it is kept, the last of them all there are."""
+    """Return the document rows at which the index is saved while it is filled; the last covers all."""
     starts = snapshot.views.starts
     stretches = np.arange(int(starts[first]) + KEPT_EVERY, snapshot.views.num_views, KEPT_EVERY)
     cuts = np.searchsorted(starts, stretches).tolist()
@@ -83,19 +82,18 @@ def _ends(snapshot: Snapshot, first: int) -> list[int]:
 class _Work:
     """An unfinished build: what of it is done already, and the rest."""
 
-    def __init__(self, faiss: ModuleType, kind: Kind, snapshot: Snapshot, options: BuildOptions) -> None:
+    def __init__(self, faiss: ModuleType, kind: str, snapshot: Snapshot, options: BuildOptions) -> None:
         self._faiss, self._snapshot, self._options = faiss, snapshot, options
         self._kind, self._folder = kind, options.work
         self._state = self._opened()
 
     def _opened(self) -> dict[str, Any]:
-        """What was written by an earlier build of the same options; else a folder begun anew."""
+        """Return the state of an earlier build of the same options; start an empty folder if there is none."""
         wanted = {
-            "kind": self._kind.value,
+            "kind": self._kind,
             "dim": self._snapshot.views.dim,
             "generation": self._snapshot.generation,
-            "lists_asked": self._options.lists,
-            "prune_views": self._options.prune_views,
+            "parameters": dict(self._options.parameters),
             "trained": None if self._options.trained is None else file_checksum(self._options.trained),
             "faiss": self._faiss.__version__,
         }
@@ -110,7 +108,7 @@ class _Work:
         return wanted | {"files": {}}
 
     def trained(self) -> Any:
-        """The empty index, trained."""
+        """Return the empty index, trained."""
         index = self._empty()
         if index is None:
             index = trained_lists(self._faiss, self._kind, [self._snapshot], self._options)
@@ -118,7 +116,7 @@ class _Work:
         return index
 
     def _empty(self) -> Any:
-        """The empty index, read anew; None where none was trained yet. EngineError when it is of another kind."""
+        """Return the empty index from its file, None if it is not trained yet; raise EngineError for another kind."""
         if self._options.trained is None:
             return self._kept(_TRAINED)
         index = read_index(self._faiss, self._options.trained)
@@ -127,12 +125,12 @@ class _Work:
         is_right = len(kinds) == 1 and index.d == wanted.d
         if not is_right or not index.is_trained or index.ntotal:
             raise EngineError(
-                f"{self._options.trained}: is not trained for kind {self._kind.value!r} and views of {wanted.d} dims"
+                f"{self._options.trained}: is not trained for kind {self._kind!r} and views of {wanted.d} dims"
             )
         return index
 
     def filled(self) -> Filled:
-        """What an earlier build has filled; else the empty index."""
+        """Return the index as an earlier build has filled it; else the empty index."""
         known = self._state["files"].get(self._state.get("filled"))
         index = None if known is None else self._kept(self._state["filled"])
         if known is None or index is None:
@@ -140,9 +138,9 @@ class _Work:
         return Filled(index=index, rows=int(known["rows"]), max_norm=float(known["max_norm"]))
 
     def filled_up_to(self, end: int, before: Filled) -> Filled:
-        """The index with the views of the rows up to the end as well, kept unless these are all."""
+        """Return the index with the views of rows up to `end` added; save it unless these are all."""
         views, max_norm = self._snapshot.views, before.max_norm
-        for rows, block in blocks(views, (before.rows, end), self._options.prune_views):
+        for rows, block in blocks(views, (before.rows, end)):
             max_norm = max(max_norm, float(row_norms(block).max()))
             translated(before.index.add_with_ids, block, rows)
             self._options.on_progress("adding views", int(rows[-1]) + 1, views.num_views)
@@ -152,7 +150,7 @@ class _Work:
         return after
 
     def _keep_filled(self, filled: Filled) -> None:
-        """Nothing; it is durable, and the one kept before it gone."""
+        """Save the index durably, and delete the one saved before it."""
         older = self._state.get("filled")
         name = f"filled-{filled.rows}.faiss"
         self._state["filled"] = name
@@ -162,14 +160,14 @@ class _Work:
             (self._folder / older).unlink(missing_ok=True)
 
     def _kept(self, name: str) -> Any:
-        """The index in a file that was kept; None where there is none, or it was not written to its end."""
+        """Return the index in a saved file; None if there is none, or it was not written to its end."""
         known, path = self._state["files"].get(name), self._folder / name
         if known is None or not path.is_file() or file_checksum(path) != known["checksum"]:
             return None
         return read_index(self._faiss, path)
 
     def _keep(self, name: str, index: Any, **noted: float) -> None:
-        """Nothing; the file is durable, and then noted with what is said of it."""
+        """Write the file durably, then record it in the state with its checksum and `noted`."""
         path = self._folder / name
         path.unlink(missing_ok=True)
         write_index(self._faiss, index, path)

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from mvindex.lexical.tokenizer import Lexical, tokenised
+from mvindex.lexical.tokenizer import Lexical, tokenize
 from mvindex.records import Doubles, Hit
 from mvindex_connectors.frameworks.citations import kept
 
@@ -31,9 +31,9 @@ def worded(question: str, hits: Sequence[Hit], kind: Lexical) -> tuple[Hit, ...]
 
 def _said(question: str, texts: Sequence[str], kind: Lexical) -> Doubles:
     """How much of the question each text says: the sum of ln(1 + texts / texts with the word) f / (f + k1)."""
-    found, asked = tokenised(texts, kind), set(tokenised([question], kind).words)
+    found, asked = tokenize(texts, kind), set(tokenize([question], kind).terms)
     total = np.zeros(len(texts))
-    for place, word in enumerate(found.words):
+    for place, word in enumerate(found.terms):
         if word in asked:
             at = slice(found.starts[place], found.starts[place + 1])
             counts = found.counts[at]

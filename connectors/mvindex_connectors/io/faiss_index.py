@@ -19,8 +19,9 @@ from mvindex.io.array_rows import read_id_map, read_ids
 from mvindex.io.import_ import ImportReport, Target, check_target, compute_mark, fill, spool_folder
 from mvindex.io.join import Texts, join_texts
 from mvindex.io.staging_table import VectorTable
-from mvindex.io.validation import Array, ProgressCallback
+from mvindex.io.validation import Array
 from mvindex.plugins import require_faiss
+from mvindex.records import ProgressCallback
 from mvindex.store.temporary import temporary_database, temporary_errors
 from mvindex_connectors.io.faiss_reader import ReadOptions, read_faiss
 

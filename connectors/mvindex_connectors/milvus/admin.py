@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from mvindex.engines.build import BuildReport
-from mvindex.errors import Unsupported
+from mvindex.errors import ConfigError, Unsupported
 from mvindex.maintenance import CompactReport, SnapshotReport, VerifyReport
 from mvindex.records import Floats, ProgressCallback
 from mvindex.scoring.fusion import Fusion
@@ -29,14 +29,16 @@ class MilvusAdmin:
         self._store, self._engine = store, engine
 
     def build(
-        self, kind: str | None, *, nlist: int | None, target_recall: float, on_progress: ProgressCallback
+        self, kind: str | None, parameters: Mapping[str, int], *, target_recall: float, on_progress: ProgressCallback
     ) -> BuildReport:
         """Build an index of Milvus over all views, flushed, and known to cover every row; other clients wait.
 
         kind: mvindex' or Milvus' own name, of those that this Milvus builds; None chooses by size.
         """
         checked_target(target_recall)
-        return build_index(self._store, kind, nlist, on_progress)
+        if others := sorted(parameters.keys() - {"nlist"}):
+            raise ConfigError(f"{self._store.where}: expected no parameter but nlist, got {others[0]!r}")
+        return build_index(self._store, kind, parameters.get("nlist"), on_progress)
 
     def tune(
         self, queries: Floats | None, *, top_k: int, target_recall: float, on_progress: ProgressCallback

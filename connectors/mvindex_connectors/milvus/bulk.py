@@ -12,7 +12,7 @@ import json
 import os
 import shutil
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,7 @@ import numpy as np
 
 from mvindex.errors import ConfigError, EngineUnavailable, StoreError
 from mvindex.index import Index, store_of
-from mvindex.records import Floats
+from mvindex.records import Floats, ProgressCallback
 from mvindex.store.batch import Batch
 from mvindex.store.views import row_norms
 from mvindex_connectors.milvus.address import Address, parse_address
@@ -35,8 +35,6 @@ SHARD_BATCHES = 16
 _KEPT = ("dim", "dtype", "encoder", "temperature", "prune_views")
 _POLL_S = 0.5
 
-Told = Callable[[str, int, "int | None"], None]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExportReport:
@@ -49,7 +47,7 @@ class ExportReport:
     written: int
 
 
-def export_bulk(index: Index, directory: Path, on_progress: Told) -> ExportReport:
+def export_bulk(index: Index, directory: Path, on_progress: ProgressCallback) -> ExportReport:
     """What was written: files that hold the whole index. ConfigError when the directory holds those of another one."""
     source = {"index_id": str(index.settings["index_id"]), "version": int(index.settings["version"])}
     manifest = _begin(directory, source, index.where)
@@ -185,7 +183,7 @@ def _write_json(path: Path, value: Any) -> None:
         raise StoreError(f"{path}: cannot be written: {err.strerror or err}") from err
 
 
-def import_bulk(directory: Path, address: str, *, remote: str | None = None, on_progress: Told) -> int:
+def import_bulk(directory: Path, address: str, *, remote: str | None = None, on_progress: ProgressCallback) -> int:
     """How many documents were imported into a new index at the address.
 
     remote: where the server finds the files, a prefix in its object storage or a directory; the directory itself by

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from typing import Any
 
 from mvindex.engines.build import BuildReport
 from mvindex.errors import ConfigError, EngineUnavailable
+from mvindex.records import ProgressCallback
 from mvindex_connectors.milvus.connection import Connection, views_of
 from mvindex_connectors.milvus.kinds import FLAT, build_parameters, milvus_name, parse_kind
 from mvindex_connectors.milvus.store import MilvusStore
-
-Told = Callable[[str, int, int], None]
 
 # Up to so many views the exact search of FLAT takes no longer than some hundred milliseconds.
 _FLAT_VIEWS = 200_000
@@ -21,15 +19,15 @@ _POLL_S, _LAST_POLL_S = 0.2, 5.0
 _STALLED_S = 600.0
 
 
-def build_index(store: MilvusStore, kind: str | None, lists: int | None, on_progress: Told) -> BuildReport:
+def build_index(store: MilvusStore, kind: str | None, nlist: int | None, on_progress: ProgressCallback) -> BuildReport:
     """What was built; the index counts from then on. EngineUnavailable when the server does not finish it."""
     able = store.connection.capabilities
     with store.writing():
         num_views, dim = int(store.snapshot.settings["views"]), int(store.snapshot.dim or 2)
         chosen, why = _chosen(kind, num_views, able.kinds, able.server)
-        if lists is not None and not chosen.startswith("ivf"):
+        if nlist is not None and not chosen.startswith("ivf"):
             raise ConfigError(f"lists belongs to ivf kinds; the kind here is {chosen}")
-        parameters = build_parameters(chosen, num_views, dim, lists)
+        parameters = build_parameters(chosen, num_views, dim, nlist)
         if store.has_views:
             _replace_index(store, chosen, parameters, on_progress)
         engine = {"kind": chosen, "parameters": {**parameters, "views": num_views}, "search": {}}
@@ -37,10 +35,8 @@ def build_index(store: MilvusStore, kind: str | None, lists: int | None, on_prog
         documents = store.reader.count()
     return BuildReport(
         kind=chosen,
-        prune_views=None,
         documents=documents,
         views=num_views,
-        views_left_out=0,
         engine_bytes=0,
         stored_bytes=num_views * dim * 4,
         why=why,
@@ -55,7 +51,7 @@ def _chosen(kind: str | None, num_views: int, kinds: tuple[str, ...], server: st
     return "hnsw", f"{num_views:,} views: above {_FLAT_VIEWS:,}, a graph finds nearly all in a few milliseconds"
 
 
-def _replace_index(store: MilvusStore, kind: str, parameters: dict[str, int], on_progress: Told) -> None:
+def _replace_index(store: MilvusStore, kind: str, parameters: dict[str, int], on_progress: ProgressCallback) -> None:
     """Nothing; all views are in an index of this kind. Meanwhile the settings name the one that proves less."""
     connection, name = store.connection, views_of(store.connection.address.collection)
     if kind == FLAT:
@@ -102,7 +98,7 @@ def _create(connection: Connection, name: str, kind: str, parameters: dict[str, 
     connection.call(f"creating the index {milvus_name(kind)}", create)
 
 
-def _wait(connection: Connection, name: str, on_progress: Told) -> None:
+def _wait(connection: Connection, name: str, on_progress: ProgressCallback) -> None:
     """Nothing; every row is indexed. EngineUnavailable when no more rows come for long."""
     best, since, pause = -1, time.monotonic(), _POLL_S
     while True:

@@ -29,7 +29,7 @@ _KINDS_2_3 = ("flat", "hnsw", "ivf-flat", "ivf-sq8", "ivf-pq")
 _WHEEL, _KINDS_WHEEL = "-lite", ("flat", "hnsw", "ivf-flat")
 _M, _EF_CONSTRUCTION = 16, 200
 _EF, _NPROBE = 128, 16
-_MAX_EF, _MAX_LISTS = 32_768, 65_536
+_MAX_EF, _MAX_NLIST = 32_768, 65_536
 # Choices of tune(), cheapest first.
 _EFS, _NPROBES = (32, 64, 128, 256, 512, 1024), (1, 2, 4, 8, 16, 32, 64, 128, 256)
 
@@ -69,13 +69,13 @@ def milvus_name(kind: str) -> str:
     return _MILVUS[kind]
 
 
-def build_parameters(kind: str, num_views: int, dim: int, lists: int | None = None) -> dict[str, int]:
+def build_parameters(kind: str, num_views: int, dim: int, nlist: int | None = None) -> dict[str, int]:
     """How an index over so many views is built."""
     if kind in ("hnsw", "hnsw-sq"):
         return {"M": _M, "efConstruction": _EF_CONSTRUCTION}
     if not kind.startswith("ivf"):
         return {}
-    nlist = lists or max(1, min(4 * math.isqrt(max(num_views, 1)), num_views // 39 or 1, _MAX_LISTS))
+    nlist = nlist or max(1, min(4 * math.isqrt(max(num_views, 1)), num_views // 39 or 1, _MAX_NLIST))
     if kind != "ivf-pq":
         return {"nlist": nlist}
     codes = next(codes for codes in range(max(dim // 2, 1), 0, -1) if dim % codes == 0)

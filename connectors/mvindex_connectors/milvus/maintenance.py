@@ -41,7 +41,7 @@ def compact(store: MilvusStore, on_progress: Progress) -> CompactReport:
         dropped=dropped,
         bytes_before=(views + dropped) * row_bytes,
         bytes_after=views * row_bytes,
-        is_old_held=False,
+        is_old_in_use=False,
     )
 
 

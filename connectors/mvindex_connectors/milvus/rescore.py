@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from mvindex.records import Floats, Ints
-from mvindex.scoring.aggregate import Scoring, document_scores, exact_sums, view_sums
+from mvindex.scoring.aggregate import Scoring, document_scores, view_sums
 from mvindex_connectors.milvus.records import Light
 
 
@@ -44,9 +44,7 @@ class Best:
             return
         packed = np.concatenate([rows for _, rows in documents])
         starts = np.append(0, np.cumsum([len(rows) for _, rows in documents]))
-        found = document_scores(
-            view_sums(packed, query), starts, scoring, lambda positions: exact_sums(packed[positions], query)
-        )
+        found = document_scores(view_sums(packed, query), starts, scoring)
         numbers, ordinals, versions = np.array(
             [(light.document, light.ordinal, light.version) for light, _ in documents], dtype=np.int64
         ).T

@@ -7,7 +7,7 @@ documents that are allowed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -322,6 +322,3 @@ def _columns(hits: Any) -> tuple[Ints, Floats]:
 def _holds(numbers: Ints, number: int) -> bool:
     at = int(np.searchsorted(numbers, number))
     return at < len(numbers) and int(numbers[at]) == number
-
-
-Told = Callable[[str, int, int], None]

@@ -22,7 +22,7 @@ import numpy as np
 from mvindex.errors import ConfigError, EncoderError, IndexLocked, QueryError, StaleReader, StoreError, Unsupported
 from mvindex.records import Floats, IndexInfo, Ints
 from mvindex.store.batch import Batch
-from mvindex.store.catalog import Known
+from mvindex.store.catalog import ExistingDocument
 from mvindex.store.embedded import temperature_of
 from mvindex.store.filters import Filter
 from mvindex.store.protocol import Capabilities, Operation, Sharding, StorePart
@@ -179,14 +179,13 @@ class MilvusStore:
             format_version=settings["format_version"],
             documents=self.count(),
             views=views,
-            num_dead=0,
+            num_deleted=0,
             dim=self.dim,
             dtype=settings["dtype"],
             encoder=settings["encoder"],
             kind=engine["kind"] if engine else FLAT,
             temperature=temperature_of(settings),
             prune_views=settings.get("prune_views"),
-            engine_prune_views=None,
             search=(engine or {}).get("search") or None,
             fresh_documents=0,
             size_bytes=views * 4 * (self.dim or 0),
@@ -312,11 +311,13 @@ class MilvusStore:
             logger.info("%s: a writer died here; its last batch counts", self.where)
             self.change_settings(next_document=last + 1, next_ordinal=ordinal + 1)
 
-    def known(self, ids: Sequence[str]) -> dict[str, Known]:
+    def known(self, ids: Sequence[str]) -> dict[str, ExistingDocument]:
         """The documents among the ids, as written now; their rows are their numbers."""
         self._looked_up = frozenset(ids), self._find(ids)
         return {
-            doc_id: Known(int(row["pk"]), int(row["ordinal"]), bytes.fromhex(row["content_hash"]), row["metadata"])
+            doc_id: ExistingDocument(
+                int(row["pk"]), int(row["ordinal"]), bytes.fromhex(row["content_hash"]), row["metadata"]
+            )
             for doc_id, row in self._looked_up[1].items()
         }
 

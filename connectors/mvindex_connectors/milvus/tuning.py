@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
 from mvindex.errors import ConfigError
-from mvindex.records import Floats
+from mvindex.records import Floats, ProgressCallback
 from mvindex.scoring.aggregate import Scoring
 from mvindex.tuning import TunePoint, TuneReport, choose
-from mvindex.tuning.queries import sampled
+from mvindex.tuning.queries import sample_rows
 from mvindex_connectors.milvus.engine import MilvusEngine
 from mvindex_connectors.milvus.kinds import FLAT, choices
 from mvindex_connectors.milvus.layout import LIGHT_FIELDS
@@ -24,11 +24,13 @@ _QUERIES, _TIMED = 64, 16
 _ENOUGH = 0.9995
 _SEED = 7
 
-Told = Callable[[str, int, int], None]
-
 
 def tune_index(
-    store: MilvusStore, searched: MilvusEngine, given: Floats | None, wanted: tuple[int, float], on_progress: Told
+    store: MilvusStore,
+    searched: MilvusEngine,
+    given: Floats | None,
+    wanted: tuple[int, float],
+    on_progress: ProgressCallback,
 ) -> TuneReport:
     """What was measured; the fastest setting that reaches the target is kept. wanted: top_k and target recall."""
     top_k, target = wanted
@@ -37,7 +39,7 @@ def tune_index(
     tried = choices(kind, engine["parameters"]) if engine else []
     if not tried:
         raise ConfigError("there is nothing to tune: build an approximate kind first (hnsw, or one of ivf-*)")
-    queries = sampled(_own_views(store) if given is None else given, _QUERIES)
+    queries = sample_rows(_sample_own_views(store) if given is None else given, _QUERIES)
     if not len(queries):
         raise ConfigError("tuning needs a query at least")
     started = time.perf_counter()
@@ -98,7 +100,7 @@ def _share(found: Answer, wanted: Answer) -> float:
     return min(int(np.count_nonzero(is_right)), len(wanted.best.documents)) / len(wanted.best.documents)
 
 
-def _own_views(store: MilvusStore) -> Floats:
+def _sample_own_views(store: MilvusStore) -> Floats:
     """A view of each of some documents drawn by chance, with a fixed seed."""
     reader, drawn = store.reader, np.random.default_rng(_SEED)
     total = int(store.settings["next_document"])

@@ -275,9 +275,9 @@ class IndexClient(Index):
         """Unsupported."""
         raise self._unsupported("set_fusion")
 
-    def mend_lexical(self) -> NoReturn:
+    def rebuild_lexical_if_damaged(self) -> NoReturn:
         """Unsupported."""
-        raise self._unsupported("mend_lexical")
+        raise self._unsupported("rebuild_lexical_if_damaged")
 
     def build(self, *args: Any, **options: Any) -> NoReturn:
         """Unsupported."""
@@ -286,10 +286,6 @@ class IndexClient(Index):
     def tune(self, *args: Any, **options: Any) -> NoReturn:
         """Unsupported."""
         raise self._unsupported("tune")
-
-    def tune_pruning(self, *args: Any, **options: Any) -> NoReturn:
-        """Unsupported."""
-        raise self._unsupported("tune_pruning")
 
     def compact(self, *args: Any, **options: Any) -> NoReturn:
         """Unsupported."""

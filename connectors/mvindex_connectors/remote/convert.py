@@ -267,7 +267,6 @@ def info_message(name: str, info: IndexInfo, is_read_only: bool) -> service.Info
     """Return the description of an index, without its path on the server's disk or in Milvus."""
     values = asdict(info)
     del values["path"], values["server"]
-    values["num_deleted"] = values.pop("num_dead")
     for json_name in ("encoder", "search", "fusion"):
         value = values.pop(json_name)
         values[f"{json_name}_json"] = None if value is None else json.dumps(value)
@@ -278,7 +277,7 @@ def info_from(message: service.InfoResponse, path: str) -> IndexInfo:
     """Return the description of an index; path: the caller's name for it."""
     jsons = ("encoder_json", "search_json", "fusion_json")
     dumped = {name: getattr(message, name) for name in jsons if message.HasField(name)}
-    optional = ("dim", "prune_views", "engine_prune_views", "shards", "lexical")
+    optional = ("dim", "prune_views", "shards", "lexical")
     plain = (
         "format_version",
         "documents",
@@ -293,7 +292,7 @@ def info_from(message: service.InfoResponse, path: str) -> IndexInfo:
     values |= {name: getattr(message, name) if message.HasField(name) else None for name in optional}
     return IndexInfo(
         path=path,
-        num_dead=message.num_deleted,
+        num_deleted=message.num_deleted,
         encoder=json.loads(dumped.get("encoder_json", "null")),
         search=json.loads(dumped.get("search_json", "null")),
         fusion=json.loads(dumped.get("fusion_json", "null")),

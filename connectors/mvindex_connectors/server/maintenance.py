@@ -93,4 +93,4 @@ class Maintenance:
 
 def needs_compaction(info: IndexInfo, share: float) -> bool:
     """Return whether the share of deleted rows is so large that a compaction pays."""
-    return share < 1 and info.num_dead >= max(_MIN_DELETED_ROWS, share * (info.documents + info.num_dead))
+    return share < 1 and info.num_deleted >= max(_MIN_DELETED_ROWS, share * (info.documents + info.num_deleted))

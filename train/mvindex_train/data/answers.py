@@ -1,10 +1,10 @@
-"""Where in a passage its answer stands: DPR's normalised match, with character offsets of the text as it is."""
+"""The span of an answer in its passage: DPR's normalised match, as character offsets of the original text."""
 
 from __future__ import annotations
 
 import enum
 import unicodedata
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
@@ -13,68 +13,63 @@ import numpy as np
 from mvindex.eval.answers import TOKEN, TokenText, tokenize
 from mvindex.records import Ints, Span
 from mvindex_train.data.records import Example
-from mvindex_train.data.report import Count, Report
+from mvindex_train.data.report import ReadCount, ReadReport
 
 
-class Reason(enum.Enum):
-    """Why an answer has a span or has none; each is counted in a report."""
+class LocateStatus(enum.Enum):
+    """The outcome of locating an answer; each is counted in a report."""
 
-    FOUND = Count.SPAN_FOUND
-    UNFINDABLE = Count.SPAN_UNFINDABLE
-    AMBIGUOUS = Count.SPAN_AMBIGUOUS
-    NO_ANSWERS = Count.NO_ANSWERS
+    FOUND = ReadCount.SPAN_FOUND
+    UNFINDABLE = ReadCount.SPAN_UNFINDABLE
+    AMBIGUOUS = ReadCount.SPAN_AMBIGUOUS
+    NO_ANSWERS = ReadCount.NO_ANSWERS
 
 
 @dataclass(frozen=True, slots=True)
-class Located:
-    """An answer's characters [begin, end) of a text, or None and the reason."""
+class AnswerLocation:
+    """The span [begin, end) of an answer in a text, None unless it was found once."""
 
     span: Span | None
-    reason: Reason
+    status: LocateStatus
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Tokens:
-    """A text's normalised tokens, and the characters [begin, end) of the text that each stands for: (t, 2)."""
+    """The normalised tokens of a text, and the span [begin, end) of each in the original text, (t, 2)."""
 
     text: TokenText
     spans: Ints
 
 
-def locate(text: str, answers: Sequence[str]) -> Located:
-    """The one place in the text where an answer stands.
+def locate_answer(text: str, answers: Sequence[str]) -> AnswerLocation:
+    """Return the only span in the text that matches an answer.
 
-    Matched as mvindex.eval.answers does: NFD, DPR's tokens, lower case, an answer's tokens one after the other. Matches that
-    overlap are one place, as `the Eiffel Tower` and `Eiffel Tower` are; its span is then that of the answer given
-    first. Two matches apart, of one answer or of two, make it ambiguous.
+    Matched like mvindex.eval.answers: NFD, DPR's tokens, lower case, the answer's tokens in sequence. Overlapping matches
+    count as one, such as `the Eiffel Tower` and `Eiffel Tower`; the span is then that of the answer listed first. Two
+    matches that do not overlap, of one answer or of two, are ambiguous.
     """
     if not answers:
-        return Located(None, Reason.NO_ANSWERS)
+        return AnswerLocation(None, LocateStatus.NO_ANSWERS)
     tokens = _tokens(text)
     matches = [match for answer in answers for match in _matches(tokens, tokenize(answer))]
     if not matches:
-        return Located(None, Reason.UNFINDABLE)
+        return AnswerLocation(None, LocateStatus.UNFINDABLE)
     if not _is_one_place(matches):
-        return Located(None, Reason.AMBIGUOUS)
-    return Located(matches[0], Reason.FOUND)
+        return AnswerLocation(None, LocateStatus.AMBIGUOUS)
+    return AnswerLocation(matches[0], LocateStatus.FOUND)
 
 
-def with_span(example: Example, report: Report) -> Example:
-    """The example with its answer's place, found in the first positive's text unless it is given; counted."""
+def add_answer_span(example: Example, report: ReadReport) -> Example:
+    """Return the example with its answer span, located in the first positive's text unless given; count the outcome."""
     if example.answer_span is not None:
-        report.add(Count.SPAN_GIVEN)
+        report.add(ReadCount.SPAN_GIVEN)
         return example
-    located = locate(example.positives[0].text, example.answers)
-    report.add(located.reason.value)
-    return example if located.span is None else replace(example, answer_span=located.span)
+    location = locate_answer(example.positives[0].text, example.answers)
+    report.add(location.status.value)
+    return example if location.span is None else replace(example, answer_span=location.span)
 
 
-def with_spans(examples: Iterable[Example], report: Report) -> Iterator[Example]:
-    """The examples, each with its answer's place where there is one."""
-    return (with_span(example, report) for example in examples)
-
-
-# A passage's questions mostly come one after the other.
+# Questions on the same passage are mostly consecutive.
 @lru_cache(maxsize=64)
 def _tokens(text: str) -> _Tokens:
     normalised = unicodedata.normalize("NFD", text)
@@ -85,10 +80,10 @@ def _tokens(text: str) -> _Tokens:
 
 
 def _spans_of_original(text: str, spans: Ints) -> Ints:
-    """The characters of the text whose decompositions hold the normalised spans (t, 2).
+    """Map spans (t, 2) of the normalised text to spans of the original.
 
-    Normalisation puts marks into another order, but only among the marks of one letter, and a token never ends between
-    two marks: so it is enough to count the characters that each one decomposes into.
+    Normalisation reorders only the marks of one letter, and a token never ends between two marks: counting the
+    characters that each original character decomposes into is enough.
     """
     ends = np.cumsum([1 if char.isascii() else len(unicodedata.normalize("NFD", char)) for char in text])
     first = np.searchsorted(ends, spans[:, 0], side="right")
@@ -97,13 +92,13 @@ def _spans_of_original(text: str, spans: Ints) -> Ints:
 
 
 def _matches(tokens: _Tokens, answer: TokenText) -> Iterator[Span]:
-    """The characters of each run of tokens that equals the answer's tokens, overlapping ones too."""
+    """Yield the span of each sequence of tokens equal to the answer's, overlapping ones included."""
     num_tokens = answer.count(" ") - 1
     if num_tokens < 1:
         return
     begin = tokens.text.find(answer)
     while begin >= 0:
-        # The tokens stand between single spaces, so that those before a match count the tokens before it.
+        # Tokens are separated by single spaces: the spaces before a match count the tokens before it.
         first = tokens.text.count(" ", 0, begin)
         yield int(tokens.spans[first, 0]), int(tokens.spans[first + num_tokens - 1, 1])
         begin = tokens.text.find(answer, begin + 1)

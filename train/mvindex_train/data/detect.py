@@ -1,4 +1,4 @@
-"""Which format training data has, told by its content."""
+"""Detection of the format of training data from its content."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from mvindex.corpus.streams import stream_name
 from mvindex.errors import CorpusError
 from mvindex_train.data.options import TrainingFormat
 from mvindex_train.data.readers.beir import is_beir
-from mvindex_train.data.readers.objects import glimpse, top_level_names
+from mvindex_train.data.readers.objects import first_object_keys, peek
 
-# The fields that tell a format of JSON objects, the most telling first.
-TELLING_FIELDS = (
+# Keys that identify a format of JSON objects, the most specific first.
+FORMAT_KEYS = (
     ({"data"}, TrainingFormat.SQUAD),
     ({"positive_ctxs"}, TrainingFormat.DPR),
     ({"positive_passages"}, TrainingFormat.TEVATRON),
@@ -23,47 +23,45 @@ TELLING_FIELDS = (
 
 
 def detect(path: str) -> TrainingFormat:
-    """The format of a file or folder; CorpusError, which names what was found, when it is none that is read.
+    """Return the format of a file or folder.
 
-    A folder is BEIR's, or that of the shared collections; a JSON array is DPR's; other JSON is told by the names in
-    its first object; three columns are triples, of ids where no cell of the first line holds a space.
+    A folder is BEIR's; a JSON array is DPR's; other JSON is recognised by the keys of its first object; three columns
+    are triples, of ids where no cell of the first line contains a space.
+
+    Raises:
+        CorpusError: The content is in none of these formats; the message says what it contains.
+
     """
     if is_beir(path):
         return TrainingFormat.BEIR
     if os.path.isdir(path):
-        return _detect_folder(path)
-    begin = glimpse(path)
-    if not begin:
-        raise CorpusError(f"{stream_name(path)}: is empty; wanted training data")
-    if begin[:1] == b"[":
+        raise CorpusError(f"{path}: expected a BEIR folder, got a folder without corpus.jsonl. Name a file in it")
+    start = peek(path)
+    if not start:
+        raise CorpusError(f"{stream_name(path)}: expected training data, got an empty file")
+    if start[:1] == b"[":
         return TrainingFormat.DPR
-    return _detect_object(path) if begin[:1] == b"{" else _detect_columns(path, begin)
-
-
-def _detect_folder(path: str) -> TrainingFormat:
-    if os.path.isfile(os.path.join(path, "squad", "passages.tsv")):
-        return TrainingFormat.SHARED
-    raise CorpusError(f"{path}: is a folder without corpus.jsonl; wanted a BEIR folder, or name a file in it")
+    return _detect_object(path) if start[:1] == b"{" else _detect_columns(path, start)
 
 
 def _detect_object(path: str) -> TrainingFormat:
-    names = top_level_names(path)
-    for wanted, format in TELLING_FIELDS:
-        if wanted <= set(names):
+    keys = first_object_keys(path)
+    for required, format in FORMAT_KEYS:
+        if required <= set(keys):
             return format
     raise CorpusError(
-        f"{stream_name(path)}: the first object has the fields {', '.join(names) or 'none'}; wanted those of SQuAD "
-        '("data"), DPR ("positive_ctxs"), Tevatron ("positive_passages"), of pairs ("passage" and "question") or of '
-        'questions ("question" and "passage_id")'
+        f'{stream_name(path)}: expected the fields of SQuAD ("data"), DPR ("positive_ctxs"), Tevatron '
+        '("positive_passages"), of pairs ("passage" and "question") or of questions ("question" and "passage_id"), '
+        f"got {', '.join(keys) or 'none'} in the first object"
     )
 
 
-def _detect_columns(path: str, begin: bytes) -> TrainingFormat:
-    cells = begin.split(b"\n", 1)[0].strip(b"\r").split(b"\t")
+def _detect_columns(path: str, start: bytes) -> TrainingFormat:
+    cells = start.split(b"\n", 1)[0].strip(b"\r").split(b"\t")
     if len(cells) != 3:
         raise CorpusError(
-            f"{stream_name(path)}: begins with {begin[:40].decode(errors='replace')!r}, {len(cells)} columns; wanted "
-            "JSON, or three columns parted by tabs, `query<TAB>positive<TAB>negative`"
+            f"{stream_name(path)}: expected JSON, or three columns separated by tabs, "
+            f"`query<TAB>positive<TAB>negative`; got {len(cells)} columns, {start[:40].decode(errors='replace')!r}"
         )
     has_space = any(len(cell.split()) > 1 for cell in cells)
     return TrainingFormat.TRIPLES if has_space else TrainingFormat.TRIPLE_IDS

@@ -1,4 +1,4 @@
-"""Groups: the examples of a store by passage, and the passages by article, as arrays."""
+"""The examples of a store grouped by passage, and the passages by article, as arrays."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from mvindex.records import Ints
 class Groups:
     """n examples in p passages of some articles, each numbered in the order of its first example.
 
-    rows: (n,) examples, those of passage i at rows[starts[i]:starts[i + 1]] in their order; starts: (p + 1,);
-    articles: (p,) the number of each passage's article.
+    rows: (n,) example rows; those of passage i are rows[starts[i]:starts[i + 1]], in order. starts: (p + 1,). articles:
+    (p,) the number of each passage's article.
     """
 
     rows: Ints
@@ -24,12 +24,12 @@ class Groups:
 
     @property
     def num_passages(self) -> int:
-        """How many passages there are."""
+        """Return the number of passages."""
         return len(self.articles)
 
 
-def group(passages: npt.NDArray[np.uint64], articles: npt.NDArray[np.uint64]) -> Groups:
-    """The groups of n examples, given each one's hash of passage and of article, both (n,)."""
+def group_examples(passages: npt.NDArray[np.uint64], articles: npt.NDArray[np.uint64]) -> Groups:
+    """Group n examples by the hashes of their passages and articles, both (n,)."""
     numbers, first_rows = _number(passages)
     starts = np.zeros(len(first_rows) + 1, np.int64)
     np.cumsum(np.bincount(numbers, minlength=len(first_rows)), out=starts[1:])
@@ -37,7 +37,7 @@ def group(passages: npt.NDArray[np.uint64], articles: npt.NDArray[np.uint64]) ->
 
 
 def _number(hashes: npt.NDArray[np.uint64]) -> tuple[Ints, Ints]:
-    """Each hash's number (n,) in the order of first appearance, and the row of each number's first appearance."""
+    """Return a number for each hash in order of first appearance, (n,), and the first row of each number."""
     _, first_rows, inverse = np.unique(hashes, return_index=True, return_inverse=True)
     order = np.argsort(first_rows)
     number_of = np.empty(len(order), np.int64)

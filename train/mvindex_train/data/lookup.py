@@ -1,4 +1,4 @@
-"""DocumentFile: a corpus on disk whose documents are found by id, with 16 bytes of memory for each."""
+"""Lookup of documents by id in a corpus on disk, with 16 bytes of memory a document."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from mvindex.records import Document
 from mvindex_train.data.records import hash_text
 
 
-class DocumentFile:
-    """Documents by id, read from a temporary file. Close it, or use it in a `with`; the file goes with it.
+class DocumentLookup:
+    """Documents by id, in a temporary file that is deleted on close(); a context manager.
 
-    name: what messages call it. CorpusError: an id is given to two different documents; the disk is full.
+    name: the corpus in messages. Raises CorpusError when two different documents have one id, or the disk is full.
     """
 
     def __init__(self, documents: Iterable[Document], name: str) -> None:
@@ -35,7 +35,7 @@ class DocumentFile:
     def __len__(self) -> int:
         return len(self._hashes)
 
-    def __enter__(self) -> DocumentFile:
+    def __enter__(self) -> DocumentLookup:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, err: BaseException | None, at: TracebackType | None) -> None:
@@ -46,25 +46,25 @@ class DocumentFile:
         self._file.close()
 
     def find(self, doc_id: str) -> Document | None:
-        """The document with this id, without its metadata; None where there is none."""
-        # A passage's questions mostly come one after the other.
+        """Return the document with this id, without its metadata; None where there is none."""
+        # Questions on the same passage are mostly consecutive.
         if self._last is None or self._last.id != doc_id:
             self._last = self._search(doc_id)
         return self._last
 
     def get(self, doc_id: str, place: str) -> Document:
-        """The document with this id; CorpusError, which begins with the place, where there is none."""
+        """Return the document with this id; raise CorpusError, which begins with the place, where there is none."""
         document = self.find(doc_id)
         if document is None:
-            raise CorpusError(f"{place}: names {doc_id!r}, which is not in {self.name}; wanted the id of a row there")
+            raise CorpusError(f"{place}: expected the id of a row of {self.name}, got {doc_id!r}")
         return document
 
     def _search(self, doc_id: str) -> Document | None:
-        wanted = np.uint64(hash_text(doc_id))
-        begin = int(np.searchsorted(self._hashes, wanted))
-        end = int(np.searchsorted(self._hashes, wanted, side="right"))
-        found = (self._read(offset) for offset in self._offsets[begin:end])
-        return next((document for document in found if document.id == doc_id), None)
+        key = np.uint64(hash_text(doc_id))
+        begin = int(np.searchsorted(self._hashes, key))
+        end = int(np.searchsorted(self._hashes, key, side="right"))
+        candidates = (self._read(offset) for offset in self._offsets[begin:end])
+        return next((document for document in candidates if document.id == doc_id), None)
 
     def _write(self, documents: Iterable[Document]) -> None:
         hashes, offsets, end = array("Q"), array("q"), 0
@@ -79,14 +79,14 @@ class DocumentFile:
         unsorted = np.frombuffer(hashes, np.uint64)
         order = np.argsort(unsorted, kind="stable")
         self._hashes, self._offsets = unsorted[order], np.frombuffer(offsets, np.int64)[order]
-        self._refuse_repeats()
+        self._check_unique_ids()
 
-    def _refuse_repeats(self) -> None:
+    def _check_unique_ids(self) -> None:
         for row in np.flatnonzero(self._hashes[1:] == self._hashes[:-1]):
             first, second = self._read(self._offsets[row]), self._read(self._offsets[row + 1])
             if first.id == second.id and first != second:
                 raise CorpusError(
-                    f"{self.name}: the id {first.id!r} is given to two rows that differ; every row needs its own"
+                    f"{self.name}: two different rows have the id {first.id!r}. Every row needs its own id"
                 )
 
     def _read(self, offset: int) -> Document:
@@ -94,6 +94,6 @@ class DocumentFile:
         return Document(*json.loads(self._file.readline()))
 
 
-def open_documents(paths: list[str]) -> DocumentFile:
-    """The documents of corpus files in any format that mvindex reads, by id; CorpusError at the first bad row."""
-    return DocumentFile(read_documents(paths, CorpusOptions()), ", ".join(paths))
+def open_documents(paths: list[str]) -> DocumentLookup:
+    """Open corpus files in any format that mvindex reads; raise CorpusError at the first bad row."""
+    return DocumentLookup(read_documents(paths, CorpusOptions()), ", ".join(paths))

@@ -1,4 +1,4 @@
-"""What a caller may say about training data: format, passages, part, and whether titles are kept."""
+"""Options for reading training data: format, passages, split, and whether titles are kept."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 
 class TrainingFormat(enum.Enum):
-    """The formats of training data that are read; all but SHARED are told by their content."""
+    """Formats of training data; each is detected from the content where none is named."""
 
     DPR = "dpr"
     SQUAD = "squad"
@@ -18,11 +18,10 @@ class TrainingFormat(enum.Enum):
     TEVATRON = "tevatron"
     PAIRS = "pairs"
     EXAMPLES = "examples"
-    SHARED = "shared"
 
 
-class Part(enum.Enum):
-    """A part of a split collection."""
+class Split(enum.Enum):
+    """A split of a collection."""
 
     TRAIN = "train"
     DEV = "dev"
@@ -33,14 +32,13 @@ class Part(enum.Enum):
 class ReadOptions:
     """How to read training data.
 
-    format: None detects each file's. passages: the corpus that ids name (QUESTIONS, TRIPLE_IDS). queries: the questions
-    of TRIPLE_IDS; None takes queries.train.tsv or queries.tsv beside the triples. part: which judgements of a BEIR
-    folder, which part of the shared collections. title: False leaves titles out of the passages; they still tell
-    which passages are of one article.
+    format: None detects each file's. passages: the corpus that ids refer to (QUESTIONS, TRIPLE_IDS). queries: the
+    questions of TRIPLE_IDS; None takes queries.train.tsv or queries.tsv beside the triples. split: which qrels of a
+    BEIR folder. title: False removes titles from passages; passages of one article are still recognised by them.
     """
 
     format: TrainingFormat | None = None
     passages: str | None = None
     queries: str | None = None
-    part: Part = Part.TRAIN
+    split: Split = Split.TRAIN
     title: bool = True

@@ -1,4 +1,4 @@
-"""Training data in any format that is read -> one stream of Example, with the answers' places."""
+"""Training data in any supported format -> one stream of examples with their answer spans."""
 
 from __future__ import annotations
 
@@ -9,78 +9,79 @@ from dataclasses import replace
 from mvindex.corpus.streams import stream_name
 from mvindex.errors import CorpusError
 from mvindex.records import Document, has_visible
-from mvindex_train.data.answers import with_span
+from mvindex_train.data.answers import add_answer_span
 from mvindex_train.data.detect import detect
 from mvindex_train.data.options import ReadOptions, TrainingFormat
 from mvindex_train.data.readers.beir import read_beir
-from mvindex_train.data.readers.context import Reading
+from mvindex_train.data.readers.context import ReadContext
 from mvindex_train.data.readers.dpr import read_dpr
-from mvindex_train.data.readers.pairs import read_pairs
-from mvindex_train.data.readers.questions import read_asked
+from mvindex_train.data.readers.jsonl import read_pairs, read_question_file
 from mvindex_train.data.readers.squad import read_squad
 from mvindex_train.data.readers.tevatron import read_tevatron
 from mvindex_train.data.readers.triples import read_triple_ids, read_triples
 from mvindex_train.data.records import ARTICLE, Example, read_examples
-from mvindex_train.data.report import Count, Report
-from mvindex_train.data.splits import read_shared
+from mvindex_train.data.report import ReadCount, ReadReport
 
 
 def read_training(
-    paths: Sequence[str], options: ReadOptions | None = None, report: Report | None = None
+    paths: Sequence[str], options: ReadOptions | None = None, report: ReadReport | None = None
 ) -> Iterator[Example]:
-    """The examples of the files, one after the other, each with its answer's place where there is one.
+    """Yield the examples of the files in order, each with its answer span where one is found.
 
-    report: filled while the stream is read. A question without an id takes its number among those that have none, so
-    the same files in the same order give the same ids. CorpusError, with file and line or entry: a row that is wrong,
-    a file that gives no example. ConfigError: ids without the passages that they name.
+    A question without an id takes its number among those without one, so that the same files in the same order give
+    the same ids.
+
+    Args:
+        paths: Files or folders of training data.
+        options: How to read them; None takes the defaults.
+        report: Filled while the examples are read.
+
+    Raises:
+        CorpusError: A row is invalid, or a file yields no example; the message names file and line or entry.
+        ConfigError: A file contains ids, and the passages that they refer to are not given.
+
     """
-    options, report = options or ReadOptions(), report or Report()
+    options, report = options or ReadOptions(), report or ReadReport()
     with ExitStack() as resources:
-        reading = Reading(options, report, resources)
+        context = ReadContext(options, report, resources)
         for path in paths:
-            yield from _read_file(path, reading)
+            yield from _read_file(path, context)
 
 
-def _read_file(path: str, reading: Reading) -> Iterator[Example]:
-    num_before = reading.report.counts[Count.EXAMPLES]
-    for example in READERS[reading.options.format or detect(path)](path, reading):
-        reading.report.add(Count.EXAMPLES)
-        titled = example if reading.options.title else without_titles(example)
-        yield with_span(titled, reading.report)
-    if reading.report.counts[Count.EXAMPLES] == num_before:
-        counted = "; ".join(reading.report.lines())
-        raise CorpusError(f"{stream_name(path)}: gives no example{counted and f' ({counted})'}; wanted one or more")
+def _read_file(path: str, context: ReadContext) -> Iterator[Example]:
+    num_before = context.report.counts[ReadCount.EXAMPLES]
+    for example in READERS[context.options.format or detect(path)](path, context):
+        context.report.add(ReadCount.EXAMPLES)
+        titled = example if context.options.title else _remove_titles(example)
+        yield add_answer_span(titled, context.report)
+    if context.report.counts[ReadCount.EXAMPLES] == num_before:
+        counts = "; ".join(context.report.lines())
+        raise CorpusError(f"{stream_name(path)}: expected one example or more, got none{counts and f' ({counts})'}")
 
 
-def without_titles(example: Example) -> Example:
-    """The example with titles left out of its documents, but for those that have no other text."""
+def _remove_titles(example: Example) -> Example:
     return replace(
         example,
-        positives=tuple(without_title(document) for document in example.positives),
-        negatives=tuple(without_title(document) for document in example.negatives),
+        positives=tuple(remove_title(document) for document in example.positives),
+        negatives=tuple(remove_title(document) for document in example.negatives),
     )
 
 
-def without_title(document: Document) -> Document:
-    """The document without its title, which stays known as its article; the same one where there is no other text."""
+def remove_title(document: Document) -> Document:
+    """Return the document without its title, which becomes its article; unchanged where the title is its only text."""
     if not document.title or not has_visible(document.text):
         return document
     return Document(document.id, document.text, "", {ARTICLE: document.title, **document.metadata})
 
 
-def _read_own(path: str, _: Reading) -> Iterator[Example]:
-    return read_examples(path)
-
-
-READERS: Mapping[TrainingFormat, Callable[[str, Reading], Iterator[Example]]] = {
+READERS: Mapping[TrainingFormat, Callable[[str, ReadContext], Iterator[Example]]] = {
     TrainingFormat.DPR: read_dpr,
     TrainingFormat.SQUAD: read_squad,
-    TrainingFormat.QUESTIONS: read_asked,
+    TrainingFormat.QUESTIONS: read_question_file,
     TrainingFormat.BEIR: read_beir,
     TrainingFormat.TRIPLES: read_triples,
     TrainingFormat.TRIPLE_IDS: read_triple_ids,
     TrainingFormat.TEVATRON: read_tevatron,
     TrainingFormat.PAIRS: read_pairs,
-    TrainingFormat.EXAMPLES: _read_own,
-    TrainingFormat.SHARED: read_shared,
+    TrainingFormat.EXAMPLES: lambda path, _: read_examples(path),
 }

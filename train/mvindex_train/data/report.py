@@ -1,4 +1,4 @@
-"""What reading training data counted: examples, what was left out and why, and the fate of the answers."""
+"""Counts of a read of training data: examples, what was left out and why, and which answers were located."""
 
 from __future__ import annotations
 
@@ -7,31 +7,31 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 
-class Count(enum.Enum):
-    """What is counted; the value is how a report calls it."""
+class ReadCount(enum.Enum):
+    """Kinds of events that are counted; the value is the label in a report."""
 
     EXAMPLES = "examples"
     IMPOSSIBLE = "impossible questions, left out"
     NO_POSITIVE = "questions without a positive, left out"
-    EMPTY_DOCUMENT = "documents that show no text, left out"
-    MISPLACED = "answer_start values at which the answer does not stand, looked for instead"
-    SPAN_GIVEN = "answers whose place is given"
-    SPAN_FOUND = "answers found at one place"
-    SPAN_UNFINDABLE = "answers not found in the passage"
-    SPAN_AMBIGUOUS = "answers found at several places"
+    EMPTY_DOCUMENT = "documents without visible text, left out"
+    MISPLACED = "wrong answer_start values; the answer was searched for instead"
+    SPAN_GIVEN = "answers with a given span"
+    SPAN_FOUND = "answers found once in their passage"
+    SPAN_UNFINDABLE = "answers not found in their passage"
+    SPAN_AMBIGUOUS = "answers found several times in their passage"
     NO_ANSWERS = "examples without answers"
 
 
 @dataclass(slots=True)
-class Report:
-    """The counts of one reading, filled while it goes on."""
+class ReadReport:
+    """Counts of one read, updated while the examples are read."""
 
-    counts: Counter[Count] = field(default_factory=Counter)
+    counts: Counter[ReadCount] = field(default_factory=Counter)
 
-    def add(self, count: Count, number: int = 1) -> None:
-        """Count so many more."""
+    def add(self, count: ReadCount, number: int = 1) -> None:
+        """Increase a count."""
         self.counts[count] += number
 
     def lines(self) -> list[str]:
-        """The counts that are not 0, one line each, in the order of Count."""
-        return [f"{self.counts[count]:,} {count.value}" for count in Count if self.counts[count]]
+        """Return one line for each count that is not 0, in the order of ReadCount."""
+        return [f"{self.counts[count]:,} {count.value}" for count in ReadCount if self.counts[count]]

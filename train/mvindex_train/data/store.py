@@ -1,4 +1,4 @@
-"""ExampleStore: examples in a folder of a run, written once, read by row, with 32 bytes of index for each."""
+"""Examples in a folder of a run, written once, read by row, with an index of 32 bytes each."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from mvindex.errors import CorpusError, DamagedIndex, StoreError
 from mvindex.records import Ints
-from mvindex_train.data.groups import Groups, group
+from mvindex_train.data.groups import Groups, group_examples
 from mvindex_train.data.records import Example, load_example
 from mvindex_train.data.store_files import (
     FORMAT_VERSION,
@@ -27,10 +27,10 @@ from mvindex_train.data.store_files import (
 
 
 class ExampleStore:
-    """The examples of a folder: a sequence by row. Index and rows are mapped files, safe to read in any process.
+    """The examples of a folder, a sequence by row. Index and rows are memory-mapped, safe to read in any process.
 
-    A store is one content for ever: its files are named by their fingerprint, and the header, renamed into place last,
-    says which are the store's. A write that was interrupted leaves what was there before.
+    A store is immutable: its files are named by their fingerprint, and the header, renamed into place last, refers to
+    them. An interrupted write leaves the previous store.
     """
 
     def __init__(self, folder: Path, header: dict[str, Any]) -> None:
@@ -44,9 +44,12 @@ class ExampleStore:
 
     @classmethod
     def write(cls, folder: Path, examples: Iterable[Example]) -> ExampleStore:
-        """A store of these examples in the folder, in place of the one there.
+        """Write the examples to the folder, in place of the store there.
 
-        CorpusError: there is none among them. StoreError: the files cannot be written.
+        Raises:
+            CorpusError: There is no example.
+            StoreError: The files cannot be written.
+
         """
         try:
             write_files(folder, examples)
@@ -56,23 +59,23 @@ class ExampleStore:
 
     @classmethod
     def open(cls, folder: Path) -> ExampleStore:
-        """The store in a folder; StoreError when there is none, DamagedIndex when its files are not as written."""
+        """Open the store of a folder; raise StoreError when there is none, DamagedIndex when its files were changed."""
         path = folder / HEADER
         try:
             header = json.loads(path.read_text("utf-8"))
         except FileNotFoundError as err:
-            raise StoreError(f"{path}: no such file; wanted a folder that examples were written to") from err
+            raise StoreError(f"{path}: no such file. Name a folder that examples were written to") from err
         except (OSError, ValueError) as err:
             raise DamagedIndex(f"{path}: cannot be read: {err}") from err
         if not isinstance(header, dict) or header.get("format_version") != FORMAT_VERSION:
-            raise StoreError(f"{path}: is {str(header)[:80]}; wanted format_version {FORMAT_VERSION}")
+            raise StoreError(f"{path}: expected format_version {FORMAT_VERSION}, got {str(header)[:80]}")
         return cls(folder, header)
 
     def __len__(self) -> int:
         return len(self._index)
 
     def __getitem__(self, row: int) -> Example:
-        """The example of a row; IndexError past the last one, DamagedIndex where its bytes are no example."""
+        """Return the example of a row; raise IndexError past the last row, DamagedIndex where its bytes are invalid."""
         if not 0 <= row < len(self):
             raise IndexError(f"row {row} of {len(self)} examples")
         begin = int(self._index["end"][row - 1]) if row else 0
@@ -81,38 +84,39 @@ class ExampleStore:
             line = self._rows[begin : int(self._index["end"][row])].tobytes().decode()
             return load_example(line, place)
         except (UnicodeDecodeError, CorpusError) as err:
-            raise DamagedIndex(f"{place}: is not the example that was written: {err}") from err
+            raise DamagedIndex(f"{place}: the example was changed since it was written: {err}") from err
 
     @property
     def passages(self) -> npt.NDArray[np.uint64]:
-        """(n,) the hash of each example's first positive, by title and text: equal for equal passages."""
+        """(n,) hashes of title and text of each example's first positive: equal for equal passages."""
         return self._index["passage"]
 
     @property
     def articles(self) -> npt.NDArray[np.uint64]:
-        """(n,) the hash of the article of each example's first positive; its passage's hash where none is known."""
+        """(n,) hashes of the article of each example's first positive; the passage's hash where none is known."""
         return self._index["article"]
 
     @cached_property
     def groups(self) -> Groups:
-        """The rows by passage, and the passages by article."""
-        return group(self.passages, self.articles)
+        """Rows by passage, and passages by article."""
+        return group_examples(self.passages, self.articles)
 
     def row_of(self, question_id: str, question: str) -> int | None:
-        """The first row with this question, by id and text; None where there is none."""
-        wanted = np.uint64(question_hash(question_id, question))
+        """Return the first row with this question, by id and text; None where there is none."""
+        key = np.uint64(question_hash(question_id, question))
         hashes, order = self._index["question"], self._rows_by_question
-        place = int(np.searchsorted(hashes, wanted, sorter=order))
-        if place == len(order) or hashes[order[place]] != wanted:
+        place = int(np.searchsorted(hashes, key, sorter=order))
+        if place == len(order) or hashes[order[place]] != key:
             return None
         return int(order[place])
 
     def verify(self) -> None:
-        """DamagedIndex when the bytes on disk are not those written; reads them all."""
-        found = fingerprint_of(self._rows_path, self._index_path)
-        if found != self.fingerprint:
+        """Read all bytes on disk; raise DamagedIndex when they are not those written."""
+        fingerprint = fingerprint_of(self._rows_path, self._index_path)
+        if fingerprint != self.fingerprint:
             raise DamagedIndex(
-                f"{self._rows_path}: the content is {found}; wanted {self.fingerprint}; write the examples again"
+                f"{self._rows_path}: expected the content {self.fingerprint}, got {fingerprint}. Write the "
+                f"examples again"
             )
 
     @cached_property
@@ -120,7 +124,7 @@ class ExampleStore:
         return np.argsort(self._index["question"], kind="stable")
 
 
-def _check_size(path: Path, size: int) -> None:
-    found = path.stat().st_size if path.exists() else None
-    if found != size:
-        raise DamagedIndex(f"{path}: has {found} bytes; wanted {size}; write the examples again")
+def _check_size(path: Path, expected: int) -> None:
+    size_bytes = path.stat().st_size if path.exists() else None
+    if size_bytes != expected:
+        raise DamagedIndex(f"{path}: expected {expected} bytes, got {size_bytes}. Write the examples again")

@@ -1,7 +1,7 @@
-"""The files of an example store: rows of JSON, an index of fixed width, and a header that names both.
+"""The files of an example store: rows of JSON, an index of fixed width, and a header that refers to both.
 
-Order of a write: rows and index under temporary names, fsynced, renamed to names that hold their fingerprint; then the
-header, fsynced and renamed. Until that last rename the folder's header names the files of before.
+Order of a write: rows and index under temporary names, fsynced, renamed to names with their fingerprint; then the
+header, fsynced and renamed. Until that last rename the header refers to the previous files.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from mvindex_train.data.records import Example, article_of, content_hash, hash_t
 
 FORMAT_VERSION = 1
 HEADER = "examples.json"
-# Where a row ends in its file, and 64-bit hashes: of the first positive, of that one's article, of the question.
+# End of a row in its file, and 64-bit hashes of the first positive, of its article and of the question.
 INDEX_TYPE = np.dtype([("end", "<i8"), ("passage", "<u8"), ("article", "<u8"), ("question", "<u8")])
 _UNFINISHED = ".writing"
 _INDEXED_AT_ONCE = 4096
@@ -30,9 +30,9 @@ _BLOCK_BYTES = 1 << 20
 
 
 def write_files(folder: Path, examples: Iterable[Example]) -> None:
-    """Write the examples' files into the folder, then delete those of an earlier content.
+    """Write the files of the examples into the folder, then delete those of earlier examples.
 
-    CorpusError: there is no example. OSError: the disk is full, or the folder cannot be written.
+    Raises CorpusError when there is no example, OSError when the disk is full or the folder cannot be written.
     """
     folder.mkdir(parents=True, exist_ok=True)
     rows_path, index_path, header_path = (
@@ -44,7 +44,7 @@ def write_files(folder: Path, examples: Iterable[Example]) -> None:
         _sync(rows)
         _sync(index)
     if not num_examples:
-        raise CorpusError(f"{folder}: no example was given to write; wanted one or more")
+        raise CorpusError(f"{folder}: expected one example or more to write, got none")
     fingerprint = fingerprint_of(rows_path, index_path)
     header = {
         "format_version": FORMAT_VERSION,
@@ -66,12 +66,12 @@ def write_files(folder: Path, examples: Iterable[Example]) -> None:
 
 
 def file_name(fingerprint: str, kind: str) -> str:
-    """The name of the file of this kind (jsonl, index) of a content."""
+    """Return the name of the file of this kind (jsonl, index) with this fingerprint."""
     return f"examples-{fingerprint}.{kind}"
 
 
 def fingerprint_of(rows_path: Path, index_path: Path) -> str:
-    """128 bits of the content of both files, in hexadecimal."""
+    """Return a 128-bit hash of the content of both files, in hexadecimal."""
     digest = xxhash.xxh3_128()
     for path in (rows_path, index_path):
         with path.open("rb") as file:
@@ -81,7 +81,7 @@ def fingerprint_of(rows_path: Path, index_path: Path) -> str:
 
 
 def question_hash(question_id: str, question: str) -> int:
-    """64 bits of a question's id and text."""
+    """Return a 64-bit hash of a question's id and text."""
     return hash_text(f"{question_id}\0{question}")
 
 
@@ -94,7 +94,7 @@ def _write_rows(rows: BinaryIO, index: BinaryIO, examples: Iterable[Example]) ->
 
 
 def _index_rows(rows: BinaryIO, examples: Iterable[Example]) -> Iterator[tuple[int, int, int, int]]:
-    """Writes each example and gives its entry in the index."""
+    """Write each example and yield its entry of the index."""
     end = 0
     for example in examples:
         end += write_example(example, rows)

@@ -1,4 +1,4 @@
-"""BM25 negatives: a bm25s index on disk, memory-mapped, beside the documents that it ranks."""
+"""BM25 negatives: a memory-mapped bm25s index on disk, beside its documents."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from mvindex_train.negatives.candidates import Candidate
 from mvindex_train.negatives.documents import StoredDocuments, write_documents
 
 SOURCE_NAME = "bm25"
-# As in Pyserini's passage runs, which the papers' BM25 figures come from.
+# As in Pyserini's passage runs, the source of the papers' BM25 figures.
 K1, B = 0.9, 0.4
 
 _PURPOSE = "mining BM25 negatives"
@@ -29,23 +29,21 @@ _TOKENS = "tokens.i32"
 
 
 def build_bm25(documents: Iterable[Document], folder: Path) -> None:
-    """Nothing; a BM25 index of title and text stands at folder, complete or not at all.
+    """Write a BM25 index of title and text to a new folder, atomically.
 
-    Documents, token ids and the finished index lie on disk, but bm25s sorts all postings in memory: some 50 bytes for
-    each distinct word of each document.
-    ConfigError: the folder exists, or there is no document.
+    Documents, token ids and the index are on disk, but bm25s sorts all postings in memory: about 50 bytes for each
+    distinct term of each document. Raises ConfigError when the folder exists, or when there is no document.
     """
     if folder.exists():
-        raise ConfigError(f"{folder}: exists; a BM25 index needs a new folder")
+        raise ConfigError(f"{folder}: expected a new folder for the BM25 index, got an existing one")
     with whole_folder(folder) as unfinished:
         _build(documents, unfinished)
 
 
 class Bm25Source:
-    """The documents of an index of build_bm25(), ranked for questions; close it after use.
+    """Ranks the documents of an index of build_bm25() for questions; close it after use.
 
-    Equal scores stand in the order of the documents, so that the same questions give the same candidates on any number
-    of threads.
+    Ties are in the order of the documents, so that results do not depend on the number of threads.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -56,20 +54,20 @@ class Bm25Source:
         self._documents = StoredDocuments(folder)
 
     def close(self) -> None:
-        """Nothing; the files are closed afterwards."""
+        """Close the files."""
         self._documents.close()
 
     def search(self, questions: Sequence[str], depth: int) -> list[list[Candidate]]:
-        """For each question the documents that share a word with it, at most depth of them, best first."""
+        """Return for each question at most depth documents that share a term with it, best first."""
         tokens = self._tokenizer.streaming_tokenize(questions, update_vocab=False, allow_empty=False)
         with ThreadPoolExecutor(default_threads()) as pool:
             ranked = list(pool.map(lambda row: self._rank(row, depth), tokens))
-        rows = np.unique(np.concatenate([found for found, _ in ranked])) if ranked else np.zeros(0, np.int64)
+        rows = np.unique(np.concatenate([own for own, _ in ranked])) if ranked else np.zeros(0, np.int64)
         documents = {row: self._documents[row] for row in rows.tolist()}
-        return [_candidates(found, scores, documents) for found, scores in ranked]
+        return [_candidates(own, scores, documents) for own, scores in ranked]
 
     def _rank(self, tokens: list[int], depth: int) -> tuple[Ints, Floats]:
-        """Rows and scores of the best documents; none for a question without a known word."""
+        """Return rows and scores of the best documents; none for a question without a known term."""
         if not tokens:
             return np.zeros(0, np.int64), np.zeros(0, np.float32)
         scores: Floats = self._ranker.get_scores_from_ids(tokens)
@@ -78,7 +76,7 @@ class Bm25Source:
 
 
 def best_rows(scores: Floats, depth: int) -> Ints:
-    """The rows of the highest scores above 0, (m,) with m <= depth, best first; of equal ones the earlier row."""
+    """Return the rows of the highest scores above 0, (m,) with m <= depth, best first, ties by row."""
     rows = np.flatnonzero(scores > 0)
     if len(rows) > depth:
         values = scores[rows]
@@ -90,9 +88,9 @@ def best_rows(scores: Floats, depth: int) -> Ints:
 
 @dataclass(frozen=True, slots=True)
 class _Tokens:
-    """The token ids of documents on disk, read anew at each pass: what bm25s takes for a tokenized corpus.
+    """The token ids of documents on disk, read in each pass; bm25s accepts it as a tokenized corpus.
 
-    ids: this object itself, a sequence of lists; vocab: stem -> id.
+    ids: this object, a sequence of lists; vocab: stem -> id.
     """
 
     path: Path
@@ -117,7 +115,7 @@ def _build(documents: Iterable[Document], folder: Path) -> None:
     tokenizer = _tokenizer()
     tokens = _tokenize(tokenizer, write_documents(documents, folder), folder / _TOKENS)
     if not len(tokens):
-        raise ConfigError("there is no document to mine negatives from")
+        raise ConfigError("expected one document or more to mine negatives from, got none")
     ranker = bm25s.BM25(k1=K1, b=B, method="lucene")
     ranker.index(tokens, show_progress=False)
     ranker.save(folder)
@@ -136,7 +134,7 @@ def _tokenize(tokenizer: Any, documents: Iterable[Document], path: Path) -> _Tok
 
 
 def _tokenizer() -> Any:
-    """Lower case, words of two characters and more, English stop words left out, Snowball's English stems."""
+    """Return a tokenizer: lower case, terms of two characters and more, English stop words removed, Snowball stems."""
     bm25s = require("bm25s", "train", _PURPOSE)
     stemmer = require("Stemmer", "train", _PURPOSE)
     return bm25s.tokenization.Tokenizer(stopwords="english", stemmer=stemmer.Stemmer("english"))

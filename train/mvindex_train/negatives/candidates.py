@@ -1,4 +1,4 @@
-"""What a source of negatives proposes for a question, and the sources' protocol."""
+"""Candidates for negatives of a question, and the protocol of their sources."""
 
 from __future__ import annotations
 
@@ -10,20 +10,15 @@ from typing import Protocol
 from mvindex.records import Document
 from mvindex_train.data.records import SOURCE
 
-# Between the names in the source of a negative that several sources found.
+# Separates the names of several sources of one negative.
 SOURCE_SEPARATOR = "+"
-
-
-# Digits after the point of a score that is written: float32 holds hardly more of a score near 1.
+# Decimals of a written score: float32 has hardly more of a score near 1.
 _SCORE_DIGITS = 6
 
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A document that a source found for a question: its score there, its rank from 1, the names of its sources.
-
-    None where that is not known: of negatives that were given.
-    """
+    """A document ranked for a question: its score, its rank from 1, the names of its sources; None where unknown."""
 
     document: Document
     score: float | None = None
@@ -31,35 +26,35 @@ class Candidate:
     source: str | None = None
 
     def to_document(self) -> Document:
-        """The document with score, rank and source as its metadata, as a row of training data has them."""
+        """Return the document with score, rank and source as metadata, as in a row of training data."""
         score = None if self.score is None else round(float(self.score), _SCORE_DIGITS)
-        notes = {"score": score, "rank": self.rank, SOURCE: self.source}
-        known = {name: value for name, value in notes.items() if value is not None}
+        metadata = {"score": score, "rank": self.rank, SOURCE: self.source}
+        known = {name: value for name, value in metadata.items() if value is not None}
         return replace(self.document, metadata={**self.document.metadata, **known})
 
 
 def candidate_of(document: Document) -> Candidate:
-    """The candidate that to_document() made this of."""
-    notes = document.metadata
-    return Candidate(document, notes.get("score"), notes.get("rank"), notes.get(SOURCE))
+    """Return the candidate of a document made by to_document()."""
+    metadata = document.metadata
+    return Candidate(document, metadata.get("score"), metadata.get("rank"), metadata.get(SOURCE))
 
 
 class CandidateSource(Protocol):
-    """Something that ranks documents for questions."""
+    """A ranking of documents for questions."""
 
     def search(self, questions: Sequence[str], depth: int) -> list[list[Candidate]]:
-        """For each question at most depth distinct documents, best first."""
+        """Return for each question at most depth distinct documents, best first."""
         ...
 
 
 def interleave(lists: Sequence[Sequence[Candidate]]) -> list[Candidate]:
-    """The candidates of several sources in turns, each document once, as first met, with all its sources named."""
+    """Interleave the candidates of several sources, each document once with the names of all its sources."""
     in_turns = [candidate for turn in zip_longest(*lists) for candidate in turn if candidate is not None]
-    return unite(in_turns)
+    return merge_duplicates(in_turns)
 
 
-def unite(candidates: Iterable[Candidate]) -> list[Candidate]:
-    """The candidates with each document once: at its first place, with that one's score and rank, all sources named."""
+def merge_duplicates(candidates: Iterable[Candidate]) -> list[Candidate]:
+    """Merge candidates of the same document into the first one, which keeps its score and rank and gets all sources."""
     first: dict[str, Candidate] = {}
     for candidate in candidates:
         known = first.setdefault(candidate.document.id, candidate)

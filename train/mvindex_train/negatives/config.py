@@ -1,4 +1,4 @@
-"""What a caller may say about mining: how many negatives, from where, chosen how."""
+"""Settings of mining: number, sources and selection of negatives."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from mvindex_train.data.options import TrainingFormat
 
 
 class SourceKind(Enum):
-    """What proposes negatives."""
+    """Sources of negatives."""
 
     BM25 = "bm25"
     DENSE = "dense"
@@ -21,13 +21,13 @@ class SourceKind(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MiningConfig:
-    """What is mined for each question.
+    """How negatives are mined for each question.
 
-    per_question: negatives wanted. depth: ranks looked at, from each source. skip_top: first ranks left out, where
-    labels are noisy. sample: drawn uniformly from those ranks by the seed, not the best of them. exact: certified dense
-    rankings. patterns: answers are regular expressions. keep_below: a candidate that the cross-encoder scores higher is
-    left out. teacher: the cross-encoder's scores are kept. batch_questions: questions in memory at once. work_folder:
-    where mine_dense() puts its index (None: the system's temporary folder).
+    per_question: number of negatives. depth: ranks read from each source. skip_top: first ranks to skip, for noisy
+    labels. sample: draw uniformly from the ranks by the seed instead of taking the best. exact: certified dense
+    rankings. patterns: answers are regular expressions. keep_below: candidates that the cross-encoder scores higher are
+    dropped. teacher: write the cross-encoder's scores. batch_questions: questions in memory at once. work_folder:
+    parent of the index of mine_dense() (None: the system's temporary folder).
     """
 
     per_question: int = 30
@@ -45,23 +45,25 @@ class MiningConfig:
     def __post_init__(self) -> None:
         for name, least in (("per_question", 1), ("depth", 1), ("skip_top", 0), ("seed", 0), ("batch_questions", 1)):
             if getattr(self, name) < least:
-                raise ConfigError(f"{name} is {getattr(self, name)}; wanted {least} or more")
+                raise ConfigError(f"{name}: expected {least} or more, got {getattr(self, name)}")
         if self.depth - self.skip_top < self.per_question:
             raise ConfigError(
-                f"depth {self.depth} without the first {self.skip_top} ranks leaves {self.depth - self.skip_top} "
-                f"candidates; wanted at least per_question, {self.per_question}"
+                f"depth: expected at least {self.per_question} candidates (per_question) after the first "
+                f"{self.skip_top} "
+                f"ranks, got {self.depth - self.skip_top} at depth {self.depth}"
             )
         if self.keep_below is not None and not math.isfinite(self.keep_below):
-            raise ConfigError(f"keep_below is {self.keep_below}; wanted a finite score")
+            raise ConfigError(f"keep_below: expected a finite score, got {self.keep_below}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MiningJob:
     """One run of `mvindex mine`.
 
-    questions: files of training data, read as format (None: found) with the passages that their ids name. The documents
-    to mine are those of the index or, without one, of passages. encoder: ranks them for dense negatives (None: the
-    index's own). cross_encoder: for config.keep_below and config.teacher. merge: a file of earlier negatives.
+    questions: files of training data; format: None detects it; passages: the corpus that their ids refer to. The
+    documents to mine are those of the index or, without one, of passages. encoder: ranks them for dense negatives
+    (None: the index's own). cross_encoder: for config.keep_below and config.teacher. merge: a file of earlier
+    negatives.
     """
 
     questions: tuple[str, ...]
@@ -79,13 +81,15 @@ class MiningJob:
 
     def __post_init__(self) -> None:
         if self.index is None and self.passages is None:
-            raise ConfigError("say which documents to mine: --index DIR, or --bm25 --passages FILE")
+            raise ConfigError("expected documents to mine: --index DIR, or --bm25 --passages FILE")
         if self.index is None and self.encoder is None and self.source is not SourceKind.BM25:
-            raise ConfigError(
-                f"--source {self.source.value} without an index needs --encoder, which ranks the passages"
-            )
+            raise ConfigError(f"--source {self.source.value}: expected --encoder without an index, got none")
         if self.encoder is not None and self.source is SourceKind.BM25:
-            raise ConfigError(f"--encoder {self.encoder} ranks dense negatives; give --source dense or both")
-        needs_judge = self.config.teacher or self.config.keep_below is not None
-        if needs_judge != (self.cross_encoder is not None):
-            raise ConfigError("--cross-encoder goes with --keep-below SCORE or --teacher, and each of them with it")
+            raise ConfigError(
+                f"--encoder: expected --source dense or both, got bm25, which does not use {self.encoder}"
+            )
+        needs_cross_encoder = self.config.teacher or self.config.keep_below is not None
+        if needs_cross_encoder != (self.cross_encoder is not None):
+            raise ConfigError(
+                "expected --cross-encoder together with --keep-below SCORE or --teacher, got only one of them"
+            )

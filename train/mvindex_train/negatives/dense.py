@@ -1,4 +1,4 @@
-"""Dense negatives: what an index of views ranks high for a question, the current encoder's own mistakes."""
+"""Dense negatives: documents that the current encoder ranks high for a question."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ from mvindex.records import Document
 from mvindex_train.data.records import Example
 from mvindex_train.negatives.candidates import Candidate
 from mvindex_train.negatives.config import MiningConfig
-from mvindex_train.negatives.mining import Miner
+from mvindex_train.negatives.miner import Miner
 
 SOURCE_NAME = "dense"
 
 
 class DenseSource:
-    """The documents of an index, ranked by their best view: any view that fits makes a document a candidate.
+    """Ranks the documents of an index by their best view.
 
-    exact: certified rankings, whatever engine the index has.
+    exact: certified rankings, with any engine of the index.
     """
 
     def __init__(self, index: Index, exact: bool = False) -> None:
         self._index, self._exact = index, exact
 
     def search(self, questions: Sequence[str], depth: int) -> list[list[Candidate]]:
-        """For each question the depth documents of highest score, best first."""
+        """Return for each question the depth documents of highest score, best first."""
         results = self._index.search(list(questions), top_k=depth, exact=self._exact)
         return [
             [
@@ -44,9 +44,9 @@ class DenseSource:
 def mine_dense(
     encoder: Encoder, documents: Iterable[Document], questions: Iterable[Example], config: MiningConfig
 ) -> Iterator[Example]:
-    """The questions with fresh negatives by this encoder, for the refresh of a training run (ANCE; DRPQ section 3.3).
+    """Yield the questions with negatives mined by this encoder, to refresh a training run (ANCE; DRPQ section 3.3).
 
-    The documents are encoded into an index inside config.work_folder, which is gone when the iterator ends or is
+    The documents are encoded into an index inside config.work_folder, which is deleted when the iterator ends or is
     closed; the encoder must not change before that.
     """
     with _temporary_index(encoder, config.work_folder) as index:

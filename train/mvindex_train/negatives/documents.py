@@ -1,4 +1,4 @@
-"""Documents on disk by row: written once as a stream, read back one by one, so that memory holds none of them."""
+"""Documents on disk by row: written as a stream, read one by one."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _TEXTS, _STARTS = "documents.jsonl", "documents.starts.npy"
 
 
 def write_documents(documents: Iterable[Document], folder: Path) -> Iterator[Document]:
-    """The documents, each written to the folder before it is handed on; complete once the iterator is used up."""
+    """Yield the documents, each after it is written to the folder; complete when the iterator is exhausted."""
     starts = array("q", [0])
     with (folder / _TEXTS).open("wb") as file:
         for document in documents:
@@ -28,7 +28,7 @@ def write_documents(documents: Iterable[Document], folder: Path) -> Iterator[Doc
 
 
 class StoredDocuments:
-    """What write_documents() left in a folder; without metadata. Close it after use."""
+    """The documents of write_documents() by row, without metadata; close it after use."""
 
     def __init__(self, folder: Path) -> None:
         self._starts = np.load(folder / _STARTS, mmap_mode="r", allow_pickle=False)
@@ -43,5 +43,5 @@ class StoredDocuments:
         return Document(doc_id, text, title)
 
     def close(self) -> None:
-        """Nothing; the file is closed afterwards."""
+        """Close the file."""
         os.close(self._handle)

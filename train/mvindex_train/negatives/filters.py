@@ -1,4 +1,4 @@
-"""Which candidates are no negatives: the positives, their copies, and documents that hold an answer."""
+"""Removal of candidates that are no negatives: positives, their copies, and documents that contain an answer."""
 
 from __future__ import annotations
 
@@ -14,40 +14,41 @@ REMOVED_POSITIVE, REMOVED_ANSWER = "removed_positive", "removed_answer"
 
 
 class CandidateFilter:
-    """Leaves out what is no negative of a question, and counts it by reason.
+    """Removes candidates that are no negatives of a question, and counts them by reason.
 
-    patterns: answers are regular expressions. Not for several threads at once.
+    patterns: answers are regular expressions. Not thread-safe.
     """
 
     def __init__(self, patterns: bool = False) -> None:
         self._matcher = AnswerMatcher(patterns)
 
-    def sift(self, example: Example, candidates: Iterable[Candidate], counts: Counter[str]) -> Iterator[Candidate]:
-        """The candidates that stay, in their order, each looked at only when it is asked for.
+    def filter(self, example: Example, candidates: Iterable[Candidate], counts: Counter[str]) -> Iterator[Candidate]:
+        """Yield the remaining candidates in order, lazily.
 
-        Removed: a positive by its id, a copy of one, and any text (the title apart) in which an answer stands as DPR's
-        accuracy would count it. A question without answers loses its positives only. counts: what was removed so far.
+        Removed are positives by id, copies of positives, and documents whose text (not title) contains an answer by the
+        match of DPR's accuracy; for a question without answers only positives and copies. counts: incremented by
+        reason.
         """
-        holds_answer = self._matcher.prepare(example.question_id, example.answers)
+        has_answer = self._matcher.prepare(example.question_id, example.answers)
         for candidate in candidates:
             if is_positive(candidate.document, example.positives):
                 counts[REMOVED_POSITIVE] += 1
-            elif example.answers and holds_answer(candidate.document.text):
+            elif example.answers and has_answer(candidate.document.text):
                 counts[REMOVED_ANSWER] += 1
             else:
                 yield candidate
 
 
 def is_positive(document: Document, positives: Iterable[Document]) -> bool:
-    """True for a document with the id of a positive, or with its text and title.
+    """Return whether the document has the id of a positive, or its text and title.
 
-    White space does not count, and a title that only one of the two has does not tell them apart.
+    White space is ignored, and so is a title that only one of the two has.
     """
     return any(document.id == positive.id or _is_copy(document, positive) for positive in positives)
 
 
 def _is_copy(one: Document, other: Document) -> bool:
-    # Most pairs differ in their first word already.
+    # Most pairs already differ in their first word.
     if one.text.split(None, 1)[:1] != other.text.split(None, 1)[:1]:
         return False
     titles = one.title.split(), other.title.split()

@@ -1,4 +1,4 @@
-"""What a mining run depends on, as JSON: equal for two runs only if they write the same file."""
+"""Fingerprints of the inputs of a run, which decide whether an interrupted run can be resumed."""
 
 from __future__ import annotations
 
@@ -17,30 +17,32 @@ from mvindex_train.negatives.config import MiningJob
 
 
 def job_settings(job: MiningJob) -> dict[str, Any]:
-    """The job's settings by name, with checksums of what its files hold instead of their names.
+    """Return the settings of a mining job by name, with checksums of its files in place of their names.
 
-    ConfigError: a file is missing or cannot be read, or is stdin, which a run that goes on could not read again.
+    Raises ConfigError for a file that is missing, unreadable or stdin, which a resumed run could not read again.
     """
-    chosen = dataclasses.asdict(job.config)
-    del chosen["work_folder"]
+    options = dataclasses.asdict(job.config)
+    del options["work_folder"]
     return {
-        "questions": [_path_checksum(path) for path in job.questions],
+        "questions": [path_checksum(path) for path in job.questions],
         "format": job.format.value if job.format else None,
-        "passages": _path_checksum(job.passages) if job.passages else None,
+        "passages": path_checksum(job.passages) if job.passages else None,
         "index": _index_checksum(job.index) if job.index else None,
         "source": job.source.value,
         "encoder": read_checkpoint(job.encoder).fingerprint if job.encoder else None,
         "cross_encoder": cross_encoder_fingerprint(job.cross_encoder) if job.cross_encoder else None,
-        "merge": _path_checksum(job.merge) if job.merge else None,
-        **chosen,
+        "merge": path_checksum(job.merge) if job.merge else None,
+        **options,
     }
 
 
-def _path_checksum(name: str) -> str:
-    """The checksum of a file, or of all files of a folder with their names."""
+def path_checksum(name: str) -> str:
+    """Return the checksum of a file, or of all files of a folder with their names; raise ConfigError for stdin."""
     path = Path(name)
     if name == "-":
-        raise ConfigError("stdin cannot be read again when an interrupted run goes on; save it to a file")
+        raise ConfigError(
+            "expected input files, got - (stdin), which a resumed run cannot read again. Save it to a file"
+        )
     try:
         if not path.is_dir():
             return file_checksum(path)
@@ -52,7 +54,7 @@ def _path_checksum(name: str) -> str:
 
 
 def _index_checksum(path: Path) -> dict[str, Any]:
-    """The documents of an index in their order, and what their ranking depends on."""
+    """Return a checksum of the documents of an index, and all that their ranking depends on."""
     digest = xxhash.xxh3_128()
     with open_index(path) as index:
         info = index.info()

@@ -1,4 +1,4 @@
-"""The output of a long run, written so that a killed run goes on where its last batch ended."""
+"""The output of a long run, resumable after its last batch."""
 
 from __future__ import annotations
 
@@ -14,19 +14,24 @@ from typing import Any
 
 from mvindex.errors import ConfigError
 from mvindex.store.fsync import flush_to_disk
-from mvindex_train.fsync import whole_file
+from mvindex_train.fsync import atomic_file
 
 
 class ResumableOutput:
-    """A JSONL file that grows as PATH.part, a batch at a time, and gets its name when it is whole.
+    """A JSONL file that is written to PATH.part in batches and renamed when it is complete.
 
-    Beside it stand PATH.part.json (settings, finished questions, counts, committed bytes) and PATH.part.work, a folder
-    for whatever the run builds; both are gone at the end. finished and counts say what an earlier run had done. Used as
-    a context manager: inside the block no other process can write the same output.
+    Beside it are PATH.part.json (settings, finished questions, counts, committed bytes) and PATH.part.work, a folder
+    for what the run builds; both are deleted at the end. finished and counts are those of the interrupted run. A
+    context manager: inside the block the output is locked against other processes.
 
-    settings: JSON values that decide what is written; a part begun with others is not gone on with.
-    force: replaces the file at PATH, and begins anew over a part of other settings.
-    ConfigError: PATH exists, a part of other settings or of another run is there, or a process is writing it.
+    Args:
+        path: The output.
+        settings: JSON values that determine the output; a part with other settings is not resumed.
+        force: Replace the file at PATH, and restart over a part with other settings.
+
+    Raises:
+        ConfigError: PATH exists, there is a part with other settings or without state, or another process writes it.
+
     """
 
     def __init__(self, path: Path, settings: Mapping[str, Any], force: bool = False) -> None:
@@ -48,7 +53,7 @@ class ResumableOutput:
             raise ConfigError(f"{self._part}: cannot be written: {err.strerror or err}") from err
         try:
             self._lock()
-            self._begin(is_new)
+            self._resume(is_new)
         except BaseException:
             os.close(self._handle)
             raise
@@ -58,9 +63,9 @@ class ResumableOutput:
         os.close(self._handle)
 
     def add(self, lines: Iterable[bytes], num_questions: int, counts: Mapping[str, int]) -> None:
-        """Nothing; the lines of so many more questions stand on disk, and a new run goes on after them.
+        """Append the lines of further questions, durably; a resumed run continues after them.
 
-        counts: of the whole run so far. ConfigError: the disk takes no more.
+        counts: of the whole run so far. Raises ConfigError when the disk is full.
         """
         try:
             with open(os.dup(self._handle), "ab") as file:
@@ -73,7 +78,7 @@ class ResumableOutput:
             raise ConfigError(f"{self._part}: cannot be written: {err.strerror or err}") from err
 
     def finish(self) -> None:
-        """Nothing; the file has its name, and what stood beside it is gone."""
+        """Rename the file to its name, and delete the files beside it."""
         self._check_target()
         os.replace(self._part, self.path)
         flush_to_disk(self.path.parent)
@@ -82,20 +87,20 @@ class ResumableOutput:
 
     def _check_target(self) -> None:
         if self.path.exists() and not self.path.is_file():
-            raise ConfigError(f"{self.path}: is not a plain file; name a new file")
+            raise ConfigError(f"{self.path}: not a plain file. Name a new file")
         if self.path.exists() and not self.force:
-            raise ConfigError(f"{self.path}: exists; choose another name, or overwrite it with --force")
+            raise ConfigError(f"{self.path}: exists already. Choose another name, or overwrite it with --force")
 
     def _lock(self) -> None:
         try:
             fcntl.flock(self._handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as err:
             raise ConfigError(
-                f"{self._part}: another process is writing it; wait for it, or name another file"
+                f"{self._part}: another process is writing it. Wait for it, or name another file"
             ) from err
 
-    def _begin(self, is_new: bool) -> None:
-        """Nothing; the part holds the committed batches of a run with these settings, if there was one."""
+    def _resume(self, is_new: bool) -> None:
+        """Truncate the part to the committed batches of a run with these settings, or to nothing."""
         state = None if is_new else self._read_state()
         if state is not None and self._differs(state["settings"]):
             state = None
@@ -108,31 +113,31 @@ class ResumableOutput:
         self._save_state()
 
     def _read_state(self) -> dict[str, Any] | None:
-        """What the earlier run left; None to begin anew."""
+        """Return the state of the interrupted run; None to restart."""
         try:
             state: dict[str, Any] = json.loads(self._state_path.read_bytes())
-            is_whole = {"settings", "finished", "counts", "bytes"} <= set(state)
+            is_complete = {"settings", "finished", "counts", "bytes"} <= set(state)
         except (OSError, ValueError, TypeError):
-            is_whole = False
+            is_complete = False
         size_bytes = os.fstat(self._handle).st_size
-        if is_whole and size_bytes >= state["bytes"]:
+        if is_complete and size_bytes >= state["bytes"]:
             return state
-        # A run writes its state before its first row: an empty part may have been left by one that came not so far.
+        # The state is written before the first row: an empty part may be that of a run killed before.
         if size_bytes == 0 or self.force:
             return None
         raise ConfigError(
-            f"{self._part}: exists, and {self._state_path.name} does not say how it was made; move it away, or begin "
-            "anew with --force"
+            f"{self._part}: exists, but {self._state_path.name} is not its state. Move it away, or restart with --force"
         )
 
     def _differs(self, before: Mapping[str, Any]) -> bool:
-        """True when a run of other settings is to be begun anew; ConfigError unless that is asked for."""
+        """Return whether to restart over other settings; raise ConfigError for other settings without force."""
         other = [name for name in {**before, **self._settings} if before.get(name) != self._settings.get(name)]
         if other and not self.force:
-            was, now = (_shown(settings.get(other[0])) for settings in (before, self._settings))
+            was, now = (_shorten(settings.get(other[0])) for settings in (before, self._settings))
             raise ConfigError(
-                f"{self._part}: was begun with {other[0]} {was}, not {now}; give the settings it was begun with to go "
-                "on, or begin anew with --force"
+                f"{self._part}: expected a run with {other[0]} {now}, got {was}. Give the same settings to resume, "
+                f"or restart "
+                "with --force"
             )
         return bool(other)
 
@@ -143,9 +148,9 @@ class ResumableOutput:
             "counts": dict(self.counts),
             "bytes": os.fstat(self._handle).st_size,
         }
-        with whole_file(self._state_path) as unfinished:
+        with atomic_file(self._state_path) as unfinished:
             unfinished.write_text(json.dumps(state), encoding="utf-8")
 
 
-def _shown(value: Any) -> str:
+def _shorten(value: Any) -> str:
     return json.dumps(value) if len(json.dumps(value)) <= 80 else json.dumps(value)[:77] + "..."

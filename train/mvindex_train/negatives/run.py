@@ -1,4 +1,4 @@
-"""One run of `mvindex mine`: opens what the job names, mines batch by batch, writes as it goes."""
+"""A run of `mvindex mine`: open the inputs of the job, mine batch by batch, write resumable output."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from mvindex.corpus import read_documents
 from mvindex.encoder import Encoder, load_encoder
 from mvindex.encoder.cross_encoder import CrossEncoder
 from mvindex.index import Index
-from mvindex.index.factory import create, open_index
+from mvindex.index.factory import create, open_local
 from mvindex.records import Document
 from mvindex_train.data.options import ReadOptions
 from mvindex_train.data.read import read_training
@@ -24,11 +24,11 @@ from mvindex_train.negatives.candidates import CandidateSource
 from mvindex_train.negatives.config import MiningJob, SourceKind
 from mvindex_train.negatives.dense import DenseSource
 from mvindex_train.negatives.fingerprints import job_settings
-from mvindex_train.negatives.merging import EarlierFile
-from mvindex_train.negatives.mining import Miner
+from mvindex_train.negatives.merge import EarlierFile
+from mvindex_train.negatives.miner import Miner
 from mvindex_train.negatives.output import ResumableOutput
 
-# The counts of a report, in its order; the miner fills them.
+# The counts of a report in order; the miner fills them.
 _REPORTED = (
     "questions", "without_answers", "negatives", "merged", "removed_positive", "removed_answer",
     "removed_cross_encoder", "too_few",
@@ -37,7 +37,7 @@ _REPORTED = (
 
 @dataclass(slots=True)
 class MiningRun:
-    """A job at work. note is told in words what begins, on_progress how many more questions are done."""
+    """Runs a job. note: called with remarks; on_progress: with the number of questions just finished."""
 
     job: MiningJob
     note: Callable[[str], None]
@@ -45,7 +45,7 @@ class MiningRun:
     _stack: ExitStack = field(default_factory=ExitStack, init=False)
 
     def run(self) -> dict[str, Any]:
-        """The report: the output's path and the counts, of earlier parts of an interrupted run as well."""
+        """Run the job; return the path of the output and the counts, those of an interrupted run included."""
         with ResumableOutput(self.job.out, job_settings(self.job), self.job.force) as output:
             # The sources are closed before finish() removes the folder that they may lie in.
             with self._stack:
@@ -55,7 +55,7 @@ class MiningRun:
 
     def _mine(self, output: ResumableOutput) -> None:
         if output.finished:
-            self.note(f"going on after {output.finished:,} questions of an interrupted run")
+            self.note(f"resuming after {output.finished:,} questions")
             self.on_progress(output.finished)
         miner = self._miner(output)
         examples = islice(self._examples(), output.finished, None)
@@ -65,19 +65,19 @@ class MiningRun:
 
     def _miner(self, output: ResumableOutput) -> Miner:
         job = self.job
-        judge = None if job.cross_encoder is None else CrossEncoder(job.cross_encoder, job.device)
+        cross_encoder = None if job.cross_encoder is None else CrossEncoder(job.cross_encoder, job.device)
         earlier = None if job.merge is None else self._stack.enter_context(closing(EarlierFile(job.merge)))
-        return Miner(self._sources(output.work_folder), job.config, judge, earlier, output.counts)
+        return Miner(self._sources(output.work_folder), job.config, cross_encoder, earlier, output.counts)
 
     def _examples(self) -> Iterator[Example]:
         return read_training(self.job.questions, ReadOptions(format=self.job.format, passages=self.job.passages))
 
     def _documents(self) -> Iterator[Document]:
-        """The documents to mine, streamed."""
+        """Yield the documents to mine."""
         if self.job.index is None:
             yield from read_documents(self.job.passages or "")
             return
-        with open_index(self.job.index) as index:
+        with open_local(self.job.index) as index:
             yield from index
 
     def _sources(self, work_folder: Path) -> list[CandidateSource]:
@@ -96,9 +96,9 @@ class MiningRun:
         return self._stack.enter_context(closing(Bm25Source(folder)))
 
     def _dense_index(self, path: Path) -> Index:
-        """The job's index where its encoder is the one asked for, else one of the same documents by that encoder."""
+        """Open the job's index if it has the job's encoder, else build one of the same documents with it."""
         if self.job.index is not None and _has_encoder(self.job.index, self.job.encoder):
-            return open_index(self.job.index, device=self.job.device)
+            return open_local(self.job.index, device=self.job.device)
         encoder = load_encoder(self.job.encoder or "", device=self.job.device)
         self.note(f"encoding the documents with {self.job.encoder}")
         return self._encoded(path, encoder)
@@ -106,11 +106,11 @@ class MiningRun:
     def _encoded(self, path: Path, encoder: Encoder) -> Index:
         path.parent.mkdir(parents=True, exist_ok=True)
         index = (
-            open_index(path, encoder=encoder, device=self.job.device)
+            open_local(path, encoder=encoder, device=self.job.device)
             if path.exists()
             else create(path, encoder=encoder)
         )
-        # What an interrupted run had added is found unchanged, and not encoded again.
+        # Documents that an interrupted run has added are unchanged, and not encoded again.
         index.add(self._documents())
         return index
 
@@ -118,6 +118,6 @@ class MiningRun:
 def _has_encoder(index: Path, encoder: str | None) -> bool:
     if encoder is None:
         return True
-    with open_index(index) as opened:
+    with open_local(index) as opened:
         spec = opened.info().encoder
     return spec is not None and spec["fingerprint"] == read_checkpoint(encoder).fingerprint

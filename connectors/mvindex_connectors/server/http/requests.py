@@ -156,6 +156,6 @@ def _hit(hit: records.Hit, explanations: Mapping[str, Sequence[results.ViewScore
 
 def info_response(name: str, info: results.IndexInfo, is_read_only: bool) -> schemas.IndexInfo:
     """Return what an index is, without where it lies."""
-    renamed: dict[str, Any] = {"name": name, "is_read_only": is_read_only, "num_deleted": info.num_dead}
+    renamed: dict[str, Any] = {"name": name, "is_read_only": is_read_only}
     names = (each for each in schemas.IndexInfo.__struct_fields__ if each not in renamed)
     return schemas.IndexInfo(**renamed, **{each: getattr(info, each) for each in names})

@@ -1,4 +1,4 @@
-"""BEIR folders: corpus.jsonl, queries.jsonl and the judgements of qrels/PART.tsv."""
+"""BEIR folders: corpus.jsonl, queries.jsonl and the judgements of qrels/SPLIT.tsv."""
 
 from __future__ import annotations
 
@@ -7,27 +7,27 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from mvindex.eval.questions import read_qrels
-from mvindex_train.data.readers.context import Reading, beside, is_beside
+from mvindex_train.data.readers.context import ReadContext, find_file, has_file
 from mvindex_train.data.records import Example
 
 
 def is_beir(path: str) -> bool:
-    """Whether the path is a folder with a BEIR corpus, or a judgements file in the `qrels` of one."""
-    return os.path.isdir(_folder(path)) and is_beside(_folder(path), "corpus.jsonl")
+    """Return whether the path is a folder with a BEIR corpus, or a qrels file of one."""
+    return os.path.isdir(_folder(path)) and has_file(_folder(path), "corpus.jsonl")
 
 
-def read_beir(path: str, reading: Reading) -> Iterator[Example]:
-    """The judged queries of a folder, or of one of its qrels files, in the order of the judgements.
+def read_beir(path: str, context: ReadContext) -> Iterator[Example]:
+    """Yield the judged queries of a folder, or of one of its qrels files, in the order of the judgements.
 
-    A grade above 0 makes a positive; the highest grade comes first, then the order of the file.
+    Documents with a grade above 0 are positives, in descending order of grade, then in the order of the file.
     """
     folder = _folder(path)
-    qrels = beside(Path(folder, "qrels"), f"{reading.options.part.value}.tsv") if os.path.isdir(path) else path
-    queries, corpus = (reading.corpus(beside(folder, name)) for name in ("queries.jsonl", "corpus.jsonl"))
+    qrels = find_file(Path(folder, "qrels"), f"{context.options.split.value}.tsv") if os.path.isdir(path) else path
+    queries, corpus = (context.corpus(find_file(folder, name)) for name in ("queries.jsonl", "corpus.jsonl"))
     for query_id, grades in read_qrels(qrels).items():
         place = f"{qrels}: query {query_id!r}"
         positives = tuple(corpus.get(doc_id, place) for doc_id in _relevant(grades))
-        if reading.has_positive(positives):
+        if context.has_positive(positives):
             yield Example(query_id, queries.get(query_id, place).text, positives)
 
 

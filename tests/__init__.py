@@ -1,0 +1,1 @@
+"""The tests are packages, so that their helpers are imported by full name; see tests/conftest.py."""

@@ -1,0 +1,1 @@
+"""Rules of style that no linter knows."""
