@@ -11,6 +11,7 @@ import logging
 import os
 import secrets
 import shutil
+from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
@@ -272,7 +273,8 @@ class EmbeddedStore:
             rows = snapshot.rows_by_ordinal
             if after is not None:
                 last = self._ordinal_of(reader, after) if isinstance(after, str) else after
-                rows = rows[np.searchsorted(snapshot.views.ordinals(rows), last, side="right") :]
+                # By bisection: a page of a large index must not read all ordinals.
+                rows = rows[bisect_right(range(len(rows)), last, key=lambda at: self._ordinal(rows[at])) :]
             if condition is not None:
                 rows = rows[reader.matching(condition)[rows]]
             for begin in range(0, len(rows), _SCANNED):
@@ -292,6 +294,9 @@ class EmbeddedStore:
             raise QueryError(
                 f"{self.where}: after={doc_id!r}: expected the id of a document, got one that is not there"
             )
+        return self._ordinal(row)
+
+    def _ordinal(self, row: int) -> int:
         return int(self.snapshot.views.ordinals(np.array([row]))[0])
 
     def batches(self, size: int) -> Iterator[Batch]:

@@ -6,6 +6,7 @@ from milvus_documents import embedded, fill, topical
 
 import mvindex
 from mvindex.errors import ConfigError, Unsupported
+from mvindex.index import store_of
 
 TOP_K = 20
 
@@ -24,8 +25,8 @@ def recall(index, same, queries):
 
 
 def indexed_rows(index):
-    client = index.milvus.connection._client
-    name = f"{index.milvus.connection.address.collection}_views"
+    client = store_of(index).connection._client
+    name = f"{store_of(index).connection.address.collection}_views"
     found = client.describe_index(name, index_name="vec")
     return found["index_type"], int(found["indexed_rows"]), int(found["total_rows"])
 

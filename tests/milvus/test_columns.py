@@ -5,15 +5,17 @@ from milvus_documents import topical
 
 import mvindex
 from mvindex import Document
-from mvindex.ingest import Entry, IngestHooks, IngestReport, ingest_chunk
+from mvindex.index import store_of
+from mvindex.ingest import Entry, IngestHooks, IngestReport
+from mvindex.ingest.pipeline import ingest_chunk
 from mvindex_connectors.milvus import columns
 from mvindex_connectors.milvus.layout import id_hash
-from mvindex_connectors.milvus.seen_ids import Written
+from mvindex_connectors.milvus.seen_ids import WrittenIds
 
 
 def stored(index):
     """All rows of both collections of the index."""
-    client, name = index.milvus.connection._client, index.milvus.connection.address.collection
+    client, name = store_of(index).connection._client, store_of(index).connection.address.collection
     found = []
     for each, fields in ((name, ["*"]), (f"{name}_views", ["pk", "doc", "vec"])):
         rows = client.query(each, filter="pk >= 0", output_fields=fields, consistency_level="Strong")
@@ -47,7 +49,10 @@ def test_columns_and_rows_of_pymilvus_store_the_same(place, monkeypatch):
 
 
 def test_what_was_written_is_found_and_nearly_nothing_else():
-    written, parts = Written(), [[f"{part}-{number}" for number in range(size)] for part, size in enumerate((5, 1, 9))]
+    written, parts = (
+        WrittenIds(),
+        [[f"{part}-{number}" for number in range(size)] for part, size in enumerate((5, 1, 9))],
+    )
     assert written.among(["0-0"]) == []
     for part in parts:
         written.add(part)
@@ -57,7 +62,7 @@ def test_what_was_written_is_found_and_nearly_nothing_else():
 
 def test_ids_that_share_a_hash_are_looked_up(monkeypatch):
     monkeypatch.setattr("mvindex_connectors.milvus.seen_ids.id_hash", lambda doc_id: id_hash(doc_id[:1]))
-    written = Written()
+    written = WrittenIds()
     written.add(["apple"])
     assert written.among(["ant", "bee"]) == ["ant"]
 
@@ -66,13 +71,13 @@ def test_a_run_on_an_empty_index_replaces_what_it_wrote_itself(place):
     """One writing() with two commits of the same id: the second one is a new version of the same document."""
     views, report = topical(2, 3), IngestReport()
     with mvindex.create(place, dim=16) as index:
-        with index.milvus.writing():
+        with store_of(index).writing():
             for text in ("first", "second"):
                 for doc_id, rows in views.items():
                     entry = Entry("here", Document(doc_id, text), rows)
-                    ingest_chunk(index.milvus, [entry], None, report, IngestHooks())
+                    ingest_chunk(store_of(index), [entry], None, report, IngestHooks())
         assert (report.added, report.replaced) == (2, 2)
         assert [(document.id, document.text) for document in index] == [("d0", "second"), ("d1", "second")]
-        assert [known.doc_row for known in index.milvus.known(["d0", "d1"]).values()] == [0, 1]
+        assert [known.doc_row for known in store_of(index).known(["d0", "d1"]).values()] == [0, 1]
         assert index.info().views == 6
         assert index.verify().is_sound

@@ -1,13 +1,16 @@
 """What a Milvus can do, tried on it. No answer of a search rests on it."""
 
 import mvindex
+from mvindex.index import store_of
 
 GROUP_BY, FP16, INT8, MAX_SIM = "group_by", "fp16 vectors", "int8 vectors", "arrays of views (MAX_SIM)"
 WORDS = "words (BM25)"
 
 
 def collections(index):
-    return sorted(index.milvus.connection.call("listing", lambda client, **options: client.list_collections(**options)))
+    return sorted(
+        store_of(index).connection.call("listing", lambda client, **options: client.list_collections(**options))
+    )
 
 
 def test_abilities_are_tried_and_nothing_stays_behind(place):

@@ -11,18 +11,18 @@ from milvus_documents import fill, topical
 import mvindex
 from mvindex import Document
 from mvindex.errors import ConfigError, DocumentError, IndexLocked, QueryError, StoreError, Unsupported
-from mvindex.index import embedded_store_of
+from mvindex.index import embedded_store_of, store_of
 from mvindex.testing import unit
 from mvindex_connectors.milvus.layout import special_record
 from mvindex_connectors.milvus.reader import Reader
 
 
 def client_of(index):
-    return index.milvus.connection._client
+    return store_of(index).connection._client
 
 
 def name_of(index):
-    return index.milvus.connection.address.collection
+    return store_of(index).connection.address.collection
 
 
 def rows(*seeds, dim=8):
@@ -105,7 +105,7 @@ def test_a_foreign_collection_is_refused_and_left_alone(place):
             with pytest.raises(ConfigError, match="exists already"):
                 mvindex.create(place, dim=8)
         finally:
-            client = mvindex.open(place).milvus.connection._client
+            client = store_of(mvindex.open(place)).connection._client
             client.load_collection(name)
             assert client.query(name, filter="id == 1", output_fields=["id"], consistency_level="Strong")
             client.drop_collection(name)
@@ -114,7 +114,7 @@ def test_a_foreign_collection_is_refused_and_left_alone(place):
 def test_an_index_of_another_format_is_refused(place):
     with mvindex.create(place, dim=8) as index:
         client, name = client_of(index), name_of(index)
-        settings = {**index.milvus.snapshot.settings, "format_version": 99}
+        settings = {**store_of(index).snapshot.settings, "format_version": 99}
         client.upsert(name, [special_record(-1, json.dumps(settings))])
         with pytest.raises(Unsupported, match="format version 99"):
             index.refresh()
@@ -141,13 +141,13 @@ def test_what_a_dead_writer_left_is_not_shown_and_swept(place):
 def test_numbers_of_a_batch_that_was_not_counted_are_not_given_again(place):
     with mvindex.create(place, dim=8) as index:
         fill(index, {"a": rows(1)[0]})
-        before = index.milvus.snapshot.settings
+        before = store_of(index).snapshot.settings
         fill(index, {"b": rows(2)[0]})
         client_of(index).upsert(name_of(index), [special_record(-1, json.dumps(before)) | {"version": before["epoch"]}])
         index.refresh()
         fill(index, {"c": rows(3)[0]})
         assert {document.id for document in index} == {"a", "b", "c"}
-        found = index.milvus.known(["a", "b", "c"])
+        found = store_of(index).known(["a", "b", "c"])
         assert [found[doc_id].ordinal for doc_id in "abc"] == [0, 1, 2]
 
 

@@ -1,4 +1,4 @@
-"""Where an index in Milvus is: milvus-lite:PATH, or milvus://[user:password@|token@]host:port/collection?settings."""
+"""The address of an index in Milvus: milvus-lite:PATH, or milvus://[user:password@|token@]host:port/collection?settings."""
 
 from __future__ import annotations
 
@@ -22,10 +22,15 @@ _SETTINGS = ("tls", "server_name", "timeout", "consistency", "lease", "db", "col
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Address:
-    """An index in Milvus. uri: as pymilvus takes it; shown: the address without secrets, for messages.
+    """The address of an index in Milvus.
 
-    timeout_s: what an answer may take; consistency: of searches; lease_s: how long a writer that went silent still
-    counts as one; pem: a file of certificates for TLS, None for those of the system.
+    Attributes:
+        uri: The address of the server or database, as pymilvus takes it.
+        shown: The address without secrets, for messages.
+        timeout_s: Time limit of a call.
+        consistency: Consistency level of searches.
+        lease_s: Time after which a silent writer no longer counts as one.
+        pem: A file of certificates for TLS; None for those of the system.
     """
 
     uri: str
@@ -43,21 +48,21 @@ class Address:
 
 
 def is_address(text: str) -> bool:
-    """True for what parse_address() reads."""
+    """Return whether parse_address() can read the text."""
     return text.startswith((f"{LITE}:", f"{SERVER}://"))
 
 
 def parse_address(text: str) -> Address:
-    """The address; ConfigError names the part that is wrong, and never a secret.
+    """Return the address; raise ConfigError, which names the wrong part and never a secret.
 
-    What the address does not hold of secrets comes from the environment: MVINDEX_MILVUS_TOKEN, or MVINDEX_MILVUS_USER
-    and MVINDEX_MILVUS_PASSWORD.
+    Secrets that the address does not hold come from the environment: MVINDEX_MILVUS_TOKEN, or MVINDEX_MILVUS_USER and
+    MVINDEX_MILVUS_PASSWORD.
     """
     if text.startswith(f"{LITE}:"):
         return _parse_lite(text)
     if text.startswith(f"{SERVER}://"):
         return _parse_server(text)
-    raise ConfigError(f"{text.split(':')[0]:.40}: no address of Milvus; wanted {LITE}:PATH or {SERVER}://HOST/NAME")
+    raise ConfigError(f"{text.split(':')[0]:.40}: expected an address of Milvus, {LITE}:PATH or {SERVER}://HOST/NAME")
 
 
 def _parse_lite(text: str) -> Address:
@@ -85,7 +90,7 @@ def _parse_server(text: str) -> Address:
     is_tls = tls not in ("", "0", "no", "false")
     pem = tls if is_tls and tls not in ("1", "yes", "true") else None
     if pem is not None and not os.path.isfile(pem):
-        raise ConfigError(f"{shown}: tls={pem}: there is no such file; wanted 1, or a file of certificates (PEM)")
+        raise ConfigError(f"{shown}: tls={pem}: there is no such file; expected 1, or a file of certificates (PEM)")
     return Address(
         uri=f"{'https' if is_tls else 'http'}://{host}:{port}",
         shown=shown,
@@ -101,19 +106,19 @@ def _parse_server(text: str) -> Address:
 
 
 def _split(text: str) -> tuple[SplitResult, str, int]:
-    """The parts of the URL with its host and port; no message shows what stands before the host."""
+    """Split a URL with its host and port; no message shows what precedes the host."""
     try:
         parts = urlsplit(text)
         host, port = parts.hostname, parts.port or _DEFAULT_PORT
     except ValueError:
         host = None
     if host is None:
-        raise ConfigError(f"{SERVER}://...: no host and port in it; wanted {SERVER}://HOST:PORT/COLLECTION")
+        raise ConfigError(f"{SERVER}://...: no host and port in it; expected {SERVER}://HOST:PORT/COLLECTION")
     return parts, f"[{host}]" if ":" in host else host, port
 
 
 def _token(parts: SplitResult) -> str:
-    """The token, or user:password; the address's first, then the environment's."""
+    """Return the token, or user:password: that of the address, else that of the environment."""
     user, password = parts.username, parts.password
     if user is not None:
         return unquote(user) if password is None else f"{unquote(user)}:{unquote(password)}"
@@ -125,14 +130,14 @@ def _settings(shown: str, query: str) -> dict[str, str]:
     given = dict(parse_qsl(query, keep_blank_values=True))
     for name in given:
         if name not in _SETTINGS:
-            raise ConfigError(f"{shown.rpartition('@')[2]}: unknown setting {name!r}; wanted {', '.join(_SETTINGS)}")
+            raise ConfigError(f"{shown.rpartition('@')[2]}: unknown setting {name!r}; expected {', '.join(_SETTINGS)}")
     return given
 
 
 def _common(given: Mapping[str, str], shown: str) -> dict[str, Any]:
     level = given.get("consistency", "session")
     if level not in _LEVELS:
-        raise ConfigError(f"{shown}: consistency={level}; wanted one of {', '.join(_LEVELS)}")
+        raise ConfigError(f"{shown}: consistency={level}; expected one of {', '.join(_LEVELS)}")
     return {
         "consistency": _LEVELS[level],
         "timeout_s": _seconds(given, "timeout", 60.0, shown),
@@ -146,11 +151,11 @@ def _seconds(given: Mapping[str, str], name: str, usual: float, shown: str) -> f
     except ValueError:
         value = math.nan
     if not 1 <= value <= 86_400:
-        raise ConfigError(f"{shown}: {name}={given[name]}; wanted seconds, from 1 to 86400")
+        raise ConfigError(f"{shown}: {name}={given[name]}; expected seconds, from 1 to 86400")
     return value
 
 
 def _checked_name(name: str, shown: str) -> str:
     if _NAME.fullmatch(name):
         return name
-    raise ConfigError(f"{shown}: {name!r} is no name of a collection; wanted letters, digits and _, no digit first")
+    raise ConfigError(f"{shown}: {name!r} is no name of a collection; expected letters, digits and _, no digit first")

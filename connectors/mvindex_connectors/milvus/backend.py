@@ -1,4 +1,4 @@
-"""What the core finds by its entry points: an index in Milvus is made, opened, or looked for, by its address."""
+"""The entry point of the core: create, open or look for an index in Milvus by its address."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from mvindex_connectors.milvus.store import MilvusStore, create_store, index_exi
 
 
 def create(address: str, settings: Mapping[str, Any], encoder: Encoder | None) -> Index:
-    """A new empty index there; ConfigError when one, or another collection of its name, exists."""
+    """Create an empty index; ConfigError when one, or another collection of its name, exists."""
     if settings.get("dim") is not None:
         _check_dim(int(settings["dim"]))
     connection = Connection(parse_address(address))
@@ -31,7 +31,7 @@ def create(address: str, settings: Mapping[str, Any], encoder: Encoder | None) -
 
 
 def open_local(address: str, device: str | None) -> Index:
-    """The index there; StoreError when there is none."""
+    """Open an index; StoreError when there is none."""
     place = parse_address(address)
     if _is_missing(place):
         raise StoreError(f"{place.shown}: there is no such Milvus Lite database, so no index")
@@ -52,7 +52,7 @@ def _index(store: MilvusStore, encoder: Encoder | None, device: str | None) -> I
 
 
 def exists(address: str) -> bool:
-    """True when there is an index, or anything else of its name."""
+    """Return whether there is an index, or anything else of its name."""
     place = parse_address(address)
     if _is_missing(place):
         return False
@@ -64,12 +64,12 @@ def exists(address: str) -> bool:
 
 
 def shown(address: str) -> str:
-    """The address without secrets."""
+    """Return the address without secrets."""
     return parse_address(address).shown
 
 
 def _is_missing(place: Address) -> bool:
-    """True for a database of Lite that could be there and is not: to look into it would make one."""
+    """Return whether a Lite database does not exist: opening it would create it."""
     path = Path(place.uri)
     return place.is_lite and path.parent.is_dir() and not os.path.lexists(path)
 

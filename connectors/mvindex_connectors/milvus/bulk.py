@@ -38,7 +38,7 @@ _POLL_S = 0.5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExportReport:
-    """What was written. written: shards of this run, the others were there already."""
+    """Counts of an export; written: shards written by this run, the others were there already."""
 
     directory: str
     documents: int
@@ -48,7 +48,7 @@ class ExportReport:
 
 
 def export_bulk(index: Index, directory: Path, on_progress: ProgressCallback) -> ExportReport:
-    """What was written: files that hold the whole index. ConfigError when the directory holds those of another one."""
+    """Write the whole index as files; ConfigError when the directory holds those of another index."""
     source = {"index_id": str(index.settings["index_id"]), "version": int(index.settings["version"])}
     manifest = _begin(directory, source, index.where)
     total, written, documents = len(index), 0, 0
@@ -87,7 +87,7 @@ def _shards(index: Index) -> Iterator[list[Batch]]:
 
 
 def _begin(directory: Path, source: Mapping[str, Any], where: str) -> dict[str, Any]:
-    """The manifest of the directory: new, or that of a run that was interrupted."""
+    """Return the manifest of the directory: a new one, or that of an interrupted run."""
     path = directory / MANIFEST
     fresh: dict[str, Any] = {"format": FORMAT, "source": dict(source), "shards": [], "max_norm": 0.0}
     try:
@@ -107,7 +107,7 @@ def _begin(directory: Path, source: Mapping[str, Any], where: str) -> dict[str, 
 
 
 def _write_shard(directory: Path, number: int, batches: list[Batch], first: int) -> dict[str, Any]:
-    """What the manifest says of the shard, whose files are complete. first: the number of its first document."""
+    """Write a shard's files, and return its entry in the manifest; first: number of its first document."""
     keys_of: list[Any] = []
     vectors: list[Floats] = []
     records: list[dict[str, Any]] = []
@@ -149,7 +149,7 @@ def _settings(index: Index, manifest: Mapping[str, Any], documents: int) -> dict
 
 
 def _write_arrays(folder: Path, arrays: Mapping[str, Any]) -> None:
-    """Nothing; the folder holds these arrays, complete or not there at all."""
+    """Write the arrays to the folder, complete or not at all."""
     aside = folder.with_name(f".{folder.name}.new")
     try:
         for path in (aside, folder):
@@ -184,10 +184,17 @@ def _write_json(path: Path, value: Any) -> None:
 
 
 def import_bulk(directory: Path, address: str, *, remote: str | None = None, on_progress: ProgressCallback) -> int:
-    """How many documents were imported into a new index at the address.
+    """Import exported files into a new index at the address, and return the number of documents.
 
-    remote: where the server finds the files, a prefix in its object storage or a directory; the directory itself by
-    default, which only a server on this machine reads. ConfigError when the collections exist.
+    Args:
+        directory: What export_bulk() wrote.
+        address: The new index.
+        remote: Where the server finds the files, a prefix in its object storage or a directory; by default the
+            directory itself, which only a server on this machine can read.
+        on_progress: Called with a step, how much of it is done, and how much there is.
+
+    Raises:
+        ConfigError: When the collections exist.
     """
     manifest = json.loads((directory / MANIFEST).read_text(encoding="utf-8"))
     if "settings" not in manifest:
@@ -211,7 +218,7 @@ def import_bulk(directory: Path, address: str, *, remote: str | None = None, on_
 
 
 def _import(connection: Connection, collection: str, files: list[str]) -> None:
-    """Nothing; the server has imported the files, and shows their rows."""
+    """Let the server import the files, and wait until their rows are visible."""
     task = connection.call(
         "starting a bulk import",
         lambda client, **options: client._get_connection().do_bulk_insert(collection, "", files, **options),  # noqa: SLF001

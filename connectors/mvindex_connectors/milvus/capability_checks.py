@@ -1,7 +1,7 @@
-"""What a Milvus can do, found by trying: on collections of a few rows, made for it and dropped again.
+"""Check what a Milvus can do, by trying it on small collections that are created for the check and dropped again.
 
-Nothing here decides how a search is answered (docs/milvus.md): it tells users what they could build on themselves, and
-which of what was wrong in one version is right in another.
+No search depends on the outcome (docs/milvus.md): it tells users what they could build on themselves, and which faults
+of one version are mended in another.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ YES = "yes"
 
 
 def probe(connection: Connection) -> dict[str, str]:
-    """By name of each ability "yes", or what this Milvus says or does instead. EngineUnavailable when it is away."""
+    """Return for each ability "yes", or what this Milvus says or does instead. EngineUnavailable when it is away."""
     return {name: _tried(connection, name, attempt) for name, attempt in _ATTEMPTS.items()}
 
 
@@ -39,7 +39,7 @@ def _tried(connection: Connection, name: str, attempt: Callable[[Any, str, dict[
 
 @contextmanager
 def _collection(connection: Connection) -> Iterator[str]:
-    """Inside it, the name of a collection of nobody's; afterwards it is gone."""
+    """Yield the name of a temporary collection, and drop it afterwards."""
     name = f"{connection.address.collection[:150]}_probe_{secrets.token_hex(6)}"
     try:
         yield name
@@ -48,7 +48,7 @@ def _collection(connection: Connection) -> Iterator[str]:
 
 
 def _views() -> Floats:
-    """Documents whose views are almost one, (documents, views, dim); the better ones have the lower numbers."""
+    """Return documents with nearly equal views, (documents, views, dim); better ones have lower numbers."""
     rng = np.random.default_rng(5)
     angles = np.linspace(0.1, 1.4, _DOCUMENTS)
     centres = np.zeros((_DOCUMENTS, 1, _DIM))
@@ -62,7 +62,7 @@ def _question() -> Floats:
 
 
 def _group_by(client: Any, name: str, options: dict[str, Any]) -> str:
-    """Whether grouping by document gives as many distinct documents as were asked for, the right ones, in order."""
+    """Check whether grouping by document returns as many distinct documents as requested, the right ones, in order."""
     from pymilvus import DataType
 
     schema = client.create_schema(auto_id=False)
@@ -76,11 +76,11 @@ def _group_by(client: Any, name: str, options: dict[str, Any]) -> str:
     options = {**asked, "search_params": {"metric_type": "IP"}, **options}
     [hits] = client.search(name, [_question()], anns_field="vec", **options)
     found = [int(hit["entity"]["doc"]) for hit in hits]
-    return _told(found)
+    return _document_order(found)
 
 
 def _vectors(type_name: str, dtype: type[np.generic], scale: float, index: tuple[str, str]) -> Any:
-    """Whether vectors of this type can be stored, indexed and searched."""
+    """Check whether vectors of this type can be stored, indexed and searched."""
 
     def attempt(client: Any, name: str, options: dict[str, Any]) -> str:
         from pymilvus import DataType
@@ -93,13 +93,13 @@ def _vectors(type_name: str, dtype: type[np.generic], scale: float, index: tuple
         client.insert(name, rows, **options)
         asked = {"limit": _TOP_K, "consistency_level": "Strong", "search_params": {"metric_type": index[1]}}
         [hits] = client.search(name, [(scale * _question()).astype(dtype)], anns_field="vec", **asked, **options)
-        return _told(list(map(int, hits.ids)))
+        return _document_order(list(map(int, hits.ids)))
 
     return attempt
 
 
 def _max_sim(client: Any, name: str, options: dict[str, Any]) -> str:
-    """Whether a document may hold its views as an array, searched by the best of them."""
+    """Check whether a document may store its views as an array, searched by the best of them."""
     from pymilvus import DataType
     from pymilvus.client.embedding_list import EmbeddingList
 
@@ -115,11 +115,11 @@ def _max_sim(client: Any, name: str, options: dict[str, Any]) -> str:
     question = EmbeddingList()
     question.add(_question())
     [hits] = client.search(name, [question], anns_field="views[vec]", **asked, **options)
-    return _told(list(map(int, hits.ids)))
+    return _document_order(list(map(int, hits.ids)))
 
 
-def _words(client: Any, name: str, options: dict[str, Any]) -> str:
-    """Whether BM25 of three short texts scores as mvindex does (docs/hybrid.md)."""
+def _lexical(client: Any, name: str, options: dict[str, Any]) -> str:
+    """Check whether BM25 of three short texts scores as mvindex does (docs/hybrid.md)."""
     from pymilvus import DataType, Function, FunctionType
 
     schema = client.create_schema(auto_id=False)
@@ -140,8 +140,8 @@ def _words(client: Any, name: str, options: dict[str, Any]) -> str:
     return YES if abs(found - score) < 1e-5 else f"no: a score of {found:.4f} where k1 {K1} and b {B} give {score:.4f}"
 
 
-def _told(found: list[int]) -> str:
-    """Of the documents of the hits, in order: the first ones are the best."""
+def _document_order(found: list[int]) -> str:
+    """Return the documents of the hits, in order: the first ones are the best."""
     if found == list(range(_TOP_K)):
         return YES
     return f"no: {len(set(found) & set(range(_TOP_K)))} of the {_TOP_K} best documents, {len(found)} hits"
@@ -156,7 +156,7 @@ def _make(  # noqa: PLR0913 - a collection takes that many
     field: str = "vec",
     built: dict[str, Any] | None = None,
 ) -> None:
-    """Nothing; the collection is there, empty and loaded, whatever an attempt before this one left."""
+    """Create the collection, empty and loaded, whatever an earlier attempt left."""
     if client.has_collection(name, **options):
         client.drop_collection(name, **options)
     parameters = client.prepare_index_params()
@@ -171,5 +171,5 @@ _ATTEMPTS: dict[str, Callable[[Any, str, dict[str, Any]], str]] = {
     "fp16 vectors": _vectors("FLOAT16_VECTOR", np.float16, 1.0, ("FLAT", "IP")),
     "int8 vectors": _vectors("INT8_VECTOR", np.int8, 100.0, ("HNSW", "IP")),
     "arrays of views (MAX_SIM)": _max_sim,
-    "words (BM25)": _words,
+    "words (BM25)": _lexical,
 }

@@ -1,7 +1,7 @@
-"""Rows upserted column by column. pymilvus packs row by row, which takes longer than the server takes to store them.
+"""Upsert rows column by column: pymilvus packs row by row, which takes longer than the server takes to store them.
 
-The request is that of Milvus' protocol (schema.proto, milvus.proto), which is stable; how it is put on pymilvus'
-connection is not, so that is done for the versions known, and others are given rows.
+The request is that of Milvus' protocol (schema.proto, milvus.proto), which is stable. How it is passed to pymilvus'
+connection is not, so that is done for known versions only; others are given rows.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ _KNOWN = ("3.0.",)
 
 
 def columns_of(rows: Sequence[Mapping[str, Any]]) -> dict[str, Column]:
-    """The same rows by column; there is at least one."""
+    """Return the rows, at least one, by column."""
     columns: dict[str, Column] = {name: [row[name] for row in rows] for name in rows[0] if name != "vec"}
     return {**columns, "vec": np.stack([row["vec"] for row in rows])}
 
 
 def upsert(client: Any, collection: str, columns: Mapping[str, Column], *, timeout: float) -> None:
-    """Nothing; the server has acknowledged the rows."""
+    """Upsert rows; return when the server has acknowledged them."""
     if is_known():
         _send(client, collection, columns, timeout)
     else:
@@ -35,7 +35,7 @@ def upsert(client: Any, collection: str, columns: Mapping[str, Column], *, timeo
 
 
 def is_known() -> bool:
-    """True where this pymilvus is one whose connection takes a request made here."""
+    """Return whether the connection of this pymilvus takes a request that is made here."""
     import pymilvus
 
     return str(pymilvus.__version__).startswith(_KNOWN)
@@ -79,7 +79,7 @@ def _field(name: str, column: Column) -> Any:
 
 
 def _packed(vectors: Floats) -> bytes:
-    """A FloatArray on the wire: field 1, its length as a varint, then the numbers as little-endian float32."""
+    """Return a FloatArray on the wire: field 1, its length as a varint, then the numbers as little-endian float32."""
     body = vectors.astype("<f4", copy=False).tobytes()
     size, left = bytearray(), len(body)
     while left > 0x7F:

@@ -1,4 +1,4 @@
-"""A connection to Milvus: every call with a time-out, retried where that is safe, its errors turned into ours."""
+"""A connection to Milvus: calls have a time limit, are retried where that is safe, and raise our errors."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _lite_lock = Lock()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Capabilities:
-    """What this Milvus is and can do, as found at connect. kinds: of indexes that are known to be built there."""
+    """What this Milvus is and can do, as found at connect; kinds: index kinds that are known to be built there."""
 
     server: str
     is_lite: bool
@@ -51,7 +51,7 @@ class Connection:
     """One client of one Milvus, and the collections of one index there."""
 
     def __init__(self, address: Address) -> None:
-        """EngineUnavailable, with the address, when nothing answers there."""
+        """Connect; raise EngineUnavailable, with the address, when nothing answers there."""
         self.address = address
         self._is_closed = False
         self._client = _connected(address)
@@ -67,7 +67,7 @@ class Connection:
         self.capabilities = _capabilities(str(version))
 
     def close(self) -> None:
-        """Nothing; the connection is closed, and with it a Lite database."""
+        """Close the connection, and with it a Lite database."""
         if self._is_closed:
             return
         self._is_closed = True
@@ -77,9 +77,9 @@ class Connection:
             _release_lite(self.address.uri)
 
     def call(self, step: str, function: Callable[..., T]) -> T:
-        """What the function gives, called with the client and timeout=; retried while the collection comes up.
+        """Call a function with the client and timeout=, and return its result; retry while a collection comes up.
 
-        Only for what may be done twice. StoreError or EngineUnavailable name server and step.
+        Only for operations that may be repeated. StoreError or EngineUnavailable name server and step.
         """
         deadline, pause = time.monotonic() + self.address.timeout_s, _FIRST_PAUSE_S
         while True:
@@ -96,7 +96,7 @@ class Connection:
             pause = min(2 * pause, _LAST_PAUSE_S)
 
     def load(self, *collections: str) -> None:
-        """Nothing; the collections can be searched. A server takes seconds for each: they are loaded side by side."""
+        """Load collections, so that they can be searched; side by side, since a server takes seconds for each."""
         left = [name for name in collections if not _is_loaded(self._load_state(name))]
         for name in left:
             self.call(
@@ -112,7 +112,7 @@ class Connection:
         return self.call("asking for its state", lambda client, **options: client.get_load_state(collection, **options))
 
     def _load_again(self, err: Exception) -> None:
-        """Nothing; a Lite collection that was released by a new process is loaded; a server does that itself."""
+        """Load a Lite collection that a new process has released; a server does that itself."""
         if "released" not in str(err).lower() and "not loaded" not in str(err).lower():
             return
         for name in (self.address.collection, views_of(self.address.collection)):
@@ -120,12 +120,12 @@ class Connection:
                 self._client.load_collection(name, timeout=self.address.timeout_s)
 
     def described(self) -> dict[str, Any]:
-        """What `mvindex info` shows of the server."""
+        """Return what `mvindex info` shows of the server."""
         return {**asdict(self.capabilities), "kinds": list(self.capabilities.kinds)}
 
 
 def views_of(collection: str) -> str:
-    """The collection that holds the views of an index."""
+    """Return the name of the collection that holds the views of an index."""
     return f"{collection}_views"
 
 
@@ -135,7 +135,7 @@ def _use_lite(path: str) -> None:
 
 
 def _release_lite(path: str) -> None:
-    """Nothing; the last connection of this process has closed the database: pymilvus leaves it open till the end."""
+    """Close a Lite database with the last connection of this process: pymilvus leaves it open until the end."""
     with _lite_lock:
         _lite_users[path] -= 1
         if _lite_users[path] > 0:
@@ -205,13 +205,13 @@ def _capabilities(version: str) -> Capabilities:
 
 
 def _is_passing(err: Exception) -> bool:
-    """True for what ends by itself: a restart, a load, a rate limit, a broken connection."""
+    """Return whether an error ends by itself: a restart, a load, a rate limit, a broken connection."""
     text = f"{type(err).__name__} {err}".lower()
     return any(word in text for word in (*_BROKEN, *_NOT_READY, *_NOT_READY_TOO))
 
 
 def _reason(err: Exception) -> str:
-    """What went wrong, in a line, without pymilvus' wrapping."""
+    """Return the reason of an error in one line, without pymilvus' wrapping."""
     text = str(getattr(err, "message", "") or err) or type(err).__name__
     return " ".join(text.split())[:300]
 

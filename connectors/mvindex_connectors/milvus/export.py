@@ -1,4 +1,4 @@
-"""Documents of Milvus as they are stored, for what copies them elsewhere."""
+"""Read documents as they are stored in Milvus, to copy them elsewhere."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Filters over metadata in Milvus: evaluated here, by the same SQL as in an index on disk, so that they mean the same.
+"""Metadata filters of an index in Milvus, evaluated here by the same SQL as in an index on disk.
 
 Milvus' own expressions over JSON differ by version. The first filter reads ids and metadata of all documents into a
-temporary database, which own writes then keep up to date; another client's show after refresh().
+temporary database. Own writes keep it up to date; writes of other clients show after refresh().
 """
 
 from __future__ import annotations
@@ -23,21 +23,21 @@ _FIELDS = ("pk", "id", "metadata")
 
 
 class FilterTable:
-    """Ids and metadata of all documents, as of its first use."""
+    """Ids and metadata of all documents, as of the first use."""
 
     def __init__(self) -> None:
         self._lock = Lock()
         self._connection: sqlite3.Connection | None = None
 
     def forget(self) -> None:
-        """Nothing; the next filter reads everything again."""
+        """Drop the table; the next filter reads everything again."""
         with self._lock:
             if self._connection is not None:
                 self._connection.close()
             self._connection = None
 
     def matching(self, condition: Filter, reader: Reader, next_document: int) -> Ints:
-        """The numbers of the documents that satisfy the filter, rising."""
+        """Return the numbers of the documents that match the filter, rising."""
         sql = parse_filter(condition)
         with self._lock, temporary_errors():
             if self._connection is None:

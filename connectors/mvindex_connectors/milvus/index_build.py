@@ -1,4 +1,4 @@
-"""Milvus' own indexes over the views: built, and known to cover every row before they count."""
+"""Build Milvus' own indexes over the views, and check that they cover every row before they count."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ _STALLED_S = 600.0
 
 
 def build_index(store: MilvusStore, kind: str | None, nlist: int | None, on_progress: ProgressCallback) -> BuildReport:
-    """What was built; the index counts from then on. EngineUnavailable when the server does not finish it."""
+    """Build an index and make it the active one. EngineUnavailable when the server does not finish it."""
     able = store.connection.capabilities
     with store.writing():
         num_views, dim = int(store.snapshot.settings["views"]), int(store.snapshot.dim or 2)
         chosen, why = _chosen(kind, num_views, able.kinds, able.server)
         if nlist is not None and not chosen.startswith("ivf"):
-            raise ConfigError(f"lists belongs to ivf kinds; the kind here is {chosen}")
+            raise ConfigError(f"nlist belongs to ivf kinds; the kind here is {chosen}")
         parameters = build_parameters(chosen, num_views, dim, nlist)
         if store.has_views:
             _replace_index(store, chosen, parameters, on_progress)
@@ -52,7 +52,7 @@ def _chosen(kind: str | None, num_views: int, kinds: tuple[str, ...], server: st
 
 
 def _replace_index(store: MilvusStore, kind: str, parameters: dict[str, int], on_progress: ProgressCallback) -> None:
-    """Nothing; all views are in an index of this kind. Meanwhile the settings name the one that proves less."""
+    """Replace the index over all views. Meanwhile the settings name the one that proves less."""
     connection, name = store.connection, views_of(store.connection.address.collection)
     if kind == FLAT:
         before = store.snapshot.settings["engine"]
@@ -99,7 +99,7 @@ def _create(connection: Connection, name: str, kind: str, parameters: dict[str, 
 
 
 def _wait(connection: Connection, name: str, on_progress: ProgressCallback) -> None:
-    """Nothing; every row is indexed. EngineUnavailable when no more rows come for long."""
+    """Wait until every row is indexed. EngineUnavailable when the number stops growing."""
     best, since, pause = -1, time.monotonic(), _POLL_S
     while True:
         found = connection.call(

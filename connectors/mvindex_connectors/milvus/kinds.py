@@ -1,4 +1,4 @@
-"""Kinds of indexes by an allow-list per server, their build and search parameters."""
+"""Index kinds by an allow-list per server, with their build and search parameters."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ _EFS, _NPROBES = (32, 64, 128, 256, 512, 1024), (1, 2, 4, 8, 16, 32, 64, 128, 25
 
 
 def version_of(server: str) -> tuple[int, int]:
-    """Major and minor of a server's version, such as v2.3.5-lite; (0, 0) where it says none."""
+    """Return major and minor of a server's version, such as v2.3.5-lite; (0, 0) when it has none."""
     found = re.search(r"(\d+)\.(\d+)", server)
     return (int(found[1]), int(found[2])) if found else (0, 0)
 
 
 def kinds_of(server: str, is_lite: bool) -> tuple[str, ...]:
-    """The kinds that this Milvus builds."""
+    """Return the kinds that this Milvus builds."""
     if is_lite:
         return _LITE_KINDS
     if server.endswith(_WHEEL):
@@ -54,7 +54,12 @@ def kinds_of(server: str, is_lite: bool) -> tuple[str, ...]:
 
 
 def parse_kind(name: str, kinds: tuple[str, ...], server: str) -> str:
-    """The kind of mvindex' or Milvus' own name; ConfigError for none, Unsupported for one that is not built there."""
+    """Return the kind of mvindex' or Milvus' own name.
+
+    Raises:
+        ConfigError: For an unknown name.
+        Unsupported: For a kind that is not built there.
+    """
     known = name.lower().replace("_", "-")
     known = FLAT if known == "exact" else known
     if known not in _MILVUS:
@@ -65,12 +70,12 @@ def parse_kind(name: str, kinds: tuple[str, ...], server: str) -> str:
 
 
 def milvus_name(kind: str) -> str:
-    """What Milvus calls the kind."""
+    """Return Milvus' name of the kind."""
     return _MILVUS[kind]
 
 
 def build_parameters(kind: str, num_views: int, dim: int, nlist: int | None = None) -> dict[str, int]:
-    """How an index over so many views is built."""
+    """Return the build parameters of an index over that many views."""
     if kind in ("hnsw", "hnsw-sq"):
         return {"M": _M, "efConstruction": _EF_CONSTRUCTION}
     if not kind.startswith("ivf"):
@@ -83,9 +88,9 @@ def build_parameters(kind: str, num_views: int, dim: int, nlist: int | None = No
 
 
 def search_parameters(kind: str, built: dict[str, Any], search: dict[str, int], limit: int) -> dict[str, int]:
-    """How it is searched for so many rows: what is looked at grows with them.
+    """Return the search parameters for that many rows; they grow with the limit.
 
-    The server refuses an ef below the limit; Lite loses rows silently.
+    A server refuses an ef below the limit; Lite loses rows silently.
     """
     if kind in ("hnsw", "hnsw-sq"):
         return {"ef": min(max(search.get("ef", _EF), limit), _MAX_EF)}
@@ -98,7 +103,7 @@ def search_parameters(kind: str, built: dict[str, Any], search: dict[str, int], 
 
 
 def choices(kind: str, built: dict[str, Any]) -> list[dict[str, int]]:
-    """The settings that tune() tries, cheapest first."""
+    """Return the settings that tune() tries, cheapest first."""
     if kind in ("hnsw", "hnsw-sq"):
         return [{"ef": ef} for ef in _EFS]
     if kind.startswith("ivf"):

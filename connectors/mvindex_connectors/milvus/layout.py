@@ -1,7 +1,7 @@
-"""How an index lies in Milvus: two collections, their fields, keys and limits.
+"""The layout of an index in Milvus: two collections, their fields, keys and limits.
 
-NAME holds one record per document: text, metadata, ordinal, and which version of its views counts. Writing that record
-is the commit. NAME_views holds one row per view. The records of index and writers have keys below 0.
+NAME holds one record per document: text, metadata, ordinal, and the version of its views that counts. Writing that
+record is the commit. NAME_views holds one row per view. Records of the index itself and of writers have keys below 0.
 """
 
 from __future__ import annotations
@@ -40,34 +40,34 @@ _NO_VECTOR = np.zeros(2, dtype=np.float32)
 
 
 def id_hash(doc_id: str) -> int:
-    """What a document is found by: 63 bits, so that no expression quotes an id. Ids that share it are compared."""
+    """Return the 63-bit hash that a document is found by, so that no expression quotes an id."""
     return int(xxhash.xxh3_64_intdigest(doc_id.encode())) >> 1
 
 
 def view_keys(documents: Ints, versions: Ints, counts: Ints) -> Ints:
-    """The keys of all views of the documents, one after the other, (counts.sum(),)."""
+    """Return the keys of all views of the documents, document by document, (counts.sum(),)."""
     bases = (documents << (SLOT_BITS + VERSION_BITS)) | (versions << SLOT_BITS)
     starts = np.cumsum(counts) - counts
     return np.repeat(bases - starts, counts) + np.arange(int(counts.sum()))
 
 
 def documents_of(keys: Ints) -> Ints:
-    """The document that each view belongs to."""
+    """Return the document that each view belongs to."""
     return keys >> (SLOT_BITS + VERSION_BITS)
 
 
 def one_of(field: str, numbers: Iterable[int]) -> str:
-    """The expression for a field that is one of the numbers."""
+    """Return the expression for a field that is one of the numbers."""
     return f"{field} in [{','.join(map(str, numbers))}]"
 
 
 def none_of(field: str, numbers: Iterable[int]) -> str:
-    """The expression for a field that is none of the numbers."""
+    """Return the expression for a field that is none of the numbers."""
     return f"{field} not in [{','.join(map(str, numbers))}]"
 
 
 def special_record(key: int, text: str) -> dict[str, Any]:
-    """A record that is no document: settings, or a writer's claim."""
+    """Return a record that is not a document: settings, or a writer's claim."""
     empty: dict[str, Any] = dict.fromkeys(("id", "title", "metadata", "spans", "content_hash"), "")
     numbers = dict.fromkeys(("idhash", "ordinal", "version", "num_views", "views_checksum", "checksum"), 0)
     # No idhash or ordinal of a document is below 0.
@@ -75,13 +75,13 @@ def special_record(key: int, text: str) -> dict[str, Any]:
 
 
 def chunks(items: list[T], size: int) -> Iterator[list[T]]:
-    """The items in lists of up to size."""
+    """Yield the items in lists of up to size."""
     for begin in range(0, len(items), size):
         yield items[begin : begin + size]
 
 
 def record_schema(client: Any) -> tuple[Any, Any]:
-    """Schema and index of the collection of records. Milvus wants a vector in every collection: it holds zeros."""
+    """Return schema and index of the collection of records; its vector, which Milvus demands, holds zeros."""
     from pymilvus import DataType
 
     schema = client.create_schema(auto_id=False, enable_dynamic_field=False, description=f"mvindex {FORMAT} records")
@@ -97,7 +97,7 @@ def record_schema(client: Any) -> tuple[Any, Any]:
 
 
 def view_schema(client: Any, dim: int) -> tuple[Any, Any]:
-    """Schema and index of the collection of views."""
+    """Return schema and index of the collection of views."""
     from pymilvus import DataType
 
     schema = client.create_schema(auto_id=False, enable_dynamic_field=False, description=f"mvindex {FORMAT} views")

@@ -1,7 +1,7 @@
 """One writer at a time, by claims that expire: Milvus has no locks and no compare-and-set.
 
-A writer inserts a claim of its own, then reads all claims: of two that come at once one at least sees the other, as
-reads are strongly consistent, and whoever sees another gives way. A claim is renewed while its writer lives.
+A writer inserts a claim of its own, then reads all claims. Of two that come at the same time at least one sees the
+other, as reads are strongly consistent, and gives way. A claim is renewed while its writer lives.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _TRIES = 4
 
 
 class Lease:
-    """The claim of one writer on one index; hold() it while writing."""
+    """The claim of one writer on one index; use hold() while writing."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
@@ -40,7 +40,7 @@ class Lease:
 
     @contextmanager
     def hold(self) -> Iterator[None]:
-        """Inside it, no other process writes; IndexLocked names the one that does."""
+        """Hold the claim inside a with block; IndexLocked names another process that writes."""
         self._acquire()
         stop = Event()
         renewing = Thread(target=self._renew, args=(stop,), name="mvindex-milvus-lease", daemon=True)
@@ -55,7 +55,7 @@ class Lease:
                 self._delete([self._key])
 
     def check(self) -> None:
-        """Nothing; IndexLocked when the claim has expired and another writer has come since. Before every commit."""
+        """Raise IndexLocked when the claim has expired and another writer has come since; before every commit."""
         if time.monotonic() - self._written_at < self._seconds / 2:
             return
         self._write()
@@ -83,7 +83,7 @@ class Lease:
         )
 
     def _other(self) -> Mapping[str, Any] | None:
-        """The claim of another living writer; claims of dead ones are removed."""
+        """Return the claim of another live writer; claims of dead ones are removed."""
         dead, living = [], None
         for row in self._reader.query(f"pk <= {FIRST_CLAIM_KEY}", ["pk", "text"], "looking for other writers"):
             if int(row["pk"]) == self._key:
@@ -126,7 +126,7 @@ def _myself() -> dict[str, Any]:
 
 
 def _is_dead(claim: Mapping[str, Any]) -> bool:
-    """True when the writer was a process of this machine, and is gone."""
+    """Return whether the writer was a process of this machine that has ended."""
     if (claim.get("host"), claim.get("boot")) != (socket.gethostname(), _boot()) or not claim.get("boot"):
         return False
     started = _started(int(claim["pid"]))
@@ -134,7 +134,7 @@ def _is_dead(claim: Mapping[str, Any]) -> bool:
 
 
 def _boot() -> str:
-    """What tells this boot and process namespace from others; empty where it cannot be told."""
+    """Return an id of this boot and process namespace; empty when it cannot be found."""
     try:
         namespace = os.readlink("/proc/self/ns/pid")
         return Path("/proc/sys/kernel/random/boot_id").read_text().strip() + namespace
@@ -143,7 +143,7 @@ def _boot() -> str:
 
 
 def _started(pid: int) -> str:
-    """When the process was started, in ticks; empty when there is none."""
+    """Return the start time of a process in ticks; empty when there is no such process."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
     except OSError:

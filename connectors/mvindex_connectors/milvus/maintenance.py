@@ -1,4 +1,4 @@
-"""What keeps an index in Milvus whole: rows that nothing names are removed, everything is checked."""
+"""Maintenance of an index in Milvus: remove rows that nothing names, check everything."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Progress = Callable[[int], None]
 
 
 def compact(store: MilvusStore, on_progress: Progress) -> CompactReport:
-    """What was done; takes the writer's lease. dropped: views that no record named."""
+    """Remove views that no record names, their number being `dropped`; takes the writer's lease."""
     with store.writing():
         reader = store.reader.strongly()
         documents = views = dropped = 0
@@ -46,7 +46,7 @@ def compact(store: MilvusStore, on_progress: Progress) -> CompactReport:
 
 
 def _named(reader: Reader, begin: int, end: int) -> tuple[int, Ints]:
-    """How many documents there are among these numbers, and the keys of their views."""
+    """Return the number of documents among these numbers, and the keys of their views."""
     rows = reader.query(f"pk >= {begin} and pk < {end}", LIGHT_FIELDS) if begin < end else []
     if not rows:
         return 0, np.empty(0, dtype=np.int64)
@@ -57,7 +57,7 @@ def _named(reader: Reader, begin: int, end: int) -> tuple[int, Ints]:
 
 
 def verify(store: MilvusStore, on_progress: Progress) -> VerifyReport:
-    """What was found: each record against its checksum, and against the views that it names."""
+    """Check each record against its checksum, and against the views that it names."""
     problems: list[Problem] = []
     documents = size_bytes = 0
     damaged: set[str] = set()
@@ -91,7 +91,7 @@ def _in_records(rows: Sequence[Mapping[str, Any]], where: str) -> list[Problem]:
 
 
 def _in_views(reader: Reader, rows: Sequence[Mapping[str, Any]], dim: int) -> list[Problem]:
-    """Where all views are sound, they are read at once; else document by document."""
+    """Check the views of all rows at once, and where that fails document by document."""
     lights = [light(row) for row in rows]
     try:
         reader.views(lights, dim)

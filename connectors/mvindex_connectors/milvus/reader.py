@@ -1,4 +1,4 @@
-"""Records and views read from Milvus by their keys: never by a filtered search, which loses rows silently."""
+"""Read records and views from Milvus by their keys: never by a filtered search, which loses rows silently."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ PASS_NUMBERS = 1_024
 
 
 class Reader:
-    """Reads of one index. level: of consistency; Strong sees what any client has written before."""
+    """Reads of one index; level: the consistency level, of which Strong sees what any client has written before."""
 
     def __init__(self, connection: Connection, level: str | None = None) -> None:
         self._connection = connection
@@ -40,26 +40,26 @@ class Reader:
         self.where = connection.address.shown
 
     def strongly(self) -> Reader:
-        """A reader that sees all that was written."""
+        """Return a reader that sees everything that was written."""
         return self if self._level == "Strong" else Reader(self._connection, "Strong")
 
     def query(self, expression: str, fields: Sequence[str], step: str = "reading records") -> list[dict[str, Any]]:
-        """The records that the expression holds for, with these fields."""
+        """Return the records that match the expression, with these fields."""
         return self._query(self._records, expression, fields, step)
 
     def records(self, documents: Iterable[int], fields: Sequence[str] = RECORD_FIELDS) -> dict[int, dict[str, Any]]:
-        """The records of the documents that exist, by number."""
+        """Return the records of the documents that exist, by number."""
         rows: dict[int, dict[str, Any]] = {}
         for numbers in chunks(list(documents), REQUEST_ROWS // 4):
             rows |= {int(row["pk"]): row for row in self.query(one_of("pk", numbers), fields)}
         return rows
 
     def lights(self, documents: Iterable[int]) -> dict[int, Light]:
-        """What scoring needs of the documents that exist, by number."""
+        """Return what scoring needs of the documents that exist, by number."""
         return {number: light(row) for number, row in self.records(documents, LIGHT_FIELDS).items()}
 
     def find(self, ids: Sequence[str], fields: Sequence[str] = RECORD_FIELDS) -> dict[str, dict[str, Any]]:
-        """The records of the ids that exist, by id."""
+        """Return the records of the ids that exist, by id."""
         wanted, found = set(ids), {}
         for part in chunks(list(wanted), 1_024):
             for row in self.query(one_of("idhash", map(id_hash, part)), fields, "looking for ids"):
@@ -68,7 +68,7 @@ class Reader:
         return found
 
     def count(self) -> int:
-        """Documents there are."""
+        """Return the number of documents."""
         [row] = self._connection.call(
             "counting documents",
             lambda client, **options: client.query(
@@ -87,10 +87,10 @@ class Reader:
                 yield sorted(rows, key=lambda row: int(row["pk"]))
 
     def views(self, documents: Sequence[Light], dim: int) -> dict[int, tuple[Light, Floats]]:
-        """The documents that still exist with all their views, (k, d) float32 each, by number.
+        """Return the documents that still exist with all their views, (k, d) float32 each, by number.
 
-        One that is replaced meanwhile is read again, so that record and views are of one version. DamagedIndex when
-        views stay other than they were written.
+        One that is replaced meanwhile is read again, so that record and views are of one version. DamagedIndex when the
+        views keep differing from what was written.
         """
         found: dict[int, tuple[Light, Floats]] = {}
         reader, pending = self, list(documents)
@@ -111,7 +111,7 @@ class Reader:
         return found
 
     def _whole(self, documents: Sequence[Light], dim: int) -> dict[int, tuple[Light, Floats]]:
-        """Those of the documents whose views are all there and match their checksum."""
+        """Return the documents whose views are complete and match their checksum."""
         whole = {}
         for part in _parts(documents, dim):
             counts = np.array([record.num_views for record in part], dtype=np.int64)
@@ -126,7 +126,7 @@ class Reader:
         return whole
 
     def _vectors(self, keys: Ints, dim: int) -> tuple[Ints, Floats]:
-        """The views of these keys that exist: rising keys (r,), and (r, d) float32."""
+        """Return the views of these keys that exist: rising keys (r,), and (r, d) float32."""
         rows = self._query(self._views, one_of("pk", keys.tolist()), ["pk", "vec"], "reading views")
         found = np.array([row["pk"] for row in rows], dtype=np.int64)
         vectors = np.array([row["vec"] for row in rows], dtype=np.float32).reshape(-1, dim)
@@ -143,13 +143,13 @@ class Reader:
         return rows
 
     def view_keys_of(self, begin: int, end: int) -> Ints:
-        """The keys of all views, current or not, of documents numbered from begin to before end."""
+        """Return the keys of all views, current or not, of documents numbered from begin to before end."""
         rows = self._query(self._views, f"doc >= {begin} and doc < {end}", ["pk"], "reading keys of views")
         return np.array(sorted({int(row["pk"]) for row in rows}), dtype=np.int64)
 
 
 def _parts(documents: Sequence[Light], dim: int) -> Iterator[list[Light]]:
-    """The documents in lists whose views fit one request."""
+    """Yield the documents in lists whose views fit one request."""
     most = max(1, min(REQUEST_ROWS, REQUEST_BYTES // (4 * dim)))
     part: list[Light] = []
     count = 0
@@ -164,5 +164,5 @@ def _parts(documents: Sequence[Light], dim: int) -> Iterator[list[Light]]:
 
 
 def documents_by_id(rows: Mapping[int, Mapping[str, Any]]) -> dict[str, int]:
-    """The numbers of the records, by id."""
+    """Return the numbers of the records, by id."""
     return {str(row["id"]): number for number, row in rows.items()}

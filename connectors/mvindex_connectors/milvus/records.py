@@ -1,4 +1,4 @@
-"""A document's record: how it is made of a document and its views, and read back, checked."""
+"""A document's record: built from a document and its views, and read back with a check."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _CHECKED = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Light:
-    """What scoring needs of a document: which version of its views counts, how many there are, and its ordinal."""
+    """What scoring needs of a document: the version of its views that counts, their number, and its ordinal."""
 
     document: int
     ordinal: int
@@ -40,7 +40,7 @@ class Light:
 
 
 def light(row: Mapping[str, Any]) -> Light:
-    """The same of a row of the collection of records."""
+    """Return what scoring needs of a row of the collection of records."""
     return Light(
         document=int(row["pk"]),
         ordinal=int(row["ordinal"]),
@@ -51,20 +51,20 @@ def light(row: Mapping[str, Any]) -> Light:
 
 
 def sealed(row: Mapping[str, Any]) -> dict[str, Any]:
-    """The record with its checksum, and the vector that Milvus wants of every row."""
+    """Return the record with its checksum, and the vector that Milvus demands of every row."""
     kept = {name: value for name, value in row.items() if name not in ("checksum", "vec")}
     return {**kept, "checksum": _checksum(kept), "vec": _NO_VECTOR}
 
 
 def checked(row: Mapping[str, Any], where: str) -> Mapping[str, Any]:
-    """The record; DamagedIndex when it does not match its checksum."""
+    """Return the record; raise DamagedIndex when it does not match its checksum."""
     if _checksum(row) != row["checksum"]:
         raise DamagedIndex(f"{where}: the record of document {row['id']!r} does not match its checksum")
     return row
 
 
 def stored_document(row: Mapping[str, Any], where: str) -> StoredDocument:
-    """The document of a record; DamagedIndex when it is not as it was written."""
+    """Return the document of a record; raise DamagedIndex when it is not as it was written."""
     checked(row, where)
     try:
         metadata = json.loads(row["metadata"])
@@ -79,7 +79,13 @@ def _checksum(row: Mapping[str, Any]) -> int:
 
 
 def new_records(batch: Batch, packed: Floats, keys: Mapping[str, Sequence[int]]) -> list[dict[str, Any]]:
-    """The records of a batch. packed: its views as they are stored; keys: pk, version and ordinal of each document."""
+    """Return the records of a batch.
+
+    Args:
+        batch: The documents.
+        packed: Their views as they are stored.
+        keys: pk, version and ordinal of each document.
+    """
     sums = view_checksums(np.ascontiguousarray(packed), batch.views.starts).tolist()
     counts = np.diff(batch.views.starts).tolist()
     records = []
@@ -105,7 +111,7 @@ def _packed_spans(spans: Ints) -> str:
 
 
 def check_limits(batch: Batch) -> None:
-    """Nothing; what Milvus cannot hold is refused by name, before anything is written."""
+    """Raise an error that names the document, before anything is written, for what Milvus cannot hold."""
     dim = batch.views.rows.shape[1]
     if not MIN_DIM <= dim <= MAX_DIM:
         raise Unsupported(f"views of {dim} dims; Milvus takes {MIN_DIM} to {MAX_DIM:,}")
@@ -122,7 +128,7 @@ def check_limits(batch: Batch) -> None:
 
 
 def check_metadata(metadata: str, doc_id: str) -> None:
-    """Nothing; DocumentError when Milvus cannot hold the metadata of this document."""
+    """Raise DocumentError when Milvus cannot hold the metadata of this document."""
     _check_size("metadata", metadata, doc_id)
 
 
@@ -136,7 +142,7 @@ def _check_size(name: str, part: str, doc_id: str) -> None:
 
 
 def views_match(record: Light, packed: npt.NDArray[Any]) -> bool:
-    """True when these are the views that the record was written with."""
+    """Return whether these are the views that the record was written with."""
     if len(packed) != record.num_views:
         return False
     digest = int(view_checksums(np.ascontiguousarray(packed), np.array([0, len(packed)]))[0])

@@ -1,4 +1,4 @@
-"""Documents of Milvus scored by the one scoring function, and the best of each query kept in the one order."""
+"""Score documents of Milvus by the one scoring function, and keep the best of each query in the one order."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Best:
 
     @property
     def is_full(self) -> bool:
-        """True when there are as many as wanted."""
+        """Whether there are as many documents as wanted."""
         return len(self.documents) >= self.wanted
 
     @property
@@ -39,7 +39,7 @@ class Best:
         return np.float32(self.scores[self.wanted - 1]) if self.is_full else np.float32(-np.inf)
 
     def add(self, query: Floats, documents: Sequence[tuple[Light, Floats]], scoring: Scoring) -> None:
-        """Nothing; the documents, with their views, are scored and the best kept. None may come twice."""
+        """Score the documents with their views, and keep the best. No document may come twice."""
         if not documents:
             return
         packed = np.concatenate([rows for _, rows in documents])

@@ -1,8 +1,8 @@
-"""Search in Milvus: over-fetch views, deduplicate, grow, score from stored views, and certify what is proven.
+"""Search in Milvus: over-fetch views, deduplicate, grow, score stored views, and certify what is proven.
 
-Milvus ranks views; its scores only say which documents to look at. Beyond what one request may return, the search goes
-on without the documents already seen. Nothing is proven by an approximate index: only by FLAT, or by a pass over all
-documents that are allowed.
+Milvus ranks views; its scores only choose the documents to look at. Beyond what one request may return, the search goes
+on without the documents already seen. An approximate index proves nothing: only FLAT does, or a pass over all allowed
+documents.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _WHOLE_RECORDS, _KEPT_RECORDS = 256, 4_096
 
 
 class CandidateRequest(NamedTuple):
-    """What each query of a batch asks for. allowed: document numbers, rising; None for all."""
+    """What each query of a batch asks for; allowed: document numbers, rising, None for all."""
 
     top_k: int
     scoring: Scoring
@@ -57,7 +57,7 @@ class CandidateRequest(NamedTuple):
 
 
 class SettingsChanged(Exception):
-    """Another client has built the index anew, or stored longer or more views a document than were known here."""
+    """Another client has rebuilt the index, or stored longer or more views per document than were known here."""
 
 
 class Answer(NamedTuple):
@@ -70,9 +70,11 @@ class Answer(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class _Query:
-    """One query on its way.
+    """One query in progress.
 
-    pending: documents seen and not scored, with what their score is at most; lowest: the same of all not seen.
+    Attributes:
+        pending: Documents seen and not scored, with an upper bound of their score.
+        lowest: The same of all documents not seen.
     """
 
     vector: Floats
@@ -88,12 +90,12 @@ class _Query:
 
     @property
     def is_settled(self) -> bool:
-        """True when no document not seen reaches the last score that counts."""
+        """Whether no unseen document can reach the last score that counts."""
         return self.lowest == -np.inf or bool(np.float32(self.lowest + self.error) < self.best.threshold)
 
 
 class MilvusSearch:
-    """Searches of one state of the settings. settings: of the index; dim: of its views."""
+    """Searches of one state of the settings."""
 
     def __init__(self, connection: Connection, reader: Reader, settings: Any, asked: CandidateRequest) -> None:
         self._connection, self._reader, self._asked = connection, reader, asked
@@ -107,7 +109,7 @@ class MilvusSearch:
         self.records: dict[int, dict[str, Any]] = {}
 
     def run(self, vectors: Floats) -> list[Answer]:
-        """The answers to the queries, (q, d) float32."""
+        """Return the answers to the queries, (q, d) float32."""
         asked, allowed = self._asked, self._asked.allowed
         wanted = asked.top_k if allowed is None else min(asked.top_k, len(allowed))
         queries = [_Query(vector, self._error(vector), Best(wanted)) for vector in vectors]
@@ -122,7 +124,7 @@ class MilvusSearch:
         return [Answer(query.best, query.is_proven, query.rounds) for query in queries]
 
     def _error(self, vector: Floats) -> float:
-        """How far Milvus' float32 score of any view may be off.
+        """Return the largest error of Milvus' float32 score of any view.
 
         For any order of summation |fl(x . y) - x . y| <= d u / (1 - d u) |x| |y| (Higham 2002, eq. 3.5), u = 2^-24;
         terms below float32's normal range may vanish.
@@ -143,7 +145,7 @@ class MilvusSearch:
             limit = min(limit * _GROWTH, MAX_LIMIT)
 
     def _first_limit(self, wanted: int) -> int:
-        """Exact: (wanted - 1) k + 2 views hold wanted documents and show that they do; less where k is uneven."""
+        """Return the first limit; exact: (wanted - 1) k + 2 views prove the wanted documents, fewer for uneven k."""
         depth = self._asked.depth
         if depth is not None:
             return min(max(depth, wanted), MAX_LIMIT)
@@ -155,7 +157,7 @@ class MilvusSearch:
         return max(1, min(limit, MAX_LIMIT))
 
     def _round(self, queries: Sequence[_Query], limit: int) -> None:
-        """Nothing; each query has seen the documents of its best views not seen before."""
+        """Search once: each query then has seen the documents of its best views not seen before."""
         if self._asked.allowed is None and not any(query.seen for query in queries):
             size = max(1, _HITS_AT_ONCE // limit)
             for begin in range(0, len(queries), size):
@@ -167,7 +169,7 @@ class MilvusSearch:
             self._take(query, [self._ask([query], limit, each)[0] for each in self._regions(query)], limit)
 
     def _regions(self, query: _Query) -> Iterator[str]:
-        """Expressions that cover together what is allowed and was not seen."""
+        """Yield expressions that together cover what is allowed and was not seen."""
         allowed = self._asked.allowed
         if allowed is None or not self._is_exact:
             # A filtered graph loses rows, so a filter is applied to what comes.
@@ -197,7 +199,7 @@ class MilvusSearch:
         query.lowest = lowest
 
     def _judge(self, query: _Query, is_last: bool) -> None:
-        """Nothing; the query is closed when its answer is complete, or nothing more can be found by searching."""
+        """Close a query when its answer is complete, or when searching can find nothing more."""
         asked, is_full = self._asked, query.best.is_full
         has_all = query.lowest == -np.inf
         is_settled = query.is_settled
@@ -212,7 +214,7 @@ class MilvusSearch:
             query.is_open = False
 
     def _score(self, queries: Sequence[_Query]) -> None:
-        """Nothing; of each query the documents that may matter are scored, the likeliest first."""
+        """Score the documents of each query that may matter, the likeliest first."""
         is_bound = self._is_exact and self._asked.depth is None
         turns = {id(query): query.best.wanted for query in queries}
         while True:
@@ -224,7 +226,7 @@ class MilvusSearch:
             self._add(queries, picked)
 
     def _picked(self, query: _Query, count: int) -> list[int]:
-        """The next documents to be scored; those that cannot matter any more are forgotten."""
+        """Return the next documents to score; drop those that cannot matter any more."""
         if self._is_exact and self._asked.depth is None:
             threshold = query.best.threshold
             # Rounding keeps order: a score, rounded to float32, is at most its rounded bound.
@@ -246,7 +248,7 @@ class MilvusSearch:
                 query.best.add(query.vector, known, self._asked.scoring)
 
     def _lights(self, documents: Sequence[int]) -> list[Light]:
-        """What scoring needs of the documents that exist; SettingsChanged when what is proven here may not hold."""
+        """Return what scoring needs of the documents that exist; SettingsChanged when a proof here may not hold."""
         # A few are likely to be shown: then their texts come along, and are not read again.
         is_whole = len(documents) <= _WHOLE_RECORDS
         rows = self._reader.records([SETTINGS_KEY, *documents], RECORD_FIELDS if is_whole else LIGHT_FIELDS)
@@ -261,9 +263,9 @@ class MilvusSearch:
         return max(1, min(PASS_NUMBERS, _VIEW_BYTES // (4 * self._dim * self._max_views)))
 
     def _complete(self, queries: Sequence[_Query]) -> None:
-        """Nothing; what searching left open is settled by a pass over all, where there are few enough views.
+        """Complete by a pass over all documents, where there are few enough views, what searching left open.
 
-        At a fixed depth only what is short is completed.
+        At a fixed depth only an incomplete answer is completed.
         """
         left = [query for query in queries if not query.is_proven and self._needs_scan(query)]
         if left and int(self._settings["views"]) <= SCAN_VIEWS:
@@ -273,7 +275,7 @@ class MilvusSearch:
         return not query.best.is_full or (self._is_exact and self._asked.depth is None)
 
     def _scan(self, queries: Sequence[_Query]) -> None:
-        """Nothing; every allowed document is scored: exact, whatever the index."""
+        """Score every allowed document: exact, whatever the index."""
         for query in queries:
             query.best = Best(query.best.wanted, num_scored=query.best.num_scored)
             query.rounds, query.is_proven, query.is_open = query.rounds + 1, True, False
@@ -292,7 +294,7 @@ class MilvusSearch:
             yield list(self._reader.lights(allowed[begin : begin + step].tolist()).values())
 
     def _ask(self, queries: Sequence[_Query], limit: int, expression: str) -> list[tuple[Ints, Floats]]:
-        """The best views of each query: keys and Milvus' scores, falling."""
+        """Return the best views of each query: keys and Milvus' scores, falling."""
         parameters = search_parameters(self._kind, self._built, self._chosen, limit)
         data = [query.vector for query in queries]
 

@@ -1,4 +1,4 @@
-"""Which ids a run has written, where all that is stored is of this run: no other id needs to be looked up."""
+"""The ids that a run has written, where everything that is stored is of this run: no other id needs a look-up."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from mvindex.records import Ints
 from mvindex_connectors.milvus.layout import id_hash
 
 
-class Written:
-    """The ids by their hashes, 8 bytes each: one that shares its hash with another counts as written too."""
+class WrittenIds:
+    """Ids by their hashes, 8 bytes each; an id that shares its hash with another counts as written too."""
 
     def __init__(self) -> None:
         self._parts: list[Ints] = []
 
     def add(self, ids: Sequence[str]) -> None:
-        """Nothing; these ids count as written."""
+        """Add ids."""
         self._parts.append(np.sort(_hashes(ids)))
         # A part is merged with a longer one only when it has grown as long, so each hash is moved a few times.
         while len(self._parts) > 1 and len(self._parts[-2]) <= len(self._parts[-1]):
             self._parts[-2:] = [np.sort(np.concatenate(self._parts[-2:]))]
 
     def among(self, ids: Sequence[str]) -> list[str]:
-        """Those of the ids that may have been written."""
+        """Return the ids that may have been written."""
         hashes = _hashes(ids)
         is_there = np.zeros(len(ids), dtype=bool)
         for part in self._parts:

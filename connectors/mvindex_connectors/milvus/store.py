@@ -1,7 +1,7 @@
-"""The store in Milvus: settings, and documents written so that each is atomic.
+"""The store in Milvus: settings, and documents that are each written atomically.
 
 Order of a commit: views of the new version, then the records, which make it count, then settings, then the removal of
-the views that no record names any more. What a crash leaves of the first and last step is never shown; see sweep().
+the views that no record names any more. What a crash leaves of the first and last step is never shown; see compact().
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ from mvindex_connectors.milvus.records import (
     sealed,
     stored_document,
 )
-from mvindex_connectors.milvus.seen_ids import Written
+from mvindex_connectors.milvus.seen_ids import WrittenIds
 
 logger = logging.getLogger(__name__)
 
@@ -93,13 +93,15 @@ class State:
 
 
 class MilvusStore:
-    """Documents and views of one index in Milvus. snapshot: its settings, as of opening, refresh() or own writes.
+    """Documents and views of one index in Milvus.
 
-    filters: what filters are evaluated on, forgotten with every write and refresh().
+    Attributes:
+        snapshot: The settings, as of opening, refresh() or own writes.
+        filters: The table that filters are evaluated on, dropped with every write and refresh().
     """
 
     def __init__(self, connection: Connection) -> None:
-        """StoreError when there is no index of mvindex there."""
+        """Open the store; StoreError when there is no index of mvindex."""
         self.connection = connection
         self.directory = Path(connection.address.collection)
         self.where = connection.address.shown
@@ -110,7 +112,7 @@ class MilvusStore:
         self._turn = Lock()
         self._num_written = 0
         self._looked_up: tuple[frozenset[str], dict[str, dict[str, Any]]] = frozenset(), {}
-        self._written: Written | None = None
+        self._written: WrittenIds | None = None
         _check_ours(connection)
         connection.load(connection.address.collection)
         self.snapshot = self._read()
@@ -248,16 +250,16 @@ class MilvusStore:
 
     @property
     def has_views(self) -> bool:
-        """True once there were views: the collection for them was made before their first batch."""
+        """Whether there ever were views: their collection is created before their first batch."""
         return bool(self.snapshot.settings["has_views"])
 
     def close(self) -> None:
-        """Nothing; the connection is closed."""
+        """Close the connection."""
         self.filters.forget()
         self.connection.close()
 
     def refresh(self) -> bool:
-        """True when another client had written: its settings are then known here."""
+        """Read the settings again; return whether another client had written."""
         before = self.snapshot.settings
         self.filters.forget()
         self.snapshot = self._read()
@@ -275,7 +277,7 @@ class MilvusStore:
 
     @contextmanager
     def writing(self) -> Iterator[None]:
-        """Inside it, this is the only writer, and sees all that others have written; IndexLocked otherwise."""
+        """Hold the writer's lease inside a with block, and see what others have written; IndexLocked otherwise."""
         if not self._turn.acquire(blocking=False):
             raise IndexLocked(f"{self.where}: another thread of this process is writing to this index")
         try:
@@ -285,7 +287,7 @@ class MilvusStore:
                 self.refresh()
                 self._recover()
                 # Numbers are given for ever: where none is, there is no document, and nobody else adds one.
-                self._written = None if self.snapshot.settings["next_document"] else Written()
+                self._written = None if self.snapshot.settings["next_document"] else WrittenIds()
                 before = self._num_written
                 yield
                 if self.connection.capabilities.is_lite and self._num_written - before >= _FLUSHED_ROWS:
@@ -297,12 +299,12 @@ class MilvusStore:
             self._turn.release()
 
     def _flush(self) -> None:
-        """Nothing; Lite searches what it has written to its files some ten times as fast as what is in memory."""
+        """Flush; Lite searches its files some ten times as fast as what is in memory."""
         name = views_of(self.connection.address.collection)
         self.connection.call("flushing", lambda client, **options: client.flush(name, **options))
 
     def _recover(self) -> None:
-        """Nothing; the numbers that a writer gave, but died before it wrote them down, are not given again."""
+        """Skip the numbers that a writer used which died before it recorded them."""
         settings = self.snapshot.settings
         last, ordinal = settings["next_document"] - 1, settings["next_ordinal"] - 1
         for row in self._strong.query(f"pk > {last}", ("pk", "ordinal"), "looking for an unfinished batch"):
@@ -312,7 +314,7 @@ class MilvusStore:
             self.change_settings(next_document=last + 1, next_ordinal=ordinal + 1)
 
     def known(self, ids: Sequence[str]) -> dict[str, ExistingDocument]:
-        """The documents among the ids, as written now; their rows are their numbers."""
+        """Return the documents among the ids, as written now; their rows are their numbers."""
         self._looked_up = frozenset(ids), self._find(ids)
         return {
             doc_id: ExistingDocument(
@@ -322,25 +324,25 @@ class MilvusStore:
         }
 
     def _olds(self, ids: Sequence[str]) -> dict[str, dict[str, Any]]:
-        """The records of the ids that exist; what known() has just read is not read again: nobody else writes."""
+        """Return the records of the ids that exist; what known() has just read is not read again."""
         asked, found = self._looked_up
         if asked.issuperset(ids):
             return {doc_id: found[doc_id] for doc_id in ids if doc_id in found}
         return self._find(ids)
 
     def _find(self, ids: Sequence[str]) -> dict[str, dict[str, Any]]:
-        """The records of the ids that exist, without what replacing them does not need."""
+        """Return the records of the ids that exist, without the fields that replacing them does not need."""
         there = ids if self._written is None else self._written.among(ids)
         return self._writing_reader().find(there, _FORGOTTEN)
 
     def _writing_reader(self) -> Reader:
-        """Once the lease is held and all was read strongly, nobody else writes: a session sees it all."""
+        """Return a session reader: once the lease is held and all was read strongly, nobody else writes."""
         return self._strong if self._lease is None else Reader(self.connection, "Session")
 
     def commit(self, batch: Batch) -> None:
-        """Nothing; every document of the batch is stored, each replaced as a whole. Call inside writing().
+        """Store every document of the batch, each replaced as a whole. Call inside writing().
 
-        After an error, whole documents of the batch may be there; giving it again completes it.
+        After an error, whole documents of the batch may be stored; the same batch again completes it.
         """
         self._writer()
         check_limits(batch)
@@ -362,7 +364,7 @@ class MilvusStore:
         self._remove_views(olds.values())
 
     def _keys(self, batch: Batch, olds: Mapping[str, Mapping[str, Any]]) -> dict[str, list[int]]:
-        """Number, version and ordinal of each document: a known one keeps number and ordinal."""
+        """Return number, version and ordinal of each document: a known one keeps number and ordinal."""
         settings = self.snapshot.settings
         next_document, next_ordinal = settings["next_document"], settings["next_ordinal"]
         given = None if batch.ordinals is None else batch.ordinals.tolist()
@@ -384,7 +386,7 @@ class MilvusStore:
         return keys
 
     def _prepare(self, batch: Batch, rows: Floats) -> None:
-        """Nothing; there is a collection for the views, and settings cover their norms and numbers before they come."""
+        """Create the collection of views, and record their norms and numbers, before views are written."""
         dim = int(rows.shape[1])
         changed: dict[str, Any] = {}
         if not self.has_views:
@@ -411,7 +413,7 @@ class MilvusStore:
             self._upsert(name, columns, "writing views")
 
     def _write_records(self, records: list[dict[str, Any]], changed: Mapping[str, Any]) -> None:
-        """Nothing; the records count from now on: this is the commit. The settings are the last of them."""
+        """Write the records, which is the commit; the settings are the last of them."""
         self._writer().check()
         self._looked_up = frozenset(), {}
         settings = _following(self.snapshot.settings, changed)
@@ -420,7 +422,7 @@ class MilvusStore:
         self.snapshot = State(settings)
 
     def _counted(self, batch: Batch, olds: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-        """What the batch changes of the settings."""
+        """Return the settings that the batch changes."""
         settings, fresh = self.snapshot.settings, len(batch.documents) - len(olds)
         gone = sum(int(old["num_views"]) for old in olds.values())
         changed = {
@@ -432,7 +434,7 @@ class MilvusStore:
         return changed if batch.ordinals is not None else {**changed, "next_ordinal": settings["next_ordinal"] + fresh}
 
     def delete(self, documents: Iterable[int]) -> None:
-        """Nothing; the documents of these numbers are gone. Call inside writing()."""
+        """Delete the documents of these numbers. Call inside writing()."""
         self._writer().check()
         rows = self._writing_reader().records(sorted(documents), LIGHT_FIELDS)
         self._looked_up = frozenset(), {}
@@ -444,9 +446,9 @@ class MilvusStore:
         self._remove_views(rows.values())
 
     def set_metadata(self, updates: Mapping[int, str], settings: Mapping[str, Any] | None = None) -> None:
-        """Nothing; the documents of these numbers have this metadata. Call inside writing().
+        """Set the metadata of the documents of these numbers. Call inside writing().
 
-        settings: of what ingests; not kept here.
+        settings: ignored here; they belong to ingests of embedded stores.
         """
         rows = self._writing_reader().records(updates, RECORD_FIELDS)
         for number, row in rows.items():
@@ -455,7 +457,7 @@ class MilvusStore:
         self._write_records([sealed({**row, "metadata": updates[number]}) for number, row in rows.items()], {})
 
     def change_settings(self, **changed: Any) -> None:
-        """Nothing; the settings are written, with a version one higher. Call inside writing()."""
+        """Write settings, with a version one higher. Call inside writing()."""
         old = self.snapshot.settings
         settings = _following(old, changed)
         row = columns_of([settings_record(settings)])
@@ -463,7 +465,7 @@ class MilvusStore:
         self.snapshot = State(settings)
 
     def remove_rows(self, pks: list[int]) -> None:
-        """Nothing; these views are gone, which no record names."""
+        """Remove views that no record names."""
         for part in chunks(pks, _KEYS_AT_ONCE):
             self._delete(views_of(self.connection.address.collection), part, "removing old views")
 
@@ -491,7 +493,7 @@ class MilvusStore:
 
 
 def create_store(connection: Connection, settings: Mapping[str, Any]) -> None:
-    """Nothing; a new empty index stands there. ConfigError when a collection of its names exists."""
+    """Create an empty index. ConfigError when a collection of its names exists."""
     connection.load(*make_collections(connection, None if settings.get("dim") is None else int(settings["dim"])))
     row = settings_record(new_settings(settings))
     name = connection.address.collection
@@ -499,14 +501,14 @@ def create_store(connection: Connection, settings: Mapping[str, Any]) -> None:
 
 
 def new_settings(chosen: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings of an empty index. chosen: by whoever makes it."""
+    """Return the settings of an empty index; chosen: those that its creator gives."""
     first = {"mark": _MARK, "format_version": FORMAT, "index_id": secrets.token_hex(16), "engine": None}
     counters = ("next_document", "next_ordinal", "version", "epoch", "documents", "views", "max_views")
     return {**chosen, **first, **dict.fromkeys(counters, 0), "max_norm": 0.0, "has_views": False}
 
 
 def make_collections(connection: Connection, dim: int | None) -> list[str]:
-    """The names of the new collections, which are not loaded: of records, and of views where their dims are known.
+    """Create the collections, not loaded, and return their names: of records, and of views where the dims are known.
 
     ConfigError when a collection of the index's names exists.
     """
@@ -522,14 +524,14 @@ def make_collections(connection: Connection, dim: int | None) -> list[str]:
 
 
 def make_views(connection: Connection, dim: int) -> None:
-    """Nothing; there is a collection for views of so many dims."""
+    """Create the collection for views of that many dims, unless it exists."""
     name = views_of(connection.address.collection)
     _make(connection, "making the collection of views", name, partial(view_schema, dim=dim))
     connection.load(name)
 
 
 def _make(connection: Connection, step: str, name: str, layout: Callable[[Any], tuple[Any, Any]]) -> None:
-    """Nothing; the collection is there, with its index, whatever an attempt before this one did of it."""
+    """Create a collection with its index, whatever an earlier attempt left."""
 
     def make(client: Any, **options: Any) -> None:
         schema, index = layout(client)
@@ -542,20 +544,20 @@ def _make(connection: Connection, step: str, name: str, layout: Callable[[Any], 
 
 
 def settings_record(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings as a record."""
+    """Return the settings as a record."""
     row = special_record(SETTINGS_KEY, json.dumps(settings, ensure_ascii=False))
     # Read with every search: see MilvusSearch.
     return {**row, "version": settings["epoch"]}
 
 
 def _following(old: Mapping[str, Any], changed: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings with what has changed; epoch rises with what a search's proof rests on."""
+    """Return the changed settings; epoch rises with what a search's proof rests on."""
     is_new = any(old.get(name) != changed[name] for name in _PROVING if name in changed)
     return {**old, **changed, "version": old["version"] + 1, "epoch": old["epoch"] + is_new}
 
 
 def drop_store(connection: Connection) -> None:
-    """Nothing; both collections of the index are gone. Only for what _check_ours() has let through."""
+    """Drop both collections of the index. Only for what _check_ours() has accepted."""
     for name in (views_of(connection.address.collection), connection.address.collection):
         if _exists(connection, name):
             connection.call(
@@ -564,7 +566,7 @@ def drop_store(connection: Connection) -> None:
 
 
 def index_exists(connection: Connection) -> bool:
-    """True when there is a collection where the index would be, ours or not."""
+    """Return whether there is a collection where the index would be, ours or not."""
     return _exists(connection, connection.address.collection)
 
 
@@ -575,7 +577,7 @@ def _exists(connection: Connection, name: str) -> bool:
 
 
 def _check_ours(connection: Connection) -> None:
-    """Nothing; StoreError when there is no collection, or one that is not mvindex'."""
+    """Raise StoreError when there is no collection, or one that is not of mvindex."""
     name, where = connection.address.collection, connection.address.shown
     if not _exists(connection, name):
         raise StoreError(f"{where}: there is no collection {name!r}, so no index")
@@ -604,7 +606,7 @@ def _checked_settings(text: str, where: str) -> dict[str, Any]:
 
 
 def _by_bytes(records: list[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:
-    """The records in lists that fit one request; nearly always one."""
+    """Yield the records in lists that fit one request; nearly always one."""
     part: list[dict[str, Any]] = []
     size = 0
     for record in records:

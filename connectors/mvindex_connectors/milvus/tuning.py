@@ -1,4 +1,4 @@
-"""How an index of Milvus is searched, chosen by measuring it against the exact answer."""
+"""Choose the search parameters of an index in Milvus by measuring them against the exact answer."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def tune_index(
     wanted: tuple[int, float],
     on_progress: ProgressCallback,
 ) -> TuneReport:
-    """What was measured; the fastest setting that reaches the target is kept. wanted: top_k and target recall."""
+    """Measure settings, and keep the fastest that reaches the target; wanted: top_k and target recall."""
     top_k, target = wanted
     engine = store.settings["engine"]
     kind = engine["kind"] if engine else FLAT
@@ -93,7 +93,7 @@ def _measured(
 
 
 def _share(found: Answer, wanted: Answer) -> float:
-    """The share of the exact documents that were found; one that ties with the last of them counts as one of them."""
+    """Return the share of the exact documents that were found; one that ties with the last of them counts."""
     if not len(wanted.best.documents):
         return 1.0
     is_right = np.isin(found.best.documents, wanted.best.documents) | (found.best.scores >= wanted.best.scores[-1])
@@ -101,7 +101,7 @@ def _share(found: Answer, wanted: Answer) -> float:
 
 
 def _sample_own_views(store: MilvusStore) -> Floats:
-    """A view of each of some documents drawn by chance, with a fixed seed."""
+    """Return a view of each of some documents sampled with a fixed seed."""
     reader, drawn = store.reader, np.random.default_rng(_SEED)
     total = int(store.settings["next_document"])
     numbers = drawn.permutation(total)[: 4 * _QUERIES] if total else np.empty(0, dtype=np.int64)
