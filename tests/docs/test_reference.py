@@ -54,7 +54,7 @@ def test_whatever_is_in_the_reference_has_a_docstring(path):
 
 
 def undocumented(cls):
-    """The public methods and properties that a class defines itself without a docstring; tests of a contract need none."""
+    """Public methods and properties of the class itself that have no docstring; tests of a contract need none."""
     members = ((name, member) for name, member in vars(cls).items() if not name.startswith(("_", "test_")))
     return [
         name
