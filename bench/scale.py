@@ -5,7 +5,7 @@
 
 Collections are real text where there is enough (corpus `real`: SQuAD, SQuADShifts, then Debian's package descriptions,
 with SQuAD's questions) and stand-ins made from real vectors (scale_parts/corpora.py), kept in build/bench. In one
-process, for each size: the certified scan, then each kind built with its usual settings, searched with these and with
+process, for each size: the certified scan, then each kind built with its default settings, searched with these and with
 those that `tune` chooses for recall@100 of --target; `plain` is IndexHNSWFlat as everyone writes it: 2 k views fetched,
 each document's best kept (right after kind hnsw: on its graph, which has the same settings). Builds use
 --build-threads. Recall is of documents against the certified answer; times are the median of single queries and a
@@ -95,7 +95,7 @@ class Collection:
             return
         shallow, deep = self.tunings(engine)
         scan = {"scan_ms": round(deep.exact_ms, 2), "scan_ms_batch": round(deep.exact_ms_batch, 3)}
-        settings = [("usual", engine.search_settings)]
+        settings = [("default", engine.search_settings)]
         if self.efforts and "nprobe" in engine.search_settings:
             nlist = self.index.store.snapshot.settings["engine"]["settings"]["parameters"]["nlist"]
             probed = [(effort, nprobe_of(effort, nlist)) for effort in self.efforts]
@@ -182,7 +182,7 @@ def main():
     parser.add_argument("--corpus", nargs="+", choices=["real", *CORPORA], default=list(CORPORA))
     parser.add_argument("--kinds", nargs="+", choices=[*KINDS, "plain"], default=["ivf-pq", "hnsw", "plain"])
     parser.add_argument("--build-threads", type=int, default=len(os.sched_getaffinity(0)))
-    parser.add_argument("--usual-only", action="store_true", help="do not tune")
+    parser.add_argument("--default-only", action="store_true", help="do not tune")
     parser.add_argument("--keep", action="store_true", help="measure an engine of the kind that was built before")
     parser.add_argument(
         "--efforts", type=float, nargs="*", default=[], help="also: lists looked at per square root of their number"

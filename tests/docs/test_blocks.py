@@ -27,6 +27,7 @@ INDEXES = {
     "docs/choose-an-engine.md": ("corpus.mvx",),
     "docs/milvus.md": ("corpus.mvx",),
     "docs/scale.md": ("corpus.mvx",),
+    "docs/trust.md": ("corpus.mvx",),
     "docs/serving.md": ("wiki.mvx", "news.mvx"),
 }
 # What a word in the blocks of a page needs.

@@ -28,7 +28,7 @@ import numpy as np  # noqa: E402 - after the settings of threads
 import mvindex.ingest  # noqa: E402 - as above
 from mvindex import maintenance as upkeep  # noqa: E402 - as above
 from mvindex.corpus import CorpusOptions, inputs, open_corpus  # noqa: E402 - as above
-from mvindex.engines.build import keep_search  # noqa: E402 - as above
+from mvindex.engines.build import save_search_params  # noqa: E402 - as above
 from mvindex.index import embedded_store_of  # noqa: E402 - as above
 from mvindex.index.factory import create_shard_index  # noqa: E402 - as above
 from mvindex.ingest import assemble as assembling  # noqa: E402 - as above
@@ -106,7 +106,7 @@ def look(folder, count):
 def build(folder, count):
     with opened(folder) as index:
         index.build("ivf-pq", nlist=LISTS)
-        keep_search(
+        save_search_params(
             embedded_store_of(index), {"probes": 2, "fetch": 4}
         )  # a tuned engine is compacted with as many lists
 

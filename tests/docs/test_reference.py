@@ -1,0 +1,64 @@
+"""The API reference names everything public, and everything that it names has a docstring."""
+
+import importlib
+import inspect
+import re
+
+import pytest
+from docs_pages import ROOT
+
+import mvindex
+import mvindex.testing
+
+DIRECTIVE = re.compile(r"^::: (\S+)$", re.MULTILINE)
+PAGES = sorted((ROOT / "docs" / "reference").glob("*.md"))
+DOCUMENTED = [name for page in PAGES for name in DIRECTIVE.findall(page.read_text(encoding="utf-8"))]
+# Packages that need not be installed.
+FRAMEWORKS = {"haystack", "langchain_core", "llama_index"}
+
+
+def public_names():
+    remote = pytest.importorskip("mvindex_connectors.remote")
+    return [f"{module.__name__}.{name}" for module in (mvindex, mvindex.testing, remote) for name in module.__all__]
+
+
+def find(path):
+    """The object of a dotted path; skips the test where a framework is not installed."""
+    module, _, name = path.rpartition(".")
+    try:
+        return getattr(importlib.import_module(module), name)
+    except ImportError as err:
+        if err.name is None or err.name.split(".")[0] not in FRAMEWORKS:
+            raise
+        pytest.skip(f"NOT RUN: needs the package {err.name}")
+
+
+def test_every_public_name_is_in_the_reference_once():
+    missing = set(public_names()) - set(DOCUMENTED)
+    assert not missing, f"docs/reference: no ::: directive for {sorted(missing)}"
+    assert len(DOCUMENTED) == len(set(DOCUMENTED))
+
+
+def test_every_page_of_the_reference_has_a_title_and_a_directive():
+    for page in PAGES:
+        text = page.read_text(encoding="utf-8")
+        assert text.startswith("# ") and DIRECTIVE.search(text), page.name
+
+
+@pytest.mark.parametrize("path", DOCUMENTED)
+def test_whatever_is_in_the_reference_has_a_docstring(path):
+    value = find(path)
+    assert inspect.getdoc(value), path
+    if inspect.isclass(value):
+        assert not undocumented(value), f"{path}: no docstring for {undocumented(value)}"
+
+
+def undocumented(cls):
+    """Public methods and properties of the class itself that have no docstring; tests of a contract need none."""
+    members = ((name, member) for name, member in vars(cls).items() if not name.startswith(("_", "test_")))
+    return [
+        name
+        for name, member in members
+        if (inspect.isroutine(member) or isinstance(member, property | classmethod | staticmethod))
+        and not inspect.getdoc(member)
+    ]
