@@ -9,11 +9,12 @@ from milvus_documents import assert_equal, embedded, fill, topical
 import mvindex
 from mvindex import Document
 from mvindex.errors import ConfigError, StoreError
-from mvindex.index import embedded_store_of
+from mvindex.index import store_of
 from mvindex.io.export import export_index
 from mvindex.io.files import import_vectors
 from mvindex.io.import_ import Target
 from mvindex.io.migrate import migrate
+from mvindex.store.embedded import EmbeddedStore
 from mvindex_connectors.milvus.bulk import export_bulk, import_bulk
 
 
@@ -42,7 +43,7 @@ def assert_same_index(one, other, *, has_hashes=True):
 
 def known(index):
     ids = sorted(document.id for document in index)
-    found = embedded_store_of(index).known(ids)
+    found = store_of(index).known(ids)
     return [found[doc_id] for doc_id in ids]
 
 
@@ -90,7 +91,7 @@ def test_an_export_of_a_directory_is_imported_into_milvus(place, tmp_path):
 
 def test_an_interrupted_migration_goes_on(place, tmp_path, monkeypatch):
     index, _ = source_index(tmp_path)
-    whole = type(index).batches
+    whole = EmbeddedStore.batches
 
     def cut(self, size=1024):
         for number, batch in enumerate(whole(self, 50)):
@@ -99,7 +100,7 @@ def test_an_interrupted_migration_goes_on(place, tmp_path, monkeypatch):
             yield batch
 
     with index:
-        monkeypatch.setattr(type(index), "batches", cut)
+        monkeypatch.setattr(EmbeddedStore, "batches", cut)
         with pytest.raises(KeyboardInterrupt):
             migrate(index.path, place)
         monkeypatch.undo()
@@ -156,8 +157,8 @@ def test_an_interrupted_export_goes_on_and_writes_the_same(tmp_path, monkeypatch
 
     index, _ = source_index(tmp_path)
     monkeypatch.setattr(bulk, "SHARD_BATCHES", 1)
-    whole = type(index).batches
-    monkeypatch.setattr(type(index), "batches", lambda self, size=1024: whole(self, 60))
+    whole = EmbeddedStore.batches
+    monkeypatch.setattr(EmbeddedStore, "batches", lambda self, size=1024: whole(self, 60))
     with index:
         assert export_bulk(index, tmp_path / "whole", quiet).shards == 4
         write = bulk._write_shard

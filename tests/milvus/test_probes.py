@@ -4,7 +4,7 @@ import mvindex
 from mvindex.index import store_of
 
 GROUP_BY, FP16, INT8, MAX_SIM = "group_by", "fp16 vectors", "int8 vectors", "arrays of views (MAX_SIM)"
-WORDS = "words (BM25)"
+LEXICAL = "lexical search (BM25)"
 
 
 def collections(index):
@@ -27,11 +27,11 @@ def test_abilities_are_tried_and_nothing_stays_behind(place):
         assert found[FP16] == "yes" or found[FP16].endswith("10 hits")
         assert found[INT8].startswith("no: create index on 105 field is not supported")
         assert found[MAX_SIM].startswith("no: ")
-        assert found[WORDS].startswith("no: ")
+        assert found[LEXICAL].startswith("no: ")
     if place.startswith("milvus-lite"):
         assert found[GROUP_BY] == "no: 7 of the 10 best documents, 7 hits"
         assert "MilvusLite does not support" in found[FP16]
         assert "MilvusLite does not support" in found[INT8]
         assert found[MAX_SIM].startswith("no: ")
         # Its k1 is 1.5, whatever is asked for: ln(8 / 3) * 2.5 / (1 + 1.5 * (0.25 + 0.75 * 6 / 7)).
-        assert found[WORDS] == "no: a score of 1.0482 where k1 1.2 and b 0.75 give 1.0417"
+        assert found[LEXICAL] == "no: a score of 1.0482 where k1 1.2 and b 0.75 give 1.0417"

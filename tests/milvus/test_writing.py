@@ -71,10 +71,10 @@ def test_of_two_writers_at_once_each_batch_is_whole_or_refused(place):
 @pytest.mark.parametrize(
     ("document", "views", "what"),
     [
-        (Document("long text", "é" * 40_000), 2, "text has 80,000 bytes"),
+        (Document("long text", "é" * 40_000), 2, "text: expected at most 65,535 bytes in Milvus, got 80,000"),
         (Document("long title", "t", "x" * 70_000), 2, "title"),
         (Document("much metadata", "t", "", {"a": "x" * 70_000}), 2, "metadata"),
-        (Document("many views", "t"), 4097, "4,097 views"),
+        (Document("many views", "t"), 4097, "got 4,097"),
     ],
 )
 def test_what_milvus_cannot_hold_is_refused_by_name_before_anything_is_written(place, document, views, what):

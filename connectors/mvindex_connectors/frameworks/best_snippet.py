@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from mvindex.lexical.tokenizer import Lexical
+from mvindex.lexical.tokenizer import Lexical, tokenize
 from mvindex.records import Doubles, Hit
 from mvindex_connectors.frameworks.citations import stored_fields
 
@@ -32,9 +32,9 @@ def choose_best_snippets(query: str, hits: Sequence[Hit], tokenizer: Lexical) ->
 
 def _snippet_scores(query: str, texts: Sequence[str], tokenizer: Lexical) -> Doubles:
     """Return for each text the sum over the query's terms of ln(1 + texts / texts with the term) f / (f + k1)."""
-    tokens, terms = tokenised(texts, tokenizer), set(tokenised([query], tokenizer).words)
+    tokens, terms = tokenize(texts, tokenizer), set(tokenize([query], tokenizer).terms)
     scores = np.zeros(len(texts))
-    for row, term in enumerate(tokens.words):
+    for row, term in enumerate(tokens.terms):
         if term in terms:
             at = slice(tokens.starts[row], tokens.starts[row + 1])
             counts = tokens.counts[at]

@@ -1,1 +1,1 @@
-"""An index in Milvus: Lite in this process, a server, or a cluster. docs/milvus.md tells how it is kept there."""
+"""An index in Milvus: Lite in this process, a server, or a cluster; docs/milvus.md describes the layout."""

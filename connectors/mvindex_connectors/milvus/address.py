@@ -22,15 +22,16 @@ _SETTINGS = ("tls", "server_name", "timeout", "consistency", "lease", "db", "col
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Address:
-    """The address of an index in Milvus.
+    """The place of an index in Milvus.
 
     Attributes:
-        uri: The address of the server or database, as pymilvus takes it.
+        uri: The address for pymilvus.
         shown: The address without secrets, for messages.
-        timeout_s: Time limit of a call.
-        consistency: Consistency level of searches.
-        lease_s: Time after which a silent writer no longer counts as one.
+        timeout_s: Longest wait for a response.
+        consistency: The consistency level of searches.
+        lease_s: Time after which a silent writer loses its lease.
         pem: A file of certificates for TLS; None for those of the system.
+
     """
 
     uri: str
@@ -48,21 +49,21 @@ class Address:
 
 
 def is_address(text: str) -> bool:
-    """Return whether parse_address() can read the text."""
+    """Return whether parse_address() reads the text."""
     return text.startswith((f"{LITE}:", f"{SERVER}://"))
 
 
 def parse_address(text: str) -> Address:
-    """Return the address; raise ConfigError, which names the wrong part and never a secret.
+    """Return the parsed address; ConfigError names the part that is wrong, and never a secret.
 
-    Secrets that the address does not hold come from the environment: MVINDEX_MILVUS_TOKEN, or MVINDEX_MILVUS_USER and
+    Secrets that the address lacks come from the environment: MVINDEX_MILVUS_TOKEN, or MVINDEX_MILVUS_USER and
     MVINDEX_MILVUS_PASSWORD.
     """
     if text.startswith(f"{LITE}:"):
         return _parse_lite(text)
     if text.startswith(f"{SERVER}://"):
         return _parse_server(text)
-    raise ConfigError(f"{text.split(':')[0]:.40}: expected an address of Milvus, {LITE}:PATH or {SERVER}://HOST/NAME")
+    raise ConfigError(f"Milvus address: expected {LITE}:PATH or {SERVER}://HOST/NAME, got {text.split(':')[0]:.40}:...")
 
 
 def _parse_lite(text: str) -> Address:
@@ -72,12 +73,12 @@ def _parse_lite(text: str) -> Address:
         if name in given:
             raise ConfigError(f"{LITE}:{rest}: the setting {name} belongs to a server")
     if not rest or rest.startswith("//"):
-        raise ConfigError(f"{text.partition('?')[0]}: wanted {LITE}:PATH, such as {LITE}:corpus.db")
+        raise ConfigError(f"{text.partition('?')[0]}: expected {LITE}:PATH, such as {LITE}:corpus.db")
     shown = f"{LITE}:{rest}"
     name = _checked_name(given.get("collection", _DEFAULT_NAME), shown)
     # pymilvus takes only what ends in .db for a Lite database.
     if not rest.endswith(".db"):
-        raise ConfigError(f"{shown}: the path of a Milvus Lite database ends in .db")
+        raise ConfigError(f"{shown}: expected a path that ends in .db")
     return Address(uri=str(Path(rest).absolute()), shown=shown, collection=name, is_lite=True, **_common(given, shown))
 
 
@@ -90,7 +91,7 @@ def _parse_server(text: str) -> Address:
     is_tls = tls not in ("", "0", "no", "false")
     pem = tls if is_tls and tls not in ("1", "yes", "true") else None
     if pem is not None and not os.path.isfile(pem):
-        raise ConfigError(f"{shown}: tls={pem}: there is no such file; expected 1, or a file of certificates (PEM)")
+        raise ConfigError(f"{shown}: tls={pem}: expected 1, or a file of certificates (PEM), got no such file")
     return Address(
         uri=f"{'https' if is_tls else 'http'}://{host}:{port}",
         shown=shown,
@@ -106,19 +107,19 @@ def _parse_server(text: str) -> Address:
 
 
 def _split(text: str) -> tuple[SplitResult, str, int]:
-    """Split a URL with its host and port; no message shows what precedes the host."""
+    """Return the parts of the URL, its host and port; messages never show what precedes the host."""
     try:
         parts = urlsplit(text)
         host, port = parts.hostname, parts.port or _DEFAULT_PORT
     except ValueError:
         host = None
     if host is None:
-        raise ConfigError(f"{SERVER}://...: no host and port in it; expected {SERVER}://HOST:PORT/COLLECTION")
+        raise ConfigError(f"{SERVER}://...: expected {SERVER}://HOST:PORT/COLLECTION, got no host and port")
     return parts, f"[{host}]" if ":" in host else host, port
 
 
 def _token(parts: SplitResult) -> str:
-    """Return the token, or user:password: that of the address, else that of the environment."""
+    """Return the token, or user:password; those of the address precede those of the environment."""
     user, password = parts.username, parts.password
     if user is not None:
         return unquote(user) if password is None else f"{unquote(user)}:{unquote(password)}"
@@ -130,14 +131,14 @@ def _settings(shown: str, query: str) -> dict[str, str]:
     given = dict(parse_qsl(query, keep_blank_values=True))
     for name in given:
         if name not in _SETTINGS:
-            raise ConfigError(f"{shown.rpartition('@')[2]}: unknown setting {name!r}; expected {', '.join(_SETTINGS)}")
+            raise ConfigError(f"{shown.rpartition('@')[2]}: expected a setting of {', '.join(_SETTINGS)}, got {name!r}")
     return given
 
 
 def _common(given: Mapping[str, str], shown: str) -> dict[str, Any]:
     level = given.get("consistency", "session")
     if level not in _LEVELS:
-        raise ConfigError(f"{shown}: consistency={level}; expected one of {', '.join(_LEVELS)}")
+        raise ConfigError(f"{shown}: consistency: expected one of {', '.join(_LEVELS)}, got {level!r}")
     return {
         "consistency": _LEVELS[level],
         "timeout_s": _seconds(given, "timeout", 60.0, shown),
@@ -145,17 +146,17 @@ def _common(given: Mapping[str, str], shown: str) -> dict[str, Any]:
     }
 
 
-def _seconds(given: Mapping[str, str], name: str, usual: float, shown: str) -> float:
+def _seconds(given: Mapping[str, str], name: str, default: float, shown: str) -> float:
     try:
-        value = float(given.get(name, usual))
+        value = float(given.get(name, default))
     except ValueError:
         value = math.nan
     if not 1 <= value <= 86_400:
-        raise ConfigError(f"{shown}: {name}={given[name]}; expected seconds, from 1 to 86400")
+        raise ConfigError(f"{shown}: {name}: expected seconds, from 1 to 86400, got {given[name]!r}")
     return value
 
 
 def _checked_name(name: str, shown: str) -> str:
     if _NAME.fullmatch(name):
         return name
-    raise ConfigError(f"{shown}: {name!r} is no name of a collection; expected letters, digits and _, no digit first")
+    raise ConfigError(f"{shown}: collection name: expected letters, digits and _, no digit first, got {name!r}")

@@ -19,7 +19,7 @@ from mvindex_connectors.milvus.capability_checks import probe
 from mvindex_connectors.milvus.engine import MilvusEngine
 from mvindex_connectors.milvus.index_build import build_index
 from mvindex_connectors.milvus.store import MilvusStore
-from mvindex_connectors.milvus.tuning import tune_index
+from mvindex_connectors.milvus.tuning import TuneGoal, tune_index
 
 
 class MilvusAdmin:
@@ -31,9 +31,14 @@ class MilvusAdmin:
     def build(
         self, kind: str | None, parameters: Mapping[str, int], *, target_recall: float, on_progress: ProgressCallback
     ) -> BuildReport:
-        """Build an index of Milvus over all views, flushed, and known to cover every row; other clients wait.
+        """Build an index of Milvus' own over all views; return once it covers every row. Other clients wait.
 
-        kind: mvindex' or Milvus' own name, of those that this Milvus builds; None chooses by size.
+        Args:
+            kind: mvindex' or Milvus' own name of a kind that this Milvus builds; None chooses by size.
+            parameters: For ivf kinds nlist, the number of inverted lists.
+            target_recall: Checked; Milvus' kinds are chosen by size alone.
+            on_progress: Called with a step, how much of it is done, and how much there is.
+
         """
         checked_target(target_recall)
         if others := sorted(parameters.keys() - {"nlist"}):
@@ -44,8 +49,8 @@ class MilvusAdmin:
         self, queries: Floats | None, *, top_k: int, target_recall: float, on_progress: ProgressCallback
     ) -> TuneReport:
         """Measure the search parameters of the active index, and keep the fastest that reach the target."""
-        target = checked_target(target_recall)
-        return tune_index(self._store, self._engine, queries, (top_k, target), on_progress)
+        goal = TuneGoal(top_k, checked_target(target_recall))
+        return tune_index(self._store, self._engine, queries, goal, on_progress)
 
     def compact(self, on_progress: Callable[[int], None]) -> CompactReport:
         """Remove views that no record names, left by writers that died."""

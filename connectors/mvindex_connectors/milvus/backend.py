@@ -1,4 +1,4 @@
-"""The entry point of the core: create, open or look for an index in Milvus by its address."""
+"""The backend of milvus:// and milvus-lite: addresses, which the core finds by its entry points."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ def create(address: str, settings: Mapping[str, Any], encoder: Encoder | None) -
 
 
 def open_local(address: str, device: str | None) -> Index:
-    """Open an index; StoreError when there is none."""
+    """Open the index; StoreError when there is none."""
     place = parse_address(address)
     if _is_missing(place):
-        raise StoreError(f"{place.shown}: there is no such Milvus Lite database, so no index")
+        raise StoreError(f"{place.shown}: expected a Milvus Lite database with an index, got no such database")
     connection = Connection(place)
     try:
         return _index(MilvusStore(connection), None, device)
@@ -69,7 +69,7 @@ def shown(address: str) -> str:
 
 
 def _is_missing(place: Address) -> bool:
-    """Return whether a Lite database does not exist: opening it would create it."""
+    """Return whether the database of Lite does not exist, though its folder does: opening it would create one."""
     path = Path(place.uri)
     return place.is_lite and path.parent.is_dir() and not os.path.lexists(path)
 
@@ -78,4 +78,4 @@ def _check_dim(dim: int) -> None:
     from mvindex_connectors.milvus.layout import MAX_DIM, MIN_DIM
 
     if not MIN_DIM <= dim <= MAX_DIM:
-        raise ConfigError(f"dim is {dim}; Milvus takes {MIN_DIM} to {MAX_DIM:,}")
+        raise ConfigError(f"dim: expected {MIN_DIM} to {MAX_DIM:,} in Milvus, got {dim}")

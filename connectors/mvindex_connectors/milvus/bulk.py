@@ -32,13 +32,22 @@ from mvindex_connectors.milvus.store import make_collections, new_settings, sett
 
 FORMAT, MANIFEST, SETTINGS = 1, "manifest.json", "settings.json"
 SHARD_BATCHES = 16
-_KEPT = ("dim", "dtype", "encoder", "temperature", "prune_views")
+_COPIED_SETTINGS = ("dim", "dtype", "encoder", "temperature", "prune_views")
 _POLL_S = 0.5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExportReport:
-    """Counts of an export; written: shards written by this run, the others were there already."""
+    """The files that were written.
+
+    Attributes:
+        directory: Where they are.
+        documents: Number of documents.
+        views: Number of views.
+        shards: Number of shards.
+        written: Number of shards written by this run; the others were complete already.
+
+    """
 
     directory: str
     documents: int
@@ -48,7 +57,17 @@ class ExportReport:
 
 
 def export_bulk(index: Index, directory: Path, on_progress: ProgressCallback) -> ExportReport:
-    """Write the whole index as files; ConfigError when the directory holds those of another index."""
+    """Write the whole index as files for a bulk import; go on where an interrupted run stopped.
+
+    Args:
+        index: The index.
+        directory: A new directory, or that of an interrupted export.
+        on_progress: Called with a step, documents done, and all documents.
+
+    Raises:
+        ConfigError: When the directory has the export of another index or state.
+
+    """
     source = {"index_id": str(index.settings["index_id"]), "version": int(index.settings["version"])}
     manifest = _begin(directory, source, index.where)
     total, written, documents = len(index), 0, 0
@@ -94,20 +113,20 @@ def _begin(directory: Path, source: Mapping[str, Any], where: str) -> dict[str, 
         directory.mkdir(parents=True, exist_ok=True)
         if not path.exists():
             if any(directory.iterdir()):
-                raise ConfigError(f"{directory}: is not empty, and holds no export; give a new directory")
+                raise ConfigError(f"{directory}: expected a new directory or an export, got one that is not empty")
             return fresh
         manifest: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     except OSError as err:
         raise StoreError(f"{directory}: cannot be written: {err.strerror or err}") from err
     except ValueError as err:
-        raise StoreError(f"{path}: is no manifest of an export: {err}") from err
+        raise StoreError(f"{path}: expected the manifest of an export, got no JSON: {err}") from err
     if manifest.get("format") != FORMAT or manifest.get("source") != source:
-        raise ConfigError(f"{directory}: holds an export of another index, or of an older state of {where}")
+        raise ConfigError(f"{directory}: expected an export of {where}, got one of another index, or of an older state")
     return manifest
 
 
 def _write_shard(directory: Path, number: int, batches: list[Batch], first: int) -> dict[str, Any]:
-    """Write a shard's files, and return its entry in the manifest; first: number of its first document."""
+    """Write the files of a shard; return its entry in the manifest. first: the number of its first document."""
     keys_of: list[Any] = []
     vectors: list[Floats] = []
     records: list[dict[str, Any]] = []
@@ -135,7 +154,7 @@ def _write_shard(directory: Path, number: int, batches: list[Batch], first: int)
 
 def _settings(index: Index, manifest: Mapping[str, Any], documents: int) -> dict[str, Any]:
     shards = manifest["shards"]
-    kept = {name: index.settings.get(name) for name in _KEPT}
+    copied = {name: index.settings.get(name) for name in _COPIED_SETTINGS}
     counted = {
         "next_document": documents,
         "next_ordinal": max([int(index.settings["next_ordinal"]), *(shard["last_ordinal"] + 1 for shard in shards)]),
@@ -145,19 +164,19 @@ def _settings(index: Index, manifest: Mapping[str, Any], documents: int) -> dict
         "max_norm": manifest["max_norm"],
         "has_views": bool(shards),
     }
-    return {**new_settings(kept), **counted}
+    return {**new_settings(copied), **counted}
 
 
 def _write_arrays(folder: Path, arrays: Mapping[str, Any]) -> None:
-    """Write the arrays to the folder, complete or not at all."""
-    aside = folder.with_name(f".{folder.name}.new")
+    """Write the arrays to a folder, which is complete or absent."""
+    temporary = folder.with_name(f".{folder.name}.new")
     try:
-        for path in (aside, folder):
+        for path in (temporary, folder):
             shutil.rmtree(path, ignore_errors=True)
-        aside.mkdir()
+        temporary.mkdir()
         for name, array in arrays.items():
-            np.save(aside / f"{name}.npy", array, allow_pickle=False)
-        aside.rename(folder)
+            np.save(temporary / f"{name}.npy", array, allow_pickle=False)
+        temporary.rename(folder)
     except OSError as err:
         raise StoreError(f"{folder}: cannot be written: {err.strerror or err}") from err
 
@@ -172,38 +191,39 @@ def _plain(value: Any) -> Any:
 
 
 def _write_json(path: Path, value: Any) -> None:
-    aside = path.with_name(f".{path.name}.new")
+    temporary = path.with_name(f".{path.name}.new")
     try:
-        with open(aside, "w", encoding="utf-8") as file:
+        with open(temporary, "w", encoding="utf-8") as file:
             json.dump(value, file, ensure_ascii=False)
             file.flush()
             os.fsync(file.fileno())
-        aside.rename(path)
+        temporary.rename(path)
     except OSError as err:
         raise StoreError(f"{path}: cannot be written: {err.strerror or err}") from err
 
 
 def import_bulk(directory: Path, address: str, *, remote: str | None = None, on_progress: ProgressCallback) -> int:
-    """Import exported files into a new index at the address, and return the number of documents.
+    """Import the files of export_bulk() into a new index; return the number of documents.
 
     Args:
-        directory: What export_bulk() wrote.
+        directory: The complete export.
         address: The new index.
-        remote: Where the server finds the files, a prefix in its object storage or a directory; by default the
+        remote: Where the server reads the files, a prefix in its object storage or a directory; by default the
             directory itself, which only a server on this machine can read.
-        on_progress: Called with a step, how much of it is done, and how much there is.
+        on_progress: Called with a step, shards done, and all shards.
 
     Raises:
-        ConfigError: When the collections exist.
+        ConfigError: When the export is incomplete, or the collections exist.
+
     """
     manifest = json.loads((directory / MANIFEST).read_text(encoding="utf-8"))
     if "settings" not in manifest:
-        raise ConfigError(f"{directory}: the export is not complete; run mvindex export again")
+        raise ConfigError(f"{directory}: expected a complete export, got an unfinished one. Run mvindex export again")
     place: Address = parse_address(address)
     connection, prefix = Connection(place), remote or str(directory.absolute())
     settings, total = manifest["settings"], len(manifest["shards"])
     try:
-        # What is imported into a loaded collection shows some time later; what is loaded afterwards shows at once.
+        # Rows imported into a loaded collection show some time later; rows loaded afterwards show at once.
         names = make_collections(connection, int(settings["dim"]) if settings["has_views"] else None)
         for number in range(total):
             folder = f"{prefix}/views-{number:05d}"
@@ -218,7 +238,7 @@ def import_bulk(directory: Path, address: str, *, remote: str | None = None, on_
 
 
 def _import(connection: Connection, collection: str, files: list[str]) -> None:
-    """Let the server import the files, and wait until their rows are visible."""
+    """Import the files; return once the server shows their rows."""
     task = connection.call(
         "starting a bulk import",
         lambda client, **options: client._get_connection().do_bulk_insert(collection, "", files, **options),  # noqa: SLF001

@@ -1,7 +1,7 @@
-"""Check what a Milvus can do, by trying it on small collections that are created for the check and dropped again.
+"""Check the capabilities of a Milvus by trying them, on temporary collections of a few rows.
 
-No search depends on the outcome (docs/milvus.md): it tells users what they could build on themselves, and which faults
-of one version are mended in another.
+The result decides no search (docs/milvus.md): it shows users what they could build on themselves, and which faults
+of one version are gone in another.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ YES = "yes"
 
 
 def probe(connection: Connection) -> dict[str, str]:
-    """Return for each ability "yes", or what this Milvus says or does instead. EngineUnavailable when it is away."""
+    """Return for each capability "yes", or what this Milvus says or does instead; EngineUnavailable when it is away."""
     return {name: _tried(connection, name, attempt) for name, attempt in _ATTEMPTS.items()}
 
 
@@ -48,7 +48,7 @@ def _collection(connection: Connection) -> Iterator[str]:
 
 
 def _views() -> Floats:
-    """Return documents with nearly equal views, (documents, views, dim); better ones have lower numbers."""
+    """Return documents of nearly equal views, (documents, views, dim); lower numbers are better."""
     rng = np.random.default_rng(5)
     angles = np.linspace(0.1, 1.4, _DOCUMENTS)
     centres = np.zeros((_DOCUMENTS, 1, _DIM))
@@ -56,13 +56,13 @@ def _views() -> Floats:
     return np.asarray(centres + rng.normal(scale=1e-3, size=(_DOCUMENTS, _VIEWS, _DIM)), dtype=np.float32)
 
 
-def _question() -> Floats:
-    question: Floats = np.eye(1, _DIM, dtype=np.float32)[0]
-    return question
+def _query() -> Floats:
+    query: Floats = np.eye(1, _DIM, dtype=np.float32)[0]
+    return query
 
 
 def _group_by(client: Any, name: str, options: dict[str, Any]) -> str:
-    """Check whether grouping by document returns as many distinct documents as requested, the right ones, in order."""
+    """Check that grouping by document returns the right number of distinct documents, the best ones, in order."""
     from pymilvus import DataType
 
     schema = client.create_schema(auto_id=False)
@@ -72,15 +72,15 @@ def _group_by(client: Any, name: str, options: dict[str, Any]) -> str:
     _make(client, name, schema, ("FLAT", "IP"), options)
     rows = enumerate(_views().reshape(-1, _DIM))
     client.insert(name, [{"pk": pk, "doc": pk // _VIEWS, "vec": row} for pk, row in rows], **options)
-    asked = {"limit": _TOP_K, "group_by_field": "doc", "output_fields": ["doc"], "consistency_level": "Strong"}
-    options = {**asked, "search_params": {"metric_type": "IP"}, **options}
-    [hits] = client.search(name, [_question()], anns_field="vec", **options)
+    request = {"limit": _TOP_K, "group_by_field": "doc", "output_fields": ["doc"], "consistency_level": "Strong"}
+    options = {**request, "search_params": {"metric_type": "IP"}, **options}
+    [hits] = client.search(name, [_query()], anns_field="vec", **options)
     found = [int(hit["entity"]["doc"]) for hit in hits]
-    return _document_order(found)
+    return _verdict(found)
 
 
 def _vectors(type_name: str, dtype: type[np.generic], scale: float, index: tuple[str, str]) -> Any:
-    """Check whether vectors of this type can be stored, indexed and searched."""
+    """Return a check that vectors of this type can be stored, indexed and searched."""
 
     def attempt(client: Any, name: str, options: dict[str, Any]) -> str:
         from pymilvus import DataType
@@ -91,15 +91,15 @@ def _vectors(type_name: str, dtype: type[np.generic], scale: float, index: tuple
         _make(client, name, schema, index, options)
         rows = [{"pk": pk, "vec": (scale * each[0]).astype(dtype)} for pk, each in enumerate(_views())]
         client.insert(name, rows, **options)
-        asked = {"limit": _TOP_K, "consistency_level": "Strong", "search_params": {"metric_type": index[1]}}
-        [hits] = client.search(name, [(scale * _question()).astype(dtype)], anns_field="vec", **asked, **options)
-        return _document_order(list(map(int, hits.ids)))
+        request = {"limit": _TOP_K, "consistency_level": "Strong", "search_params": {"metric_type": index[1]}}
+        [hits] = client.search(name, [(scale * _query()).astype(dtype)], anns_field="vec", **request, **options)
+        return _verdict(list(map(int, hits.ids)))
 
     return attempt
 
 
 def _max_sim(client: Any, name: str, options: dict[str, Any]) -> str:
-    """Check whether a document may store its views as an array, searched by the best of them."""
+    """Check that a document can store its views as an array, searched by the best of them."""
     from pymilvus import DataType
     from pymilvus.client.embedding_list import EmbeddingList
 
@@ -111,15 +111,15 @@ def _max_sim(client: Any, name: str, options: dict[str, Any]) -> str:
     _make(client, name, schema, ("HNSW", "MAX_SIM_IP"), options, field="views[vec]")
     rows = [{"pk": pk, "views": [{"vec": view} for view in views]} for pk, views in enumerate(_views())]
     client.insert(name, rows, **options)
-    asked = {"limit": _TOP_K, "consistency_level": "Strong", "search_params": {"metric_type": "MAX_SIM_IP"}}
-    question = EmbeddingList()
-    question.add(_question())
-    [hits] = client.search(name, [question], anns_field="views[vec]", **asked, **options)
-    return _document_order(list(map(int, hits.ids)))
+    request = {"limit": _TOP_K, "consistency_level": "Strong", "search_params": {"metric_type": "MAX_SIM_IP"}}
+    query = EmbeddingList()
+    query.add(_query())
+    [hits] = client.search(name, [query], anns_field="views[vec]", **request, **options)
+    return _verdict(list(map(int, hits.ids)))
 
 
-def _lexical(client: Any, name: str, options: dict[str, Any]) -> str:
-    """Check whether BM25 of three short texts scores as mvindex does (docs/hybrid.md)."""
+def _bm25(client: Any, name: str, options: dict[str, Any]) -> str:
+    """Check that BM25 of three short texts scores as mvindex does (docs/hybrid.md)."""
     from pymilvus import DataType, Function, FunctionType
 
     schema = client.create_schema(auto_id=False)
@@ -128,20 +128,20 @@ def _lexical(client: Any, name: str, options: dict[str, Any]) -> str:
     schema.add_field("words", DataType.SPARSE_FLOAT_VECTOR)
     made_of = {"input_field_names": ["text"], "output_field_names": ["words"]}
     schema.add_function(Function(name="bm25", function_type=FunctionType.BM25, **made_of))
-    wanted = {"bm25_k1": K1, "bm25_b": B}
-    _make(client, name, schema, ("SPARSE_INVERTED_INDEX", "BM25"), options, field="words", built=wanted)
+    parameters = {"bm25_k1": K1, "bm25_b": B}
+    _make(client, name, schema, ("SPARSE_INVERTED_INDEX", "BM25"), options, field="words", built=parameters)
     texts = ["oil price", "oil oil war peace", "war"]
     client.insert(name, [{"pk": pk, "text": text} for pk, text in enumerate(texts)], **options)
-    asked = {"limit": 1, "consistency_level": "Strong", "search_params": {"metric_type": "BM25"}}
-    [hits] = client.search(name, ["price"], anns_field="words", **asked, **options)
-    # One of three documents has the word, once among two; a document has 7 / 3 words on average.
+    request = {"limit": 1, "consistency_level": "Strong", "search_params": {"metric_type": "BM25"}}
+    [hits] = client.search(name, ["price"], anns_field="words", **request, **options)
+    # One of three documents has the term, once among two; a document has 7 / 3 terms on average.
     score = math.log(1 + 2.5 / 1.5) * (K1 + 1) / (1 + K1 * (1 - B + B * 2 / (7 / 3)))
     found = abs(float(hits[0]["distance"])) if hits else 0.0
     return YES if abs(found - score) < 1e-5 else f"no: a score of {found:.4f} where k1 {K1} and b {B} give {score:.4f}"
 
 
-def _document_order(found: list[int]) -> str:
-    """Return the documents of the hits, in order: the first ones are the best."""
+def _verdict(found: list[int]) -> str:
+    """Return the verdict on the documents of the hits, of which the first numbers are the best."""
     if found == list(range(_TOP_K)):
         return YES
     return f"no: {len(set(found) & set(range(_TOP_K)))} of the {_TOP_K} best documents, {len(found)} hits"
@@ -156,13 +156,13 @@ def _make(  # noqa: PLR0913 - a collection takes that many
     field: str = "vec",
     built: dict[str, Any] | None = None,
 ) -> None:
-    """Create the collection, empty and loaded, whatever an earlier attempt left."""
+    """Create an empty, loaded collection, in place of one that a failed attempt left."""
     if client.has_collection(name, **options):
         client.drop_collection(name, **options)
     parameters = client.prepare_index_params()
     kind, metric = index
-    usual = {"M": 16, "efConstruction": 64} if kind == "HNSW" else {}
-    parameters.add_index(field_name=field, index_type=kind, metric_type=metric, params=built or usual)
+    default = {"M": 16, "efConstruction": 64} if kind == "HNSW" else {}
+    parameters.add_index(field_name=field, index_type=kind, metric_type=metric, params=built or default)
     client.create_collection(name, schema=schema, index_params=parameters, **options)
 
 
@@ -171,5 +171,5 @@ _ATTEMPTS: dict[str, Callable[[Any, str, dict[str, Any]], str]] = {
     "fp16 vectors": _vectors("FLOAT16_VECTOR", np.float16, 1.0, ("FLAT", "IP")),
     "int8 vectors": _vectors("INT8_VECTOR", np.int8, 100.0, ("HNSW", "IP")),
     "arrays of views (MAX_SIM)": _max_sim,
-    "words (BM25)": _lexical,
+    "lexical search (BM25)": _bm25,
 }

@@ -26,7 +26,7 @@ def columns_of(rows: Sequence[Mapping[str, Any]]) -> dict[str, Column]:
 
 
 def upsert(client: Any, collection: str, columns: Mapping[str, Column], *, timeout: float) -> None:
-    """Upsert rows; return when the server has acknowledged them."""
+    """Upsert the rows; return once the server has acknowledged them."""
     if is_known():
         _send(client, collection, columns, timeout)
     else:
@@ -49,7 +49,7 @@ def _send(client: Any, collection: str, columns: Mapping[str, Column], timeout: 
     metadata = context.to_grpc_metadata()
     response = handler._stub.Upsert(_request(collection, columns), timeout=timeout, metadata=metadata)  # noqa: SLF001
     check_status(response.status)
-    # What a session has written it then also reads.
+    # A session then reads its own writes.
     update_collection_ts(collection, response.timestamp, handler.server_address, context.get_db_name())
 
 
@@ -79,7 +79,7 @@ def _field(name: str, column: Column) -> Any:
 
 
 def _packed(vectors: Floats) -> bytes:
-    """Return a FloatArray on the wire: field 1, its length as a varint, then the numbers as little-endian float32."""
+    """Return a FloatArray on the wire: field 1, its length as a varint, then little-endian float32."""
     body = vectors.astype("<f4", copy=False).tobytes()
     size, left = bytearray(), len(body)
     while left > 0x7F:

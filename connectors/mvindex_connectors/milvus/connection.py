@@ -1,4 +1,4 @@
-"""A connection to Milvus: calls have a time limit, are retried where that is safe, and raise our errors."""
+"""A connection to Milvus: calls have timeouts, are retried, and raise our errors."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from mvindex_connectors.milvus.address import Address
 T = TypeVar("T")
 logger = logging.getLogger(__name__)
 
-# What a message of the server holds while a collection comes up again after a restart, or a build.
+# Parts of the server's messages while a collection comes up after a restart or a build.
 _NOT_READY = ("not loaded", "not fully loaded", "state 'released'", "loading", "channel not available", "no available")
-_NOT_READY_TOO = ("node not found", "not ready", "not healthy", "unhealthy", "shard delegator", "service unavailable")
-# Or while it is away; a wrong token gives one of these too, but when a client connects, which is not tried again.
+_NODE_NOT_READY = ("node not found", "not ready", "not healthy", "unhealthy", "shard delegator", "service unavailable")
+# And while it is away. A wrong token gives one of these too, but at connect, which is not retried.
 _BROKEN = ("statuscode.unavailable", "rate limit", "connection reset", "fail connecting", "closed channel")
 _FIRST_PAUSE_S, _LAST_PAUSE_S = 0.05, 2.0
 _POLL_S = 0.1
@@ -35,14 +35,14 @@ _lite_lock = Lock()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Capabilities:
-    """What this Milvus is and can do, as found at connect; kinds: index kinds that are known to be built there."""
+    """The version of a Milvus and what it can do. kinds: of indexes that are known to be built there."""
 
     server: str
     is_lite: bool
     kinds: tuple[str, ...]
     max_limit: int = 16_384
     max_dim: int = 32_768
-    # Neither is ever used where a search must be right: see docs/milvus.md.
+    # Neither is used, as searches must be correct: see docs/milvus.md.
     group_by: str = "not used"
     words: str = "not used"
 
@@ -51,7 +51,7 @@ class Connection:
     """One client of one Milvus, and the collections of one index there."""
 
     def __init__(self, address: Address) -> None:
-        """Connect; raise EngineUnavailable, with the address, when nothing answers there."""
+        """Connect; EngineUnavailable, with the address, when no server responds."""
         self.address = address
         self._is_closed = False
         self._client = _connected(address)
@@ -77,9 +77,15 @@ class Connection:
             _release_lite(self.address.uri)
 
     def call(self, step: str, function: Callable[..., T]) -> T:
-        """Call a function with the client and timeout=, and return its result; retry while a collection comes up.
+        """Return the result of the function, called with the client and timeout=; retry while the collection comes up.
 
-        Only for operations that may be repeated. StoreError or EngineUnavailable name server and step.
+        Args:
+            step: The step, for messages.
+            function: An idempotent call.
+
+        Raises:
+            StoreError: Or EngineUnavailable, with server and step.
+
         """
         deadline, pause = time.monotonic() + self.address.timeout_s, _FIRST_PAUSE_S
         while True:
@@ -89,14 +95,14 @@ class Connection:
                 raise
             except Exception as err:  # noqa: BLE001 - pymilvus raises its own, gRPC's and plain ones
                 if time.monotonic() + pause > deadline or not _is_passing(err):
-                    raise _translated(err, self.address, step) from err
+                    raise _map_error(err, self.address, step) from err
                 logger.info("%s: %s: %s; again in %.2f s", self.address.shown, step, _reason(err), pause)
                 self._load_again(err)
             time.sleep(pause)
             pause = min(2 * pause, _LAST_PAUSE_S)
 
     def load(self, *collections: str) -> None:
-        """Load collections, so that they can be searched; side by side, since a server takes seconds for each."""
+        """Load the collections for searching, side by side, as each takes a server seconds."""
         left = [name for name in collections if not _is_loaded(self._load_state(name))]
         for name in left:
             self.call(
@@ -112,7 +118,7 @@ class Connection:
         return self.call("asking for its state", lambda client, **options: client.get_load_state(collection, **options))
 
     def _load_again(self, err: Exception) -> None:
-        """Load a Lite collection that a new process has released; a server does that itself."""
+        """Load a Lite collection that a new process released; a server does that itself."""
         if "released" not in str(err).lower() and "not loaded" not in str(err).lower():
             return
         for name in (self.address.collection, views_of(self.address.collection)):
@@ -125,7 +131,7 @@ class Connection:
 
 
 def views_of(collection: str) -> str:
-    """Return the name of the collection that holds the views of an index."""
+    """Return the name of the collection of an index's views."""
     return f"{collection}_views"
 
 
@@ -135,7 +141,7 @@ def _use_lite(path: str) -> None:
 
 
 def _release_lite(path: str) -> None:
-    """Close a Lite database with the last connection of this process: pymilvus leaves it open until the end."""
+    """Close the database with the last connection of this process: pymilvus leaves it open till the end."""
     with _lite_lock:
         _lite_users[path] -= 1
         if _lite_users[path] > 0:
@@ -174,15 +180,15 @@ def _connected(address: Address) -> Any:
     try:
         return pymilvus.MilvusClient(**options)
     except Exception as err:  # noqa: BLE001 - pymilvus raises its own, gRPC's and plain ones
-        raise _translated(err, address, "connecting") from err
+        raise _map_error(err, address, "connecting") from err
 
 
 def _check_lite_path(address: Address) -> None:
     path = Path(address.uri)
     if path.exists() and not path.is_dir():
-        raise ConfigError(f"{address.shown}: is a file; a Milvus Lite database is a directory")
+        raise ConfigError(f"{address.shown}: expected a directory, as a Milvus Lite database is one, got a file")
     if not path.parent.is_dir():
-        raise StoreError(f"{address.shown}: there is no directory {path.parent}")
+        raise StoreError(f"{address.shown}: expected an existing directory {path.parent}, got none")
 
 
 def _wait_loaded(client: Any, collection: str, options: dict[str, Any]) -> None:
@@ -205,9 +211,9 @@ def _capabilities(version: str) -> Capabilities:
 
 
 def _is_passing(err: Exception) -> bool:
-    """Return whether an error ends by itself: a restart, a load, a rate limit, a broken connection."""
+    """Return whether the error ends by itself: a restart, a load, a rate limit, a broken connection."""
     text = f"{type(err).__name__} {err}".lower()
-    return any(word in text for word in (*_BROKEN, *_NOT_READY, *_NOT_READY_TOO))
+    return any(word in text for word in (*_BROKEN, *_NOT_READY, *_NODE_NOT_READY))
 
 
 def _reason(err: Exception) -> str:
@@ -216,7 +222,7 @@ def _reason(err: Exception) -> str:
     return " ".join(text.split())[:300]
 
 
-def _translated(err: Exception, address: Address, step: str) -> MvindexError:
+def _map_error(err: Exception, address: Address, step: str) -> MvindexError:
     text, where = str(err), f"{address.shown}: {step}"
     if address.is_lite and "open local milvus failed" in text.lower():
         return StoreError(f"{where}: another process has this database open, or it cannot be read ({_cause(err)})")

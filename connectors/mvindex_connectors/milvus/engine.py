@@ -1,4 +1,4 @@
-"""MilvusEngine: the engine slot of an index in Milvus. It answers as an index in a directory would."""
+"""MilvusEngine: the engine slot of an index in Milvus, with the results of an index in a directory."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _PAIRS_AT_ONCE = 4_096
 
 
 class MilvusEngine:
-    """Dense search over a store in Milvus. There is no snapshot: reads see what is there."""
+    """Dense search over a store in Milvus, without snapshots: reads see the current state."""
 
     def __init__(self, store: MilvusStore) -> None:
         self._store = store
@@ -36,19 +36,19 @@ class MilvusEngine:
         if not self._store.has_views:
             return [SearchResult((), True, 0, 0) for _ in queries]
         allowed = None if options.filter is None else self._store.matching(options.filter)
-        wanted = CandidateRequest(options.top_k, options.scoring, options.candidates, options.exact, allowed)
+        request = CandidateRequest(options.top_k, options.scoring, options.candidates, options.exact, allowed)
         size = max(1, min(QUERY_BATCH, _PAIRS_AT_ONCE // options.top_k))
         begins = range(0, len(queries), size)
-        return [one for at in begins for one in self._batch(queries[at : at + size], wanted)]
+        return [one for at in begins for one in self._batch(queries[at : at + size], request)]
 
-    def _batch(self, queries: Floats, wanted: CandidateRequest) -> list[SearchResult]:
+    def _batch(self, queries: Floats, request: CandidateRequest) -> list[SearchResult]:
         """Return the results of a few queries; one whose documents change meanwhile is searched again."""
         results: dict[int, SearchResult] = {}
         for _ in range(RETRIES):
             left = [number for number in range(len(queries)) if number not in results]
             if not left:
                 break
-            answers, records = self._searched(queries[left], wanted, self._store.settings)
+            answers, records = self._searched(queries[left], request, self._store.settings)
             stored = self._documents([answer.best for answer in answers], records)
             for number, answer in zip(left, answers, strict=True):
                 if all((pair in stored) for pair in _pairs(answer.best)):
@@ -60,20 +60,20 @@ class MilvusEngine:
         return [results[number] for number in range(len(queries))]
 
     def answers(
-        self, queries: Floats, wanted: CandidateRequest, search: Mapping[str, int] | None = None
+        self, queries: Floats, request: CandidateRequest, search: Mapping[str, int] | None = None
     ) -> list[Answer]:
         """Return the best documents of each query, by number; search: search parameters instead of those as tuned."""
         settings = self._store.settings
         if search is not None:
             settings = {**settings, "engine": {**settings["engine"], "search": dict(search)}}
-        return self._searched(queries, wanted, settings)[0]
+        return self._searched(queries, request, settings)[0]
 
     def _searched(
-        self, queries: Floats, wanted: CandidateRequest, settings: Mapping[str, Any]
+        self, queries: Floats, request: CandidateRequest, settings: Mapping[str, Any]
     ) -> tuple[list[Answer], dict[int, dict[str, Any]]]:
         """Return the answers, and the records that were read on the way."""
         for _ in range(RETRIES):
-            search = MilvusSearch(self._store.connection, self._store.reader, settings, wanted)
+            search = MilvusSearch(self._store.connection, self._store.reader, settings, request)
             try:
                 return search.run(queries), search.records
             except SettingsChanged:
@@ -97,7 +97,7 @@ class MilvusEngine:
         by_number = {number: stored[number, version] for number, version in _pairs(best)}
         short_by = 0
         if not best.is_full and not answer.exact:
-            short_by = min(best.wanted, self._store.count()) - len(best.documents)
+            short_by = min(best.top_k, self._store.count()) - len(best.documents)
         ranking = Ranking(
             best.documents, best.scores, best.slots, answer.exact, max(short_by, 0), answer.rounds, best.num_scored
         )

@@ -1,4 +1,4 @@
-"""Metadata filters of an index in Milvus, evaluated here by the same SQL as in an index on disk.
+"""Evaluate metadata filters of an index in Milvus here, by the same SQL as for an index on disk.
 
 Milvus' own expressions over JSON differ by version. The first filter reads ids and metadata of all documents into a
 temporary database. Own writes keep it up to date; writes of other clients show after refresh().
@@ -37,7 +37,7 @@ class FilterTable:
             self._connection = None
 
     def matching(self, condition: Filter, reader: Reader, next_document: int) -> Ints:
-        """Return the numbers of the documents that match the filter, rising."""
+        """Return the numbers of the documents that match, rising."""
         sql = parse_filter(condition)
         with self._lock, temporary_errors():
             if self._connection is None:
@@ -51,7 +51,9 @@ class FilterTable:
             except sqlite3.OperationalError as err:
                 if "overflow" not in str(err) and "too large" not in str(err):
                     raise
-                raise QueryError(f"the filter is too deep or too long for SQLite: {err}") from err
+                raise QueryError(
+                    f"filter: expected one that SQLite can evaluate, got one too deep or too long: {err}"
+                ) from err
         return np.array(rows, dtype=np.int64).reshape(-1)
 
 

@@ -1,4 +1,4 @@
-"""Build Milvus' own indexes over the views, and check that they cover every row before they count."""
+"""Build Milvus' own indexes over the views; one is used once it covers every row."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from mvindex_connectors.milvus.connection import Connection, views_of
 from mvindex_connectors.milvus.kinds import FLAT, build_parameters, milvus_name, parse_kind
 from mvindex_connectors.milvus.store import MilvusStore
 
-# Up to so many views the exact search of FLAT takes no longer than some hundred milliseconds.
+# Up to this number of views the exact search of FLAT takes some hundred milliseconds at most.
 _FLAT_VIEWS = 200_000
 _POLL_S, _LAST_POLL_S = 0.2, 5.0
-# An index that gains no row for so long is one that the server fails to build, and tries again for ever.
+# A server that indexes no row for this long fails to build, and tries again for ever.
 _STALLED_S = 600.0
 
 
 def build_index(store: MilvusStore, kind: str | None, nlist: int | None, on_progress: ProgressCallback) -> BuildReport:
-    """Build an index and make it the active one. EngineUnavailable when the server does not finish it."""
-    able = store.connection.capabilities
+    """Build an index of Milvus' own and make it the active one; EngineUnavailable when the server does not finish."""
+    capabilities = store.connection.capabilities
     with store.writing():
         num_views, dim = int(store.snapshot.settings["views"]), int(store.snapshot.dim or 2)
-        chosen, why = _chosen(kind, num_views, able.kinds, able.server)
+        chosen, why = _chosen(kind, num_views, capabilities.kinds, capabilities.server)
         if nlist is not None and not chosen.startswith("ivf"):
-            raise ConfigError(f"nlist belongs to ivf kinds; the kind here is {chosen}")
+            raise ConfigError(f"nlist: expected an ivf kind, got kind {chosen!r}")
         parameters = build_parameters(chosen, num_views, dim, nlist)
         if store.has_views:
             _replace_index(store, chosen, parameters, on_progress)
@@ -45,14 +45,14 @@ def build_index(store: MilvusStore, kind: str | None, nlist: int | None, on_prog
 
 def _chosen(kind: str | None, num_views: int, kinds: tuple[str, ...], server: str) -> tuple[str, str]:
     if kind is not None:
-        return parse_kind(kind, kinds, server), "as asked for"
+        return parse_kind(kind, kinds, server), "as requested"
     if num_views <= _FLAT_VIEWS:
         return FLAT, f"{num_views:,} views: up to {_FLAT_VIEWS:,}, Milvus' exact search is fast enough"
     return "hnsw", f"{num_views:,} views: above {_FLAT_VIEWS:,}, a graph finds nearly all in a few milliseconds"
 
 
 def _replace_index(store: MilvusStore, kind: str, parameters: dict[str, int], on_progress: ProgressCallback) -> None:
-    """Replace the index over all views. Meanwhile the settings name the one that proves less."""
+    """Replace the index by one of this kind; meanwhile the settings name the one that proves less."""
     connection, name = store.connection, views_of(store.connection.address.collection)
     if kind == FLAT:
         before = store.snapshot.settings["engine"]
@@ -99,7 +99,7 @@ def _create(connection: Connection, name: str, kind: str, parameters: dict[str, 
 
 
 def _wait(connection: Connection, name: str, on_progress: ProgressCallback) -> None:
-    """Wait until every row is indexed. EngineUnavailable when the number stops growing."""
+    """Wait until every row is indexed; EngineUnavailable when the number stalls."""
     best, since, pause = -1, time.monotonic(), _POLL_S
     while True:
         found = connection.call(
@@ -115,7 +115,7 @@ def _wait(connection: Connection, name: str, on_progress: ProgressCallback) -> N
         if time.monotonic() - since > _STALLED_S:
             raise EngineUnavailable(
                 f"{connection.address.shown}: building the index: {indexed:,} of {total:,} rows are indexed, and no "
-                f"more for {_STALLED_S:g} s; the server's log tells why. mvindex build --kind flat undoes it"
+                f"more for {_STALLED_S:g} s; see the server's log. mvindex build --kind flat undoes it"
             )
         time.sleep(pause)
         pause = min(2 * pause, _LAST_POLL_S)

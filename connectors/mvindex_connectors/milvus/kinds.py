@@ -35,7 +35,7 @@ _EFS, _NPROBES = (32, 64, 128, 256, 512, 1024), (1, 2, 4, 8, 16, 32, 64, 128, 25
 
 
 def version_of(server: str) -> tuple[int, int]:
-    """Return major and minor of a server's version, such as v2.3.5-lite; (0, 0) when it has none."""
+    """Return major and minor of a server's version, such as v2.3.5-lite; (0, 0) where there is none."""
     found = re.search(r"(\d+)\.(\d+)", server)
     return (int(found[1]), int(found[2])) if found else (0, 0)
 
@@ -54,18 +54,15 @@ def kinds_of(server: str, is_lite: bool) -> tuple[str, ...]:
 
 
 def parse_kind(name: str, kinds: tuple[str, ...], server: str) -> str:
-    """Return the kind of mvindex' or Milvus' own name.
-
-    Raises:
-        ConfigError: For an unknown name.
-        Unsupported: For a kind that is not built there.
-    """
+    """Return the kind of mvindex' or Milvus' own name; ConfigError if unknown, Unsupported if not built there."""
     known = name.lower().replace("_", "-")
     known = FLAT if known == "exact" else known
     if known not in _MILVUS:
-        raise ConfigError(f"kind {name!r} is unknown; this Milvus ({server}) builds {', '.join(kinds)}")
+        raise ConfigError(f"kind: expected one of {', '.join(kinds)} for this Milvus ({server}), got {name!r}")
     if known not in kinds:
-        raise Unsupported(f"kind {name!r} is not built by this Milvus ({server}); it builds {', '.join(kinds)}")
+        raise Unsupported(
+            f"kind: expected one of {', '.join(kinds)}, which this Milvus ({server}) builds, got {name!r}"
+        )
     return known
 
 
@@ -75,7 +72,7 @@ def milvus_name(kind: str) -> str:
 
 
 def build_parameters(kind: str, num_views: int, dim: int, nlist: int | None = None) -> dict[str, int]:
-    """Return the build parameters of an index over that many views."""
+    """Return the build parameters of an index over so many views."""
     if kind in ("hnsw", "hnsw-sq"):
         return {"M": _M, "efConstruction": _EF_CONSTRUCTION}
     if not kind.startswith("ivf"):
@@ -88,7 +85,7 @@ def build_parameters(kind: str, num_views: int, dim: int, nlist: int | None = No
 
 
 def search_parameters(kind: str, built: dict[str, Any], search: dict[str, int], limit: int) -> dict[str, int]:
-    """Return the search parameters for that many rows; they grow with the limit.
+    """Return the search parameters for `limit` rows: the search widens with them.
 
     A server refuses an ef below the limit; Lite loses rows silently.
     """
@@ -103,7 +100,7 @@ def search_parameters(kind: str, built: dict[str, Any], search: dict[str, int], 
 
 
 def choices(kind: str, built: dict[str, Any]) -> list[dict[str, int]]:
-    """Return the settings that tune() tries, cheapest first."""
+    """Return the search parameters that tune() tries, cheapest first."""
     if kind in ("hnsw", "hnsw-sq"):
         return [{"ef": ef} for ef in _EFS]
     if kind.startswith("ivf"):

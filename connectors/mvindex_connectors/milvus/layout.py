@@ -34,18 +34,18 @@ RECORD_FIELDS = (
     "pk", "idhash", "id", "ordinal", "version", "num_views", "title", "text", "metadata", "spans", "content_hash",
     "views_checksum", "checksum",
 )  # fmt: skip
-# What scoring needs of a record.
+# The fields of a record that scoring needs.
 LIGHT_FIELDS = ("pk", "ordinal", "version", "num_views", "views_checksum")
 _NO_VECTOR = np.zeros(2, dtype=np.float32)
 
 
 def id_hash(doc_id: str) -> int:
-    """Return the 63-bit hash that a document is found by, so that no expression quotes an id."""
+    """Return the 63-bit hash that a document is found by: expressions never quote an id. Equal hashes: ids decide."""
     return int(xxhash.xxh3_64_intdigest(doc_id.encode())) >> 1
 
 
 def view_keys(documents: Ints, versions: Ints, counts: Ints) -> Ints:
-    """Return the keys of all views of the documents, document by document, (counts.sum(),)."""
+    """Return the keys of all views of the documents, one after the other, (counts.sum(),)."""
     bases = (documents << (SLOT_BITS + VERSION_BITS)) | (versions << SLOT_BITS)
     starts = np.cumsum(counts) - counts
     return np.repeat(bases - starts, counts) + np.arange(int(counts.sum()))
@@ -67,7 +67,7 @@ def none_of(field: str, numbers: Iterable[int]) -> str:
 
 
 def special_record(key: int, text: str) -> dict[str, Any]:
-    """Return a record that is not a document: settings, or a writer's claim."""
+    """Return a record that is no document: settings, or a writer's claim."""
     empty: dict[str, Any] = dict.fromkeys(("id", "title", "metadata", "spans", "content_hash"), "")
     numbers = dict.fromkeys(("idhash", "ordinal", "version", "num_views", "views_checksum", "checksum"), 0)
     # No idhash or ordinal of a document is below 0.
@@ -75,13 +75,13 @@ def special_record(key: int, text: str) -> dict[str, Any]:
 
 
 def chunks(items: list[T], size: int) -> Iterator[list[T]]:
-    """Yield the items in lists of up to size."""
+    """Yield the items in lists of up to `size`."""
     for begin in range(0, len(items), size):
         yield items[begin : begin + size]
 
 
 def record_schema(client: Any) -> tuple[Any, Any]:
-    """Return schema and index of the collection of records; its vector, which Milvus demands, holds zeros."""
+    """Return schema and index of the collection of records, with a vector of zeros that Milvus requires."""
     from pymilvus import DataType
 
     schema = client.create_schema(auto_id=False, enable_dynamic_field=False, description=f"mvindex {FORMAT} records")

@@ -29,7 +29,7 @@ _TRIES = 4
 
 
 class Lease:
-    """The claim of one writer on one index; use hold() while writing."""
+    """The claim of one writer on one index; write inside hold()."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
@@ -40,7 +40,7 @@ class Lease:
 
     @contextmanager
     def hold(self) -> Iterator[None]:
-        """Hold the claim inside a with block; IndexLocked names another process that writes."""
+        """Exclude other writers for the block; IndexLocked names the one that writes."""
         self._acquire()
         stop = Event()
         renewing = Thread(target=self._renew, args=(stop,), name="mvindex-milvus-lease", daemon=True)
@@ -55,7 +55,7 @@ class Lease:
                 self._delete([self._key])
 
     def check(self) -> None:
-        """Raise IndexLocked when the claim has expired and another writer has come since; before every commit."""
+        """Raise IndexLocked when the claim expired and another writer came; called before every commit."""
         if time.monotonic() - self._written_at < self._seconds / 2:
             return
         self._write()
@@ -83,8 +83,8 @@ class Lease:
         )
 
     def _other(self) -> Mapping[str, Any] | None:
-        """Return the claim of another live writer; claims of dead ones are removed."""
-        dead, living = [], None
+        """Return the claim of another live writer; remove those of dead ones."""
+        dead, other = [], None
         for row in self._reader.query(f"pk <= {FIRST_CLAIM_KEY}", ["pk", "text"], "looking for other writers"):
             if int(row["pk"]) == self._key:
                 continue
@@ -92,10 +92,10 @@ class Lease:
             if claim["until"] < time.time() or _is_dead(claim):
                 dead.append(int(row["pk"]))
             else:
-                living = claim
+                other = claim
         if dead:
             self._delete(dead)
-        return living
+        return other
 
     def _write(self) -> None:
         now = time.time()
@@ -126,7 +126,7 @@ def _myself() -> dict[str, Any]:
 
 
 def _is_dead(claim: Mapping[str, Any]) -> bool:
-    """Return whether the writer was a process of this machine that has ended."""
+    """Return whether the writer was a process of this machine, and is gone."""
     if (claim.get("host"), claim.get("boot")) != (socket.gethostname(), _boot()) or not claim.get("boot"):
         return False
     started = _started(int(claim["pid"]))
@@ -134,7 +134,7 @@ def _is_dead(claim: Mapping[str, Any]) -> bool:
 
 
 def _boot() -> str:
-    """Return an id of this boot and process namespace; empty when it cannot be found."""
+    """Return an id of this boot and process namespace; empty where it is unknown."""
     try:
         namespace = os.readlink("/proc/self/ns/pid")
         return Path("/proc/sys/kernel/random/boot_id").read_text().strip() + namespace
@@ -143,7 +143,7 @@ def _boot() -> str:
 
 
 def _started(pid: int) -> str:
-    """Return the start time of a process in ticks; empty when there is no such process."""
+    """Return when the process was started, in ticks; empty when there is none."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
     except OSError:

@@ -1,4 +1,4 @@
-"""Maintenance of an index in Milvus: remove rows that nothing names, check everything."""
+"""Maintain an index in Milvus: remove views that no record names, verify checksums."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Progress = Callable[[int], None]
 
 
 def compact(store: MilvusStore, on_progress: Progress) -> CompactReport:
-    """Remove views that no record names, their number being `dropped`; takes the writer's lease."""
+    """Remove the views that no record names, which the report counts as dropped; takes the writer's lease."""
     with store.writing():
         reader = store.reader.strongly()
         documents = views = dropped = 0
@@ -91,7 +91,7 @@ def _in_records(rows: Sequence[Mapping[str, Any]], where: str) -> list[Problem]:
 
 
 def _in_views(reader: Reader, rows: Sequence[Mapping[str, Any]], dim: int) -> list[Problem]:
-    """Check the views of all rows at once, and where that fails document by document."""
+    """Return the problems of the views: all are read at once, and document by document only if one is damaged."""
     lights = [light(row) for row in rows]
     try:
         reader.views(lights, dim)
@@ -102,6 +102,6 @@ def _in_views(reader: Reader, rows: Sequence[Mapping[str, Any]], dim: int) -> li
         try:
             reader.views([one], dim)
         except MvindexError:
-            what = "its views are not those that its record names, or do not match their checksum"
-            found.append(Problem(reader.where, str(row["id"]), what))
+            reason = "its views are not those that its record names, or do not match their checksum"
+            found.append(Problem(reader.where, str(row["id"]), reason))
     return found

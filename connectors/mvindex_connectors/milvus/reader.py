@@ -1,4 +1,4 @@
-"""Read records and views from Milvus by their keys: never by a filtered search, which loses rows silently."""
+"""Read records and views by their keys, never by a filtered search, which loses rows silently."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ from mvindex_connectors.milvus.layout import (
 )
 from mvindex_connectors.milvus.records import Light, light, views_match
 
-# A document whose views do not fit its record is read again so often: it may just be replaced.
+# Retries of a document whose views do not match its record: it may just be replaced.
 _READS, _PAUSE_S = 6, 0.05
-# Document numbers looked at in one step of a pass over everything.
+# Document numbers of one step of a pass over everything.
 PASS_NUMBERS = 1_024
 
 
@@ -40,7 +40,7 @@ class Reader:
         self.where = connection.address.shown
 
     def strongly(self) -> Reader:
-        """Return a reader that sees everything that was written."""
+        """Return a reader that sees all that was written."""
         return self if self._level == "Strong" else Reader(self._connection, "Strong")
 
     def query(self, expression: str, fields: Sequence[str], step: str = "reading records") -> list[dict[str, Any]]:
@@ -55,15 +55,15 @@ class Reader:
         return rows
 
     def lights(self, documents: Iterable[int]) -> dict[int, Light]:
-        """Return what scoring needs of the documents that exist, by number."""
+        """Return the light records of the documents that exist, by number."""
         return {number: light(row) for number, row in self.records(documents, LIGHT_FIELDS).items()}
 
     def find(self, ids: Sequence[str], fields: Sequence[str] = RECORD_FIELDS) -> dict[str, dict[str, Any]]:
         """Return the records of the ids that exist, by id."""
-        wanted, found = set(ids), {}
-        for part in chunks(list(wanted), 1_024):
+        unique, found = set(ids), {}
+        for part in chunks(list(unique), 1_024):
             for row in self.query(one_of("idhash", map(id_hash, part)), fields, "looking for ids"):
-                if row["id"] in wanted:
+                if row["id"] in unique:
                     found[row["id"]] = row
         return found
 
@@ -111,7 +111,7 @@ class Reader:
         return found
 
     def _whole(self, documents: Sequence[Light], dim: int) -> dict[int, tuple[Light, Floats]]:
-        """Return the documents whose views are complete and match their checksum."""
+        """Return the documents whose views are all there and match their checksum."""
         whole = {}
         for part in _parts(documents, dim):
             counts = np.array([record.num_views for record in part], dtype=np.int64)
@@ -143,7 +143,7 @@ class Reader:
         return rows
 
     def view_keys_of(self, begin: int, end: int) -> Ints:
-        """Return the keys of all views, current or not, of documents numbered from begin to before end."""
+        """Return the keys of all views, current or not, of documents numbered from `begin` to before `end`."""
         rows = self._query(self._views, f"doc >= {begin} and doc < {end}", ["pk"], "reading keys of views")
         return np.array(sorted({int(row["pk"]) for row in rows}), dtype=np.int64)
 

@@ -1,4 +1,4 @@
-"""A document's record: built from a document and its views, and read back with a check."""
+"""Make the record of a document and its views, and read it back, verified."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from mvindex.store.views import view_checksums
 from mvindex_connectors.milvus.layout import MAX_BYTES, MAX_DIM, MAX_ID_BYTES, MAX_VIEWS, MIN_DIM, id_hash
 
 _NO_VECTOR = np.zeros(2, dtype=np.float32)
-# What the checksum of a record covers, in this order.
+# The fields that the checksum of a record covers, in this order.
 _CHECKED = (
     "pk", "id", "ordinal", "version", "num_views", "title", "text", "metadata", "spans", "content_hash",
     "views_checksum",
@@ -30,7 +30,7 @@ _CHECKED = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Light:
-    """What scoring needs of a document: the version of its views that counts, their number, and its ordinal."""
+    """The fields of a record that scoring needs: the version and the number of its views, and its ordinal."""
 
     document: int
     ordinal: int
@@ -40,7 +40,7 @@ class Light:
 
 
 def light(row: Mapping[str, Any]) -> Light:
-    """Return what scoring needs of a row of the collection of records."""
+    """Return the light record of a row."""
     return Light(
         document=int(row["pk"]),
         ordinal=int(row["ordinal"]),
@@ -51,20 +51,20 @@ def light(row: Mapping[str, Any]) -> Light:
 
 
 def sealed(row: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the record with its checksum, and the vector that Milvus demands of every row."""
+    """Return the record with its checksum, and the vector that Milvus requires of every row."""
     kept = {name: value for name, value in row.items() if name not in ("checksum", "vec")}
     return {**kept, "checksum": _checksum(kept), "vec": _NO_VECTOR}
 
 
 def checked(row: Mapping[str, Any], where: str) -> Mapping[str, Any]:
-    """Return the record; raise DamagedIndex when it does not match its checksum."""
+    """Return the record; DamagedIndex when it does not match its checksum."""
     if _checksum(row) != row["checksum"]:
         raise DamagedIndex(f"{where}: the record of document {row['id']!r} does not match its checksum")
     return row
 
 
 def stored_document(row: Mapping[str, Any], where: str) -> StoredDocument:
-    """Return the document of a record; raise DamagedIndex when it is not as it was written."""
+    """Return the document of a record; DamagedIndex when the record is not as it was written."""
     checked(row, where)
     try:
         metadata = json.loads(row["metadata"])
@@ -79,13 +79,7 @@ def _checksum(row: Mapping[str, Any]) -> int:
 
 
 def new_records(batch: Batch, packed: Floats, keys: Mapping[str, Sequence[int]]) -> list[dict[str, Any]]:
-    """Return the records of a batch.
-
-    Args:
-        batch: The documents.
-        packed: Their views as they are stored.
-        keys: pk, version and ordinal of each document.
-    """
+    """Return the records of a batch. packed: its views as stored; keys: pk, version and ordinal of each document."""
     sums = view_checksums(np.ascontiguousarray(packed), batch.views.starts).tolist()
     counts = np.diff(batch.views.starts).tolist()
     records = []
@@ -111,15 +105,15 @@ def _packed_spans(spans: Ints) -> str:
 
 
 def check_limits(batch: Batch) -> None:
-    """Raise an error that names the document, before anything is written, for what Milvus cannot hold."""
+    """Raise DocumentError or Unsupported for what Milvus cannot store."""
     dim = batch.views.rows.shape[1]
     if not MIN_DIM <= dim <= MAX_DIM:
-        raise Unsupported(f"views of {dim} dims; Milvus takes {MIN_DIM} to {MAX_DIM:,}")
+        raise Unsupported(f"views: expected {MIN_DIM} to {MAX_DIM:,} dims in Milvus, got {dim}")
     counts = np.diff(batch.views.starts)
     for document, num_views in zip(batch.documents, counts.tolist(), strict=True):
         if num_views > MAX_VIEWS:
             raise DocumentError(
-                f"document {document.id!r}: has {num_views:,} views; at most {MAX_VIEWS:,} are kept in Milvus"
+                f"document {document.id!r}: expected at most {MAX_VIEWS:,} views in Milvus, got {num_views:,}"
             )
         metadata = dump_metadata(document.metadata, document.id)
         parts = {"id": document.id, "title": document.title, "text": document.text, "metadata": metadata}
@@ -128,7 +122,7 @@ def check_limits(batch: Batch) -> None:
 
 
 def check_metadata(metadata: str, doc_id: str) -> None:
-    """Raise DocumentError when Milvus cannot hold the metadata of this document."""
+    """Raise DocumentError when Milvus cannot store the metadata of a document."""
     _check_size("metadata", metadata, doc_id)
 
 
@@ -136,8 +130,8 @@ def _check_size(name: str, part: str, doc_id: str) -> None:
     most = MAX_ID_BYTES if name == "id" else MAX_BYTES
     if len(part) * 4 > most and (size := len(part.encode())) > most:
         raise DocumentError(
-            f"document {doc_id[:80]!r}: {name} has {size:,} bytes; Milvus holds at most {most:,}: split the document, "
-            "or keep the index in a directory"
+            f"document {doc_id[:80]!r}: {name}: expected at most {most:,} bytes in Milvus, got {size:,}. Split the "
+            "document, or use an index in a directory"
         )
 
 

@@ -1,4 +1,4 @@
-"""Score documents of Milvus by the one scoring function, and keep the best of each query in the one order."""
+"""Score documents of Milvus by the shared scoring function, and keep the best of each query in the total order."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def _no_ints() -> Ints:
 class Best:
     """The best documents of one query so far: numbers, scores, slots, ordinals, versions, (m,) each, best first."""
 
-    wanted: int
+    top_k: int
     documents: Ints = field(default_factory=_no_ints)
     scores: Floats = field(default_factory=lambda: np.empty(0, dtype=np.float32))
     slots: Ints = field(default_factory=_no_ints)
@@ -30,16 +30,16 @@ class Best:
 
     @property
     def is_full(self) -> bool:
-        """Whether there are as many documents as wanted."""
-        return len(self.documents) >= self.wanted
+        """Whether there are top_k documents."""
+        return len(self.documents) >= self.top_k
 
     @property
     def threshold(self) -> np.float32:
-        """The score of the last wanted document; -inf where there are fewer."""
-        return np.float32(self.scores[self.wanted - 1]) if self.is_full else np.float32(-np.inf)
+        """The score of the last of top_k documents; -inf where there are fewer."""
+        return np.float32(self.scores[self.top_k - 1]) if self.is_full else np.float32(-np.inf)
 
     def add(self, query: Floats, documents: Sequence[tuple[Light, Floats]], scoring: Scoring) -> None:
-        """Score the documents with their views, and keep the best. No document may come twice."""
+        """Score documents with their views, each once, and keep the best."""
         if not documents:
             return
         packed = np.concatenate([rows for _, rows in documents])
@@ -50,7 +50,7 @@ class Best:
         ).T
         scores = np.concatenate([self.scores, found.scores])
         ordinals = np.concatenate([self.ordinals, ordinals])
-        order = np.lexsort((ordinals, -scores))[: self.wanted]
+        order = np.lexsort((ordinals, -scores))[: self.top_k]
         self.documents = np.concatenate([self.documents, numbers])[order]
         self.slots = np.concatenate([self.slots, found.slots])[order]
         self.versions = np.concatenate([self.versions, versions])[order]

@@ -34,7 +34,7 @@ _GROWTH, _OVER_FETCH = 4, 4
 # View hits of one request: bounds its answer.
 _HITS_AT_ONCE = 1 << 18
 # Documents that a search leaves out by their numbers; beyond, the expression takes longer than a pass.
-_MOST_EXCLUDED = 50_000
+_MAX_EXCLUDED = 50_000
 _MAX_ROUNDS = 64
 # Allowed numbers in one expression.
 _REGION = 8_192
@@ -47,7 +47,7 @@ _WHOLE_RECORDS, _KEPT_RECORDS = 256, 4_096
 
 
 class CandidateRequest(NamedTuple):
-    """What each query of a batch asks for; allowed: document numbers, rising, None for all."""
+    """The options of each query of a batch. allowed: document numbers, rising; None for all."""
 
     top_k: int
     scoring: Scoring
@@ -73,8 +73,9 @@ class _Query:
     """One query in progress.
 
     Attributes:
-        pending: Documents seen and not scored, with an upper bound of their score.
-        lowest: The same of all documents not seen.
+        pending: Documents seen and not scored, with upper bounds of their scores.
+        lowest: The upper bound of the documents not seen.
+
     """
 
     vector: Floats
@@ -90,15 +91,15 @@ class _Query:
 
     @property
     def is_settled(self) -> bool:
-        """Whether no unseen document can reach the last score that counts."""
+        """Whether no unseen document can reach the last of the best scores."""
         return self.lowest == -np.inf or bool(np.float32(self.lowest + self.error) < self.best.threshold)
 
 
 class MilvusSearch:
     """Searches of one state of the settings."""
 
-    def __init__(self, connection: Connection, reader: Reader, settings: Any, asked: CandidateRequest) -> None:
-        self._connection, self._reader, self._asked = connection, reader, asked
+    def __init__(self, connection: Connection, reader: Reader, settings: Any, request: CandidateRequest) -> None:
+        self._connection, self._reader, self._request = connection, reader, request
         self._settings, self._dim = settings, int(settings["dim"])
         engine = settings["engine"] or {"kind": FLAT, "parameters": {}, "search": {}}
         self._kind, self._built, self._chosen = engine["kind"], engine["parameters"], engine.get("search") or {}
@@ -110,13 +111,13 @@ class MilvusSearch:
 
     def run(self, vectors: Floats) -> list[Answer]:
         """Return the answers to the queries, (q, d) float32."""
-        asked, allowed = self._asked, self._asked.allowed
-        wanted = asked.top_k if allowed is None else min(asked.top_k, len(allowed))
-        queries = [_Query(vector, self._error(vector), Best(wanted)) for vector in vectors]
-        if wanted == 0:
+        request, allowed = self._request, self._request.allowed
+        top_k = request.top_k if allowed is None else min(request.top_k, len(allowed))
+        queries = [_Query(vector, self._error(vector), Best(top_k)) for vector in vectors]
+        if top_k == 0:
             return [Answer(query.best, True, 0) for query in queries]
         few = _FEW_DOCUMENTS if self._is_exact else _FEW_DOCUMENTS_OF_GRAPH
-        if (asked.exact and not self._is_exact) or (allowed is not None and len(allowed) <= max(few, wanted)):
+        if (request.exact and not self._is_exact) or (allowed is not None and len(allowed) <= max(few, top_k)):
             self._scan(queries)
         else:
             self._search(queries)
@@ -133,7 +134,7 @@ class MilvusSearch:
         return (self._dim + 16) * 2.0**-23 * norm * float(self._settings["max_norm"]) + self._dim * 2.0**-125
 
     def _search(self, queries: Sequence[_Query]) -> None:
-        limit = self._first_limit(queries[0].best.wanted)
+        limit = self._first_limit(queries[0].best.top_k)
         for turn in range(_MAX_ROUNDS):
             open_ones = [query for query in queries if query.is_open]
             if not open_ones:
@@ -144,33 +145,33 @@ class MilvusSearch:
                 self._judge(query, is_last=turn + 1 == _MAX_ROUNDS)
             limit = min(limit * _GROWTH, MAX_LIMIT)
 
-    def _first_limit(self, wanted: int) -> int:
-        """Return the first limit; exact: (wanted - 1) k + 2 views prove the wanted documents, fewer for uneven k."""
-        depth = self._asked.depth
+    def _first_limit(self, top_k: int) -> int:
+        """Return the first number of views: exact, (top_k - 1) k + 2 prove `top_k` documents; less where k varies."""
+        depth = self._request.depth
         if depth is not None:
-            return min(max(depth, wanted), MAX_LIMIT)
+            return min(max(depth, top_k), MAX_LIMIT)
         mean = -(-int(self._settings["views"]) // max(int(self._settings["documents"]), 1))
-        over = wanted * _OVER_FETCH * max(mean, 1) + 64
-        limit = min((wanted - 1) * self._max_views + 2, over) if self._is_exact else max(over // 2, 64)
-        if self._asked.scoring.aggregate is not Aggregate.MAX:
+        over = top_k * _OVER_FETCH * max(mean, 1) + 64
+        limit = min((top_k - 1) * self._max_views + 2, over) if self._is_exact else max(over // 2, 64)
+        if self._request.scoring.aggregate is not Aggregate.MAX:
             limit *= _GROWTH
         return max(1, min(limit, MAX_LIMIT))
 
     def _round(self, queries: Sequence[_Query], limit: int) -> None:
-        """Search once: each query then has seen the documents of its best views not seen before."""
-        if self._asked.allowed is None and not any(query.seen for query in queries):
+        """Fetch the best views not seen before of each query."""
+        if self._request.allowed is None and not any(query.seen for query in queries):
             size = max(1, _HITS_AT_ONCE // limit)
             for begin in range(0, len(queries), size):
                 part = queries[begin : begin + size]
-                for query, hits in zip(part, self._ask(part, limit, ""), strict=True):
+                for query, hits in zip(part, self._search_views(part, limit, ""), strict=True):
                     self._take(query, [hits], limit)
             return
         for query in queries:
-            self._take(query, [self._ask([query], limit, each)[0] for each in self._regions(query)], limit)
+            self._take(query, [self._search_views([query], limit, each)[0] for each in self._regions(query)], limit)
 
     def _regions(self, query: _Query) -> Iterator[str]:
-        """Yield expressions that together cover what is allowed and was not seen."""
-        allowed = self._asked.allowed
+        """Yield expressions that together cover the allowed documents not seen."""
+        allowed = self._request.allowed
         if allowed is None or not self._is_exact:
             # A filtered graph loses rows, so a filter is applied to what comes.
             yield none_of("doc", sorted(query.seen)) if query.seen else ""
@@ -182,7 +183,7 @@ class MilvusSearch:
     def _take(self, query: _Query, regions: Sequence[tuple[Ints, Floats]], limit: int) -> None:
         query.rounds += 1
         lowest = -np.inf
-        allowed = self._asked.allowed
+        allowed = self._request.allowed
         for keys, scores in regions:
             query.num_hits += len(keys)
             # An exact ranking that ends early has shown all there is.
@@ -194,29 +195,29 @@ class MilvusSearch:
                 if document in query.seen:
                     continue
                 query.seen.add(document)
-                if allowed is None or self._is_exact or _holds(allowed, document):
+                if allowed is None or self._is_exact or _contains(allowed, document):
                     query.pending[document] = score + query.error
         query.lowest = lowest
 
     def _judge(self, query: _Query, is_last: bool) -> None:
-        """Close a query when its answer is complete, or when searching can find nothing more."""
-        asked, is_full = self._asked, query.best.is_full
+        """Close the query when its answer is complete, or searching finds nothing more."""
+        request, is_full = self._request, query.best.is_full
         has_all = query.lowest == -np.inf
         is_settled = query.is_settled
         if self._is_exact:
             query.is_proven = (is_full and is_settled) or has_all
-            is_deep = asked.depth is not None and query.num_hits >= asked.depth and is_full
+            is_deep = request.depth is not None and query.num_hits >= request.depth and is_full
             query.is_open = not (query.is_proven or is_deep)
         else:
-            takes = asked.scoring.aggregate is Aggregate.MAX or asked.depth is not None or is_settled
+            takes = request.scoring.aggregate is Aggregate.MAX or request.depth is not None or is_settled
             query.is_open = not ((is_full and takes) or has_all)
-        if is_last or len(query.seen) > _MOST_EXCLUDED:
+        if is_last or len(query.seen) > _MAX_EXCLUDED:
             query.is_open = False
 
     def _score(self, queries: Sequence[_Query]) -> None:
-        """Score the documents of each query that may matter, the likeliest first."""
-        is_bound = self._is_exact and self._asked.depth is None
-        turns = {id(query): query.best.wanted for query in queries}
+        """Score the documents of each query that can be among the best, the likeliest first."""
+        is_bound = self._is_exact and self._request.depth is None
+        turns = {id(query): query.best.top_k for query in queries}
         while True:
             picked = [self._picked(query, turns[id(query)] if is_bound else len(query.pending)) for query in queries]
             if not any(picked):
@@ -226,8 +227,8 @@ class MilvusSearch:
             self._add(queries, picked)
 
     def _picked(self, query: _Query, count: int) -> list[int]:
-        """Return the next documents to score; drop those that cannot matter any more."""
-        if self._is_exact and self._asked.depth is None:
+        """Return the next documents to score; forget those that can no longer be among the best."""
+        if self._is_exact and self._request.depth is None:
             threshold = query.best.threshold
             # Rounding keeps order: a score, rounded to float32, is at most its rounded bound.
             query.pending = {each: upper for each, upper in query.pending.items() if np.float32(upper) >= threshold}
@@ -245,10 +246,10 @@ class MilvusSearch:
             found = self._reader.views(self._lights(part), self._dim)
             for query, mine in zip(queries, sets, strict=True):
                 known = [found[document] for document in part if document in mine and document in found]
-                query.best.add(query.vector, known, self._asked.scoring)
+                query.best.add(query.vector, known, self._request.scoring)
 
     def _lights(self, documents: Sequence[int]) -> list[Light]:
-        """Return what scoring needs of the documents that exist; SettingsChanged when a proof here may not hold."""
+        """Return the light records of the documents that exist; SettingsChanged when the settings no longer hold."""
         # A few are likely to be shown: then their texts come along, and are not read again.
         is_whole = len(documents) <= _WHOLE_RECORDS
         rows = self._reader.records([SETTINGS_KEY, *documents], RECORD_FIELDS if is_whole else LIGHT_FIELDS)
@@ -263,29 +264,29 @@ class MilvusSearch:
         return max(1, min(PASS_NUMBERS, _VIEW_BYTES // (4 * self._dim * self._max_views)))
 
     def _complete(self, queries: Sequence[_Query]) -> None:
-        """Complete by a pass over all documents, where there are few enough views, what searching left open.
+        """Settle open queries by a pass over all documents, where there are few enough views.
 
-        At a fixed depth only an incomplete answer is completed.
+        At a fixed depth only queries with too few documents are completed.
         """
         left = [query for query in queries if not query.is_proven and self._needs_scan(query)]
         if left and int(self._settings["views"]) <= SCAN_VIEWS:
             self._scan(left)
 
     def _needs_scan(self, query: _Query) -> bool:
-        return not query.best.is_full or (self._is_exact and self._asked.depth is None)
+        return not query.best.is_full or (self._is_exact and self._request.depth is None)
 
     def _scan(self, queries: Sequence[_Query]) -> None:
         """Score every allowed document: exact, whatever the index."""
         for query in queries:
-            query.best = Best(query.best.wanted, num_scored=query.best.num_scored)
+            query.best = Best(query.best.top_k, num_scored=query.best.num_scored)
             query.rounds, query.is_proven, query.is_open = query.rounds + 1, True, False
         for lights in self._all_lights():
             found = list(self._reader.views(lights, self._dim).values())
             for query in queries:
-                query.best.add(query.vector, found, self._asked.scoring)
+                query.best.add(query.vector, found, self._request.scoring)
 
     def _all_lights(self) -> Iterator[list[Light]]:
-        step, allowed = self._documents_at_once(), self._asked.allowed
+        step, allowed = self._documents_at_once(), self._request.allowed
         if allowed is None:
             for rows in self._reader.each(int(self._settings["next_document"]), LIGHT_FIELDS, step):
                 yield [light(row) for row in rows]
@@ -293,12 +294,12 @@ class MilvusSearch:
         for begin in range(0, len(allowed), step):
             yield list(self._reader.lights(allowed[begin : begin + step].tolist()).values())
 
-    def _ask(self, queries: Sequence[_Query], limit: int, expression: str) -> list[tuple[Ints, Floats]]:
+    def _search_views(self, queries: Sequence[_Query], limit: int, expression: str) -> list[tuple[Ints, Floats]]:
         """Return the best views of each query: keys and Milvus' scores, falling."""
         parameters = search_parameters(self._kind, self._built, self._chosen, limit)
         data = [query.vector for query in queries]
 
-        def ask(client: Any, **options: Any) -> Any:
+        def search(client: Any, **options: Any) -> Any:
             return client.search(
                 self._views,
                 data=data,
@@ -311,7 +312,7 @@ class MilvusSearch:
                 **options,
             )
 
-        return [_columns(hits) for hits in self._connection.call("searching", ask)]
+        return [_columns(hits) for hits in self._connection.call("searching", search)]
 
 
 def _columns(hits: Any) -> tuple[Ints, Floats]:
@@ -321,6 +322,6 @@ def _columns(hits: Any) -> tuple[Ints, Floats]:
     return keys[order], scores[order]
 
 
-def _holds(numbers: Ints, number: int) -> bool:
+def _contains(numbers: Ints, number: int) -> bool:
     at = int(np.searchsorted(numbers, number))
     return at < len(numbers) and int(numbers[at]) == number

@@ -1,4 +1,4 @@
-"""The ids that a run has written, where everything that is stored is of this run: no other id needs a look-up."""
+"""The ids that a run has written to an empty index: no other id needs to be looked up."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from mvindex.records import Ints
 from mvindex_connectors.milvus.layout import id_hash
 
 
-class WrittenIds:
-    """Ids by their hashes, 8 bytes each; an id that shares its hash with another counts as written too."""
+class SeenIds:
+    """Ids by their hashes, 8 bytes each; an id with the hash of another counts as seen too."""
 
     def __init__(self) -> None:
         self._parts: list[Ints] = []
@@ -24,7 +24,7 @@ class WrittenIds:
             self._parts[-2:] = [np.sort(np.concatenate(self._parts[-2:]))]
 
     def among(self, ids: Sequence[str]) -> list[str]:
-        """Return the ids that may have been written."""
+        """Return the ids that may have been added."""
         hashes = _hashes(ids)
         is_there = np.zeros(len(ids), dtype=bool)
         for part in self._parts:

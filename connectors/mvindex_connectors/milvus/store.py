@@ -60,11 +60,11 @@ from mvindex_connectors.milvus.records import (
     sealed,
     stored_document,
 )
-from mvindex_connectors.milvus.seen_ids import WrittenIds
+from mvindex_connectors.milvus.seen_ids import SeenIds
 
 logger = logging.getLogger(__name__)
 
-# Times that a read is made again whose documents are replaced while it is made.
+# Retries of a read whose documents are replaced meanwhile.
 RETRIES = 5
 CAPABILITIES = Capabilities(
     {
@@ -75,9 +75,9 @@ CAPABILITIES = Capabilities(
 )
 
 _MARK = "mvindex"
-_FORGOTTEN = ("pk", "id", "ordinal", "content_hash", "metadata", "version", "num_views")
+_REPLACED_FIELDS = ("pk", "id", "ordinal", "content_hash", "metadata", "version", "num_views")
 _RECORDS_AT_ONCE = 1_025
-_PROVING = ("engine", "max_norm", "max_views", "has_views", "dim")
+_PROOF_SETTINGS = ("engine", "max_norm", "max_views", "has_views", "dim")
 _KEYS_AT_ONCE = 16_384
 # Rows of views of one run from which on Lite is told to write its files.
 _FLUSHED_ROWS = 4_096
@@ -101,7 +101,7 @@ class MilvusStore:
     """
 
     def __init__(self, connection: Connection) -> None:
-        """Open the store; StoreError when there is no index of mvindex."""
+        """Open the store; StoreError when there is no index of mvindex there."""
         self.connection = connection
         self.directory = Path(connection.address.collection)
         self.where = connection.address.shown
@@ -112,7 +112,7 @@ class MilvusStore:
         self._turn = Lock()
         self._num_written = 0
         self._looked_up: tuple[frozenset[str], dict[str, dict[str, Any]]] = frozenset(), {}
-        self._written: WrittenIds | None = None
+        self._seen: SeenIds | None = None
         _check_ours(connection)
         connection.load(connection.address.collection)
         self.snapshot = self._read()
@@ -250,7 +250,7 @@ class MilvusStore:
 
     @property
     def has_views(self) -> bool:
-        """Whether there ever were views: their collection is created before their first batch."""
+        """Whether there is a collection of views, which is made before their first batch."""
         return bool(self.snapshot.settings["has_views"])
 
     def close(self) -> None:
@@ -277,7 +277,7 @@ class MilvusStore:
 
     @contextmanager
     def writing(self) -> Iterator[None]:
-        """Hold the writer's lease inside a with block, and see what others have written; IndexLocked otherwise."""
+        """Make this the only writer for the block, which sees all writes of others; IndexLocked if another writes."""
         if not self._turn.acquire(blocking=False):
             raise IndexLocked(f"{self.where}: another thread of this process is writing to this index")
         try:
@@ -286,25 +286,25 @@ class MilvusStore:
                 self._lease = lease
                 self.refresh()
                 self._recover()
-                # Numbers are given for ever: where none is, there is no document, and nobody else adds one.
-                self._written = None if self.snapshot.settings["next_document"] else WrittenIds()
+                # Numbers are never reused: before the first one there is no document, and nobody else adds one.
+                self._seen = None if self.snapshot.settings["next_document"] else SeenIds()
                 before = self._num_written
                 yield
                 if self.connection.capabilities.is_lite and self._num_written - before >= _FLUSHED_ROWS:
                     self._flush()
         finally:
-            self._lease = self._written = None
+            self._lease = self._seen = None
             self._looked_up = frozenset(), {}
             self.filters.forget()
             self._turn.release()
 
     def _flush(self) -> None:
-        """Flush; Lite searches its files some ten times as fast as what is in memory."""
+        """Flush the views: Lite searches its files some ten times as fast as its memory."""
         name = views_of(self.connection.address.collection)
         self.connection.call("flushing", lambda client, **options: client.flush(name, **options))
 
     def _recover(self) -> None:
-        """Skip the numbers that a writer used which died before it recorded them."""
+        """Count the numbers of a batch whose writer died before it wrote the settings, so that none is used twice."""
         settings = self.snapshot.settings
         last, ordinal = settings["next_document"] - 1, settings["next_ordinal"] - 1
         for row in self._strong.query(f"pk > {last}", ("pk", "ordinal"), "looking for an unfinished batch"):
@@ -314,7 +314,7 @@ class MilvusStore:
             self.change_settings(next_document=last + 1, next_ordinal=ordinal + 1)
 
     def known(self, ids: Sequence[str]) -> dict[str, ExistingDocument]:
-        """Return the documents among the ids, as written now; their rows are their numbers."""
+        """Return what is stored of the ids that exist, as committed now; rows are document numbers."""
         self._looked_up = frozenset(ids), self._find(ids)
         return {
             doc_id: ExistingDocument(
@@ -324,25 +324,25 @@ class MilvusStore:
         }
 
     def _olds(self, ids: Sequence[str]) -> dict[str, dict[str, Any]]:
-        """Return the records of the ids that exist; what known() has just read is not read again."""
-        asked, found = self._looked_up
-        if asked.issuperset(ids):
+        """Return the records of the ids that exist, without reading again what known() just read under the lease."""
+        looked_up, found = self._looked_up
+        if looked_up.issuperset(ids):
             return {doc_id: found[doc_id] for doc_id in ids if doc_id in found}
         return self._find(ids)
 
     def _find(self, ids: Sequence[str]) -> dict[str, dict[str, Any]]:
-        """Return the records of the ids that exist, without the fields that replacing them does not need."""
-        there = ids if self._written is None else self._written.among(ids)
-        return self._writing_reader().find(there, _FORGOTTEN)
+        """Return the records of the ids that exist, with the fields that replacing them needs."""
+        candidates = ids if self._seen is None else self._seen.among(ids)
+        return self._writing_reader().find(candidates, _REPLACED_FIELDS)
 
     def _writing_reader(self) -> Reader:
-        """Return a session reader: once the lease is held and all was read strongly, nobody else writes."""
+        """Return a reader for the writer: under the lease, after a strong read, a session sees everything."""
         return self._strong if self._lease is None else Reader(self.connection, "Session")
 
     def commit(self, batch: Batch) -> None:
-        """Store every document of the batch, each replaced as a whole. Call inside writing().
+        """Store the batch, each document as a whole. Call inside writing().
 
-        After an error, whole documents of the batch may be stored; the same batch again completes it.
+        After an error some documents of the batch may be stored; committing it again completes it.
         """
         self._writer()
         check_limits(batch)
@@ -356,8 +356,8 @@ class MilvusStore:
             writing = meanwhile.submit(self._write_views, keys, rows, np.diff(batch.views.starts))
             records = new_records(batch, rows, keys)
             writing.result()
-        if self._written is not None:
-            self._written.add([document.id for document in batch.documents])
+        if self._seen is not None:
+            self._seen.add([document.id for document in batch.documents])
         self._write_records(records, self._counted(batch, olds))
         if batch.metadata_updates:
             self.set_metadata(batch.metadata_updates)
@@ -367,7 +367,7 @@ class MilvusStore:
         """Return number, version and ordinal of each document: a known one keeps number and ordinal."""
         settings = self.snapshot.settings
         next_document, next_ordinal = settings["next_document"], settings["next_ordinal"]
-        given = None if batch.ordinals is None else batch.ordinals.tolist()
+        ordinals = None if batch.ordinals is None else batch.ordinals.tolist()
         keys: dict[str, list[int]] = {"pk": [], "version": [], "ordinal": []}
         fresh = 0
         for number, document in enumerate(batch.documents):
@@ -375,18 +375,19 @@ class MilvusStore:
             if old is not None:
                 chosen = int(old["pk"]), int(old["version"]) + 1, int(old["ordinal"])
             else:
-                ordinal = next_ordinal + fresh if given is None else given[number]
+                ordinal = next_ordinal + fresh if ordinals is None else ordinals[number]
                 chosen, fresh = (next_document + fresh, 0, ordinal), fresh + 1
             if chosen[1] >= MAX_VERSION or chosen[0] >= MAX_DOCUMENTS:
                 raise StoreError(
-                    f"{self.where}: document {document.id!r}: its number or version is too high to be kept"
+                    f"{self.where}: document {document.id!r}: expected a number below {MAX_DOCUMENTS:,} and a version "
+                    f"below {MAX_VERSION:,}, got {chosen[0]:,} and {chosen[1]:,}"
                 )
             for name, value in zip(keys, chosen, strict=True):
                 keys[name].append(value)
         return keys
 
     def _prepare(self, batch: Batch, rows: Floats) -> None:
-        """Create the collection of views, and record their norms and numbers, before views are written."""
+        """Make the collection of views, and raise the bounds in the settings, before the views are written."""
         dim = int(rows.shape[1])
         changed: dict[str, Any] = {}
         if not self.has_views:
@@ -413,7 +414,7 @@ class MilvusStore:
             self._upsert(name, columns, "writing views")
 
     def _write_records(self, records: list[dict[str, Any]], changed: Mapping[str, Any]) -> None:
-        """Write the records, which is the commit; the settings are the last of them."""
+        """Write the records, the settings last: this is the commit."""
         self._writer().check()
         self._looked_up = frozenset(), {}
         settings = _following(self.snapshot.settings, changed)
@@ -446,10 +447,7 @@ class MilvusStore:
         self._remove_views(rows.values())
 
     def set_metadata(self, updates: Mapping[int, str], settings: Mapping[str, Any] | None = None) -> None:
-        """Set the metadata of the documents of these numbers. Call inside writing().
-
-        settings: ignored here; they belong to ingests of embedded stores.
-        """
+        """Set metadata by document number; `settings`, of an ingest, are not stored. Call inside writing()."""
         rows = self._writing_reader().records(updates, RECORD_FIELDS)
         for number, row in rows.items():
             check_metadata(updates[number], row["id"])
@@ -457,7 +455,7 @@ class MilvusStore:
         self._write_records([sealed({**row, "metadata": updates[number]}) for number, row in rows.items()], {})
 
     def change_settings(self, **changed: Any) -> None:
-        """Write settings, with a version one higher. Call inside writing()."""
+        """Write the settings, with a version one higher. Call inside writing()."""
         old = self.snapshot.settings
         settings = _following(old, changed)
         row = columns_of([settings_record(settings)])
@@ -465,14 +463,14 @@ class MilvusStore:
         self.snapshot = State(settings)
 
     def remove_rows(self, pks: list[int]) -> None:
-        """Remove views that no record names."""
+        """Delete these views, which no record names."""
         for part in chunks(pks, _KEYS_AT_ONCE):
             self._delete(views_of(self.connection.address.collection), part, "removing old views")
 
     def _remove_views(self, rows: Iterable[Mapping[str, Any]]) -> None:
-        kept = [(int(row["pk"]), int(row["version"]), int(row["num_views"])) for row in rows]
-        if kept:
-            numbers, versions, counts = np.array(kept, dtype=np.int64).T
+        old = [(int(row["pk"]), int(row["version"]), int(row["num_views"])) for row in rows]
+        if old:
+            numbers, versions, counts = np.array(old, dtype=np.int64).T
             self.remove_rows(view_keys(numbers, versions, counts).tolist())
 
     def _upsert(self, name: str, columns: Mapping[str, Column], step: str) -> None:
@@ -483,17 +481,17 @@ class MilvusStore:
 
     def _writer(self) -> Lease:
         if self._lease is None:
-            raise StoreError(f"{self.where}: written to outside writing()")
+            raise StoreError(f"{self.where}: expected a write inside writing(), got one outside")
         return self._lease
 
     def _check_dim(self, batch: Batch) -> None:
         dim = self.snapshot.dim
         if dim is not None and batch.views.rows.shape[1] != dim:
-            raise EncoderError(f"views of {batch.views.rows.shape[1]} dims; this index holds {dim}")
+            raise EncoderError(f"views: expected {dim} dims, got {batch.views.rows.shape[1]}")
 
 
 def create_store(connection: Connection, settings: Mapping[str, Any]) -> None:
-    """Create an empty index. ConfigError when a collection of its names exists."""
+    """Create an empty index; ConfigError when a collection of its names exists."""
     connection.load(*make_collections(connection, None if settings.get("dim") is None else int(settings["dim"])))
     row = settings_record(new_settings(settings))
     name = connection.address.collection
@@ -501,14 +499,14 @@ def create_store(connection: Connection, settings: Mapping[str, Any]) -> None:
 
 
 def new_settings(chosen: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the settings of an empty index; chosen: those that its creator gives."""
+    """Return the settings of an empty index. chosen: those that its creator chose."""
     first = {"mark": _MARK, "format_version": FORMAT, "index_id": secrets.token_hex(16), "engine": None}
     counters = ("next_document", "next_ordinal", "version", "epoch", "documents", "views", "max_views")
     return {**chosen, **first, **dict.fromkeys(counters, 0), "max_norm": 0.0, "has_views": False}
 
 
 def make_collections(connection: Connection, dim: int | None) -> list[str]:
-    """Create the collections, not loaded, and return their names: of records, and of views where the dims are known.
+    """Create the collections of records, and of views where their dims are known; return their names, not loaded.
 
     ConfigError when a collection of the index's names exists.
     """
@@ -524,14 +522,14 @@ def make_collections(connection: Connection, dim: int | None) -> list[str]:
 
 
 def make_views(connection: Connection, dim: int) -> None:
-    """Create the collection for views of that many dims, unless it exists."""
+    """Create and load the collection of views of so many dims."""
     name = views_of(connection.address.collection)
     _make(connection, "making the collection of views", name, partial(view_schema, dim=dim))
     connection.load(name)
 
 
 def _make(connection: Connection, step: str, name: str, layout: Callable[[Any], tuple[Any, Any]]) -> None:
-    """Create a collection with its index, whatever an earlier attempt left."""
+    """Create the collection with its index, or complete what a failed attempt left."""
 
     def make(client: Any, **options: Any) -> None:
         schema, index = layout(client)
@@ -551,13 +549,13 @@ def settings_record(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _following(old: Mapping[str, Any], changed: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the changed settings; epoch rises with what a search's proof rests on."""
-    is_new = any(old.get(name) != changed[name] for name in _PROVING if name in changed)
+    """Return the changed settings; epoch rises with those that a search's proof depends on."""
+    is_new = any(old.get(name) != changed[name] for name in _PROOF_SETTINGS if name in changed)
     return {**old, **changed, "version": old["version"] + 1, "epoch": old["epoch"] + is_new}
 
 
 def drop_store(connection: Connection) -> None:
-    """Drop both collections of the index. Only for what _check_ours() has accepted."""
+    """Drop both collections of the index, which _check_ours() has accepted."""
     for name in (views_of(connection.address.collection), connection.address.collection):
         if _exists(connection, name):
             connection.call(
@@ -566,7 +564,7 @@ def drop_store(connection: Connection) -> None:
 
 
 def index_exists(connection: Connection) -> bool:
-    """Return whether there is a collection where the index would be, ours or not."""
+    """Return whether there is a collection of the index's name, ours or not."""
     return _exists(connection, connection.address.collection)
 
 
@@ -577,10 +575,10 @@ def _exists(connection: Connection, name: str) -> bool:
 
 
 def _check_ours(connection: Connection) -> None:
-    """Raise StoreError when there is no collection, or one that is not of mvindex."""
+    """Raise StoreError unless there is a collection of mvindex'."""
     name, where = connection.address.collection, connection.address.shown
     if not _exists(connection, name):
-        raise StoreError(f"{where}: there is no collection {name!r}, so no index")
+        raise StoreError(f"{where}: expected a collection {name!r} with an index, got none")
     described = connection.call(
         "looking at the collection", lambda client, **options: client.describe_collection(name, **options)
     )
@@ -600,7 +598,7 @@ def _checked_settings(text: str, where: str) -> dict[str, Any]:
         raise StoreError(f"{where}: the collection was not made by mvindex")
     if settings.get("format_version") != FORMAT:
         raise Unsupported(
-            f"{where}: format version {settings.get('format_version')}; this mvindex reads and writes {FORMAT}"
+            f"{where}: expected format version {FORMAT}, got format version {settings.get('format_version')}"
         )
     return settings
 

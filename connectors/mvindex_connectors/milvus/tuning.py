@@ -1,9 +1,10 @@
-"""Choose the search parameters of an index in Milvus by measuring them against the exact answer."""
+"""Choose the search parameters of an index of Milvus by measuring them against the exact result."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -20,46 +21,55 @@ from mvindex_connectors.milvus.search import Answer, CandidateRequest
 from mvindex_connectors.milvus.store import MilvusStore
 
 _QUERIES, _TIMED = 64, 16
-# A setting is not tried when one that looks at less already finds all but so much.
+# No wider setting is tried once one reaches this recall.
 _ENOUGH = 0.9995
 _SEED = 7
 
 
+class TuneGoal(NamedTuple):
+    """The result that tuning aims at: `recall` of the top_k documents."""
+
+    top_k: int
+    recall: float
+
+
 def tune_index(
     store: MilvusStore,
-    searched: MilvusEngine,
-    given: Floats | None,
-    wanted: tuple[int, float],
+    search_engine: MilvusEngine,
+    queries: Floats | None,
+    goal: TuneGoal,
     on_progress: ProgressCallback,
 ) -> TuneReport:
-    """Measure settings, and keep the fastest that reaches the target; wanted: top_k and target recall."""
-    top_k, target = wanted
+    """Measure search parameters, and keep the fastest that reach the goal; without queries, sample own views."""
     engine = store.settings["engine"]
     kind = engine["kind"] if engine else FLAT
     tried = choices(kind, engine["parameters"]) if engine else []
     if not tried:
-        raise ConfigError("there is nothing to tune: build an approximate kind first (hnsw, or one of ivf-*)")
-    queries = sample_rows(_sample_own_views(store) if given is None else given, _QUERIES)
+        raise ConfigError(
+            "tune: expected an approximate kind, got an exact one. There is nothing to tune: build hnsw or ivf-* first"
+        )
+    are_own_views = queries is None
+    queries = sample_rows(_own_views(store) if queries is None else queries, _QUERIES)
     if not len(queries):
-        raise ConfigError("tuning needs a query at least")
+        raise ConfigError("tune: expected at least one query, got none")
     started = time.perf_counter()
-    truth = searched.answers(queries, CandidateRequest(top_k, Scoring(), exact=True))
+    truth = search_engine.answers(queries, CandidateRequest(goal.top_k, Scoring(), exact=True))
     exact_ms = 1000 * (time.perf_counter() - started) / len(queries)
     points: list[TunePoint] = []
     for number, search in enumerate(tried, start=1):
         if not any(point.recall >= _ENOUGH for point in points):
-            points.append(_measured(searched, queries, (top_k, truth), search))
+            points.append(_measured(search_engine, queries, truth, search, goal.top_k))
         on_progress("measuring", number, len(tried))
-    chosen = choose(points, target)
+    chosen = choose(points, goal.recall)
     if chosen is not None:
         with store.writing():
             store.change_settings(engine={**engine, "search": dict(chosen.search)})
     return TuneReport(
         kind=kind,
-        top_k=top_k,
-        target_recall=target,
+        top_k=goal.top_k,
+        target_recall=goal.recall,
         queries=len(queries),
-        are_own_views=given is None,
+        are_own_views=are_own_views,
         # One pass answers all queries of a batch.
         exact_ms=exact_ms,
         exact_ms_batch=exact_ms,
@@ -69,18 +79,17 @@ def tune_index(
 
 
 def _measured(
-    searched: MilvusEngine, queries: Floats, wanted: tuple[int, Sequence[Answer]], search: dict[str, int]
+    search_engine: MilvusEngine, queries: Floats, truth: Sequence[Answer], search: dict[str, int], top_k: int
 ) -> TunePoint:
-    top_k, truth = wanted
     started = time.perf_counter()
-    found = searched.answers(queries, CandidateRequest(top_k, Scoring()), search)
+    found = search_engine.answers(queries, CandidateRequest(top_k, Scoring()), search)
     batch_ms = 1000 * (time.perf_counter() - started) / len(queries)
     seconds = []
     for query in queries[:_TIMED]:
         started = time.perf_counter()
-        searched.answers(query[None], CandidateRequest(top_k, Scoring()), search)
+        search_engine.answers(query[None], CandidateRequest(top_k, Scoring()), search)
         seconds.append(time.perf_counter() - started)
-    shares = np.array([_share(one, other) for one, other in zip(found, truth, strict=True)])
+    shares = np.array([_recall(one, other) for one, other in zip(found, truth, strict=True)])
     spread = float(shares.std(ddof=1)) / np.sqrt(len(shares)) if len(shares) > 1 else 0.0
     return TunePoint(
         search=dict(search),
@@ -92,16 +101,16 @@ def _measured(
     )
 
 
-def _share(found: Answer, wanted: Answer) -> float:
-    """Return the share of the exact documents that were found; one that ties with the last of them counts."""
-    if not len(wanted.best.documents):
+def _recall(found: Answer, truth: Answer) -> float:
+    """Return the share of the exact documents that were found; a tie with the last of them counts as one of them."""
+    if not len(truth.best.documents):
         return 1.0
-    is_right = np.isin(found.best.documents, wanted.best.documents) | (found.best.scores >= wanted.best.scores[-1])
-    return min(int(np.count_nonzero(is_right)), len(wanted.best.documents)) / len(wanted.best.documents)
+    is_right = np.isin(found.best.documents, truth.best.documents) | (found.best.scores >= truth.best.scores[-1])
+    return min(int(np.count_nonzero(is_right)), len(truth.best.documents)) / len(truth.best.documents)
 
 
-def _sample_own_views(store: MilvusStore) -> Floats:
-    """Return a view of each of some documents sampled with a fixed seed."""
+def _own_views(store: MilvusStore) -> Floats:
+    """Return a view of each of some random documents, with a fixed seed."""
     reader, drawn = store.reader, np.random.default_rng(_SEED)
     total = int(store.settings["next_document"])
     numbers = drawn.permutation(total)[: 4 * _QUERIES] if total else np.empty(0, dtype=np.int64)

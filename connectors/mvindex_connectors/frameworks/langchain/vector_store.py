@@ -165,7 +165,7 @@ class MVIndexVectorStore(VectorStore):
         return await self.aadd_documents(documents_of(texts, metadatas), ids=ids)
 
     def delete(self, ids: list[str] | None = None, *, filter: dict[str, Any] | None = None, **options: Any) -> bool:
-        """True; the documents of the ids that exist, or that the filter matches, are gone; all of them for neither."""
+        """Delete the documents of the ids, or those that match the filter, or all for neither; return True."""
         return self._handle.run_sync(lambda api: _delete(api, ids, filter))
 
     async def adelete(
