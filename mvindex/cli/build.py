@@ -16,7 +16,9 @@ from mvindex.cli.options import (
     IndexOption,
     JsonOption,
     QuestionFormatOption,
+    check_value,
     index_directory,
+    is_address,
     note,
     open_chosen_local,
     parse_choice,
@@ -79,7 +81,10 @@ def build(  # noqa: PLR0913 - each option is a flag of the command
     Example: mvindex build, or: mvindex build --kind hnsw --questions questions.jsonl
     """
     from mvindex.cli import render
+    from mvindex.engines import parse_kind
 
+    if not is_address(index):  # a server has kinds of its own
+        check_value("--kind", kind, parse_kind)
     if format is not None and questions is None:
         raise typer.BadParameter(f"--format {format}: belongs to --questions FILE")
     if lexical is not None:

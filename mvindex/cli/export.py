@@ -8,8 +8,7 @@ from typing import Annotated
 
 import typer
 
-from mvindex.cli.options import IndexOption, JsonOption, open_chosen_local
-from mvindex.errors import ConfigError
+from mvindex.cli.options import IndexOption, JsonOption, check_value, open_chosen_local
 
 
 def export(
@@ -32,10 +31,7 @@ def export(
     from mvindex.cli import render
     from mvindex.io.export import find_exporter
 
-    try:
-        exporter = find_exporter(to)
-    except ConfigError as err:
-        raise typer.BadParameter(f"--to: {err}") from err
+    check_value("--to", to, find_exporter)
     with open_chosen_local(index) as source, render.show_step_progress() as on_progress:
-        row = asdict(exporter(source, directory, on_progress))
+        row = asdict(find_exporter(to)(source, directory, on_progress))
     render.print_json(row) if as_json else render.print_table("export", row)

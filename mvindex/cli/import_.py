@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mvindex.cli.options import JsonOption, check_corpus_format, note, parse_choice
+from mvindex.cli.options import JsonOption, check_value, note, parse_choice
 from mvindex.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -179,13 +179,12 @@ def _target(index: str, encoder: str | None, dtype: str | None, lexical: str | N
 
 
 def _texts(corpus: list[str] | None, missing: str, corpus_format: str | None) -> Texts:
-    from mvindex.corpus import CorpusOptions
+    from mvindex.corpus import CorpusOptions, find_format
     from mvindex.io.join import Texts
     from mvindex.io.validation import MissingPolicy
 
     chosen = parse_choice("--missing", missing, MissingPolicy)
-    if corpus_format is not None:
-        check_corpus_format("--corpus-format", corpus_format)
+    check_value("--corpus-format", corpus_format, find_format)
     if corpus is None and (chosen is MissingPolicy.SKIP or corpus_format is not None):
         raise ConfigError("--missing skip and --corpus-format need a corpus; give --corpus FILE")
     return Texts(files=corpus, options=CorpusOptions(format=corpus_format), missing=chosen)

@@ -16,7 +16,7 @@ from mvindex.cli.options import (
     DeviceOption,
     IndexOption,
     JsonOption,
-    check_corpus_format,
+    check_value,
     index_directory,
     is_address,
     note,
@@ -91,6 +91,7 @@ def ingest(  # noqa: PLR0913 - each option is a flag of the command
 
     Example: mvindex ingest corpus.tsv --index corpus.mvx
     """
+    from mvindex.checkpoint.families import parse_family
     from mvindex.cli import render
     from mvindex.corpus import open_corpus
     from mvindex.ingest.files import CorpusIngest, OnError
@@ -99,6 +100,7 @@ def ingest(  # noqa: PLR0913 - each option is a flag of the command
     from mvindex.store.views import ViewType
 
     place = _parse_place(shards, shard)
+    check_value("--family", family, parse_family)
     if dtype is not None:
         parse_choice("--dtype", dtype, ViewType)
     if lexical is not None:
@@ -280,8 +282,7 @@ def _view_counts(done: IngestReport, info: IndexInfo) -> dict[str, int]:
 
 
 def _corpus_options(format: str | None, id_field: str | None, text_field: str | None, title_field: str | None) -> Any:
-    from mvindex.corpus import CorpusOptions
+    from mvindex.corpus import CorpusOptions, find_format
 
-    if format is not None:
-        check_corpus_format("--format", format)
+    check_value("--format", format, find_format)
     return CorpusOptions(format=format, id_field=id_field, text_field=text_field, title_field=title_field)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from enum import Enum
 from itertools import islice
@@ -169,14 +169,15 @@ def parse_question_format(name: str | None) -> QuestionFormat | None:
     return None if name is None else parse_choice("--format", name, QuestionFormat)
 
 
-def check_corpus_format(option: str, name: str) -> None:
-    """Raise wrong usage unless there is a corpus format of this name."""
-    from mvindex.corpus import find_format
-
+def check_value(option: str, value: str | None, parse: Callable[[str], object]) -> None:
+    """Raise wrong usage for a value that a parser of the library refuses; None is not checked."""
+    if value is None:
+        return
     try:
-        find_format(name)
+        parse(value)
     except ConfigError as err:
-        raise typer.BadParameter(f"{option}: {err}") from err
+        reason = str(err).removeprefix(f"{option.lstrip('-')}: ")
+        raise typer.BadParameter(f"{option}: {reason}") from err
 
 
 def parse_search_options(  # noqa: PLR0913 - one parameter for each option of the command line
