@@ -170,7 +170,7 @@ def _build_lexical(place: str | None, lexical: str, as_json: bool) -> None:
 def _open_for_build(place: str | None) -> Index:
     """Open the index, after rebuilding derived files that are damaged."""
     from mvindex.errors import DamagedIndex
-    from mvindex.maintenance import repair
+    from mvindex.maintenance.dispatch import repair
 
     try:
         return open_chosen_local(place)

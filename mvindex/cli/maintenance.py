@@ -63,9 +63,9 @@ def verify(
 
     Example: mvindex verify --index corpus.mvx --salvage saved.mvx
     """
-    from mvindex import maintenance
     from mvindex.cli import render
     from mvindex.errors import ConfigError
+    from mvindex.maintenance import dispatch
 
     if salvage is not None and os.path.lexists(salvage):
         raise ConfigError(f"--salvage: expected a new directory, but {salvage} exists already")
@@ -77,11 +77,11 @@ def verify(
     else:
         path = index_directory(index)
         with render.show_count_progress("bytes", _size_of(path)) as advance:
-            report = maintenance.verify(path, advance)
+            report = dispatch.verify(path, advance)
     saved = None
     if salvage is not None:
         with render.show_count_progress("documents", None) as advance:
-            saved = maintenance.salvage(path, salvage, advance)
+            saved = dispatch.salvage(path, salvage, advance)
     if as_json:
         row: dict[str, Any] = {"is_sound": report.is_sound, **asdict(report)}
         render.print_json(row if saved is None else row | {"salvaged": asdict(saved)})
