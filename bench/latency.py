@@ -25,7 +25,7 @@ import numpy as np
 from vectors import cached_squad
 
 import mvindex
-from mvindex.cli import query as asking
+from mvindex.cli import query as query_command
 from mvindex.cli import render as display
 from mvindex.engines import open_scan
 from mvindex.index import Index
@@ -77,7 +77,7 @@ def ask(path, questions, top_k):
         file.write_text("".join(lines), encoding="utf-8")
     begin = time.perf_counter()
     with contextlib.redirect_stdout(io.StringIO()):
-        asking.query(text=text, index=path, queries=file and str(file), top_k=top_k)
+        query_command.query(text=text, index=path, queries=file and str(file), top_k=top_k)
     return time.perf_counter() - begin
 
 
@@ -86,7 +86,7 @@ def measure(clock, path, questions, batch, options):
     with tempfile.TemporaryDirectory() as folder, mvindex.open(path) as index:
         if index.info().kind != "exact":
             index.build("exact")
-        asking.open_chosen = lambda *_: contextlib.nullcontext(index)
+        query_command.open_chosen = lambda *_, **__: contextlib.nullcontext(index)
         rows = []
         for repeat in range(options.questions + 1):
             first = repeat * batch % (len(questions) - batch)

@@ -1,4 +1,4 @@
-"""The program mvindex, also as `python -m mvindex`, for where the script is not on the path."""
+"""Run the program mvindex as `python -m mvindex`, where the script is not on the path."""
 
 import sys
 
@@ -6,7 +6,7 @@ _INTERRUPTED = 130
 
 
 def main() -> None:
-    """The program; a Ctrl-C while it still loads ends it as one later on does."""
+    """Run the program; a Ctrl-C while it still imports ends it with the same exit code as later."""
     try:
         from mvindex.cli import main as run
 

@@ -1,4 +1,4 @@
-"""The command line: parses, calls, prints. Data on stdout, the rest on stderr."""
+"""The command line: parse options, call the library, print. Data on stdout, everything else on stderr."""
 
 from mvindex.cli.app import app, main
 

@@ -1,4 +1,4 @@
-"""The command `mvindex analyze`: whether several views per document pay."""
+"""The command `mvindex analyze`."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from mvindex.cli.options import (
     QuestionFormatOption,
     ScoringOption,
     TemperatureOption,
-    check_scoring,
     note,
     open_chosen_local,
     parse_cutoffs,
-    question_format,
+    parse_question_format,
+    parse_search_options,
 )
 from mvindex.errors import ConfigError
 
@@ -69,10 +69,10 @@ def analyze(  # noqa: PLR0913 - each option is a flag of the command
     """
     from mvindex.analysis import AnalysisOptions, page
     from mvindex.analysis import analyze as analyze_index
-    from mvindex.cli import render as display
+    from mvindex.cli import render
     from mvindex.eval.questions import read_qrels, read_questions
 
-    check_scoring(scoring, temperature, None, exact=False)
+    parse_search_options(scoring=scoring, temperature=temperature)
     options = AnalysisOptions(
         cutoffs=parse_cutoffs(at),
         scoring=scoring,
@@ -85,9 +85,9 @@ def analyze(  # noqa: PLR0913 - each option is a flag of the command
     )
     if html is not None:
         page.check_target(html, force)
-    question_stream = read_questions(questions, question_format(format)) if questions else ()
+    question_stream = read_questions(questions, parse_question_format(format)) if questions else ()
     judgements = read_qrels(qrels) if qrels else None
-    with _open_subject(subject, passages, device) as index, display.step_progress() as on_step:
+    with _open_subject(subject, passages, device) as index, render.show_step_progress() as on_step:
         report = analyze_index(index, question_stream, options, qrels=judgements, on_progress=on_step)
     report["subject"] |= {"path": subject or report["subject"]["path"], "kind": "checkpoint" if passages else "index"}
     if report["questions"]:
@@ -96,19 +96,19 @@ def analyze(  # noqa: PLR0913 - each option is a flag of the command
         page.write_page(report, html, force=force)
         note(f"wrote {html}")
     if as_json:
-        display.print_json(report)
+        render.print_json(report)
         return
     _print(report)
 
 
 def _print(report: Mapping[str, Any]) -> None:
     from mvindex.analysis.summary import facts, grids
-    from mvindex.cli import render as display
+    from mvindex.cli import render
 
     for title, rows in facts(report).items():
-        display.print_table(title, rows)
+        render.print_table(title, rows)
     for grid in grids(report):
-        display.print_grid(grid.title, grid.header, grid.rows)
+        render.print_grid(grid.title, grid.header, grid.rows)
     for name, reason in report["left_out"].items():
         note(f"{name}: left out, {reason}")
 
@@ -132,7 +132,7 @@ def _open_subject(subject: str | None, passages: str | None, device: str | None)
         with open_chosen_local(subject or None, device) as index:
             yield index
         return
-    from mvindex.cli import render as display
+    from mvindex.cli import render
     from mvindex.corpus import read_documents
     from mvindex.encoder import load_encoder
     from mvindex.index.factory import create
@@ -143,7 +143,7 @@ def _open_subject(subject: str | None, passages: str | None, device: str | None)
     encoder = load_encoder(subject, device=device)
     with tempfile.TemporaryDirectory(prefix="mvindex-") as folder:
         with create(Path(folder) / "analysis.mvx", encoder=encoder) as index:
-            with display.DocumentProgress(None) as progress:
+            with render.DocumentProgress(None) as progress:
                 index.add(
                     read_documents(passages), hooks=IngestHooks(on_progress=lambda count: progress.advance(count, 0))
                 )

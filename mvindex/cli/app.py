@@ -1,4 +1,4 @@
-"""The program: its commands, those of add-ons, and how it ends. Exit 0 done, 1 error, 2 wrong usage."""
+"""The program: its commands, the commands of add-ons, and exit codes: 0 done, 1 error, 2 wrong usage."""
 
 from __future__ import annotations
 
@@ -13,22 +13,25 @@ import typer
 from mvindex import __version__
 from mvindex.cli.analyze import analyze
 from mvindex.cli.assemble import assemble
-from mvindex.cli.documents import build, delete, get, info
+from mvindex.cli.build import build
+from mvindex.cli.documents import delete, get, info
+from mvindex.cli.eval import evaluate
+from mvindex.cli.export import export
 from mvindex.cli.export_encoder import export_encoder
-from mvindex.cli.import_ import importing
+from mvindex.cli.import_ import import_app
 from mvindex.cli.ingest import ingest
 from mvindex.cli.maintenance import compact, snapshot, verify
-from mvindex.cli.migrate import export, migrate
+from mvindex.cli.migrate import migrate
 from mvindex.cli.options import note
 from mvindex.cli.plan import plan
-from mvindex.cli.query import evaluate, query
-from mvindex.cli.terminal import visible
+from mvindex.cli.query import query
+from mvindex.cli.terminal import escape_controls
 from mvindex.cli.tune import tune
 from mvindex.errors import MvindexError
 
 app = typer.Typer(
     name="mvindex",
-    help="Multi-view dense retrieval: several vectors a document, k distinct documents an answer.",
+    help="Multi-view dense retrieval: several vectors per document, top-k distinct documents per query.",
     no_args_is_help=True,
     add_completion=True,
     pretty_exceptions_enable=False,
@@ -38,8 +41,8 @@ app = typer.Typer(
 _is_debug = False
 
 
-def _show_version(is_asked: bool) -> None:
-    if is_asked:
+def _show_version(is_set: bool) -> None:
+    if is_set:
         typer.echo(f"mvindex {__version__}")
         raise typer.Exit
 
@@ -51,7 +54,7 @@ def root(
         bool, typer.Option("--version", help="Show the version and exit.", is_eager=True, callback=_show_version)
     ] = False,
 ) -> None:
-    """Multi-view dense retrieval: several vectors a document, k distinct documents an answer.
+    """Multi-view dense retrieval: several vectors per document, top-k distinct documents per query.
 
     Example: mvindex ingest corpus.tsv && mvindex query "when did the oil crisis begin?"
     """
@@ -76,13 +79,13 @@ app.command()(verify)
 app.command()(migrate)
 app.command()(export)
 app.command(name="export-encoder")(export_encoder)
-app.add_typer(importing)
+app.add_typer(import_app)
 app.command(name="add", hidden=True)(ingest)
 app.command(name="search", hidden=True)(query)
 
 
 def main() -> None:
-    """The program: our errors become one line on stderr and exit 1."""
+    """Run the program; our errors become one line on stderr and exit code 1."""
     try:
         try:
             _add_commands()
@@ -92,36 +95,36 @@ def main() -> None:
     except MvindexError as err:
         _fail(err, str(err))
     except BrokenPipeError:
-        _forget_output()
+        _discard_output()
         sys.exit(1)
     except OSError as err:
-        _forget_output()
+        _discard_output()
         _fail(err, f"{err.filename or 'cannot write the output'}: {err.strerror or err}")
 
 
 def _fail(err: BaseException, message: str) -> None:
-    """Nothing: the program ends with one line, or in debug mode with the traceback."""
+    """End the program with one line, or in debug mode with the traceback."""
     if _is_debug:
         raise err
-    sys.stderr.write(visible(f"mvindex: {message}\n"))
+    sys.stderr.write(escape_controls(f"mvindex: {message}\n"))
     sys.exit(1)
 
 
-def _forget_output() -> None:
-    """Nothing; what could not be written (to `| head`, or a full disk) is not tried again when Python exits."""
+def _discard_output() -> None:
+    """Redirect stdout to the null device, so that Python does not fail again when it flushes at exit."""
     with suppress(OSError, ValueError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 @cache
 def _add_commands() -> None:
-    """Nothing; the commands of add-ons (entry points `mvindex.commands`, each a typer app) stand beside ours."""
+    """Add the commands of add-ons: entry points `mvindex.commands`, each a typer app."""
     from importlib.metadata import entry_points
 
     for entry in entry_points(group="mvindex.commands"):
         try:
             addon = entry.load()
         except ImportError as err:
-            note(f"mvindex: the commands of {entry.value!r} are left out: {err}")
+            note(f"mvindex: the commands of {entry.value!r} are not available: {err}")
         else:
             app.registered_commands.extend(addon.registered_commands)

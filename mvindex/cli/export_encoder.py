@@ -1,4 +1,4 @@
-"""`mvindex export-encoder`: a checkpoint as a folder of sentence-transformers."""
+"""The command `mvindex export-encoder`."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ from mvindex.cli.options import JsonOption
 
 
 def export_encoder(
-    checkpoint: Annotated[str, typer.Argument(help="minilm, minilm-snippets, a checkpoint's folder or a hub id.")],
-    folder: Annotated[Path, typer.Argument(help="A new or an empty folder.")],
+    checkpoint: Annotated[str, typer.Argument(help="minilm, minilm-snippets, a checkpoint folder or a hub id.")],
+    folder: Annotated[Path, typer.Argument(help="New or empty folder.")],
     family: Annotated[
-        str | None, typer.Option(help="single: one vector a document, for a checkpoint that makes several.")
+        str | None, typer.Option(help="single: export one vector per document of a checkpoint that makes several.")
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Write an encoder as a folder that sentence-transformers loads, with the same vectors; see docs/checkpoints.md.
+    """Save an encoder as a folder that sentence-transformers loads, with equal vectors (docs/checkpoints.md).
 
-    An adapter is merged into full weights. A family that no modules of sentence-transformers express is refused.
+    An adapter is merged into full weights. Families that sentence-transformers has no modules for are refused.
 
     Example: mvindex export-encoder my-encoder my-encoder-st --family single
     """
-    from mvindex.cli import render as display
+    from mvindex.cli import render
     from mvindex.encoder import save_sentence_transformer
 
     row = asdict(save_sentence_transformer(checkpoint, folder, family))
-    shown = row | {"modules": ", ".join(row["modules"]), "licence": row["licence"] or "not known"}
-    display.print_json(row) if as_json else display.print_table("export-encoder", shown)
+    shown = row | {"modules": ", ".join(row["modules"]), "licence": row["licence"] or "unknown"}
+    render.print_json(row) if as_json else render.print_table("export-encoder", shown)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mvindex.cli.options import JsonOption, note, parse_choice
+from mvindex.cli.options import JsonOption, check_value, note, parse_choice
 from mvindex.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ MemoryOption = Annotated[
     ),
 ]
 
-importing = typer.Typer(
+import_app = typer.Typer(
     name="import",
     help="""Make an index from vectors computed elsewhere, or from an export (docs/moving.md).
 
@@ -50,7 +50,7 @@ importing = typer.Typer(
 )
 
 
-@importing.command()
+@import_app.command()
 def dpr(  # noqa: PLR0913 - each option is a flag of the command
     files: Annotated[list[str], typer.Argument(help="DPR's embeddings NAME_0, NAME_1, ...; or patterns.")],
     index: IndexArgument,
@@ -70,17 +70,17 @@ def dpr(  # noqa: PLR0913 - each option is a flag of the command
 
     Example: mvindex import dpr embeddings/wiki_* --corpus psgs_w100.tsv --index wiki.mvx
     """
-    from mvindex.cli import render as display
+    from mvindex.cli import render
     from mvindex.io.dpr import import_dpr
 
     texts = _texts(corpus, missing, corpus_format)
     target = _target(index, encoder, dtype, lexical)
-    with display.step_progress() as on_progress:
+    with render.show_step_progress() as on_progress:
         report = import_dpr(files, target, texts, id_prefix=id_prefix, on_progress=on_progress)
     _print(report, as_json)
 
 
-@importing.command()
+@import_app.command()
 def faiss(  # noqa: PLR0913 - each option is a flag of the command
     file: Annotated[str, typer.Argument(help="File written by faiss.write_index.")],
     index: IndexArgument,
@@ -108,19 +108,19 @@ def faiss(  # noqa: PLR0913 - each option is a flag of the command
 
     Example: mvindex import faiss passages.faiss --ids ids.txt --corpus passages.tsv --index passages.mvx
     """
-    from mvindex.cli import render as display
+    from mvindex.cli import render
     from mvindex.index.backends import find_importer
 
     options = {"accept_reconstructions": accept_reconstructions, "accept_inner_product": accept_inner_product}
     texts, memory = _texts(corpus, missing, corpus_format), _memory(memory_limit)
     target = _target(index, encoder, dtype, lexical)
     read = find_importer("faiss")
-    with display.step_progress() as on_progress:
+    with render.show_step_progress() as on_progress:
         report = read(file, target, texts, ids=ids, memory_bytes=memory, on_progress=on_progress, **options)
     _print(report, as_json)
 
 
-@importing.command()
+@import_app.command()
 def vectors(  # noqa: PLR0913 - each option is a flag of the command
     files: Annotated[
         list[str], typer.Argument(help="The directory of an export; or Parquet or JSON Lines files; or one .npy.")
@@ -150,13 +150,13 @@ def vectors(  # noqa: PLR0913 - each option is a flag of the command
 
     Example: mvindex import vectors passages.parquet --index passages.mvx
     """
-    from mvindex.cli import render as display
+    from mvindex.cli import render
     from mvindex.io.files import import_vectors
     from mvindex.io.validation import Columns
 
     columns = Columns(id=id_column, vector=vector_column, text=text_column, title=title_column)
     texts = None if (corpus, missing, corpus_format) == (None, "stop", None) else _texts(corpus, missing, corpus_format)
-    with display.step_progress() as on_progress:
+    with render.show_step_progress() as on_progress:
         target = _target(index, encoder, dtype, lexical)
         report = import_vectors(files, target, columns=columns, ids=ids, texts=texts, on_progress=on_progress)
     _print(report, as_json)
@@ -165,12 +165,13 @@ def vectors(  # noqa: PLR0913 - each option is a flag of the command
 def _target(index: str, encoder: str | None, dtype: str | None, lexical: str | None) -> Target:
     from mvindex.encoder import load_encoder
     from mvindex.io.import_ import Target, check_target
-    from mvindex.lexical.tokenizer import parse_lexical
+    from mvindex.lexical.tokenizer import Lexical
     from mvindex.store.views import ViewType
 
     if dtype is not None:
         parse_choice("--dtype", dtype, ViewType)
-    parse_lexical(lexical)
+    if lexical is not None:
+        parse_choice("--lexical", lexical, Lexical)
     target = Target(path=index, dtype=dtype, lexical=lexical)
     check_target(target)  # before an encoder is loaded
     loaded = None if encoder is None else load_encoder(encoder)
@@ -183,8 +184,7 @@ def _texts(corpus: list[str] | None, missing: str, corpus_format: str | None) ->
     from mvindex.io.validation import MissingPolicy
 
     chosen = parse_choice("--missing", missing, MissingPolicy)
-    if corpus_format is not None:
-        find_format(corpus_format)
+    check_value("--corpus-format", corpus_format, find_format)
     if corpus is None and (chosen is MissingPolicy.SKIP or corpus_format is not None):
         raise ConfigError("--missing skip and --corpus-format need a corpus; give --corpus FILE")
     return Texts(files=corpus, options=CorpusOptions(format=corpus_format), missing=chosen)
@@ -197,10 +197,10 @@ def _memory(text: str | None) -> int | None:
 
 
 def _print(report: ImportReport, as_json: bool) -> None:
-    from mvindex.cli import render as display
+    from mvindex.cli import render
 
     row = report.as_row()
-    display.print_json(row) if as_json else display.print_table("import", row)
+    render.print_json(row) if as_json else render.print_table("import", row)
     for name in ("without_vector", "without_text"):
         if row.get(name):
             note(f"{row[name]:,} left out: {name.replace('_', ' ')}")

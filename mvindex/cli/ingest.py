@@ -12,12 +12,21 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from mvindex.cli.options import DeviceOption, IndexOption, JsonOption, chosen_path, is_address, note, parse_choice
-from mvindex.cli.terminal import visible
+from mvindex.cli.options import (
+    DeviceOption,
+    IndexOption,
+    JsonOption,
+    check_value,
+    index_directory,
+    is_address,
+    note,
+    parse_choice,
+)
+from mvindex.cli.terminal import escape_controls
 from mvindex.errors import ConfigError
 
 if TYPE_CHECKING:
-    from mvindex.index import Index
+    from mvindex.index import Index, IndexProtocol
     from mvindex.ingest import IngestReport
     from mvindex.ingest.files import CorpusIngestReport
     from mvindex.records import IndexInfo
@@ -35,32 +44,33 @@ def ingest(  # noqa: PLR0913 - each option is a flag of the command
     title_field: Annotated[str | None, typer.Option(help="Column or field of the title; '' for none.")] = None,
     on_error: Annotated[str, typer.Option(help="Stop at a bad row, or skip it into a rejects file.")] = "stop",
     encoder: Annotated[
-        str | None, typer.Option(help="Of a new index: minilm (default), minilm-snippets, a directory, a hub id.")
+        str | None, typer.Option(help="For a new index: minilm (default), minilm-snippets, a directory, a hub id.")
     ] = None,
     family: Annotated[
-        str | None, typer.Option(help="Of a new index: snippets (default), single, or another; see docs/training.md.")
+        str | None, typer.Option(help="For a new index: snippets (default), single, or another; see docs/training.md.")
     ] = None,
     views: Annotated[
-        int | None, typer.Option(help="Of a new index: maximum number of views of a document (default 8).")
+        int | None, typer.Option(help="For a new index: maximum number of views of a document (default 8).")
     ] = None,
-    dtype: Annotated[str | None, typer.Option(help="Of a new index: stored type, fp16 (default) or fp32.")] = None,
+    dtype: Annotated[str | None, typer.Option(help="For a new index: stored type, fp16 (default) or fp32.")] = None,
     temperature: Annotated[
-        float | None, typer.Option(help="Of a new index: divisor of drpq scoring (default: that of the encoder, or 1).")
+        float | None,
+        typer.Option(help="For a new index: divisor of drpq scoring (default: that of the encoder, or 1)."),
     ] = None,
     prune_views: Annotated[
         float | None,
         typer.Option(
-            help="Of a new index: remove views this close to another view of their document (docs/pruning.md)."
+            help="For a new index: remove views this close to another view of their document (docs/pruning.md)."
         ),
     ] = None,
     lexical: Annotated[
         str | None,
         typer.Option(
-            help="Of a new index: enable lexical search with the tokenizer unicode or english (stems) (docs/hybrid.md)."
+            help="For a new index: enable lexical search, tokenizer unicode or english (stems) (docs/hybrid.md)."
         ),
     ] = None,
     shards: Annotated[
-        int | None, typer.Option(help="Of a new index: split the documents by id into this many stores.")
+        int | None, typer.Option(help="For a new index: split the documents by id into this many stores.")
     ] = None,
     shard: Annotated[
         str | None,
@@ -81,26 +91,33 @@ def ingest(  # noqa: PLR0913 - each option is a flag of the command
 
     Example: mvindex ingest corpus.tsv --index corpus.mvx
     """
-    from mvindex.cli import render as display
+    from mvindex.checkpoint.families import parse_family
+    from mvindex.cli import render
     from mvindex.corpus import open_corpus
     from mvindex.ingest.files import CorpusIngest, OnError
     from mvindex.ingest.prune import checked_eps
-    from mvindex.lexical.tokenizer import parse_lexical
+    from mvindex.lexical.tokenizer import Lexical
+    from mvindex.store.views import ViewType
 
     place = _parse_place(shards, shard)
+    check_value("--family", family, parse_family)
+    if dtype is not None:
+        parse_choice("--dtype", dtype, ViewType)
+    if lexical is not None:
+        parse_choice("--lexical", lexical, Lexical)
     skip_or_stop = parse_choice("--on-error", on_error, OnError)
     options = _corpus_options(format, id_field, text_field, title_field)
-    console = display.stderr()
+    console = render.open_stderr()
     corpus = open_corpus(
         files,
         options,
-        lambda source: console.print(visible(f"reading {source}"), soft_wrap=True, markup=False),
+        lambda source: console.print(escape_controls(f"reading {source}"), soft_wrap=True, markup=False),
     )
     path = index or str(_default_path(corpus.paths))
     new = {"encoder": encoder, "family": family, "max_views": views, "dtype": dtype, "temperature": temperature}
     new["prune_views"] = None if prune_views is None else checked_eps(prune_views)
     new["shards"] = shards
-    new["lexical"] = None if parse_lexical(lexical) is None else lexical
+    new["lexical"] = lexical
     with _open_for_ingest(path, new, device, place) as target:
         stem = _rejects_stem(path)
         run = CorpusIngest(
@@ -113,9 +130,9 @@ def ingest(  # noqa: PLR0913 - each option is a flag of the command
             rejects_bad_rows=place is None or place.number == 0,
         )
         started = time.monotonic()
-        with display.DocumentProgress(corpus.bytes_total) as progress, _stop_on_interrupt() as should_stop:
+        with render.DocumentProgress(corpus.bytes_total) as progress, _stop_on_interrupt() as should_stop:
             report = run.run(lambda count: progress.advance(count, corpus.bytes_read), should_stop)
-        _print_ingest(report, (path, target), time.monotonic() - started, as_json)
+        _print_ingest(report, path, target, time.monotonic() - started, as_json)
     if report.ingest.stopped:
         raise typer.Exit(1)
 
@@ -147,11 +164,13 @@ def _parse_place(shards: int | None, shard: str | None) -> ShardPlace | None:
 
 
 @contextmanager
-def _open_for_ingest(path: str, new: dict[str, Any], device: str | None, place: ShardPlace | None) -> Iterator[Index]:
+def _open_for_ingest(
+    path: str, new: dict[str, Any], device: str | None, place: ShardPlace | None
+) -> Iterator[IndexProtocol]:
     """Open the index, or create it; remove one that was created and stayed empty."""
     from mvindex.index.factory import has_shard, index_exists, open_index, open_shard_index, remove_untouched
 
-    if index_exists(path) if place is None else has_shard(chosen_path(path), place):
+    if index_exists(path) if place is None else has_shard(index_directory(path), place):
         with open_index(path, device=device) if place is None else open_shard_index(Path(path), place, device) as index:
             _check_settings(index, new)
             yield index
@@ -170,23 +189,23 @@ def _create(path: str, new: dict[str, Any], device: str | None, place: ShardPlac
     from mvindex.store.shard_layout import check_place
 
     chosen = {name: value for name, value in new.items() if value is not None}
-    kept = {
+    settings = {
         name: chosen.pop(name)
         for name in ("dtype", "temperature", "prune_views", "shards", "lexical")
         if name in chosen
     }
     # Checked before the encoder, which takes seconds to load.
-    if "temperature" in kept:
-        check_temperature(kept["temperature"])
+    if "temperature" in settings:
+        check_temperature(settings["temperature"])
     if place is not None:
         check_place(Path(path), place)
     encoder = load_encoder(chosen.pop("encoder", "minilm"), device=device, **chosen)
     if place is None:
-        return create(path, encoder=encoder, **kept)
-    return create_shard_index(Path(path), place, encoder=encoder, **kept)
+        return create(path, encoder=encoder, **settings)
+    return create_shard_index(Path(path), place, encoder=encoder, **settings)
 
 
-def _check_settings(index: Index, new: dict[str, Any]) -> None:
+def _check_settings(index: IndexProtocol, new: dict[str, Any]) -> None:
     """Raise ConfigError when an option for a new index differs from this one; equal options are accepted."""
     info = index.info()
     encoder = info.encoder or {}
@@ -209,7 +228,7 @@ def _stop_on_interrupt() -> Iterator[Callable[[], bool]]:
         nonlocal is_requested
         is_requested = True
         signal.signal(signal.SIGINT, before)
-        note("stopping after this chunk; Ctrl-C again to stop at once (stored documents are safe)")
+        note("stopping after this chunk; press Ctrl-C again to stop at once (stored documents are safe)")
 
     before = signal.signal(signal.SIGINT, request_stop)
     try:
@@ -218,11 +237,11 @@ def _stop_on_interrupt() -> Iterator[Callable[[], bool]]:
         signal.signal(signal.SIGINT, before)
 
 
-def _print_ingest(report: CorpusIngestReport, into: tuple[str, Index], seconds: float, as_json: bool) -> None:
-    from mvindex.cli import render as display
+def _print_ingest(report: CorpusIngestReport, path: str, index: IndexProtocol, seconds: float, as_json: bool) -> None:
+    from mvindex.cli import render
 
-    done, (path, index) = report.ingest, into
-    files = [str(path) for path in report.rejects_files]
+    done = report.ingest
+    files = [str(file) for file in report.rejects_files]
     if is_address(path):
         path = index.where  # without secrets
     row = {
@@ -239,7 +258,7 @@ def _print_ingest(report: CorpusIngestReport, into: tuple[str, Index], seconds: 
         "stopped": done.stopped,
         "seconds": round(seconds, 2),
     }
-    display.print_json(row) if as_json else display.print_table("ingest", row)
+    render.print_json(row) if as_json else render.print_table("ingest", row)
     if report.rejected:
         note(f"{report.rejected} rows rejected, reasons in {report.reasons_file}; correct them and ingest again:")
         for file, format in report.rejects_files.items():
@@ -265,6 +284,5 @@ def _view_counts(done: IngestReport, info: IndexInfo) -> dict[str, int]:
 def _corpus_options(format: str | None, id_field: str | None, text_field: str | None, title_field: str | None) -> Any:
     from mvindex.corpus import CorpusOptions, find_format
 
-    if format is not None:
-        find_format(format)
+    check_value("--format", format, find_format)
     return CorpusOptions(format=format, id_field=id_field, text_field=text_field, title_field=title_field)

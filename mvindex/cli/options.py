@@ -1,14 +1,15 @@
-"""What several commands share: their options, how these are parsed, and the index that is meant."""
+"""Options that several commands share: their declarations, how they are parsed, and how the index is opened."""
 
 from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from enum import Enum
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from mvindex.eval.questions import QuestionFormat
     from mvindex.index import Index, IndexProtocol
     from mvindex.scoring.fusion import Mode
+    from mvindex.search.options import SearchOptions
 
 T = TypeVar("T")
 Choice = TypeVar("Choice", bound=Enum)
@@ -27,204 +29,263 @@ IndexOption = Annotated[
     typer.Option(
         "--index",
         "-i",
-        help="Index directory, or an address such as milvus://HOST:PORT/NAME; may be left out with one *.mvx here.",
+        help="Index directory, or an address such as milvus://HOST:PORT/NAME (default: the only *.mvx here).",
         envvar="MVINDEX_INDEX",
     ),
 ]
-JsonOption = Annotated[bool, typer.Option("--json", help="JSON on stdout, one line a result.")]
-DeviceOption = Annotated[str | None, typer.Option(help="cpu or cuda; the best there is by default.")]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON on stdout, one line per result.")]
+DeviceOption = Annotated[str | None, typer.Option(help="cpu or cuda (default: the fastest available).")]
+TopKOption = Annotated[int, typer.Option("--top-k", "-k", help="Number of documents to return.")]
 FilterOption = Annotated[
-    str | None, typer.Option("--filter", help='JSON over metadata, such as \'{"year": {"gte": 1990}}\'.')
+    str | None, typer.Option("--filter", help='Metadata filter in JSON, such as \'{"year": {"gte": 1990}}\'.')
 ]
+ExactOption = Annotated[bool, typer.Option("--exact", help="Return certified results, whatever engine is active.")]
 PartialOption = Annotated[
-    bool, typer.Option("--allow-partial", help="Answer without shards that are missing or damaged, and say so.")
+    bool, typer.Option("--allow-partial", help="Search without missing or damaged shards, and report which.")
 ]
-ScoringOption = Annotated[str, typer.Option(help="max, the best view, or drpq, the softmax mean of the views.")]
+ScoringOption = Annotated[
+    str, typer.Option(help="max: the score of the best view; drpq: the softmax mean over all views.")
+]
 TemperatureOption = Annotated[
-    float | None, typer.Option(help="Of drpq: divides view scores in the softmax; the index's own by default.")
+    float | None, typer.Option(help="For drpq: divisor of view scores in the softmax (default: that of the index).")
 ]
 CandidatesOption = Annotated[
-    int | None, typer.Option(help="Of drpq: look at so many view hits only, and certify only what they prove.")
+    int | None, typer.Option(help="For drpq: number of view hits to look at; only what they prove is certified.")
 ]
 ModeOption = Annotated[
-    str, typer.Option(help="dense, by views; lexical, by words (BM25); hybrid, both (docs/hybrid.md).")
+    str, typer.Option(help="dense: by views; lexical: by terms (BM25); hybrid: both, fused (docs/hybrid.md).")
 ]
 HybridOption = Annotated[bool, typer.Option("--hybrid", help="Short for --mode hybrid.")]
 FusionOption = Annotated[
-    str | None, typer.Option(help="Of hybrid: zscore, minmax or rrf; as the index was tuned, or zscore.")
+    str | None, typer.Option(help="For hybrid: zscore, minmax or rrf (default: as tuned, else zscore).")
 ]
 WeightsOption = Annotated[
     str | None,
-    typer.Option(metavar="DENSE,LEXICAL", help="Of hybrid: how much views and words count; as tuned, or 1,1."),
+    typer.Option(
+        metavar="DENSE,LEXICAL",
+        help="For hybrid: weights of the dense and the lexical score (default: as tuned, or 1,1).",
+    ),
 ]
 RerankOption = Annotated[
-    str | None, typer.Option(metavar="CHECKPOINT", help="A cross-encoder, folder or hub id, orders what was found.")
+    str | None, typer.Option(metavar="CHECKPOINT", help="Rerank the hits by a cross-encoder, a directory or hub id.")
 ]
-RerankOnOption = Annotated[str | None, typer.Option(help="Of --rerank: it reads the snippet (default) or the text.")]
+RerankOnOption = Annotated[
+    str | None, typer.Option(help="For --rerank: the text it reads of each hit, snippet (default) or text.")
+]
 RerankDepthOption = Annotated[
-    int | None, typer.Option(help="Of --rerank: so many documents are ordered; 50, or --top-k if that is more.")
+    int | None, typer.Option(help="For --rerank: number of documents to rerank (default: 50, or --top-k if larger).")
 ]
 QuestionFormatOption = Annotated[
-    str | None, typer.Option(help="Of the questions: jsonl, dpr, tsv or text (one a line); all but text found.")
+    str | None,
+    typer.Option(help="Format of the questions: jsonl, dpr, tsv or text (one per line); all but text are detected."),
 ]
+TrecOption = Annotated[str | None, typer.Option(help="Write a TREC run file; - is stdout.")]
+ForceRunOption = Annotated[bool, typer.Option("--force", help="Overwrite the run file.")]
 
 QUESTION_BATCH = 256
 
 
+class RerankText(Enum):
+    """The text of a hit that a cross-encoder reads."""
+
+    SNIPPET = "snippet"
+    TEXT = "text"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RerankOptions:
+    """The options of --rerank; a depth of None is the default depth."""
+
+    checkpoint: str
+    text: RerankText
+    depth: int | None
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the options as results name them, and as search() takes them."""
+        named = {"rerank": self.checkpoint, "rerank_on": self.text.value}
+        return named if self.depth is None else named | {"rerank_depth": self.depth}
+
+
 def note(text: str) -> None:
-    """Nothing; the text stands on stderr."""
+    """Write a line to stderr."""
     sys.stderr.write(text + "\n")
 
 
 def open_chosen(place: str | None, device: str | None, *, allow_partial: bool = False) -> IndexProtocol:
-    """Open the index at this place, or the only one in this folder."""
+    """Open the index at this place, or the only one in the current directory."""
     from mvindex.index.factory import open_index
 
-    return open_index(place or _only_index(), device=device, allow_partial=allow_partial)
+    return open_index(place or _find_only_index(), device=device, allow_partial=allow_partial)
 
 
 def open_chosen_local(place: str | None, device: str | None = None) -> Index:
-    """Open an index that this process works on itself; Unsupported for one behind a server."""
+    """Open an index that this process works on itself; raise Unsupported for one behind a server."""
     from mvindex.index.factory import open_local
 
-    return open_local(place or _only_index(), device=device)
+    return open_local(place or _find_only_index(), device=device)
 
 
-def unsupported(index: IndexProtocol) -> dict[str, str]:
-    """Return the operations that the index does not have, each with the reason and the way out."""
-    return {operation.value: reason for operation, reason in index.capabilities.unsupported.items()}
-
-
-def chosen_path(place: str | None) -> Path:
-    """The directory, or that of the only index in this folder; Unsupported for an address."""
+def index_directory(place: str | None) -> Path:
+    """Return the directory of the chosen index; raise Unsupported for an address."""
     from mvindex.index.backends import find_backend
 
     backend = None if place is None else find_backend(place)
     if place is not None and backend is not None:
-        raise Unsupported(f"{backend.shown(place)}: this command works on an index in a directory only")
-    return Path(place or _only_index())
+        raise Unsupported(
+            f"{backend.shown(place)}: expected an index in a directory, got an address. Run the command on the machine "
+            "that has the directory, or copy the index into one with mvindex migrate"
+        )
+    return Path(place or _find_only_index())
 
 
 def is_address(place: str | None) -> bool:
-    """True when an index is behind an address, not in a directory."""
+    """Return whether the index is behind an address rather than in a directory."""
     from mvindex.index.backends import find_backend
 
     return place is not None and find_backend(place) is not None
 
 
-def _only_index() -> Path:
-    """The one index in the current directory."""
+def _find_only_index() -> Path:
+    """Return the one index in the current directory; raise ConfigError for none or several."""
     found = sorted(entry for entry in Path.cwd().glob("*.mvx") if entry.is_dir())
     if len(found) == 1:
         return Path(found[0].name)
     names = ", ".join(entry.name for entry in found) or "none"
-    raise ConfigError(f"say which index: --index DIR (*.mvx in this folder: {names})")
+    raise ConfigError(f"--index: expected a directory, as this one has not exactly one index (*.mvx: {names})")
 
 
-def question_format(name: str | None) -> QuestionFormat | None:
-    """The format of that name; None for the one that the file shows."""
+def parse_choice(option: str, value: str, choices: type[Choice]) -> Choice:
+    """Return the member of this value; wrong usage for another one."""
+    names = [item.value for item in choices]
+    if value not in names:
+        raise typer.BadParameter(f"{option}: expected {', '.join(names[:-1])} or {names[-1]}, got {value!r}")
+    return choices(value)
+
+
+def parse_question_format(name: str | None) -> QuestionFormat | None:
+    """Return the format of this name; None stands for detection."""
     from mvindex.eval.questions import QuestionFormat
 
     return None if name is None else parse_choice("--format", name, QuestionFormat)
 
 
-def parse_choice(option: str, value: str, choices: type[Choice]) -> Choice:
-    """The member of that value."""
-    names = [item.value for item in choices]
-    if value not in names:
-        raise typer.BadParameter(f"{option} {value}: wanted {', '.join(names[:-1])} or {names[-1]}")
-    return choices(value)
+def check_value(option: str, value: str | None, parse: Callable[[str], object]) -> None:
+    """Raise wrong usage for a value that a parser of the library refuses; None is not checked."""
+    if value is None:
+        return
+    try:
+        parse(value)
+    except ConfigError as err:
+        reason = str(err).removeprefix(f"{option.lstrip('-')}: ")
+        raise typer.BadParameter(f"{option}: {reason}") from err
 
 
-def check_scoring(scoring: str, temperature: float | None, candidates: int | None, exact: bool) -> None:
-    """Nothing; the options go together, and a temperature is refused before an encoder is loaded."""
-    from mvindex.scoring.aggregate import Aggregate, Scoring
+def parse_search_options(  # noqa: PLR0913 - one parameter for each option of the command line
+    *,
+    top_k: int = 10,
+    filter_json: str | None = None,
+    scoring: str = "max",
+    temperature: float | None = None,
+    candidates: int | None = None,
+    exact: bool = False,
+    mode: str = "dense",
+    hybrid: bool = False,
+    fusion: str | None = None,
+    weights: str | None = None,
+) -> SearchOptions:
+    """Return the options of a search, checked before an index is opened.
+
+    Raises:
+        typer.BadParameter: For unknown names, and options that do not go together.
+        QueryError: For numbers out of range, and a filter that is not JSON.
+
+    """
+    from mvindex.scoring.aggregate import Aggregate
+    from mvindex.scoring.fusion import Method, Mode
+    from mvindex.search.options import SearchOptions
 
     aggregate = parse_choice("--scoring", scoring, Aggregate)
+    chosen = _parse_mode(mode, hybrid)
+    if fusion is not None:
+        parse_choice("--fusion", fusion, Method)
     for option, value in (("--temperature", temperature), ("--candidates", candidates)):
         if value is not None and aggregate is Aggregate.MAX:
-            raise typer.BadParameter(f"{option} {value}: belongs to --scoring drpq; the scoring here is {scoring}")
+            raise typer.BadParameter(f"{option} {value}: belongs to --scoring drpq, got --scoring {scoring}")
     if candidates is not None and exact:
         raise typer.BadParameter(
             f"--candidates {candidates} limits the search, --exact demands a certified one; give one of them"
         )
-    if temperature is not None:
-        Scoring(aggregate, temperature)
+    if aggregate is Aggregate.DRPQ and chosen is Mode.LEXICAL:
+        raise typer.BadParameter("--scoring drpq: combines view scores, but --mode lexical reads no views")
+    for option, text in (("--fusion", fusion), ("--weights", weights)):
+        if text is not None and chosen is not Mode.HYBRID:
+            raise typer.BadParameter(f"{option} {text}: belongs to --hybrid, got --mode {chosen.value}")
+    return SearchOptions.parse(
+        top_k,
+        parse_filter(filter_json),
+        scoring,
+        exact,
+        temperature=temperature,
+        candidates=candidates,
+        mode=chosen.value,
+        fusion=fusion,
+        weights=None if weights is None else _parse_weights(weights),
+    )
 
 
-def scoring_of(index: Index, scoring: str, temperature: float | None, candidates: int | None = None) -> dict[str, Any]:
-    """The scoring and, for drpq, its temperature and candidates, as search() takes them and as results name them."""
-    if scoring == "max":
-        return {"scoring": scoring}
-    used = {"scoring": scoring, "temperature": index.temperature if temperature is None else temperature}
-    return used if candidates is None else used | {"candidates": candidates}
+def _parse_mode(mode: str, hybrid: bool) -> Mode:
+    from mvindex.scoring.fusion import Mode
+
+    chosen = parse_choice("--mode", mode, Mode)
+    if hybrid and chosen is Mode.LEXICAL:
+        raise typer.BadParameter(f"--hybrid is short for --mode hybrid; give it without --mode {mode}")
+    return Mode.HYBRID if hybrid else chosen
 
 
-class Way(NamedTuple):
-    """What finds documents, as it was given: the mode, and of hybrid fusion and weights, None where they were not."""
-
-    mode: Mode
-    fusion: str | None
-    weights: list[str] | None
-
-    def asked(self, index: Index) -> dict[str, Any]:
-        """As search() of that index takes it and as results name it; none for dense."""
-        from mvindex.scoring.fusion import Mode, parse_fusion
-
-        if self.mode is Mode.DENSE:
-            return {}
-        if self.mode is Mode.LEXICAL:
-            return {"mode": self.mode.value}
-        how = parse_fusion(self.fusion, self.weights, index.fusion)
-        return {"mode": self.mode.value, "fusion": how.method.value, "weights": list(how.weights)}
+def _parse_weights(text: str) -> list[float]:
+    parts = text.split(",")
+    try:
+        weights = [float(part) for part in parts]
+    except ValueError:
+        weights = []
+    if len(weights) != 2:
+        raise typer.BadParameter(f"--weights: expected two numbers DENSE,LEXICAL, got {text!r}")
+    return weights
 
 
-def way_of(mode: str, hybrid: bool, fusion: str | None, weights: str | None) -> Way:
-    """The way, checked before an index is opened."""
-    from mvindex.scoring.fusion import Mode, parse_fusion
-
-    if hybrid and mode not in ("dense", "hybrid"):
-        raise typer.BadParameter(f"--hybrid is short for --mode hybrid; --mode {mode} says otherwise")
-    chosen = Mode.HYBRID if hybrid else parse_choice("--mode", mode, Mode)
-    for option, value in (("--fusion", fusion), ("--weights", weights)):
-        if value is not None and chosen is not Mode.HYBRID:
-            raise typer.BadParameter(f"{option} {value}: belongs to --hybrid; the mode here is {chosen.value}")
-    given = None if weights is None else weights.split(",")
-    parse_fusion(fusion, given)
-    return Way(chosen, fusion, given)
-
-
-def rerank_of(rerank: str | None, on: str | None, depth: int | None) -> dict[str, Any]:
-    """The reranking, as search() takes it and as results name it; none where none is asked for."""
+def parse_rerank_options(rerank: str | None, text: str | None, depth: int | None) -> RerankOptions | None:
+    """Return the options of --rerank; None without it."""
     if rerank is None:
-        for option, value in (("--rerank-on", on), ("--rerank-depth", depth)):
+        for option, value in (("--rerank-on", text), ("--rerank-depth", depth)):
             if value is not None:
                 raise typer.BadParameter(f"{option} {value}: belongs to --rerank CHECKPOINT")
-        return {}
-    asked = {"rerank": rerank, "rerank_on": on or "snippet"}
-    return asked if depth is None else asked | {"rerank_depth": depth}
+        return None
+    chosen = RerankText.SNIPPET if text is None else parse_choice("--rerank-on", text, RerankText)
+    return RerankOptions(checkpoint=rerank, text=chosen, depth=depth)
 
 
 def parse_filter(text: str | None) -> Any:
-    """The filter that --filter gives; QueryError when it is not JSON."""
+    """Return the filter of --filter; raise QueryError when it is not JSON."""
     if text is None:
         return None
     try:
         return json.loads(text)
     except ValueError as err:
-        raise QueryError(f'--filter is not JSON: {err}; wanted an object such as {{"year": {{"gte": 1990}}}}') from err
+        raise QueryError(
+            f'--filter: expected JSON such as {{"year": {{"gte": 1990}}}}, got {text!r:.60}: {err}'
+        ) from err
 
 
 def parse_cutoffs(text: str) -> tuple[int, ...]:
-    """The numbers that --at gives."""
+    """Return the cut-offs of --at."""
     try:
         return tuple(int(part) for part in text.split(","))
     except ValueError as err:
-        raise typer.BadParameter(f"--at {text}: wanted whole numbers such as 1,5,20,100") from err
+        raise typer.BadParameter(f"--at: expected whole numbers such as 1,5,20,100, got {text!r}") from err
 
 
-def batches(items: Iterable[T], size: int) -> Iterator[list[T]]:
-    """The items in lists of up to size."""
+def split_batches(items: Iterable[T], size: int) -> Iterator[list[T]]:
+    """Yield the items in lists of up to `size`."""
     iterator = iter(items)
     while batch := list(islice(iterator, size)):
         yield batch

@@ -1,4 +1,4 @@
-"""`mvindex plan`: what an index will take, before it is built."""
+"""The command `mvindex plan`."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def plan(  # noqa: PLR0913 - each option is a flag of the command
 
     Example: mvindex plan --documents 21M --views 8 --dim 768 --ram 64G --disk 2T
     """
-    from mvindex.cli import render as display
+    from mvindex.cli import render
     from mvindex.planning import Collection, Machine, PlanRequest, make_plan
     from mvindex.planning.layouts import assumed_scan
     from mvindex.planning.report import plan_json
@@ -67,27 +67,27 @@ def plan(  # noqa: PLR0913 - each option is a flag of the command
     )
     made = make_plan(request, _measure(collection, folder) if measure else None)
     if as_json:
-        display.print_json(plan_json(made))
+        render.print_json(plan_json(made))
     else:
         _print_plan(made)
 
 
 def _measure(collection: Collection, folder: Path) -> Rates:
     """Return the rates of this machine; progress goes to stderr."""
-    from mvindex.cli import render as display
+    from mvindex.cli import render
     from mvindex.planning.calibrate import MAX_SECONDS, measure_rates
 
     note(f"measuring this machine in {folder.absolute()}: at most {MAX_SECONDS:.0f} s; Ctrl-C stops it")
-    with display.step_progress() as on_progress:
+    with render.show_step_progress() as on_progress:
         return measure_rates(collection, folder, on_progress)
 
 
 def _print_plan(made: Plan) -> None:
-    from mvindex.cli import render as display
+    from mvindex.cli import render
     from mvindex.planning.report import header, notes, plan_rows, summary
 
     typer.echo(summary(made) + "\n")
-    display.print_columns(header(made), plan_rows(made))
+    render.print_columns(header(made), plan_rows(made))
     typer.echo()
     for line in notes(made):
         typer.echo(line)

@@ -1,14 +1,21 @@
-"""`mvindex tune`: how the active engine is searched, by measurement."""
+"""The command `mvindex tune`."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
-from mvindex.cli.options import IndexOption, JsonOption, QuestionFormatOption, note, open_chosen_local, question_format
+from mvindex.cli.options import (
+    IndexOption,
+    JsonOption,
+    QuestionFormatOption,
+    note,
+    open_chosen_local,
+    parse_question_format,
+)
 
 if TYPE_CHECKING:
     from mvindex.index import Index
@@ -16,124 +23,144 @@ if TYPE_CHECKING:
 
 
 def tune(  # noqa: PLR0913 - each option is a flag of the command
-    target_recall: Annotated[float, typer.Option(help="The share of the exact top_k that should be found.")] = 0.97,
+    target_recall: Annotated[float, typer.Option(help="Share of the exact top-k that should be found.")] = 0.97,
     queries: Annotated[
-        str | None, typer.Option(help="Questions, or vectors as .npy (q, d); views of the index without them.")
+        str | None,
+        typer.Option(help="Question file, or vectors as .npy of shape (q, d) (default: views of the index)."),
     ] = None,
-    top_k: Annotated[int, typer.Option("--top-k", "-k", help="Documents of an answer.")] = 10,
+    top_k: Annotated[int, typer.Option("--top-k", "-k", help="Number of documents per result.")] = 10,
     index: IndexOption = None,
     format: QuestionFormatOption = None,
     plot: Annotated[
-        Path | None, typer.Option(help="Draw recall against time (PNG, SVG or PDF; needs matplotlib).")
+        Path | None, typer.Option(help="Plot recall against time (PNG, SVG or PDF; needs matplotlib).")
     ] = None,
-    fusion: Annotated[
-        bool, typer.Option("--fusion", help="Instead: choose how hybrid search fuses views and words, by nDCG.")
-    ] = False,
+    fusion: Annotated[bool, typer.Option("--fusion", help="Tune the fusion of hybrid search by nDCG instead.")] = False,
     qrels: Annotated[
-        str | None, typer.Option(help="Of --fusion: judgements, BEIR or TREC; else the questions' passage_id.")
+        str | None,
+        typer.Option(help="For --fusion: relevance judgements, BEIR or TREC (default: passage_id of the questions)."),
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Measure how much an approximate engine must look at, and keep the fastest setting that reaches the target.
+    """Measure the search parameters of an approximate engine, and save the fastest that reach the target recall.
 
-    Every setting's answers are compared with the exact ones. Exit 1, and nothing is changed, when none reaches it.
+    Recall is measured against exact results. Exit 1 without a change when no setting reaches the target.
 
     Example: mvindex tune --target-recall 0.97 --queries questions.jsonl --top-k 100 --plot tune.png
 
     Example: mvindex tune --fusion --queries questions.jsonl --qrels qrels/dev.tsv
     """
-    from mvindex.cli import render as display
+    from mvindex.cli import render
     from mvindex.errors import ConfigError
+    from mvindex.store.protocol import Operation
 
     if fusion or qrels is not None:
-        _check_fusing(fusion, queries, {"--plot": plot})
+        _check_fusion_options(fusion, queries, {"--plot": plot})
     if format is not None and queries is None:
         raise typer.BadParameter(f"--format {format}: belongs to --queries FILE")
     if plot is not None:
         _check_plot(plot)
     with open_chosen_local(index) as target:
+        target.capabilities.check(Operation.LEXICAL if fusion else Operation.TUNE, target.where)
         if fusion:
-            texts, relevant, unjudged = _judged(queries or "", format, qrels)
-            with display.step_progress() as told:
-                fused = target.tune_fusion(texts, relevant, top_k=top_k, on_progress=told)
-            _print_fusion(fused, unjudged, as_json)
+            judged = _read_judged(queries or "", format, qrels)
+            with render.show_step_progress() as on_progress:
+                report_of_fusion = target.tune_fusion(
+                    judged.texts, judged.relevant, top_k=top_k, on_progress=on_progress
+                )
+            _print_fusion(report_of_fusion, judged.num_unjudged, as_json)
             return
-        vectors = None if queries is None else _vectors(target, queries, format)
-        with display.step_progress() as told:
-            report = target.tune(vectors, top_k=top_k, target_recall=target_recall, on_progress=told)
+        vectors = None if queries is None else _query_vectors(target, queries, format)
+        with render.show_step_progress() as on_progress:
+            report = target.tune(vectors, top_k=top_k, target_recall=target_recall, on_progress=on_progress)
     _print_report(report, as_json)
     if plot is not None:
-        _draw(report, plot)
+        _plot(report, plot)
     if report.chosen is None:
         best = max(report.points, key=lambda point: point.recall)
         raise ConfigError(
-            f"no setting reaches recall {target_recall}: the best, {_named(best)}, has {best.recall:.4f}; nothing was "
-            "changed. Build with more precise codes (ivf-sq8, ivf-flat), or lower the target"
+            f"no setting reaches recall {target_recall}: the best, {_describe(best)}, has {best.recall:.4f}; nothing "
+            "was changed. Build an engine with more precise codes (ivf-sq8, ivf-flat), or lower --target-recall"
         )
 
 
-def _check_fusing(is_asked: bool, queries: str | None, others: Mapping[str, object]) -> None:
-    """Nothing; --fusion has what it needs, and nothing that belongs to another measurement."""
-    if not is_asked:
+def _check_fusion_options(fusion: bool, queries: str | None, others: Mapping[str, object]) -> None:
+    """Check that --fusion has the options it needs, and no others."""
+    if not fusion:
         raise typer.BadParameter("--qrels: belongs to --fusion")
     for option, value in others.items():
         if value is not None:
-            raise typer.BadParameter(f"{option}: belongs to another measurement than --fusion")
+            raise typer.BadParameter(f"{option}: does not belong to --fusion")
     if queries is None or queries.endswith(".npy"):
-        raise typer.BadParameter("--fusion: wanted --queries FILE with texts, whose words are searched")
+        raise typer.BadParameter("--fusion: expected --queries FILE with texts, as lexical search needs them")
 
 
-def _judged(file: str, format: str | None, qrels: str | None) -> tuple[list[str], list[Mapping[str, float]], int]:
-    """The questions with a relevant document, what is relevant to each, and how many others there are."""
+class _JudgedQuestions(NamedTuple):
+    """Questions that have a relevant document, with the gain of each relevant document by id.
+
+    num_unjudged is the number of the other questions.
+    """
+
+    texts: list[str]
+    relevant: list[Mapping[str, float]]
+    num_unjudged: int
+
+
+def _read_judged(file: str, format: str | None, qrels: str | None) -> _JudgedQuestions:
+    """Read questions and their judgements."""
     from mvindex.eval.questions import read_qrels, read_questions
 
-    questions = list(read_questions([file], question_format(format)))
+    questions = list(read_questions([file], parse_question_format(format)))
     judged = None if qrels is None else read_qrels(qrels)
-    texts, relevant = [], []
+    result = _JudgedQuestions([], [], 0)
     for question in questions:
         gold: Mapping[str, float] = {} if question.passage_id is None else {question.passage_id: 1.0}
         found = gold if judged is None else judged.get(question.id, {})
         if any(gain > 0 for gain in found.values()):
-            texts.append(question.text)
-            relevant.append(found)
-    return texts, relevant, len(questions) - len(texts)
+            result.texts.append(question.text)
+            result.relevant.append(found)
+    return result._replace(num_unjudged=len(questions) - len(result.texts))
 
 
 def _print_fusion(report: FusionReport, unjudged: int, as_json: bool) -> None:
     from dataclasses import asdict
 
-    from mvindex.cli import render as display
+    from mvindex.cli import render
 
     if as_json:
-        display.print_json(asdict(report) | {"unjudged": unjudged})
+        render.print_json(asdict(report) | {"unjudged": unjudged})
         return
     shown = [*report.points[:5], *(point for point in report.points[5:] if not all(point.weights))]
     rows = [("-> " if point == report.chosen else "", point) for point in shown] + [("before: ", report.current)]
-    header = ("fusion", "views", "words", f"nDCG@{report.top_k}")
+    header = ("fusion", "dense", "lexical", f"nDCG@{report.top_k}")
     table = [
         (mark + point.method, f"{point.weights[0]:g}", f"{point.weights[1]:g}", f"{point.ndcg:.4f}")
         for mark, point in rows
     ]
-    display.print_grid(f"{report.questions} judged questions: the best, and each side alone", header, table)
-    told = f"chosen without the question itself: {report.held_out:.4f}, {report.gain:+.4f} (error {report.error:.4f})"
-    note(told if report.chosen else f"{told}: no gain, so nothing was changed")
-    for count, what in ((unjudged, "without a relevant document are left out"),
-                        (report.missing, "have none of theirs among what was found: they count 0")):  # fmt: skip
-        if count:
-            note(f"{count} questions {what}")
+    render.print_grid(
+        f"{report.questions} judged questions: the best fusions, and dense and lexical search", header, table
+    )
+    measured = (
+        f"cross-validated: {report.held_out:.4f}, a gain of {report.gain:+.4f} (standard error {report.error:.4f})"
+    )
+    note(measured if report.chosen else f"{measured}; nothing was changed")
+    if unjudged:
+        note(f"{unjudged} questions without a relevant document are left out")
+    if report.missing:
+        note(f"{report.missing} questions have no relevant document among the candidates; they count as 0")
 
 
-def _vectors(index: Index, file: str, format: str | None) -> Any:
+def _query_vectors(index: Index, file: str, format: str | None) -> Any:
+    """Return the vectors of a .npy file, or of encoded questions."""
     if file.endswith(".npy"):
         return _read_vectors(Path(file))
     from mvindex.eval.questions import read_questions
 
-    texts = [question.text for question in read_questions([file], question_format(format))]
+    texts = [question.text for question in read_questions([file], parse_question_format(format))]
     return index.encode_queries(texts)
 
 
 def _read_vectors(path: Path) -> Any:
-    """The vectors of a file, (q, d); ConfigError for anything else. Nothing is unpickled."""
+    """Return the vectors of a .npy file, (q, d), without unpickling; raise ConfigError for anything else."""
     import numpy as np
 
     from mvindex.errors import ConfigError
@@ -141,24 +168,24 @@ def _read_vectors(path: Path) -> Any:
     try:
         vectors = np.load(path, allow_pickle=False)
     except (OSError, ValueError, EOFError) as err:
-        raise ConfigError(f"{path}: no vectors can be read from it: {err}") from err
+        raise ConfigError(f"{path}: expected vectors in NumPy format: {err}") from err
     if not isinstance(vectors, np.ndarray) or vectors.ndim != 2 or vectors.dtype.kind != "f":
-        raise ConfigError(f"{path}: wanted vectors, (q, d) of a float type")
+        raise ConfigError(f"{path}: expected floating-point vectors of shape (q, d)")
     return vectors
 
 
 def _print_report(report: TuneReport, as_json: bool) -> None:
     from dataclasses import asdict
 
-    from mvindex.cli import render as display
+    from mvindex.cli import render
 
     if as_json:
-        display.print_json(asdict(report) | {"frontier": [asdict(point) for point in report.frontier]})
+        render.print_json(asdict(report) | {"frontier": [asdict(point) for point in report.frontier]})
         return
-    header = ("setting", f"recall@{report.top_k}", ">= (95 %)", "ms alone", "in batch", "scored")
+    header = ("setting", f"recall@{report.top_k}", ">= (95 %)", "ms (single query)", "ms (batch)", "documents scored")
     rows = [
         (
-            ("-> " if point == report.chosen else "") + _named(point),
+            ("-> " if point == report.chosen else "") + _describe(point),
             f"{point.recall:.4f}",
             f"{point.low:.4f}",
             f"{point.ms:.2f}",
@@ -168,17 +195,17 @@ def _print_report(report: TuneReport, as_json: bool) -> None:
         for point in report.frontier
     ]
     rows.append(("certified scan", "1.0000", "1.0000", f"{report.exact_ms:.2f}", f"{report.exact_ms_batch:.2f}", ""))
-    title = f"{report.kind}, {report.queries} queries, target {report.target_recall}: the frontier"
-    display.print_grid(title, header, rows)
+    title = f"{report.kind}, {report.queries} queries, target recall {report.target_recall}: the fastest settings"
+    render.print_grid(title, header, rows)
     _note_own_views(report.are_own_views)
 
 
 def _note_own_views(are_own_views: bool) -> None:
     if are_own_views:
-        note("the queries were views of the index, which are easier to find than questions: give --queries FILE")
+        note("the queries were views of the index, which are easier to find than questions; give --queries FILE")
 
 
-def _named(point: TunePoint) -> str:
+def _describe(point: TunePoint) -> str:
     return " ".join(f"{name} {value}" for name, value in point.search.items())
 
 
@@ -186,11 +213,11 @@ def _check_plot(path: Path) -> None:
     from mvindex.plugins import require
 
     if path.suffix not in (".png", ".svg", ".pdf"):
-        raise typer.BadParameter(f"--plot {path}: wanted a name that ends in .png, .svg or .pdf")
+        raise typer.BadParameter(f"--plot: expected a name that ends in .png, .svg or .pdf, got {str(path)!r}")
     require("matplotlib", "plot", "--plot")
 
 
-def _draw(report: TuneReport, path: Path) -> None:
+def _plot(report: TuneReport, path: Path) -> None:
     import matplotlib as mpl
 
     mpl.use("Agg")
@@ -204,8 +231,8 @@ def _draw(report: TuneReport, path: Path) -> None:
     axes.axhline(report.target_recall, color="tab:red", linewidth=0.8, linestyle="--", label="target")
     if report.chosen is not None:
         chosen = report.chosen
-        axes.annotate(_named(chosen), (chosen.ms, chosen.recall), textcoords="offset points", xytext=(8, -12))
-    axes.set(xscale="log", xlabel="ms a query, one at a time", ylabel=f"recall@{report.top_k} of documents")
+        axes.annotate(_describe(chosen), (chosen.ms, chosen.recall), textcoords="offset points", xytext=(8, -12))
+    axes.set(xscale="log", xlabel="ms per query (single queries)", ylabel=f"recall@{report.top_k} of documents")
     axes.set_title(f"{report.kind}, {report.queries} queries")
     axes.legend(loc="lower right")
     figure.savefig(path, dpi=150)

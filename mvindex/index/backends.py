@@ -75,9 +75,8 @@ def find_exporter(
     """Return the function that exports to a format; ConfigError lists the formats, `others` among them."""
     formats = {entry.name: entry for entry in entry_points(group=EXPORTS)}
     if format not in formats:
-        raise ConfigError(
-            f"format {format!r} is unknown; wanted one of {', '.join(sorted({*formats, *others})) or 'none'}"
-        )
+        names = ", ".join(sorted({*formats, *others})) or "none"
+        raise ConfigError(f"expected an export format ({names}), got {format!r}")
     return cast("Callable[[Index, Path, Callable[[str, int, int | None], None]], Any]", formats[format].load())
 
 

@@ -71,7 +71,7 @@ def test_build_makes_again_what_is_derived(folder):
     broken = mvindex("query", "x", cwd=folder)
     assert broken.returncode == 1 and "mvindex build" in broken.stderr
     done = ok(mvindex("build", "--kind", "exact", cwd=folder))
-    assert f"made again from the catalog: {current}" in done.stderr
+    assert f"rebuilt from the catalog: {current}" in done.stderr
     assert "yes" in ok(mvindex("verify", cwd=folder)).stdout
 
 

@@ -14,7 +14,7 @@ def test_a_hit_that_is_deleted_before_it_is_explained_is_shown_without_views(tmp
         result = index.search(query, 2)
         index.delete(ids="goes")
         explained = index.explain_all(query, [hit.id for hit in result.hits])
-    told = display.result_json("a question", result, {"scoring": "max"}, explained)
+    told = display.result_as_json("a question", result, {"scoring": "max"}, explained)
     assert [(hit["id"], len(hit["views"]), hit["margin"]) for hit in told["hits"]] == [
         ("stays", 1, None),
         ("goes", 0, None),
@@ -22,5 +22,5 @@ def test_a_hit_that_is_deleted_before_it_is_explained_is_shown_without_views(tmp
     display.print_result("a question", result, {"scoring": "max"}, explained)
     shown = capsys.readouterr().out
     assert shown.count("slot 0") == 1 and "gone" in shown
-    of_none = display.result_json("a question", result, {"scoring": "max"}, {})
+    of_none = display.result_as_json("a question", result, {"scoring": "max"}, {})
     assert [hit["views"] for hit in of_none["hits"]] == [[], []]

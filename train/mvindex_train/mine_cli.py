@@ -90,7 +90,7 @@ def _run(job: MiningJob, as_json: bool) -> None:
     from mvindex_train.negatives.run import MiningRun
 
     started = time.monotonic()
-    with display.question_progress(None) as progress:
+    with display.show_question_progress(None) as progress:
         task = progress.task_ids[0]
         report = MiningRun(job, _note, lambda count: progress.advance(task, count)).run()
     report["seconds"] = round(time.monotonic() - started, 2)

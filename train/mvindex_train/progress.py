@@ -10,7 +10,7 @@ from typing import Any
 
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from mvindex.cli.render import stderr
+from mvindex.cli.render import open_stderr
 
 _LINE_EVERY_S = 30.0
 # Weight of the previous mean in the loss shown: that of a single batch is noisy.
@@ -31,7 +31,7 @@ class TrainingDisplay:
             TextColumn("left"),
             TimeRemainingColumn(),
         )
-        self._bar = Progress(*columns, console=stderr(), disable=not (is_shown and sys.stderr.isatty()))
+        self._bar = Progress(*columns, console=open_stderr(), disable=not (is_shown and sys.stderr.isatty()))
         self._tasks: dict[str, Any] = {}
         self._loss: float | None = None
         self._reported = time.monotonic()

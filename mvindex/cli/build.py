@@ -1,0 +1,227 @@
+"""The command `mvindex build`."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from mvindex.cli.options import (
+    QUESTION_BATCH,
+    IndexOption,
+    JsonOption,
+    QuestionFormatOption,
+    check_value,
+    index_directory,
+    is_address,
+    note,
+    open_chosen_local,
+    parse_choice,
+    parse_cutoffs,
+    parse_question_format,
+    split_batches,
+)
+
+if TYPE_CHECKING:
+    from mvindex.eval.questions import Question
+    from mvindex.index import Index
+
+# The value of --lexical that removes the lexical side.
+_NO_LEXICAL = "none"
+
+
+def build(  # noqa: PLR0913 - each option is a flag of the command
+    kind: Annotated[
+        str | None,
+        typer.Option(
+            help="exact (a scan), or a kind of an installed engine: flat (exact), hnsw, ivf-flat, ivf-sq8, ivf-pq, "
+            "ivf-rabitq; for Milvus, see mvindex info (default: by size, memory and --target-recall)."
+        ),
+    ] = None,
+    index: IndexOption = None,
+    nlist: Annotated[
+        int | None, typer.Option(help="For ivf kinds: number of inverted lists (default: by the number of views).")
+    ] = None,
+    parameters: Annotated[
+        list[str] | None, typer.Option("--set", help="Another parameter of the kind, NAME=NUMBER; repeatable.")
+    ] = None,
+    target_recall: Annotated[
+        float, typer.Option(help="Without --kind: share of the exact top-k that should be found.")
+    ] = 0.97,
+    shard: Annotated[
+        int | None, typer.Option(help="For an index in shards: build this one only, from 0; needs --kind.")
+    ] = None,
+    train_only: Annotated[
+        bool,
+        typer.Option("--train-only", help="Train the quantizer that ivf engines of all shards share; needs --kind."),
+    ] = False,
+    lexical: Annotated[
+        str | None,
+        typer.Option(
+            help="Only enable lexical search, with the tokenizer unicode or english (stems); none disables it."
+        ),
+    ] = None,
+    questions: Annotated[
+        str | None, typer.Option(help="Question file, to measure the recall before and after; see mvindex eval.")
+    ] = None,
+    format: QuestionFormatOption = None,
+    at: Annotated[str, typer.Option(help="For --questions: cut-offs of R@k.")] = "1,5,20",
+    as_json: JsonOption = False,
+) -> None:
+    """Build a search engine over all documents and make it the active one; --kind exact removes it.
+
+    Derived files that are damaged (see mvindex verify) are rebuilt first. An interrupted ivf build continues where it
+    stopped. Run mvindex tune afterwards to choose its search parameters.
+
+    Example: mvindex build, or: mvindex build --kind hnsw --questions questions.jsonl
+    """
+    from mvindex.cli import render
+    from mvindex.engines import parse_kind
+
+    if not is_address(index):  # a server has kinds of its own
+        check_value("--kind", kind, parse_kind)
+    if format is not None and questions is None:
+        raise typer.BadParameter(f"--format {format}: belongs to --questions FILE")
+    if lexical is not None:
+        others = {"--kind": kind, "--nlist": nlist, "--set": parameters, "--shard": shard}
+        others |= {"--questions": questions, "--train-only": train_only or None}
+        if named := [name for name, value in others.items() if value is not None]:
+            raise typer.BadParameter(f"--lexical: expected no other build option, got {named[0]}")
+        _build_lexical(index, lexical, as_json)
+        return
+    # Read first, so that a bad line stops the command before the build.
+    measured_questions = _read_questions(questions, format) if questions is not None else None
+    cutoffs = parse_cutoffs(at)
+    started = time.monotonic()
+    chosen: dict[str, Any] = {"kind": kind, "nlist": nlist} | _parse_parameters(parameters)
+    if shard is not None or train_only:
+        _build_shard(index_directory(index), shard, chosen, as_json)
+        return
+    with _open_for_build(index) as target:
+        if target.rebuild_lexical_if_damaged():
+            note("rebuilt from the texts: the lexical index")
+        with render.show_step_progress() as on_progress:
+            report = target.build(**chosen, target_recall=target_recall, on_progress=on_progress)
+        row: dict[str, Any] = asdict(report)
+        row["seconds"] = round(time.monotonic() - started, 2)
+        measured = None if measured_questions is None else _measure_recall(target, measured_questions, cutoffs)
+    if as_json:
+        render.print_json(row if measured is None else row | {"measured": measured})
+        return
+    render.print_table("build", row)
+    if measured is not None:
+        _print_measured(row, measured)
+
+
+def _build_shard(path: Path, shard: int | None, chosen: Mapping[str, Any], as_json: bool) -> None:
+    """Build the engine of one shard; without a number, train what the engines of all shards share."""
+    from mvindex.cli import render
+    from mvindex.engines import parse_kind
+    from mvindex.engines.build import engine_choice
+    from mvindex.engines.build_shards import build_one_shard, train_shards
+    from mvindex.store.sharded import open_sharded_store
+
+    if chosen["kind"] is None:
+        raise typer.BadParameter("--shard, --train-only: expected --kind too, the same in each step of the build")
+    row: dict[str, Any]
+    choice = engine_choice(parse_kind(chosen["kind"]), chosen["nlist"], chosen.get("parameters"))
+    with closing(open_sharded_store(path)) as store, render.show_step_progress() as on_progress:
+        if shard is None:
+            row = {"trained": str(train_shards(path, store.sharding.stores, choice, on_progress))}
+        else:
+            row = {"shard": shard, **asdict(build_one_shard(store, shard, choice, on_progress))}
+    render.print_json(row) if as_json else render.print_table("build", row)
+
+
+def _parse_parameters(texts: Sequence[str] | None) -> dict[str, dict[str, int]]:
+    """Return the parameters of --set as a keyword argument; none without --set, as an index in Milvus takes none."""
+    found = {}
+    for each in texts or ():
+        name, _, value = each.partition("=")
+        if not name or not value.isascii() or not value.isdigit():
+            raise typer.BadParameter(f"--set: expected NAME=NUMBER, got {each!r}")
+        found[name] = int(value)
+    return {"parameters": found} if found else {}
+
+
+def _build_lexical(place: str | None, lexical: str, as_json: bool) -> None:
+    """Enable lexical search with this tokenizer, or remove it."""
+    from mvindex.cli import render
+    from mvindex.lexical.tokenizer import Lexical
+
+    if lexical != _NO_LEXICAL:
+        parse_choice("--lexical", lexical, Lexical)
+    started = time.monotonic()
+    with _open_for_build(place) as target, render.show_count_progress("indexing terms", None) as advance:
+        if lexical == _NO_LEXICAL:
+            target.disable_lexical()
+        else:
+            target.enable_lexical(lexical, advance)
+        row: dict[str, Any] = {"lexical": target.info().lexical, "documents": len(target)}
+    row["seconds"] = round(time.monotonic() - started, 2)
+    render.print_json(row) if as_json else render.print_table("build", row)
+
+
+def _open_for_build(place: str | None) -> Index:
+    """Open the index, after rebuilding derived files that are damaged."""
+    from mvindex.errors import DamagedIndex
+    from mvindex.maintenance.dispatch import repair
+
+    try:
+        return open_chosen_local(place)
+    except DamagedIndex as err:
+        rebuilt = repair(index_directory(place)).made_again
+        if not rebuilt:
+            raise
+        note(f"{err}")
+        for file in rebuilt:
+            note(f"rebuilt from the catalog: {file}")
+        return open_chosen_local(place)
+
+
+def _read_questions(file: str, format: str | None) -> list[Question]:
+    from mvindex.eval.questions import read_questions
+
+    return list(read_questions([file], parse_question_format(format)))
+
+
+def _measure_recall(index: Index, questions: Sequence[Question], cutoffs: tuple[int, ...]) -> dict[str, Any]:
+    """Return R@k of gold passages by the exact search of all views (before) and by the engine (after).
+
+    same_first is the share of questions for which both rank the same document first.
+    """
+    from mvindex.eval.metrics import Evaluation
+
+    before, after = Evaluation(cutoffs), Evaluation(cutoffs)
+    num_same = 0
+    for batch in split_batches(questions, QUESTION_BATCH):
+        vectors = index.encode_queries([question.text for question in batch])
+        truth = index.search(vectors, top_k=before.needed_depth, exact=True)
+        found = index.search(vectors, top_k=before.needed_depth)
+        for question, exact_result, result in zip(batch, truth, found, strict=True):
+            before.add(question, exact_result)
+            after.add(question, result)
+            num_same += [hit.id for hit in exact_result.hits[:1]] == [hit.id for hit in result.hits[:1]]
+    reports = {"before": before.report(), "after": after.report()}
+    shown = {name: {key: report[key] for key in ("gold", "exact") if key in report} for name, report in reports.items()}
+    return {"questions": len(questions), "same_first": round(num_same / len(questions), 4), **shown}
+
+
+def _print_measured(row: dict[str, Any], measured: dict[str, Any]) -> None:
+    from mvindex.cli import render
+
+    before, after = measured["before"], measured["after"]
+    table = {
+        "views": f"{row['views']:,}",
+        "bytes": f"{row['stored_bytes']:,} (store) -> {row['engine_bytes']:,} (engine)",
+    }
+    for name, share in before.get("gold", {}).items():
+        table[name] = f"{100 * share:.2f} % -> {100 * after['gold'][name]:.2f} %"
+    table["same document first"] = f"{100 * measured['same_first']:.2f} %"
+    table["certified"] = f"{before['exact']:,} -> {after['exact']:,}"
+    render.print_table(f"exact search -> this engine ({measured['questions']:,} questions)", table)

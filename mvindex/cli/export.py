@@ -1,0 +1,37 @@
+"""The command `mvindex export`."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from mvindex.cli.options import IndexOption, JsonOption, check_value, open_chosen_local
+
+
+def export(
+    directory: Annotated[Path, typer.Argument(help="Directory of the files: new, or that of an interrupted run.")],
+    to: Annotated[
+        str,
+        typer.Option(
+            "--to", help="parquet (one row per view), parquet-documents, npy, jsonl, trec (texts), or milvus-bulk."
+        ),
+    ],
+    index: IndexOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Write an index to files of another format; after an interruption, the same command continues (docs/moving.md).
+
+    All formats but trec have the vectors, and mvindex import makes an equal index from them.
+
+    Example: mvindex export --to parquet corpus-parquet/ --index corpus.mvx
+    """
+    from mvindex.cli import render
+    from mvindex.io.export import find_exporter
+
+    check_value("--to", to, find_exporter)
+    with open_chosen_local(index) as source, render.show_step_progress() as on_progress:
+        row = asdict(find_exporter(to)(source, directory, on_progress))
+    render.print_json(row) if as_json else render.print_table("export", row)
