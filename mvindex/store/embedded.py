@@ -274,7 +274,7 @@ class EmbeddedStore:
             if after is not None:
                 last = self._ordinal_of(reader, after) if isinstance(after, str) else after
                 # By bisection: a page of a large index must not read all ordinals.
-                rows = rows[bisect_right(range(len(rows)), last, key=lambda at: self._ordinal(rows[at])) :]
+                rows = rows[bisect_right(range(len(rows)), last, key=lambda at: self._ordinal(int(rows[at]))) :]
             if condition is not None:
                 rows = rows[reader.matching(condition)[rows]]
             for begin in range(0, len(rows), _SCANNED):

@@ -7,6 +7,7 @@ import secrets
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import replace
+from os import PathLike
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
@@ -41,7 +42,7 @@ from mvindex_connectors.remote.retry import AsyncRetryingChannel, CallSettings
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-    from mvindex.index.protocol import RerankLike
+    from mvindex.scoring.rerank import Reranker
 
 
 class AsyncIndexClient:
@@ -181,7 +182,7 @@ class AsyncIndexClient:
         fusion: str | None = None,
         weights: tuple[float, float] | None = None,
         text: str | Sequence[str] | None = None,
-        rerank: RerankLike | None = None,
+        rerank: Reranker | str | PathLike[str] | None = None,
         rerank_on: str | None = None,
         rerank_depth: int | None = None,
     ) -> Any:

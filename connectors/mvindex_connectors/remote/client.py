@@ -5,6 +5,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from os import PathLike
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
@@ -38,7 +39,7 @@ from mvindex_connectors.remote.upload import Upload
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-    from mvindex.index.protocol import RerankLike
+    from mvindex.scoring.rerank import Reranker
 
 
 class IndexClient:
@@ -189,7 +190,7 @@ class IndexClient:
         fusion: str | None = None,
         weights: tuple[float, float] | None = None,
         text: str | Sequence[str] | None = None,
-        rerank: RerankLike | None = None,
+        rerank: Reranker | str | PathLike[str] | None = None,
         rerank_on: str | None = None,
         rerank_depth: int | None = None,
     ) -> Any:

@@ -197,7 +197,7 @@ def _fill_hit(message: search.Hit, hit: Hit) -> None:
     if hit.span is not None:
         message.span.begin, message.span.end = hit.span
     for each in hit.components:
-        message.components.add(name=each.name, rank=each.rank, score=each.score, contribution=each.part)
+        message.components.add(name=each.name, rank=each.rank, score=each.score, contribution=each.contribution)
 
 
 def result_from(message: search.SearchResult) -> SearchResult:
