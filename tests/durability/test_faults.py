@@ -270,6 +270,6 @@ def test_a_real_command_that_gets_a_signal_ends_at_once_and_can_be_run_again(
     with mvindex.open(copy if arguments == SNAPSHOT else path) as index:
         info = index.info()
     assert (info.documents, info.kind) == (NUM_DOCUMENTS - 1, "hnsw" if arguments == BUILD else "exact")
-    assert info.num_dead == (0 if arguments == COMPACT else 1)
+    assert info.num_deleted == (0 if arguments == COMPACT else 1)
     assert {entry.name for entry in tmp_path.iterdir()} <= {"i.mvx", "copy.mvx"}
     assert not any("unfinished" in name for name in names_in(tmp_path))

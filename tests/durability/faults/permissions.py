@@ -146,7 +146,7 @@ def _with_a_log(path: Path) -> Path:
     """Leave a commit of a killed writer in the log of the index."""
 
     def write() -> None:
-        store = mvindex.open(path).store
+        store = embedded_store_of(mvindex.open(path))
         with store.writing():
             store.set_metadata({0: '{"late": 1}'})
             os.kill(os.getpid(), signal.SIGKILL)
