@@ -1,4 +1,4 @@
-"""Damage files of an index by the thousand: what is answered, reported, made again, saved, and made worse by writing.
+"""Damage files of an index by the thousand, and check what is answered, reported, rebuilt, saved, and not made worse.
 
     nice python bench/damage.py --damages 20000 --seed 1 [--processes 2] [--only log] [--json]
 

@@ -69,7 +69,7 @@ def timed(call):
 
 
 def compare(data, path, queries, options):
-    """One row for each temperature, top_k and batch; the index is left without the engine that was built."""
+    """Yield a row for each temperature, top_k and batch; the built engine is removed from the index."""
     with mvindex.open(path) as index:
         index.build("flat")
         try:
@@ -97,7 +97,7 @@ def compared(data, path, queries, options):
 
 
 def alternated(snapshot, batches, sides, work, repeats):
-    """Times and counts of each side; the first round warms up and is counted."""
+    """Return times and counts of each side; the first round warms up and is counted."""
     num_queries = sum(map(len, batches))
     times, found, counts = {name: [] for name in sides}, {}, {}
     for repeat in range(repeats + 1):
@@ -123,7 +123,7 @@ def alternated(snapshot, batches, sides, work, repeats):
 
 
 def quality(path, questions, vectors, temperatures):
-    """R@k by best view, and by DRPQ's mean at each temperature."""
+    """Return R@k by best view, and by DRPQ's mean at each temperature."""
     with mvindex.open(path) as index:
         chosen = [("max", None), *(("drpq", temperature) for temperature in temperatures)]
         for scoring, temperature in chosen:

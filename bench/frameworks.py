@@ -1,10 +1,10 @@
-"""What a framework's store adds to a query: LangChain, LlamaIndex and Haystack against the bare index, side by side.
+"""Measure the time that a framework's store adds to a query: LangChain, LlamaIndex and Haystack against the bare index.
 
     python bench/frameworks.py --json --out build/bench/frameworks.json        # half a minute
     python bench/frameworks.py --server                                        # and behind a server on this machine
 
-The same vectors everywhere, one a document, in a directory; each query is asked of every side before the next one, so
-that all meet the same neighbours on the machine. "terse" is without every view's score (has_view_scores=False). The
+The same vectors everywhere, one a document, in a directory; each query goes to every side before the next one, so
+that other load on the machine affects all alike. "terse" is without every view's score (has_view_scores=False). The
 extras langchain, llamaindex and haystack are needed; --server, which asks LangChain's store and the bare index by gRPC,
 needs server and client too.
 """
@@ -51,7 +51,7 @@ def unit_rows(count, dim, seed):
 
 
 def filled(folder, rows, queries):
-    """Stores of all three, each over its own directory of the same vectors."""
+    """Return stores of all three frameworks, each over its own directory of the same vectors."""
     lists, metadata = rows.tolist(), [{"number": number, "half": number % 2} for number in range(len(rows))]
     texts = [f"a text of {number}" for number in range(len(rows))]
     langchain.MVIndexVectorStore.from_texts(
@@ -70,7 +70,7 @@ def filled(folder, rows, queries):
 
 
 def sides(folder, rows, queries, top_k):
-    """What is timed, by name: the bare index, and each framework's query."""
+    """Return the calls to time, by name: the bare index, and each framework's query."""
     index, lists = mvindex.open(folder / "langchain.mvx"), queries.tolist()
     found = {"index": lambda n: [hit.id for hit in index.search(queries[n], top_k).hits]}
     for suffix, has_view_scores in (("", True), (" terse", False)):
@@ -91,7 +91,7 @@ def sides(folder, rows, queries, top_k):
 
 
 def far_sides(address, rows, queries, top_k):
-    """The same of LangChain's store and the bare index behind a server."""
+    """Yield the same calls for LangChain's store and the bare index behind a server."""
     index, lists = mvindex.open(address), queries.tolist()
     found = {"index, server": lambda n: [hit.id for hit in index.search(queries[n], top_k).hits]}
     for suffix, has_view_scores in (("", True), (" terse", False)):
@@ -103,7 +103,7 @@ def far_sides(address, rows, queries, top_k):
 
 
 def timed(asks, count):
-    """Milliseconds of each side, (sides, count); every side must find the same documents."""
+    """Return milliseconds of each side, (sides, count); every side must find the same documents."""
     taken = np.zeros((len(asks), count))
     for number in range(-WARM, count):
         answers = []

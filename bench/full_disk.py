@@ -1,4 +1,4 @@
-"""Trouble at every level, in every operation: no room, few open files, signals, a wild clock, calls that fail.
+"""Try trouble at every level in every operation: no room, few open files, signals, a wild clock, calls that fail.
 
     nice python bench/full_disk.py [--trouble full-disk ...] [--only replace ...] [--every 1] [--json]
 

@@ -1,4 +1,4 @@
-"""Search by views, by words and by both, side by side on real collections: quality, and the time that each takes.
+"""Compare dense, lexical and hybrid search on real collections: quality and latency.
 
     python bench/hybrid.py --data DIR [--sets squad,med] [--encoder minilm] [--sample 2500] [--json]
 
@@ -71,7 +71,7 @@ class Measured:
 
 
 def measured(index, questions, qrels):
-    """Every mode over the same vectors of the questions."""
+    """Return the figures of every mode over the same question vectors."""
     found = {mode: Measured(qrels) for mode in MODES}
     for batch in batches(questions):
         texts = [question.text for question in batch]

@@ -1,4 +1,4 @@
-"""Ingest speed as a share of the bare encoder's, on the same documents, in one run.
+"""Measure ingest speed as a share of the bare encoder's, on the same documents, in one run.
 
     python bench/ingest.py --corpus passages.tsv [--limit 1024] [--repeats 3] [--json]
 

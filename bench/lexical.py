@@ -1,9 +1,9 @@
-"""Search by words beside FTS5's own bm25() and bm25s, over the same words, and what keeping words costs.
+"""Compare lexical search with FTS5's bm25() and with bm25s over the same terms, and measure the cost of indexing terms.
 
     python bench/lexical.py --data DIR [--documents 20000,200000,1000000] [--bm25s-up-to N] [--fts5-up-to N] [--json]
 
 The documents are the passages of squad, wiki_sample and pubmedqa in DIR, again under new ids until there are as many
-as wanted: then the postings of a rare word grow with the collection as those of a common word do, so times at large
+as given: then the postings of a rare term grow with the collection as those of a common term do, so times at large
 sizes are rather too high. Questions are those of squad's test part. One view of 8 dims each, `--lexical english`.
 Times are medians and 95th percentiles of 100 questions, one at a time, of the top 10 ids and scores: mvindex's also
 reads the texts and names the snippet.
@@ -46,7 +46,7 @@ def batches_of(data, count):
 
 
 def filled(path, data, count, lexical):
-    """An index, and the seconds that its ingest took."""
+    """Return an index, and the seconds that its ingest took."""
     rng, index, spent = np.random.default_rng(0), mvindex.create(path, dim=DIM, lexical=lexical), 0.0
     for batch in batches_of(data, count):
         views = rng.standard_normal((len(batch), DIM)).astype(np.float32)
@@ -57,7 +57,7 @@ def filled(path, data, count, lexical):
 
 
 def timed(ask, questions):
-    """p50 and p95 in ms, and what the last 100 questions gave."""
+    """Return p50 and p95 in ms, and the results of the last 100 questions."""
     for question in questions[:20]:
         ask(question)
     spent, found = [], []
@@ -117,7 +117,7 @@ def by_bm25s(data, count):
 
 
 def _size(index):
-    """Bytes of the catalog, its log written back."""
+    """Return the bytes of the catalog after its log was written back."""
     path = embedded_store_of(index).snapshot.directory / "catalog.sqlite"
     with closing(sqlite3.connect(path)) as connection:
         connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")

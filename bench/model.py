@@ -1,4 +1,4 @@
-"""Random sequences of all public operations against a plain in-memory model: tests/contract/test_model.py, for long.
+"""Compare random sequences of all public operations with a plain in-memory model: tests/contract/test_model.py, longer.
 
     python bench/model.py --examples 500 --seed 1
 
@@ -29,7 +29,7 @@ ROUND = 20
 
 
 def run_round(machine, number, wanted):
-    """Whether a round of sequences agreed with the model; what did not is printed."""
+    """Run a round of sequences; return whether it agreed with the model, and print what did not."""
     try:
         run_state_machine_as_test(seed(number)(machine), settings=wanted)
     except BaseException as err:

@@ -1,4 +1,4 @@
-"""What a proof costs: documents a scan's bound leaves, and documents scored until the top_k is proven.
+"""Measure what a proof costs: documents that a scan's bound leaves, and documents scored until the top_k is proven.
 
     python bench/proof.py --sizes 50000,200000 --scans native,bf16,fp32 [--plot FILE] [--json]
     python bench/proof.py --sizes 1000000 --scans native --remove
@@ -41,7 +41,7 @@ class Counted:
 
 
 def opened(name):
-    """The scan of that name, and the wider one that the native scan asks again, which keeps no copies of its own."""
+    """Return the scan of that name, and the wider one that the native scan falls back to, which keeps no copies."""
     wider = Counted(TorchScan(ScanConfig(cache_bytes=0)))
     if name != "native":
         return Counted(TorchScan(ScanConfig(precision=Precision(name)))), wider
@@ -55,7 +55,7 @@ def scorings(temperatures):
 
 
 def measure(snapshot, queries, options):
-    """One row for each scan, scoring and top_k."""
+    """Yield a row for each scan, scoring and top_k."""
     for name in options.scans.split(","):
         scan, wider = opened(name)
         for label, scoring in scorings(map(float, options.temperatures.split(","))):

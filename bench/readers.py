@@ -1,4 +1,4 @@
-"""Readers in other processes beside a writer, for long: the rounds of tests/contract/test_second_process.py.
+"""Run readers in other processes beside a writer: the rounds of tests/contract/test_second_process.py, longer.
 
     python bench/readers.py --seconds 300
 

@@ -1,12 +1,12 @@
-"""Kinds of engines on collections of growing size: recall, latency, bytes, build time; the ladder of docs/scale.md.
+"""Measure engine kinds on collections of growing size: recall, latency, bytes, build time (docs/scale.md).
 
     python bench/scale.py --documents 1250 12500 125000 --corpus gauss transplants --kinds ivf-pq hnsw [--json] \
         --data DIR
 
 Collections are real text where there is enough (corpus `real`: SQuAD, SQuADShifts, then Debian's package descriptions,
 with SQuAD's questions) and stand-ins made from real vectors (scale_parts/corpora.py), kept in build/bench. In one
-process, for each size: the certified scan, then each kind built with its usual settings, searched with these and with
-those that `tune` chooses for recall@100 of --target; `plain` is IndexHNSWFlat as everyone writes it: 2 k views fetched,
+process, for each size: the certified scan, then each kind built with its default settings, searched with these and with
+those that `tune` chooses for recall@100 of --target; `plain` is IndexHNSWFlat without mvindex: 2 k views fetched,
 each document's best kept (right after kind hnsw: on its graph, which has the same settings). Builds use
 --build-threads. Recall is of documents against the certified answer; times are the median of single queries and a
 query's share of a batch of 256, search and scoring without encoding, wall clock, threads as OMP_NUM_THREADS says.
@@ -42,7 +42,7 @@ DEPTHS = (10, 100)
 
 
 def held_bytes(path):
-    """What opening the engine adds to a process of its own, in bytes of private memory."""
+    """Return the bytes of private memory that opening the engine adds to a process of its own."""
     code = (
         "import sys; from pathlib import Path; from mvindex.store.embedded import EmbeddedStore; "
         "from mvindex.engines.build import EngineCache; import faiss; "
@@ -74,14 +74,14 @@ class Collection:
             self.index.build("exact")
 
     def tunings(self, engine):
-        """A tuning for each depth of answers."""
+        """Yield a tuning for each top_k."""
         snapshot = self.index.store.snapshot
         engines = Engines(scan=self.scan, ranking=engine)
         requests = [Request(top_k=depth, allowed=snapshot.alive) for depth in DEPTHS]
         return [Tuning([Part(snapshot, engines, request)], self.questions) for request in requests]
 
     def kind(self, kind):
-        """Rows of a kind: as built, and as tuned."""
+        """Yield the rows of a kind: as built, and as tuned."""
         report, built_s = self._built(kind)
         engine = EngineCache().open(self.index.store.snapshot)
         held = held_bytes(self.index.path)
@@ -124,7 +124,7 @@ class Collection:
             )
 
     def _built(self, kind):
-        """What was built, and in how many seconds; None of an engine that was there, as --keep has it."""
+        """Return the build report and its seconds; None for an engine that was there, with --keep."""
         snapshot = self.index.store.snapshot
         record = snapshot.settings["engine"]
         if self.keeps and record is not None and record["kind"] == kind:
@@ -138,7 +138,7 @@ class Collection:
         return report, round(built_s, 1)
 
     def _graph(self, snapshot):
-        """IndexHNSWFlat over all views, and the seconds that it took: 0 for the active engine's own."""
+        """Return IndexHNSWFlat over all views, and its build seconds: 0 for the active engine's own."""
         views, record = snapshot.views, snapshot.settings["engine"]
         if record is not None and record["kind"] == "hnsw":
             (file,) = (snapshot.directory / record["directory"]).glob("*.faiss")
@@ -153,7 +153,7 @@ class Collection:
         return graph, time.perf_counter() - started
 
     def plain(self):
-        """HNSW over views as it is usually written: 2 k fetched, duplicates dropped, what is left is the answer."""
+        """Yield the row of plain HNSW over views: 2 k fetched, duplicates dropped, the rest is the result."""
         snapshot = self.index.store.snapshot
         views = snapshot.views
         graph, built_s = self._graph(snapshot)

@@ -1,4 +1,4 @@
-"""The growth of one kind, fitted to rows of bench/scale.py, and what it says of 168,122,592 views, beside the plan.
+"""Fit the growth of one kind to rows of bench/scale.py, and extrapolate to 168,122,592 views, beside the plan.
 
     python bench/scale_fit.py docs/figures/scale.jsonl [--kind ivf-pq] [--least 100000] [--json]
 
@@ -25,7 +25,7 @@ TARGET = np.log10(DOCUMENTS * VIEWS)
 
 
 def fitted(views, values):
-    """Slope and its standard error, and value and half-width of the prediction at the target, of values in log10 n."""
+    """Fit values in log10 n; return slope, its standard error, and the prediction at the target with its half-width."""
     x, y = np.log10(views), np.asarray(values, dtype=float)
     design = np.stack([np.ones_like(x), x], axis=1)
     (intercept, slope), *_ = np.linalg.lstsq(design, y, rcond=None)
@@ -39,13 +39,13 @@ def fitted(views, values):
 
 
 def growth(rows, name):
-    """A power law of a time: exponent, its error, and the time at the target, low to high."""
+    """Return the power law of a time: exponent, its error, and the time at the target, low to high."""
     slope, error, at, half = fitted([row["views"] for row in rows], [np.log10(row[name]) for row in rows])
     return {"exponent": slope, "error": error, "at": 10**at, "low": 10 ** (at - half), "high": 10 ** (at + half)}
 
 
 def recall_growth(rows, name):
-    """The recall at the target, and its change with each tenfold size."""
+    """Return the recall at the target, and its change with each tenfold size."""
     slope, error, at, half = fitted([row["views"] for row in rows], [row[name] for row in rows])
     return {
         "a tenfold": slope,
@@ -56,8 +56,8 @@ def recall_growth(rows, name):
     }
 
 
-def told_bytes(row):
-    """What the plan tells of an engine, over what was measured: on disk, and in memory."""
+def planned_bytes(row):
+    """Return the plan's bytes of an engine over the measured ones: on disk, and in memory."""
     kind = row["kind"]
     nlist = default_nlist(row["views"]) if kind in IVF_KINDS else 0
     told = engine_bytes(kind, row["views"], 384, nlist)
@@ -80,7 +80,7 @@ def main():
     for corpus in sorted({row["corpus"] for row in made}):
         own = [row for row in made if row["corpus"] == corpus]
         laws |= {f"{name}, {corpus}": recall_growth(own, name) for name in ("recall@10", "recall@100")}
-    told = {row["views"]: told_bytes(row) for row in chosen}
+    told = {row["views"]: planned_bytes(row) for row in chosen}
     if options.json:
         print(json.dumps({"rows": len(made), "laws": laws, "told over measured bytes": told}))
         return

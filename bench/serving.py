@@ -1,4 +1,4 @@
-"""What a server costs and gives: throughput and latency at 1, 8 and 64 clients, against the embedded index in a loop.
+"""Measure throughput and latency of a server at 1, 8 and 64 clients, against the embedded index in a loop.
 
     python bench/serving.py --seconds 5 --out build/bench/serving.json      # clients in a process of their own
 
@@ -41,7 +41,7 @@ def passages(count):
 
 
 def questions(documents, count):
-    """Questions made of the passages' own words, all different."""
+    """Return distinct questions made of the passages' own words."""
     words = [document.text.split() for document in documents]
     return [" ".join(words[n % len(words)][n // len(words) % 20 :][:9]) + "?" for n in range(count)]
 
@@ -62,7 +62,7 @@ def timed(ask, query):
 
 
 def latencies(ask, queries, clients, seconds):
-    """Seconds of each call, and calls a second, of so many threads that ask one after the other."""
+    """Return seconds of each call, and calls a second, of so many threads that search one after the other."""
     ends, found = time.monotonic() + seconds, [[] for _ in range(clients)]
 
     def work(number):
@@ -84,7 +84,7 @@ def latencies(ask, queries, clients, seconds):
 
 
 def beside(index, path, queries, seconds):
-    """The medians of one query at a time, remote and embedded by turns in one process, and their difference."""
+    """Return the medians of single queries, remote and embedded in turns in one process, and their difference."""
     taken = {"embedded": [], "remote": []}
     with mvindex.open(path) as embedded:
         asks = {"embedded": embedded.search, "remote": index.search}
@@ -102,7 +102,7 @@ def beside(index, path, queries, seconds):
 
 
 def client(asked):
-    """Printed: what one process of so many threads sees."""
+    """Print the latencies of one process with so many threads."""
     with IndexClient(asked.client, settings=PATIENT) as index:
         queries = queries_of(asked.kind, index.dim)
         for query in queries[:3]:
@@ -119,7 +119,7 @@ def seen_by_clients(url, kind, seconds, *more):
 
 
 def load(path, batch, seconds, kinds):
-    """A row for each kind of query and number of clients."""
+    """Yield a row for each kind of query and number of clients."""
     rows = []
     # As a server comes: the tests' has one thread for its encoder.
     threads = {"OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", str(os.cpu_count()))}

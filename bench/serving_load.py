@@ -1,10 +1,10 @@
-"""A server under load: ingest, queries and deletes at once against an oracle; and kill -9 in the middle of them.
+"""Check a server under load against an oracle: ingest, queries and deletes at once; and kill -9 in the middle of them.
 
     python bench/serving_load.py mixed --minutes 20 --out build/bench/mixed.json
     python bench/serving_load.py kills --rounds 20
 
-The oracle keeps every vector: an answer is wrong when it holds a document twice, one that was never given or whose
-deletion was acknowledged before, a wrong score or text, fewer hits than asked for, or lacks a document that was there
+The oracle keeps every vector: a result is wrong when it has a document twice, one that was never added or whose
+deletion was acknowledged before, a wrong score or text, fewer hits than requested, or lacks a document that was there
 all the time and scores better than its last.
 """
 
@@ -56,7 +56,7 @@ class Oracle:
         return self.deleted, self.adding
 
     def faults(self, query, hits, before, after):
-        """What is wrong with an answer. before: may() as it was asked; after: must() as it was answered, and before."""
+        """Return the faults of a result. before: may() at the request; after: must() at the result, and before."""
         rows = np.array([int(hit.id[1:]) for hit in hits], dtype=np.int64)
         low, high = before[0], self.adding
         if len(set(rows.tolist())) != len(rows):
@@ -163,7 +163,7 @@ def resident_mb(pid):
 
 
 def kills(folder, asked):
-    """kill -9 under load, so many times: what was acknowledged is there, once, and nothing else is half there."""
+    """Kill the server under load so many times: what was acknowledged is there, once, and nothing is there in part."""
     path = folder / "killed.mvx"
     mvindex.create(path, dim=DIM).close()
     oracle, rng = Oracle(), np.random.default_rng(asked.seed)
@@ -191,7 +191,7 @@ def kills(folder, asked):
 
 
 def what_is_lost(path, oracle):
-    """Faults of the index after a kill; the oracle then knows what became of what was not acknowledged."""
+    """Return the faults of the index after a kill; the oracle learns the fate of what was not acknowledged."""
     with mvindex.open(path) as index:
         index.verify()
         stored = [int(document.id[1:]) for document in index]

@@ -120,7 +120,7 @@ def _file(tensors: dict[str, np.ndarray]) -> bytes:
 
 
 def _made(choices: Choices) -> bytes:
-    """A file of up to four tensors of any kind and shape, mostly of the size that they say."""
+    """Return a file of up to four tensors of any kind and shape, mostly of their declared size."""
     header, end = {}, 0
     for number in range(choices.below(4)):
         kind, shape = choices.one_of(_ALL_KINDS), [choices.one_of(_SIZES) for _ in range(choices.below(4))]
@@ -134,7 +134,7 @@ def _made(choices: Choices) -> bytes:
 
 
 def _plain(content: bytes) -> dict[str, np.ndarray | None]:
-    """The tensors of a file that the library took; None for a kind of number that NumPy has not."""
+    """Return the tensors of a file that the library took; None for a number type that NumPy lacks."""
     (size,) = struct.unpack("<Q", content[:8])
     header, body = json.loads(content[8 : 8 + size]), content[8 + size :]
     header.pop("__metadata__", None)

@@ -106,7 +106,7 @@ class Filters(Limits):
 
 
 def _parsed(data: bytes):
-    """The JSON value, as --filter and a server parse it; what is none is a refused one."""
+    """Return the JSON value, as --filter and a server parse it; anything else is refused."""
     try:
         return json.loads(data.decode())
     except (ValueError, RecursionError) as err:
@@ -130,7 +130,7 @@ def _value(choices: Choices):
 
 
 def _scalar(choices: Choices):
-    """One of the edge values; now and then any double, or any whole number."""
+    """Return one of the edge values; now and then any double, or any whole number."""
     kind = choices.below(6)
     if kind == 0:
         number = np.frombuffer(bytes(choices.below(256) for _ in range(8)), dtype="<f8")[0]

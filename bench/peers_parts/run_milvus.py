@@ -46,7 +46,7 @@ def build(data, work, variant):
 
 
 def wait_for_rows(client, variant, wanted):
-    """Nothing; SystemExit where the index does not come to hold all rows: some names are accepted and never built."""
+    """Wait for all rows to be indexed; SystemExit where they never are: some names are accepted and never built."""
     ends = time.monotonic() + INDEX_TIMEOUT_S
     while int((held := client.describe_index("views", "view")).get("indexed_rows", -1)) != wanted:
         if time.monotonic() > ends:

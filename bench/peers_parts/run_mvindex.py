@@ -44,7 +44,7 @@ def asked(index, label):
 
 
 def alone(index, label):
-    """The same search without reading documents: their rows, which were added in the order of their numbers."""
+    """Search without reading documents; return their rows, which were added in the order of their numbers."""
     snapshot, ranking = index.current(False)
     engines = Engines(scan=index.exact_scan(), ranking=ranking)
 

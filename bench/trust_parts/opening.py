@@ -14,7 +14,7 @@ from trust_parts.turns import CLOCKS, paired, ratio_text, ratios, timed
 
 
 def drop_from_cache(path):
-    """Nothing; the files are in the page cache no more (Linux; what another process maps stays)."""
+    """Drop the files from the page cache (Linux; what another process maps stays)."""
     gc.collect()
     os.sync()
     for file in filter(Path.is_file, path.rglob("*")):
@@ -26,7 +26,7 @@ def drop_from_cache(path):
 
 
 def medians_ms(before, call, rounds):
-    """The median by each clock; the first call is not counted."""
+    """Return the median by each clock; the first call is not counted."""
     times = []
     for _ in range(rounds + 1):
         before()
