@@ -6,9 +6,9 @@ Each peer has a virtual environment of its own, made once in build/bench/peers; 
 named as not run, with the reason. All get the same float32 views and questions (the stand-ins of bench/scale.py),
 are built, then opened in a fresh process and searched, on one core: single questions (the median of 64, or of all
 where there is no batch call) and all 256 in one call. Recall is of documents against the exact answer (float64);
-`short` counts questions with fewer than k distinct documents. Times are the processor's, since a shared machine's clock says
-little; x: how many times faster than the first row, mvindex's certified scan. Disk and memory are bytes a document:
-memory is private (RssAnon), after the questions, beyond the process with its libraries loaded.
+`short` counts questions with fewer than k distinct documents. Times are the processor's, since a shared machine's clock
+says little; x: how many times faster than the first row, mvindex's certified scan. Disk and memory are bytes a
+document: memory is private (RssAnon), after the questions, beyond the process with its libraries loaded.
 """
 
 import argparse
