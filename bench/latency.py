@@ -137,7 +137,7 @@ def plot(rows, file):
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--data", type=Path, required=True, help="a folder that holds squad/")
-    parser.add_argument("--questions", type=int, default=64, help="single questions, and batches, that are asked")
+    parser.add_argument("--questions", type=int, default=64, help="number of single questions, and of batches")
     parser.add_argument("--batches", default="1,64")
     parser.add_argument("--top-k", type=int, default=10)
     parser.add_argument("--plot", type=Path)

@@ -6,7 +6,7 @@
 A scan multiplies narrow copies of the views and leaves out a document only where a bound proves that top_k others
 score higher. `left` counts the candidates that are left to a query, `scored` those the one scoring function then
 looked at (Ranking.num_scored): median and 90th percentile over the queries. `again`: queries of the native scan that
-left too many and were asked again of the wider one. Counts depend on the vectors and the scan, not on load.
+left too many and were repeated with the wider one. Counts depend on the vectors and the scan, not on load.
 By best view (max) and by DRPQ's mean at several temperatures. Seeded vectors (bench/vectors.py); --remove deletes
 the indexes that were not there before.
 """

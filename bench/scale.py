@@ -33,6 +33,7 @@ import mvindex  # noqa: E402 - after the settings of threads
 from mvindex.engines import open_scan  # noqa: E402 - after the settings of threads
 from mvindex.engines.build import EngineCache, report_of  # noqa: E402 - after the settings of threads
 from mvindex.engines.params import nprobe_of  # noqa: E402 - after the settings of threads
+from mvindex.index import embedded_store_of  # noqa: E402 - after the settings of threads
 from mvindex.search import Engines, Part, Request  # noqa: E402 - after the settings of threads
 from mvindex.store.views import decode  # noqa: E402 - after the settings of threads
 from mvindex.tuning import Tuning, choose  # noqa: E402 - after the settings of threads
@@ -65,7 +66,7 @@ class Collection:
     def __init__(self, corpus, documents, options):
         path, self.questions = cached(corpus, documents, options.views, options.data)
         self.index = mvindex.open(path)
-        snapshot = self.index.store.snapshot
+        snapshot = embedded_store_of(self.index).snapshot
         self.row = {"corpus": corpus, "documents": snapshot.num_documents, "views": snapshot.views.num_views}
         self.row["store_B_doc"] = round(self.index.info().size_bytes / snapshot.num_documents)
         self.target, self.scan, self.build_threads = options.target, open_scan(), options.build_threads
@@ -75,7 +76,7 @@ class Collection:
 
     def tunings(self, engine):
         """Yield a tuning for each top_k."""
-        snapshot = self.index.store.snapshot
+        snapshot = embedded_store_of(self.index).snapshot
         engines = Engines(scan=self.scan, ranking=engine)
         requests = [Request(top_k=depth, allowed=snapshot.alive) for depth in DEPTHS]
         return [Tuning([Part(snapshot, engines, request)], self.questions) for request in requests]
@@ -83,7 +84,7 @@ class Collection:
     def kind(self, kind):
         """Yield the rows of a kind: as built, and as tuned."""
         report, built_s = self._built(kind)
-        engine = EngineCache().open(self.index.store.snapshot)
+        engine = EngineCache().open(embedded_store_of(self.index).snapshot)
         held = held_bytes(self.index.path)
         common = self.row | {
             "kind": kind,
@@ -95,9 +96,9 @@ class Collection:
             return
         shallow, deep = self.tunings(engine)
         scan = {"scan_ms": round(deep.exact_ms, 2), "scan_ms_batch": round(deep.exact_ms_batch, 3)}
-        settings = [("usual", engine.search_settings)]
+        settings = [("default", engine.search_settings)]
         if self.efforts and "nprobe" in engine.search_settings:
-            nlist = self.index.store.snapshot.settings["engine"]["settings"]["parameters"]["nlist"]
+            nlist = embedded_store_of(self.index).snapshot.settings["engine"]["settings"]["parameters"]["nlist"]
             probed = [(effort, nprobe_of(effort, nlist)) for effort in self.efforts]
             settings += [(f"effort {effort:g}", engine.search_settings | {"nprobe": count}) for effort, count in probed]
         if not self.is_default_only:
@@ -125,7 +126,7 @@ class Collection:
 
     def _built(self, kind):
         """Return the build report and its seconds; None for an engine that was there, with --keep."""
-        snapshot = self.index.store.snapshot
+        snapshot = embedded_store_of(self.index).snapshot
         record = snapshot.settings["engine"]
         if self.keeps and record is not None and record["kind"] == kind:
             return report_of(snapshot, kind, record), None
@@ -154,7 +155,7 @@ class Collection:
 
     def plain(self):
         """Yield the row of plain HNSW over views: 2 k fetched, duplicates dropped, the rest is the result."""
-        snapshot = self.index.store.snapshot
+        snapshot = embedded_store_of(self.index).snapshot
         views = snapshot.views
         graph, built_s = self._graph(snapshot)
         graph.hnsw.efSearch = 400
@@ -182,7 +183,7 @@ def main():
     parser.add_argument("--corpus", nargs="+", choices=["real", *CORPORA], default=list(CORPORA))
     parser.add_argument("--kinds", nargs="+", choices=[*KINDS, "plain"], default=["ivf-pq", "hnsw", "plain"])
     parser.add_argument("--build-threads", type=int, default=len(os.sched_getaffinity(0)))
-    parser.add_argument("--usual-only", action="store_true", help="do not tune")
+    parser.add_argument("--default-only", action="store_true", help="do not tune")
     parser.add_argument("--keep", action="store_true", help="measure an engine of the kind that was built before")
     parser.add_argument(
         "--efforts", type=float, nargs="*", default=[], help="also: lists looked at per square root of their number"

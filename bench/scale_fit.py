@@ -69,7 +69,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("rows", type=Path)
     parser.add_argument("--kind", default="ivf-pq")
-    parser.add_argument("--setting", default="usual")
+    parser.add_argument("--setting", default="default")
     parser.add_argument("--least", type=int, default=100_000)
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()

@@ -101,16 +101,16 @@ def beside(index, path, queries, seconds):
     return {f"{name}_p50_ms": round(value, 3) for name, value in medians.items()} | {"overhead_ms": round(overhead, 3)}
 
 
-def client(asked):
+def client(options):
     """Print the latencies of one process with so many threads."""
-    with IndexClient(asked.client, settings=PATIENT) as index:
-        queries = queries_of(asked.kind, index.dim)
+    with IndexClient(options.client, settings=PATIENT) as index:
+        queries = queries_of(options.kind, index.dim)
         for query in queries[:3]:
             index.search(query)
-        if asked.beside:
-            print(json.dumps(beside(index, asked.beside, queries, asked.seconds)))
+        if options.beside:
+            print(json.dumps(beside(index, options.beside, queries, options.seconds)))
         else:
-            print(json.dumps(latencies(index.search, queries, asked.clients, asked.seconds)))
+            print(json.dumps(latencies(index.search, queries, options.clients, options.seconds)))
 
 
 def seen_by_clients(url, kind, seconds, *more):
@@ -179,16 +179,16 @@ def main():
     parser.add_argument("--kind", help=argparse.SUPPRESS)
     parser.add_argument("--clients", type=int, help=argparse.SUPPRESS)
     parser.add_argument("--beside", help=argparse.SUPPRESS)
-    asked = parser.parse_args()
-    if asked.client:
-        client(asked)
+    options = parser.parse_args()
+    if options.client:
+        client(options)
         return
     with tempfile.TemporaryDirectory() as folder:
-        report = figures(Path(folder), asked.seconds, asked.documents, asked.kinds.split(","))
+        report = figures(Path(folder), options.seconds, options.documents, options.kinds.split(","))
     print(json.dumps(report))
-    if asked.out:
-        asked.out.parent.mkdir(parents=True, exist_ok=True)
-        asked.out.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
+    if options.out:
+        options.out.parent.mkdir(parents=True, exist_ok=True)
+        options.out.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -134,7 +134,7 @@ def _made(choices: Choices) -> bytes:
 
 
 def _plain(content: bytes) -> dict[str, np.ndarray | None]:
-    """Return the tensors of a file that the library took; None for a number type that NumPy lacks."""
+    """Return the tensors of a file that the library took; None for a number type or a shape that NumPy lacks."""
     (size,) = struct.unpack("<Q", content[:8])
     header, body = json.loads(content[8 : 8 + size]), content[8 + size :]
     header.pop("__metadata__", None)
@@ -148,4 +148,7 @@ def _array(entry: dict, body: bytes) -> np.ndarray | None:
     kind = np.dtype(_KINDS[entry["dtype"]])
     require(0 <= begin <= end <= len(body), "offsets outside the file were taken:", entry)
     require(end - begin == int(np.prod(entry["shape"], dtype=object)) * kind.itemsize, "a wrong size was taken:", entry)
-    return np.frombuffer(body[begin:end], kind).reshape(entry["shape"])
+    try:
+        return np.frombuffer(body[begin:end], kind).reshape(entry["shape"])
+    except ValueError:  # of no elements, and beyond NumPy's sizes
+        return None
