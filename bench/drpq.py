@@ -53,9 +53,9 @@ class Work:
     def reset(self):
         self.scored = self.scanned = 0
 
-    def candidates(self, snapshot, queries, *wanted):
+    def candidates(self, snapshot, queries, *request):
         self.scanned += len(queries)
-        return self._scan.candidates(snapshot, queries, *wanted)
+        return self._scan.candidates(snapshot, queries, *request)
 
     def _scored(self, views, queries, pairs, scoring):
         self.scored += len(pairs.doc_rows)
@@ -82,12 +82,12 @@ def compared(data, path, queries, options):
     store = EmbeddedStore(path)
     snapshot, work = store.snapshot, Work(open_scan())
     depth = HITS_PER_VIEW * round(snapshot.views.num_views / snapshot.num_rows)
-    flat, alone = Engines(scan=work, ranking=EngineCache().open(snapshot)), Engines(scan=work)
+    flat, scan_only = Engines(scan=work, ranking=EngineCache().open(snapshot)), Engines(scan=work)
     for temperature in map(float, options.temperatures.split(",")):
         scoring = Scoring(Aggregate.DRPQ, temperature)
         for top_k in (10, 100):
             exact = Request(top_k=top_k, allowed=snapshot.alive, scoring=scoring)
-            sides = {"fixed": (flat, replace(exact, depth=depth)), "stop": (flat, exact), "scan": (alone, exact)}
+            sides = {"fixed": (flat, replace(exact, depth=depth)), "stop": (flat, exact), "scan": (scan_only, exact)}
             for batch in (len(queries), 1):
                 asked = queries if batch > 1 else queries[:SINGLE_QUERIES]
                 batches = [asked[at : at + batch] for at in range(0, len(asked), batch)]

@@ -1,4 +1,4 @@
-"""How fast documents are encoded: every family beside `single`, and the transformer alone in other runtimes.
+"""Measure how fast documents are encoded: every family beside `single`, and the bare transformer in other runtimes.
 
     python bench/encoding.py [--what families|runtimes] [--documents 48] [--rounds 5] [--threads 1] [--json]
 
@@ -171,7 +171,7 @@ def openvino_runtimes(path, threads):
 
 
 class LastStates(torch.nn.Module):
-    """The transformer with its last hidden states alone for an output."""
+    """The transformer with only its last hidden states as output."""
 
     def __init__(self, model):
         super().__init__()
@@ -183,7 +183,7 @@ class LastStates(torch.nn.Module):
 
 def export(model, path):
     """Export the model to ONNX at the path, for batches of any shape."""
-    # With padding in it: a mask of ones alone would be exported as no mask.
+    # With padding in it: a mask of only ones would be exported as no mask.
     mask = torch.ones((2, 16), dtype=torch.int64)
     mask[1, 12:] = 0
     names = ("input_ids", "attention_mask")

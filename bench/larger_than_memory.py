@@ -49,7 +49,7 @@ def measure(path, options):
     """Return the measured row."""
     how = {"queries": options.queries, "default_scan": not options.numpy}
     limits.uncached(path)
-    wanted, free_s = timed(path, **how)
+    expected, free_s = timed(path, **how)
     with limits.group(options.limit) as made:
         limits.uncached(path)
         found, limited_s = timed(path, limits.in_group(made), **how)
@@ -62,7 +62,7 @@ def measure(path, options):
         "peak_bytes": peak,
         "free_s": round(free_s, 1),
         "limited_s": round(limited_s, 1),
-        "differs": sorted(name for name, answer in found.items() if answer != wanted[name]),
+        "differs": sorted(name for name, answer in found.items() if answer != expected[name]),
     }
 
 

@@ -110,11 +110,11 @@ def recalls(index, kinds, queries):
         index.build(kind)
         built = time.perf_counter() - started
         shares, times = [], []
-        for query, wanted in zip(queries, truth, strict=True):
+        for query, expected in zip(queries, truth, strict=True):
             started = time.perf_counter()
             found = index.search(query, TOP_K)
             times.append(1000 * (time.perf_counter() - started))
-            shares.append(len(wanted & {hit.id for hit in found.hits}) / TOP_K)
+            shares.append(len(expected & {hit.id for hit in found.hits}) / TOP_K)
         row = {"kind": kind, "recall": round(float(np.mean(shares)), 4), "build_s": round(built, 1)}
         rows.append({**row, "p50_ms": p(times, 50)})
         tell(rows[-1])

@@ -34,8 +34,8 @@ class Counted:
         self._scan = scan
         self.left = []
 
-    def candidates(self, *asked):
-        found = self._scan.candidates(*asked)
+    def candidates(self, *request):
+        found = self._scan.candidates(*request)
         self.left += np.diff(found.starts).tolist()
         return found
 
@@ -87,8 +87,8 @@ def plot(rows, file):
     _, panels = plt.subplots(1, len(top_ks), figsize=(5 * len(top_ks), 4.5), sharey=True, squeeze=False)
     for axes, top_k in zip(panels[0], top_ks, strict=True):
         for documents, scan in lines:
-            wanted = (documents, scan, top_k)
-            found = [row for row in rows if (row["documents"], row["scan"], row["top_k"]) == wanted]
+            chosen = (documents, scan, top_k)
+            found = [row for row in rows if (row["documents"], row["scan"], row["top_k"]) == chosen]
             scored = [row["scored"][0] for row in found]
             axes.plot(range(len(labels)), scored, "o-", label=f"{documents:,}, {scan}")
         axes.axhline(top_k, color="0.3", linestyle="--")

@@ -168,8 +168,8 @@ class Collection:
                 _, rows = graph.search(question[None], 2 * depth)
                 documents = list(dict.fromkeys(views.document_rows(rows[0][rows[0] >= 0]).tolist()))[:depth]
                 seconds.append(time.perf_counter() - begun)
-                wanted = {int(hit.id) for hit in truth.hits}
-                shares.append(len(wanted & set(documents)) / depth)
+                expected = {int(hit.id) for hit in truth.hits}
+                shares.append(len(expected & set(documents)) / depth)
                 shorts += len(documents) < depth
             row |= {f"recall@{depth}": round(float(np.mean(shares)), 4), f"short@{depth}": shorts}
             row["ms"] = round(1000 * float(np.median(seconds)), 2)

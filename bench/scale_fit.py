@@ -3,7 +3,7 @@
     python bench/scale_fit.py docs/figures/scale.jsonl [--kind ivf-pq] [--least 100000] [--json]
 
 Times and build times are fitted as powers of the number of views (least squares of logarithms, both corpora together),
-recall as linear in its logarithm, each corpus alone; from --least views on, since below fixed costs rule. Brackets are
+recall as linear in its logarithm, each corpus by itself; from --least views on: below, fixed costs rule. Brackets are
 95 % prediction intervals of the fit: they hold if the law holds beyond what was measured. Bytes are not fitted: they
 are the arithmetic of `mvindex plan`, which is compared with each row. At 768 dimensions times are taken twice, as all
 that is counted is linear in them.
@@ -60,9 +60,9 @@ def planned_bytes(row):
     """Return the plan's bytes of an engine over the measured ones: on disk, and in memory."""
     kind = row["kind"]
     nlist = default_nlist(row["views"]) if kind in IVF_KINDS else 0
-    told = engine_bytes(kind, row["views"], 384, nlist)
+    planned = engine_bytes(kind, row["views"], 384, nlist)
     documents = row["documents"]
-    return told.disk / (row["engine_B_doc"] * documents), told.resident / (row["memory_B_doc"] * documents)
+    return planned.disk / (row["engine_B_doc"] * documents), planned.resident / (row["memory_B_doc"] * documents)
 
 
 def main():
@@ -80,9 +80,9 @@ def main():
     for corpus in sorted({row["corpus"] for row in made}):
         own = [row for row in made if row["corpus"] == corpus]
         laws |= {f"{name}, {corpus}": recall_growth(own, name) for name in ("recall@10", "recall@100")}
-    told = {row["views"]: planned_bytes(row) for row in chosen}
+    planned = {row["views"]: planned_bytes(row) for row in chosen}
     if options.json:
-        print(json.dumps({"rows": len(made), "laws": laws, "told over measured bytes": told}))
+        print(json.dumps({"rows": len(made), "laws": laws, "planned over measured bytes": planned}))
         return
     print(f"{options.kind}, {options.setting}: fitted to {len(made)} rows of {options.least:,} views and more\n")
     print("| | grows as | at 168,122,592 views |\n| --- | --- | --- |")
@@ -90,7 +90,7 @@ def main():
         grows = law.get("exponent", law.get("a tenfold"))
         how = "n^{:.2f} (+- {:.2f})" if "exponent" in law else "{:+.4f} (+- {:.4f}) a tenfold"
         print(f"| {name} | {how.format(grows, law['error'])} | {law['at']:.4g} ({law['low']:.4g}-{law['high']:.4g}) |")
-    for views, (disk, memory) in sorted(told.items()):
+    for views, (disk, memory) in sorted(planned.items()):
         print(f"{views:,} views: the plan tells {disk:.3f} of the bytes on disk, {memory:.3f} of those in memory")
 
 

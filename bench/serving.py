@@ -126,11 +126,11 @@ def load(path, batch, seconds, kinds):
     with served(f"--index=a={path}", "--batch", batch, "--max-calls", "512", env=threads) as serving:
         for kind in kinds:
             if batch > 1:
-                told({"kind": kind, "clients": "by turns", **seen_by_clients(serving.url(), kind, seconds, "--beside",
+                record({"kind": kind, "clients": "by turns", **seen_by_clients(serving.url(), kind, seconds, "--beside",
                                                                              path)}, rows)  # fmt: skip
             for clients in CLIENTS:
                 seen = seen_by_clients(serving.url(), kind, seconds, "--clients", clients)
-                told({"kind": kind, "clients": clients, "batch": batch, **seen}, rows)
+                record({"kind": kind, "clients": clients, "batch": batch, **seen}, rows)
     return rows
 
 
@@ -141,11 +141,11 @@ def embedded_loop(path, seconds, kinds):
             queries = queries_of(kind, index.dim)
             for query in queries[:3]:
                 index.search(query)
-            told({"kind": kind, "clients": "embedded", **latencies(index.search, queries, 1, seconds)}, rows)
+            record({"kind": kind, "clients": "embedded", **latencies(index.search, queries, 1, seconds)}, rows)
     return rows
 
 
-def told(row, rows):
+def record(row, rows):
     rows.append(row)
     print(json.dumps(row), file=sys.stderr, flush=True)
 
@@ -160,10 +160,10 @@ def figures(folder, seconds, documents, kinds):
     report = {"rows": rows + again, "cores": os.cpu_count(), "threads": os.environ.get("OMP_NUM_THREADS", "all")}
     for kind in kinds:
         rates = {(row["clients"], row.get("batch")): row.get("queries_per_s") for row in rows if row["kind"] == kind}
-        alone = np.mean([row["queries_per_s"] for row in rows + again if row["kind"] == kind and
+        single = np.mean([row["queries_per_s"] for row in rows + again if row["kind"] == kind and
                          row["clients"] == "embedded"])  # fmt: skip
         report[kind] = {
-            "speedup_at_64_over_embedded_loop": round(rates[64, 256] / alone, 2),
+            "speedup_at_64_over_embedded_loop": round(rates[64, 256] / single, 2),
             "speedup_at_64_over_no_batching": round(rates[64, 256] / rates[64, 1], 2),
         }
     return report

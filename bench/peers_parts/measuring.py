@@ -91,7 +91,7 @@ class Measured:
     def line(self, setting):
         row = {"setting": setting.label}
         for depth in DEPTHS:
-            answers, wall, cpu = self._alone(setting, depth)
+            answers, wall, cpu = self._single(setting, depth)
             row[f"ms@{depth}"], row[f"cpu_ms@{depth}"] = round(wall, 3), round(cpu, 3)
             if setting.many is not None:
                 answers, wall, cpu = self._together(setting, depth)
@@ -113,7 +113,7 @@ class Measured:
         for question in self._questions[:WARM]:
             setting.one(question, max(DEPTHS))
 
-    def _alone(self, setting, depth):
+    def _single(self, setting, depth):
         """Return answers, and the median milliseconds of a question: of the clock, of the processor.
 
         Of TIMED questions; of all where there is no batch call to answer the rest.

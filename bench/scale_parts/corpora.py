@@ -53,7 +53,7 @@ def article_root(centres, residuals):
 
 
 class Gauss:
-    """Documents and questions by covariances alone."""
+    """Documents and questions only by covariances."""
 
     name = "gauss"
 
