@@ -1,11 +1,11 @@
-"""Views that are not in memory: scoring a query's candidates with their pages called for at once, and without.
+"""Score a query's candidates whose views are not in memory, with and without prefetch of their pages.
 
     python bench/cold.py --documents 200000 [--candidates 800] [--rounds 5] --data DIR [--json]
 
 Candidates lie anywhere in the file of views. Before each round the file is driven out of the page cache (Linux), and
-then mapped anew; the two sides take turns. `faults` is what a plain memory map does: each missing page waits alone, and
-the kernel reads what lies behind it too; `called for` is what mvindex does; `warm` the same candidates once more. On a
-machine whose disk is a file of another machine, that one's memory may answer: then the ratio, not the time, says much.
+then mapped anew; the two sides take turns. `faults` is a plain memory map: each missing page waits by itself, and the
+kernel reads ahead behind it; `prefetch` is mvindex; `warm` is the same candidates once more. On a virtual disk the
+host's memory may answer: then read the ratio, not the time.
 """
 
 import argparse
@@ -33,7 +33,7 @@ def drive_out(path):
 
 
 def scored_ms(path, query, candidates, seed, is_called):
-    """Milliseconds for the candidates with nothing in memory, and with everything."""
+    """Return milliseconds for the candidates, with nothing in memory and with everything."""
     drive_out(path)
     store = EmbeddedStore(path)
     views = store.snapshot.views
@@ -74,10 +74,10 @@ def main():
         "documents": options.documents,
         "candidates": options.candidates,
         "faults_ms": round(float(faults[0]), 1),
-        "called_for_ms": round(float(called[0]), 1),
+        "prefetch_ms": round(float(called[0]), 1),
         "ratio": round(float(np.median([f[0] / c[0] for f, c in zip(times[False], times[True], strict=True)])), 1),
         "warm_faults_ms": round(float(faults[1]), 2),
-        "warm_called_for_ms": round(float(called[1]), 2),
+        "warm_prefetch_ms": round(float(called[1]), 2),
     }
     print(json.dumps(row) if options.json else "  ".join(f"{name} {value}" for name, value in row.items()))
 

@@ -1,4 +1,4 @@
-"""Damage files of an index by the thousand: what is answered, reported, made again, saved, and made worse by writing.
+"""Damage files of an index by the thousand, and check what is answered, reported, rebuilt, saved, and not made worse.
 
     nice python bench/damage.py --damages 20000 --seed 1 [--processes 2] [--only log] [--json]
 
@@ -26,6 +26,8 @@ from pathlib import Path
 for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ[name] = "1"
 sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from tables import print_table  # noqa: E402 - after the settings above
 
 from tests.durability.damage.cases import make_case  # noqa: E402 - after the settings above
 from tests.durability.damage.files import Role  # noqa: E402 - as above
@@ -125,13 +127,6 @@ def by_file_and_kind(outcomes):
     order = [(role.value, family) for role in Role for family in FAMILIES]
     rows = [{"file": key[0], "kind": key[1], **summed(groups[key])} for key in order if key in groups]
     return [*rows, {"file": "all", "kind": "", **summed(outcomes)}]
-
-
-def print_table(columns, rows):
-    widths = {column: max(len(column), *(len(str(each[column])) for each in rows)) for column in columns}
-    print("  ".join(column.rjust(widths[column]) for column in columns))
-    for each in rows:
-        print("  ".join(str(each[column]).rjust(widths[column]) for column in columns))
 
 
 def main():

@@ -53,9 +53,9 @@ class Work:
     def reset(self):
         self.scored = self.scanned = 0
 
-    def candidates(self, snapshot, queries, *wanted):
+    def candidates(self, snapshot, queries, *request):
         self.scanned += len(queries)
-        return self._scan.candidates(snapshot, queries, *wanted)
+        return self._scan.candidates(snapshot, queries, *request)
 
     def _scored(self, views, queries, pairs, scoring):
         self.scored += len(pairs.doc_rows)
@@ -69,7 +69,7 @@ def timed(call):
 
 
 def compare(data, path, queries, options):
-    """One row for each temperature, top_k and batch; the index is left without the engine that was built."""
+    """Yield a row for each temperature, top_k and batch; the built engine is removed from the index."""
     with mvindex.open(path) as index:
         index.build("flat")
         try:
@@ -82,12 +82,12 @@ def compared(data, path, queries, options):
     store = EmbeddedStore(path)
     snapshot, work = store.snapshot, Work(open_scan())
     depth = HITS_PER_VIEW * round(snapshot.views.num_views / snapshot.num_rows)
-    flat, alone = Engines(scan=work, ranking=EngineCache().open(snapshot)), Engines(scan=work)
+    flat, scan_only = Engines(scan=work, ranking=EngineCache().open(snapshot)), Engines(scan=work)
     for temperature in map(float, options.temperatures.split(",")):
         scoring = Scoring(Aggregate.DRPQ, temperature)
         for top_k in (10, 100):
             exact = Request(top_k=top_k, allowed=snapshot.alive, scoring=scoring)
-            sides = {"fixed": (flat, replace(exact, depth=depth)), "stop": (flat, exact), "scan": (alone, exact)}
+            sides = {"fixed": (flat, replace(exact, depth=depth)), "stop": (flat, exact), "scan": (scan_only, exact)}
             for batch in (len(queries), 1):
                 asked = queries if batch > 1 else queries[:SINGLE_QUERIES]
                 batches = [asked[at : at + batch] for at in range(0, len(asked), batch)]
@@ -97,7 +97,7 @@ def compared(data, path, queries, options):
 
 
 def alternated(snapshot, batches, sides, work, repeats):
-    """Times and counts of each side; the first round warms up and is counted."""
+    """Return times and counts of each side; the first round warms up and is counted."""
     num_queries = sum(map(len, batches))
     times, found, counts = {name: [] for name in sides}, {}, {}
     for repeat in range(repeats + 1):
@@ -123,7 +123,7 @@ def alternated(snapshot, batches, sides, work, repeats):
 
 
 def quality(path, questions, vectors, temperatures):
-    """R@k by best view, and by DRPQ's mean at each temperature."""
+    """Return R@k by best view, and by DRPQ's mean at each temperature."""
     with mvindex.open(path) as index:
         chosen = [("max", None), *(("drpq", temperature) for temperature in temperatures)]
         for scoring, temperature in chosen:

@@ -1,4 +1,4 @@
-"""How fast documents are encoded: every family beside `single`, and the transformer alone in other runtimes.
+"""Measure how fast documents are encoded: every family beside `single`, and the bare transformer in other runtimes.
 
     python bench/encoding.py [--what families|runtimes] [--documents 48] [--rounds 5] [--threads 1] [--json]
 
@@ -50,7 +50,7 @@ def sample(count):
 
 
 def speeds(found, reference, count):
-    """Documents per CPU second of each, and how many times the reference's."""
+    """Return documents per CPU second of each, and the ratio to the reference."""
     for name, seconds in found.items():
         speed = count / statistics.median(seconds)
         yield {"name": name, "documents_s": speed, **ratios(found[reference], seconds)}
@@ -86,7 +86,7 @@ class Work:
         self._num_rows = int(starts[-1])
 
     def views(self, states_of):
-        """Unit rows (r, d) of what states_of(batch) gives, (b, t, d)."""
+        """Return unit rows (r, d) of states_of(batch), (b, t, d)."""
         means = RowMeans(self._num_rows, self.model.config.hidden_size)
         for batch in self.batches:
             means.add(batch, states_of(batch))
@@ -109,7 +109,7 @@ def measure_runtimes(documents, options):
 
 
 def open_runtimes(model, path, threads):
-    """What gives the last states of a batch, by name, and of the others why they are not there."""
+    """Return functions for the last states of a batch by name, and why the other runtimes are missing."""
     runtimes = {"torch fp32": torch_runtime(model)}
     missing = {}
     if document_dtype(CPU) == torch.bfloat16:
@@ -171,7 +171,7 @@ def openvino_runtimes(path, threads):
 
 
 class LastStates(torch.nn.Module):
-    """The transformer with its last hidden states alone for an output."""
+    """The transformer with only its last hidden states as output."""
 
     def __init__(self, model):
         super().__init__()
@@ -182,8 +182,8 @@ class LastStates(torch.nn.Module):
 
 
 def export(model, path):
-    """Nothing; the path holds the model in ONNX, for batches of any shape."""
-    # With padding in it: a mask of ones alone would be exported as no mask.
+    """Export the model to ONNX at the path, for batches of any shape."""
+    # With padding in it: a mask of only ones would be exported as no mask.
     mask = torch.ones((2, 16), dtype=torch.int64)
     mask[1, 12:] = 0
     names = ("input_ids", "attention_mask")

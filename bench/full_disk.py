@@ -1,4 +1,4 @@
-"""Trouble at every level, in every operation: no room, few open files, signals, a wild clock, calls that fail.
+"""Try trouble at every level in every operation: no room, few open files, signals, a wild clock, calls that fail.
 
     nice python bench/full_disk.py [--trouble full-disk ...] [--only replace ...] [--every 1] [--json]
 
@@ -26,6 +26,8 @@ from pathlib import Path
 for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ[name] = "1"
 sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from tables import print_table  # noqa: E402 - after the settings above
 
 from tests.durability.commands import COMMANDS, INGEST  # noqa: E402 - after the settings above
 from tests.durability.faults.trials import swept  # noqa: E402 - as above
@@ -79,14 +81,6 @@ def total(rows):
     return {"trouble": "all", "operation": "", **sums}
 
 
-def print_table(rows):
-    widths = {column: max(len(column), *(len(str(row[column])) for row in rows)) for column in COLUMNS}
-    print("  ".join(column.ljust(widths[column]) for column in COLUMNS))
-    for row in rows:
-        cells = (str(row[column]) for column in COLUMNS)
-        print("  ".join(cell.ljust(width) for cell, width in zip(cells, widths.values(), strict=True)))
-
-
 def note(text):
     print(text, file=sys.stderr, flush=True)
 
@@ -110,7 +104,7 @@ def main():
         rows_said = [row | {"said": messages} for row, messages in zip(rows, said, strict=True)]
         print(json.dumps({"rows": rows_said, "all": total(rows), "faults": faults}, ensure_ascii=False))
     else:
-        print_table([*rows, total(rows)])
+        print_table(COLUMNS, [*rows, total(rows)])
         if options.messages:
             print(*(f"{count:6} {text}" for _, _, messages in found for text, count in messages.items()), sep="\n")
         print(*(": ".join(fault) for fault in faults), sep="\n")

@@ -1,5 +1,4 @@
-"""Inputs by the million for everything that reads files or filters: none may crash, hang, fill the memory or be
-answered wrongly.
+"""Fuzz everything that reads files or filters: no input may crash, hang, fill the memory or give a wrong answer.
 
     python bench/fuzz.py [--target NAME] [--inputs 1000000] [--seconds S] [--engine atheris] [--seed N] [--json]
 
@@ -9,12 +8,12 @@ bits, tokens, splices, truncations, repeats, absurd numbers) and `hypothesis`. W
 installed, else random. Inputs that led to a fault, and the slowest, are kept in --out; --replay FILE runs one again.
   refused   with an error of mvindex' own, of the kinds that the target names
   crash     any other error, or the death of the process
-  wrong     an answer that a plain second reading of the same bytes does not give
+  wrong     an answer that differs from a plain second reading of the same bytes
   hang      an input that took longer than its target allows (5 s and more)
   memory    an input that took more than its target allows: a constant and so much per byte of it; the process has an
-            address space limit beside it. Peaks below 16 MiB are not told apart
+            address space limit beside it. Peaks below 16 MiB are not resolved
 Linux only. Exits 1 if there was any fault.
-"""  # noqa: D205, D400 - the first sentence takes two lines
+"""
 
 import argparse
 import contextlib
@@ -35,7 +34,7 @@ STUCK_S = 120
 
 
 def run_one(options) -> None:
-    """Nothing; this process ran one target, and its report stands in the file."""
+    """Run one target in this process and write its report."""
     with _instrumented(options.engine):
         from fuzz_parts import engines, targets, watching
         from fuzz_parts.target import scratch_folder
@@ -80,7 +79,7 @@ def _instrumented(engine):
 
 
 def run_target(name, inputs, seconds, options, folder):
-    """The report of a target; a process that dies is a crash, and the next goes on with another seed."""
+    """Run a target in its own processes and return its report; one that dies is a crash, and another seed follows."""
     from fuzz_parts import reports
     from fuzz_parts.watching import Journal, save_input
 
@@ -108,7 +107,7 @@ def run_target(name, inputs, seconds, options, folder):
 
 
 def _wait(child, journal):
-    """True when the child had to be killed, since it stayed at one input."""
+    """Wait for the child; return whether it stayed at one input and was killed."""
     last, since = -1, time.monotonic()
     while child.poll() is None:
         time.sleep(0.2)

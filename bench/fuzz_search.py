@@ -1,12 +1,12 @@
-"""The certified search against brute force, by the ten thousand: the cases of scan_cases.py and test_search.py.
+"""Compare certified search with brute force on many random indexes: the cases of scan_cases.py and test_search.py.
 
     python bench/fuzz_search.py --cases 50000 --seed 1
 
-A case is one query asked of one scan or ranking. Each seed makes an index of vectors of some kind, dim, block size and
-batch, and asks every scan that this machine can run (NumPy, compiled with one and more threads, torch in three types)
-by best view and by DRPQ's mean; then Faiss flat on the same documents, and all of them to fixed depths. Ids, order and
-float32 scores must be those of brute force, candidates must hold the top_k, and no upper bound may
-be below a score. Prints each difference with its seed (--seed N --cases 1 makes it again), then a summary; exits 1 if
+A case is one query to one scan or ranking. Each seed makes an index of vectors of some kind, dim, block size and
+batch, and searches it with every scan that this machine can run (NumPy, compiled with one and more threads, torch in
+three types) by best view and by DRPQ's mean; then Faiss flat on the same documents, and all of them to fixed depths.
+Ids, order and float32 scores must be those of brute force, candidates must contain the top_k, and no upper bound may be
+below a score. Prints each difference with its seed (--seed N --cases 1 makes it again), then a summary; exits 1 if
 there was any.
 """
 
@@ -32,7 +32,7 @@ sys.path.insert(0, str(TESTS))
 
 
 def ask(module: ModuleType, seed: int, case: Any, path: Path) -> tuple[int, list[str]]:
-    """How many cases there were, and what was wrong with them."""
+    """Return the number of cases, and what was wrong with them."""
     try:
         count, faults = module.check_case(seed, case, path, module.runnable())
     except Exception as err:  # noqa: BLE001 - whatever a search raises is a fault of its seed

@@ -1,4 +1,4 @@
-"""Search by views, by words and by both, side by side on real collections: quality, and the time that each takes.
+"""Compare dense, lexical and hybrid search on real collections: quality and latency.
 
     python bench/hybrid.py --data DIR [--sets squad,med] [--encoder minilm] [--sample 2500] [--json]
 
@@ -36,7 +36,7 @@ MODES = {
 TIMED = 100
 
 
-def asked(data, name, sample):
+def loaded(data, name, sample):
     corpus, files, qrels, options = load(data, name)
     if name == "squad":
         files = [file for file in files if file.endswith("test.jsonl")]
@@ -61,9 +61,9 @@ class Measured:
         self._whole.add(question, result)
         if self._qrels is None or question.id in self._qrels:
             judged = self._qrels and self._qrels[question.id]
-            alone = Evaluation(qrels=judged and {question.id: judged})
-            alone.add(question, result)
-            self.firsts.append(next(iter(figures(alone.report()).values())))
+            single = Evaluation(qrels=judged and {question.id: judged})
+            single.add(question, result)
+            self.firsts.append(next(iter(figures(single.report()).values())))
             self._right += bool(judged and result.hits and judged.get(result.hits[0].id, 0) > 0)
 
     def means(self):
@@ -71,14 +71,14 @@ class Measured:
 
 
 def measured(index, questions, qrels):
-    """Every mode over the same vectors of the questions."""
+    """Return the figures of every mode over the same question vectors."""
     found = {mode: Measured(qrels) for mode in MODES}
     for batch in batches(questions):
         texts = [question.text for question in batch]
         vectors = index.encode_queries(texts)
         for mode, way in MODES.items():
-            asked = {"query": texts} if mode == "lexical" else {"query": vectors} | ({"text": texts} if way else {})
-            results = index.search(**asked, top_k=found[mode].depth, **way)
+            arguments = {"query": texts} if mode == "lexical" else {"query": vectors} | ({"text": texts} if way else {})
+            results = index.search(**arguments, top_k=found[mode].depth, **way)
             for question, result in zip(batch, results, strict=True):
                 found[mode].add(question, result)
     return found
@@ -100,7 +100,7 @@ def median_ms(index, questions, way):
 
 
 def rows(data, name, encoder, lexical, sample):
-    corpus, options, questions, qrels = asked(data, name, sample)
+    corpus, options, questions, qrels = loaded(data, name, sample)
     with (
         tempfile.TemporaryDirectory() as folder,
         mvindex.create(Path(folder) / "bench.mvx", encoder=encoder, lexical=lexical) as index,

@@ -1,8 +1,8 @@
-"""Ingest speed as a share of the bare encoder's, on the same documents, in one run.
+"""Measure ingest speed as a share of the bare encoder's, on the same documents, in one run.
 
     python bench/ingest.py --corpus passages.tsv [--limit 1024] [--repeats 3] [--json]
 
-`forward` is the model's forward pass alone over the very token batches that the ingest makes (tokenised before the
+`forward` is only the model's forward pass over the very token batches that the ingest makes (tokenised before the
 clock starts); `encode` is the encoder as the ingest calls it (sentences, tokens, forward, pooling); `ingest` is all
 of it: reading the file, duplicates, hashes, encoding, fp16, fsync, catalog. Alternated; medians of wall seconds.
 """

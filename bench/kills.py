@@ -22,6 +22,8 @@ for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ[name] = "1"
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
+from tables import print_table  # noqa: E402 - after the settings above
+
 from tests.durability.commands import INGEST, command_operations, large_ingest  # noqa: E402 - after the settings above
 from tests.durability.kills.trials import OPERATIONS, Trials, prepare  # noqa: E402 - as above
 
@@ -108,13 +110,6 @@ def total(rows):
     return {"operation": "all", **sums, "open ms": max(each["open ms"] for each in rows)}
 
 
-def print_table(rows):
-    widths = {column: max(len(column), *(len(str(each[column])) for each in rows)) for column in COLUMNS}
-    print("  ".join(column.rjust(widths[column]) for column in COLUMNS))
-    for each in rows:
-        print("  ".join(str(each[column]).rjust(widths[column]) for column in COLUMNS))
-
-
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--kills", type=int, default=1000, help="of processes in all, at named steps and at random")
@@ -140,7 +135,7 @@ def main():
             json.dumps({"seed": options.seed, "rows": rows, "all": total(rows), "faults": faults}, ensure_ascii=False)
         )
     else:
-        print_table([*rows, total(rows)])
+        print_table(COLUMNS, [*rows, total(rows)])
         print(*(": ".join(fault) for fault in faults), sep="\n")
     sys.exit(1 if faults else 0)
 

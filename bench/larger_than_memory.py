@@ -1,4 +1,4 @@
-"""An index larger than the memory that a process has: opened, searched, read and verified, the same as without a limit.
+"""Open, search, read and verify an index larger than the memory of the process, and compare with no limit.
 
     nice python bench/larger_than_memory.py --documents 40000 --views 16 --dim 768 --limit 400M [--kind ivf-pq] [--json]
 
@@ -26,7 +26,7 @@ limits = importlib.import_module("memory_limits")
 
 
 def make(path, options):
-    """Nothing; an index of unit vectors about some hundred places, with an engine unless the kind is exact."""
+    """Make an index of unit vectors around some hundred centres, with an engine unless the kind is exact."""
     rng = np.random.default_rng(options.seed)
     places = rng.standard_normal((256, options.dim), dtype=np.float32)
     with mvindex.create(path, dim=options.dim) as index:
@@ -46,10 +46,10 @@ def timed(*arguments, **options):
 
 
 def measure(path, options):
-    """What was found, as a row."""
+    """Return the measured row."""
     how = {"queries": options.queries, "default_scan": not options.numpy}
     limits.uncached(path)
-    wanted, free_s = timed(path, **how)
+    expected, free_s = timed(path, **how)
     with limits.group(options.limit) as made:
         limits.uncached(path)
         found, limited_s = timed(path, limits.in_group(made), **how)
@@ -62,7 +62,7 @@ def measure(path, options):
         "peak_bytes": peak,
         "free_s": round(free_s, 1),
         "limited_s": round(limited_s, 1),
-        "differs": sorted(name for name, answer in found.items() if answer != wanted[name]),
+        "differs": sorted(name for name, answer in found.items() if answer != expected[name]),
     }
 
 

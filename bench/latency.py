@@ -1,11 +1,11 @@
-"""Where the time of `mvindex query` goes in a warm process, for single questions and for batches.
+"""Break down the time of `mvindex query` in a warm process, for single questions and for batches.
 
     python bench/latency.py --data DATA [--questions 64] [--plot FILE] [--json]
 
 The command's own function answers SQuAD's questions over SQuAD's passages, encoded by the packaged MiniLM; only the
 opening is replaced, by an index that stays open and warm. Real functions are timed where they stand: `encode` the
 question, `scan` for candidates, `rescore` them for the proof and the order, `fetch` texts from the catalog, `show`
-them (print_result), `rest` what lies between. Each part is its median over the questions (or batches), wall
+them (print_result), `rest` is everything else. Each part is its median over the questions (or batches), wall
 milliseconds a question, and their sum stands beside the median of the whole. All cores, unless OMP_NUM_THREADS says
 otherwise. `cold` is a process of its own for one question: Python, torch and the encoder have to be loaded.
 """
@@ -25,8 +25,7 @@ import numpy as np
 from vectors import cached_squad
 
 import mvindex
-from mvindex.cli import query as query_command
-from mvindex.cli import render as display
+from mvindex.cli import query, render
 from mvindex.engines import open_scan
 from mvindex.index import Index
 from mvindex.search.rescore import Best
@@ -59,34 +58,34 @@ class Clock:
 
 
 def wrapped_clock():
-    """A clock around the functions that do the work of a query; none of them calls another."""
+    """Return a clock around the functions that do the work of a query; none of them calls another."""
     clock = Clock()
     clock.wrap(Index, "encode_queries", "encode")
     clock.wrap(type(open_scan()), "candidates", "scan")
     clock.wrap(Best, "settle", "rescore")
     clock.wrap(SnapshotReader, "documents", "fetch")
-    clock.wrap(display, "print_result", "show")
+    clock.wrap(render, "print_result", "show")
     return clock
 
 
 def ask(path, questions, top_k):
-    """Seconds that the command takes for a question, or a file of several; what it shows is dropped."""
+    """Return the seconds that the command takes for a question, or a file of several; its output is dropped."""
     text, file = (questions[0].text, None) if len(questions) == 1 else (None, path.with_suffix(".tsv"))
     if file is not None:
         lines = (f"{number}\t{question.text}\n" for number, question in enumerate(questions, start=1))
         file.write_text("".join(lines), encoding="utf-8")
     begin = time.perf_counter()
     with contextlib.redirect_stdout(io.StringIO()):
-        query_command.query(text=text, index=path, queries=file and str(file), top_k=top_k)
+        query.query(text=text, index=path, queries=file and str(file), top_k=top_k)
     return time.perf_counter() - begin
 
 
 def measure(clock, path, questions, batch, options):
-    """Medians of the parts and of the whole, wall ms a question, with batches of this size."""
+    """Return medians of the parts and of the whole, wall ms a question, with batches of this size."""
     with tempfile.TemporaryDirectory() as folder, mvindex.open(path) as index:
         if index.info().kind != "exact":
             index.build("exact")
-        query_command.open_chosen = lambda *_, **__: contextlib.nullcontext(index)
+        query.open_chosen = lambda *_, **__: contextlib.nullcontext(index)
         rows = []
         for repeat in range(options.questions + 1):
             first = repeat * batch % (len(questions) - batch)
@@ -98,7 +97,7 @@ def measure(clock, path, questions, batch, options):
     *parts, whole = np.median(rows, axis=0).tolist()
     quartiles = np.quantile(rows, [0.25, 0.75], axis=0)[:, -1].tolist()
     named = dict(zip(PARTS, parts, strict=True))
-    return {"batch": batch, "asked": len(rows), **named, "sum": sum(parts), "whole": whole, "quartiles": quartiles}
+    return {"batch": batch, "questions": len(rows), **named, "sum": sum(parts), "whole": whole, "quartiles": quartiles}
 
 
 def cold_seconds(path, question):
@@ -138,7 +137,7 @@ def plot(rows, file):
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--data", type=Path, required=True, help="a folder that holds squad/")
-    parser.add_argument("--questions", type=int, default=64, help="single questions, and batches, that are asked")
+    parser.add_argument("--questions", type=int, default=64, help="number of single questions, and of batches")
     parser.add_argument("--batches", default="1,64")
     parser.add_argument("--top-k", type=int, default=10)
     parser.add_argument("--plot", type=Path)

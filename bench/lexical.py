@@ -1,9 +1,9 @@
-"""Search by words beside FTS5's own bm25() and bm25s, over the same words, and what keeping words costs.
+"""Compare lexical search with FTS5's bm25() and with bm25s over the same terms, and measure the cost of indexing terms.
 
     python bench/lexical.py --data DIR [--documents 20000,200000,1000000] [--bm25s-up-to N] [--fts5-up-to N] [--json]
 
 The documents are the passages of squad, wiki_sample and pubmedqa in DIR, again under new ids until there are as many
-as wanted: then the postings of a rare word grow with the collection as those of a common word do, so times at large
+as given: then the postings of a rare term grow with the collection as those of a common term do, so times at large
 sizes are rather too high. Questions are those of squad's test part. One view of 8 dims each, `--lexical english`.
 Times are medians and 95th percentiles of 100 questions, one at a time, of the top 10 ids and scores: mvindex's also
 reads the texts and names the snippet.
@@ -46,7 +46,7 @@ def batches_of(data, count):
 
 
 def filled(path, data, count, lexical):
-    """An index, and the seconds that its ingest took."""
+    """Return an index, and the seconds that its ingest took."""
     rng, index, spent = np.random.default_rng(0), mvindex.create(path, dim=DIM, lexical=lexical), 0.0
     for batch in batches_of(data, count):
         views = rng.standard_normal((len(batch), DIM)).astype(np.float32)
@@ -57,7 +57,7 @@ def filled(path, data, count, lexical):
 
 
 def timed(ask, questions):
-    """p50 and p95 in ms, and what the last 100 questions gave."""
+    """Return p50 and p95 in ms, and the results of the last 100 questions."""
     for question in questions[:20]:
         ask(question)
     spent, found = [], []
@@ -80,9 +80,9 @@ def by_fts5(data, count, connection):
             connection.executemany("INSERT INTO t(rowid, text) VALUES (?, ?)", rows)
 
     def ask(question):
-        words = " OR ".join(f'"{word.decode()}"' for word in tokenize([question], Lexical.UNICODE).words)
+        terms = " OR ".join(f'"{term.decode()}"' for term in tokenize([question], Lexical.UNICODE).terms)
         query = "SELECT -bm25(t) FROM t WHERE t MATCH ? ORDER BY bm25(t) LIMIT ?"
-        return [score for (score,) in connection.execute(query, (words, TOP_K))]
+        return [score for (score,) in connection.execute(query, (terms, TOP_K))]
 
     return ask
 
@@ -94,22 +94,22 @@ def by_bm25s(data, count):
     for batch in batches_of(data, count):
         found = tokenize([f"{each.title}\n{each.text}" for each in batch], Lexical.ENGLISH)
         of_text = [[] for _ in batch]
-        for place, word in enumerate(found.terms):
-            number = vocabulary.setdefault(word, len(vocabulary))
+        for place, term in enumerate(found.terms):
+            number = vocabulary.setdefault(term, len(vocabulary))
             at = slice(found.starts[place], found.starts[place + 1])
             for text, times in zip(found.texts[at].tolist(), found.counts[at].tolist(), strict=True):
                 of_text[text] += [number] * times
         texts += [np.array(each, dtype=np.int32) for each in of_text]
     other = bm25s.BM25(k1=K1, b=B, method="lucene")
-    names = {word.hex(): number for word, number in vocabulary.items()}
+    names = {term.hex(): number for term, number in vocabulary.items()}
     other.index(bm25s.tokenization.Tokenized(ids=texts, vocab=names), show_progress=False)
 
     def ask(question):
         found = tokenize([question], Lexical.ENGLISH)
-        # Of one text: each word has one count.
+        # Of one text: each term has one count.
         pairs = zip(found.terms, found.counts.tolist(), strict=True)
-        asked = [word.hex() for word, times in pairs if word.hex() in names for _ in range(times)]
-        _, scores = other.retrieve([asked], k=TOP_K, show_progress=False)
+        known = [term.hex() for term, times in pairs if term.hex() in names for _ in range(times)]
+        _, scores = other.retrieve([known], k=TOP_K, show_progress=False)
         # Lucene leaves out the factor k1 + 1, which changes no order.
         return [(K1 + 1) * float(score) for score in scores[0] if score > 0]
 
@@ -117,8 +117,8 @@ def by_bm25s(data, count):
 
 
 def _size(index):
-    """Bytes of the catalog, its log written back."""
-    path = embedded_store_of(index).snapshot.directory / "catalog.sqlite"
+    """Return the bytes of the catalog after its log was written back."""
+    path = embedded_store_of(index).snapshot.source.catalog.path
     with closing(sqlite3.connect(path)) as connection:
         connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
     return path.stat().st_size
@@ -127,20 +127,19 @@ def _size(index):
 def row_of(data, count, questions, with_fts5, with_bm25s):
     with tempfile.TemporaryDirectory() as folder:
         without, plain_s = filled(Path(folder) / "without.mvx", data, count, None)
-        begun = time.perf_counter()
         bytes_before = _size(without)
         begun = time.perf_counter()
-        without.set_lexical("english")
+        without.enable_lexical("english")
         build_s = time.perf_counter() - begun
         bytes_added = _size(without) - bytes_before
         without.close()
-        index, words_s = filled(Path(folder) / "with.mvx", data, count, "english")
-        row = {"documents": count, "added_ms_a_document": 1e3 * (words_s - plain_s) / count, "build_s": build_s}
+        index, lexical_s = filled(Path(folder) / "with.mvx", data, count, "english")
+        row = {"documents": count, "added_ms_a_document": 1e3 * (lexical_s - plain_s) / count, "build_s": build_s}
         row["bytes_a_document"] = bytes_added / count
         row["mvindex_ms"], ours = timed(by_mvindex(index), questions)
         index.close()
         if with_fts5:
-            with closing(sqlite3.connect(Path(folder) / "words.mvx.sqlite")) as connection:
+            with closing(sqlite3.connect(Path(folder) / "fts5.sqlite")) as connection:
                 row["fts5_ms"], _ = timed(by_fts5(data, count, connection), questions)
         if with_bm25s:
             gc.collect()

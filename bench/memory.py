@@ -1,4 +1,4 @@
-"""Peak memory of ingesting (no build) corpora of different sizes, each in a process of its own.
+"""Measure the peak memory of ingesting (no build) corpora of different sizes, each in a process of its own.
 
     python bench/memory.py --corpus passages.tsv.zst [more files] --sizes 20000,100000 [--json]
 
@@ -16,7 +16,7 @@ from pathlib import Path
 
 
 def measure(files, size):
-    """Peak resident MiB of this process after ingesting the first `size` documents."""
+    """Return the peak resident MiB of this process after ingesting the first `size` documents."""
     import mvindex
     from mvindex.corpus import read_documents
 

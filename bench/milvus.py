@@ -32,7 +32,7 @@ TOP_K = 10
 
 @contextlib.contextmanager
 def places(options, folder):
-    """The addresses of mvindex' index and of the bare loop's collections."""
+    """Yield the addresses of mvindex' index and of the bare loop's collections."""
     if not options.server:
         yield f"milvus-lite:{folder}/ours.db", f"{folder}/bare.db"
         return
@@ -43,12 +43,12 @@ def places(options, folder):
 
 
 def ingest(index, bare, count, dim, is_lite):
-    """Seconds of each: both take the same chunks, in turn; mvindex in one run, as a corpus is ingested."""
+    """Return the seconds of each: both take the same chunks in turns; mvindex in one run, as a corpus is ingested."""
     seconds = {"mvindex": 0.0, "bare": 0.0}
     chunks = [range(begin, min(begin + CHUNK, count)) for begin in range(0, count, CHUNK)]
 
     def pairs():
-        """The documents and views for mvindex; the bare loop has its turn, not counted, between its chunks."""
+        """Yield the documents and views for mvindex; the bare loop takes its turn, not counted, between chunks."""
         nonlocal paused
         for numbers in chunks:
             began = time.perf_counter()
@@ -75,7 +75,7 @@ def ingest(index, bare, count, dim, is_lite):
 
 
 def ask(index, bare, queries):
-    """Milliseconds of each query, and whether both found the same documents."""
+    """Return milliseconds of each query, and whether both found the same documents."""
     times, same = {"mvindex": [], "bare": []}, 0
     for number, query in enumerate(queries):
         found = {}
@@ -92,7 +92,7 @@ def ask(index, bare, queries):
 
 
 def crowd_rounds(index, dim):
-    """Searches a query takes where a document's views are almost one, by top_k."""
+    """Return the searches that a query takes where a document's views are nearly equal, by top_k."""
     rng = np.random.default_rng(9)
     found = {}
     for top_k in (10, 100, 1000):
@@ -102,7 +102,7 @@ def crowd_rounds(index, dim):
 
 
 def recalls(index, kinds, queries):
-    """The share of the exact documents that each kind finds, its build seconds and its median milliseconds."""
+    """Yield each kind's recall, build seconds and median milliseconds."""
     truth = [{hit.id for hit in index.search(query, TOP_K).hits} for query in queries]
     rows = []
     for kind in kinds:
@@ -110,11 +110,11 @@ def recalls(index, kinds, queries):
         index.build(kind)
         built = time.perf_counter() - started
         shares, times = [], []
-        for query, wanted in zip(queries, truth, strict=True):
+        for query, expected in zip(queries, truth, strict=True):
             started = time.perf_counter()
             found = index.search(query, TOP_K)
             times.append(1000 * (time.perf_counter() - started))
-            shares.append(len(wanted & {hit.id for hit in found.hits}) / TOP_K)
+            shares.append(len(expected & {hit.id for hit in found.hits}) / TOP_K)
         row = {"kind": kind, "recall": round(float(np.mean(shares)), 4), "build_s": round(built, 1)}
         rows.append({**row, "p50_ms": p(times, 50)})
         tell(rows[-1])
@@ -122,7 +122,7 @@ def recalls(index, kinds, queries):
 
 
 def tell(found):
-    """Nothing; it stands on stderr: a run takes long, and all else is printed at its end."""
+    """Print to stderr: a run takes long, and all else is printed at its end."""
     print(json.dumps(found), file=sys.stderr, flush=True)
 
 

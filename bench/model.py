@@ -1,4 +1,4 @@
-"""Random sequences of all public operations against a plain in-memory model: tests/contract/test_model.py, for long.
+"""Compare random sequences of all public operations with a plain in-memory model: tests/contract/test_model.py, longer.
 
     python bench/model.py --examples 500 --seed 1
 
@@ -28,10 +28,10 @@ sys.path.insert(0, str(Path(__file__).parent.parent / "tests" / "contract"))
 ROUND = 20
 
 
-def run_round(machine, number, wanted):
-    """Whether a round of sequences agreed with the model; what did not is printed."""
+def run_round(machine, number, chosen):
+    """Run a round of sequences; return whether it agreed with the model, and print what did not."""
     try:
-        run_state_machine_as_test(seed(number)(machine), settings=wanted)
+        run_state_machine_as_test(seed(number)(machine), settings=chosen)
     except BaseException as err:
         if isinstance(err, KeyboardInterrupt):
             raise
@@ -53,7 +53,7 @@ def main():
     begin, failures, done = time.monotonic(), 0, 0
     while done < options.examples:
         count = min(ROUND, options.examples - done)
-        wanted = settings(
+        chosen = settings(
             max_examples=count,
             stateful_step_count=options.steps,
             deadline=None,
@@ -61,7 +61,7 @@ def main():
             suppress_health_check=list(HealthCheck),
         )
         number = options.seed + done // ROUND
-        failures += not run_round((IndexMachine, EncodingMachine)[number % 2], number, wanted)
+        failures += not run_round((IndexMachine, EncodingMachine)[number % 2], number, chosen)
         done += count
         print(f"{done} sequences, {IndexMachine.steps.total():,} steps", file=sys.stderr, flush=True)
     seconds, steps = time.monotonic() - begin, IndexMachine.steps

@@ -1,14 +1,14 @@
-"""mvindex beside its peers on the same vectors: recall of documents, time, bytes; docs/peers.md.
+"""Compare mvindex with its peers on the same vectors: recall of documents, time, bytes; docs/peers.md.
 
     python bench/peers.py --documents 12500 --corpus gauss transplants --data DIR [--rows FILE] [--json]
 
 Each peer has a virtual environment of its own, made once in build/bench/peers; one that cannot be installed or run is
-named as not run, with the reason. All get the same float32 views and questions (the stand-ins of bench/scale.py) and
-are built, then opened in a fresh process and asked, on one core: a question alone (the median of 64, or of all where
-there is no batch call) and all 256 in one call. Recall is of documents against the exact answer (float64); `short`
-counts questions with fewer than k distinct documents. Times are the processor's, since a shared machine's clock says
-little; x: how many times faster than the first row, mvindex's certified scan. Disk and memory are bytes a document:
-memory is private (RssAnon), after the questions, beyond the process with its libraries loaded.
+named as not run, with the reason. All get the same float32 views and questions (the stand-ins of bench/scale.py),
+are built, then opened in a fresh process and searched, on one core: single questions (the median of 64, or of all
+where there is no batch call) and all 256 in one call. Recall is of documents against the exact answer (float64);
+`short` counts questions with fewer than k distinct documents. Times are the processor's, since a shared machine's clock
+says little; x: how many times faster than the first row, mvindex's certified scan. Disk and memory are bytes a
+document: memory is private (RssAnon), after the questions, beyond the process with its libraries loaded.
 """
 
 import argparse
@@ -29,10 +29,10 @@ COLUMNS = {
     "@100": "recall@100",
     "short@10": "short@10",
     "@100 ": "short@100",
-    "alone@10, ms": "cpu_ms@10",
-    "alone@100": "cpu_ms@100",
+    "single@10, ms": "cpu_ms@10",
+    "single@100": "cpu_ms@100",
     "batch@100": "batch_cpu_ms@100",
-    "x alone": "x",
+    "x single": "x",
     "x batch": "x_batch",
     "build, s": "build_cpu_s",
     "disk, B": "disk_B_doc",
@@ -41,7 +41,7 @@ COLUMNS = {
 
 
 def measured(peer, variant, data):
-    """Rows of a variant of a peer: built in a folder that is removed, searched in a process of its own."""
+    """Return the rows of a variant of a peer: built in a folder that is removed, searched in a process of its own."""
     python, runner = interpreter(peer), PARTS / f"run_{peer.name}.py"
     with tempfile.TemporaryDirectory(dir=data.parent) as work:
         steps = (
@@ -62,7 +62,7 @@ class Kept:
                 self._rows.setdefault((row["peer"], row["variant"]), []).append(row)
 
     def rows(self, peer, variant, data):
-        """Those of a variant of a peer, measured where they are not there yet."""
+        """Return the rows of a variant of a peer, measured where they are not stored yet."""
         if (peer.name, variant) in self._rows:
             return self._rows[peer.name, variant]
         rows = [self._collection | row for row in measured(peer, variant, data)]
@@ -73,7 +73,7 @@ class Kept:
 
 
 def rows_of(data, names, kept):
-    """Rows of all peers on one collection, as they come; ratios are to the first, mvindex's certified scan."""
+    """Yield the rows of all peers on one collection; ratios are to the first, mvindex's certified scan."""
     scan = None
     for peer, variant in [(each, variant) for each in PEERS if each.name in names for variant in each.variants]:
         try:
@@ -87,7 +87,7 @@ def rows_of(data, names, kept):
 
 
 def ratios(row, scan):
-    """How many times faster than the scan a row is, for the first hundred documents."""
+    """Return how many times faster than the scan a row is, for the first hundred documents."""
     found = {"x": round(scan["cpu_ms@100"] / row["cpu_ms@100"], 2)}
     if "batch_cpu_ms@100" in row:
         found["x_batch"] = round(scan["batch_cpu_ms@100"] / row["batch_cpu_ms@100"], 2)

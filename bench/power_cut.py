@@ -1,4 +1,4 @@
-"""Power cuts: each operation's writes are recorded with strace, and the disk is cut off at every one of them.
+"""Cut the power at every write of every operation: writes are recorded with strace, and the disk ends at one of them.
 
     python bench/power_cut.py [--operation NAME ...] [--seeds 3] [--positions 0] [--again 0] [--json]
 

@@ -1,4 +1,4 @@
-"""What a proof costs: documents a scan's bound leaves, and documents scored until the top_k is proven.
+"""Measure what a proof costs: documents that a scan's bound leaves, and documents scored until the top_k is proven.
 
     python bench/proof.py --sizes 50000,200000 --scans native,bf16,fp32 [--plot FILE] [--json]
     python bench/proof.py --sizes 1000000 --scans native --remove
@@ -6,7 +6,7 @@
 A scan multiplies narrow copies of the views and leaves out a document only where a bound proves that top_k others
 score higher. `left` counts the candidates that are left to a query, `scored` those the one scoring function then
 looked at (Ranking.num_scored): median and 90th percentile over the queries. `again`: queries of the native scan that
-left too many and were asked again of the wider one. Counts depend on the vectors and the scan, not on load.
+left too many and were repeated with the wider one. Counts depend on the vectors and the scan, not on load.
 By best view (max) and by DRPQ's mean at several temperatures. Seeded vectors (bench/vectors.py); --remove deletes
 the indexes that were not there before.
 """
@@ -34,14 +34,14 @@ class Counted:
         self._scan = scan
         self.left = []
 
-    def candidates(self, *asked):
-        found = self._scan.candidates(*asked)
+    def candidates(self, *request):
+        found = self._scan.candidates(*request)
         self.left += np.diff(found.starts).tolist()
         return found
 
 
 def opened(name):
-    """The scan of that name, and the wider one that the native scan asks again, which keeps no copies of its own."""
+    """Return the scan of that name, and the wider one that the native scan falls back to, which keeps no copies."""
     wider = Counted(TorchScan(ScanConfig(cache_bytes=0)))
     if name != "native":
         return Counted(TorchScan(ScanConfig(precision=Precision(name)))), wider
@@ -55,7 +55,7 @@ def scorings(temperatures):
 
 
 def measure(snapshot, queries, options):
-    """One row for each scan, scoring and top_k."""
+    """Yield a row for each scan, scoring and top_k."""
     for name in options.scans.split(","):
         scan, wider = opened(name)
         for label, scoring in scorings(map(float, options.temperatures.split(","))):
@@ -87,8 +87,8 @@ def plot(rows, file):
     _, panels = plt.subplots(1, len(top_ks), figsize=(5 * len(top_ks), 4.5), sharey=True, squeeze=False)
     for axes, top_k in zip(panels[0], top_ks, strict=True):
         for documents, scan in lines:
-            wanted = (documents, scan, top_k)
-            found = [row for row in rows if (row["documents"], row["scan"], row["top_k"]) == wanted]
+            chosen = (documents, scan, top_k)
+            found = [row for row in rows if (row["documents"], row["scan"], row["top_k"]) == chosen]
             scored = [row["scored"][0] for row in found]
             axes.plot(range(len(labels)), scored, "o-", label=f"{documents:,}, {scan}")
         axes.axhline(top_k, color="0.3", linestyle="--")

@@ -1,4 +1,4 @@
-"""What leaving out near-duplicate views saves, and what it costs in recall, for a range of distances EPS.
+"""Measure the bytes that leaving out near-duplicate views saves, and its cost in recall, for a range of distances EPS.
 
     python bench/pruning.py --data DATA [--eps 0,0.05,0.1] [--questions N] [--plot FILE] [--json]
 
@@ -57,7 +57,7 @@ class Collection:
         index.add_views(self.documents, np.split(self.rows, self.starts[1:-1]))
 
     def gold_scores(self, starts, rows):
-        """Each question's score of its gold passage by best view."""
+        """Return each question's score of its gold passage by best view."""
         counts = np.diff(starts)[self.gold]
         ends = np.cumsum(counts)
         at = np.arange(ends[-1]) + np.repeat(starts[self.gold] - ends + counts, counts)
@@ -66,7 +66,7 @@ class Collection:
 
 
 def ranks(index, collection):
-    """The rank from 1 of each question's gold passage (more than all cut-offs: not found)."""
+    """Return the rank from 1 of each question's gold passage (more than all cut-offs: not found)."""
     found = np.full(len(collection.gold_ids), max(CUTOFFS) + 1)
     for begin in range(0, len(found), BATCH):
         for number, result in enumerate(index.search(collection.queries[begin : begin + BATCH], max(CUTOFFS)), begin):
@@ -77,7 +77,7 @@ def ranks(index, collection):
 
 
 def row_of(eps, size, found, before):
-    """One line of the table; size: views and bytes; found and before: ranks with and without pruning."""
+    """Return a row of the table; size: views and bytes; found and before: ranks with and without pruning."""
     views, size_bytes = size
     row = {"eps": eps, "views": views, "bytes": size_bytes}
     rng = np.random.default_rng(0)
@@ -96,7 +96,7 @@ def row_of(eps, size, found, before):
 
 
 def at_ingest(collection, distances, folder):
-    """A line for each distance, None first: all views."""
+    """Yield a row for each distance, None first: all views."""
     before = scores = None
     for number, eps in enumerate([None, *distances]):
         path = folder / f"{number}.mvx"

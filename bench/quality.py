@@ -1,4 +1,4 @@
-"""Zero-shot retrieval quality of the families `snippets` and `single` beside BM25, on real collections.
+"""Measure zero-shot retrieval quality of the families `snippets` and `single` beside BM25, on real collections.
 
     python bench/quality.py --data DIR [--sets squad,vaswani] [--families snippets,single] [--json]
 

@@ -1,4 +1,4 @@
-"""Readers in other processes beside a writer, for long: the rounds of tests/contract/test_second_process.py.
+"""Run readers in other processes beside a writer: the rounds of tests/contract/test_second_process.py, longer.
 
     python bench/readers.py --seconds 300
 
@@ -33,16 +33,16 @@ def main():
 
     hows = HOWS * options.each
     with tempfile.TemporaryDirectory() as folder:
-        told, done = watched(Path(folder) / "watched.mvx", hows, options.seconds)
+        seen_by_reader, done = watched(Path(folder) / "watched.mvx", hows, options.seconds)
     print(f"{'reader':10}{'reads':>10}{'versions':>10}" + "".join(f"{kind:>10}" for kind in KINDS_OF_FAULT))
-    for how, seen in zip(hows, told, strict=True):
+    for how, seen in zip(hows, seen_by_reader, strict=True):
         counts = (sum(seen["reads"].values()), len(seen["versions"]), *(len(seen[kind]) for kind in KINDS_OF_FAULT))
         print(f"{how:10}" + "".join(f"{count:10,}" for count in counts))
         for kind in KINDS_OF_FAULT:
             for what in seen[kind][:5]:
                 print(f"    {kind}: {what}")
     print("written: " + ", ".join(f"{count:,} {name}" for name, count in done.items()))
-    sys.exit(1 if any(seen[kind] for seen in told for kind in KINDS_OF_FAULT) else 0)
+    sys.exit(1 if any(seen[kind] for seen in seen_by_reader for kind in KINDS_OF_FAULT) else 0)
 
 
 if __name__ == "__main__":

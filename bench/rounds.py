@@ -1,4 +1,4 @@
-"""Calls that are timed in turns, what their ratios are, and the options that such benches share."""
+"""Timing of calls in turns, their ratios, and the options that such benches share."""
 
 import json
 import statistics
@@ -6,7 +6,7 @@ import time
 
 
 def alternate(calls, rounds):
-    """CPU seconds (rounds,) of each call by name, after one round that is not timed; the order turns every round."""
+    """Return CPU seconds (rounds,) of each call by name, after one untimed round; the order alternates."""
     found = {name: [] for name in calls}
     for number in range(rounds + 1):
         for name in list(calls) if number % 2 else reversed(calls):
@@ -18,7 +18,7 @@ def alternate(calls, rounds):
 
 
 def ratios(above, below):
-    """The median of the rounds' ratios, and the smallest and the largest of them."""
+    """Return the median of the rounds' ratios, and the smallest and the largest of them."""
     each = sorted(one / other for one, other in zip(above, below, strict=True))
     return {"ratio": statistics.median(each), "range": [each[0], each[-1]]}
 

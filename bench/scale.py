@@ -1,4 +1,4 @@
-"""Kinds of engines on collections of growing size: recall, latency, bytes, build time; the ladder of docs/scale.md.
+"""Measure engine kinds on collections of growing size: recall, latency, bytes, build time (docs/scale.md).
 
     python bench/scale.py --documents 1250 12500 125000 --corpus gauss transplants --kinds ivf-pq hnsw [--json] \
         --data DIR
@@ -6,7 +6,7 @@
 Collections are real text where there is enough (corpus `real`: SQuAD, SQuADShifts, then Debian's package descriptions,
 with SQuAD's questions) and stand-ins made from real vectors (scale_parts/corpora.py), kept in build/bench. In one
 process, for each size: the certified scan, then each kind built with its default settings, searched with these and with
-those that `tune` chooses for recall@100 of --target; `plain` is IndexHNSWFlat as everyone writes it: 2 k views fetched,
+those that `tune` chooses for recall@100 of --target; `plain` is IndexHNSWFlat without mvindex: 2 k views fetched,
 each document's best kept (right after kind hnsw: on its graph, which has the same settings). Builds use
 --build-threads. Recall is of documents against the certified answer; times are the median of single queries and a
 query's share of a batch of 256, search and scoring without encoding, wall clock, threads as OMP_NUM_THREADS says.
@@ -33,6 +33,7 @@ import mvindex  # noqa: E402 - after the settings of threads
 from mvindex.engines import open_scan  # noqa: E402 - after the settings of threads
 from mvindex.engines.build import EngineCache, report_of  # noqa: E402 - after the settings of threads
 from mvindex.engines.params import nprobe_of  # noqa: E402 - after the settings of threads
+from mvindex.index import embedded_store_of  # noqa: E402 - after the settings of threads
 from mvindex.search import Engines, Part, Request  # noqa: E402 - after the settings of threads
 from mvindex.store.views import decode  # noqa: E402 - after the settings of threads
 from mvindex.tuning import Tuning, choose  # noqa: E402 - after the settings of threads
@@ -42,7 +43,7 @@ DEPTHS = (10, 100)
 
 
 def held_bytes(path):
-    """What opening the engine adds to a process of its own, in bytes of private memory."""
+    """Return the bytes of private memory that opening the engine adds to a process of its own."""
     code = (
         "import sys; from pathlib import Path; from mvindex.store.embedded import EmbeddedStore; "
         "from mvindex.engines.build import EngineCache; import faiss; "
@@ -65,7 +66,7 @@ class Collection:
     def __init__(self, corpus, documents, options):
         path, self.questions = cached(corpus, documents, options.views, options.data)
         self.index = mvindex.open(path)
-        snapshot = self.index.store.snapshot
+        snapshot = embedded_store_of(self.index).snapshot
         self.row = {"corpus": corpus, "documents": snapshot.num_documents, "views": snapshot.views.num_views}
         self.row["store_B_doc"] = round(self.index.info().size_bytes / snapshot.num_documents)
         self.target, self.scan, self.build_threads = options.target, open_scan(), options.build_threads
@@ -74,16 +75,16 @@ class Collection:
             self.index.build("exact")
 
     def tunings(self, engine):
-        """A tuning for each depth of answers."""
-        snapshot = self.index.store.snapshot
+        """Yield a tuning for each top_k."""
+        snapshot = embedded_store_of(self.index).snapshot
         engines = Engines(scan=self.scan, ranking=engine)
         requests = [Request(top_k=depth, allowed=snapshot.alive) for depth in DEPTHS]
         return [Tuning([Part(snapshot, engines, request)], self.questions) for request in requests]
 
     def kind(self, kind):
-        """Rows of a kind: as built, and as tuned."""
+        """Yield the rows of a kind: as built, and as tuned."""
         report, built_s = self._built(kind)
-        engine = EngineCache().open(self.index.store.snapshot)
+        engine = EngineCache().open(embedded_store_of(self.index).snapshot)
         held = held_bytes(self.index.path)
         common = self.row | {
             "kind": kind,
@@ -97,7 +98,7 @@ class Collection:
         scan = {"scan_ms": round(deep.exact_ms, 2), "scan_ms_batch": round(deep.exact_ms_batch, 3)}
         settings = [("default", engine.search_settings)]
         if self.efforts and "nprobe" in engine.search_settings:
-            nlist = self.index.store.snapshot.settings["engine"]["settings"]["parameters"]["nlist"]
+            nlist = embedded_store_of(self.index).snapshot.settings["engine"]["settings"]["parameters"]["nlist"]
             probed = [(effort, nprobe_of(effort, nlist)) for effort in self.efforts]
             settings += [(f"effort {effort:g}", engine.search_settings | {"nprobe": count}) for effort, count in probed]
         if not self.is_default_only:
@@ -124,8 +125,8 @@ class Collection:
             )
 
     def _built(self, kind):
-        """What was built, and in how many seconds; None of an engine that was there, as --keep has it."""
-        snapshot = self.index.store.snapshot
+        """Return the build report and its seconds; None for an engine that was there, with --keep."""
+        snapshot = embedded_store_of(self.index).snapshot
         record = snapshot.settings["engine"]
         if self.keeps and record is not None and record["kind"] == kind:
             return report_of(snapshot, kind, record), None
@@ -138,7 +139,7 @@ class Collection:
         return report, round(built_s, 1)
 
     def _graph(self, snapshot):
-        """IndexHNSWFlat over all views, and the seconds that it took: 0 for the active engine's own."""
+        """Return IndexHNSWFlat over all views, and its build seconds: 0 for the active engine's own."""
         views, record = snapshot.views, snapshot.settings["engine"]
         if record is not None and record["kind"] == "hnsw":
             (file,) = (snapshot.directory / record["directory"]).glob("*.faiss")
@@ -153,8 +154,8 @@ class Collection:
         return graph, time.perf_counter() - started
 
     def plain(self):
-        """HNSW over views as it is usually written: 2 k fetched, duplicates dropped, what is left is the answer."""
-        snapshot = self.index.store.snapshot
+        """Yield the row of plain HNSW over views: 2 k fetched, duplicates dropped, the rest is the result."""
+        snapshot = embedded_store_of(self.index).snapshot
         views = snapshot.views
         graph, built_s = self._graph(snapshot)
         graph.hnsw.efSearch = 400
@@ -167,8 +168,8 @@ class Collection:
                 _, rows = graph.search(question[None], 2 * depth)
                 documents = list(dict.fromkeys(views.document_rows(rows[0][rows[0] >= 0]).tolist()))[:depth]
                 seconds.append(time.perf_counter() - begun)
-                wanted = {int(hit.id) for hit in truth.hits}
-                shares.append(len(wanted & set(documents)) / depth)
+                expected = {int(hit.id) for hit in truth.hits}
+                shares.append(len(expected & set(documents)) / depth)
                 shorts += len(documents) < depth
             row |= {f"recall@{depth}": round(float(np.mean(shares)), 4), f"short@{depth}": shorts}
             row["ms"] = round(1000 * float(np.median(seconds)), 2)

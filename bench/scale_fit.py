@@ -1,9 +1,9 @@
-"""The growth of one kind, fitted to rows of bench/scale.py, and what it says of 168,122,592 views, beside the plan.
+"""Fit the growth of one kind to rows of bench/scale.py, and extrapolate to 168,122,592 views, beside the plan.
 
     python bench/scale_fit.py docs/figures/scale.jsonl [--kind ivf-pq] [--least 100000] [--json]
 
 Times and build times are fitted as powers of the number of views (least squares of logarithms, both corpora together),
-recall as linear in its logarithm, each corpus alone; from --least views on, since below fixed costs rule. Brackets are
+recall as linear in its logarithm, each corpus by itself; from --least views on: below, fixed costs rule. Brackets are
 95 % prediction intervals of the fit: they hold if the law holds beyond what was measured. Bytes are not fitted: they
 are the arithmetic of `mvindex plan`, which is compared with each row. At 768 dimensions times are taken twice, as all
 that is counted is linear in them.
@@ -25,7 +25,7 @@ TARGET = np.log10(DOCUMENTS * VIEWS)
 
 
 def fitted(views, values):
-    """Slope and its standard error, and value and half-width of the prediction at the target, of values in log10 n."""
+    """Fit values in log10 n; return slope, its standard error, and the prediction at the target with its half-width."""
     x, y = np.log10(views), np.asarray(values, dtype=float)
     design = np.stack([np.ones_like(x), x], axis=1)
     (intercept, slope), *_ = np.linalg.lstsq(design, y, rcond=None)
@@ -39,13 +39,13 @@ def fitted(views, values):
 
 
 def growth(rows, name):
-    """A power law of a time: exponent, its error, and the time at the target, low to high."""
+    """Return the power law of a time: exponent, its error, and the time at the target, low to high."""
     slope, error, at, half = fitted([row["views"] for row in rows], [np.log10(row[name]) for row in rows])
     return {"exponent": slope, "error": error, "at": 10**at, "low": 10 ** (at - half), "high": 10 ** (at + half)}
 
 
 def recall_growth(rows, name):
-    """The recall at the target, and its change with each tenfold size."""
+    """Return the recall at the target, and its change with each tenfold size."""
     slope, error, at, half = fitted([row["views"] for row in rows], [row[name] for row in rows])
     return {
         "a tenfold": slope,
@@ -56,20 +56,20 @@ def recall_growth(rows, name):
     }
 
 
-def told_bytes(row):
-    """What the plan tells of an engine, over what was measured: on disk, and in memory."""
+def planned_bytes(row):
+    """Return the plan's bytes of an engine over the measured ones: on disk, and in memory."""
     kind = row["kind"]
     nlist = default_nlist(row["views"]) if kind in IVF_KINDS else 0
-    told = engine_bytes(kind, row["views"], 384, nlist)
+    planned = engine_bytes(kind, row["views"], 384, nlist)
     documents = row["documents"]
-    return told.disk / (row["engine_B_doc"] * documents), told.resident / (row["memory_B_doc"] * documents)
+    return planned.disk / (row["engine_B_doc"] * documents), planned.resident / (row["memory_B_doc"] * documents)
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("rows", type=Path)
     parser.add_argument("--kind", default="ivf-pq")
-    parser.add_argument("--setting", default="usual")
+    parser.add_argument("--setting", default="default")
     parser.add_argument("--least", type=int, default=100_000)
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
@@ -80,9 +80,9 @@ def main():
     for corpus in sorted({row["corpus"] for row in made}):
         own = [row for row in made if row["corpus"] == corpus]
         laws |= {f"{name}, {corpus}": recall_growth(own, name) for name in ("recall@10", "recall@100")}
-    told = {row["views"]: told_bytes(row) for row in chosen}
+    planned = {row["views"]: planned_bytes(row) for row in chosen}
     if options.json:
-        print(json.dumps({"rows": len(made), "laws": laws, "told over measured bytes": told}))
+        print(json.dumps({"rows": len(made), "laws": laws, "planned over measured bytes": planned}))
         return
     print(f"{options.kind}, {options.setting}: fitted to {len(made)} rows of {options.least:,} views and more\n")
     print("| | grows as | at 168,122,592 views |\n| --- | --- | --- |")
@@ -90,7 +90,7 @@ def main():
         grows = law.get("exponent", law.get("a tenfold"))
         how = "n^{:.2f} (+- {:.2f})" if "exponent" in law else "{:+.4f} (+- {:.4f}) a tenfold"
         print(f"| {name} | {how.format(grows, law['error'])} | {law['at']:.4g} ({law['low']:.4g}-{law['high']:.4g}) |")
-    for views, (disk, memory) in sorted(told.items()):
+    for views, (disk, memory) in sorted(planned.items()):
         print(f"{views:,} views: the plan tells {disk:.3f} of the bytes on disk, {memory:.3f} of those in memory")
 
 

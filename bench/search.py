@@ -1,12 +1,12 @@
-"""Exact search of documents by best view: mvindex' scan against Faiss IndexFlatIP with one-pass exact over-fetch.
+"""Compare exact search by best view: mvindex' scan against Faiss IndexFlatIP with one-pass exact over-fetch.
 
     python bench/search.py --documents 200000 --views 8 --dim 384 --top-k 100 [--threads 2] [--plot FILE] [--json]
 
 All sides run in one process and are alternated run by run; the median of --repeats runs is reported, and ratios of
 medians with the quartiles of the run-by-run ratios. With one thread, times are CPU time of the process, and ratios
-of wall time stand beside them; with more, wall time. A run of a batch below 16 asks 16 queries in such batches.
+of wall time stand beside them; with more, wall time. A run of a batch below 16 searches 16 queries in such batches.
   mvindex   all that the public search does for its answer but fetching texts: scan, proof, rescoring, order
-  stock     IndexFlatIP as it comes, fetching (k - 1) m + 1 rows and keeping each document's best
+  stock     IndexFlatIP with its defaults, fetching (k - 1) m + 1 rows and keeping each document's best
   repaired  the same with faiss.cvar.distance_compute_blas_threshold = 1
   gemm      the limit: bare torch._int_mm over an int8 copy of the same views, 8,192 at a time, by tiles of up to 64
             queries, into one output, in the faster of the two operand orders: no max, no top-k, no proof
@@ -44,7 +44,7 @@ CLOCKS = ("cpu", "wall")
 
 
 class Sides:
-    """What is compared, over one index; each call takes a list of query batches."""
+    """The compared searches over one index; each call takes a list of query batches."""
 
     def __init__(self, options):
         path, self.queries = cached_index(options.documents, options.views, options.dim)
@@ -67,7 +67,7 @@ class Sides:
         return [one for batch in batches for one in search_documents(self.snapshot, self.engines, batch, request)]
 
     def faiss(self, batches, threshold):
-        """The top_k documents of each query, (q, top_k), and their scores by one exact over-fetch."""
+        """Return the top_k documents of each query, (q, top_k), and their scores by one exact over-fetch."""
         faiss.cvar.distance_compute_blas_threshold = threshold
         found = []
         for batch in batches:
@@ -78,7 +78,7 @@ class Sides:
         return found
 
     def gemm(self, batches, views_first):
-        """Nothing; integer products of all views and queries; batches: int8 (q, d), or (d, q) if views come first."""
+        """Compute integer products of all views and queries; batches: int8 (q, d), or (d, q) if views come first."""
         for batch in batches:
             tiles = batch.split(TILE, dim=1 if views_first else 0)
             for block in self.blocks:
@@ -129,7 +129,7 @@ def timed(call):
 
 
 def share_of_same(rankings, found, top_k, tolerance):
-    """The share of queries with Faiss' very list; the others differ by near ties only."""
+    """Return the share of queries whose list equals Faiss'; the others may differ by near ties only."""
     for ranking, (rows, scores) in zip(rankings, found, strict=True):
         assert ranking.exact and len(ranking.rows) == len(rows) == top_k
         assert np.abs(ranking.scores - scores).max() <= tolerance
@@ -138,7 +138,7 @@ def share_of_same(rankings, found, top_k, tolerance):
 
 
 def measure(options):
-    """Nothing; one JSON line a batch: the times of each side, (repeats, clocks) in seconds a query."""
+    """Print one JSON line a batch: the times of each side, (repeats, clocks) in seconds a query."""
     torch.set_num_threads(options.threads)
     faiss.omp_set_num_threads(options.threads)
     sides = Sides(options)
@@ -161,7 +161,7 @@ def measure(options):
 
 
 def summary(row, checked, clock):
-    """Medians, ratios and shares of one batch by one clock."""
+    """Return medians, ratios and shares of one batch by one clock."""
     times = {name: np.array(values)[:, CLOCKS.index(clock)] for name, values in row["times"].items()}
     medians = {name: float(np.median(values)) for name, values in times.items()}
     ours, medians["gemm"] = medians["mvindex"], min(medians["gemm_vq"], medians["gemm_qv"])
@@ -180,7 +180,7 @@ def summary(row, checked, clock):
 
 
 def run_process(options, role, core_type, repeats):
-    """The JSON lines of this script in a process of its own, where OpenBLAS reads its core type as it is loaded."""
+    """Return the JSON lines of this script in a process of its own, where OpenBLAS reads its core type when loaded."""
     names = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
     environment = {**os.environ, **dict.fromkeys(names, str(options.threads))}
     environment.pop("OPENBLAS_CORETYPE", None)  # set to nothing, it would choose the oldest kernels there are
@@ -243,7 +243,7 @@ def main():
         return
     size = f"{options.documents:,} documents x {options.views} views x {options.dim}, k = {options.top_k}"
     print(f"# {size}, {options.threads} threads, {measured[0]['scan']}, core type {core_type or 'chosen by OpenBLAS'}")
-    print("# ms a query; Faiss' time / mvindex' time [quartiles]; shares of the limits; lists that are Faiss' very own")
+    print("# ms a query; Faiss' time / mvindex' time [quartiles]; shares of the limits; share of lists equal to Faiss'")
     for row in rows:
         ms = "  ".join(f"{name} {row['ms'][name]:.2f}" for name in ("mvindex", "stock", "repaired"))
         ratios = "  ".join(

@@ -1,4 +1,4 @@
-"""What a server costs and gives: throughput and latency at 1, 8 and 64 clients, against the embedded index in a loop.
+"""Measure throughput and latency of a server at 1, 8 and 64 clients, against the embedded index in a loop.
 
     python bench/serving.py --seconds 5 --out build/bench/serving.json      # clients in a process of their own
 
@@ -41,7 +41,7 @@ def passages(count):
 
 
 def questions(documents, count):
-    """Questions made of the passages' own words, all different."""
+    """Return distinct questions made of the passages' own words."""
     words = [document.text.split() for document in documents]
     return [" ".join(words[n % len(words)][n // len(words) % 20 :][:9]) + "?" for n in range(count)]
 
@@ -62,7 +62,7 @@ def timed(ask, query):
 
 
 def latencies(ask, queries, clients, seconds):
-    """Seconds of each call, and calls a second, of so many threads that ask one after the other."""
+    """Return seconds of each call, and calls a second, of so many threads that search one after the other."""
     ends, found = time.monotonic() + seconds, [[] for _ in range(clients)]
 
     def work(number):
@@ -84,7 +84,7 @@ def latencies(ask, queries, clients, seconds):
 
 
 def beside(index, path, queries, seconds):
-    """The medians of one query at a time, remote and embedded by turns in one process, and their difference."""
+    """Return the medians of single queries, remote and embedded in turns in one process, and their difference."""
     taken = {"embedded": [], "remote": []}
     with mvindex.open(path) as embedded:
         asks = {"embedded": embedded.search, "remote": index.search}
@@ -101,16 +101,16 @@ def beside(index, path, queries, seconds):
     return {f"{name}_p50_ms": round(value, 3) for name, value in medians.items()} | {"overhead_ms": round(overhead, 3)}
 
 
-def client(asked):
-    """Printed: what one process of so many threads sees."""
-    with IndexClient(asked.client, settings=PATIENT) as index:
-        queries = queries_of(asked.kind, index.dim)
+def client(options):
+    """Print the latencies of one process with so many threads."""
+    with IndexClient(options.client, settings=PATIENT) as index:
+        queries = queries_of(options.kind, index.dim)
         for query in queries[:3]:
             index.search(query)
-        if asked.beside:
-            print(json.dumps(beside(index, asked.beside, queries, asked.seconds)))
+        if options.beside:
+            print(json.dumps(beside(index, options.beside, queries, options.seconds)))
         else:
-            print(json.dumps(latencies(index.search, queries, asked.clients, asked.seconds)))
+            print(json.dumps(latencies(index.search, queries, options.clients, options.seconds)))
 
 
 def seen_by_clients(url, kind, seconds, *more):
@@ -119,18 +119,18 @@ def seen_by_clients(url, kind, seconds, *more):
 
 
 def load(path, batch, seconds, kinds):
-    """A row for each kind of query and number of clients."""
+    """Yield a row for each kind of query and number of clients."""
     rows = []
     # As a server comes: the tests' has one thread for its encoder.
     threads = {"OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", str(os.cpu_count()))}
     with served(f"--index=a={path}", "--batch", batch, "--max-calls", "512", env=threads) as serving:
         for kind in kinds:
             if batch > 1:
-                told({"kind": kind, "clients": "by turns", **seen_by_clients(serving.url(), kind, seconds, "--beside",
+                record({"kind": kind, "clients": "by turns", **seen_by_clients(serving.url(), kind, seconds, "--beside",
                                                                              path)}, rows)  # fmt: skip
             for clients in CLIENTS:
                 seen = seen_by_clients(serving.url(), kind, seconds, "--clients", clients)
-                told({"kind": kind, "clients": clients, "batch": batch, **seen}, rows)
+                record({"kind": kind, "clients": clients, "batch": batch, **seen}, rows)
     return rows
 
 
@@ -141,11 +141,11 @@ def embedded_loop(path, seconds, kinds):
             queries = queries_of(kind, index.dim)
             for query in queries[:3]:
                 index.search(query)
-            told({"kind": kind, "clients": "embedded", **latencies(index.search, queries, 1, seconds)}, rows)
+            record({"kind": kind, "clients": "embedded", **latencies(index.search, queries, 1, seconds)}, rows)
     return rows
 
 
-def told(row, rows):
+def record(row, rows):
     rows.append(row)
     print(json.dumps(row), file=sys.stderr, flush=True)
 
@@ -160,10 +160,10 @@ def figures(folder, seconds, documents, kinds):
     report = {"rows": rows + again, "cores": os.cpu_count(), "threads": os.environ.get("OMP_NUM_THREADS", "all")}
     for kind in kinds:
         rates = {(row["clients"], row.get("batch")): row.get("queries_per_s") for row in rows if row["kind"] == kind}
-        alone = np.mean([row["queries_per_s"] for row in rows + again if row["kind"] == kind and
+        single = np.mean([row["queries_per_s"] for row in rows + again if row["kind"] == kind and
                          row["clients"] == "embedded"])  # fmt: skip
         report[kind] = {
-            "speedup_at_64_over_embedded_loop": round(rates[64, 256] / alone, 2),
+            "speedup_at_64_over_embedded_loop": round(rates[64, 256] / single, 2),
             "speedup_at_64_over_no_batching": round(rates[64, 256] / rates[64, 1], 2),
         }
     return report
@@ -179,16 +179,16 @@ def main():
     parser.add_argument("--kind", help=argparse.SUPPRESS)
     parser.add_argument("--clients", type=int, help=argparse.SUPPRESS)
     parser.add_argument("--beside", help=argparse.SUPPRESS)
-    asked = parser.parse_args()
-    if asked.client:
-        client(asked)
+    options = parser.parse_args()
+    if options.client:
+        client(options)
         return
     with tempfile.TemporaryDirectory() as folder:
-        report = figures(Path(folder), asked.seconds, asked.documents, asked.kinds.split(","))
+        report = figures(Path(folder), options.seconds, options.documents, options.kinds.split(","))
     print(json.dumps(report))
-    if asked.out:
-        asked.out.parent.mkdir(parents=True, exist_ok=True)
-        asked.out.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
+    if options.out:
+        options.out.parent.mkdir(parents=True, exist_ok=True)
+        options.out.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -1,10 +1,10 @@
-"""A server under load: ingest, queries and deletes at once against an oracle; and kill -9 in the middle of them.
+"""Check a server under load against an oracle: ingest, queries and deletes at once; and kill -9 in the middle of them.
 
     python bench/serving_load.py mixed --minutes 20 --out build/bench/mixed.json
     python bench/serving_load.py kills --rounds 20
 
-The oracle keeps every vector: an answer is wrong when it holds a document twice, one that was never given or whose
-deletion was acknowledged before, a wrong score or text, fewer hits than asked for, or lacks a document that was there
+The oracle keeps every vector: a result is wrong when it has a document twice, one that was never added or whose
+deletion was acknowledged before, a wrong score or text, fewer hits than requested, or lacks a document that was there
 all the time and scores better than its last.
 """
 
@@ -56,20 +56,20 @@ class Oracle:
         return self.deleted, self.adding
 
     def faults(self, query, hits, before, after):
-        """What is wrong with an answer. before: may() as it was asked; after: must() as it was answered, and before."""
+        """Return the faults of a result. before: may() at the request; after: must() at the result, and before."""
         rows = np.array([int(hit.id[1:]) for hit in hits], dtype=np.int64)
         low, high = before[0], self.adding
         if len(set(rows.tolist())) != len(rows):
             return "a document twice"
         if len(rows) and (rows.min() < low or rows.max() >= high):
-            return f"a document that cannot be there: {rows.tolist()}, wanted {low} to {high}"
+            return f"a document that cannot be there: {rows.tolist()}, expected {low} to {high}"
         sure = np.arange(*after)
         if len(rows) < min(TOP_K, len(sure)):
             return f"{len(rows)} hits of {len(sure)} documents at least"
         right = self.scores(rows, query)
         given = np.array([hit.score for hit in hits])
         if np.abs(right - given).max(initial=0) > TOLERANCE or (np.diff(given) > 0).any():
-            return f"scores {given.tolist()}, wanted {right.tolist()}"
+            return f"scores {given.tolist()}, expected {right.tolist()}"
         if any(hit.text != f"text of {hit.id}" for hit in hits):
             return "another's text"
         if len(sure):
@@ -80,12 +80,12 @@ class Oracle:
         return None
 
 
-def mixed(folder, asked):
+def mixed(folder, options):
     path = folder / "mixed.mvx"
     mvindex.create(path, dim=DIM).close()
-    oracle, ends = Oracle(), time.monotonic() + 60 * asked.minutes
+    oracle, ends = Oracle(), time.monotonic() + 60 * options.minutes
     wrong, memory = [], []
-    searched = [0] * asked.clients
+    searched = [0] * options.clients
     failed = []
     with served(f"--index=m={path}") as serving, IndexClient(serving.url("m"), settings=PATIENT) as index:
 
@@ -116,7 +116,7 @@ def mixed(folder, asked):
                 raise
 
         threads = [threading.Thread(target=kept, args=(write,))]
-        threads += [threading.Thread(target=kept, args=(ask, n)) for n in range(asked.clients)]
+        threads += [threading.Thread(target=kept, args=(ask, n)) for n in range(options.clients)]
         for thread in threads:
             thread.start()
         while any(thread.is_alive() for thread in threads):
@@ -124,12 +124,12 @@ def mixed(folder, asked):
             print(json.dumps({"minutes_left": round((ends - time.monotonic()) / 60, 1), "added": oracle.added,
                               "deleted": oracle.deleted, "searched": sum(searched), "wrong": len(wrong),
                               "memory_mb": memory[-1]}), file=sys.stderr, flush=True)  # fmt: skip
-            time.sleep(min(20, max(1, 6 * asked.minutes)))
+            time.sleep(min(20, max(1, 6 * options.minutes)))
     with mvindex.open(path) as index:
         stored = {document.id for document in index}
     quarter = len(memory) // 4
     return {
-        "minutes": asked.minutes, "added": oracle.added, "deleted": oracle.deleted, "searched": sum(searched),
+        "minutes": options.minutes, "added": oracle.added, "deleted": oracle.deleted, "searched": sum(searched),
         "wrong_answers": len(wrong), "wrong": wrong[:3], "threads_that_failed": failed,
         "documents_differ": len(stored ^ {f"m{n}" for n in range(oracle.deleted, oracle.added)}),
         "memory_mb": {"after each quarter": memory[quarter::quarter][:4], "most": max(memory)},
@@ -162,13 +162,13 @@ def resident_mb(pid):
     return int(line.split()[1]) // 1024
 
 
-def kills(folder, asked):
-    """kill -9 under load, so many times: what was acknowledged is there, once, and nothing else is half there."""
+def kills(folder, options):
+    """Kill the server under load so many times: what was acknowledged is there, once, and nothing is there in part."""
     path = folder / "killed.mvx"
     mvindex.create(path, dim=DIM).close()
-    oracle, rng = Oracle(), np.random.default_rng(asked.seed)
+    oracle, rng = Oracle(), np.random.default_rng(options.seed)
     faults = []
-    for turn in range(asked.rounds):
+    for turn in range(options.rounds):
         server = start(f"--index=k={path}")
         killer = threading.Timer(0.3 + 2 * rng.random(), server.process.send_signal, (signal.SIGKILL,))
         killer.start()
@@ -187,11 +187,11 @@ def kills(folder, asked):
         faults += what_is_lost(path, oracle)
         print(json.dumps({"round": turn + 1, "acknowledged": oracle.added, "faults": len(faults)}), file=sys.stderr,
               flush=True)  # fmt: skip
-    return {"rounds": asked.rounds, "acknowledged": oracle.added, "deleted": oracle.deleted, "faults": faults}
+    return {"rounds": options.rounds, "acknowledged": oracle.added, "deleted": oracle.deleted, "faults": faults}
 
 
 def what_is_lost(path, oracle):
-    """Faults of the index after a kill; the oracle then knows what became of what was not acknowledged."""
+    """Return the faults of the index after a kill; the oracle learns the fate of what was not acknowledged."""
     with mvindex.open(path) as index:
         index.verify()
         stored = [int(document.id[1:]) for document in index]
@@ -224,13 +224,13 @@ def main():
     parser.add_argument("--rounds", type=int, default=20)
     parser.add_argument("--seed", type=int, default=2)
     parser.add_argument("--out", type=Path)
-    asked = parser.parse_args()
+    options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        report = (mixed if asked.what == "mixed" else kills)(Path(folder), asked)
+        report = (mixed if options.what == "mixed" else kills)(Path(folder), options)
     print(json.dumps(report))
-    if asked.out:
-        asked.out.parent.mkdir(parents=True, exist_ok=True)
-        asked.out.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
+    if options.out:
+        options.out.parent.mkdir(parents=True, exist_ok=True)
+        options.out.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

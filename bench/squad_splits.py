@@ -1,4 +1,4 @@
-"""SQuAD's questions in three splits by article, so that no passage is in two of them.
+"""Write SQuAD's questions in three splits by article, so that no passage is in two of them.
 
     python bench/squad_splits.py --data DIR --out DIR
 

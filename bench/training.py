@@ -1,4 +1,4 @@
-"""All families with equal training, and three kinds of negatives: retrieval on SQuAD's test articles over all passages.
+"""Compare all families with equal training, and three kinds of negatives, on SQuAD's test articles over all passages.
 
     python bench/training.py --data DIR --out DIR [--rows families|negatives] [--only ROW,...] [--steps N] [--small]
 

@@ -1,4 +1,4 @@
-"""The cost of a training step relative to the forward and backward passes of its transformer, by family.
+"""Measure a training step relative to the forward and backward passes of its transformer, by family.
 
     python bench/training_speed.py --data DIR [--only FAMILY,...] [--weights lora|full] [--passages 16] [--rounds 5]
         [--threads 1] [--json]
@@ -91,7 +91,7 @@ class Clock:
 
 
 def wrapped_clock():
-    """A clock around the functions of a step, where they stand."""
+    """Return a clock around the functions of a step."""
     clock = Clock()
     clock.wrap(Inputs, "arrange_documents", "arrange")
     clock.wrap(Inputs, "arrange_queries", "arrange")
@@ -133,7 +133,7 @@ class Subject:
 
 
 def measure(subject, clock, rounds):
-    """CPU seconds of both and of the step's parts, a round each."""
+    """Return CPU seconds of both and of the step's parts, a round each."""
     parts = []
 
     def step():
@@ -156,7 +156,7 @@ def summary(found):
 
 
 def fixed_batch(data, passages, folder):
-    """The first batch of an epoch over SQuAD's train split."""
+    """Return the first batch of an epoch over SQuAD's train split."""
     store = ExampleStore.write(folder, read_split(data / "squad", Split.TRAIN))
     cut = PlanConfig(batch_passages=passages, questions_per_passage=3, article_runs=True)
     planned = plan(store, cut, seed=0, epoch=0)

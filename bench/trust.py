@@ -1,4 +1,4 @@
-"""What trust costs: checksums on search, fsync on ingest, and the time to open and to verify an index.
+"""Measure what trust costs: checksums on search, fsync on ingest, and the time to open and to verify an index.
 
     python bench/trust.py [search] [ingest] [open] --documents 100000 --views 8 --dim 384 [--encode FILE] [--json]
 
@@ -6,8 +6,8 @@ An index of seeded vectors (1 to --views views a document, fp16), texts of about
 build/bench. Two variants take turns in one process, A B, B A, ...; a ratio is the median of the rounds' ratios, with
 the bootstrapped 95 % interval of that median (--json: quartiles too), by wall clock and by the process' CPU time. As
 many threads as OMP_NUM_THREADS says.
-  search  with checksums / without: of documents at rescoring, of blocks, of the catalog's rows that are shown. Warm: no
-          block is touched for the first time. `whole` searches in turns; `stages`: see trust_parts/checksums.py.
+  search  with checksums / without: of documents at rescoring, of blocks, of the catalog's rows that are shown. Warm:
+          documents and blocks were verified at first read, so that only rows are left.
   ingest  with fsync / without: os.fsync does nothing and SQLite runs with synchronous=OFF. The disk is at rest before
           each run. `add_views` is given 4 batches of 1,024; `add` encodes --encoded documents of --encode by minilm.
   open    mvindex.open, the first search after it with checksums and without (each block is checked at first touch), and
@@ -46,7 +46,6 @@ def main():
     parser.add_argument("parts", nargs="*", help=", ".join(PARTS))
     for name, value in {"documents": 100_000, "views": 8, "dim": 384, "rounds": 11, "seed": 0, "encoded": 256}.items():
         parser.add_argument(f"--{name}", type=int, default=value)
-    parser.add_argument("--whole", type=int, default=11, help="rounds of whole searches in turns; 0: none")
     parser.add_argument("--kinds", default="exact,flat,hnsw")
     parser.add_argument("--scorings", default="max,drpq")
     parser.add_argument("--batches", default="1,16,256")

@@ -20,7 +20,7 @@ NUM_QUERIES = 256
 
 
 def view_chunks(documents, views, dim, seed=0):
-    """Unit vectors (n, views, dim) float32 of up to CHUNK_DOCUMENTS documents at a time."""
+    """Yield unit vectors (n, views, dim) float32 of up to CHUNK_DOCUMENTS documents at a time."""
     articles = np.random.default_rng([seed, 0]).standard_normal((max(documents // 40, 1), dim), dtype=np.float32)
     for number, begin in enumerate(range(0, documents, CHUNK_DOCUMENTS), start=1):
         rng = np.random.default_rng([seed, number])
@@ -34,12 +34,12 @@ def view_chunks(documents, views, dim, seed=0):
 
 
 def index_folder(documents, views, dim, seed=0):
-    """Where cached_index() keeps an index and its queries."""
+    """Return the folder in which cached_index() keeps an index and its queries."""
     return CACHE / f"{documents}x{views}x{dim}-seed{seed}"
 
 
 def cached_index(documents, views, dim, seed=0):
-    """The path of an index of such vectors, built where it is not there yet, and its queries (NUM_QUERIES, dim)."""
+    """Return the path of an index of such vectors, built when missing, and its queries (NUM_QUERIES, dim)."""
     folder = index_folder(documents, views, dim, seed)
     if not folder.exists():
         _build(folder, (documents, views, dim, seed))
@@ -47,7 +47,7 @@ def cached_index(documents, views, dim, seed=0):
 
 
 def cached_squad(data):
-    """The path of an index of SQuAD's passages by the packaged MiniLM, and all its questions."""
+    """Return the path of an index of SQuAD's passages by the packaged MiniLM, and all its questions."""
     path = CACHE / "squad-minilm.mvx"
     if not path.exists():
         building = CACHE / f"building-{os.getpid()}.mvx"

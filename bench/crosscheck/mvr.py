@@ -48,7 +48,7 @@ class Table:
         self._rows = {}
 
     def compare(self, name, ours, theirs):
-        """Nothing; the row counts these numbers too. Shapes must be equal."""
+        """Count these numbers in the row too; shapes must be equal."""
         ours, theirs = np.asarray(ours, dtype=np.float64), np.asarray(theirs, dtype=np.float64)
         assert ours.shape == theirs.shape, f"{name}: shapes {ours.shape} and {theirs.shape}"
         count, largest, difference = self._rows.get(name, (0, 0.0, 0.0))
@@ -57,7 +57,7 @@ class Table:
         self._rows[name] = (count + ours.size, max(largest, float(np.abs(ours).max())), max(difference, found))
 
     def print(self):
-        """The number of rows above the tolerance; all rows are printed."""
+        """Print all rows; return the number of those above the tolerance."""
         print("| quantity | numbers | largest | largest difference | |\n| --- | --- | --- | --- | --- |")
         for name, (count, largest, difference) in self._rows.items():
             verdict = "ok" if difference <= TOLERANCE else "DIFFERS"
@@ -66,7 +66,7 @@ class Table:
 
 
 def our_losses(questions, rows, starts, tau):
-    """mvindex's losses by name, the total with its graph; each question's documents stand together, positive first."""
+    """Return mvindex's losses by name, the total with its graph; a question's documents follow it, positive first."""
     num_documents = len(starts) - 1
     positives = torch.arange(len(questions)) * (num_documents // len(questions))
     excluded = torch.zeros(len(questions), num_documents, dtype=torch.bool)
@@ -76,7 +76,7 @@ def our_losses(questions, rows, starts, tau):
 
 
 def our_step(encoder, texts, tau):
-    """mvindex's losses by name and gradients by name, these under the names of the plain transformer."""
+    """Return mvindex's losses by name, and gradients by name, these under the names of the plain transformer."""
     encoder.zero_grad()
     views = encoder.encode_documents(texts.documents)
     losses = our_losses(encoder.encode_queries(texts.questions), views.rows, views.starts, tau)
@@ -86,7 +86,7 @@ def our_step(encoder, texts, tau):
 
 
 def joined_words(gradients, encoder, num_rows):
-    """The gradients with words and viewers, which mvindex keeps apart, as one table of so many rows."""
+    """Return the gradients with words and viewers, which mvindex keeps apart, as one table of so many rows."""
     joined = dict(gradients)
     words, viewers = joined.pop(f"{WORDS}.table.weight"), joined.pop(f"{WORDS}.viewers")
     table = torch.zeros(num_rows, words.shape[1])
@@ -108,7 +108,7 @@ def compare_steps(table, encoder, peer, tokens, texts):
 
 
 def compare_vectors(table, peer, num_documents, seed):
-    """Nothing; the losses of random vectors in fp64, whose scores have a standard deviation of some 40."""
+    """Compare the losses of random vectors in fp64, whose scores have a standard deviation of about 40."""
     generator = torch.Generator().manual_seed(seed)
     shapes = (QUESTIONS, DIM), (QUESTIONS * num_documents, NUM_VIEWS, DIM)
     drawn = [torch.randn(shape, generator=generator, dtype=torch.float64) * 1.2 for shape in shapes]
@@ -128,7 +128,7 @@ def compare_losses(table, where, ours, theirs):
 
 
 def compare_scores(table, encoder, peer, tokens, texts):
-    """Nothing; vectors in training, and the scores of every question and document."""
+    """Compare vectors in training, and the scores of every question and document."""
     questions, views, view_scores, scores = score_all(peer, tokens, texts)
     with torch.no_grad():
         rows, ours = encoder.encode_documents(texts.documents).rows, encoder.encode_queries(texts.questions)
@@ -139,7 +139,7 @@ def compare_scores(table, encoder, peer, tokens, texts):
 
 
 def compare_index(table, folder, texts, view_scores, scores):
-    """Nothing; the scores that an index of the saved encoder gives: of explain() and of search()."""
+    """Compare the scores of an index of the saved encoder, by explain() and by search()."""
     rows = {document.id: row for row, document in enumerate(texts.documents)}
     with mvindex.create(folder / "index.mvx", encoder=str(folder / "saved"), dtype="fp32") as index:
         index.add(texts.documents)
@@ -154,7 +154,7 @@ def compare_index(table, folder, texts, view_scores, scores):
 
 
 def control_difference(peer, folder, texts, form):
-    """How far the views are from the paper's when the documents are written in another form."""
+    """Return the distance of the views from the paper's when documents are written in another form."""
     right, wrong = (PaperTokens(folder / "saved", NUM_VIEWS, one) for one in (Form(), form))
     return float((score_all(peer, right, texts)[1] - score_all(peer, wrong, texts)[1]).abs().max())
 

@@ -24,7 +24,7 @@ from transformers import BatchEncoding
 
 @dataclass(frozen=True)
 class Form:
-    """How a document is written: viewers at position id 0, as in the paper, and the first token unread."""
+    """The form of a document: viewers at position id 0, as in the paper, and the first token unread."""
 
     viewers_at_zero: bool = True
     first_is_unread: bool = True
@@ -118,14 +118,14 @@ class VectorModule(PaperModule):
 
 
 def load_peer(folder, num_views):
-    """The package's MVR model over the folder's weights: no projection, raw inner products."""
+    """Load the package's MVR model over the folder's weights: no projection, raw inner products."""
     with quiet():
         config = MvrConfig(num_viewer_tokens=num_views, projection=None, query_length=None, doc_length=None)
         return MvrModel.from_pretrained(folder, config=config).eval()
 
 
 def train_step(model, tokens, texts, tau, local_weight):
-    """Losses by name and the gradients of the weights by name, of the package's own training step."""
+    """Return losses by name and gradients of the weights by name, of the package's own training step."""
     num_documents = len(texts.documents) // len(texts.questions)
     module = _module(PaperModule, model, tokens, _losses(tau, num_documents, local_weight))
     model.zero_grad()
@@ -134,7 +134,7 @@ def train_step(model, tokens, texts, tau, local_weight):
 
 
 def vector_step(model, questions, views, tau, local_weight):
-    """Losses by name of the package's training step over given vectors, (q, d) and (n, k, d), whose grad it adds to."""
+    """Return losses by name of the package's training step over vectors (q, d) and (n, k, d), whose grad it adds to."""
     num_documents = len(views) // len(questions)
     module = _module(VectorModule, model, (questions, views), _losses(tau, num_documents, local_weight))
     nothing = [[""] * num_documents] * len(questions)
@@ -158,7 +158,7 @@ def _step(module, batch):
 
 
 def score_all(model, tokens, texts):
-    """Question vectors (q, d), views (n, k, d), view scores (q, n, k) and document scores (q, n) of all pairs."""
+    """Return question vectors (q, d), views (n, k, d), view scores (q, n, k) and document scores (q, n)."""
     count = len(texts.questions)
     with torch.no_grad():
         questions = model.encode_query(tokens.questions(texts.questions))
@@ -181,7 +181,7 @@ def as_batch(texts):
 
 @contextmanager
 def quiet():
-    """Without the notes of lightning and transformers about saving and about tokenizers."""
+    """Silence the notes of lightning and transformers about saving and about tokenizers."""
     transformers.utils.logging.set_verbosity_error()
     transformers.utils.logging.disable_progress_bar()
     with warnings.catch_warnings():

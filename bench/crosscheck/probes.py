@@ -6,7 +6,7 @@ from peer import as_batch, load_peer, quiet
 
 
 def print_probes(folder, num_views, texts):
-    """Nothing; what its own tokenizer, losses and training step make of the texts."""
+    """Print what the package's own tokenizer, losses and training step make of the texts."""
     with quiet():
         module = BiEncoderModule(model=load_peer(folder, num_views))
     inputs = module.prepare_input(texts.questions, [document.text for document in texts.documents], None)

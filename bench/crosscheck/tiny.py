@@ -27,7 +27,7 @@ class Texts:
 
 
 def make_encoder(folder, num_views, seed):
-    """The encoder in mvindex's training form, in inference mode; the same weights lie in folder/"saved"."""
+    """Return the encoder in mvindex's training form, in inference mode; the same weights are in folder/"saved"."""
     _write_base(folder / "base", seed)
     config = EncoderConfig(
         base=str(folder / "base"), family="viewers", max_views=num_views, pooling="cls", normalise=False,
@@ -44,7 +44,7 @@ def make_encoder(folder, num_views, seed):
 
 
 def make_texts(num_questions, num_documents, seed):
-    """Texts of random words, num_documents a question; their lengths differ, so that padding takes part."""
+    """Return texts of random words, num_documents a question; their lengths differ, so that padding takes part."""
     random = np.random.default_rng(seed)
     questions = [_words(random, 2, 10) for _ in range(num_questions)]
     documents = [_words(random, 3, 50) for _ in range(num_questions * num_documents)]

@@ -103,7 +103,7 @@ class CheckpointFiles(Limits):
         require(all(".." not in name and not name.startswith("/") for name in found.weights), "weights", found.weights)
 
     def _check_settings(self, settings: Settings) -> None:
-        """What mvindex.json says plainly is what the settings are."""
+        """Check that the settings are what mvindex.json plainly says."""
         path = self._folder / "mvindex.json"
         said = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
         for key in _KEYS:

@@ -69,7 +69,7 @@ class CheckpointModel(Limits):
             path.write_bytes(self._good[name])
 
     def _encode(self) -> None:
-        """What a text's tokens become; refused where they are no vectors of the model's width."""
+        """Encode a text's tokens; refuse results that are not vectors of the model's width."""
         checkpoint = read_checkpoint(self._folder)
         tokenizer = load_tokenizer(checkpoint)
         parts = load_parts(checkpoint, tokenizer)

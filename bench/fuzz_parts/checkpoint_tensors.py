@@ -120,7 +120,7 @@ def _file(tensors: dict[str, np.ndarray]) -> bytes:
 
 
 def _made(choices: Choices) -> bytes:
-    """A file of up to four tensors of any kind and shape, mostly of the size that they say."""
+    """Return a file of up to four tensors of any kind and shape, mostly of their declared size."""
     header, end = {}, 0
     for number in range(choices.below(4)):
         kind, shape = choices.one_of(_ALL_KINDS), [choices.one_of(_SIZES) for _ in range(choices.below(4))]
@@ -134,7 +134,7 @@ def _made(choices: Choices) -> bytes:
 
 
 def _plain(content: bytes) -> dict[str, np.ndarray | None]:
-    """The tensors of a file that the library took; None for a kind of number that NumPy has not."""
+    """Return the tensors of a file that the library took; None for a number type or a shape that NumPy lacks."""
     (size,) = struct.unpack("<Q", content[:8])
     header, body = json.loads(content[8 : 8 + size]), content[8 + size :]
     header.pop("__metadata__", None)
@@ -148,4 +148,7 @@ def _array(entry: dict, body: bytes) -> np.ndarray | None:
     kind = np.dtype(_KINDS[entry["dtype"]])
     require(0 <= begin <= end <= len(body), "offsets outside the file were taken:", entry)
     require(end - begin == int(np.prod(entry["shape"], dtype=object)) * kind.itemsize, "a wrong size was taken:", entry)
-    return np.frombuffer(body[begin:end], kind).reshape(entry["shape"])
+    try:
+        return np.frombuffer(body[begin:end], kind).reshape(entry["shape"])
+    except ValueError:  # of no elements, and beyond NumPy's sizes
+        return None

@@ -16,7 +16,7 @@ _LINE_END = re.compile(rb"\n")
 
 
 class Fields(NamedTuple):
-    """What a row says."""
+    """The fields of a row."""
 
     id: str
     text: str
@@ -38,7 +38,7 @@ class Unsure(Exception):
 
 
 def check_lines(content: bytes, items: list[Item], source, is_whole: bool) -> None:
-    """Nothing when each byte of the content is in one item, or in a line that may be left out; else WrongAnswer.
+    """Check that each byte of the content is in one item, or in a line that may be left out.
 
     Left out may be: a byte order mark, the header and its repeats, blank lines of JSON, and of TSV those that begin or
     end the file. is_whole: the reader came to the end.
@@ -59,7 +59,7 @@ def check_lines(content: bytes, items: list[Item], source, is_whole: bool) -> No
 
 def _check_skipped(skipped: bytes, source, *, is_first: bool, is_last: bool) -> None:
     lines = io.BytesIO(skipped).readlines()
-    if source.format.value in ("beir", "jsonl"):
+    if source.format in ("beir", "jsonl"):
         require(all(line.isspace() for line in lines), "lines left out:", lines)
         return
     while is_first and source.header and lines and lines[0].isspace():
@@ -75,8 +75,8 @@ def _body(line: bytes) -> bytes:
 
 
 def check_row(item: Item, source, max_bytes: int) -> None:
-    """Nothing when a plain reading of the item's bytes gives the same fields, or also finds none."""
-    is_json = source.format.value in ("beir", "jsonl")
+    """Check that a plain reading of the item's bytes gives the same fields, or also finds none."""
+    is_json = source.format in ("beir", "jsonl")
     raw = item.raw
     if len(raw) - raw.endswith(b"\n") > max_bytes:
         require(item.fields is None, "a row of over", max_bytes, "bytes was taken:", item)
@@ -89,8 +89,8 @@ def check_row(item: Item, source, max_bytes: int) -> None:
 
 
 def plain_cells(raw: bytes, source) -> Fields | None:
-    """The fields of a tab-separated row; None for one that is bad."""
-    is_quoted = source.format.value == "dpr" and b'"' in raw
+    """Return the fields of a tab-separated row; None for a bad one."""
+    is_quoted = source.format == "dpr" and b'"' in raw
     try:
         text = raw.decode()
     except UnicodeDecodeError:
@@ -117,7 +117,7 @@ def _csv_cells(body: str) -> list[str] | None:
 
 
 def plain_json(raw: bytes, source) -> Fields | None:
-    """The fields of a JSON row; None for one that is bad."""
+    """Return the fields of a JSON row; None for a bad one."""
     if max(raw.count(b"["), raw.count(b"{")) > _DEEP:
         raise Unsure
     try:
@@ -154,7 +154,7 @@ _DECODER = json.JSONDecoder(object_pairs_hook=_unique, parse_constant=_refuse)
 
 
 def _checked(fields: Fields) -> Fields | None:
-    """The fields of what may be a document, else None."""
+    """Return the fields if they may be a document, else None."""
     strings = fields[:3]
     if not all(isinstance(value, str) and _is_text(value) for value in strings):
         return None

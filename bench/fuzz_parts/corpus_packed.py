@@ -69,7 +69,7 @@ class CorpusPacked(Limits):
 
 
 def _unpacked(data: bytes) -> bytes | None:
-    """What the compressed bytes hold; None where they hold too much to be checked, or are not compressed at all."""
+    """Decompress the bytes; return None where they are too many to be checked, or not compressed at all."""
     try:
         if data.startswith(_GZIP):
             content = gzip.GzipFile(fileobj=io.BytesIO(data)).read(_MOST_CHECKED)
@@ -83,7 +83,7 @@ def _unpacked(data: bytes) -> bytes | None:
 
 
 def _unframed(data: bytes) -> bytes:
-    """The content of all Zstandard frames; zeros may stand between and behind them, as in padded archives."""
+    """Return the content of all Zstandard frames; zeros may stand between and behind them, as in padded archives."""
     content = b""
     while (rest := data.lstrip(b"\0")) and len(content) < _MOST_CHECKED:
         if _SKIPPED.match(rest):
@@ -101,7 +101,7 @@ def _unframed(data: bytes) -> bytes:
 
 
 def _lines(content: bytes) -> list[bytes]:
-    """The lines, without the blank ones that end the file."""
+    """Return the lines, without the blank ones that end the file."""
     lines = io.BytesIO(content.removeprefix(b"\xef\xbb\xbf")).readlines()
     while lines and lines[-1] in (b"\n", b"\r\n", b"\r"):
         lines.pop()
@@ -109,7 +109,7 @@ def _lines(content: bytes) -> list[bytes]:
 
 
 def _is_good(line: bytes) -> bool:
-    """Of what the seeds are made of, all rows of two columns are good; the others are judged in corpus-msmarco."""
+    """Return whether a row is good: of the seeds, all of two columns are; the others are judged in corpus-msmarco."""
     cells = line.rstrip(b"\r\n").split(b"\t")
     is_plain = line.isascii() and line.strip().replace(b"\t", b"").decode().isprintable()
     return (

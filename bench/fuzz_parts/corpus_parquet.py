@@ -65,7 +65,7 @@ class CorpusParquet(Limits):
             self._check_rows(items, corpus.source)
 
     def _check_rows(self, items, source) -> None:
-        """Each row has what pyarrow finds in it, and one that has it not is bad as a JSON row is."""
+        """Check that each row has what pyarrow finds in it, or is bad as a JSON row would be."""
         table = pq.read_table(self._path, columns=[name for name in source.columns if name not in source.left_out])
         require(table.num_rows == len(items), table.num_rows, "rows, of which were read", len(items))
         for (_, found, raw), fields in zip(items, table.to_pylist(), strict=True):
@@ -89,7 +89,7 @@ def _fields(row) -> Fields | None:
 
 
 def _file(choices: Choices) -> bytes:
-    """A Parquet file of the columns, rows and settings chosen."""
+    """Return a Parquet file of the columns, rows and settings chosen."""
     num_rows = choices.below(6)
     ids = [choices.one_of(_IDS) for _ in range(num_rows)]
     columns = {"id": pa.array([value if value is None else str(value) for value in ids])}

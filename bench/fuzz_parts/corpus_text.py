@@ -106,7 +106,7 @@ class CorpusText(Limits):
             self._check_rejects(items, source, options)
 
     def _read(self, options: CorpusOptions):
-        """The items, how the file was read (None: not at all), and the error that ended it."""
+        """Return the items, how the file was read (None: not at all), and the error that ended it."""
         items, corpus = [], None
         try:
             with open_corpus(str(self._path), options) as corpus:
@@ -116,7 +116,7 @@ class CorpusText(Limits):
         return items, corpus.source, None
 
     def _check_wrapped(self, content: bytes, options: CorpusOptions, way: int, plain) -> None:
-        """The compressed file gives the same; unless the content itself looks compressed, or is Parquet."""
+        """Check that the compressed file gives the same, unless the content itself looks compressed, or is Parquet."""
         if content.startswith((b"\x1f\x8b", b"\x28\xb5\x2f\xfd", b"PAR1")) or content[1:4] == b"\x2a\x4d\x18":
             return
         half = len(content) // 2
@@ -131,7 +131,7 @@ class CorpusText(Limits):
         self._path.write_bytes(content)
 
     def _check_rejects(self, items: list[Item], source, options: CorpusOptions) -> None:
-        """The file of rejects gives the same rejects again, none of them good, but for blank lines at its end."""
+        """Check that the file of rejects gives the same rejects, none of them good, but for blank lines at its end."""
         with open_corpus(str(self._path), options) as corpus, RejectsWriter(self._stem) as writer:
             for row in corpus:
                 if not isinstance(row, Row):
@@ -159,7 +159,7 @@ class CorpusText(Limits):
 
 
 def _options(way: int, given: str | None) -> CorpusOptions:
-    """Bits 0 and 1: the largest row; bit 3: no title; 4: also compressed, 6: with gzip; 5: rejects are read again."""
+    """Parse bits 0 and 1: the largest row; 3: no title; 4: also compressed, 6: with gzip; 5: rejects are read again."""
     return CorpusOptions(format=given, max_row_bytes=_ROW_BYTES[way & 3], title_field="" if way & 8 else None)
 
 

@@ -1,4 +1,4 @@
-"""What makes inputs: libFuzzer's coverage (atheris), Hypothesis, or the seeded mutator alone."""
+"""Makers of inputs: libFuzzer's coverage (atheris), Hypothesis, or only the seeded mutator."""
 
 import os
 import random
@@ -15,7 +15,7 @@ _OWN_SHARE = 0.5
 
 
 def run_random(watch: Watch, seed: int, goes_on: Callable[[], bool]) -> None:
-    """Nothing; the target has seen its seeds and what the mutator made of them.
+    """Run the target on its seeds and on mutations of them.
 
     An input that ends as none did before is kept and changed further: the errors' texts stand in for coverage.
     """
@@ -34,7 +34,7 @@ def run_random(watch: Watch, seed: int, goes_on: Callable[[], bool]) -> None:
 
 
 def run_hypothesis(watch: Watch, seed: int, goes_on: Callable[[], bool]) -> None:
-    """Nothing; as run_random, every choice being Hypothesis'."""
+    """Run as run_random does, every choice being Hypothesis'."""
     import hypothesis
 
     from fuzz_parts.strategies import mutated
@@ -56,7 +56,7 @@ def run_hypothesis(watch: Watch, seed: int, goes_on: Callable[[], bool]) -> None
 
 
 def run_atheris(watch: Watch, seed: int, goes_on: Callable[[], bool], folder: Path, finish: Callable[[], None]) -> None:
-    """Does not return: libFuzzer ends the process after finish(). Inputs that reach new code are kept in the folder."""
+    """Run libFuzzer, which ends the process after finish(); inputs that reach new code are kept in the folder."""
     import atheris
 
     target = watch.target

@@ -77,7 +77,7 @@ class Pickles:
         return [*by_protocol, *kinds, *older, *hostile]
 
     def check(self, data: bytes) -> None:
-        """Nothing when vectors were read; the reader's own words otherwise."""
+        """Read vectors; raise the reader's own error otherwise."""
         from fuzz_parts.target import WrongAnswer
         from mvindex.errors import CorpusError
 
@@ -113,7 +113,7 @@ class Pickles:
         return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment, cwd=bench)
 
     def close(self) -> None:
-        """Nothing; the reading process is gone."""
+        """End the reading process."""
         if self._child is not None:
             child, self._child = self._child, None
             child.kill()
@@ -169,7 +169,7 @@ def _judged(data: bytes, watcher: _Watcher) -> tuple[str, str]:
 
 
 def _compared_apart(found, data: bytes) -> tuple[str, str]:
-    """What _compared tells, of a process that may die: NumPy's own classes take any state, and some end in SIGSEGV."""
+    """Run _compared in a process that may die: NumPy's classes take any state, and some end in SIGSEGV."""
     receive, send = os.pipe()
     child = os.fork()
     if not child:
@@ -185,7 +185,7 @@ def _compared_apart(found, data: bytes) -> tuple[str, str]:
 
 
 def _compared(found, data: bytes) -> tuple[str, str]:
-    """Whether NumPy reads the same of a file that was accepted, in which only NumPy's names can stand."""
+    """Return whether NumPy reads the same from an accepted file, which can name nothing but NumPy's."""
     try:
         wanted = [(_as_id(one), np.asarray(row)) for one, row in _Plain(io.BytesIO(data), encoding="bytes").load()]
     except Exception:  # noqa: BLE001 - NumPy is stricter with flags that no vector needs
@@ -204,7 +204,7 @@ def _as_id(value) -> str:
 
 
 def main() -> None:
-    """Nothing; each file on standard input was judged in a line of JSON."""
+    """Judge each file named on standard input in a line of JSON."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--prelude", nargs=2)
     options = parser.parse_args()

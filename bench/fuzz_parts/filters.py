@@ -14,6 +14,7 @@ import numpy as np
 import mvindex
 from fuzz_parts.target import Choices, Limits, require
 from mvindex.errors import QueryError
+from mvindex.index import embedded_store_of
 from mvindex.records import dump_metadata
 from mvindex.store.filters import parse_filter
 
@@ -94,19 +95,19 @@ class Filters(Limits):
         require(bool(count) == holds(condition, row, "doc"), condition, "of", row, "is", bool(count))
 
     def _check_index(self, condition) -> None:
-        wanted = [doc_id for doc_id, row in self._rows.items() if holds(condition, row, doc_id)]
-        store = self._index.store
+        expected = [doc_id for doc_id, row in self._rows.items() if holds(condition, row, doc_id)]
+        store = embedded_store_of(self._index)
         with store.reading(store.snapshot) as reader:
             rows = np.flatnonzero(reader.matching(condition)).tolist()
             found = [f"d{row}" for row in rows]
-        require(found == wanted, condition, "matches", found, "wanted", wanted)
-        if len(wanted) % 8 == 3:
+        require(found == expected, condition, "matches", found, "expected", expected)
+        if len(expected) % 8 == 3:
             hits = self._index.search(np.ones(1), top_k=_DOCUMENTS, filter=condition).hits
-            require(sorted(hit.id for hit in hits) == sorted(wanted), condition, "finds", hits, "wanted", wanted)
+            require(sorted(hit.id for hit in hits) == sorted(expected), condition, "finds", hits, "expected", expected)
 
 
 def _parsed(data: bytes):
-    """The JSON value, as --filter and a server parse it; what is none is a refused one."""
+    """Return the JSON value, as --filter and a server parse it; anything else is refused."""
     try:
         return json.loads(data.decode())
     except (ValueError, RecursionError) as err:
@@ -130,7 +131,7 @@ def _value(choices: Choices):
 
 
 def _scalar(choices: Choices):
-    """One of the edge values; now and then any double, or any whole number."""
+    """Return one of the edge values; now and then any double, or any whole number."""
     kind = choices.below(6)
     if kind == 0:
         number = np.frombuffer(bytes(choices.below(256) for _ in range(8)), dtype="<f8")[0]

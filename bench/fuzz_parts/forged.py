@@ -25,7 +25,7 @@ TABLES = {
 
 @dataclass
 class Forged:
-    """What stands in an index, to be changed; files: bytes by name, current.json's record apart."""
+    """The content of an index, to be changed; files: bytes by name, without current.json's record."""
 
     settings: dict[str, Any]
     tables: dict[str, list[list[Any]]]
@@ -36,7 +36,7 @@ class Forged:
     acknowledged: Any = None
 
     def write(self, kit: Kit, is_right: bool) -> None:
-        """Nothing; it stands in the place of the kit's index. is_right: with checksums that fit."""
+        """Write it in the place of the kit's index. is_right: with checksums that fit."""
         if is_right:
             self._fit()
         for name, content in self.files.items():
@@ -50,7 +50,7 @@ class Forged:
             self._write_catalog(connection, is_right)
 
     def _fit(self) -> None:
-        """Nothing; checksums of rows, sets and blocks are those of what stands there now."""
+        """Make the checksums of rows, sets and blocks fit the content."""
         for row in self.tables["documents"]:
             row[7] = document_checksum(tuple(row[:7]))
         ids = {row[0]: row[1] for row in self.tables["documents"]}
@@ -98,7 +98,7 @@ class Forged:
 
 
 def taken_apart(kit: Kit) -> Forged:
-    """What stands in the kit's index."""
+    """Return the content of the kit's index."""
     with closing(sqlite3.connect(kit.path / kit.name_of(CATALOG))) as connection:
         stored = dict(connection.execute("SELECT key, value FROM settings WHERE key != 'checksum'"))
         tables = {
@@ -114,12 +114,12 @@ def taken_apart(kit: Kit) -> Forged:
 
 
 def records_of(content: bytes) -> np.ndarray:
-    """The file of document rows, to be changed."""
+    """Return the file of document rows, to be changed."""
     return np.frombuffer(content[: len(content) // ROW_DTYPE.itemsize * ROW_DTYPE.itemsize], dtype=ROW_DTYPE).copy()
 
 
 def put_views(forged: Forged, views: str, rows: str, data: np.ndarray) -> None:
-    """Nothing; the views are these, and the documents' checksums fit."""
+    """Put these views in place, with fitting checksums of documents."""
     content = data.tobytes()
     records, row_bytes = records_of(forged.files[rows]), data.shape[1] * data.itemsize
     for number, row in enumerate(forged.tables["documents"]):

@@ -32,7 +32,7 @@ def _one_of(index: mvindex.Index) -> str:
 
 
 def hits(results: list[mvindex.SearchResult]) -> Answer:
-    """All that the results say of their hits."""
+    """Return everything that the results say of their hits."""
     return [
         [
             (hit.id, hit.score, hit.slot, hit.span, hit.snippet, hit.title, hit.text, repr(hit.metadata))
@@ -43,12 +43,12 @@ def hits(results: list[mvindex.SearchResult]) -> Answer:
 
 
 def content(found: mvindex.Document | None) -> Answer:
-    """All that a document says."""
+    """Return everything that a document says."""
     return None if found is None else (found.id, found.title, found.text, repr(found.metadata))
 
 
 def asked(path: Path, choice: int | None = None) -> dict[str, Answer | MvindexError]:
-    """Each question's answer, or error; any error but mvindex' own goes through. choice: of one of the searches."""
+    """Return each query's answer or error; errors not of mvindex go through. choice: of one of the searches."""
     names = list(SEARCHES) if choice is None else [list(SEARCHES)[choice % len(SEARCHES)]]
     questions = ALWAYS | {name: SEARCHES[name] for name in names}
     try:
@@ -67,11 +67,11 @@ def _answer(question, index: mvindex.Index) -> Answer | MvindexError:
 
 
 def bare(err: MvindexError) -> MvindexError:
-    """The error without the frames that it came through: they would keep connections to the catalog open."""
+    """Return the error without its traceback, which would keep connections to the catalog open."""
     err.__cause__ = err.__context__ = None
     return err.with_traceback(None)
 
 
 def refusals(answers: dict[str, Answer | MvindexError]) -> list[MvindexError]:
-    """The errors among the answers."""
+    """Return the errors among the answers."""
     return [answer for answer in answers.values() if isinstance(answer, MvindexError)]

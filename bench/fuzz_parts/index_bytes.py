@@ -49,7 +49,7 @@ class _IndexBytes(Limits):
         return make_kits(folder)
 
     def contents(self, kit: Kit) -> set:
-        """What salvage may save: the documents that there are, and those that were replaced or deleted."""
+        """Return what salvage may save: live documents, and those that were replaced or deleted."""
         return set(kit.answers["documents"])
 
     def _is_changed(self, name: str) -> bool:
@@ -112,7 +112,7 @@ class _IndexBytes(Limits):
             require(is_right, name, "is", answer, "wanted", kit.answers.get(name))
 
     def follow(self, kit: Kit, name: str, fate: str) -> None:
-        """Nothing; what is saved is what there was."""
+        """Check that salvage saves only what there was."""
         target = self.folder / "saved.mvx"
         try:
             mvindex.salvage(kit.path, target)
@@ -164,7 +164,7 @@ class IndexFiles(_IndexBytes):
 
 
 def _older(kit: Kit) -> set:
-    """The documents that were replaced or deleted, whose rows are still there."""
+    """Return the documents that were replaced or deleted, whose rows are still there."""
     with mvindex.open(kit.path) as index, embedded_store_of(index).reading(embedded_store_of(index).snapshot) as reader:
         stored = reader.documents(range(embedded_store_of(index).snapshot.num_rows)).values()
         return {(each.id, each.title, each.text, repr(each.metadata)) for each in stored}
@@ -180,7 +180,7 @@ def _replace(path: Path, fate: str, outside: Path) -> None:
 
 
 def _digest(kit: Kit) -> dict[str, tuple]:
-    """Size and time of each entry but what SQLite makes for the time being."""
+    """Return size and time of each entry, without SQLite's temporary files."""
     found = {}
     for folder, _, names in os.walk(kit.path):
         for name in names:

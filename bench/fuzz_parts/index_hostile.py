@@ -122,7 +122,7 @@ class IndexHostile(Limits):
             raise refused[0]
 
     def _follow(self, kit: Kit) -> None:
-        """Nothing; what writes keeps inside, too."""
+        """Check that writes stay inside, too."""
         for name, call in (("saved", mvindex.salvage), ("copy", _snapshot)):
             target = self._box / f"{name}.mvx"
             _quietly(lambda call=call, target=target: call(kit.path, target))
@@ -149,7 +149,7 @@ class IndexHostile(Limits):
 
 
 def _asked(path: Path) -> dict:
-    """Answers and refusals; WrongAnswer where an answer is not what its type says."""
+    """Return answers and refusals; WrongAnswer where an answer is not of its declared type."""
     try:
         index = mvindex.open(path)
     except MvindexError as err:
@@ -166,7 +166,7 @@ def _asked(path: Path) -> dict:
 
 
 def _check_types(index: mvindex.Index) -> None:
-    """Nothing; WrongAnswer for a document that holds anything but texts and a mapping, or a score that is no number."""
+    """Raise WrongAnswer for a document that has anything but texts and a mapping, or a score that is no number."""
     for document in index:
         _check_texts(document.id, document.title, document.text)
         require(isinstance(document.metadata, dict), "metadata is", document.metadata)
@@ -264,7 +264,7 @@ def _edit_records(forged: Forged, choices: Choices, entries: list) -> None:
 
 
 def _edit_starts(forged: Forged, choices: Choices, entries: list) -> None:
-    """Where a document's views begin, and how many there are, in both places."""
+    """Change where a document's views begin, or their number, in both places."""
     [name] = [name for name in forged.files if "rows-" in name]
     records, row = records_of(forged.files[name]), choices.one_of(forged.tables["documents"])
     row[3], row[4] = choices.one_of(_NUMBERS), choices.one_of(_NUMBERS)
@@ -303,7 +303,7 @@ def _edit_sql(forged: Forged, choices: Choices, entries: list) -> None:
 
 
 def _forget(forged: Forged, choices: Choices, entries: list) -> None:
-    """A setting goes; those that sum up others are made anew."""
+    """Remove a setting; those that sum up others are made anew."""
     forged.settings.pop(
         choices.one_of(("deleted", "ids", "deleted", "ids", "version", "dim", "dtype", "encoder")), None
     )

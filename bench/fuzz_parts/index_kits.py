@@ -43,12 +43,12 @@ class Kit:
     answers: Mapping[str, Answer] = field(default_factory=dict)
 
     def name_of(self, beginning: str) -> str:
-        """The one file whose own name begins so."""
+        """Return the one file whose own name begins so."""
         [found] = [name for name in self.files if Path(name).name.startswith(beginning)]
         return found
 
     def restore(self) -> None:
-        """Nothing; the index has its own files, as they were, and no others."""
+        """Restore the files of the index, and remove all others."""
         for folder, folders, names in os.walk(self.path):
             below = folder[len(str(self.path)) + 1 :]
             for name in [*folders, *names]:
@@ -63,12 +63,12 @@ class Kit:
 
     @cached_property
     def _folders(self) -> frozenset[str]:
-        """The names of all directories below it."""
+        """Return the names of all directories below it."""
         return frozenset(str(parent) for name in self.files for parent in Path(name).parents if parent.name)
 
 
 def make_kits(folder: Path) -> dict[str, Kit]:
-    """By name: plain, with an engine, and with the last commits in SQLite's log alone."""
+    """Return kits by name: plain, with an engine, and with the last commits only in SQLite's log."""
     plain, engine, log = (folder / f"{name}.mvx" for name in ("plain", "engine", "log"))
     _fill(plain, "fp16")
     _shrink(plain)
@@ -84,7 +84,7 @@ def make_kits(folder: Path) -> dict[str, Kit]:
 
 
 def opened_kit(path: Path) -> Kit:
-    """The kit of the index at the path, which has to be closed."""
+    """Return the kit of the index at the path, which has to be closed."""
     found = {entry: entry.read_bytes() for entry in sorted(path.rglob("*")) if entry.is_file()}
     files = {str(entry.relative_to(path)): data for entry, data in found.items() if entry.name != _TRANSIENT}
     with quick_engines():
@@ -97,7 +97,7 @@ def opened_kit(path: Path) -> Kit:
 
 @contextmanager
 def quick_engines() -> Iterator[None]:
-    """Inside it the scan is NumPy's where the compiled one does not run, and entry points are looked up once."""
+    """Use NumPy's scan inside the context where the compiled one does not run, and look up entry points once."""
     scan, points = engines.open_scan, engines.entry_points
     if not kernels.has_int8_products():
         engines.open_scan = _numpy_scan
@@ -129,7 +129,7 @@ def _add(index: mvindex.Index, numbers, version: int) -> None:
 
 
 def _shrink(path: Path) -> None:
-    """Nothing; the catalog has small pages and no log."""
+    """Give the catalog small pages and no log."""
     [catalog] = path.rglob(CATALOG)
     with closing(sqlite3.connect(catalog, isolation_level=None)) as connection:
         for step in ("journal_mode=DELETE", f"page_size={PAGE_BYTES}"):
@@ -139,7 +139,7 @@ def _shrink(path: Path) -> None:
 
 
 def _end_in_log(path: Path) -> None:
-    """Nothing; what was added last stands in the log, as after a writer that was killed while somebody read."""
+    """Leave the last additions in the log, as after a writer that was killed while somebody read."""
     copy = path.with_name("copy")
     with (
         mvindex.open(path) as reader,
@@ -154,7 +154,7 @@ def _end_in_log(path: Path) -> None:
 
 
 def _put(path: str, content: bytes) -> None:
-    """Nothing; the file holds this. It is not written when it does already."""
+    """Write the file unless it has this content already."""
     with open(path, "r+b" if os.path.exists(path) else "w+b") as file:
         if file.read(len(content) + 1) != content:
             file.seek(0)

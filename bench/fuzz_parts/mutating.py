@@ -42,7 +42,7 @@ BINARY = (
 
 
 def mutate(data: bytes, pool: Sequence[bytes], tokens: Sequence[bytes], draw: Draw) -> bytes:
-    """The data after one to four edits; pool: other inputs, whose parts may be spliced in."""
+    """Return the data after one to four edits; pool: other inputs, whose parts may be spliced in."""
     for _ in range(1 + draw(4)):
         edit = EDITS[draw(len(EDITS))]
         data = edit(data, pool, tokens, draw)[:MAX_BYTES]
@@ -123,7 +123,7 @@ def _absurd_number(data, pool, tokens, draw):
 
 
 def _other_kind(data, pool, tokens, draw):
-    """A JSON value, or what looks like one, is of another kind."""
+    """Replace a JSON value, or what looks like one, by one of another type."""
     found = list(VALUE.finditer(data))
     if not found:
         return data

@@ -1,4 +1,4 @@
-"""Which files the product opens, makes or removes while an input is checked, told by Python's audit events."""
+"""Check of the files that the product opens, makes or removes, by Python's audit events."""
 
 import os
 import sys
@@ -33,7 +33,7 @@ def _hook(event: str, arguments: tuple) -> None:
 
 
 def _named(event: str, arguments: tuple) -> Iterator[str]:
-    """The paths as they are named; links among them, which would be followed, as what they lead to."""
+    """Yield the named paths; for links that would be followed, their targets too."""
     names = [name for name in arguments[: _PATHS[event]] if isinstance(name, str | bytes | os.PathLike)]
     for name in names:
         path = os.fsdecode(name)
@@ -58,9 +58,10 @@ def _followed(path: str) -> Iterator[str]:
 
 @contextmanager
 def only_below(*folders: Path, follows_links: bool = True) -> Iterator[None]:
-    """WrongAnswer when the block opens, makes or removes a file outside the folders, or opens one that may hold a
-    pickle; or runs anything, or connects to anything. follows_links: those inside may lead out.
-    """  # noqa: D205 - the first sentence takes two lines
+    """Raise WrongAnswer when the block touches a file outside the folders, or opens one that may hold a pickle.
+
+    Or when it runs anything, or connects to anything. follows_links: links inside may lead out.
+    """
     if not getattr(sys, "_fuzz_hooked", False):
         sys._fuzz_hooked = True
         sys.addaudithook(_hook)

@@ -7,7 +7,7 @@ _MOST_PATCHES = 16
 
 
 def patched(content: bytes, patches: bytes) -> bytes:
-    """The content after the patches: each two bytes of place, one of kind and count, then its bytes."""
+    """Return the content after the patches: each two bytes of place, one of kind and count, then its bytes."""
     at = 0
     for _ in range(_MOST_PATCHES):
         if at + 3 > len(patches):
@@ -21,7 +21,7 @@ def patched(content: bytes, patches: bytes) -> bytes:
 
 
 def _put(content: bytes, place: int, kind: int, count: int, put: bytes) -> bytes:
-    """kind: 0 to 3 overwrite, 4 flip these bits, 5 insert, 6 delete, 7 copy a stretch from where the bytes say."""
+    """Apply one patch. kind: 0 to 3 overwrite, 4 flip bits, 5 insert, 6 delete, 7 copy a range from another place."""
     before, after = content[:place], content[place + count :]
     if kind == 4:
         return (
@@ -41,12 +41,12 @@ def _put(content: bytes, place: int, kind: int, count: int, put: bytes) -> bytes
 
 
 def patch(place: int, put: bytes, kind: int = 0) -> bytes:
-    """One patch, as an input has it."""
+    """Return one patch, as an input has it."""
     return place.to_bytes(2, "little") + bytes([kind << 5 | (len(put) - 1) & 31]) + put[:32]
 
 
 def resealed(log: bytes) -> bytes:
-    """The write-ahead log with salts and checksums of all frames made right: SQLite takes them for its own.
+    """Return the write-ahead log with valid salts and checksums of all frames: SQLite takes them for its own.
 
     https://www.sqlite.org/fileformat2.html#walformat
     """

@@ -45,7 +45,7 @@ class Qrels(Limits):
 
 
 def _plain(data: bytes) -> dict[str, dict[str, int]] | None:
-    """The judgements; None where a line is none."""
+    """Return the judgements; None where a line is none."""
     found: dict[str, dict[str, int]] = {}
     is_beir = False
     for line in io.BytesIO(data.removeprefix(b"\xef\xbb\xbf")).readlines():

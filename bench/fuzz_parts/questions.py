@@ -93,7 +93,7 @@ class Questions(Limits):
 
 
 def _is_plain(line: bytes, given) -> bool:
-    """True for a line that must be taken when it is right; of Python's literals only those that Python writes."""
+    """Return whether a right line must be taken; of Python's literals only those that Python writes."""
     if given is not QuestionFormat.DPR:
         return True
     answers = _csv_cell(line.decode().split("\t")[1].strip())
@@ -109,7 +109,7 @@ def _is_header(text: str | None) -> bool:
 
 
 def _text(line: bytes) -> str | None:
-    """The line without its end; None where it is none of a text file."""
+    """Return the line without its end; None where it is none of a text file."""
     try:
         text = line.removesuffix(b"\n").removesuffix(b"\r").decode()
     except UnicodeDecodeError:
@@ -118,7 +118,7 @@ def _text(line: bytes) -> str | None:
 
 
 def _plain(line: bytes, number: int, given: QuestionFormat):
-    """The question that a line holds; None where it holds none, ... where this reader cannot tell."""
+    """Return the question of a line; None where it has none, ... where this reader cannot tell."""
     text = _text(line)
     if text is None:
         return None
@@ -151,7 +151,7 @@ def _plain_json(text: str, number: int):
 
 
 def _literal_texts(text: str) -> list | None:
-    """The strings of a list that is written as Python writes it; None for anything else."""
+    """Return the strings of a list that is written as Python writes it; None for anything else."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         parsed = ast.parse(text.lstrip(" \t"), mode="eval").body
@@ -179,7 +179,7 @@ def _plain_tsv(text: str, number: int):
 
 
 def _csv_cell(cell: str) -> str:
-    """The cell as csv reads it, where its quotes close at its end; else as it is."""
+    """Return the cell as csv reads it, where its quotes close at its end; else unchanged."""
     if not cell.startswith('"') or "\r" in cell:
         return cell
     try:

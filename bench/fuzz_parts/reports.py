@@ -12,7 +12,7 @@ def empty(name: str, engine: str) -> dict:
 
 
 def add(total: dict, path: Path, begun: int) -> None:
-    """Nothing; the total has the figures of one process, whose report may be some inputs behind."""
+    """Add the figures of one process, whose report may be some inputs behind, to the total."""
     total["inputs"] += begun
     if not path.exists():
         return
@@ -29,7 +29,7 @@ def add(total: dict, path: Path, begun: int) -> None:
 
 
 def add_death(total: dict, what: str, log: str, file: str, is_stuck: bool) -> None:
-    """Nothing; the total has one process more that ended before its time."""
+    """Add a process that ended early to the total."""
     total["deaths"] += 1
     total["hang" if is_stuck else "crash"] += 1
     fault = {"kind": "hang" if is_stuck else "crash", "what": what, "place": "?", "count": 1, "files": [file]}

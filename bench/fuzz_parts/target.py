@@ -1,4 +1,4 @@
-"""What a target is: one call of the product on bytes, with its answer judged."""
+"""The protocol of a target: one call of the product on bytes, with its answer judged."""
 
 import os
 import tempfile
@@ -29,10 +29,10 @@ class Target(Protocol):
     seconds: float
 
     def seeds(self) -> list[bytes]:
-        """Inputs to begin with; nearly all of them are valid."""
+        """Return inputs to begin with; nearly all of them are valid."""
 
     def check(self, data: bytes) -> None:
-        """Nothing when the input was taken and answered rightly; one of refusals, WrongAnswer or any other error."""
+        """Read the input and judge the answer; raise one of refusals, WrongAnswer or any other error."""
 
 
 class Limits:
@@ -50,7 +50,7 @@ class Choices:
         self._data, self._pos = data, 0
 
     def below(self, limit: int) -> int:
-        """A number from 0 to limit - 1, of one byte, or two where the limit is above 256."""
+        """Return a number from 0 to limit - 1, of one byte, or two where the limit is above 256."""
         size = 1 if limit <= 256 else 2
         taken = self._data[self._pos : self._pos + size]
         self._pos += size
@@ -66,7 +66,7 @@ class Choices:
 
 @contextmanager
 def scratch_folder():
-    """A new folder in memory where there is such a place; it is gone afterwards."""
+    """Yield a new folder, in memory where possible, and remove it afterwards."""
     memory = "/dev/shm"
     where = memory if os.access(memory, os.W_OK) else None
     with tempfile.TemporaryDirectory(prefix="mvindex-fuzz-", dir=where) as folder:
@@ -74,6 +74,6 @@ def scratch_folder():
 
 
 def require(is_right: bool, *what: object) -> None:
-    """Nothing; WrongAnswer with what is wrong."""
+    """Raise WrongAnswer with what is wrong, unless is_right."""
     if not is_right:
         raise WrongAnswer(" ".join(f"{part}" if isinstance(part, str) else f"{part!r:.300}" for part in what))

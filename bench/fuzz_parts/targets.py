@@ -29,12 +29,12 @@ TARGETS = {
 
 
 def open_target(name: str, folder: Path):
-    """The target of that name, with a folder to write in."""
+    """Return the target of that name, with a folder to write in."""
     module = importlib.import_module(f"fuzz_parts.{TARGETS[name][0]}")
     return module.open_target(name, folder)
 
 
 def chosen(begin: str) -> dict[str, float]:
-    """Name -> share of the targets whose names begin so."""
+    """Return the share of each target whose name begins so."""
     found = {name: share for name, (_, share) in TARGETS.items() if begin == "all" or name.startswith(begin)}
-    return found or sys.exit(f"--target {begin}: wanted all or one of {', '.join(TARGETS)}")
+    return found or sys.exit(f"--target {begin}: expected all or one of {', '.join(TARGETS)}")

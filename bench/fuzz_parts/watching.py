@@ -41,7 +41,7 @@ class Journal:
         self._map[_HEADER_BYTES : _HEADER_BYTES + size] = data[:size]
 
     def read(self) -> tuple[int, bytes]:
-        """How many inputs were begun, and the last of them."""
+        """Return how many inputs were begun, and the last of them."""
         size = int.from_bytes(self._map[8:_HEADER_BYTES], "little")
         return int.from_bytes(self._map[:8], "little"), self._map[_HEADER_BYTES : _HEADER_BYTES + size]
 
@@ -61,7 +61,7 @@ class Watch:
             signal.signal(number, _on_alarm)
 
     def run(self, data: bytes) -> str:
-        """How the input ended: a key that is the same for inputs that ended alike."""
+        """Run an input; return a key of how it ended, equal for inputs that ended alike."""
         self.counts["inputs"] += 1
         self._journal.begin(self.counts["inputs"], data)
         begin = time.process_time()
@@ -121,13 +121,13 @@ class Watch:
         }
 
     def save_report(self) -> None:
-        """Nothing; the figures so far stand in the file of reports, also for when the process dies."""
+        """Write the figures so far to the report, in case the process dies."""
         if self._report:
             self._report.write_text(json.dumps(self.report()), encoding="utf-8")
 
 
 def save_input(folder: Path, name: str, kind: str, data: bytes) -> str:
-    """Where the input was saved."""
+    """Save the input and return its path."""
     number = 1
     while (path := folder / f"{name}.{kind}-{number}").exists():
         number += 1
@@ -136,13 +136,13 @@ def save_input(folder: Path, name: str, kind: str, data: bytes) -> str:
 
 
 def limit_memory() -> None:
-    """Nothing; what asks for far more memory than the process has now gets a MemoryError, not the machine."""
+    """Limit the address space, so that a huge allocation is a MemoryError and not the machine's end."""
     size = _Memory().status(_SIZE) << 10
     resource.setrlimit(resource.RLIMIT_AS, (size + _ROOM_BYTES, size + _ROOM_BYTES))
 
 
 class _Memory:
-    """How far the resident memory of this process rises and falls."""
+    """The rise and fall of this process's resident memory."""
 
     def __init__(self) -> None:
         self._file = os.open("/proc/self/status", os.O_RDONLY)
@@ -154,7 +154,7 @@ class _Memory:
         return int(found[1]) if found else 0
 
     def grown_kib(self) -> int:
-        """By how much the peak since the last call is above what was resident then; 0 when it rose too little."""
+        """Return how far the peak since the last call is above what was resident then; 0 when it rose too little."""
         status = os.pread(self._file, 4096, 0)
         peak, resident = (int(found[1]) if (found := p.search(status)) else 0 for p in (_PEAK, _RESIDENT))
         grown = peak - self._resident_kib if peak > self._peak_kib else 0
@@ -166,7 +166,7 @@ class _Memory:
 
 
 def _set_alarms(seconds: float) -> None:
-    """Nothing; after so much processor time, or ten times as much on the clock of a busy machine, there is a Hang."""
+    """Raise Hang after so much processor time, or ten times as much on the clock of a busy machine; 0 stops that."""
     signal.setitimer(signal.ITIMER_PROF, seconds)
     signal.setitimer(signal.ITIMER_REAL, 10 * seconds)
 
@@ -176,7 +176,7 @@ def _on_alarm(number: int, frame: object) -> None:
 
 
 def _place(err: BaseException) -> str:
-    """Where the product, or else the target, was when it raised the error."""
+    """Return where the product, or else the target, was when it raised the error."""
     frames = [frame for frame in traceback.extract_tb(err.__traceback__) if Path(frame.filename).name != "target.py"]
     ours = [frame for frame in frames if "/mvindex" in frame.filename or isinstance(err, WrongAnswer)] or frames
     return f"{Path(ours[-1].filename).name}:{ours[-1].lineno}" if ours else "?"

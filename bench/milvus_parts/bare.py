@@ -30,7 +30,7 @@ class Bare:
             client.create_collection(name, schema=schema, index_params=index, consistency_level="Session")
 
     def add(self, numbers, rows):
-        """Nothing; upserts, as a run that may be repeated needs."""
+        """Upsert, as a run that may be repeated needs."""
         flat = rows.reshape(-1, self._dim)
         keys = [number * VIEWS + slot for number in numbers for slot in range(VIEWS)]
         for begin in range(0, len(keys), ROWS):
@@ -43,11 +43,11 @@ class Bare:
         self._client.upsert("bare_records", records)
 
     def flush(self):
-        """Nothing; what was written is in files, which Lite searches far faster."""
+        """Flush to files, which Lite searches far faster."""
         self._client.flush("bare_views")
 
     def search(self, query, top_k):
-        """The ids of the documents: search, records, all views of the found, scored in float64."""
+        """Return the ids of the documents: search, records, all views of the candidates, scored in float64."""
         options = {"consistency_level": "Session"}
         params = {"metric_type": "IP", "params": {}}
         [hits] = self._client.search(

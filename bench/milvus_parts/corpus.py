@@ -6,7 +6,7 @@ VIEWS, CHUNK = 8, 1_024
 
 
 def rows_of(numbers, dim, spread=0.5):
-    """The views of the documents, (n, VIEWS, dim) float32 of length 1."""
+    """Return the views of the documents, (n, VIEWS, dim) float32 of length 1."""
     made = []
     for number in numbers:
         rng = np.random.default_rng(number)
@@ -17,12 +17,12 @@ def rows_of(numbers, dim, spread=0.5):
 
 
 def documents_of(numbers):
-    """Ids and texts of 600 characters."""
+    """Return documents with texts of 600 characters."""
     return [(f"d{number}", f"document {number} " * 40) for number in numbers]
 
 
 def queries_of(count, documents, dim):
-    """Queries near views of documents drawn by chance, (count, dim) float32."""
+    """Return queries near views of random documents, (count, dim) float32."""
     rng = np.random.default_rng(1)
     rows = rows_of(rng.integers(documents, size=count).tolist(), dim)[:, 0]
     return (rows + 0.5 * rng.standard_normal((count, dim)) / np.sqrt(dim)).astype(np.float32)

@@ -1,1 +1,1 @@
-"""What bench/peers.py is made of; each run_NAME.py runs in the environment of its peer, with NumPy alone beside it."""
+"""Parts of bench/peers.py; each run_NAME.py runs in the environment of its peer, where only NumPy is added."""

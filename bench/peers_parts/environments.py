@@ -42,7 +42,7 @@ class NotRun(Exception):
 
 
 def called(command, timeout_s, what):
-    """What the command printed; NotRun where it fails or takes too long."""
+    """Return the output of the command; raise NotRun where it fails or takes too long."""
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=timeout_s, check=False, env=ONE_THREAD)
     except subprocess.TimeoutExpired as err:
@@ -54,7 +54,7 @@ def called(command, timeout_s, what):
 
 
 def interpreter(peer):
-    """The Python that a peer runs in."""
+    """Return the Python that a peer runs in."""
     if not peer.needs:
         return sys.executable
     folder = CACHE / "peers" / peer.name

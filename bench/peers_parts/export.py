@@ -16,7 +16,7 @@ NUM_BEST = 100
 
 
 def exported(corpus, documents, num_views, data):
-    """The folder of a stand-in at a size, written where it is not there yet."""
+    """Return the folder of a stand-in at a size, written when missing."""
     folder = CACHE / "peers" / "data" / f"{corpus}-{documents}x{num_views}"
     if not (folder / "export.json").exists():
         shutil.rmtree(folder, ignore_errors=True)
@@ -37,7 +37,7 @@ def exported(corpus, documents, num_views, data):
 
 
 def exact(rows, document, questions):
-    """The documents whose best views are the nearest, best first, (q, NUM_BEST): plain products in float64."""
+    """Return the documents whose best views are the nearest, best first, (q, NUM_BEST): plain products in float64."""
     begins = np.flatnonzero(np.diff(document, prepend=-1))
     best = np.empty((len(questions), len(begins)))
     for number, question in enumerate(questions.astype(np.float64)):

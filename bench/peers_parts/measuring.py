@@ -43,7 +43,7 @@ class Data:
     folder: Path
 
     def __getattr__(self, name):
-        """Each array by its name, mapped."""
+        """Return an array by its name, mapped."""
         path = self.folder / f"{name}.npy"
         if not path.exists():
             raise AttributeError(name)
@@ -60,12 +60,12 @@ def folder_bytes(folder):
 
 
 def distinct(documents, k):
-    """The first k distinct documents."""
+    """Return the first k distinct documents."""
     return list(dict.fromkeys(documents))[:k]
 
 
 def over_fetched(find, document, times):
-    """one and many of a setting that fetches times k views by find(vectors, count) -> rows, and drops duplicates.
+    """Return one() and many() that fetch times k views by find(vectors, count) -> rows, and drop duplicates.
 
     Rows below 0 or beyond the collection are padding.
     """
@@ -91,7 +91,7 @@ class Measured:
     def line(self, setting):
         row = {"setting": setting.label}
         for depth in DEPTHS:
-            answers, wall, cpu = self._alone(setting, depth)
+            answers, wall, cpu = self._single(setting, depth)
             row[f"ms@{depth}"], row[f"cpu_ms@{depth}"] = round(wall, 3), round(cpu, 3)
             if setting.many is not None:
                 answers, wall, cpu = self._together(setting, depth)
@@ -101,7 +101,7 @@ class Measured:
         return row
 
     def reaches(self, setting):
-        """The share of the first hundred that it finds."""
+        """Return the share of the first hundred that it finds."""
         depth = max(DEPTHS)
         if setting.many is None:
             answers = [setting.one(question, depth) for question in self._questions]
@@ -113,8 +113,8 @@ class Measured:
         for question in self._questions[:WARM]:
             setting.one(question, max(DEPTHS))
 
-    def _alone(self, setting, depth):
-        """Answers, and the median milliseconds of a question: of the clock, of the processor.
+    def _single(self, setting, depth):
+        """Return answers, and the median milliseconds of a question: of the clock, of the processor.
 
         Of TIMED questions; of all where there is no batch call to answer the rest.
         """
@@ -128,9 +128,7 @@ class Measured:
         return answers, 1000 * float(np.median(walls)), 1000 * float(np.median(cpus))
 
     def _together(self, setting, depth):
-        """All answers, and a question's share of one call in milliseconds: of the clock, of the processor; the median
-        of up to five calls.
-        """  # noqa: D205 - the first sentence takes two lines
+        """Return all answers, and a query's milliseconds of one call, wall and processor: the median of up to five."""
         spent = []
         while len(spent) < 5 and sum(wall for wall, _ in spent) < LEAST_BATCH_S:
             wall, cpu = time.perf_counter(), time.process_time()
@@ -170,7 +168,7 @@ def search_lines(peer, data, work, variant):
 
 
 def main(peer):
-    """One line of JSON for a build, one a setting for a search. peer: the module of the runner."""
+    """Print one line of JSON for a build, or one a setting for a search. peer: the module of the runner."""
     os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
     what, data, work, variant = sys.argv[1], Data(Path(sys.argv[2])), Path(sys.argv[3]), sys.argv[4]
     rows = [build_line(peer, data, work, variant)] if what == "build" else search_lines(peer, data, work, variant)

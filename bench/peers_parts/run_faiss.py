@@ -24,13 +24,13 @@ def open(_, work, __):
 
 def setting(engine, times, ef):
     graph, document = engine
-    usual = graph.hnsw.efSearch
+    default = graph.hnsw.efSearch
 
     def find(vectors, count):
-        graph.hnsw.efSearch = ef or usual
+        graph.hnsw.efSearch = ef or default
         return graph.search(vectors, count)[1]
 
-    label = f"fetch {times}k, ef {ef or f'{usual} (default)'}"
+    label = f"fetch {times}k, ef {ef or f'{default} (default)'}"
     return Setting(label=label, **over_fetched(find, document, times))
 
 

@@ -9,7 +9,7 @@ from measuring import Setting, folder_bytes, main
 
 PACKAGES = ("fast-plaid", "torch")
 disk_bytes = folder_bytes
-# Variants are bits a dimension: 4 unless told otherwise.
+# Variants are bits a dimension: 4 by default.
 # What is asked in rising cost: clusters looked at, documents scored in full.
 REACHING = ((32, 4096), (128, 16_384), (512, 32_768))
 

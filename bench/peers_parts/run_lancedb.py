@@ -14,7 +14,7 @@ from measuring import Setting, folder_bytes, main
 PACKAGES = ("lancedb", "pyarrow")
 disk_bytes = folder_bytes
 INDEXES = {"IVF_PQ": IvfPq, "IVF_SQ": IvfSq}
-# What its index is asked with, in rising cost: partitions looked at, candidates a wanted row that are rescored.
+# Search parameters in rising cost: partitions probed, and rescored candidates for each row of the result.
 REACHING = ((None, 5), (None, 10), (50, 20), (200, 50))
 
 

@@ -37,7 +37,7 @@ def build(data, work, variant):
     try:
         client.create_index("views", index)
     except MilvusException as err:
-        # While its server builds, it may miss the client's pings; the client then asks again, and is told this.
+        # While its server builds, it may miss the client's pings; the client then retries, and logs this.
         if "already exists" not in str(err):
             raise
     wait_for_rows(client, variant, len(views))
@@ -45,12 +45,12 @@ def build(data, work, variant):
     client.close()
 
 
-def wait_for_rows(client, variant, wanted):
-    """Nothing; SystemExit where the index does not come to hold all rows: some names are accepted and never built."""
+def wait_for_rows(client, variant, expected):
+    """Wait for all rows to be indexed; SystemExit where they never are: some names are accepted and never built."""
     ends = time.monotonic() + INDEX_TIMEOUT_S
-    while int((held := client.describe_index("views", "view")).get("indexed_rows", -1)) != wanted:
+    while int((held := client.describe_index("views", "view")).get("indexed_rows", -1)) != expected:
         if time.monotonic() > ends:
-            raise SystemExit(f"{variant} does not hold {wanted} views after {INDEX_TIMEOUT_S} s: {held}")
+            raise SystemExit(f"{variant} does not have {expected} views after {INDEX_TIMEOUT_S} s: {held}")
         time.sleep(1)
 
 
@@ -62,9 +62,9 @@ def open(_, work, __):
 
 def asked(client, label, *, limit, params=None, **options):
     def many(questions, k):
-        wanted = {"params": params or {}, "metric_type": "IP"}
+        expected = {"params": params or {}, "metric_type": "IP"}
         found = client.search(
-            "views", list(questions), limit=limit(k), search_params=wanted, output_fields=["document"], **options
+            "views", list(questions), limit=limit(k), search_params=expected, output_fields=["document"], **options
         )
         return [distinct([hit["entity"]["document"] for hit in hits], k) for hits in found]
 

@@ -1,4 +1,4 @@
-"""mvindex itself: by its public call, which reads the documents found, and by its search alone, as peers answer."""
+"""mvindex itself: by its public call, which reads documents, and by its search without them, as peers answer."""
 
 import sys
 
@@ -8,8 +8,10 @@ from measuring import TARGET, Setting, folder_bytes, main
 
 import mvindex
 import mvindex_connectors.engines.faiss  # noqa: F401 - loaded late else, and counted as memory of the index
-from mvindex.index import QUERY_BATCH
-from mvindex.search import Engines, Request, search_documents
+from mvindex.index import search_engine_of
+from mvindex.search import search_parts
+from mvindex.search.options import SearchOptions
+from mvindex.search.queries import QUERY_BATCH
 
 PACKAGES = ("mvindex", "faiss-cpu", "torch")
 
@@ -35,7 +37,7 @@ def ids(result):
     return [int(hit.id) for hit in result.hits]
 
 
-def asked(index, label):
+def public(index, label):
     return Setting(
         label=label,
         one=lambda question, k: ids(index.search(question, top_k=k)),
@@ -43,30 +45,28 @@ def asked(index, label):
     )
 
 
-def alone(index, label):
-    """The same search without reading documents: their rows, which were added in the order of their numbers."""
-    snapshot, ranking = index.current(False)
-    engines = Engines(scan=index.exact_scan(), ranking=ranking)
+def without_documents(index, label):
+    """Search without reading documents; return their rows, which were added in the order of their numbers."""
 
     def many(questions, k):
-        request = Request(top_k=k, allowed=snapshot.alive)
-        batches = (questions[begin : begin + QUERY_BATCH] for begin in range(0, len(questions), QUERY_BATCH))
-        found = (search_documents(snapshot, engines, batch, request) for batch in batches)
-        return [ranking.rows.tolist() for batch in found for ranking in batch]
+        with search_engine_of(index).opened(SearchOptions(top_k=k)) as opened:
+            parts = [part.search for part in opened]
+            batches = (questions[begin : begin + QUERY_BATCH] for begin in range(0, len(questions), QUERY_BATCH))
+            return [ranking.rows.tolist() for batch in batches for ranking in search_parts(parts, batch)]
 
     return Setting(label=f"{label}, documents not read", one=lambda question, k: many(question[None], k)[0], many=many)
 
 
 def settings(engine, variant):
     index, data = engine
-    usual = "certified scan" if variant == "exact" else "usual search"
-    yield [asked(index, usual)]
-    yield [alone(index, usual)]
+    default = "certified scan" if variant == "exact" else "default search"
+    yield [public(index, default)]
+    yield [without_documents(index, default)]
     if variant != "exact":
         report = index.tune(np.array(data.questions), top_k=100, target_recall=TARGET)
         search = "no setting reaches it" if report.chosen is None else f"tuned: {dict(report.chosen.search)}"
-        yield [asked(index, search)]
-        yield [alone(index, search)]
+        yield [public(index, search)]
+        yield [without_documents(index, search)]
 
 
 if __name__ == "__main__":

@@ -24,14 +24,14 @@ def open(_, work, __):
 
 def setting(engine, times, expansion):
     index, document = engine
-    usual = index.expansion_search
+    default = index.expansion_search
 
     def find(vectors, count):
-        index.expansion_search = expansion or usual
+        index.expansion_search = expansion or default
         found = index.search(vectors, count, threads=1)
         return found.keys.reshape(len(vectors), -1).astype(np.int64)
 
-    label = f"fetch {times}k, expansion {expansion or f'{usual} (default)'}, {index.dtype.name.lower()}"
+    label = f"fetch {times}k, expansion {expansion or f'{default} (default)'}, {index.dtype.name.lower()}"
     return Setting(label=label, **over_fetched(find, document, times))
 
 

@@ -28,13 +28,13 @@ class Real:
 
 
 def root(covariance):
-    """The symmetric square root: x @ root has that covariance where x is white."""
+    """Return the symmetric square root: x @ root has that covariance where x is white."""
     values, vectors = np.linalg.eigh(covariance)
     return ((vectors * np.sqrt(np.maximum(values, 0))) @ vectors.T).astype(np.float32)
 
 
 def means_by(rows, groups):
-    """The mean row of each group, (groups.max() + 1, d)."""
+    """Return the mean row of each group, (groups.max() + 1, d)."""
     counts = np.bincount(groups)
     sums = np.zeros((len(counts), rows.shape[1]))
     np.add.at(sums, groups, rows)
@@ -46,14 +46,14 @@ def unit(rows):
 
 
 def article_root(centres, residuals):
-    """The root of the covariance of article centres: half of it that of all residuals, as centres are too few."""
+    """Return the root of the covariance of article centres, half of it that of all residuals: centres are too few."""
     spread = centres - centres.mean(axis=0)
     between, within = spread.T @ spread / (len(centres) - 1), residuals.T @ residuals / len(residuals)
     return root(0.5 * between + 0.5 * np.trace(between) / np.trace(within) * within)
 
 
 class Gauss:
-    """Documents and questions by covariances alone."""
+    """Documents and questions only by covariances."""
 
     name = "gauss"
 
@@ -75,7 +75,7 @@ class Gauss:
         self._rest, self._question_mean = root(rest.T @ rest / len(rest)), real.questions.mean(axis=0)
 
     def block(self, number, count):
-        """Unit views of documents of one block, (count, num_views, d)."""
+        """Return unit views of documents of one block, (count, num_views, d)."""
         rng = np.random.default_rng([self.seed, 1, number])
         dim = len(self._mean)
         article_of = np.arange(count) // PASSAGES_PER_ARTICLE
@@ -86,7 +86,7 @@ class Gauss:
         return unit(passages[:, None] + noise.reshape(count, self.num_views, dim))
 
     def questions(self, number, count, views):
-        """Questions about documents of a block, (n, d): as near to a view as real ones are."""
+        """Return questions about documents of a block, (n, d): as near to a view as real ones are."""
         rng = np.random.default_rng([self.seed, 2, number])
         flat = views.reshape(-1, views.shape[2])
         aimed = flat[rng.integers(0, len(flat), count)]
@@ -115,12 +115,12 @@ class Transplants:
         self._starts = np.searchsorted(real.document, np.arange(len(real.article) + 1))
 
     def block(self, number, count):
-        """Unit views of documents of one block, (count, num_views, d)."""
+        """Return unit views of documents of one block, (count, num_views, d)."""
         parts = [views for views, _, _ in self._articles(number, count)]
         return np.concatenate(parts)[:count]
 
     def questions(self, number, count, views):
-        """Real questions about documents of a block, moved with their articles, (n, d)."""
+        """Return real questions about documents of a block, moved with their articles, (n, d)."""
         rng = np.random.default_rng([self.seed, 4, number])
         found = []
         for _, documents, moved in self._articles(number, len(views)):
@@ -132,7 +132,7 @@ class Transplants:
         return np.concatenate(found)[:count]
 
     def _articles(self, number, count):
-        """Of each article of a block: its documents' views, which documents they were, and how vectors move with it."""
+        """Yield each article of a block: its documents' views, their numbers, and how vectors move with it."""
         rng = np.random.default_rng([self.seed, 3, number])
         made = 0
         while made < count:
@@ -149,7 +149,7 @@ class Transplants:
             yield moved(views), documents, moved
 
     def _views_of(self, document, rng):
-        """num_views residuals of a document: its own, and means of two of them where it has too few."""
+        """Return num_views residuals of a document: its own, and means of two of them where it has too few."""
         own = np.arange(self._starts[document], self._starts[document + 1])
         rows = self._residuals[rng.permutation(own)[: self.num_views]]
         pairs = rng.integers(0, len(rows), (self.num_views - len(rows), 2))

@@ -18,7 +18,7 @@ _BASE_QUESTIONS = 2048
 
 
 def real_vectors(data):
-    """SQuAD's sentence vectors and questions by the packaged MiniLM, encoded once."""
+    """Return SQuAD's sentence vectors and questions by the packaged MiniLM, encoded once."""
     kept = CACHE / "squad-minilm-vectors.npz"
     if not kept.exists():
         _encode(data, kept)
@@ -48,7 +48,7 @@ def _encode(data, kept):
 
 
 def cached(corpus_name, num_documents, num_views, data, seed=0):
-    """The path of an index of a stand-in, and its questions, (NUM_QUESTIONS, d)."""
+    """Return the path of an index of a stand-in, and its questions, (NUM_QUESTIONS, d)."""
     folder = CACHE / f"{corpus_name}-{num_documents}x{num_views}-seed{seed}"
     if not folder.exists():
         print(f"making {folder}", file=sys.stderr)
@@ -64,7 +64,7 @@ def cached(corpus_name, num_documents, num_views, data, seed=0):
 
 
 def _encode_corpora(data, folder: Path, num_documents):
-    """Passages of the real collections, SQuAD's first, by the packaged MiniLM; 256 of SQuAD's questions."""
+    """Encode passages of the real collections, SQuAD's first, by the packaged MiniLM, and 256 of SQuAD's questions."""
     files = ("squad/passages.tsv", "squadshifts_amazon/passages.tsv.gz", "squadshifts_reddit/passages.tsv.gz")
     paths = [data / name for name in (*files, "scale_debian/passages.tsv.zst")]
     read = (read_documents(str(path), CorpusOptions()) for path in paths)

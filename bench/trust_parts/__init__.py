@@ -1,1 +1,1 @@
-"""What trust costs: the index that is measured, variants in turns, and the parts search, ingest and open."""
+"""Parts of bench/trust.py: the measured index, variants in turns, and the parts search, ingest and open."""

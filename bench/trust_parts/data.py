@@ -16,7 +16,7 @@ _WORDS = np.array(
 
 
 def documents_with_views(num_documents, options):
-    """Documents and their views, (k, dim) with 1 to --views rows, in chunks of 8,192 documents."""
+    """Yield documents and their views, (k, dim) with 1 to --views rows, in chunks of 8,192 documents."""
     rng = np.random.default_rng(options.seed)
     begin = 0
     for rows in view_chunks(num_documents, options.views, options.dim, options.seed):
@@ -31,7 +31,7 @@ def documents_with_views(num_documents, options):
 
 
 def cached_indexes(kinds, options):
-    """The index of each kind, by name, and NUM_QUERIES queries near views of different documents, (q, dim) float32."""
+    """Return the index of each kind by name, and NUM_QUERIES queries near views of different documents, (q, dim)."""
     folder = CACHE / f"trust-{options.documents}x{options.views}x{options.dim}-seed{options.seed}"
     if not folder.exists():
         _build(folder, options)

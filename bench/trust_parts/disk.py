@@ -20,7 +20,7 @@ INGESTED = 4 * 1024
 
 
 class LaxConnection(sqlite3.Connection):
-    """A connection to SQLite that waits for no disk, whatever it is told."""
+    """A connection to SQLite that never waits for the disk."""
 
     def __init__(self, *args, **kwargs):
         super().__init__(*args, **kwargs)
@@ -31,7 +31,7 @@ class LaxConnection(sqlite3.Connection):
 
 
 def without_fsync():
-    """Inside it, nothing waits for the disk."""
+    """Return a context in which nothing waits for the disk."""
     stack, connect = contextlib.ExitStack(), sqlite3.connect
     stack.enter_context(mock.patch("os.fsync", lambda _: None))
     lax = lambda *args, **kwargs: connect(*args, factory=LaxConnection, **kwargs)  # noqa: E731
@@ -65,7 +65,7 @@ class Runs:
         self._waits, self._shares = Waits(), []
 
     def prepare(self, _):
-        """A call that ingests all; what the run before left to the page cache is written out first."""
+        """Return a call that ingests all; dirty pages of the run before are written out first."""
         shutil.rmtree(self._folder, ignore_errors=True)
         index = mvindex.create(self._folder / f"{next(self._names)}.mvx", **self._settings)
         os.sync()

@@ -8,13 +8,13 @@ from pathlib import Path
 import numpy as np
 
 import mvindex
-from trust_parts.checksums import CHECKS, without
+from trust_parts.checksums import without_checksums
 from trust_parts.data import cached_indexes, size_bytes
 from trust_parts.turns import CLOCKS, paired, ratio_text, ratios, timed
 
 
 def drop_from_cache(path):
-    """Nothing; the files are in the page cache no more (Linux; what another process maps stays)."""
+    """Drop the files from the page cache (Linux; what another process maps stays)."""
     gc.collect()
     os.sync()
     for file in filter(Path.is_file, path.rglob("*")):
@@ -26,7 +26,7 @@ def drop_from_cache(path):
 
 
 def medians_ms(before, call, rounds):
-    """The median by each clock; the first call is not counted."""
+    """Return the median by each clock; the first call is not counted."""
     times = []
     for _ in range(rounds + 1):
         before()
@@ -52,7 +52,7 @@ def measure_open(options):
         row = {"part": "open", "cache": cache, "size_mb": size_bytes(path) / 1e6}
         row["open_ms"] = medians_ms(before, lambda: mvindex.open(path).close(), options.rounds)
         prepare = lambda _, before=before: first_search(before)  # noqa: E731
-        row["first_search"] = ratios(paired(prepare, partial(without, *CHECKS), options.rounds))
+        row["first_search"] = ratios(paired(prepare, without_checksums, options.rounds))
         row["verify_ms"] = medians_ms(before, lambda: check(mvindex.verify(path)), min(options.rounds, 5))
         yield row
 

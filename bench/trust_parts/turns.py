@@ -10,12 +10,12 @@ CLOCKS = ("wall", "cpu")
 
 
 def now():
-    """Wall and CPU seconds of the process, (2,)."""
+    """Return wall and CPU seconds of the process, (2,)."""
     return np.array([time.perf_counter(), time.process_time()])
 
 
 def timed(call):
-    """Seconds by both clocks, (2,); Python's collector runs before, not inside."""
+    """Return seconds by both clocks, (2,); Python's collector runs before, not inside."""
     gc.collect()
     gc.disable()
     begin = now()
@@ -26,7 +26,7 @@ def timed(call):
 
 
 def paired(prepare, variant, num_rounds):
-    """Seconds (rounds, 2, clocks) of a call as it is and inside the variant, in turns; two rounds only warm up.
+    """Return seconds (rounds, 2, clocks) of a call without and inside the variant, in turns; two rounds only warm up.
 
     prepare(number): the call of that round, asked for before each of its two runs, and not timed.
     """
@@ -42,7 +42,7 @@ def paired(prepare, variant, num_rounds):
 
 
 def ratios(times):
-    """By clock: medians of both sides in ms; the rounds' ratios' median, quartiles, and the interval of that median.
+    """Return by clock the medians of both sides in ms, and the median, quartiles and interval of the rounds' ratios.
 
     times: seconds (rounds, 2, clocks). The interval holds 95 % of the medians of resampled rounds.
     """
@@ -61,7 +61,7 @@ def ratios(times):
 
 
 def ratio_text(found):
-    """One line on what ratios() gives."""
+    """Return one line for a result of ratios()."""
     parts = [f"{found['rounds']:3d} rounds"]
     for clock in CLOCKS:
         row = found[clock]

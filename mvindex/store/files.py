@@ -51,10 +51,11 @@ def check_regular(path: Path) -> None:
         raise StoreError(f"{path}: cannot be read: {err.strerror or err}") from err
     if stat.S_ISLNK(mode):
         raise StoreError(
-            f"{path}: expected one of the index's own files, got a symbolic link, which could lead anywhere"
+            f"{path}: expected one of the index's own files, got a symbolic link, which could lead anywhere. "
+            "Move it away"
         )
     if not stat.S_ISREG(mode):
-        raise StoreError(f"{path}: expected one of the index's own files, got no regular file")
+        raise StoreError(f"{path}: expected one of the index's own files, got no regular file. Move it away")
 
 
 def check_directory(path: Path) -> None:

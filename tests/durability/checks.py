@@ -89,7 +89,7 @@ class Checks:
         for path in (self.folder / name for name in self.operation.targets if (self.folder / name).exists()):
             with mvindex.open(path) as index:
                 info = index.info()
-            counts = [info.documents, info.views, info.num_dead, info.fresh_documents]
+            counts = [info.documents, info.views, info.num_deleted, info.fresh_documents]
             found.append([info.format_version, info.kind, *counts])
         return found
 

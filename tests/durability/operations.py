@@ -14,8 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import mvindex
-import mvindex.ingest
-from mvindex.ingest import IngestHooks
+from mvindex.ingest import IngestHooks, pipeline
 from tests.durability.documents import DIM, SentenceViews, State, doc_id, document, given_views
 from tests.unit import lexical_reference
 
@@ -61,7 +60,7 @@ class Operation:
 
 def small_chunks() -> None:
     """Make this process and its children commit every eight documents, so that small runs have many chunks."""
-    mvindex.ingest.CHUNK_DOCUMENTS = CHUNK
+    pipeline.CHUNK_DOCUMENTS = CHUNK
 
 
 def ignore(state: int) -> None:

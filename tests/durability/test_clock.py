@@ -49,7 +49,7 @@ def test_a_reader_without_locks_sees_any_change_whichever_way_the_clock_went(tmp
     with mvindex.open(path) as index:
         catalog = embedded_store_of(index).snapshot.source.catalog
         for time_s in (0, 4_000_000_000, 10):
-            state = catalog._unguarded_state()
+            state = catalog._unlocked_state()
             os.utime(file, (time_s, time_s))
             with pytest.raises(mvindex.errors.StaleReader, match="changed while it was read"):
                 catalog._check_unchanged(state)
@@ -62,4 +62,4 @@ def test_no_more_of_the_clock_is_read_than_is_tested_here():
             found.add(source.name)
     # An import goes on only with the same files: by size and time of change. Another time, whichever, starts it anew:
     # test_an_import_of_other_files_does_not_go_on_with_what_was_begun.
-    assert found == {"catalog.py", "importing.py"}
+    assert found == {"catalog.py", "import_.py"}

@@ -13,7 +13,7 @@ from tests.durability.damage.kinds import KINDS
 from tests.durability.processes import call
 
 RUN = "tests.durability.damage.run"
-SHORT = ("texts", "vectors", "log")
+SHORT = ("texts", "log")
 # The kinds of faults of a trial, by the promise that is broken.
 ANSWERS = {"wrong answer", "exception", "crashes", "hangs", "read only"}
 NAMES = {"unseen", "false alarm", "file not named", "document not named"}
@@ -24,7 +24,7 @@ WRITES = {"made worse", "damage copied", "litter"}
 
 @pytest.fixture(scope="module")
 def trials(tmp_path_factory):
-    """Trials on three indexes, with FULL=1 on all five. Those on the index with blocks take seconds each."""
+    """Trials on two indexes, with FULL=1 on all five. Those on the index with blocks take seconds each."""
 
     def tried(names, damages, seed):
         return call(f"{RUN}:tried", names, str(folder), damages=damages, seed=seed, prepared_by=f"{RUN}:prepare")
@@ -32,7 +32,7 @@ def trials(tmp_path_factory):
     folder = tmp_path_factory.mktemp("damage")
     if os.environ.get("FULL") != "1":
         return tried(SHORT, 40, 1)
-    return tried([*SHORT, "compacted"], 60, 1) + tried(["blocks"], 5, 2)
+    return tried([*SHORT, "vectors", "compacted"], 60, 1) + tried(["blocks"], 5, 2)
 
 
 def faults(trials, kinds):
@@ -57,8 +57,8 @@ def test_no_query_is_answered_from_damaged_data_and_only_errors_of_mvindex_are_r
 
 def test_verify_names_every_damage_and_its_document_and_gives_no_false_alarm(trials):
     assert faults(trials, NAMES) == []
-    assert sum(each["must_be_seen"] for each in trials) > 60
-    assert sum(not each["is_seen"] for each in trials) > 5
+    assert sum(each["must_be_seen"] for each in trials) > 40
+    assert sum(not each["is_seen"] for each in trials) > 3
 
 
 def test_repair_and_build_make_derived_files_again_and_change_nothing_else(trials):

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 import mvindex
-from mvindex import maintenance as upkeep
+from mvindex import maintenance
 from mvindex.index import Index
 from mvindex.maintenance.read import CatalogRow
 from mvindex.maintenance.repair import RepairReport
@@ -29,13 +29,13 @@ class Broken(NamedTuple):
 
 def views_unchecked() -> None:
     """Answer from views without checking them."""
-    for owner, name in ((MappedViews, "check_documents"), (MappedViews, "check_digests"), (MappedSegment, "check")):
+    for owner, name in ((MappedViews, "check_documents"), (MappedSegment, "check")):
         setattr(owner, name, lambda *_: None)
 
 
 def rows_unchecked() -> None:
     """Answer from rows of the catalog without checking them."""
-    reader.SnapshotReader._check_document = lambda *_: None
+    reader.check_document = lambda *_: None
     reader.text_checksum = lambda *_: _Any()
     reader.metadata_checksum = lambda *_: _Any()
     catalog.check_document = lambda *_: None
@@ -48,13 +48,13 @@ def log_not_missed() -> None:
 
 def verify_blind() -> None:
     """Let verify report no problem, ever."""
-    verify = upkeep.verify
-    upkeep.verify = lambda path: replace(verify(path), problems=())
+    verify = maintenance.verify
+    maintenance.verify = lambda path: replace(verify(path), problems=())
 
 
 def salvage_forgets() -> None:
     """Let salvage lose a document."""
-    salvage = upkeep.salvage
+    salvage = maintenance.salvage
 
     def broken(path, target):
         report = salvage(path, target)
@@ -62,7 +62,7 @@ def salvage_forgets() -> None:
             index.delete(ids=[next(iter(index)).id])
         return report
 
-    upkeep.salvage = broken
+    maintenance.salvage = broken
 
 
 def salvage_trusts() -> None:
@@ -72,22 +72,22 @@ def salvage_trusts() -> None:
 
 def repair_idle() -> None:
     """Let repair do nothing."""
-    upkeep.repair = lambda path: RepairReport(made_again=())
+    maintenance.repair = lambda path: RepairReport(made_again=())
 
 
 def deletes_another() -> None:
     """Let a write delete one more document than it should."""
-    retire = writer._retire
+    mark_deleted = writer._mark_deleted
 
     def broken(connection, doc_rows):
-        retire(connection, [*doc_rows, 8] if doc_rows else doc_rows)
+        mark_deleted(connection, [*doc_rows, 8] if doc_rows else doc_rows)
 
     writer._mark_deleted = broken
 
 
 def verify_crashes() -> None:
     """Let verify end the process."""
-    upkeep.verify = lambda path: os.kill(os.getpid(), signal.SIGSEGV)
+    maintenance.verify = lambda path: os.kill(os.getpid(), signal.SIGSEGV)
 
 
 def snapshot_plain() -> None:

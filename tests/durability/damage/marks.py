@@ -136,7 +136,7 @@ def content_of(index: Path) -> Content | None:
                     for number, *row in connection.execute(f"SELECT doc_row, * FROM {table} NOT INDEXED"):
                         rows[table, number] = tuple(row)
                 others = [connection.execute(f"SELECT * FROM {table} NOT INDEXED").fetchall() for table in _OTHERS]
-                for state, name in (("alive", "documents_alive"), ("NOT alive", "documents_dead")):
+                for state, name in (("alive", "documents_live"), ("NOT alive", "documents_deleted")):
                     query = f"SELECT id, doc_row FROM documents INDEXED BY {name} WHERE {state} ORDER BY id, doc_row"
                     others.append(connection.execute(query).fetchall())
                 others.append(connection.execute("SELECT type, name, sql FROM sqlite_master").fetchall())

@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 
 import mvindex
-import mvindex.ingest
 from mvindex.errors import StaleReader
 from mvindex.index import embedded_store_of
+from mvindex.ingest import pipeline
 from tests.durability.documents import DIM, SentenceViews, doc_id
 from tests.durability.faults.cases import outcome
 from tests.durability.operations import INDEX, documents, made_of
@@ -146,7 +146,7 @@ def _with_a_log(path: Path) -> Path:
     """Leave a commit of a killed writer in the log of the index."""
 
     def write() -> None:
-        store = mvindex.open(path).store
+        store = embedded_store_of(mvindex.open(path))
         with store.writing():
             store.set_metadata({0: '{"late": 1}'})
             os.kill(os.getpid(), signal.SIGKILL)
@@ -213,7 +213,7 @@ def _writes(path: Path, folder: Path) -> dict[str, Callable[[], Any]]:
 
 def _make_large(path: Path, version: int = 1) -> None:
     """Store more text in the index than SQLite keeps in memory."""
-    mvindex.ingest.CHUNK_DOCUMENTS = 1024
+    pipeline.CHUNK_DOCUMENTS = 1024
     texts = [mvindex.Document(str(number), f"version {version} " * 200, "", {"v": version}) for number in range(3000)]
     with mvindex.open(path) if path.exists() else mvindex.create(path, dim=1) as index:
         index.add_views(texts, np.ones((len(texts), 1, 1), dtype=np.float32))
@@ -239,7 +239,7 @@ def _closing(index: mvindex.Index, call: Callable[[mvindex.Index], Any]) -> Any:
 
 def _replace_for_ever(parent: Parent, path: Path) -> None:
     """Replace all documents by the next version in one commit, for ever."""
-    mvindex.ingest.CHUNK_DOCUMENTS = 1024
+    pipeline.CHUNK_DOCUMENTS = 1024
     version = 2
     while True:
         version += 1

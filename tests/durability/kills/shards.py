@@ -50,7 +50,7 @@ class ShardChecks(Checks):
         shards = []
         for number in range(SHARDS):
             with open_shard_index(self.index, ShardPlace(number, SHARDS)) as shard:
-                settings = shard.snapshot.settings
+                settings = shard.settings
                 engine = settings["engine"] and {**settings["engine"], "directory": ""}
                 runs = [settings.get(key) for key in ("run", "runs", "next_ordinal")]
                 shards.append([[list(each) for each in sorted(stored(shard).items())], engine, runs])

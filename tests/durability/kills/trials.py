@@ -215,6 +215,9 @@ class Trials:
                 time.sleep(0.001)
             ended = time.monotonic()
         self.steps = [name for name, _ in taken]
+        expected = {f"after acknowledging {state}" for state in range(1, self.operation.last + 1)}
+        if self.operation.command is None and not expected <= set(self.steps):
+            raise RuntimeError(f"expected the operation to acknowledge each of its states, got {self.steps}")
         self.duration_s, self.writing_s = ended - started, ended - locked
         moments = [moment for _, moment in taken]
         self._gaps_s = [after - before for before, after in pairwise([*moments, ended])]

@@ -13,9 +13,10 @@ from typing import NamedTuple
 from unittest.mock import patch
 
 import mvindex
-from mvindex import engines, ingest
+from mvindex import engines
 from mvindex.engines.scan_numpy import NumpyScan
 from mvindex.index import embedded_store_of
+from mvindex.ingest import pipeline
 from tests.durability.checks import Fault, checks_of, compare_states, damages, stored_in, wrong_answers
 from tests.durability.documents import State, document, given_views
 from tests.durability.operations import CHUNK, Operation, open_with_encoder
@@ -151,7 +152,7 @@ def as_recorded() -> Iterator[None]:
     """
     with ExitStack() as stack:
         stack.enter_context(patch.object(engines, "find_kind", cache(engines.find_kind)))
-        stack.enter_context(patch.object(ingest, "CHUNK_DOCUMENTS", CHUNK))
+        stack.enter_context(patch.object(pipeline, "CHUNK_DOCUMENTS", CHUNK))
         stack.enter_context(patch.object(engines, "open_scan", lambda *_: NumpyScan()))
         yield
 

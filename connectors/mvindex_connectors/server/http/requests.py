@@ -169,7 +169,9 @@ def _hit(hit: records.Hit, explanations: Mapping[str, Sequence[records.ViewScore
         hit.id, hit.score, hit.slot, hit.span, hit.snippet, hit.text, hit.title, cast(dict[str, Any], hit.metadata)
     )
     if hit.components:
-        shown.components = [schemas.Component(each.name, each.rank, each.score, each.contribution) for each in hit.components]
+        shown.components = [
+            schemas.Component(each.name, each.rank, each.score, each.contribution) for each in hit.components
+        ]
     if explanations is not None:
         # No views for a document that was deleted since the search.
         shown.views = [schemas.ViewScore(*view) for view in explanations.get(hit.id, ())]
