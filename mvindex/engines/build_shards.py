@@ -83,10 +83,9 @@ def build_one_shard(
     if find_kind(choice.kind).train is not None:
         trained = learnt(directory, sharding.stores, choice)
         if trained is None:
-            kind = choice.kind.value
             raise ConfigError(
-                f"{directory}: nothing was trained for {kind!r} over all shards as they are now: mvindex build "
-                f"--kind {kind} --train-only comes first, with the same --nlist"
+                f"{directory}: nothing was trained for {choice.kind!r} over all shards as they are now: mvindex build "
+                f"--kind {choice.kind} --train-only comes first, with the same --nlist"
             )
         choice = replace(choice, trained=trained)
     return build_shard(number, sharding.stores[number], choice, on_progress)

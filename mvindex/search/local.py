@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from threading import Lock
@@ -62,6 +62,12 @@ class LocalSearch:
         self._store, self._device = store, device
         self._lock = Lock()
         self._engines: dict[EmbeddedStore, _PartEngines] = {}
+        self._open_scan: Callable[[], ScanEngine] | None = None
+
+    def use_scan(self, open_scan: Callable[[], ScanEngine]) -> None:
+        """Scan with engines that open_scan() returns, one for each store, instead of the fastest of this machine."""
+        self._open_scan = open_scan
+        self.forget_scans()
 
     def forget_scans(self) -> None:
         """Drop the scans' copies of views, which hold the files of the snapshots they were made of."""
@@ -181,7 +187,7 @@ class LocalSearch:
         with self._lock:
             if kept.scan is None:
                 # Each of so many scans of this process takes its share of the memory.
-                kept.scan = engines.open_scan(self._device, share)
+                kept.scan = engines.open_scan(self._device, share) if self._open_scan is None else self._open_scan()
             return Engines(scan=kept.scan, ranking=ranking)
 
     def judged(

@@ -16,7 +16,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from model_state import Counts, Given, Settings, State, took
 
 import mvindex
-from mvindex import ingest
+from mvindex.ingest import pipeline
 
 WHICH = st.sampled_from([2, 0, 1])
 FORMS = st.integers(0, 3)
@@ -85,7 +85,7 @@ class Base(RuleBasedStateMachine):
         self.sequences[type(self).__name__] += 1
         self.settings = made = self.made or made
         self.chunk_documents = chunk_documents
-        self.chunk = mock.patch.object(ingest, "CHUNK_DOCUMENTS", chunk_documents)
+        self.chunk = mock.patch.object(pipeline, "CHUNK_DOCUMENTS", chunk_documents)
         self.chunk.start()
         wanted = {"dtype": made.dtype, "temperature": made.temperature, "prune_views": made.prune_views}
         maker = {"dim": made.dim} if self.encoder is None else {"encoder": self.encoder}

@@ -48,7 +48,7 @@ def check_info(index, state, settings):
     assert info.documents == len(state.rows)
     assert info.views == sum(len(row.views) for row in state.rows.values())
     assert (info.dim, info.dtype, info.prune_views) == (settings.dim, settings.dtype, settings.prune_views)
-    assert (info.kind, info.engine_prune_views) == (state.kind, state.engine_prune_views)
+    assert info.kind == state.kind
     assert (info.fresh_documents, info.num_deleted) == (state.fresh_documents, state.retired)
     assert info.temperature == settings.drpq_temperature
 

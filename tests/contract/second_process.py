@@ -20,6 +20,7 @@ import numpy as np
 
 import mvindex
 from mvindex.engines.scan_numpy import NumpyScan
+from mvindex.index import search_engine_of
 
 NUM_CORE, NUM_GUESTS, NUM_THREADS = 40, 15, 3
 HOWS = ("refresh", "keep", "reopen", "threads", "copy", "verify")
@@ -60,7 +61,7 @@ class Watcher:
     def opened(self, path=None):
         index = mvindex.open(path or self.path)
         if self.has_own_scan:
-            index._scan = NumpyScan()  # the others take seconds to load; all of them give the same
+            search_engine_of(index).use_scan(NumpyScan)  # the others take seconds to load; all of them give the same
         return index
 
     def run(self, how):

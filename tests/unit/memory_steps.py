@@ -17,6 +17,7 @@ import sys
 import time
 import tracemalloc
 from contextlib import closing
+from importlib import import_module
 from pathlib import Path
 
 for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
@@ -25,29 +26,41 @@ for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
 import faiss  # noqa: E402 - after the settings of threads
 import numpy as np  # noqa: E402 - after the settings of threads
 
-import mvindex.ingest  # noqa: E402 - as above
-from mvindex import maintenance as upkeep  # noqa: E402 - as above
-from mvindex.corpus import CorpusOptions, inputs, open_corpus  # noqa: E402 - as above
-from mvindex.engines.build import keep_search  # noqa: E402 - as above
+import mvindex  # noqa: E402 - as above
+from mvindex import maintenance  # noqa: E402 - as above
+from mvindex.corpus import CorpusOptions, open_corpus  # noqa: E402 - as above
+from mvindex.engines import params  # noqa: E402 - as above
+from mvindex.engines.build import save_search_params  # noqa: E402 - as above
 from mvindex.index import embedded_store_of  # noqa: E402 - as above
 from mvindex.index.factory import create_shard_index  # noqa: E402 - as above
-from mvindex.ingest import assemble as assembling  # noqa: E402 - as above
 from mvindex.ingest.assemble import assemble  # noqa: E402 - as above
 from mvindex.ingest.files import CorpusIngest, OnError  # noqa: E402 - as above
-from mvindex.maintenance import compact as compacting  # noqa: E402 - as above
-from mvindex.maintenance import read as reading  # noqa: E402 - as above
-from mvindex.maintenance import salvage as salvaging  # noqa: E402 - as above
-from mvindex.maintenance import snapshot as copying  # noqa: E402 - as above
-from mvindex.maintenance import verify as verifying  # noqa: E402 - as above
 from mvindex.records import Views  # noqa: E402 - as above
-from mvindex.store import catalog, reader, segments, views  # noqa: E402 - as above
-from mvindex.store import snapshot as snapshots  # noqa: E402 - as above
 from mvindex.store.shard_layout import ShardPlace  # noqa: E402 - as above
-from mvindex_connectors.engines import faiss_files, faiss_ivf  # noqa: E402 - as above
 
 DIM, VIEWS, LISTS, SHARDS = 8, 2, 16, 2
+BLOCK_MODULES = ("store.catalog", "store.segments", "maintenance.snapshot", "maintenance.verify")
 # What is worked on in pieces of a fixed size, documents, views or bytes, is here worked on in pieces of these.
 PIECE, PIECE_BYTES, CACHE_KIB = 256, 1 << 13, 64
+PIECES = [
+    ("mvindex.ingest.pipeline", "CHUNK_DOCUMENTS", PIECE),
+    ("mvindex.ingest.assemble", "_CHECKED_IDS", PIECE),
+    ("mvindex.maintenance.compact", "_COPIED_DOCUMENTS", PIECE),
+    ("mvindex.maintenance.compact", "_SORTED_ROWS", PIECE),
+    ("mvindex.maintenance.read", "_CHUNK_ROWS", PIECE),
+    ("mvindex.maintenance.salvage", "_CHUNK_ROWS", PIECE),
+    ("mvindex.store.reader", "_READ_ROWS", PIECE),
+    ("mvindex.store.reader", "_FETCH_ROWS", PIECE),
+    ("mvindex.store.snapshot", "_FETCH_ROWS", PIECE),
+    ("mvindex.store.views", "_PIECE_ROWS", PIECE),
+    ("mvindex_connectors.engines.faiss_files", "_BLOCK_ROWS", PIECE),
+    ("mvindex_connectors.engines.faiss_ivf", "_READ_ROWS", PIECE),
+    ("mvindex_connectors.engines.faiss_ivf", "LEAST_SAMPLE", params.POINTS * LISTS),
+    ("mvindex.engines.params", "LEAST_SAMPLE", params.POINTS * LISTS),
+    ("mvindex.corpus.inputs", "_BLOCK_BYTES", PIECE_BYTES),
+    ("mvindex.store.segments", "_COPY_BYTES", PIECE_BYTES),
+    *((f"mvindex.{module}", "BLOCK_BYTES", PIECE_BYTES) for module in BLOCK_MODULES),
+]
 
 
 class TwoViews:
@@ -79,7 +92,7 @@ def write_corpus(path, ids, version):
 def ingest(index, corpus):
     options = CorpusOptions()
     run = CorpusIngest(
-        index=index,
+        add_entries=index.add_entries,
         corpus=open_corpus([corpus], options),
         on_error=OnError.SKIP,
         rejects_stem=corpus.with_name(f"{corpus.stem}-{time.monotonic_ns()}"),
@@ -106,9 +119,8 @@ def look(folder, count):
 def build(folder, count):
     with opened(folder) as index:
         index.build("ivf-pq", nlist=LISTS)
-        keep_search(
-            embedded_store_of(index), {"probes": 2, "fetch": 4}
-        )  # a tuned engine is compacted with as many lists
+        # A tuned engine is compacted with as many lists.
+        save_search_params(embedded_store_of(index), {"nprobe": 2, "k_factor": 4})
 
 
 def snapshot(folder, count):
@@ -117,11 +129,11 @@ def snapshot(folder, count):
 
 
 def verify(folder, count):
-    assert upkeep.verify(folder / "x.mvx").is_sound
+    assert maintenance.verify(folder / "x.mvx").is_sound
 
 
 def salvage(folder, count):
-    assert upkeep.salvage(folder / "x.mvx", folder / f"saved-{time.monotonic_ns()}.mvx").documents
+    assert maintenance.salvage(folder / "x.mvx", folder / f"saved-{time.monotonic_ns()}.mvx").documents
 
 
 def read_all(folder, count):
@@ -219,15 +231,8 @@ def small_pieces():
 
     What is left to grow is what grows with the collection.
     """
-    mvindex.ingest.CHUNK_DOCUMENTS = compacting._COPIED_DOCUMENTS = PIECE
-    reading._CHUNK_ROWS = salvaging._CHUNK_ROWS = reader._READ_ROWS = PIECE
-    reader._FETCH_ROWS = snapshots._FETCH_ROWS = assembling._CHECKED_IDS = PIECE
-    views._PIECE_ROWS = compacting._SORTED_ROWS = PIECE
-    faiss_files._BLOCK_ROWS = faiss_ivf._READ_ROWS = PIECE
-    nlist.LEAST_SAMPLE = nlist.POINTS * LISTS
-    segments._COPY_BYTES = inputs._BLOCK_BYTES = PIECE_BYTES
-    for module in (catalog, copying, segments, verifying):
-        module.BLOCK_BYTES = PIECE_BYTES
+    for module, name, size in PIECES:
+        setattr(import_module(module), name, size)
     by_callback = faiss.PyCallbackIOWriter
     faiss.PyCallbackIOWriter = lambda write: by_callback(write, PIECE_BYTES)
     connect = sqlite3.connect

@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 
+from mvindex.planning.layouts import KINDS
 from mvindex.planning.rates import Line, Rates
 from mvindex.planning.sizes import Collection
 from mvindex.store.views import ViewType
@@ -15,7 +16,7 @@ def schema(name):
     return json.loads((SCHEMAS / f"{name}.schema.json").read_text())
 
 
-def made_rates(kinds=tuple(Kind)):
+def made_rates(kinds=KINDS):
     """Return a nanosecond per unit of everything, beside a millisecond per query."""
     return Rates(
         product_s=1e-9,

@@ -3,6 +3,7 @@
 import numpy as np
 
 import mvindex
+from mvindex.index import store_of
 from mvindex.index.factory import create_shard_index, open_shard_index
 from mvindex.ingest import Entry
 from mvindex.store.shard_layout import ShardPlace
@@ -34,11 +35,11 @@ def fill_shards(path, count, *corpora):
 
 
 def stored(index):
-    """All that searches can see, by id: ordinal, text, metadata and views."""
+    """Return all that searches can see, by id: ordinal, text, metadata and views."""
     found = {}
-    for shard in getattr(index, "shards", {0: index}).values():
-        snapshot = shard.snapshot
-        with shard.reading(snapshot) as reader:
+    for part in store_of(index).parts():
+        snapshot = part.store.snapshot
+        with part.store.reading(snapshot) as reader:
             for row, document in reader.documents(np.flatnonzero(snapshot.alive).tolist()).items():
                 views = snapshot.views.fetch(np.array([row]))[0].tolist()
                 ordinal = int(snapshot.views.ordinals(np.array([row]))[0])

@@ -60,7 +60,7 @@ def test_an_index_of_a_callable_wants_the_same_callable_again(tmp_path):
         index.add(documents(3))
     with mvindex.open(tmp_path / "y.mvx") as again, pytest.raises(ConfigError):
         again.search("text")
-    with pytest.raises(ConfigError, match="made with the encoder"):
+    with pytest.raises(ConfigError, match="expected the encoder"):
         mvindex.open(tmp_path / "y.mvx", encoder=mvindex.CallableEncoder(one_vector, name="other"))
     with mvindex.open(tmp_path / "y.mvx", encoder=one_vector) as again:
         assert len(again.search("text", top_k=2).hits) == 2
@@ -82,7 +82,7 @@ def test_several_are_explained_in_the_order_asked_for_and_none_that_is_not_there
     assert found == {doc_id: index.explain(query, doc_id) for doc_id in ("4", "3")}
     assert index.explain_all(query, "3") == {"3": found["3"]}
     assert index.explain_all(query, []) == index.explain_all(query, ["nope"]) == {}
-    for wrong, message in ((["3", 4], "ids are strings"), (["a\0"], "NUL"), (["\ud800"], "not valid Unicode")):
+    for wrong, message in ((["3", 4], "id: expected a string"), (["a\0"], "NUL"), (["\ud800"], "not valid Unicode")):
         with pytest.raises(QueryError, match=message):
             index.explain_all(query, wrong)
     with pytest.raises(QueryError, match="one query"):

@@ -14,7 +14,7 @@ from mvindex.ingest import IngestHooks
 
 
 def test_an_error_in_the_middle_of_an_add_keeps_whole_batches_only(tmp_path, monkeypatch):
-    monkeypatch.setattr("mvindex.ingest.CHUNK_DOCUMENTS", 8)
+    monkeypatch.setattr("mvindex.ingest.pipeline.CHUNK_DOCUMENTS", 8)
 
     def failing():
         yield from documents(20)
@@ -41,7 +41,7 @@ def test_a_failing_encoder_stores_nothing_of_its_batch(tmp_path):
 
 
 def test_a_stopped_run_ends_at_a_batch_and_can_go_on(tmp_path, monkeypatch):
-    monkeypatch.setattr("mvindex.ingest.CHUNK_DOCUMENTS", 8)
+    monkeypatch.setattr("mvindex.ingest.pipeline.CHUNK_DOCUMENTS", 8)
     seen = []
     hooks = IngestHooks(on_progress=seen.append, should_stop=lambda: sum(seen) >= 16)
     encoder = mvindex.CallableEncoder(by_length, query_function=one_vector, name="by_length")
@@ -52,7 +52,7 @@ def test_a_stopped_run_ends_at_a_batch_and_can_go_on(tmp_path, monkeypatch):
 
 
 def test_an_interrupted_run_resumed_equals_an_uninterrupted_one(tmp_path, monkeypatch):
-    monkeypatch.setattr("mvindex.ingest.CHUNK_DOCUMENTS", 8)
+    monkeypatch.setattr("mvindex.ingest.pipeline.CHUNK_DOCUMENTS", 8)
     calls = []
 
     def whole_chunks(texts):
@@ -82,7 +82,7 @@ def test_an_id_given_twice_in_one_call_names_both_places(index):
 
 
 def test_ids_given_twice_are_found_across_batches(index, monkeypatch):
-    monkeypatch.setattr("mvindex.ingest.CHUNK_DOCUMENTS", 4)
+    monkeypatch.setattr("mvindex.ingest.pipeline.CHUNK_DOCUMENTS", 4)
     with pytest.raises(DocumentError, match="document 10: id 'n0' occurs at document 1"):
         index.add_views([mvindex.Document(f"n{n % 9}", "x") for n in range(12)], vectors(12))
 

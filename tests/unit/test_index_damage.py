@@ -47,7 +47,7 @@ def test_building_is_swapped_in_and_damage_of_an_engine_is_named(index, tmp_path
         again.build(kind="hnsw")
         assert len(again.search(np.ones(4)).hits) == 10
     assert [path.name[:11] for path in (tmp_path / "x.mvx" / "generation-000001").glob("engine-*")] == ["engine-hnsw"]
-    with pytest.raises(ConfigError, match="kind 'ivf'"):
+    with pytest.raises(ConfigError, match="got 'ivf'"):
         index.build(kind="ivf")
 
 

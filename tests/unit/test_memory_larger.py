@@ -11,7 +11,7 @@ import pytest
 from memory_limits import group, in_group, peak_bytes, said, uncached, views_bytes, with_data_limit
 
 import mvindex
-from mvindex.engines import nlist
+from mvindex.engines import params
 
 pytest.importorskip("faiss")
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="NOT RUN: needs Linux")
@@ -33,7 +33,7 @@ def large(tmp_path_factory):
             documents = [mvindex.Document(f"d{begin + n}", f"text {begin + n}", f"title {n}") for n in range(1024)]
             index.add_views(documents, views)
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(nlist, "LEAST_SAMPLE", 64 * nlist.POINTS)
+            patch.setattr(params, "LEAST_SAMPLE", 64 * params.POINTS)
             index.build("ivf-pq", nlist=64)
     assert views_bytes(path) == FULL_SIZE
     return path, said(path, queries=2)

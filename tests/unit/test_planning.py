@@ -16,7 +16,7 @@ from mvindex.engines.params import default_nlist, default_search, nprobe_of
 from mvindex.engines.protocol import EXACT
 from mvindex.errors import ConfigError, StoreError
 from mvindex.planning import Machine, PlanRequest, calibrate, layouts, make_plan
-from mvindex.planning.layouts import commands
+from mvindex.planning.layouts import KINDS, commands
 from mvindex.planning.rates import Line, Workload, build_seconds, query_seconds
 from mvindex.planning.recall import expected_recall, nprobe_for
 from mvindex.planning.report import WIDTH, header, notes, plan_json, plan_rows, summary
@@ -61,7 +61,7 @@ def test_lists_are_learnt_from_the_views_of_all_shards():
     assert "--nlist" not in commands(sharded, plan(held).request)[1]
 
 
-@pytest.mark.parametrize("kind", kind_names())
+@pytest.mark.parametrize("kind", KINDS)
 def test_what_does_not_fit_is_marked_and_planned_in_the_fewest_shards_that_do(kind):
     planned = plan(WIKIPEDIA, ram_gib=24)
     found = of_kind(planned, kind)
@@ -165,7 +165,7 @@ def test_of_few_lists_a_larger_share_is_searched():
 
 def test_effort_16_is_the_default_search():
     for lists in (1, 64, 4096, 16_384, 131_072):
-        assert nprobe_of(16, lists) == default_search("ivf-pq", lists)["probes"]
+        assert nprobe_of(16, lists) == default_search("ivf-pq", lists)["nprobe"]
     assert nprobe_of(16, 4096) == 1024 and nprobe_of(16, 64) == 64
 
 
@@ -207,7 +207,7 @@ def test_the_table_and_notes_fit_80_columns_with_whole_names(rates, documents, d
     text = [*summary(made).splitlines(), *(line for note in notes(made) for line in note.splitlines())]
     prose = [line for line in text if not line.startswith("  mvindex ")]
     assert max(map(len, [*table, *prose])) <= WIDTH
-    assert {line[2:12].rstrip() for line in table[1:]} >= {kind for kind in KINDS}
+    assert {line[2:12].rstrip() for line in table[1:]} >= set(KINDS)
 
 
 def test_a_plan_takes_less_than_a_second_and_imports_no_heavy_package():
@@ -232,7 +232,7 @@ def test_measuring_ends_in_time_and_leaves_nothing_behind(tmp_path):
     started = time.monotonic()
     rates = calibrate.measure_rates(collection(dim=32), tmp_path, lambda *step: steps.append(step), max_seconds=0.5)
     assert time.monotonic() - started < 10
-    assert len(rates.query) < len(Kind) and steps[0][1] == 0
+    assert len(rates.query) < len(KINDS) and steps[0][1] == 0
     assert not list(tmp_path.iterdir())
 
 

@@ -11,10 +11,11 @@ from planning_examples import collection
 import mvindex
 from mvindex.engines.protocol import EXACT
 from mvindex.index import embedded_store_of
+from mvindex.planning.layouts import KINDS
 from mvindex.planning.sizes import engine_bytes, scan_bytes, store_bytes
 from mvindex.store.views import ViewType
 
-FAISS_KINDS = [kind for kind in kind_names() if kind != EXACT]
+FAISS_KINDS = [kind for kind in KINDS if kind != EXACT]
 
 
 def make_index(path, num_views, dim, per_document=8):
@@ -33,8 +34,9 @@ def make_index(path, num_views, dim, per_document=8):
 def build(path, kind, nlist=None):
     """What was built, and how many lists it has."""
     with mvindex.open(path) as index:
-        report = index.build(kind, nlist=lists)
-        return report, embedded_store_of(index).snapshot.settings["engine"]["settings"].get("lists", 0)
+        report = index.build(kind, nlist=nlist)
+        settings = embedded_store_of(index).snapshot.settings["engine"]["settings"]
+        return report, settings.get("parameters", {}).get("nlist", 0)
 
 
 @pytest.fixture(scope="module", params=[(20_000, 32), (20_000, 50), (20_000, 33), (12_000, 96)], ids=str)
@@ -119,7 +121,7 @@ from pathlib import Path
 import faiss, numpy as np
 import mvindex
 from mvindex import engines
-from mvindex.engines.protocol import EXACT
+from mvindex.index import embedded_store_of
 
 def resident():
     """Private bytes, and those of files that are mapped."""

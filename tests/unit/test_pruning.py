@@ -232,7 +232,7 @@ def test_a_bad_view_is_named_by_its_slot_as_given(tmp_path):
 
 
 def test_an_interrupted_run_resumed_gives_the_same_index(tmp_path, monkeypatch):
-    monkeypatch.setattr("mvindex.ingest.CHUNK_DOCUMENTS", 4)
+    monkeypatch.setattr("mvindex.ingest.pipeline.CHUNK_DOCUMENTS", 4)
     rng = np.random.default_rng(5)
     documents = [Document(str(n), " ".join("x" * length for length in rng.integers(1, 5, 6))) for n in range(20)]
 

@@ -9,6 +9,7 @@ from scan_cases import SCANS, assert_holds_and_ranks, build
 from scan_vectors import Case, make_queries, near_ties, random_rows
 
 from mvindex.engines.torch_blocks import Precision, has_exact_int8, rounded_down
+from mvindex.index import search_engine_of
 from mvindex.search import rescore
 from mvindex.testing import true_scores, unit
 
@@ -43,7 +44,7 @@ def test_scores_are_the_same_where_the_process_flushes_denormals(name, compiled,
         pytest.skip("NOT RUN: needs a CPU that can flush denormals")
     try:
         with build(case, tmp_path / "x.mvx") as index:
-            index._scan = SCANS[name]()
+            search_engine_of(index).use_scan(SCANS[name])
             found = [index.search(case.queries, 10, scoring=scoring) for scoring in ("max", "drpq")]
     finally:
         torch.set_flush_denormal(False)

@@ -8,7 +8,7 @@ from scan_cases import EACH_ARITHMETIC, EACH_SCAN, SCANS, Wanted, assert_holds_t
 from scan_vectors import Case, random_rows
 
 import mvindex
-from mvindex.index import embedded_store_of
+from mvindex.index import embedded_store_of, search_engine_of
 from mvindex.scoring.aggregate import Aggregate, Scoring
 from mvindex.store import views as stored_views
 from mvindex.testing import assert_same, brute_force, true_scores, unit
@@ -23,7 +23,7 @@ def test_a_scan_follows_what_is_added_deleted_and_replaced(name, monkeypatch, tm
     rng = np.random.default_rng(11)
     views = {}
     with mvindex.create(tmp_path / "x.mvx", dim=20) as index:
-        index._scan = SCANS[name]()
+        search_engine_of(index).use_scan(SCANS[name])
         for turn in range(8):
             count = int(rng.choice([1, 30, 200]))
             given = {f"d{n}": unit(rng.standard_normal((rng.integers(1, 9), 20))) for n in rng.integers(0, 500, count)}
@@ -68,7 +68,7 @@ def test_scores_that_round_to_one_float32_come_by_ordinal(name, tmp_path):
     rows = np.array([[2.0**24, 0], [2.0**24, 1], [2.0**24, -1], [2.0**24, 2], [2.0**24, 1 + 2.0**-20], [1, 1]])
     expected = {2.0**24 + 2: [3, 4], 2.0**24: [0, 1], 2.0**24 - 1: [2], 2.0: [5]}
     with mvindex.create(tmp_path / "x.mvx", dim=2, dtype="fp32") as index:
-        index._scan = SCANS[name]()
+        search_engine_of(index).use_scan(SCANS[name])
         index.add_views([mvindex.Document(str(n), "t") for n in range(6)], rows[:, None].astype(np.float32))
         for scoring in ("max", "drpq"):
             for top_k in (1, 2, 3, 4, 5):
@@ -82,7 +82,7 @@ def test_many_blocks_with_deletions_give_the_brute_force_ranking(name, tmp_path)
     rng = np.random.default_rng(5)
     views = {f"d{n}": unit(rng.standard_normal((int(rng.integers(1, 12)), 32))) for n in range(4000)}
     with mvindex.create(tmp_path / "x.mvx", dim=32) as index:
-        index._scan = SCANS[name]()
+        search_engine_of(index).use_scan(SCANS[name])
         index.add_views([mvindex.Document(doc_id, "t") for doc_id in views], list(views.values()))
         gone = [f"d{n}" for n in range(0, 4000, 5)]
         index.delete(ids=gone)

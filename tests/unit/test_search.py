@@ -12,11 +12,12 @@ from hypothesis import strategies as st
 from scan_vectors import random_case
 
 import mvindex
+from mvindex.engines.build import EngineCache
 from mvindex.engines.scan_numpy import NumpyScan
 from mvindex.engines.scan_torch import ScanConfig, TorchScan
 from mvindex.engines.scan_vnni import VnniScan
 from mvindex.engines.torch_blocks import Precision
-from mvindex.index import embedded_store_of
+from mvindex.index import embedded_store_of, search_engine_of
 from mvindex.kernels import has_int8_products
 from mvindex.scoring.aggregate import Aggregate, Scoring
 from mvindex.search import Engines, Request, rescore, search_documents
@@ -175,8 +176,8 @@ class Corpus:
         self.views = {f"d{n}": rows.astype(np.float32) for n, rows in enumerate(np.split(stored, starts[1:-1]))}
         self.index.add_views([mvindex.Document(doc_id, "t") for doc_id in self.views], list(self.views.values()))
         self.index.build(kind=kind)
-        self.snapshot = self.index._store.snapshot
-        self.ranking = self.index._engines.open(self.snapshot)
+        self.snapshot = embedded_store_of(self.index).snapshot
+        self.ranking = EngineCache().open(self.snapshot)
 
     def search(self, queries, top_k, scoring, **options):
         engines = Engines(scan=NumpyScan(), ranking=self.ranking)
@@ -292,7 +293,7 @@ def test_kinds_and_scans_give_the_same_list(clusters):
         for name in SCANS:
             if name == "native" and not has_int8_products():
                 continue
-            clusters.index._scan = SCANS[name]()
+            search_engine_of(clusters.index).use_scan(SCANS[name])
             found = clusters.index.search(queries, 10, scoring=scoring, exact=True, **options)
             assert [result.hits for result in found] == [result.hits for result in expected]
 
@@ -349,7 +350,7 @@ def test_a_fixed_depth_looks_on_until_there_are_top_k_documents(name, tmp_path):
     stored[:30] = unit(query + 0.01 * rng.standard_normal((30, 8)))
     corpus = Corpus(tmp_path / "x.mvx", stored.astype(np.float16), starts)
     with corpus.index as index:
-        index._scan = SCANS[name]()
+        search_engine_of(index).use_scan(SCANS[name])
         for kind in ("flat", "exact"):
             index.build(kind=kind)
             for top_k in (1, 2, 3, 4, 9):

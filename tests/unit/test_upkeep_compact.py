@@ -13,7 +13,7 @@ from index_examples import documents, vectors
 import mvindex
 from mvindex.engines.scan_torch import ScanConfig, TorchScan
 from mvindex.errors import ConfigError, DamagedIndex, IndexLocked
-from mvindex.index import embedded_store_of
+from mvindex.index import embedded_store_of, search_engine_of
 from mvindex.store.files import Current, write_current
 from mvindex.store.network_fs import network_of
 
@@ -89,10 +89,9 @@ def test_a_closed_reader_gives_its_generation_up(worn):
 
 def test_a_torch_scan_gives_the_room_of_an_old_generation_back(worn):
     scan = TorchScan(ScanConfig(cache_bytes=1 << 20))
-    worn._scan = scan
+    search_engine_of(worn).use_scan(lambda: scan)
     worn.search(vectors(1)[0], top_k=3)
     worn.compact()
-    worn._scan = scan
     worn.search(vectors(1)[0], top_k=3)
     assert {key[1] for key, _ in scan._tails.values()} | {key[1] for key in scan._blocks} == {2}
 
