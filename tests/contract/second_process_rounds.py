@@ -7,10 +7,9 @@ import threading
 import time
 from collections import Counter
 
-import second_process
-from second_process import CORE, GUESTS
-
 import mvindex
+from tests.contract import second_process
+from tests.contract.second_process import CORE, GUESTS
 
 KINDS = ("flat", "hnsw", "exact")
 # Versions that a reader saw, or looks at the one that it keeps; rounds in which everything is done once.

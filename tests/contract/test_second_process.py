@@ -7,14 +7,14 @@ import time
 
 import numpy as np
 import pytest
-from second_process import CORE, QUERY
-from second_process_rounds import ENOUGH, Rounds, watched
 
 import mvindex
 from mvindex.engines.scan_numpy import NumpyScan
 from mvindex.errors import IndexLocked
 from mvindex.index import search_engine_of
 from mvindex.ingest import CHUNK_DOCUMENTS
+from tests.contract.second_process import CORE, QUERY
+from tests.contract.second_process_rounds import ENOUGH, Rounds, watched
 
 HOLDER = """
 import sys

@@ -17,7 +17,7 @@ import mvindex
 import mvindex.ingest
 from mvindex.ingest import IngestHooks
 from tests.durability.documents import DIM, SentenceViews, State, doc_id, document, given_views
-from tests.unit import lexical_reference
+from tests.helpers import lexical_reference
 
 if TYPE_CHECKING:
     from tests.durability.checks import Checks
