@@ -76,7 +76,7 @@ class Admin(Protocol):
         """Check everything against its checksum."""
 
     def probe(self) -> Mapping[str, str]:
-        """Try what the server that holds the index can do."""
+        """Probe the capabilities of the server of the index."""
 
 
 class LocalAdmin:
@@ -90,7 +90,7 @@ class LocalAdmin:
     ) -> BuildReport:
         """Build an engine and make it the active one; see Index.build()."""
         target = checked_target(target_recall)
-        chosen, why = (engines.parse_kind(kind), "as asked for") if kind is not None else self._best_kind(target)
+        chosen, why = (engines.parse_kind(kind), "as given") if kind is not None else self._best_kind(target)
         choice = EngineChoice(kind=chosen, parameters=parameters).checked()
         sharding = self._store.sharding
         if sharding is not None:

@@ -24,26 +24,31 @@ _ADDRESS = re.compile(r"([a-z][a-z0-9+-]+):(?!\\)")
 
 
 class Backend(Protocol):
-    """What makes and opens indexes of one scheme."""
+    """Creates and opens the indexes of one scheme."""
 
     def create(self, address: str, settings: Mapping[str, Any], encoder: Encoder | None) -> Index:
-        """A new empty index at the address; ConfigError when there is one."""
+        """Create an empty index at the address; raise ConfigError when there is one."""
 
     def open_index(self, address: str, device: str | None) -> IndexProtocol:
-        """Open the index at the address, wherever it is worked on; StoreError when there is none."""
+        """Open the index at the address, in this process or behind a server; raise StoreError when there is none."""
 
     def open_local(self, address: str, device: str | None) -> Index:
-        """Open the index at the address, to be worked on by this process; Unsupported where a server does that."""
+        """Open the index at the address in this process; raise Unsupported where it is behind a server."""
 
     def exists(self, address: str) -> bool:
-        """True when something stands there."""
+        """Return whether there is an index at the address."""
 
     def shown(self, address: str) -> str:
-        """The address without secrets."""
+        """Return the address without secrets."""
 
 
 def find_backend(place: str | PathLike[str]) -> Backend | None:
-    """What opens this place; None for a directory. Unsupported for a URL of a scheme that nothing installed opens."""
+    """Return the backend that opens this place; None for a directory.
+
+    Raises:
+        Unsupported: For a URL of a scheme that nothing installed opens.
+
+    """
     text = str(place)
     found = _ADDRESS.match(text)
     if found is None:
@@ -61,7 +66,7 @@ def find_backend(place: str | PathLike[str]) -> Backend | None:
 
 
 def _loaded(entry: EntryPoint) -> Backend:
-    """What the entry point names; ExtraMissing, with the command, where a package that it needs is not installed."""
+    """Load the entry point; raise ExtraMissing, with the command, where a package that it needs is not installed."""
     try:
         return cast(Backend, entry.load())
     except ModuleNotFoundError as err:
@@ -72,18 +77,26 @@ def _loaded(entry: EntryPoint) -> Backend:
 def find_exporter(
     format: str, others: Sequence[str] = ()
 ) -> Callable[[Index, Path, Callable[[str, int, int | None], None]], Any]:
-    """What writes an index as files of this format; ConfigError names the formats there are, others among them."""
+    """Return the function that writes an index as files of this format.
+
+    Raises:
+        ConfigError: For an unknown format; it names the known ones, with the others.
+
+    """
     formats = {entry.name: entry for entry in entry_points(group=EXPORTS)}
     if format not in formats:
-        raise ConfigError(
-            f"format {format!r} is unknown; wanted one of {', '.join(sorted({*formats, *others})) or 'none'}"
-        )
+        raise ConfigError(f"format: expected one of {', '.join(sorted({*formats, *others})) or 'none'}, got {format!r}")
     return cast("Callable[[Index, Path, Callable[[str, int, int | None], None]], Any]", formats[format].load())
 
 
 def find_importer(source: str) -> Callable[..., Any]:
-    """What makes an index of files of this kind; ConfigError names the kinds there are, ExtraMissing its package."""
+    """Return the function that makes an index of files of this kind.
+
+    Raises:
+        ConfigError: For an unknown kind; it names the known ones.
+
+    """
     kinds = {entry.name: entry for entry in entry_points(group=IMPORTS)}
     if source not in kinds:
-        raise ConfigError(f"nothing installed imports {source!r}; wanted one of {', '.join(sorted(kinds)) or 'none'}")
+        raise ConfigError(f"nothing installed imports {source!r}; expected one of {', '.join(sorted(kinds)) or 'none'}")
     return cast("Callable[..., Any]", kinds[source].load())

@@ -234,7 +234,7 @@ def test_a_shard_takes_no_single_documents_but_whole_corpora(tmp_path):
 
 def test_shards_of_two_counts_do_not_go_together(tmp_path):
     fill_shard(tmp_path / "x.mvx", ShardPlace(0, 2), corpus(10))
-    with pytest.raises(ConfigError, match="holds shards of 2; asked for shard 0/3"):
+    with pytest.raises(ConfigError, match="holds shards of an index of 2, got shard 0/3"):
         fill_shard(tmp_path / "x.mvx", ShardPlace(0, 3), corpus(10))
     unsharded(tmp_path / "u.mvx", corpus(5)).close()
     with pytest.raises(ConfigError, match="without shards"):

@@ -79,7 +79,7 @@ def test_common_words_are_looked_up_for_the_documents_that_can_be_among_the_best
     seen = []
     scores = LexicalSearch.scores
     monkeypatch.setattr(
-        LexicalSearch, "scores", lambda self, words, rows: (seen.append(len(rows)), scores(self, words, rows))[1]
+        LexicalSearch, "scores", lambda self, terms, rows: (seen.append(len(rows)), scores(self, terms, rows))[1]
     )
     assert len(hits(uneven[0], "w0 w1 w2 w200", top_k=10_000)) > 2000
     hits(uneven[0], "w0 w1 w2 w200", top_k=5)
