@@ -65,7 +65,7 @@ class Watcher:
         return index
 
     def run(self, how):
-        """Nothing; looks until told to stop, whatever happens, and says each time which version it saw."""
+        """Look until stopped, whatever happens, and report each time which version was seen."""
         with self.opened() as index:
             last = self.look(index)
             tell(last)
@@ -120,7 +120,7 @@ class Watcher:
         return max(self.versions)
 
     def guarded(self, function, *arguments):
-        """What the function gives; None, and an error counted, where it raises."""
+        """Return the function's result; where it raises, count an error and return None."""
         try:
             return function(*arguments)
         except Exception as err:  # noqa: BLE001 - no read may raise anything
@@ -166,7 +166,7 @@ class Watcher:
         return self.of_all(name, result.hits, scores)
 
     def filtered(self, index, core, guests):
-        """Nothing; a filter finds all of a version or, as tags may have changed since, all or none of a tag."""
+        """Check that a filter finds all of a version or, as tags may have changed since, all or none of a tag."""
         for condition, count in (({"group": "core"}, NUM_CORE), ({"group": "core", "version": core}, NUM_CORE)):
             self.reads["filter"] += 1
             hits = index.search(QUERY, top_k=100, filter=condition).hits

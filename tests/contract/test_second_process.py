@@ -44,7 +44,7 @@ def shared(tmp_path_factory):
 
 
 def end(process):
-    """Nothing; the process was killed by signal 9, and its pipes are closed."""
+    """Kill the process by signal 9, and close its pipes."""
     process.kill()
     process.communicate()
 

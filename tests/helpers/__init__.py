@@ -1,1 +1,1 @@
-"""What several folders of tests share: small corpora, oracles, cases."""
+"""Helpers that several folders of tests share: small corpora, oracles, cases."""

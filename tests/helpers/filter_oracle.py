@@ -7,12 +7,12 @@ _LARGEST = 1 << 63
 
 
 def holds(condition, row: dict, doc_id: str) -> bool:
-    """Whether a filter of the grammar holds for a document."""
+    """Return whether a filter of the grammar holds for a document."""
     return all(_member(name, value, row, doc_id) for name, value in condition.items())
 
 
 def is_of_grammar(condition, depth: int = 0) -> bool:
-    """Whether the value is a filter, by the description alone."""
+    """Return whether the value is a filter, by the description only."""
     if not isinstance(condition, dict) or depth > 20:
         return False
     return all(_is_member(name, value, depth) for name, value in condition.items())

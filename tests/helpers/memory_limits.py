@@ -49,7 +49,7 @@ with mvindex.open(path) as index:
 
 
 def can_group() -> bool:
-    """True when control groups that limit memory can be made here."""
+    """Return whether control groups that limit memory can be made here."""
     try:
         with group(1 << 30):
             return True
@@ -75,7 +75,7 @@ def group(limit_bytes: int) -> Iterator[Path]:
 
 
 def _removed(made: Path) -> None:
-    """Nothing; the group is gone, once its last process is."""
+    """Remove the group, once its last process has ended."""
     for _ in range(100):
         try:
             made.rmdir()
@@ -92,17 +92,17 @@ def peak_bytes(made: Path) -> int:
 
 
 def in_group(made: Path) -> Callable[[], None]:
-    """What a child calls before it begins: it is in the group then."""
+    """Return the function that puts a child into the group before it begins."""
     return lambda: (made / "cgroup.procs").write_text(str(os.getpid())) and None
 
 
 def with_data_limit(limit_bytes: int) -> Callable[[], None]:
-    """What a child calls before it begins: its private memory is limited."""
+    """Return the function that limits a child's private memory before it begins."""
     return lambda: resource.setrlimit(resource.RLIMIT_DATA, (limit_bytes, limit_bytes))
 
 
 def uncached(path: Path) -> None:
-    """Nothing; no page of the files is in memory: a page counts for the group that reads it first."""
+    """Drop all pages of the files from memory: a page counts for the group that reads it first."""
     for file in (file for file in path.rglob("*") if file.is_file()):
         handle = os.open(file, os.O_RDONLY)
         os.fsync(handle)
@@ -113,7 +113,7 @@ def uncached(path: Path) -> None:
 def said(
     path: Path, before: Callable[[], None] | None = None, *, queries: int = 6, default_scan: bool = False
 ) -> dict[str, object]:
-    """What a new process says of the index; RuntimeError with its last words where it dies."""
+    """Return a new process's answers about the index; raise RuntimeError with its last output where it dies."""
     command = [sys.executable, "-c", SAYS, str(path), json.dumps({"queries": queries, "default_scan": default_scan})]
     # Without a compiler and torch in it, a process of mvindex takes some 30 MB.
     lean = {} if default_scan else {"MVINDEX_KERNELS": "off"}

@@ -78,7 +78,7 @@ class TwoViews:
 
 
 def write_corpus(path, ids, version):
-    """Nothing; a corpus of these numbers. One row in twenty is bad, and one in twenty has an id that was there."""
+    """Write a corpus of these numbers. One row in twenty is bad, and one in twenty repeats an id."""
     with open(path, "w", encoding="utf-8") as file:
         for number in ids:
             row = {"id": f"d{number}", "text": f"text {number} of version {version}", "group": number % 2}
@@ -227,7 +227,7 @@ def measure(step, folder, count):
 
 
 def small_pieces():
-    """Nothing; pieces are so small that even the least collection fills them, SQLite's cache among them.
+    """Make pieces so small that even the least collection fills them, SQLite's cache among them.
 
     What is left to grow is what grows with the collection.
     """

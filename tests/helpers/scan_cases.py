@@ -47,7 +47,7 @@ EACH_ARITHMETIC = each_of(["numpy", "native", "fp32", "int8", "bf16"])
 
 
 class Wanted(NamedTuple):
-    """What one scan is asked for at once."""
+    """The arguments of one scan."""
 
     queries: np.ndarray
     top_k: int

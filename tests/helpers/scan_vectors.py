@@ -101,7 +101,7 @@ def scales_by_dimension(rng, starts, dim):
 
 
 def one_strong_dimension(rng, starts, dim):
-    """What all views have in common is far more than what tells them apart."""
+    """Return views whose common part is far larger than their differences."""
     rows = random_rows(rng, starts, dim)
     rows[:, 0] = 300 + rows[:, 0] / 100
     return rows

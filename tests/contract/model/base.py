@@ -1,4 +1,4 @@
-"""What all rules of the model test share: an index, the handles open on it, and what each of them must show."""
+"""The base of all rules: an index, the handles open on it, and the state that each of them must show."""
 
 import functools
 import shutil
@@ -105,7 +105,7 @@ class Base(RuleBasedStateMachine):
             self.check(handle)
 
     def check(self, handle):
-        """Nothing; all that the index shows is the handle's state."""
+        """Check that the index shows the handle's state."""
         self.looks += 1
         is_behind = handle.seen.number < self.truth.number
         checks.check_documents(handle.index, handle.seen, given.IDS if is_behind else given.IDS[self.looks % 4 :: 4])
@@ -135,7 +135,7 @@ class Base(RuleBasedStateMachine):
         return mvindex.open(self.path, encoder=self.encoder)
 
     def moved_on(self, handle):
-        """Nothing; after a refused write a handle shows what was stored before it, once it is asked to."""
+        """Refresh a handle after a refused write: it shows what was stored before."""
         handle.index.refresh()
         handle.seen = self.truth
 
@@ -171,9 +171,9 @@ class Base(RuleBasedStateMachine):
         raise NotImplementedError
 
     def hand_over(self, handle, batch, form):
-        """What the index reports of documents given; form: which of the ways to give them."""
+        """Add documents and return the report; form: which of the ways to pass them."""
         raise NotImplementedError
 
     def faults(self):
-        """What may be wrong with the last document: the error, and what makes it of those before and one more."""
+        """Return faults of the last document: the error, and a function that makes it of those before and one more."""
         raise NotImplementedError

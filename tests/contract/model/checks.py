@@ -1,4 +1,4 @@
-"""What an index answers against what the model's state says."""
+"""Answers of an index against the model's state."""
 
 import numpy as np
 
@@ -32,7 +32,7 @@ def check_document(found, expected):
 
 
 def check_documents(index, state, asked_ids):
-    """Nothing; what is iterated over and what is got by id are the state's documents."""
+    """Check that iteration and get() give the state's documents."""
     found = {document.id: document for document in index}
     assert len(index) == len(state.rows) == len(found)
     assert {doc_id: _words(document) for doc_id, document in found.items()} == {
@@ -54,7 +54,7 @@ def check_info(index, state, settings):
 
 
 def check_result(result, state, settings, query, *, top_k, filter=None, exact=False, candidates=None, **scoring):
-    """Nothing; the result is the model's. What an approximate engine gives is right but for which documents it is."""
+    """Check that the result is the model's; an approximate engine may only find other documents."""
     truth = ranking(state, settings, query, condition=filter, **scoring)
     assert result.exact or not exact
     assert result.exact or state.kind == "hnsw" or candidates is not None
@@ -73,7 +73,7 @@ def check_result(result, state, settings, query, *, top_k, filter=None, exact=Fa
 
 
 def check_parts(parts, row, settings, query, scoring="max", temperature=None):
-    """Nothing; every view has its score, best first, and the weight that it has in the document's."""
+    """Check that every view has its score, best first, and its weight in the document's score."""
     [alone] = true_scores(row.views, np.arange(len(row.views) + 1), query[None])
     by_score = sorted(range(len(row.views)), key=lambda slot: (-alone.scores[slot], slot))
     assert [part.slot for part in parts] == by_score

@@ -1,4 +1,4 @@
-"""What the model test gives an index: few ids, awkward texts, metadata of all types, vectors with ties; and filters."""
+"""The inputs of the model test: few ids, awkward texts, metadata of all types, vectors with ties; and filters."""
 
 import zlib
 

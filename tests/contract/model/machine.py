@@ -24,7 +24,7 @@ class IndexMachine(WritingRules, ReadingRules, KeepingRules):
         return list(items)
 
     def hand_over(self, handle, batch, form):
-        """What add_views() reports; form: as lists, arrays of one shape where they are, streams, or wide floats."""
+        """Return the report of add_views(); form: as lists, arrays of one shape where they are, streams, or wide floats."""
         documents, views = [each.document for each in batch], [each.views for each in batch]
         if form == 1 and len({np.shape(rows) for rows in views}) == 1:
             views = np.array(views)
@@ -35,7 +35,7 @@ class IndexMachine(WritingRules, ReadingRules, KeepingRules):
         return handle.index.add_views(documents, views)
 
     def faults(self):
-        """What may be wrong with the last document: the error, and what makes it of those before and one more."""
+        """Return faults of the last document: the error, and a function that makes it of those before and one more."""
         return [
             (DocumentError, lambda good, bad: good[0] if good else Given("no document", bad.views)),
             (EncoderError, lambda good, bad: Given("no document", bad.views)),

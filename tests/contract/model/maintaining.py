@@ -10,7 +10,7 @@ from tests.contract.model.state import Given, compacted, copied, salvaged
 
 
 class KeepingRules(Base):
-    """What none of them may change is what an index shows."""
+    """Rules that must not change what an index shows."""
 
     @step(which=WHICH, new=BATCH)
     def compact(self, which, new):
@@ -56,13 +56,13 @@ class KeepingRules(Base):
         return self.folder / f"copy-{self.copies}.mvx"
 
     def give_all_again(self, handle, new):
-        """Nothing; what is there is known again, and of new documents the ordinals follow."""
+        """Add all documents again, which are known, and new ones, whose ordinals follow."""
         known = [Given(row.document, row.given.views) for row in self.truth.rows.values()]
         self.give(handle, [*new[:2], *known], form=0)
         self.check(handle)
 
     def check_copy(self, path, state, new, goes_on):
-        """Nothing; the copy shows the state, and can be written to. It is gone on with, or left alone."""
+        """Check that the copy shows the state and can be written to; then go on with it or with the original."""
         assert mvindex.verify(path).problems == ()
         before = self.path, self.truth, self.handles
         copy = Handle(mvindex.open(path, encoder=self.encoder), state)

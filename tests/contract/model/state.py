@@ -13,7 +13,7 @@ from mvindex.testing import brute_force
 
 @dataclass(frozen=True)
 class Settings:
-    """What an index is made with."""
+    """The settings of an index."""
 
     dim: int
     dtype: str = "fp16"
@@ -34,7 +34,7 @@ class Given(NamedTuple):
 
     @property
     def content(self):
-        """What tells it from an earlier document of its id, metadata apart."""
+        """The content that makes it differ from an earlier document of its id, metadata apart."""
         own = b"" if self.has_encoder else (self.views.shape, self.views.tobytes())
         return self.document.title, self.document.text, own
 
@@ -54,7 +54,7 @@ class Row:
 
 @dataclass(frozen=True)
 class State:
-    """What a reader sees: rows by id. number: of the change that made it; built: the rows that the engine covers.
+    """The state that a reader sees: rows by id. number: of the change that made it; built: the rows that the engine covers.
 
     retired: how many rows of deleted and replaced documents are kept beside; generation: how often they were dropped.
     """
@@ -80,7 +80,7 @@ class State:
 
 
 class Counts(NamedTuple):
-    """What became of the documents of a call."""
+    """The counts of a call's report."""
 
     added: int = 0
     replaced: int = 0
@@ -179,7 +179,7 @@ def dumped(metadata):
 
 
 def matches(condition, document):
-    """Whether a document passes a filter, by the grammar's words."""
+    """Return whether a document passes a filter, by the grammar."""
     return all(_holds(name, value, document) for name, value in condition.items())
 
 

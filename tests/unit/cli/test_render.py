@@ -1,4 +1,4 @@
-"""What `query` shows of hits."""
+"""The output of `query`."""
 
 import numpy as np
 

@@ -1,4 +1,4 @@
-"""A kind of engine from outside of mvindex: registered, built, searched, saved and opened again."""
+"""A kind of engine from outside of mvindex, from registration to an opened index; and the choice of a scan."""
 
 import json
 import subprocess
@@ -11,7 +11,9 @@ import pytest
 import mvindex
 from mvindex import engines
 from mvindex.engines.protocol import BuildOptions, Capabilities, EngineKind, Parameter, ViewBytes, flat_error
+from mvindex.engines.scan_torch import TorchScan
 from mvindex.errors import ConfigError, EngineMissing
+from mvindex.kernels import has_int8_products
 from mvindex.records import Document
 from mvindex.store.embedded import EmbeddedStore
 from mvindex.store.views import decode
@@ -174,3 +176,14 @@ def test_kinds_are_listed_without_importing_an_engine():
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     has_faiss, names = json.loads(done.stdout)
     assert not has_faiss and "ivf-pq" in names
+
+
+@pytest.mark.parametrize("device", ["cuda", "cuda:1"])
+def test_a_scan_on_a_gpu_is_named_with_its_device(device):
+    assert engines.scan_name(device) == f"torch fp32 on {device}"
+
+
+def test_the_scan_of_the_cpu_is_named_by_what_multiplies():
+    assert engines.scan_name() == engines.scan_name("cpu")
+    assert isinstance(engines.open_scan(), TorchScan) is not has_int8_products()
+    assert engines.scan_name().split()[0] == ("native" if has_int8_products() else "torch")

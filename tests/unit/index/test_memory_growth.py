@@ -1,4 +1,4 @@
-"""What a step of an index's life holds in memory grows by at most 16 bytes a document, whatever the step.
+"""The memory of every step of an index's life grows by at most 16 bytes a document.
 
 Peaks of two collections, of which one is several times as large, tell what grows with the collection: see memory_steps,
 which also takes larger ones.

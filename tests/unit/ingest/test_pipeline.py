@@ -1,4 +1,4 @@
-"""What is added is stored in whole batches, or refused by name."""
+"""Documents are stored in whole batches, or refused by name."""
 
 import numpy as np
 import pytest

@@ -182,7 +182,7 @@ def call_soft(products, arrays, numbers):
 
 
 class SoftTile:
-    """What a softmax tile reads and writes, see kernels.softmax; slopes of zero make a bound of nothing."""
+    """The arrays of a softmax tile, see kernels.softmax; slopes of zero make a bound of 0."""
 
     def __init__(self, products):
         lanes = products.shape[1]
@@ -230,7 +230,7 @@ def test_the_aggregate_is_that_of_float64(seed, lanes):
 @NEEDS_VNNI
 @pytest.mark.parametrize("lanes", [64, 32, 16])
 def test_weights_are_true_to_float32s_last_digits(lanes):
-    """Of two views the lower has weight w: the value, measured from the best, is -w g / (1 + w)."""
+    """Check two views of which the lower has weight w: the value, measured from the best, is -w g / (1 + w)."""
     for exponent in np.linspace(-120, 0, 481):
         gap = 1 << 10
         tile = SoftTile(np.array([[0] * lanes, [-gap] * lanes]))

@@ -367,7 +367,7 @@ def test_a_journal_beside_the_catalog_is_refused(sound):
 
 
 def test_ids_are_checked_again_after_every_kind_of_change(index):
-    """What adding, replacing and deleting make of the checksum is what reading all ids gives."""
+    """Check that the checksum after adding, replacing and deleting is that of all ids."""
     index.add_views([mvindex.Document("3", "new"), mvindex.Document("ü", "t")], vectors(2, seed=5))
     index.delete(ids=["5", "3"])
     for look in (lambda reader: reader.get("nowhere"), lambda reader: reader.compact()):

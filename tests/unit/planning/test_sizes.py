@@ -1,4 +1,4 @@
-"""What a plan says an engine takes, against engines that are built: their files, and the memory of a process."""
+"""Planned sizes of engines against built ones: their files, and the memory of a process."""
 
 import json
 import subprocess
@@ -32,7 +32,7 @@ def make_index(path, num_views, dim, per_document=8):
 
 
 def build(path, kind, nlist=None):
-    """What was built, and how many lists it has."""
+    """Build an engine; return the report and nlist."""
     with mvindex.open(path) as index:
         report = index.build(kind, nlist=nlist)
         settings = embedded_store_of(index).snapshot.settings["engine"]["settings"]

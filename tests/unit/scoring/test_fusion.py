@@ -11,7 +11,7 @@ from tests.helpers.shard_examples import order
 
 
 def lists(dense, lexical, dense_rows, lexical_rows):
-    """Of three candidates; the best scores of each list are those of the candidates in it."""
+    """Return both lists of three candidates; the best scores of each list are those of the candidates in it."""
     pairs = zip((dense, lexical), (dense_rows, lexical_rows), strict=True)
     return [
         RankedList(

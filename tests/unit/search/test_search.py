@@ -70,7 +70,7 @@ def rounding_of(size):
 
 
 def runnable():
-    """What this machine can search with."""
+    """Return the names of the engines that this machine can search with."""
     return ["flat", "depth on flat", *(f"depth on {name}" for name in SCANS if name != "native" or has_int8_products())]
 
 
@@ -131,7 +131,7 @@ def assert_true(result, truth, request):
 
 
 def assert_deep(result, asked, truth, request, name):
-    """What a fixed depth gives is what the plain procedure gives, wherever float32 sums cannot change the depth."""
+    """Check that a fixed depth gives what the plain procedure gives, wherever float32 sums cannot change the depth."""
     case, query, view_scores = asked
     owners = np.repeat(np.arange(len(case.starts) - 1), np.diff(case.starts))
     seen = np.flatnonzero(request.allowed[owners])

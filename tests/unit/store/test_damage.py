@@ -1,4 +1,4 @@
-"""What survives a torn write, and damage that is named and never answered from."""
+"""Torn writes lose nothing acknowledged; damage is named and never answered from."""
 
 import os
 import sqlite3

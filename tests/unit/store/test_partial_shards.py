@@ -41,7 +41,7 @@ def spoil_catalog(path, number):
 
 
 def check_partial(index):
-    """Nothing; the answer is brute force over the documents of the other shards, and says so."""
+    """Check that the answer is brute force over the documents of the other shards, and says so."""
     documents, views = corpus(60)
     left = {d.id: rows for d, rows in zip(documents, views, strict=True) if shard_of(d.id, 3) != 1}
     places = {f"d{n}": n for n in range(60)}
