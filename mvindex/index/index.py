@@ -125,9 +125,9 @@ class Index:
 
     @property
     def fusion(self) -> Fusion:
-        """The default fusion of hybrid search: as tuned, else zscore with weights (1, 1)."""
-        setting = self._store.settings.get("fusion")
-        return Fusion() if setting is None else parse_fusion(setting["method"], setting["weights"])
+        """How hybrid search fuses when a search does not say: as tuned, else zscore with weights (1, 1)."""
+        kept = self._store.settings.get("fusion")
+        return Fusion() if kept is None else parse_fusion(kept["method"], kept["weights"])
 
     @property
     def missing_shards(self) -> tuple[int, ...]:

@@ -24,7 +24,7 @@ class IndexMachine(WritingRules, ReadingRules, KeepingRules):
         return list(items)
 
     def hand_over(self, handle, batch, form):
-        """Return the report of add_views(); form: as lists, arrays of one shape where they are, streams, or wide floats."""
+        """Return the report of add_views(); form: lists, arrays where of one shape, streams, or wide floats."""
         documents, views = [each.document for each in batch], [each.views for each in batch]
         if form == 1 and len({np.shape(rows) for rows in views}) == 1:
             views = np.array(views)

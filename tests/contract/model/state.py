@@ -54,7 +54,7 @@ class Row:
 
 @dataclass(frozen=True)
 class State:
-    """The state that a reader sees: rows by id. number: of the change that made it; built: the rows that the engine covers.
+    """The state of a reader: rows by id. number: of the change that made it; built: the rows that the engine covers.
 
     retired: how many rows of deleted and replaced documents are kept beside; generation: how often they were dropped.
     """
