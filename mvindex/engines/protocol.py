@@ -89,7 +89,7 @@ class BuildOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Capabilities:
-    """What an engine can do, known before it is called.
+    """The capabilities of an engine, known before it is called.
 
     is_exact: its ranking is that of all its views, within error(); max_limit: the largest limit of a search.
     can_filter: it takes an allowed mask; can_delete: it can drop rows without being built again. Where it is not exact,

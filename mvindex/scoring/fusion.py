@@ -77,7 +77,7 @@ class RankedList(NamedTuple):
 
 
 class FusionResult(NamedTuple):
-    """Of each candidate the fused score, (u,); and of each list its contribution to that and its rank, (lists, u).
+    """The fused score of each candidate, (u,), and the contribution and rank of each list, (lists, u).
 
     A rank of 0 is of a document that is not in the list.
     """

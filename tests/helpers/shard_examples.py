@@ -36,14 +36,17 @@ def fill_shards(path, count, *corpora):
 
 def stored(index):
     """Return all that searches can see, by id: ordinal, text, metadata and views."""
-    found = {}
-    for part in store_of(index).parts():
-        snapshot = part.store.snapshot
-        with part.store.reading(snapshot) as reader:
-            for row, document in reader.documents(np.flatnonzero(snapshot.alive).tolist()).items():
-                views = snapshot.views.fetch(np.array([row]))[0].tolist()
-                ordinal = int(snapshot.views.ordinals(np.array([row]))[0])
-                found[document.id] = (ordinal, document.text, document.metadata, views)
+    return {doc_id: value for part in store_of(index).parts() for doc_id, value in stored_in(part.store).items()}
+
+
+def stored_in(store):
+    """Return what stored() does, for one embedded store."""
+    found, snapshot = {}, store.snapshot
+    with store.reading(snapshot) as reader:
+        for row, document in reader.documents(np.flatnonzero(snapshot.alive).tolist()).items():
+            views = snapshot.views.fetch(np.array([row]))[0].tolist()
+            ordinal = int(snapshot.views.ordinals(np.array([row]))[0])
+            found[document.id] = (ordinal, document.text, document.metadata, views)
     return found
 
 

@@ -9,13 +9,16 @@ import pytest
 import mvindex
 from mvindex.engines import build as building
 from mvindex.engines import build_shards as shard_building
+from mvindex.engines.build import EngineChoice, build_engine, engine_choice
+from mvindex.engines.build_shards import build_one_shard, train_shards
 from mvindex.errors import ConfigError, EngineError
 from mvindex.index import store_of
 from mvindex.maintenance import repair, salvage, verify
+from mvindex.records import no_progress
 from mvindex.store.segments import file_checksum
 from mvindex.store.shard_layout import shard_of
 from mvindex.testing import unit
-from tests.helpers.shard_examples import answers, stored
+from tests.helpers.shard_examples import answers, stored, stored_in
 
 faiss = pytest.importorskip("faiss")
 
@@ -101,24 +104,24 @@ def test_shards_built_one_by_one_are_those_built_together(path, queries):
     shutil.copytree(path, path.with_name("y.mvx"))
     with mvindex.open(path) as together, mvindex.open(path.with_name("y.mvx")) as apart:
         together.build("ivf-pq", nlist=16)
+        store, choice = store_of(apart), engine_choice("ivf-pq", 16, None)
         with pytest.raises(ConfigError, match="--train-only comes first"):
-            apart.build_shard(1, "ivf-pq", nlist=16)
-        apart.train("ivf-pq", nlist=16)
+            build_one_shard(store, 1, choice, no_progress)
+        train_shards(apart.path, store.sharding.stores, choice, no_progress)
         for number in (2, 0, 1):
-            apart.build_shard(number, "ivf-pq", nlist=16)
-        with pytest.raises(ConfigError, match="there is no shard 3"):
-            apart.build_shard(3, "ivf-pq", nlist=16)
+            build_one_shard(store, number, choice, no_progress)
+        with pytest.raises(ConfigError, match="expected a shard from 0 to 2, got 3"):
+            build_one_shard(store, 3, choice, no_progress)
         assert answers(apart, queries) == answers(together, queries)
         checksums = [[file_checksum(file) for file in engine_files(index).values()] for index in (together, apart)]
         assert checksums[0] == checksums[1]
 
 
 def test_what_was_learnt_for_another_kind_is_refused(path):
-    from mvindex.engines.build import EngineChoice, build_engine
-
     with mvindex.open(path) as index:
-        trained = index.train("ivf-sq8", nlist=16)
-        store = store_of(index).sharding.stores[0]
+        stores = store_of(index).sharding.stores
+        trained = train_shards(path, stores, engine_choice("ivf-sq8", 16, None), no_progress)
+        store = stores[0]
         with pytest.raises(EngineError, match="is not trained for kind 'ivf-pq' and views of 16 dims"):
             build_engine(store, EngineChoice(kind="ivf-pq", trained=trained))
         assert index.info().kind == "exact"
@@ -198,9 +201,10 @@ def test_verify_names_the_damage_and_salvage_saves_the_rest(path, queries):
     left = sum(shard_of(f"d{n}", SHARDS) != 2 for n in range(COUNT)) - 1
     assert saved.documents == left and len(saved.lost) == 2
     with mvindex.open(path, allow_partial=True) as damaged, mvindex.open(path.with_name("saved.mvx")) as index:
-        gone = next(d.id for d in damaged.shards[1])
+        shards = [part.store for part in store_of(damaged).parts()]
+        gone = next(shards[1].scan(None, None)).id
         assert len(index) == left and gone not in index
-        kept, found = stored(damaged.shards[0]), stored(index)
+        kept, found = stored_in(shards[0]), stored(index)
         assert {doc_id: found[doc_id] for doc_id in kept} == kept
         # What was lost can be ingested again.
         assert index.add_views([mvindex.Document(gone, "again")], [unit(np.ones((1, DIM)))]).added == 1

@@ -82,7 +82,11 @@ def test_several_are_explained_in_the_order_asked_for_and_none_that_is_not_there
     assert found == {doc_id: index.explain(query, doc_id) for doc_id in ("4", "3")}
     assert index.explain_all(query, "3") == {"3": found["3"]}
     assert index.explain_all(query, []) == index.explain_all(query, ["nope"]) == {}
-    for wrong, message in ((["3", 4], "id: expected a string"), (["a\0"], "NUL"), (["\ud800"], "not valid Unicode")):
+    for wrong, message in (
+        (["3", 4], "id: expected a string"),
+        (["a\0"], "NUL"),
+        (["\ud800"], "expected valid Unicode"),
+    ):
         with pytest.raises(QueryError, match=message):
             index.explain_all(query, wrong)
     with pytest.raises(QueryError, match="one query"):

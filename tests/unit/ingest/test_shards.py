@@ -18,6 +18,8 @@ from mvindex.index import store_of
 from mvindex.index.factory import open_shard_index
 from mvindex.ingest import IngestHooks, pipeline
 from mvindex.ingest.assemble import assemble
+from mvindex.ingest.pipeline import ingest_store
+from mvindex.ingest.shards import Target, ingest_shards
 from mvindex.store.shard_layout import ShardPlace
 from tests.helpers.shard_examples import DIM, answers, corpus, entries, fill_shard, fill_shards, order, stored
 
@@ -47,7 +49,7 @@ def unsharded(path, *corpora):
 def test_every_document_is_in_the_shard_of_its_id(tmp_path):
     with whole(tmp_path / "x.mvx", 4, corpus(60)) as index:
         for number, shard in store_of(index).sharding.stores.items():
-            ids = [document.id for document in shard]
+            ids = [document.id for document in shard.scan(None, None)]
             assert ids and all(xxhash.xxh3_64_intdigest(doc_id.encode()) % 4 == number for doc_id in ids)
         assert sorted(document.id for document in index) == sorted(f"d{n}" for n in range(60))
 
@@ -222,14 +224,14 @@ def test_two_processes_fill_two_shards_at_the_same_time(tmp_path):
 
 def test_a_whole_run_is_refused_while_a_shard_is_written_to(tmp_path):
     with whole(tmp_path / "x.mvx", 3, corpus(10)) as index, mvindex.open(tmp_path / "x.mvx") as other:
-        with other.shards[1].store.writing(), pytest.raises(IndexLocked, match="shard 1 of 3"):
+        with store_of(other).sharding.stores[1].writing(), pytest.raises(IndexLocked, match="shard 1 of 3"):
             index.add_views(*corpus(5, prefix="e"))
         assert index.add_views(*corpus(5, prefix="e")).added == 5
 
 
 def test_a_shard_takes_no_single_documents_but_whole_corpora(tmp_path):
     with whole(tmp_path / "x.mvx", 2, corpus(10)) as index, pytest.raises(ConfigError, match="is a shard of an index"):
-        store_of(index).sharding.stores[0].add_views(*corpus(5, prefix="e"))
+        ingest_store(store_of(index).sharding.stores[0], entries(*corpus(5, prefix="e")), None)
 
 
 def test_shards_of_two_counts_do_not_go_together(tmp_path):
@@ -244,9 +246,7 @@ def test_shards_of_two_counts_do_not_go_together(tmp_path):
 def test_the_same_documents_as_entries_name_their_places(tmp_path):
     documents, views = corpus(10)
     with mvindex.create(tmp_path / "x.mvx", dim=DIM, shards=3) as index:
-        twice = [*entries(documents, views), entries(documents, views)[2]._replace(place="line 99")]
-        from mvindex.ingest.shards import Target, ingest_shards
-
-        stores = {number: shard for number, shard in store_of(index).sharding.stores.items()}
+        twice = [*entries(documents, views), entries(documents, views)[2]._replace(source_location="line 99")]
+        stores = store_of(index).sharding.stores
         with pytest.raises(DocumentError, match="line 99: id 'd2' occurs at line 3 already"):
             ingest_shards(Target(stores=stores, count=3, encode=None), twice)

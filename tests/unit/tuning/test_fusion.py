@@ -185,16 +185,17 @@ def test_a_damaged_shard_is_named_and_nothing_is_tuned_without_it(tmp_path, aske
 def test_settings_of_shards_are_changed_together_or_not_at_all(tmp_path):
     fill(tmp_path / "s.mvx", shards=2).close()
     with mvindex.open(tmp_path / "s.mvx") as one, mvindex.open(tmp_path / "s.mvx") as other:
-        with one.shards[1].store.writing():
+        stores = store_of(one).sharding.stores
+        with stores[1].writing():
             for change in (lambda: other.set_hybrid_weights("rrf"), lambda: other.enable_lexical("english")):
                 with pytest.raises(IndexLocked, match="shard-00001"):
                     change()
         one.refresh()
-        assert [(each.info().fusion, each.info().lexical) for each in one.shards.values()] == [(None, "unicode")] * 2
+        assert [(each.info().fusion, each.info().lexical) for each in stores.values()] == [(None, "unicode")] * 2
         other.set_hybrid_weights("rrf")
         other.enable_lexical("english")
         one.refresh()
-        each_has = {(each.fusion.method.value, each.info().lexical) for each in one.shards.values()}
+        each_has = {(each.info().fusion["method"], each.info().lexical) for each in stores.values()}
         assert each_has == {("rrf", "english")}
 
 
@@ -222,7 +223,7 @@ def test_shards_that_a_kill_left_unlike_are_told_of(tmp_path, caplog):
         with store_of(index).sharding.stores[1].writing():
             store_of(index).sharding.stores[1].change_settings(fusion=None)
         assert index.fusion == Fusion(Method.RRF)
-        assert "its shards keep different fusions; set_fusion() makes them alike" in caplog.text
+        assert "its shards hold different fusions; set_hybrid_weights() makes them equal" in caplog.text
         caplog.clear()
         index.set_hybrid_weights("minmax")
         assert index.fusion == Fusion(Method.MINMAX)
