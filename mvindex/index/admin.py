@@ -110,7 +110,7 @@ class LocalAdmin:
         """Measure the active engine's search parameters; see Index.tune()."""
         target = checked_target(target_recall)
         stores = self._stores()
-        with self._search.opened(SearchOptions(top_k=top_k)) as parts:
+        with self._search.opened(SearchOptions(top_k=top_k), self._store.all_parts()) as parts:
             report = tune_search([part.search for part in parts], queries, target, on_progress)
         if report.chosen is not None:
             for store in stores:

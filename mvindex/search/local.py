@@ -138,11 +138,11 @@ class LocalSearch:
         ]
 
     @contextmanager
-    def opened(self, options: SearchOptions) -> Iterator[list[OpenPart]]:
-        """Open every part that is there for one search; the readers' transactions end with it."""
+    def opened(self, options: SearchOptions, sources: Sequence[StorePart] | None = None) -> Iterator[list[OpenPart]]:
+        """Open the parts, by default every one that is there, for one search; their transactions end with it."""
         with ExitStack() as stack:
             parts = []
-            sources = self._store.parts()
+            sources = self._store.parts() if sources is None else sources
             for source in sources:
                 with source.errors():
                     parts.append(self._opened(source, options, stack, share=len(sources)))
@@ -196,8 +196,7 @@ class LocalSearch:
         """Yield for each question what fusion would order, and the gains of that; relevant: gains by document id."""
         how = Hybrid(options.scoring, options.fusion, options.top_k)
         gains_of = iter(relevant)
-        self._store.all_parts()
-        with self.opened(replace(options, top_k=depth_of(options.top_k))) as parts:
+        with self.opened(replace(options, top_k=depth_of(options.top_k)), self._store.all_parts()) as parts:
             lexical = lexical_search(parts)
             for batch in queries.batches():
                 if batch.vectors is None:

@@ -14,6 +14,8 @@ from mvindex.index.factory import create_shard_index
 from mvindex.ingest.assemble import assemble
 from mvindex.lexical import postings
 from mvindex.lexical.postings import read_segments
+from mvindex.lexical.tokenizer import Lexical
+from mvindex.records import no_progress
 from mvindex.store import catalog
 from mvindex.store.shard_layout import ShardPlace
 from tests.helpers import lexical_reference as slow
@@ -183,12 +185,16 @@ def test_shards_whose_words_are_told_apart_differently_are_refused(tmp_path):
     with mvindex.create(tmp_path / "a.mvx", dim=4, lexical="unicode", shards=2) as index:
         index.add_views(documents, views)
         # As a build that was killed between two shards leaves it.
-        store_of(index).sharding.stores[1].set_lexical("english")
+        second = store_of(index).sharding.stores[1]
+        with second.writing():
+            second.set_lexical(Lexical.ENGLISH, no_progress)
         with pytest.raises(StoreError, match="build --lexical"):
             hits(index, "oil")
         index.enable_lexical("english")
         check_against_slow(index, "oil war")
-        store_of(index).sharding.stores[0].disable_lexical()
+        first = store_of(index).sharding.stores[0]
+        with first.writing():
+            first.set_lexical(None, no_progress)
         with pytest.raises(Unsupported, match="shard-00000-of-00002"):
             hits(index, "oil")
 
@@ -246,5 +252,5 @@ def test_a_catalog_without_its_settings_gives_documents_back_and_terms_are_count
     report = mvindex.salvage(tmp_path / "a.mvx", tmp_path / "b.mvx")
     assert (report.documents, [lost.document for lost in report.lost]) == (60, [None])
     with mvindex.open(tmp_path / "b.mvx") as saved:
-        saved.set_lexical("unicode")
+        saved.enable_lexical("unicode")
         assert hits(saved, "oil war", top_k=60) == before

@@ -137,8 +137,8 @@ def test_what_cannot_be_measured_is_refused(tmp_path, asked):
             (texts, [*relevant[:-1], {"d1": 0}], "question 40: no document is judged relevant"),
         ):
             with pytest.raises(ConfigError, match=what):
-                index.tune_fusion(questions, judged, vectors=vectors)
-        with pytest.raises(QueryError, match="39 query vectors and 40 texts"):
+                index.tune_fusion(questions, judged, vectors=vectors[: len(questions)])
+        with pytest.raises(QueryError, match="got 39 vectors and 40 texts"):
             index.tune_fusion(texts, relevant, vectors=vectors[:-1])
         with pytest.raises(QueryError, match="expected zscore, minmax or rrf"):
             index.set_hybrid_weights("sum")
@@ -156,7 +156,7 @@ def test_judgements_and_questions_that_are_none_are_refused(tmp_path, asked):
         for text, what in (
             ("\ud800", "query 40 is not valid Unicode"),
             (" ", "query 40 is empty"),
-            (7, "searches words"),
+            (7, "searches texts"),
         ):
             with pytest.raises(QueryError, match=what):
                 index.tune_fusion([*texts[:-1], text], relevant, vectors=vectors)
