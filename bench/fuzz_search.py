@@ -26,9 +26,8 @@ from typing import Any
 for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ.setdefault(name, "1")
 
-TESTS = Path(__file__).parent.parent / "tests" / "unit"
-# The tests are no package; what they share are modules beside them.
-sys.path.insert(0, str(TESTS))
+sys.path.insert(0, str(Path(__file__).parents[1]))
+_MODULES = ("tests.helpers.scan_vectors", "tests.helpers.scan_cases", "tests.unit.search.test_search")
 
 
 def ask(module: ModuleType, seed: int, case: Any, path: Path) -> tuple[int, list[str]]:
@@ -48,7 +47,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0, help="the first seed; each index takes the next")
     options = parser.parse_args()
     warnings.simplefilter("error", RuntimeWarning)
-    vectors, *checked = map(importlib.import_module, ("scan_vectors", "scan_cases", "test_search"))
+    vectors, *checked = map(importlib.import_module, _MODULES)
     done, faults, kinds = 0, 0, Counter[str]()
     begin, seed = time.monotonic(), options.seed
     with tempfile.TemporaryDirectory() as folder:

@@ -21,8 +21,8 @@ import numpy as np
 import mvindex
 from mvindex.planning.units import parse_bytes
 
-sys.path.insert(0, str(Path(__file__).parent.parent / "tests" / "unit"))
-limits = importlib.import_module("memory_limits")
+sys.path.insert(0, str(Path(__file__).parents[1]))
+limits = importlib.import_module("tests.helpers.memory_limits")
 
 
 def make(path, options):

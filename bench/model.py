@@ -23,8 +23,7 @@ from hypothesis.stateful import run_state_machine_as_test
 for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ.setdefault(name, "1")
 
-# The tests are no package; what they share are modules beside them.
-sys.path.insert(0, str(Path(__file__).parent.parent / "tests" / "contract"))
+sys.path.insert(0, str(Path(__file__).parents[1]))
 ROUND = 20
 
 
@@ -48,7 +47,7 @@ def main():
     parser.add_argument("--seed", type=int, default=0, help="of the first round")
     options = parser.parse_args()
     warnings.simplefilter("error", RuntimeWarning)
-    from model_machine import EncodingMachine, IndexMachine
+    from tests.contract.model.machine import EncodingMachine, IndexMachine
 
     begin, failures, done = time.monotonic(), 0, 0
     while done < options.examples:

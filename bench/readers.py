@@ -18,8 +18,7 @@ from pathlib import Path
 for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ.setdefault(name, "1")
 
-# The tests are no package; what they share are modules beside them.
-sys.path.insert(0, str(Path(__file__).parent.parent / "tests" / "contract"))
+sys.path.insert(0, str(Path(__file__).parents[1]))
 KINDS_OF_FAULT = ("mixes", "missing", "errors")
 
 
@@ -28,8 +27,8 @@ def main():
     parser.add_argument("--seconds", type=float, default=60, help="of writing, once all readers read")
     parser.add_argument("--each", type=int, default=1, help="readers of each sort")
     options = parser.parse_args()
-    from second_process import HOWS
-    from second_process_rounds import watched
+    from tests.contract.second_process import HOWS
+    from tests.contract.second_process_rounds import watched
 
     hows = HOWS * options.each
     with tempfile.TemporaryDirectory() as folder:

@@ -24,7 +24,7 @@ ProgressCallback: TypeAlias = "Callable[[str, int, int | None], None]"
 MAX_ID_CHARS = 1024
 
 
-def no_progress(step: str, done: int, total: int | None) -> None:
+def no_progress(*progress: object) -> None:
     """Ignore progress."""
 
 

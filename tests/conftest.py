@@ -62,11 +62,9 @@ def _has_milvus_server():
 
 
 def _has_memory_groups():
-    folder = Path(__file__).parent / "unit"
-    found = importlib.util.spec_from_file_location("memory_limits_of_needs", folder / "memory_limits.py")
-    limits = importlib.util.module_from_spec(found)
-    found.loader.exec_module(limits)
-    return limits.can_group()
+    from tests.helpers.memory_limits import can_group
+
+    return can_group()
 
 
 # name -> (whether it is available, what it is, and how to get it)

@@ -18,9 +18,9 @@ from mvindex.index import embedded_store_of
 from mvindex.records import dump_metadata
 from mvindex.store.filters import parse_filter
 
-sys.path.insert(0, str(Path(__file__).parents[2] / "tests" / "unit"))
+sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from filter_oracle import holds, is_of_grammar  # noqa: E402 - after the path
+from tests.helpers.filter_oracle import holds, is_of_grammar  # noqa: E402 - after the path
 
 _KEYS = ("a", "b", "a.x", "id", "id.x", "é", "a b", "ａ", "A", "x", "$", "[0]", "a[0]", "*", "and.x", "lang", "#-1")
 _BAD_KEYS = ("", ".", "a..b", 'a"b', "a\\b", "a\nb", "\ud800", "\u200b", 1, None)

@@ -29,7 +29,7 @@ from mvindex.store.segments import file_checksum
 from mvindex.store.snapshot import Snapshot
 
 _GONE = "gone-"
-# What an unfinished build keeps, to go on after a crash.
+# Directories where unfinished builds store their progress, to resume after a crash.
 _WORK = "building-"
 
 
@@ -80,7 +80,7 @@ def engine_choice(kind: str, nlist: int | None, parameters: Mapping[str, int] | 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BuildReport:
-    """What a build made: live documents, views in the engine, bytes of its files.
+    """The result of a build: live documents, views in the engine, bytes of its files.
 
     Views and stored_bytes, those of all views in the store, include deleted documents that are still on disk. Kind
     exact has no files: it ranks the store's views. why: why this kind was chosen.
@@ -168,9 +168,9 @@ class EngineCache:
             return None
         with self._lock:
             directory = snapshot.directory / record["directory"]
-            wanted = (directory, record["settings"].get("search"))
-            if self._loaded is None or self._loaded[0] != wanted:
-                self._loaded = (wanted, _open(directory, record, self._device))
+            key = (directory, record["settings"].get("search"))
+            if self._loaded is None or self._loaded[0] != key:
+                self._loaded = (key, _open(directory, record, self._device))
             return self._loaded[1]
 
 
@@ -212,8 +212,8 @@ def build_files(
         flush_to_disk(snapshot.directory)
     except OSError as err:
         shutil.rmtree(directory, ignore_errors=True)
-        kept = f"; what was done is kept in {work}: run it again to go on, or remove it" if work.exists() else ""
-        raise StoreError(f"{directory}: cannot build: {err.strerror or err}{kept}") from err
+        left = f"; {work} has the progress: build again to resume, or remove it" if work.exists() else ""
+        raise StoreError(f"{directory}: cannot build: {err.strerror or err}{left}") from err
     except BaseException:
         shutil.rmtree(directory, ignore_errors=True)
         raise
@@ -266,13 +266,13 @@ def _sealed(file: Path) -> str:
     return file_checksum(file)
 
 
-def _remove_others(path: Path, kept: str | None) -> None:
+def _remove_others(path: Path, active: str | None) -> None:
     """Delete engine directories that no setting names.
 
     Renamed first: a reader about to load one finds it whole or not at all.
     """
     for directory in path.glob("engine-*"):
-        if directory.name != kept:
+        if directory.name != active:
             with announced("rename", directory):
                 directory.rename(directory.with_name(f"{_GONE}{directory.name}"))
     for directory in [*path.glob(f"{_GONE}*"), *path.glob(f"{_WORK}*")]:

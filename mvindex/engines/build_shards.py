@@ -1,7 +1,7 @@
-"""Engines of all shards: lists and codes are learnt once, from views of all of them, and shared.
+"""Engines of all shards: lists and codes are trained once, on views of all of them, and shared.
 
-What was learnt stands beside the shards, in a file named by its checksum; trained.json says for which build. A build
-that was killed goes on with it, and passes over the shards that are done.
+The trained file lies beside the shards and is named by its checksum; trained.json says for which build it is. A build
+that was killed resumes with it, and skips the shards that are done.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ _NOTE = "trained.json"
 def build_shards(
     index: Path, stores: Mapping[int, EmbeddedStore], choice: EngineChoice, on_progress: ProgressCallback
 ) -> BuildReport:
-    """What was built in all shards together; a shard without documents needs no engine."""
+    """Build an engine in every shard and report them together; a shard without documents needs none."""
     choice = choice.checked()
     if choice.kind != EXACT and not any(store.snapshot.num_documents for store in stores.values()):
         raise ConfigError(f"{index}: the index is empty; ingest documents before building {choice.kind!r}")
     shared = choice
     if choice.kind != EXACT and find_kind(choice.kind).train is not None:
-        trained = learnt(index, stores, choice) or train_shards(index, stores, choice, on_progress)
+        trained = trained_file(index, stores, choice) or train_shards(index, stores, choice, on_progress)
         shared = replace(choice, trained=trained)
     reports = [build_shard(number, store, shared, on_progress) for number, store in stores.items()]
     (index / _NOTE).unlink(missing_ok=True)
@@ -54,9 +54,9 @@ def build_shards(
 
 
 def build_shard(number: int, store: EmbeddedStore, choice: EngineChoice, on_progress: ProgressCallback) -> BuildReport:
-    """What was built in one shard, which is left as it is when it was built from the same just now."""
+    """Build an engine in one shard and report it; one that was built from the same training is left as it is."""
 
-    def tell(what: str, done: int, total: int | None) -> None:
+    def report_shard(what: str, done: int, total: int) -> None:
         on_progress(f"shard {number}: {what}", done, total)
 
     if not store.snapshot.num_documents:
@@ -64,7 +64,7 @@ def build_shard(number: int, store: EmbeddedStore, choice: EngineChoice, on_prog
     if choice.trained is not None and _is_built(store, choice, file_checksum(choice.trained)):
         remove_leftovers(store)
         return report_of(store.snapshot, choice.kind, store.snapshot.settings["engine"])
-    return build_engine(store, choice, tell)
+    return build_engine(store, choice, report_shard)
 
 
 def build_one_shard(
@@ -81,19 +81,18 @@ def build_one_shard(
     if number not in sharding.stores:
         raise ConfigError(f"{directory}: expected a shard from 0 to {sharding.count - 1}, got {number}")
     if find_kind(choice.kind).train is not None:
-        trained = learnt(directory, sharding.stores, choice)
+        trained = trained_file(directory, sharding.stores, choice)
         if trained is None:
-            kind = choice.kind
             raise ConfigError(
-                f"{directory}: nothing was trained for {kind!r} over all shards as they are now: mvindex build "
-                f"--kind {kind} --train-only comes first, with the same --nlist"
+                f"{directory}: nothing was trained for {choice.kind!r} over all shards as they are now: mvindex build "
+                f"--kind {choice.kind} --train-only comes first, with the same --nlist"
             )
         choice = replace(choice, trained=trained)
     return build_shard(number, sharding.stores[number], choice, on_progress)
 
 
 def _is_built(store: EmbeddedStore, choice: EngineChoice, checksum: str) -> bool:
-    """True when the engine is of this choice, and covers all documents."""
+    """Return whether the engine is of this choice, and covers all documents."""
     record = store.snapshot.settings["engine"]
     if record is None or record["kind"] != choice.kind or record["built_rows"] != store.snapshot.num_rows:
         return False
@@ -104,7 +103,7 @@ def _is_built(store: EmbeddedStore, choice: EngineChoice, checksum: str) -> bool
 def train_shards(
     index: Path, stores: Mapping[int, EmbeddedStore], choice: EngineChoice, on_progress: ProgressCallback
 ) -> Path:
-    """The file of what was learnt from views of all shards, durable."""
+    """Train on views of all shards, and return the file, written durably."""
     snapshots = [store.snapshot for store in stores.values() if store.snapshot.num_documents]
     fresh = index / "trained.new"
     check_regular(fresh)
@@ -121,8 +120,8 @@ def train_shards(
     return file
 
 
-def learnt(index: Path, stores: Mapping[int, EmbeddedStore], choice: EngineChoice) -> Path | None:
-    """The file of what was learnt for this very build, which has not ended; None where there is none."""
+def trained_file(index: Path, stores: Mapping[int, EmbeddedStore], choice: EngineChoice) -> Path | None:
+    """Return the file that was trained for this unfinished build; None where there is none."""
     try:
         found = json.loads((index / _NOTE).read_text(encoding="utf-8"))
         checksum = str(found.pop("checksum"))
@@ -134,7 +133,7 @@ def learnt(index: Path, stores: Mapping[int, EmbeddedStore], choice: EngineChoic
 
 
 def _key(stores: Mapping[int, EmbeddedStore], choice: EngineChoice) -> dict[str, Any]:
-    """What a build is known by; documents that are added make it another one."""
+    """Return what identifies a build; documents that are added make it another one."""
     views = sum(store.snapshot.views.num_views for store in stores.values())
     return {"kind": choice.kind, "parameters": dict(choice.parameters), "shards": len(stores), "views": views}
 

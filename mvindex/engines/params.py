@@ -1,4 +1,4 @@
-"""Inverted nlist: how many so many views want, how many views train them, and how they are searched until tuned."""
+"""Parameters of inverted lists: their number, the views that train them, and their search until it is tuned."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ BLOCK_ROWS = 32
 MIN_POINTS, POINTS = 39, 64
 # At least so many views, if there are so many, train the codes.
 LEAST_SAMPLE = 65_536
-# So many views a list: 4,096 lists for 1.6 million, as measured.
+# Views a list: 4,096 lists for 1.6 million, as measured.
 _VIEWS_PER_LIST = 400
-# Lists looked at, per square root of their number.
+# Lists searched, per square root of their number.
 DEFAULT_EFFORT = 16
 
 
 def default_nlist(num_views: int) -> int:
     """Return the default nlist: a power of two, at most what can be trained on so many views."""
-    wanted = 1 << max(0, round(math.log2(max(num_views / _VIEWS_PER_LIST, 1))))
-    return max(1, min(wanted, MAX_NLIST, num_views // MIN_POINTS))
+    nlist = 1 << max(0, round(math.log2(max(num_views / _VIEWS_PER_LIST, 1))))
+    return max(1, min(nlist, MAX_NLIST, num_views // MIN_POINTS))
 
 
 def sample_size(nlist: int, num_views: int) -> int:

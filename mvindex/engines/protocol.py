@@ -1,4 +1,4 @@
-"""What the search loop knows of an engine: two protocols and the arithmetic that their proofs share."""
+"""The protocols of engines, as the search loop uses them, and the arithmetic that their proofs share."""
 
 from __future__ import annotations
 
@@ -89,11 +89,11 @@ class BuildOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Capabilities:
-    """What an engine can do, known before it is called.
+    """The capabilities of an engine, known before it is called.
 
-    is_exact: its ranking is that of all views it holds, within error(); max_limit: rows a search may ask for.
+    is_exact: its ranking is that of all its views, within error(); max_limit: the largest limit of a search.
     can_filter: it takes an allowed mask; can_delete: it can drop rows without being built again. Where it is not exact,
-    a search for k documents first asks for max(k * over_fetch, least_limit) rows.
+    a search for k documents first takes max(k * over_fetch, least_limit) rows.
     """
 
     is_exact: bool
@@ -127,6 +127,14 @@ class Candidates(NamedTuple):
         """Yield the candidates of each query."""
         for begin, end in zip(self.starts[:-1].tolist(), self.starts[1:].tolist(), strict=True):
             yield Candidates(np.array([0, end - begin]), self.rows[begin:end], self.upper[begin:end])
+
+
+class ScanRequest(NamedTuple):
+    """The documents that a scan looks for: top_k of the allowed, (num_rows,) bool, by a scoring."""
+
+    top_k: int
+    allowed: Bools
+    scoring: Scoring
 
 
 class ScanEngine(Protocol):
@@ -165,8 +173,8 @@ class RankingEngine(Protocol):
         """Return the best views of each query: scores (q, m) float32, descending, rows (q, m); -inf and -1 if missing.
 
         m <= limit. allowed_views: (views of those documents,) bool, or None for all. An exact ranking gives fewer than
-        limit rows only where it holds no more that are allowed. turn: how often the same queries were asked before with
-        a lower limit, and gave too few documents: an approximate engine looks further each time.
+        limit rows only where it holds no more that are allowed. turn: how often the same queries were searched before
+        with a lower limit, and gave too few documents: an approximate engine looks further each time.
         """
         ...
 
@@ -250,9 +258,10 @@ def scaled_queries(queries: Floats) -> tuple[Floats, Doubles]:
 
 
 def scaled_temperatures(scoring: Scoring, queries: Floats) -> Doubles:
-    """DRPQ's temperature in the units of scaled_queries(), (q,), kept where neither it nor its inverse overflows.
+    """Return DRPQ's temperature in the units of scaled_queries(), (q,).
 
-    That changes nothing that can be seen: gaps of scores are 0 or far above 1e-300, and far below 1e300.
+    It is clipped so that neither it nor its inverse overflows. That changes no result: gaps of scores are 0 or far
+    above 1e-300, and far below 1e300.
     """
     with np.errstate(over="ignore", under="ignore"):
         return np.clip(np.ldexp(scoring.temperature, query_exponents(queries)), 1e-300, 1e300)

@@ -8,6 +8,7 @@ import numpy as np
 
 from mvindex.engines.protocol import (
     Candidates,
+    ScanRequest,
     aggregate_error,
     lipschitz_constants_up_to,
     query_exponents,
@@ -33,12 +34,12 @@ class NumpyScan:
         self, snapshot: Snapshot, queries: Floats, top_k: int, allowed: Bools, scoring: Scoring
     ) -> Candidates:
         """See ScanEngine. Exact because of the float32 bound: see _Best."""
-        wanted = (top_k, allowed, scoring)
+        request = ScanRequest(top_k, allowed, scoring)
         tiles = range(0, len(queries), _QUERY_TILE)
-        return Candidates.joined([self._scan(snapshot, queries[at : at + _QUERY_TILE], wanted) for at in tiles])
+        return Candidates.joined([self._scan(snapshot, queries[at : at + _QUERY_TILE], request) for at in tiles])
 
-    def _scan(self, snapshot: Snapshot, queries: Floats, wanted: tuple[int, Bools, Scoring]) -> Candidates:
-        top_k, allowed, scoring = wanted
+    def _scan(self, snapshot: Snapshot, queries: Floats, request: ScanRequest) -> Candidates:
+        top_k, allowed, scoring = request
         scaled, norms = scaled_queries(queries)
         slack, exponents = rounding_slack(queries), query_exponents(queries)
         temperatures = scaled_temperatures(scoring, queries)

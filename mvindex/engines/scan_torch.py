@@ -12,7 +12,7 @@ from typing import TypeAlias
 import numpy as np
 import torch
 
-from mvindex.engines.protocol import Candidates, cache_bytes, query_exponents, scaled_temperatures
+from mvindex.engines.protocol import Candidates, ScanRequest, cache_bytes, query_exponents, scaled_temperatures
 from mvindex.engines.scan_numpy import allowed_blocks
 from mvindex.engines.torch_blocks import (
     Block,
@@ -40,7 +40,7 @@ _FEW_QUERIES = 8
 class ScanConfig:
     """Where and how to scan. precision: None chooses by hardware and batch.
 
-    cache_bytes: how much of its copies of the views may stay in memory; None for the usual, divided by share.
+    cache_bytes: how much of its copies of the views may stay in memory; None for the default, divided by share.
     """
 
     device: str = "cpu"
@@ -75,7 +75,7 @@ class TorchScan:
         tile = _QUERY_TILE[maker.precision]
         with torch.inference_mode():
             parts = [
-                self._scan(snapshot, maker, queries[begin : begin + tile], (top_k, allowed, scoring))
+                self._scan(snapshot, maker, queries[begin : begin + tile], ScanRequest(top_k, allowed, scoring))
                 for begin in range(0, len(queries), tile)
             ]
         return Candidates.joined(parts)
@@ -88,10 +88,8 @@ class TorchScan:
                 precision = best_precision(self._device, dim, few_queries=num_queries <= _FEW_QUERIES)
             return self._makers.setdefault(precision, BlockMaker(precision, self._device))
 
-    def _scan(
-        self, snapshot: Snapshot, maker: BlockMaker, queries: Floats, wanted: tuple[int, Bools, Scoring]
-    ) -> Candidates:
-        top_k, allowed, scoring = wanted
+    def _scan(self, snapshot: Snapshot, maker: BlockMaker, queries: Floats, request: ScanRequest) -> Candidates:
+        top_k, allowed, scoring = request
         tile = QueryTile(queries, maker.precision, self._device)
         exponents = query_exponents(queries)
         soft_means = None
@@ -104,15 +102,15 @@ class TorchScan:
             block = self._block(snapshot, maker, begin, end)
             if len(output) < len(block.views):
                 output = torch.empty(len(block.views), len(queries), dtype=output.dtype, device=self._device)
-            asked = tile.rounded(block)
-            scores = view_products(block, asked.columns, output)
+            rounded = tile.rounded(block)
+            scores = view_products(block, rounded.columns, output)
             refused = torch.from_numpy(~allowed[block.rows]).to(self._device)
             if soft_means is None:
                 best = best_products(block, scores)
                 best[refused] = lowest
-                survivors.add(best, asked.steps, tile.errors(block), block.rows)
+                survivors.add(best, rounded.steps, tile.errors(block), block.rows)
             else:
-                lower, upper = soft_means.bounds(block, scores, asked.steps, tile)
+                lower, upper = soft_means.bounds(block, scores, rounded.steps, tile)
                 lower[refused], upper[refused] = -torch.inf, -torch.inf
                 survivors.add_bounds(lower, upper, block.rows)
         return survivors.candidates(exponents)

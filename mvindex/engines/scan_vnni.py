@@ -1,7 +1,7 @@
 """The int8 scan on CPUs with AVX-512 VNNI: compiled, fused with bound and top-k, a thread per core.
 
 Its products only ever leave documents out, and only by a proven bound: see kernels.scan. Where the bound leaves too
-many, the query is asked again of a wider scan.
+many, the query is repeated on a wider scan.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import numpy.typing as npt
 from mvindex.engines.protocol import (
     Candidates,
     ScanEngine,
+    ScanRequest,
     cache_bytes,
     lipschitz_constants_up_to,
     query_exponents,
@@ -47,12 +48,12 @@ from mvindex.store.snapshot import Snapshot
 
 # From this many dims on, views are padded to whole vectors, which a single query is multiplied by.
 _DIMS_OF_VECTORS = 192
-# Documents that one query may keep before it is asked again in a wider type: so many, and so many per document wanted.
+# Documents that one query may keep before it is repeated in a wider type: so many, and so many per document of top_k.
 _ROOM = 24_576
 _ROOM_PER_DOCUMENT = 16
 # Entries of all queries together: bounds what one pass may hold to 24 bytes x 2^23.
 _MAX_ENTRIES = 1 << 23
-# Queries that are asked again at once.
+# Queries that are repeated in a wider type at once.
 _WIDER_TILE = 16
 # Blocks that a thread takes at a time, at most: so that a slow thread does not hold the others.
 _BLOCKS_AT_ONCE = 16
@@ -84,21 +85,20 @@ class VnniScan:
         room = min(_ROOM + _ROOM_PER_DOCUMENT * top_k, int(np.count_nonzero(allowed)) + 1)
         at_once = max(1, _MAX_ENTRIES // room)
         parts = [
-            self._scan(snapshot, queries[begin : begin + at_once], (top_k, allowed, scoring), room)
+            self._scan(snapshot, queries[begin : begin + at_once], ScanRequest(top_k, allowed, scoring), room)
             for begin in range(0, len(queries), at_once)
         ]
         return Candidates.joined(parts)
 
-    def _scan(self, snapshot: Snapshot, queries: Floats, wanted: tuple[int, Bools, Scoring], room: int) -> Candidates:
-        top_k = wanted[0]
-        blocks = blocks_with(snapshot, wanted[1])
+    def _scan(self, snapshot: Snapshot, queries: Floats, request: ScanRequest, room: int) -> Candidates:
+        blocks = blocks_with(snapshot, request.allowed)
         num_threads = max(1, min(self._threads, len(blocks)))
         copies = self._copies.of(snapshot, blocks, num_threads)
-        tile, thresholds = _asked(snapshot, queries, wanted), np.full(len(queries), -np.inf)
+        tile, thresholds = _query_tile(snapshot, queries, request), np.full(len(queries), -np.inf)
         parts = copies.parts(blocks, num_threads)
 
         def scan() -> ScanOutput:
-            output = _empty_found(len(queries), top_k, room, thresholds)
+            output = _empty_found(len(queries), request.top_k, room, thresholds)
             workspace = _workspace(tile, copies.table.pitch, snapshot.views.max_views)
             for part in taken_from(parts):
                 copies.scan(part, tile, output, workspace)
@@ -109,13 +109,13 @@ class VnniScan:
             merge_found(output, other)
         finish_found(output)
         narrow = _gathered(output, queries)
-        return self._asked_again(snapshot, queries, wanted, narrow, output.overflowed)
+        return self._search_wider(snapshot, queries, request, narrow, output.overflowed)
 
-    def _asked_again(
+    def _search_wider(
         self,
         snapshot: Snapshot,
         queries: Floats,
-        wanted: tuple[int, Bools, Scoring],
+        request: ScanRequest,
         narrow: Candidates,
         overflowed: Bools,
     ) -> Candidates:
@@ -127,7 +127,7 @@ class VnniScan:
         for begin in range(0, len(again), _WIDER_TILE):
             tile = again[begin : begin + _WIDER_TILE]
             for query, part in zip(
-                tile, self._plain().candidates(snapshot, queries[tile], *wanted).each(), strict=True
+                tile, self._plain().candidates(snapshot, queries[tile], *request).each(), strict=True
             ):
                 parts[query] = part
         return Candidates.joined(parts)
@@ -272,8 +272,8 @@ def _buffers(sizes_bytes: list[int]) -> Iterator[npt.NDArray[np.uint8]]:
             yield whole[end - size : end]
 
 
-def _asked(snapshot: Snapshot, queries: Floats, wanted: tuple[int, Bools, Scoring]) -> QueryTile:
-    _, allowed, scoring = wanted
+def _query_tile(snapshot: Snapshot, queries: Floats, request: ScanRequest) -> QueryTile:
+    _, allowed, scoring = request
     scaled, norms = scaled_queries(queries)
     is_drpq = scoring.aggregate is Aggregate.DRPQ
     lipschitz_constants = lipschitz_constants_up_to(snapshot.views.max_views if is_drpq else -1)

@@ -1,6 +1,6 @@
 """Blocks of views in a narrower type, the products with them, and how far those may be from the truth.
 
-A stored view v is held as v' and a query q asked as q'. |<q, v> - <q', v'>| <= |q||v - v'| + |q - q'||v'|
+A stored view v is copied as v' and a query q rounded to q'. |<q, v> - <q', v'>| <= |q||v - v'| + |q - q'||v'|
 (Cauchy-Schwarz); |v - v'| and |v'| are measured per block and rounded up, so any rounding may be used.
 """
 
@@ -65,7 +65,7 @@ class Block(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RoundedQueries:
-    """A tile of queries as a block is asked with. columns: (d, q); steps: (q,), what a product of 1 is worth;
+    """A tile of queries, rounded for a block. columns: (d, q); steps: (q,), what a product of 1 is worth;
     errors: (q,), upper bounds of |q - q'|.
     """  # noqa: D205 - the fields are one list
 
@@ -125,8 +125,8 @@ class QueryTile:
         steps = folded.abs().amax(dim=1).clamp(min=2.0**-300) / _INT8_MAX
         integers = (folded / steps[:, None]).round()
         # Where a scale is zero every v' is zero: no q' there can add anything, so q' = q loses nothing.
-        asked = torch.where(scale > 0, integers * steps[:, None] / scale.double(), self._exact.double())
-        lost = (self._exact.double() - asked).norm(dim=1).numpy() * (1 + 1e-9)
+        rounded = torch.where(scale > 0, integers * steps[:, None] / scale.double(), self._exact.double())
+        lost = (self._exact.double() - rounded).norm(dim=1).numpy() * (1 + 1e-9)
         return RoundedQueries(_columns(integers.to(torch.int8)).to(self._device), steps.numpy(), lost)
 
 

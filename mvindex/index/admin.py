@@ -77,7 +77,7 @@ class Admin(Protocol):
         """Check everything against its checksum."""
 
     def probe(self) -> Mapping[str, str]:
-        """Try what the server that holds the index can do."""
+        """Probe the capabilities of the server of the index."""
 
 
 class LocalAdmin:
@@ -91,7 +91,7 @@ class LocalAdmin:
     ) -> BuildReport:
         """Build an engine and make it the active one; see Index.build()."""
         target = checked_target(target_recall)
-        chosen, why = (engines.parse_kind(kind), "as asked for") if kind is not None else self._best_kind(target)
+        chosen, why = (engines.parse_kind(kind), "as given") if kind is not None else self._best_kind(target)
         choice = EngineChoice(kind=chosen, parameters=parameters).checked()
         sharding = self._store.sharding
         if sharding is not None:
@@ -111,7 +111,7 @@ class LocalAdmin:
         """Measure the active engine's search parameters; see Index.tune()."""
         target = checked_target(target_recall)
         stores = self._stores()
-        with self._search.opened(SearchOptions(top_k=top_k)) as parts:
+        with self._search.opened(SearchOptions(top_k=top_k), self._store.all_parts()) as parts:
             report = tune_search([part.search for part in parts], queries, target, on_progress)
         if report.chosen is not None:
             for store in stores:

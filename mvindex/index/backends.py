@@ -30,10 +30,10 @@ class Backend(Protocol):
         """Create an empty index at the address; ConfigError when there is one."""
 
     def open_index(self, address: str, device: str | None) -> IndexProtocol:
-        """Open the index at the address, wherever it is worked on; StoreError when there is none."""
+        """Open the index at the address, in this process or behind a server; raise StoreError when there is none."""
 
     def open_local(self, address: str, device: str | None) -> Index:
-        """Open the index at the address, to be worked on by this process; Unsupported where a server does that."""
+        """Open the index at the address in this process; raise Unsupported where it is behind a server."""
 
     def exists(self, address: str) -> bool:
         """Return whether there is anything at the address."""
@@ -84,5 +84,5 @@ def find_importer(source: str) -> Callable[..., Any]:
     """Return the function that imports files of a kind; ConfigError lists the kinds, ExtraMissing names a package."""
     kinds = {entry.name: entry for entry in entry_points(group=IMPORTS)}
     if source not in kinds:
-        raise ConfigError(f"nothing installed imports {source!r}; wanted one of {', '.join(sorted(kinds)) or 'none'}")
+        raise ConfigError(f"nothing installed imports {source!r}; expected one of {', '.join(sorted(kinds)) or 'none'}")
     return cast("Callable[..., Any]", kinds[source].load())

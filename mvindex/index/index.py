@@ -70,11 +70,11 @@ class Index:
         """Compose an index; use create() or open() instead.
 
         Args:
-            store: Where documents and views are.
-            engine: What answers queries over the store.
-            admin: What builds, tunes and maintains the index.
-            encoder: What encodes texts; None loads the one that the index was made with when it is needed.
-            device: Where an encoder that is loaded later runs.
+            store: The store of documents and views.
+            engine: The engine that answers queries over the store.
+            admin: Builds, tunes and maintains the index.
+            encoder: Encodes texts; None loads the encoder that the index was made with when it is needed.
+            device: The device of an encoder that is loaded later.
 
         """
         self._store, self._engine, self._admin = store, engine, admin
@@ -114,7 +114,7 @@ class Index:
 
     @property
     def settings(self) -> Mapping[str, Any]:
-        """What was chosen when the index was made, and what it keeps with its documents."""
+        """The settings that were chosen when the index was made, and those stored with its documents."""
         return self._store.settings
 
     @property
@@ -199,11 +199,11 @@ class Index:
     def get(self, ids: Iterable[str]) -> list[Document]: ...
     def get(self, ids: str | Iterable[str]) -> Document | None | list[Document]:
         """Return the document of an id, or those of several; see IndexProtocol.get()."""
-        wanted = check_ids(ids)
-        found = {doc_id: document_of(stored) for doc_id, stored in self._store.get(wanted).items()} if wanted else {}
+        checked = check_ids(ids)
+        found = {doc_id: document_of(stored) for doc_id, stored in self._store.get(checked).items()} if checked else {}
         if isinstance(ids, str):
             return found.get(ids)
-        return [found[doc_id] for doc_id in wanted if doc_id in found]
+        return [found[doc_id] for doc_id in checked if doc_id in found]
 
     def scan(
         self, filter: Filter | None = None, limit: int | None = None, after: str | None = None
@@ -232,12 +232,12 @@ class Index:
         """Delete documents by id or by a filter, in one step; return how many there were."""
         if (ids is None) == (filter is None):
             raise QueryError("delete() takes either ids= or filter=")
-        wanted = [] if ids is None else check_ids(ids)
+        checked = [] if ids is None else check_ids(ids)
         with self._store.writing():
             if filter is not None:
                 rows = self._store.matching(filter).tolist()
             else:
-                rows = sorted(known.doc_row for known in self._store.known(wanted).values())
+                rows = sorted(known.doc_row for known in self._store.known(checked).values())
             if rows:
                 self._store.delete(rows)
         return len(rows)
@@ -538,7 +538,7 @@ class Index:
         return self._admin.verify(on_progress)
 
     def probe(self) -> Mapping[str, str]:
-        """Try what the server that holds the index can do; Unsupported for an index in a directory."""
+        """Probe the capabilities of the server of the index; Unsupported for an index in a directory."""
         self.capabilities.check(Operation.PROBE, self.where)
         return self._admin.probe()
 

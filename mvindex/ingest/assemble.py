@@ -1,4 +1,4 @@
-"""Shards that were filled apart become one index, once they are found to belong together."""
+"""Assembly of shards that were filled separately into one index, once they are found to belong together."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import numpy as np
 
 from mvindex.errors import ConfigError, DamagedIndex, StoreError
 from mvindex.ingest.shard_runs import open_run, runs_of
-from mvindex.records import Ints
+from mvindex.records import Ints, no_progress
 from mvindex.store.embedded import EmbeddedStore
 from mvindex.store.reader import check_ids
 from mvindex.store.shard_layout import (
@@ -31,7 +31,7 @@ _CHECKED_IDS = 65_536
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AssembleReport:
-    """What was put together: shards, and the documents and views that live in them."""
+    """The shards that were assembled, and their live documents and views."""
 
     path: str
     shards: int
@@ -39,11 +39,17 @@ class AssembleReport:
     views: int
 
 
-def assemble(path: str | Path, on_progress: Callable[[int], None] = lambda count: None) -> AssembleReport:
-    """What was put together of the shards at path, all of which must be there and have seen the same corpora.
+def assemble(path: str | Path, on_progress: Callable[[int], None] = no_progress) -> AssembleReport:
+    """Assemble the shards at path, all of which must be there and have read the same corpora. It may be repeated.
 
-    on_progress is told of documents looked at. Errors name the shard and what was found and wanted: ConfigError where
-    shards do not fit together, DamagedIndex where ids or ordinals cannot be right. Again, it checks and writes anew.
+    Args:
+        path: The directory of the index.
+        on_progress: Called with the number of documents checked since the last call.
+
+    Raises:
+        ConfigError: Naming the shard, where shards are missing or do not fit together.
+        DamagedIndex: Naming the shard, where ids or ordinals cannot be right.
+
     """
     index = Path(path).absolute()
     places = _all_places(index)
@@ -64,13 +70,13 @@ def assemble(path: str | Path, on_progress: Callable[[int], None] = lambda count
 
 
 def _all_places(index: Path) -> list[ShardPlace]:
-    """The shards that there must be; ConfigError when some are not, or when they are of several counts."""
+    """Return the places of all shards; raise ConfigError when one is missing, or when they are of several counts."""
     found = places_in(index)
     counts = sorted({place.count for place in found})
     if not counts:
-        raise ConfigError(f"{index}: there is no shard here; wanted directories such as {ShardPlace(0, 4).directory}")
+        raise ConfigError(f"{index}: there is no shard here; expected directories such as {ShardPlace(0, 4).directory}")
     if len(counts) > 1:
-        raise ConfigError(f"{index} holds shards of {counts[0]} and of {counts[1]}; wanted those of one count")
+        raise ConfigError(f"{index}: expected shards of one count, got some of {counts[0]} and some of {counts[1]}")
     places = [ShardPlace(number, counts[0]) for number in range(counts[0])]
     missing = [place for place in places if place not in found]
     if missing:
@@ -82,8 +88,8 @@ def _all_places(index: Path) -> list[ShardPlace]:
 
 
 def _check_alike(places: list[ShardPlace], stores: list[EmbeddedStore]) -> None:
-    """Nothing, when all shards were made alike and have seen the same corpora to their ends."""
-    wanted: dict[str, tuple[ShardPlace, Any]] = {}
+    """Raise ConfigError unless all shards were made alike and have read the same corpora to their ends."""
+    traits: dict[str, tuple[ShardPlace, Any]] = {}
     for place, store in zip(places, stores, strict=True):
         unfinished = open_run(store)
         if unfinished is not None:
@@ -91,13 +97,13 @@ def _check_alike(places: list[ShardPlace], stores: list[EmbeddedStore]) -> None:
                 f"shard {place}: its run is not complete, it has come to {unfinished}; give the same command again"
             )
         for name, value in _traits(store):
-            other, expected = wanted.setdefault(name, (place, value))
+            other, expected = traits.setdefault(name, (place, value))
             if value != expected:
                 raise ConfigError(f"shard {place}: {name} is {value}; shard {other} has {expected}")
 
 
 def _traits(store: EmbeddedStore) -> Iterator[tuple[str, Any]]:
-    """What must be the same in all shards; a shard without documents has no dim."""
+    """Yield what must be the same in all shards, by name; a shard without documents has no dim."""
     settings = store.snapshot.settings
     encoder = settings["encoder"]
     yield "encoder", repr(encoder["fingerprint"] if encoder else None)
@@ -109,7 +115,7 @@ def _traits(store: EmbeddedStore) -> Iterator[tuple[str, Any]]:
 
 
 def _check_routing(place: ShardPlace, store: EmbeddedStore, on_progress: Callable[[int], None]) -> None:
-    """Nothing, when every id belongs to this shard: then none stands in two."""
+    """Raise DamagedIndex unless every id belongs to this shard, so that none is in two."""
     with store.snapshot.source.catalog.reading() as connection:
         check_ids(store.snapshot.source, connection)
         rows = connection.execute("SELECT id FROM documents WHERE alive")
@@ -122,7 +128,7 @@ def _check_routing(place: ShardPlace, store: EmbeddedStore, on_progress: Callabl
 
 
 def _check_ordinals(places: list[ShardPlace], stores: list[EmbeddedStore]) -> None:
-    """Nothing, when no two documents have the same ordinal; 8 bytes a document in memory."""
+    """Raise DamagedIndex when two documents have the same ordinal; takes 8 bytes of memory a document."""
     ordinals: Ints = np.empty(sum(store.snapshot.num_documents for store in stores), dtype=np.int64)
     end = 0
     for store in stores:
@@ -142,14 +148,14 @@ def _check_ordinals(places: list[ShardPlace], stores: list[EmbeddedStore]) -> No
 
 
 def _ordinals(store: EmbeddedStore) -> Iterator[Ints]:
-    """Of all living documents, piece by piece."""
+    """Yield the ordinals of all live documents, piece by piece."""
     alive = store.snapshot.alive
     for begin in range(0, len(alive), _CHECKED_IDS):
         yield store.snapshot.views.ordinals(begin + np.flatnonzero(alive[begin : begin + _CHECKED_IDS]))
 
 
 def _index_id(index: Path) -> str:
-    """The id that the index has already, or a new one."""
+    """Return the id that the index has already, or a new one."""
     try:
         return read_shards(index).index_id
     except StoreError:

@@ -17,7 +17,7 @@ import numpy as np
 
 from mvindex.errors import ConfigError, DocumentError, EncoderError
 from mvindex.ingest.prune import remove_near_duplicates
-from mvindex.records import Document, Floats, Ints, Views, dump_metadata
+from mvindex.records import Document, Floats, Ints, Views, dump_metadata, no_progress
 from mvindex.store.batch import Batch, content_hash
 from mvindex.store.catalog import ExistingDocument
 from mvindex.store.protocol import Store
@@ -78,10 +78,6 @@ def refuse_duplicate(entry: Entry, first_location: str) -> None:
     )
 
 
-def _ignore(count: int) -> None:
-    """Ignore the progress."""
-
-
 def _no_settings(has_documents: bool) -> Mapping[str, Any]:
     return {}
 
@@ -94,7 +90,7 @@ class IngestHooks:
     documents are stored, or only metadata of known ones.
     """
 
-    on_progress: Callable[[int], None] = _ignore
+    on_progress: Callable[[int], None] = no_progress
     on_duplicate: Callable[[Entry, str], None] = refuse_duplicate
     should_stop: Callable[[], bool] = field(default=lambda: False)
     note: Note = _no_settings
@@ -105,7 +101,7 @@ def ingest_store(
 ) -> IngestReport:
     """Store the entries and return the counts; `encode` may be None when every entry has views.
 
-    Holds the writer lock for the whole run. After an error, the chunks before it are committed and its own is not.
+    Takes the writer lock for the whole run. After an error, the chunks before it are committed and its own is not.
     """
     hooks = hooks or IngestHooks()
     report = IngestReport()

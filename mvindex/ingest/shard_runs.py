@@ -1,8 +1,8 @@
-"""Runs: what corpora a shard has seen, and how it numbers documents as if all were put into one index.
+"""Runs: the corpora that a shard has read, and how it numbers documents as if all were in one index.
 
 A new document's ordinal is the run's base plus its position in the whole corpus, whichever shard it belongs to. So
-shards that are filled apart agree on the order of all documents. A run that did not end is kept in the catalog as
-open, with how far it came: the same corpus given again goes on in it, with the same base.
+shards that are filled separately agree on the order of all documents. The catalog records an unfinished run as open,
+with how far it came: the same corpus ingested again resumes it, with the same base.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ import xxhash
 from mvindex.errors import ConfigError, DamagedIndex
 from mvindex.store.embedded import EmbeddedStore
 
-# So many runs are kept in full; of those before, a count and a digest.
+# The number of runs recorded in full; of earlier ones there are a count and a digest.
 _KEPT_RUNS = 64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """The first `documents` documents of a corpus: a digest of their ids in order, and what their ordinals begin at."""
+    """The first `documents` documents of a corpus: a digest of their ids in order, and the ordinal of the first."""
 
     base: int
     documents: int
@@ -30,11 +30,11 @@ class Run:
 
     @property
     def end(self) -> int:
-        """The first ordinal beyond it."""
+        """The first ordinal behind it."""
         return self.base + self.documents
 
     def is_same(self, other: Run) -> bool:
-        """True when both are of the same corpus."""
+        """Return whether both are of the same corpus."""
         return (self.documents, self.ids) == (other.documents, other.ids)
 
     def __str__(self) -> str:
@@ -42,14 +42,14 @@ class Run:
 
 
 class CorpusDigest:
-    """A running digest of the ids of a corpus, and how many there were."""
+    """A running digest of the ids of a corpus, and their number."""
 
     def __init__(self) -> None:
         self._ids = xxhash.xxh3_128()
         self.documents = 0
 
     def add(self, doc_id: str) -> int:
-        """The position of the document, which is counted."""
+        """Add a document, and return its position."""
         data = doc_id.encode()
         self._ids.update(len(data).to_bytes(4, "little"))
         self._ids.update(data)
@@ -57,7 +57,7 @@ class CorpusDigest:
         return self.documents - 1
 
     def run(self, base: int = 0) -> Run:
-        """What was seen so far."""
+        """Return the run of the documents added so far."""
         return Run(base=base, documents=self.documents, ids=self._ids.hexdigest())
 
 
@@ -70,7 +70,7 @@ class Runs:
 
     @property
     def count(self) -> int:
-        """How many there were."""
+        """The number of complete runs."""
         return int(self._earlier["count"]) + len(self.last)
 
     def __eq__(self, other: object) -> bool:
@@ -82,12 +82,11 @@ class Runs:
     def __str__(self) -> str:
         return f"{self.count} corpora seen" + (f", the last of {self.last[-1]}" if self.last else "")
 
-    def holds(self, run: Run) -> bool:
-        """True when the same corpus was seen before, among those that are kept."""
+    def __contains__(self, run: Run) -> bool:
         return any(run.is_same(known) for known in self.last)
 
     def with_run(self, run: Run) -> dict[str, Any]:
-        """The setting with one run more."""
+        """Return the setting with one more run."""
         kept, earlier = [*self.last, run], dict(self._earlier)
         for first in kept[:-_KEPT_RUNS]:
             text = f"{earlier['digest']} {first.base} {first.documents} {first.ids}"
@@ -96,7 +95,7 @@ class Runs:
 
 
 def runs_of(store: EmbeddedStore) -> Runs:
-    """The complete runs of a shard; DamagedIndex when its settings hold none that could be."""
+    """Return the complete runs of a shard; raise DamagedIndex for a setting that is none."""
     try:
         return Runs(store.snapshot.settings.get("runs"))
     except (TypeError, KeyError, ValueError, AttributeError) as err:
@@ -104,7 +103,7 @@ def runs_of(store: EmbeddedStore) -> Runs:
 
 
 def open_run(store: EmbeddedStore) -> Run | None:
-    """The run of a shard that did not end; None where there is none."""
+    """Return the unfinished run of a shard; None where there is none."""
     setting = store.snapshot.settings.get("run")
     try:
         return None if setting is None else Run(**setting)
@@ -113,9 +112,9 @@ def open_run(store: EmbeddedStore) -> Run | None:
 
 
 class Numbering:
-    """The base of a run that begins: that of an open run whose documents come again, else one beyond all there is.
+    """Finds the base of a run that begins: that of an open run of the same corpus, else one beyond all ordinals.
 
-    Where there is an open run, it is known only once as many documents were read as it had: base is None until then.
+    Where there is an open run, base is None until as many documents were read as it had.
     """
 
     def __init__(self, stores: Sequence[EmbeddedStore]) -> None:
@@ -130,13 +129,13 @@ class Numbering:
         self.is_resumed = False
 
     def _can_go_on(self, opens: Sequence[Run]) -> bool:
-        """True when the open runs are one, and no other shard is further than it."""
+        """Return whether the open runs are one, and no other shard is further than it."""
         base = opens[0].base
         others = [store for store in self._stores if store.directory not in self._open]
         return all(run.base == base for run in opens) and all(_is_at(store, base) for store in others)
 
-    def saw(self, digest: CorpusDigest) -> None:
-        """Nothing; a document was read: where an open run had come to, its ids are compared."""
+    def observe(self, digest: CorpusDigest) -> None:
+        """Take note of a document that was read: compare ids where an open run stopped."""
         if self.base is not None or digest.documents not in self._marks:
             return
         mark = self._marks.pop(digest.documents)
@@ -146,7 +145,7 @@ class Numbering:
             self.base, self.is_resumed = mark.base, True
 
     def refuse_other_corpus(self) -> None:
-        """Nothing, unless a single shard has an open run of another corpus: its numbers would not be the others'."""
+        """Raise ConfigError if a single shard has an open run of another corpus, which would shift its ordinals."""
         if self._open and not self.is_resumed:
             ((directory, run),) = self._open.items()
             raise ConfigError(
@@ -155,16 +154,16 @@ class Numbering:
             )
 
     def is_new_before(self, store: EmbeddedStore, position: int) -> bool:
-        """True when a new document at this position shows that the corpus is not the one of the store's open run."""
+        """Return whether a new document at this position shows that the corpus is not that of the store's open run."""
         run = self._open.get(store.directory)
         return run is not None and position < run.documents
 
     def give_up(self) -> None:
-        """Nothing; this is another corpus than that of the open run."""
+        """Begin a new run: this is another corpus than that of the open run."""
         self.base = self._fresh
 
 
 def _is_at(store: EmbeddedStore, base: int) -> bool:
-    """True when a shard without an open run stands before the run of this base, or has just ended it."""
+    """Return whether a shard without an open run stands before the run of this base, or has just ended it."""
     last = runs_of(store).last
     return int(store.snapshot.settings["next_ordinal"]) <= base or bool(last and last[-1].base == base)

@@ -1,6 +1,6 @@
 """One pass over a corpus into all shards of an index, or into one of them: each document into the shard of its id.
 
-Each shard fills chunks of its own, which are its units of commit; a shard that is filled alone fills the same ones.
+Each shard has chunks of its own, which are its units of commit; a shard that is filled separately has the same ones.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from mvindex.ingest.shard_runs import CorpusDigest, Numbering, Run, runs_of
 from mvindex.store.embedded import EmbeddedStore
 from mvindex.store.shard_layout import ShardPlace, shard_error_context, shard_of
 
-# Chunks that may wait for an open run to be recognised, a shard: when a run is stopped, each stands within its last.
+# Chunks of a shard that may wait until an open run is recognised: a stopped run left each shard within its last ones.
 _WAITING_CHUNKS = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """What is filled: shards by number, of `count` in all. encode: None where entries bring their views."""
+    """The shards to fill, by number, of `count` in all. encode: None where entries bring their views."""
 
     stores: Mapping[int, EmbeddedStore]
     count: int
@@ -31,12 +31,12 @@ class Target:
 
     @property
     def is_single(self) -> bool:
-        """True when one shard is filled alone."""
+        """Whether only some of the shards are filled."""
         return len(self.stores) < self.count
 
 
 class _Cut(NamedTuple):
-    """A chunk of a shard, its entries' ordinals their positions in the corpus; and the corpus up to its end."""
+    """A chunk of a shard, whose entries' ordinals are positions in the corpus. until: the corpus up to its end."""
 
     shard: int
     entries: Sequence[Entry]
@@ -44,9 +44,9 @@ class _Cut(NamedTuple):
 
 
 def ingest_shards(target: Target, entries: Iterable[Entry], hooks: IngestHooks | None = None) -> IngestReport:
-    """What was done with the entries that belong to the shards of the target; the others are only counted.
+    """Store the entries that belong to the shards of the target, and return the counts; the others are only counted.
 
-    Takes the writer locks of these shards for the whole run. An error leaves the chunks before it committed.
+    Takes the writer locks of these shards for the whole run. After an error, the chunks before it are committed.
     """
     with ExitStack() as stack:
         for number, store in sorted(target.stores.items()):
@@ -57,7 +57,7 @@ def ingest_shards(target: Target, entries: Iterable[Entry], hooks: IngestHooks |
 
 
 class _Ingest:
-    """One run."""
+    """One run of entries into the shards of a target."""
 
     def __init__(self, target: Target, seen: SeenIds, hooks: IngestHooks) -> None:
         self._target, self._seen, self._hooks = target, seen, hooks
@@ -70,14 +70,14 @@ class _Ingest:
         self._report = IngestReport()
 
     def run(self, entries: Iterable[Entry]) -> IngestReport:
-        """What was done."""
+        """Store the entries and return the counts."""
         for entry in entries:
             self._take(entry)
             if self._report.stopped:
                 return self._report
         for shard, filling in self._filling.items():
             if chunk := filling.take():
-                self._cut(shard, chunk)
+                self._queue(shard, chunk)
         if self._numbering.base is None:
             self._numbering.give_up()
         self._flush_waiting()
@@ -86,30 +86,30 @@ class _Ingest:
         return self._report
 
     def _take(self, entry: Entry) -> None:
-        """Nothing; the entry is counted, and on its way into its shard."""
+        """Count the entry, and add it to the chunk of its shard."""
         shard = shard_of(entry.document.id, self._target.count)
         position = self._digest.add(entry.document.id)
         was_open = self._numbering.base is None
-        self._numbering.saw(self._digest)
+        self._numbering.observe(self._digest)
         if shard not in self._filling:
             self._report.elsewhere += 1
             self._hooks.on_progress(1)
         elif chunk := self._filling[shard].add(entry._replace(ordinal=position)):
-            self._cut(shard, chunk)
+            self._queue(shard, chunk)
             if self._numbering.base is None:
-                self._look_at_waiting()
+                self._commit_known_chunks()
             else:
                 self._flush_waiting()
         if was_open and self._numbering.base is not None:
             self._flush_waiting()
 
-    def _cut(self, shard: int, chunk: Sequence[Entry]) -> None:
-        """Nothing; the chunk waits until its documents can be numbered, and those before it are stored."""
+    def _queue(self, shard: int, chunk: Sequence[Entry]) -> None:
+        """Queue the chunk until its documents can be numbered and those before it are stored."""
         firsts = self._seen.drop_repeats(chunk, self._hooks.on_duplicate)
         self._waiting.append(_Cut(shard, firsts, self._digest.run()))
 
-    def _look_at_waiting(self) -> None:
-        """Nothing; chunks before the first with a new document are committed: what is known keeps its ordinal."""
+    def _commit_known_chunks(self) -> None:
+        """Commit the chunks before the first with a new document: known documents keep their ordinals."""
         while self._waiting and self._numbering.base is None:
             cut = self._waiting[0]
             store = self._target.stores[cut.shard]
@@ -130,7 +130,7 @@ class _Ingest:
             )
 
     def _flush_waiting(self) -> None:
-        """Nothing; the base is known: all that waits is committed."""
+        """Commit all chunks that wait; the base is known."""
         while self._waiting and not self._report.stopped:
             if self._hooks.should_stop():
                 self._report.stopped = True
@@ -147,18 +147,18 @@ class _Ingest:
         self._has_numbered |= self._report.added > before
 
     def _allowed(self, changes: dict[str, Any]) -> dict[str, Any]:
-        """The changes of settings, with which the run is noted; ConfigError where that would lose another one."""
+        """Return the changes of settings that record the run; raise ConfigError where that would lose another run."""
         if self._target.is_single:
             self._numbering.refuse_other_corpus()
         return changes
 
     def _complete(self) -> None:
-        """Nothing; the shards know that they have seen the whole corpus, and number what comes later beyond it."""
+        """Record in the shards that the whole corpus was read; later documents are numbered beyond it."""
         run = self._digest.run(self._numbering.base or 0)
         is_numbered = self._has_numbered or self._numbering.is_resumed
         for store in self._stores if run.documents else ():
             runs = runs_of(store)
-            changes: dict[str, Any] = {} if runs.holds(run) else {"runs": runs.with_run(run)}
+            changes: dict[str, Any] = {} if run in runs else {"runs": runs.with_run(run)}
             if changes or is_numbered:
                 changes["next_ordinal"] = max(run.end, int(store.snapshot.settings["next_ordinal"]))
                 store.change_settings(**self._allowed(changes | {"run": None}))

@@ -46,7 +46,7 @@ def compiled_inline(function: Callable[..., Any]) -> Any:
 
 @lru_cache
 def _sources_digest() -> str:
-    """Return a short name for what all kernels' sources hold."""
+    """Return a short digest of the sources of all kernels."""
     digest = xxhash.xxh3_64()
     for path in sorted(Path(__file__).parent.glob("*.py")):
         digest.update(path.read_bytes())

@@ -14,22 +14,22 @@ _madvise: Any = types.ExternalFunction("madvise", types.intc(types.uintp, types.
 _mincore: Any = types.ExternalFunction("mincore", types.intc(types.uintp, types.uintp, types.uintp))
 _WILL_NEED = getattr(mmap, "MADV_WILLNEED", 3)
 _PAGE_BYTES = mmap.PAGESIZE
-# Of so many documents it is asked whether they are in memory: where all are, the others mostly are too.
-_ASKED = 32
+# The number of documents probed for being in memory: where all are, the others mostly are too.
+_PROBED = 32
 
 
 @compiled
 def call_for_documents(matrix: Any, begins: Any, ends: Any) -> bool:
     """Return whether rows begins[i] : ends[i] (m stretches) of the mapped matrix are now being read from disk.
 
-    Without it each page that is not in memory is a fault that waits for the disk alone. Where a sample is in memory,
-    nothing is called for: to ask for each document takes as long as to score it.
+    Without it each page that is not in memory is a fault that waits for the disk by itself. Where a sample is in
+    memory, nothing is called for: a call for each document takes as long as its score.
     """
     if len(begins) == 0:
         return False
     row_bytes, base = matrix.shape[1] * matrix.itemsize, matrix.ctypes.data
     is_held = np.zeros(1, np.uint8)
-    step = len(begins) // _ASKED + 1
+    step = len(begins) // _PROBED + 1
     is_cold = False
     for place in range(0, len(begins), step):
         begin = base + begins[place] * row_bytes

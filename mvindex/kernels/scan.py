@@ -71,7 +71,7 @@ class ScanOutput(NamedTuple):
     """Documents that may matter: lower and upper bounds (q, capacity) float64, rows int64, how many of them (q,).
 
     heaps: (q, top_k) float64, the largest lower bounds; thresholds: (q,) float64, shared by threads, which only ever
-    raise them; overflowed: (q,) bool, queries that left too many documents and are asked again in a wider type.
+    raise them; overflowed: (q,) bool, queries that left too many documents and are repeated in a wider type.
     """
 
     lower: Any

@@ -13,9 +13,9 @@ T = TypeVar("T")
 
 def default_threads() -> int:
     """Return OMP_NUM_THREADS where it is set, as Faiss and torch do; else the cores this process may run on."""
-    asked = os.environ.get("OMP_NUM_THREADS", "")
-    if asked.isdecimal() and int(asked) > 0:
-        return int(asked)
+    given = os.environ.get("OMP_NUM_THREADS", "")
+    if given.isdecimal() and int(given) > 0:
+        return int(given)
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 

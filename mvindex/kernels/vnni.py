@@ -56,7 +56,7 @@ def _product_tile(num_rows: int, num_vectors: int) -> Any:
             views_at, pitch, queries_at, steps, out_at = arguments
             loop = Loop(builder, steps, [filled(INTS, 0)] * (num_rows * num_vectors))
             offset = builder.mul(loop.step, I64(4 * LANES * num_vectors))
-            asked = [_load(builder, queries_at, builder.add(offset, I64(64 * n)), BYTES) for n in range(num_vectors)]
+            factors = [_load(builder, queries_at, builder.add(offset, I64(64 * n)), BYTES) for n in range(num_vectors)]
             # A step's share of the views that come later: the processor does not foresee so many rows at once.
             ahead = builder.add(builder.mul(loop.step, I64(4 * num_rows)), I64(_TILE_AHEAD_BYTES))
             prefetch_line(builder, views_at, ahead)
@@ -67,7 +67,7 @@ def _product_tile(num_rows: int, num_vectors: int) -> Any:
                 four = builder.bitcast(splat(builder, _load(builder, views_at, at, I32, align=1)), BYTES)
                 for vector in range(num_vectors):
                     before = loop.carried[row * num_vectors + vector]
-                    sums.append(call(builder, _MULTIPLY, before, four, asked[vector]))
+                    sums.append(call(builder, _MULTIPLY, before, four, factors[vector]))
             loop.close(sums)
             for number, total in enumerate(sums):
                 builder.store(total, pointer(builder, out_at, I64(64 * number), INTS), align=64)
@@ -88,8 +88,8 @@ def dot(context: Any, view: Any, query: Any, chunks: Any) -> tuple[Any, Callable
         offset = builder.mul(loop.step, I64(4 * LANES))
         ahead = builder.add(offset, I64(_AHEAD_BYTES))
         prefetch_line(builder, view_at, ahead)
-        four, asked = (_load(builder, at, offset, BYTES) for at in (view_at, query_at))
-        total = call(builder, _MULTIPLY, loop.carried[0], four, asked)
+        four, factors = (_load(builder, at, offset, BYTES) for at in (view_at, query_at))
+        total = call(builder, _MULTIPLY, loop.carried[0], four, factors)
         loop.close([total])
         return call(builder, _ADD_LANES, total)
 

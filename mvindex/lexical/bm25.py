@@ -1,9 +1,9 @@
 """BM25 over documents: one ranking of all stores together, by counts of all their live documents.
 
-A document's score is the sum over the question's words, each as often as it stands there, of
+A document's score is the sum over the question's terms, each as often as it occurs there, of
     ln(1 + (N - n + 1/2) / (n + 1/2)) * f (k1 + 1) / (f + k1 (1 - b + b l / m)),
-N documents, n of them with the word, f times in this one, l words in it, m on average (Robertson and Zaragoza 2009,
-eq. 3.15, with the idf of Lucene's BM25Similarity, which is never negative). Words are added in one fixed order in
+N documents, n of them with the term, f times in this one, l terms in it, m on average (Robertson and Zaragoza 2009,
+eq. 3.15, with the idf of Lucene's BM25Similarity, which is never negative). Terms are added in one fixed order in
 float64, then rounded to float32: however documents are spread over stores, scores are the same to the last bit.
 """
 
@@ -26,30 +26,30 @@ from mvindex.store.reader import SnapshotReader, StoredDocument
 from mvindex.store.snapshot import Snapshot
 
 K1, B = 1.2, 0.75
-# Whether the rest of the words is needed is found out where the next one is in more than one document of so many.
+# Where the next term is in more than one document of so many, it is checked whether the rest of the terms is needed.
 _PAYS = 8
 # Rows of all parts up to which every document is scored.
 _SMALL = 1 << 16
-# Postings of a word that are kept while a question is answered: some megabytes.
+# Terms with fewer documents have their postings kept in memory during a search: some megabytes.
 _FEW = 1 << 20
 # Less than what sums in another order, and scores as float32, may differ by.
 _ROUNDED = 1 - 1e-6
 
 
 class LexicalShard(NamedTuple):
-    """One of several stores whose words are searched: which documents are allowed; inside naming(), errors name it."""
+    """The lexical side of one store, and the documents allowed in it; inside errors(), an error names the store."""
 
     snapshot: Snapshot
     texts: SnapshotReader
     terms: LexicalReader
     allowed: Bools
-    naming: Callable[[], AbstractContextManager[None]] = nullcontext
+    errors: Callable[[], AbstractContextManager[None]] = nullcontext
 
 
-class Word(NamedTuple):
-    """A word of a question: its hash, what a document gets for it up to k1 + 1 times, and how many have it.
+class QueryTerm(NamedTuple):
+    """A term of a question: its hash, its weight (a document's score for it is up to k1 + 1 times that), its documents.
 
-    postings: where these are few; None where they are read again, so as not to hold all of a question's in memory.
+    postings: where these are few; None where they are read again, so that not all of a question's are in memory.
     """
 
     hash: int
@@ -59,7 +59,7 @@ class Word(NamedTuple):
 
     @property
     def bound(self) -> float:
-        """More than any document gets for it."""
+        """Greater than any document's score for the term."""
         return self.weight * (K1 + 1)
 
 
@@ -71,14 +71,14 @@ class LexicalRanking(NamedTuple):
 
 
 class LexicalSearch:
-    """Search by words in several stores as in one; rows are numbered through all of them, as owners() tells."""
+    """Lexical search in several stores as in one; rows are numbered through all of them: see owners()."""
 
     def __init__(self, parts: Sequence[LexicalShard]) -> None:
         """Combine the shards; raise StoreError if they tokenize differently: an unfinished build reached some only."""
         self._parts = parts
         if len({part.terms.kind for part in parts}) > 1:
             raise StoreError(
-                f"{parts[0].snapshot.directory.parents[1]}: its shards tell words apart in different ways; "
+                f"{parts[0].snapshot.directory.parents[1]}: its shards tokenize differently; "
                 "`mvindex build --lexical` makes them alike"
             )
         sizes = [max(part.snapshot.num_rows, 1) for part in parts]
@@ -87,33 +87,33 @@ class LexicalSearch:
         counts = [self._named_counts(part) for part in parts]
         self._num_documents = sum(documents for documents, _ in counts)
         num_terms = sum(terms for _, terms in counts)
-        self._kept: tuple[Sequence[Word], Floats] | None = None
+        self._cached: tuple[Sequence[QueryTerm], Floats] | None = None
         self._mean_length = num_terms / self._num_documents if num_terms else 1.0
 
     @property
     def num_allowed(self) -> int:
-        """Documents that may be found."""
+        """The number of allowed documents."""
         return sum(int(np.count_nonzero(part.allowed)) for part in self._parts)
 
-    def query_terms(self, question: str) -> list[Word]:
+    def query_terms(self, question: str) -> list[QueryTerm]:
         """Return the terms of a question that some document has, by ascending hash: scores are added in this order."""
-        words = []
-        for hashed, times in counted_words(question, self._kind):
+        terms = []
+        for hashed, times in count_terms(question, self._kind):
             postings = list(self._postings(hashed))
             num_documents = sum(len(chunk.rows) for _, chunk in postings)
-            kept = postings if num_documents < _FEW else None
+            cached = postings if num_documents < _FEW else None
             if num_documents:
-                words.append(Word(hashed, times * self._idf(num_documents), num_documents, kept))
-        return words
+                terms.append(QueryTerm(hashed, times * self._idf(num_documents), num_documents, cached))
+        return terms
 
-    def scores(self, words: Sequence[Word], rows: Ints) -> Floats:
+    def scores(self, terms: Sequence[QueryTerm], rows: Ints) -> Floats:
         """Return the score of each row, rows ascending; 0 for documents without any of the terms."""
         if self._num_rows <= _SMALL:
-            return self._all_scores(words)[rows]
+            return self._all_scores(terms)[rows]
         total = np.zeros(len(rows))
         shares = self._length_shares(rows)
-        for word in words:
-            for first, chunk in word.postings or self._postings(word.hash):
+        for term in terms:
+            for first, chunk in term.postings or self._postings(term.hash):
                 begin, end = np.searchsorted(rows, (first, first + chunk.num_rows)).tolist()
                 if begin < end:
                     inside = (rows[begin:end] - first).astype(np.uint16)
@@ -121,58 +121,58 @@ class LexicalSearch:
                     has_it = chunk.rows[places] == inside
                     counts = chunk.counts[places[has_it]].astype(np.int64)
                     some = begin + np.flatnonzero(has_it)
-                    total[some] += word.weight * _saturated(counts, shares[some])
+                    total[some] += term.weight * _saturated(counts, shares[some])
         return total.astype(np.float32)
 
-    def ranking(self, words: Sequence[Word], limit: int) -> LexicalRanking:
+    def ranking(self, terms: Sequence[QueryTerm], limit: int) -> LexicalRanking:
         """Return the best allowed documents that match, up to the limit: by score descending, then ordinal.
 
-        Rare words first. Once no document can come among the best by common words alone, these are looked up for the
+        Rare terms come first. Once no document can be among the best by common terms only, these are looked up for the
         documents that still can (Turtle and Flood 1995, "maxscore").
         """
         if self._num_rows <= _SMALL:
-            rows, _ = self._best(self._all_scores(words), limit)
+            rows, _ = self._best(self._all_scores(terms), limit)
         else:
-            rows = self._candidates(words, limit)
-        scores = self.scores(words, rows)
+            rows = self._candidates(terms, limit)
+        scores = self.scores(terms, rows)
         if len(rows) > limit:
             lowest = np.partition(scores, len(rows) - limit)[len(rows) - limit]
             rows, scores = rows[scores >= lowest], scores[scores >= lowest]
         order = np.lexsort((self.ordinals(rows), -scores))[:limit]
         return LexicalRanking(rows[order], scores[order])
 
-    def _all_scores(self, words: Sequence[Word]) -> Floats:
+    def _all_scores(self, terms: Sequence[QueryTerm]) -> Floats:
         """Return the score of every row, as scores() does, faster for few rows. Cached for the next call."""
-        if self._kept is None or self._kept[0] is not words:
+        if self._cached is None or self._cached[0] is not terms:
             total = np.zeros(self._num_rows)
-            for word in words:
-                for first, chunk in word.postings or self._postings(word.hash):
-                    self._add(total, word, first, chunk)
-            self._kept = words, total.astype(np.float32)
-        return self._kept[1]
+            for term in terms:
+                for first, chunk in term.postings or self._postings(term.hash):
+                    self._add(total, term, first, chunk)
+            self._cached = terms, total.astype(np.float32)
+        return self._cached[1]
 
-    def _add(self, total: Doubles, word: Word, first: int, chunk: Chunk) -> None:
+    def _add(self, total: Doubles, term: QueryTerm, first: int, chunk: Chunk) -> None:
         """Add to the scores of all rows the contribution of a term in the documents of a chunk."""
         rows = first + chunk.rows.astype(np.int64)
         shares = chunk.lengths[chunk.rows] / self._mean_length
-        total[rows] += word.weight * _saturated(chunk.counts.astype(np.int64), shares)
+        total[rows] += term.weight * _saturated(chunk.counts.astype(np.int64), shares)
 
-    def _candidates(self, words: Sequence[Word], limit: int) -> Ints:
+    def _candidates(self, terms: Sequence[QueryTerm], limit: int) -> Ints:
         """Return allowed documents that may be among the best, rows ascending: all matches if there are no more."""
         total = np.zeros(self._num_rows)
-        rest = sorted(words, key=lambda word: word.num_documents)
+        rest = sorted(terms, key=lambda term: term.num_documents)
         while rest:
             if rest[0].num_documents * _PAYS > self._num_documents:
                 rows, lowest = self._best(total, limit)
-                if lowest > sum(word.bound for word in rest):
+                if lowest > sum(term.bound for term in rest):
                     break
-            word = rest.pop(0)
-            for first, chunk in word.postings or self._postings(word.hash):
-                self._add(total, word, first, chunk)
+            term = rest.pop(0)
+            for first, chunk in term.postings or self._postings(term.hash):
+                self._add(total, term, first, chunk)
         rows, lowest = self._best(total, limit)
         if len(rows) <= limit:
             return rows
-        enough: Ints = rows[total[rows] + sum(word.bound for word in rest) >= lowest]
+        enough: Ints = rows[total[rows] + sum(term.bound for term in rest) >= lowest]
         return enough
 
     def _best(self, total: Doubles | Floats, limit: int) -> tuple[Ints, float]:
@@ -215,7 +215,7 @@ class LexicalSearch:
         """Return the row of each of these documents that there is."""
         found: dict[str, int] = {}
         for part, first in zip(self._parts, self._firsts, strict=True):
-            with part.naming():
+            with part.errors():
                 rows = {doc_id: part.texts.find(doc_id) for doc_id in ids}
             found |= {doc_id: first + row for doc_id, row in rows.items() if row is not None}
         return found
@@ -224,7 +224,7 @@ class LexicalSearch:
         """Return the documents of these rows, by row."""
         found: dict[int, StoredDocument] = {}
         for part, places, local in self.split(rows):
-            with part.naming():
+            with part.errors():
                 stored = part.texts.documents(local.tolist())
             pairs = zip(rows[places].tolist(), local.tolist(), strict=True)
             found |= {row: stored[number] for row, number in pairs}
@@ -237,7 +237,7 @@ class LexicalSearch:
         total = np.zeros(len(texts))
         found = tokenize(texts, self._kind)
         places = {hashed: place for place, hashed in enumerate(found.hashes().tolist())}
-        for hashed, _ in counted_words(question, self._kind):
+        for hashed, _ in count_terms(question, self._kind):
             if hashed in places:
                 at = slice(found.starts[places[hashed]], found.starts[places[hashed] + 1])
                 documents_with = sum(len(chunk.rows) for _, chunk in self._postings(hashed))
@@ -256,17 +256,17 @@ class LexicalSearch:
     def _postings(self, hashed: int) -> Iterator[tuple[int, Chunk]]:
         """Return a term's postings, and the row, through all shards, that each chunk begins at."""
         for part, first in zip(self._parts, self._firsts, strict=True):
-            with part.naming():
+            with part.errors():
                 chunks = list(part.terms.chunks(hashed))
             for chunk in chunks:
                 yield first + chunk.first_row, chunk
 
     def _named_counts(self, part: LexicalShard) -> tuple[int, int]:
-        with part.naming():
+        with part.errors():
             return part.terms.num_documents, part.terms.num_terms
 
 
-def counted_words(question: str, kind: Lexical) -> list[tuple[int, int]]:
+def count_terms(question: str, kind: Lexical) -> list[tuple[int, int]]:
     """Return the hashes of a question's terms, ascending, and how often each occurs."""
     tokens = tokenize([question], kind)
     found: Counter[int] = Counter()

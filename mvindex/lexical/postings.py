@@ -36,7 +36,7 @@ _ROWS_PER_BLOCK = 64
 # So many segments of about one size are merged: below 8 rows, 64, and so on.
 _MERGED = 8
 _SIZES = (8, 64, 512, 4096, 16_384)
-_HEADER = np.dtype([("words", "<u4"), ("postings", "<u4"), ("count_bytes", "<u4")])
+_HEADER = np.dtype([("terms", "<u4"), ("postings", "<u4"), ("count_bytes", "<u4")])
 _WAY_OUT = "`mvindex build --lexical` makes the lexical index again"
 
 

@@ -3,7 +3,7 @@
 zscore: (s - mean) / standard deviation over the list's own best 100 scores for the question; minmax: (s - lowest) /
 (highest - lowest) of these; rrf: 1 / (60 + rank) (Cormack, Clarke and Buettcher 2009). A list without spread adds 0.
 A score below the best 100 counts as the last of them: how far below says nothing of the document (in a large corpus the
-best 100 lie close together, and a word that one document alone has could never lift it).
+best 100 lie close together, and a term that only one document has could never lift it).
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ class RankedList(NamedTuple):
 
 
 class FusionResult(NamedTuple):
-    """Of each candidate the fused score, (u,); and of each list its contribution to that and its rank, (lists, u).
+    """The fused score of each candidate, (u,), and the contribution and rank of each list, (lists, u).
 
     A rank of 0 is of a document that is not in the list.
     """

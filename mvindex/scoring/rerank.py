@@ -36,11 +36,11 @@ class Rerank:
 
     def questions(self, query: Any, mode: str, text: Any) -> tuple[list[str] | str, Any]:
         """Return each query's question, and the text= of the search; raise QueryError for a vector without a text."""
-        asked = query if _is_text(query) else text
-        if not _is_text(asked):
+        source = query if _is_text(query) else text
+        if not _is_text(source):
             raise QueryError("rerank= reads the question; give it beside the vector: search(vector, text=..., ...)")
-        is_spent = mode == Mode.DENSE.value and asked is text
-        return (asked if isinstance(asked, str) else list(asked)), None if is_spent else text
+        is_spent = mode == Mode.DENSE.value and source is text
+        return (source if isinstance(source, str) else list(source)), None if is_spent else text
 
     def reranked(
         self, questions: list[str] | str, found: list[SearchResult] | SearchResult, mode: str

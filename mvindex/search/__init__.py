@@ -42,11 +42,11 @@ def search_documents(snapshot: Snapshot, engines: Engines, queries: Floats, requ
     queries: (q, d) float32, finite, of norm up to MAX_NORM.
     """
     num_allowed = int(np.count_nonzero(request.allowed))
-    wanted = min(request.top_k, num_allowed)
-    if wanted == 0:
+    top_k = min(request.top_k, num_allowed)
+    if top_k == 0:
         nothing = np.empty(0, dtype=np.int64)
         return [Ranking(nothing, nothing.astype(np.float32), nothing, True, 0, 0, 0) for _ in queries]
-    request = replace(request, top_k=wanted)
+    request = replace(request, top_k=top_k)
     if engines.ranking is not None and not _is_better_scanned(engines.ranking, request.allowed):
         return RankedSearch(snapshot, engines, request).run(queries)
     if request.depth is not None:

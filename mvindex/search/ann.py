@@ -15,7 +15,7 @@ from mvindex.search.request import Engines, Ranking, Request
 from mvindex.search.rescore import Best, Pairs
 from mvindex.store.snapshot import Snapshot
 
-# An exact engine whose documents are uneven is first asked for this many rows per document wanted, times their mean.
+# Where documents are uneven, an exact engine is first searched for this many times the mean rows of top_k documents.
 _OVER_FETCH = 4
 _GROWTH = 4
 # A ranking of more than one view in so many costs more than a scan, but where there are few; in a graph each view that
@@ -24,7 +24,7 @@ _RANKED_SHARE, _FEW_VIEWS = 8, 1 << 16
 _RANKED_SHARE_OF_GRAPH, _FEW_VIEWS_OF_GRAPH = 64, 1 << 12
 # View hits of a batch in memory at once.
 _HITS_AT_ONCE = 1 << 23
-# After the wanted documents of the best views, twice as many each time are scored: an aggregate may lie far below.
+# After the top_k documents of the best views, twice as many each time are scored: an aggregate may lie far below.
 _DOUBLING, _ALL = 2, 1 << 40
 
 
@@ -59,9 +59,9 @@ class RankedSearch:
         self._allowed_views: Bools | None = None
         self._num_views = snapshot.views.view_start(self._ranking.num_rows)
         if not inside.all():
-            is_living = request.allowed is snapshot.alive  # the same for every search until the next write
+            is_live_only = request.allowed is snapshot.alive  # the same for every search until the next write
             self._allowed_views = (
-                snapshot.live_views(len(inside)) if is_living else snapshot.views_of(inside, len(inside))
+                snapshot.live_views(len(inside)) if is_live_only else snapshot.views_of(inside, len(inside))
             )
             self._num_views = int(np.count_nonzero(self._allowed_views))
         self._num_documents = int(np.count_nonzero(inside))
@@ -107,37 +107,37 @@ class RankedSearch:
         limit, turn = self._first_limit(), 0
         while is_open.any() and limit <= self._last_limit():
             is_last = limit == self._last_limit()
-            for asked in _tiles(np.flatnonzero(is_open), max(1, _HITS_AT_ONCE // limit)):
-                hits = self._hits(queries[asked], limit, turn)
-                rounds[asked] += 1
-                self._score(best, asked, hits, seen, errors)
-                is_full = best.counts()[asked] >= self._request.top_k
-                is_settled = self._is_settled(best, asked, hits, errors)
-                is_proven[asked] = self._is_exact & is_settled
-                is_open[asked] = ~(is_full & (is_settled | self._takes_what_it_gets(is_last)))
+            for tile in _tiles(np.flatnonzero(is_open), max(1, _HITS_AT_ONCE // limit)):
+                hits = self._hits(queries[tile], limit, turn)
+                rounds[tile] += 1
+                self._score(best, tile, hits, seen, errors)
+                is_full = best.counts()[tile] >= self._request.top_k
+                is_settled = self._is_settled(best, tile, hits, errors)
+                is_proven[tile] = self._is_exact & is_settled
+                is_open[tile] = ~(is_full & (is_settled | self._accepts_any(is_last)))
             if is_last:
                 break
             limit, turn = min(limit * _GROWTH, self._last_limit()), turn + 1
         return rounds, is_open, is_proven
 
-    def _is_settled(self, best: Best, asked: Ints, hits: _Hits, errors: Doubles) -> Bools:
-        """Return whether no unseen document reaches the top_k-th score, (len(asked),)."""
-        unseen = hits.lowest + errors[asked] if self._is_exact else hits.lowest
-        is_settled: Bools = unseen.astype(np.float32) < best.thresholds[asked]
+    def _is_settled(self, best: Best, tile: Ints, hits: _Hits, errors: Doubles) -> Bools:
+        """Return whether no unseen document reaches the top_k-th score, (len(tile),)."""
+        unseen = hits.lowest + errors[tile] if self._is_exact else hits.lowest
+        is_settled: Bools = unseen.astype(np.float32) < best.thresholds[tile]
         is_settled |= hits.lowest == -np.inf
         return is_settled
 
-    def _takes_what_it_gets(self, is_last: bool) -> bool:
+    def _accepts_any(self, is_last: bool) -> bool:
         """Return whether top_k documents are enough, settled or not: at a fixed depth, or without a proof."""
         is_by_best_view = self._request.scoring.aggregate is Aggregate.MAX
         return self._request.depth is not None or (not self._is_exact and (is_by_best_view or is_last))
 
-    def _score(self, best: Best, asked: Ints, hits: _Hits, seen: list[Ints], errors: Doubles) -> None:
+    def _score(self, best: Best, tile: Ints, hits: _Hits, seen: list[Ints], errors: Doubles) -> None:
         """Score documents not seen before, those of the best views first, while they may matter."""
         is_bound = self._is_exact and self._request.depth is None
-        starts = np.searchsorted(hits.which, np.arange(len(asked) + 1))
+        starts = np.searchsorted(hits.which, np.arange(len(tile) + 1))
         which, rows, upper = [], [], []
-        for number, query in enumerate(asked.tolist()):
+        for number, query in enumerate(tile.tolist()):
             at = slice(starts[number], starts[number + 1])
             is_new = ~np.isin(hits.rows[at], seen[query], assume_unique=True)
             seen[query] = np.concatenate([seen[query], hits.rows[at][is_new]])
@@ -167,15 +167,15 @@ class RankedSearch:
 
         Where one document has far more views than the others, less is tried first.
         """
-        wanted = min(self._request.top_k, self._num_documents)
+        top_k = min(self._request.top_k, self._num_documents)
         if self._request.depth is not None:
-            return min(max(self._request.depth, wanted), self._last_limit())
+            return min(max(self._request.depth, top_k), self._last_limit())
         if not self._is_exact:
             able = self._ranking.capabilities
-            return min(max(wanted * able.over_fetch, able.least_limit), self._num_views)
+            return min(max(top_k * able.over_fetch, able.least_limit), self._num_views)
         mean_views = -(-self._num_views // max(self._num_documents, 1))
-        enough = (wanted - 1) * self._snapshot.views.max_views + 2
-        limit = min(enough, wanted * _OVER_FETCH * mean_views + 64)
+        enough = (top_k - 1) * self._snapshot.views.max_views + 2
+        limit = min(enough, top_k * _OVER_FETCH * mean_views + 64)
         if self._request.scoring.aggregate is not Aggregate.MAX:
             limit *= _GROWTH  # an aggregate lies below its best view, and a round is another pass over all views
         return min(limit, self._num_views)

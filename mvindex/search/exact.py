@@ -77,11 +77,11 @@ def _groups(starts: Ints) -> Iterator[tuple[int, int]]:
         begin = end
 
 
-def rankings_of(best: Best, queries: Iterable[int], wanted: int, exact: bool, rounds: int) -> Iterator[Ranking]:
+def rankings_of(best: Best, queries: Iterable[int], top_k: int, exact: bool, rounds: int) -> Iterator[Ranking]:
     """Yield the ranking of each of the queries."""
     for query in queries:
         rows, scores, slots = best.of(int(query))
-        yield Ranking(rows, scores, slots, exact, wanted - len(rows), rounds, int(best.num_scored[query]))
+        yield Ranking(rows, scores, slots, exact, top_k - len(rows), rounds, int(best.num_scored[query]))
 
 
 def scanned_to_depth(snapshot: Snapshot, scan: ScanEngine, queries: Floats, request: Request) -> Iterator[Ranking]:
@@ -92,9 +92,9 @@ def scanned_to_depth(snapshot: Snapshot, scan: ScanEngine, queries: Floats, requ
     candidates = candidates_of(snapshot, scan, queries, by_view)
     num_views = int(snapshot.views.counts(0, snapshot.num_rows)[request.allowed].sum())
     for query, part in enumerate(candidates.each()):
-        asked = queries[query : query + 1]
-        rows, unseen = documents_of_best_views(snapshot.views, asked[0], part.rows, depth, request.top_k)
-        best = Best(snapshot.views, asked, request.top_k, request.scoring)
+        one = queries[query : query + 1]
+        rows, unseen = documents_of_best_views(snapshot.views, one[0], part.rows, depth, request.top_k)
+        best = Best(snapshot.views, one, request.top_k, request.scoring)
         best.add(Pairs(rows, np.zeros(len(rows), dtype=np.int64)))
         exact = depth >= num_views or bool(np.float32(unseen) < best.thresholds[0])
         yield from rankings_of(best, range(1), request.top_k, exact=exact, rounds=1)

@@ -37,10 +37,10 @@ class Candidates(NamedTuple):
 
 
 class JudgedQuestion(NamedTuple):
-    """One question of a tuning: what may be found, and what that is worth.
+    """One question of a tuning: its candidates, and their gains.
 
     Attributes:
-        candidates: What fusion orders.
+        candidates: The documents that fusion orders.
         gains: (u,) of the candidates.
         ideal: Gains of all relevant documents, highest first, found or not.
 
@@ -94,16 +94,16 @@ def _lexical(found: LexicalRanking) -> HybridResult:
 def candidates_of(search: LexicalSearch, question: str, query: Floats, dense: Ranking, how: Hybrid) -> Candidates:
     """Return the candidates of both lists, before they are fused; see hybrid_rankings()."""
     depth = depth_of(how.top_k)
-    asked = search.query_terms(question)
-    words = search.ranking(asked, depth)
-    rows = np.union1d(dense.rows[:depth], words.rows)
+    terms = search.query_terms(question)
+    lexical = search.ranking(terms, depth)
+    rows = np.union1d(dense.rows[:depth], lexical.rows)
     view_scores, slots = _by_views(search, rows, query, how.scoring)
     # As many of the best by terms count as of the best by views: documents that do not match have 0.
     padded = np.zeros(min(DEPTH, search.num_allowed), dtype=np.float32)
-    padded[: min(len(padded), len(words.scores))] = words.scores[: len(padded)]
+    padded[: min(len(padded), len(lexical.scores))] = lexical.scores[: len(padded)]
     lists = (
         RankedList(dense.rows[:depth], dense.scores[:DEPTH], view_scores),
-        RankedList(words.rows, padded, search.scores(asked, rows)),
+        RankedList(lexical.rows, padded, search.scores(terms, rows)),
     )
     return Candidates(rows, search.ordinals(rows), slots, lists)
 
@@ -123,7 +123,7 @@ def _by_views(search: LexicalSearch, rows: Ints, query: Floats, scoring: Scoring
     """Return the exact score and the winning slot of each document, by its stored views."""
     scores, slots = np.empty(len(rows), dtype=np.float32), np.empty(len(rows), dtype=np.int64)
     for part, places, local in search.split(rows):
-        with part.naming():
+        with part.errors():
             pairs = Pairs(local, np.zeros(len(local), dtype=np.int64))
             scores[places], slots[places] = score_pairs(part.snapshot.views, query[None], pairs, scoring)
     return scores, slots

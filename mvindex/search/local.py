@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from threading import Lock
@@ -62,6 +62,12 @@ class LocalSearch:
         self._store, self._device = store, device
         self._lock = Lock()
         self._engines: dict[EmbeddedStore, _PartEngines] = {}
+        self._open_scan: Callable[[], ScanEngine] | None = None
+
+    def use_scan(self, open_scan: Callable[[], ScanEngine]) -> None:
+        """Scan with engines that open_scan() returns, one for each store, instead of the fastest of this machine."""
+        self._open_scan = open_scan
+        self.forget_scans()
 
     def forget_scans(self) -> None:
         """Drop the scans' copies of views, which hold the files of the snapshots they were made of."""
@@ -132,11 +138,11 @@ class LocalSearch:
         ]
 
     @contextmanager
-    def opened(self, options: SearchOptions) -> Iterator[list[OpenPart]]:
-        """Open every part that is there for one search; the readers' transactions end with it."""
+    def opened(self, options: SearchOptions, sources: Sequence[StorePart] | None = None) -> Iterator[list[OpenPart]]:
+        """Open the parts, by default every one that is there, for one search; their transactions end with it."""
         with ExitStack() as stack:
             parts = []
-            sources = self._store.parts()
+            sources = self._store.parts() if sources is None else sources
             for source in sources:
                 with source.errors():
                     parts.append(self._opened(source, options, stack, share=len(sources)))
@@ -181,7 +187,7 @@ class LocalSearch:
         with self._lock:
             if kept.scan is None:
                 # Each of so many scans of this process takes its share of the memory.
-                kept.scan = engines.open_scan(self._device, share)
+                kept.scan = engines.open_scan(self._device, share) if self._open_scan is None else self._open_scan()
             return Engines(scan=kept.scan, ranking=ranking)
 
     def judged(
@@ -190,8 +196,7 @@ class LocalSearch:
         """Yield for each question what fusion would order, and the gains of that; relevant: gains by document id."""
         how = Hybrid(options.scoring, options.fusion, options.top_k)
         gains_of = iter(relevant)
-        self._store.all_parts()
-        with self.opened(replace(options, top_k=depth_of(options.top_k))) as parts:
+        with self.opened(replace(options, top_k=depth_of(options.top_k)), self._store.all_parts()) as parts:
             lexical = lexical_search(parts)
             for batch in queries.batches():
                 if batch.vectors is None:

@@ -1,4 +1,4 @@
-"""SearchOptions: what a search is asked beside its query, checked once and carried from every edge to the store."""
+"""SearchOptions: the options of a search, checked once and carried from every edge to the store."""
 
 from __future__ import annotations
 
@@ -133,17 +133,17 @@ class SearchOptions:
 
     @property
     def scoring(self) -> Scoring:
-        """How views make a score."""
+        """The aggregate and its temperature."""
         return Scoring(self.aggregate, 1.0 if self.temperature is None else self.temperature)
 
     @property
     def fusion(self) -> Fusion:
-        """How hybrid search fuses."""
+        """The fusion of hybrid search, with its defaults."""
         return Fusion(self.method or Method.ZSCORE, self.weights or (1.0, 1.0))
 
     @property
     def key(self) -> Hashable:
-        """Equal for options that ask for the same; searches of one key can be answered together."""
+        """A key that is equal for equal options; searches of one key can be answered together."""
         return replace(self, filter=None), json.dumps(self.filter, sort_keys=True)
 
     def as_json(self) -> dict[str, Any]:

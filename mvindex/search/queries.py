@@ -55,7 +55,7 @@ def query_texts(query: Any, text: object, mode: Mode) -> tuple[list[str], bool]:
     """Return the texts of a lexical or hybrid search, and whether a single one was given.
 
     Args:
-        query: What search() was given.
+        query: The query of search().
         text: Its text= argument; None where the query is the text.
         mode: For the message of QueryError, raised when there is no text, or an empty one.
 

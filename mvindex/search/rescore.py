@@ -23,7 +23,7 @@ _VIEWS_PER_THREAD = 8192
 
 
 class Pairs(NamedTuple):
-    """Documents to be scored: document rows (m,), and for each the number of the query that asks for it, (m,)."""
+    """Documents to be scored: document rows (m,), and for each the number of its query, (m,)."""
 
     doc_rows: Ints
     which: Ints
@@ -95,9 +95,9 @@ def _gathered_sums(views: MappedViews, queries: Floats, pairs: Pairs, starts: In
 
 
 def documents_of_best_views(
-    views: MappedViews, query: Floats, doc_rows: Ints, depth: int, wanted: int
+    views: MappedViews, query: Floats, doc_rows: Ints, depth: int, top_k: int
 ) -> tuple[Ints, float]:
-    """Return the documents that own the `depth` best views, at least `wanted`, and the highest score of other views.
+    """Return the documents of the `depth` best views, at least top_k, and the highest score of other views.
 
     query: (d,) float32; doc_rows: the min(depth, allowed) documents of the best views at least. Views of equal score
     come in the order of the store.
@@ -108,7 +108,7 @@ def documents_of_best_views(
     owners = np.repeat(np.arange(len(doc_rows)), np.diff(starts))
     order = np.argsort(-scores, kind="stable")
     _, first = np.unique(owners[order], return_index=True)
-    needed = int(np.sort(first)[wanted - 1]) + 1
+    needed = int(np.sort(first)[top_k - 1]) + 1
     kept = order[: max(depth, needed)]
     # A document that is not among doc_rows has no better view than the depth-th best of those that are.
     best = np.sort(np.maximum.reduceat(scores, starts[:-1]))
@@ -120,13 +120,13 @@ def documents_of_best_views(
 class Best:
     """The best documents found so far of each query of a batch, by the one scoring function and the total order.
 
-    thresholds: (q,) float32, the score of the wanted-th best, -inf where there are fewer. num_scored: (q,) int64.
+    thresholds: (q,) float32, the score of the top_k-th best, -inf where there are fewer. num_scored: (q,) int64.
     """
 
-    def __init__(self, views: MappedViews, queries: Floats, wanted: int, scoring: Scoring) -> None:
+    def __init__(self, views: MappedViews, queries: Floats, top_k: int, scoring: Scoring) -> None:
         self._views = views
         self._queries = queries
-        self._wanted = wanted
+        self._top_k = top_k
         self._scoring = scoring
         self._found = _Scored._make(np.empty(0, dtype=kind) for kind in (np.int64, np.int64, np.float32, np.int64))
         self.thresholds: Floats = np.full(len(queries), -np.inf, dtype=np.float32)
@@ -140,20 +140,20 @@ class Best:
         joined = _Scored._make(np.concatenate([old, new]) for old, new in zip(self._found, fresh, strict=True))
         order = np.lexsort((self._views.ordinals(joined.rows), -joined.scores, joined.which))
         ranks = _ranks(joined.which[order], len(self._queries))
-        self._found = _Scored._make(column[order[ranks < self._wanted]] for column in joined)
-        last = order[ranks == self._wanted - 1]
+        self._found = _Scored._make(column[order[ranks < self._top_k]] for column in joined)
+        last = order[ranks == self._top_k - 1]
         self.thresholds[joined.which[last]] = joined.scores[last]
         self.num_scored += np.bincount(pairs.which, minlength=len(self._queries))
 
     def settle(self, pairs: Pairs, upper: Doubles, growth: int) -> None:
         """Score those of the documents (m,) whose upper bound (m,) reaches the threshold.
 
-        The wanted of the highest bounds come first, then growth times as many, and so on: the threshold rises before
+        The top_k of the highest bounds come first, then growth times as many, and so on: the threshold rises before
         the doubtful ones are looked at.
         """
         # Rounding keeps order: a score, rounded to float32, is at most its rounded bound.
         pending = _Pending(pairs.doc_rows, pairs.which, upper.astype(np.float32))
-        step = self._wanted
+        step = self._top_k
         while True:
             pending = _Pending._make(column[pending.upper >= self.thresholds[pending.which]] for column in pending)
             if not len(pending.which):

@@ -26,7 +26,7 @@ def _hit(stored: StoredDocument, score: float, slot: int) -> Hit:
 
 
 def span_and_snippet(stored: StoredDocument, slot: int) -> tuple[Span | None, str | None]:
-    """Return what a view stands for; a document encoded by its title has no span, and its title as snippet."""
+    """Return a view's span and snippet; a document encoded by its title has no span, and its title as snippet."""
     if slot >= len(stored.spans) or stored.spans[slot][0] < 0:
         return None, None if stored.text.strip() else stored.title
     begin, end = stored.spans[slot].tolist()

@@ -17,7 +17,7 @@ from mvindex.store.snapshot import Snapshot
 
 
 class Part(NamedTuple):
-    """One of several stores, how it is searched, and what for: the same but for what is allowed in it."""
+    """One of several stores: its snapshot, engines and request, the same for all but for what is allowed."""
 
     snapshot: Snapshot
     engines: Engines
@@ -43,20 +43,20 @@ def owners(parts: Sequence[Part], rows: Ints) -> tuple[Ints, Ints]:
     return which, rows - firsts[which]
 
 
-def _merged(parts: Sequence[Part], found: Sequence[Ranking], wanted: int) -> Ranking:
+def _merged(parts: Sequence[Part], found: Sequence[Ranking], top_k: int) -> Ranking:
     firsts = _first_rows(parts)
     pairs = list(zip(parts, found, strict=True))
     rows = np.concatenate([first + ranking.rows for first, ranking in zip(firsts, found, strict=True)])
     ordinals = np.concatenate([part.snapshot.views.ordinals(ranking.rows) for part, ranking in pairs])
     scores: Floats = np.concatenate([ranking.scores for ranking in found])
     slots = np.concatenate([ranking.slots for ranking in found])
-    order = np.lexsort((ordinals, -scores))[:wanted]
+    order = np.lexsort((ordinals, -scores))[:top_k]
     return Ranking(
         rows=rows[order],
         scores=scores[order],
         slots=slots[order],
         exact=all(ranking.exact for ranking in found),
-        short_by=wanted - len(order),
+        short_by=top_k - len(order),
         rounds=max(ranking.rounds for ranking in found),
         num_scored=sum(ranking.num_scored for ranking in found),
     )

@@ -164,9 +164,12 @@ class ShardedStore:
         return [StorePart(store, partial(self._shard_errors, number)) for number, store in self._stores.items()]
 
     def all_parts(self) -> Sequence[StorePart]:
-        """Return all shards; StoreError when one is missing."""
-        self._whole()
-        return self.parts()
+        """Return all shards; StoreError when one is missing. None is left out of a read that fails."""
+        places = {number: ShardPlace(number, self._count) for number in self._whole()}
+        return [
+            StorePart(store, partial(shard_error_context, store.directory, places[number]))
+            for number, store in self._stores.items()
+        ]
 
     def attempt(self, read: Callable[[], T]) -> T:
         """Return what `read` returns; where partial answers are allowed, without the shards that fail."""

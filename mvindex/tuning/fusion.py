@@ -1,4 +1,4 @@
-"""How hybrid search fuses views and words, chosen by measuring it on judged questions: `mvindex tune --fusion`."""
+"""The choice of a fusion for hybrid search by measuring it on judged questions: `mvindex tune --fusion`."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _SHARES = np.linspace(0, 2, 11).round(1).tolist()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FusionPoint:
-    """What a fusion gives: nDCG at top_k, the mean over the questions. weights: of views and of words."""
+    """The measurement of a fusion: mean nDCG at top_k. weights: of the dense and of the lexical score."""
 
     method: str
     weights: tuple[float, float]
@@ -32,7 +32,7 @@ class FusionPoint:
 
     @property
     def fusion(self) -> Fusion:
-        """As search() takes it."""
+        """The fusion, as search() takes it."""
         return Fusion(Method(self.method), self.weights)
 
 
@@ -43,7 +43,7 @@ class FusionReport:
     held_out: nDCG of a choice made without the question that it is measured on (5 folds), and so what the choice may
     be expected to give; gain: by how much that is above the current one, error: its standard error. chosen: the best
     point, where the gain is above 0; None else, and nothing is changed. missing: questions none of whose relevant
-    documents is a candidate, of views or of words, so that no fusion can find one; they count, with 0.
+    documents is a candidate, dense or lexical, so that no fusion can find one; they count, with 0.
     """
 
     top_k: int
@@ -72,7 +72,7 @@ def checked_judgements(questions: Sequence[str], relevant: Sequence[Mapping[str,
 
 
 def _total(number: int, judged: Mapping[str, float]) -> float:
-    """All gains above 0 together; ConfigError for what is no finite number."""
+    """Return the sum of all gains above 0; raise ConfigError for a gain that is no finite number."""
     for doc_id, gain in judged.items():
         if not isinstance(gain, Real) or not abs(gain) <= _MOST:
             raise ConfigError(
@@ -115,8 +115,8 @@ def _fusions() -> list[Fusion]:
     """Return the fusions to try, the default first: of equally good ones the first is chosen."""
     weights = sorted(((share, round(2 - share, 1)) for share in _SHARES), key=lambda pair: abs(pair[0] - 1))
     both = [pair for pair in weights if all(pair)]
-    alone = [Fusion(Method.ZSCORE, pair) for pair in weights if not all(pair)]
-    return [Fusion(method, pair) for pair in both for method in Method] + alone
+    single = [Fusion(Method.ZSCORE, pair) for pair in weights if not all(pair)]
+    return [Fusion(method, pair) for pair in both for method in Method] + single
 
 
 def _held_out(values: Doubles) -> Doubles:

@@ -1,4 +1,4 @@
-"""Queries for tuning: given ones, or views of the index."""
+"""Queries for tuning: those of the caller, or views of the index."""
 
 from __future__ import annotations
 
@@ -10,14 +10,16 @@ from mvindex.records import Floats
 from mvindex.search import Part
 from mvindex.store.snapshot import Snapshot
 
-# So many queries are asked at most.
-_ASKED = 256
+# The number of queries that are measured at most.
+_MAX_QUERIES = 256
 _SEED = 7
 
 
-def sample_queries(parts: Sequence[Part], given: Floats | None) -> Floats:
-    """Return up to 256 of the given queries, (q, d) float32, at random; or of the parts' views without any."""
-    return sample_rows(sample_own_views([part.snapshot for part in parts], _ASKED) if given is None else given, _ASKED)
+def sample_queries(parts: Sequence[Part], queries: Floats | None) -> Floats:
+    """Return up to 256 of the queries, (q, d) float32, at random; of the parts' views for None."""
+    if queries is None:
+        queries = sample_own_views([part.snapshot for part in parts], _MAX_QUERIES)
+    return sample_rows(queries, _MAX_QUERIES)
 
 
 def sample_own_views(snapshots: Sequence[Snapshot], count: int) -> Floats:

@@ -14,9 +14,9 @@ from mvindex.records import Bools, Floats
 from mvindex.search import Part, Ranking, search_parts
 from mvindex.tuning.queries import sample_queries
 
-# So many are timed one at a time, after all were asked in a batch.
+# The number of queries that are timed one at a time, after all were searched in a batch.
 _TIMED_QUERIES = 32
-# A setting is not tried when one that looks at less already finds all but so much.
+# A setting is not tried when one that looks at less has this recall already.
 _ENOUGH = 0.9995
 
 
@@ -79,20 +79,20 @@ class Tuning:
             raise ConfigError("tuning needs a query at least")
         self._parts, self._queries = parts, queries
         exact = [part._replace(engines=replace(part.engines, ranking=None)) for part in parts]
-        self._wanted, self.exact_ms_batch = self._batch(exact)
-        self.exact_ms = self._alone(exact)
+        self._exact, self.exact_ms_batch = self._batch(exact)
+        self.exact_ms = self._single_ms(exact)
 
     def measured(self, search: Search) -> TunePoint:
         """Measure these search parameters."""
         parts = [_with_search(part, search) for part in self._parts]
         found, ms_batch = self._batch(parts)
-        shares = np.array([_share(one, other) for one, other in zip(found, self._wanted, strict=True)])
+        shares = np.array([_share(one, other) for one, other in zip(found, self._exact, strict=True)])
         spread = float(shares.std(ddof=1)) / np.sqrt(len(shares)) if len(shares) > 1 else 0.0
         return TunePoint(
             search=dict(search),
             recall=float(shares.mean()),
             low=float(shares.mean() - 1.645 * spread),
-            ms=self._alone(parts),
+            ms=self._single_ms(parts),
             ms_batch=ms_batch,
             documents_scored=float(np.mean([ranking.num_scored for ranking in found])),
         )
@@ -112,7 +112,7 @@ class Tuning:
         found = search_parts(parts, self._queries)
         return found, 1000 * (time.perf_counter() - started) / len(self._queries)
 
-    def _alone(self, parts: Sequence[Part]) -> float:
+    def _single_ms(self, parts: Sequence[Part]) -> float:
         """Return the median milliseconds of single queries."""
         seconds = []
         for query in self._queries[:_TIMED_QUERIES]:
@@ -132,23 +132,23 @@ def _with_search(part: Part, search: Search) -> Part:
 
 def tune_search(
     parts: Sequence[Part],
-    given: Floats | None,
+    queries: Floats | None,
     target_recall: float,
     on_progress: Callable[[str, int, int], None],
 ) -> TuneReport:
-    """Measure the parts' engine; nothing is changed. given: queries, (q, d) float32; None: views of the index.
+    """Measure the parts' engine; nothing is changed. queries: (q, d) float32; None samples views of the index.
 
     ConfigError when there is nothing to tune.
     """
-    queries = sample_queries(parts, given)
-    tuning = Tuning(parts, queries)
+    sample = sample_queries(parts, queries)
+    tuning = Tuning(parts, sample)
     points = tuning.run(on_progress)
     return TuneReport(
         kind=next(part.snapshot.settings["engine"]["kind"] for part in parts if part.engines.ranking),
         top_k=parts[0].request.top_k,
         target_recall=target_recall,
-        queries=len(queries),
-        are_own_views=given is None,
+        queries=len(sample),
+        are_own_views=queries is None,
         exact_ms=tuning.exact_ms,
         exact_ms_batch=tuning.exact_ms_batch,
         points=tuple(points),
@@ -169,12 +169,12 @@ def checked_target(value: object) -> float:
     raise ConfigError(f"target_recall is {value!r:.40}; expected a share above 0 and up to 1, such as 0.97")
 
 
-def _share(found: Ranking, wanted: Ranking) -> float:
+def _share(found: Ranking, exact: Ranking) -> float:
     """Return the share of the exact documents that were found; one that ties with the last counts as found."""
-    if not len(wanted.rows):
+    if not len(exact.rows):
         return 1.0
-    is_right: Bools = np.isin(found.rows, wanted.rows) | (found.scores >= wanted.scores[-1])
-    return min(int(np.count_nonzero(is_right)), len(wanted.rows)) / len(wanted.rows)
+    is_right: Bools = np.isin(found.rows, exact.rows) | (found.scores >= exact.scores[-1])
+    return min(int(np.count_nonzero(is_right)), len(exact.rows)) / len(exact.rows)
 
 
 def _looks_at_no_more(point: TunePoint, search: Search) -> bool:

@@ -20,6 +20,7 @@ import numpy as np
 
 import mvindex
 from mvindex.engines.scan_numpy import NumpyScan
+from mvindex.index import search_engine_of
 
 NUM_CORE, NUM_GUESTS, NUM_THREADS = 40, 15, 3
 HOWS = ("refresh", "keep", "reopen", "threads", "copy", "verify")
@@ -60,11 +61,11 @@ class Watcher:
     def opened(self, path=None):
         index = mvindex.open(path or self.path)
         if self.has_own_scan:
-            index._scan = NumpyScan()  # the others take seconds to load; all of them give the same
+            search_engine_of(index).use_scan(NumpyScan)  # the others take seconds to load; all of them give the same
         return index
 
     def run(self, how):
-        """Nothing; looks until told to stop, whatever happens, and says each time which version it saw."""
+        """Look until stopped, whatever happens, and report each time which version was seen."""
         with self.opened() as index:
             last = self.look(index)
             tell(last)
@@ -119,7 +120,7 @@ class Watcher:
         return max(self.versions)
 
     def guarded(self, function, *arguments):
-        """What the function gives; None, and an error counted, where it raises."""
+        """Return the function's result; where it raises, count an error and return None."""
         try:
             return function(*arguments)
         except Exception as err:  # noqa: BLE001 - no read may raise anything
@@ -165,7 +166,7 @@ class Watcher:
         return self.of_all(name, result.hits, scores)
 
     def filtered(self, index, core, guests):
-        """Nothing; a filter finds all of a version or, as tags may have changed since, all or none of a tag."""
+        """Check that a filter finds all of a version or, as tags may have changed since, all or none of a tag."""
         for condition, count in (({"group": "core"}, NUM_CORE), ({"group": "core", "version": core}, NUM_CORE)):
             self.reads["filter"] += 1
             hits = index.search(QUERY, top_k=100, filter=condition).hits

@@ -7,10 +7,9 @@ import threading
 import time
 from collections import Counter
 
-import second_process
-from second_process import CORE, GUESTS
-
 import mvindex
+from tests.contract import second_process
+from tests.contract.second_process import CORE, GUESTS
 
 KINDS = ("flat", "hnsw", "exact")
 # Versions that a reader saw, or looks at the one that it keeps; rounds in which everything is done once.
@@ -35,7 +34,7 @@ class Rounds:
             self.done[f"documents {name}"] += getattr(report, name)
 
     def run(self, seconds, until):
-        """Nothing; rounds are made for so long, and for longer until enough was done and seen."""
+        """Make rounds for so long, and for longer until enough was done and seen."""
         begin = time.monotonic()
         while time.monotonic() - begin < seconds or self.version < FEWEST_ROUNDS or not until():
             self.round()
@@ -80,19 +79,19 @@ class Reader:
         self._listener.start()
 
     def has_seen_enough(self):
-        """Whether it saw some versions, or looked as often at the one that it keeps; or is no more."""
+        """Return whether it saw some versions, or looked as often at the one that it keeps; or has ended."""
         seen = self.looks if self.how == "keep" else set(self.looks)
         return len(seen) >= ENOUGH or not self._listener.is_alive()
 
     def told(self):
-        """What it saw: reads by name, versions, mixes, missing, errors."""
+        """Return what it saw: reads by name, versions, mixes, missing, errors."""
         self.process.stdin.close()
         self._listener.join()
         assert self.process.wait() == 0
         return self._told
 
     def end(self):
-        """Nothing; the process is no more, and its pipes are closed."""
+        """End the process, and close its pipes."""
         self.process.kill()
         self._listener.join()
         with self.process:
@@ -108,7 +107,7 @@ class Reader:
 
 
 def watched(path, hows, seconds, *options):
-    """What a reader of each of the hows saw of rounds for so many seconds, or for longer until they saw enough."""
+    """Return what a reader of each of the hows saw of rounds for so many seconds, or longer until they saw enough."""
     with mvindex.create(path, dim=2, dtype="fp32") as index:
         rounds = Rounds(index)
         readers = [Reader(path, how, *options) for how in hows]

@@ -10,6 +10,7 @@ from mvindex.engines.scan_numpy import NumpyScan
 from mvindex.engines.scan_torch import ScanConfig, TorchScan
 from mvindex.engines.scan_vnni import VnniConfig, VnniScan
 from mvindex.engines.torch_blocks import Precision
+from mvindex.index import search_engine_of
 from mvindex.records import Document
 from mvindex.store.embedded import EmbeddedStore
 from mvindex.testing import EngineContract, IndexContract
@@ -23,7 +24,7 @@ class EmbeddedContract(IndexContract):
 
     def open_index(self, tmp_path):
         index = mvindex.create(tmp_path / "contract.mvx", dim=self.dim)
-        index._scan = self.scan()
+        search_engine_of(index).use_scan(self.scan)
         return index
 
     def settle(self, index):

@@ -3,8 +3,9 @@
 import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis.stateful import run_state_machine_as_test
-from model_machine import DIM, EncodingMachine, IndexMachine
-from model_state import Settings
+
+from tests.contract.model.machine import DIM, EncodingMachine, IndexMachine
+from tests.contract.model.state import Settings
 
 # Always the same sequences; bench/model.py runs others, for as long as asked.
 SHORT = settings(

@@ -7,13 +7,14 @@ import time
 
 import numpy as np
 import pytest
-from second_process import CORE, QUERY
-from second_process_rounds import ENOUGH, Rounds, watched
 
 import mvindex
 from mvindex.engines.scan_numpy import NumpyScan
 from mvindex.errors import IndexLocked
+from mvindex.index import search_engine_of
 from mvindex.ingest import CHUNK_DOCUMENTS
+from tests.contract.second_process import CORE, QUERY
+from tests.contract.second_process_rounds import ENOUGH, Rounds, watched
 
 HOLDER = """
 import sys
@@ -43,7 +44,7 @@ def shared(tmp_path_factory):
 
 
 def end(process):
-    """Nothing; the process was killed by signal 9, and its pipes are closed."""
+    """Kill the process by signal 9, and close its pipes."""
     process.kill()
     process.communicate()
 
@@ -89,7 +90,7 @@ def test_a_snapshot_taken_beside_a_writer_is_one_state(tmp_path):
         other.snapshot(tmp_path / "copy.mvx", lambda size: told.append(size) or len(told) > 2 and rounds.round())
         assert rounds.version > version and rounds.done["compactions"]
         with mvindex.open(tmp_path / "copy.mvx") as copy:
-            copy._scan = NumpyScan()
+            search_engine_of(copy).use_scan(NumpyScan)
             hits = copy.search(QUERY, top_k=100, filter={"group": "core"}).hits
             assert sorted(hit.id for hit in hits) == sorted(CORE)
             assert {hit.title for hit in hits} == {str(version)} and {hit.score for hit in hits} == {version}
@@ -135,7 +136,7 @@ def test_a_second_writer_is_refused_with_the_holder_named(shared, holder, name):
 def test_readers_go_on_beside_a_writer(shared, holder):
     """They see the batches that are stored, and of those nothing is missing."""
     with mvindex.open(shared.path) as reader:
-        reader._scan = NumpyScan()
+        search_engine_of(reader).use_scan(NumpyScan)
         assert len(reader) == 1 + CHUNK_DOCUMENTS
         assert reader.get("mine").metadata == {"lang": "en"}
         assert len(reader.search([1.0, 1.0], top_k=2000).hits) == 1 + CHUNK_DOCUMENTS

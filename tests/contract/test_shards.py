@@ -2,7 +2,7 @@
 
 import mvindex
 from mvindex.engines.scan_numpy import NumpyScan
-from mvindex.index import store_of
+from mvindex.index import search_engine_of
 from mvindex.testing import IndexContract
 
 
@@ -11,8 +11,7 @@ class TestShards(IndexContract):
 
     def open_index(self, tmp_path):
         index = mvindex.create(tmp_path / "contract.mvx", dim=self.dim, shards=self.shards)
-        for shard in store_of(index).sharding.stores.values():
-            shard._scan = NumpyScan()
+        search_engine_of(index).use_scan(NumpyScan)
         return index
 
 

@@ -38,7 +38,7 @@ NOT_RUN = [
     NotRun(
         "docs/hybrid.md",
         "index.search(",
-        "loads a cross-encoder of 90 MB from a hub; a small one is in tests/unit/test_reranking.py",
+        "loads a cross-encoder of 90 MB from a hub; a small one is in tests/unit/scoring/test_rerank.py",
     ),
     NotRun("docs/milvus.md", "mvindex ingest corpus.tsv --index milvus://", CLUSTER),
     NotRun("docs/milvus.md", "mvindex migrate corpus.mvx milvus://", CLUSTER),
@@ -48,7 +48,7 @@ NOT_RUN = [
     NotRun("docs/pruning.md", "python bench/pruning.py", BENCH),
     NotRun("docs/quickstart.md", "pip install", INSTALLS),
     NotRun("docs/scale.md", "python bench/scale.py --documents 200000", BENCH),
-    NotRun("docs/scale.md", "python tests/unit/memory_steps.py", BENCH),
+    NotRun("docs/scale.md", "python -m tests.helpers.memory_steps", BENCH),
     NotRun("docs/scale.md", "python bench/scale.py --documents 1250 ", BENCH),
     NotRun("docs/scale.md", "python bench/scale.py --documents 2067 ", BENCH),
     NotRun("docs/serving.md", "pip install", INSTALLS),

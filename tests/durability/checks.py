@@ -16,7 +16,7 @@ from mvindex.index import embedded_store_of
 from mvindex.testing import brute_force
 from tests.durability.documents import State, Stored, dumped
 from tests.durability.operations import Operation
-from tests.unit import lexical_reference
+from tests.helpers import lexical_reference
 
 # An index of some dozens of documents opens in milliseconds; a fault that makes it wait, for a lock say, takes longer.
 SLOWEST_OPEN_S = 2.0

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import mvindex
 from mvindex.ingest import IngestHooks, pipeline
 from tests.durability.documents import DIM, SentenceViews, State, doc_id, document, given_views
-from tests.unit import lexical_reference
+from tests.helpers import lexical_reference
 
 if TYPE_CHECKING:
     from tests.durability.checks import Checks

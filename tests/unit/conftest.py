@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-# The tests are no package; scan_cases, tiny_models and the like are modules beside them.
+# tiny_models and the like are modules beside the tests.
 sys.path.insert(0, str(Path(__file__).parent))
-pytest.register_assert_rewrite("scan_cases", "aggregate_cases")
+pytest.register_assert_rewrite("tests.helpers.scan_cases", "tests.helpers.aggregate_cases")
 
 
 @pytest.fixture(scope="module")
@@ -42,9 +42,8 @@ def preserve_random_state():
 @pytest.fixture
 def index(tmp_path):
     """An index of given vectors, ten documents of two views, at tmp_path / "x.mvx"."""
-    from index_examples import documents, vectors
-
     import mvindex
+    from tests.helpers.index_examples import documents, vectors
 
     with mvindex.create(tmp_path / "x.mvx", dim=4) as index:
         index.add_views(documents(10), vectors(10))

@@ -182,5 +182,5 @@ def test_files_that_are_no_whole_index_are_refused(tmp_path):
 
 
 def test_an_importer_that_is_not_installed_is_named():
-    with pytest.raises(ConfigError, match="nothing installed imports 'annoy'; wanted one of faiss"):
+    with pytest.raises(ConfigError, match="nothing installed imports 'annoy'; expected one of faiss"):
         find_importer("annoy")

@@ -22,7 +22,7 @@ from mvindex.store.shard_layout import ShardPlace, shard_of
 from mvindex.testing import brute_force
 from tests.durability.checks import Checks, Fault, Left
 from tests.durability.operations import CHUNK, INDEX, Acknowledge, Operation
-from tests.unit.shard_examples import DIM, answers, corpus, fill_shard, stored
+from tests.helpers.shard_examples import DIM, answers, corpus, fill_shard, stored
 
 SHARDS, KIND, LISTS = 3, "ivf-pq", 4
 ONE = ShardPlace(1, SHARDS)

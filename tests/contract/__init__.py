@@ -1,0 +1,1 @@
+"""Promises that every index, engine and process keeps."""

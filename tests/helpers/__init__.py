@@ -1,0 +1,1 @@
+"""Helpers that several folders of tests share: small corpora, oracles, cases."""

@@ -1,0 +1,105 @@
+"""The filter grammar as its description says, over one document's metadata: slow and plain."""
+
+import math
+
+_OPERATORS = ("eq", "ne", "lt", "lte", "gt", "gte", "in", "nin", "exists")
+_LARGEST = 1 << 63
+
+
+def holds(condition, row: dict, doc_id: str) -> bool:
+    """Return whether a filter of the grammar holds for a document."""
+    return all(_member(name, value, row, doc_id) for name, value in condition.items())
+
+
+def is_of_grammar(condition, depth: int = 0) -> bool:
+    """Return whether the value is a filter, by the description only."""
+    if not isinstance(condition, dict) or depth > 20:
+        return False
+    return all(_is_member(name, value, depth) for name, value in condition.items())
+
+
+def _is_member(name, value, depth: int) -> bool:
+    if not isinstance(name, str) or not name:
+        return False
+    if name in ("and", "or"):
+        return isinstance(value, list | tuple) and all(is_of_grammar(part, depth + 1) for part in value)
+    if name == "not":
+        return is_of_grammar(value, depth + 1)
+    if not name.isprintable() or '"' in name or "\\" in name or not all(name.split(".")):
+        return False
+    if not isinstance(value, dict):
+        return _is_scalar(value)
+    return bool(value) and all(_is_test(operator, operand) for operator, operand in value.items())
+
+
+def _is_test(operator, operand) -> bool:
+    if operator not in _OPERATORS:
+        return False
+    if operator == "exists":
+        return isinstance(operand, bool)
+    if operator in ("in", "nin"):
+        return isinstance(operand, list | tuple) and all(map(_is_scalar, operand))
+    if operator in ("eq", "ne"):
+        return _is_scalar(operand)
+    return _is_scalar(operand) and operand is not None and not isinstance(operand, bool)
+
+
+def _is_scalar(value) -> bool:
+    if isinstance(value, str):
+        return "\0" not in value and not any("\ud800" <= char <= "\udfff" for char in value)
+    if isinstance(value, bool) or value is None:
+        return True
+    if isinstance(value, int):
+        return -_LARGEST <= value < _LARGEST
+    return isinstance(value, float) and math.isfinite(value)
+
+
+def _member(name, value, row, doc_id) -> bool:
+    if name == "and":
+        return all(holds(part, row, doc_id) for part in value)
+    if name == "or":
+        return any(holds(part, row, doc_id) for part in value)
+    if name == "not":
+        return not holds(value, row, doc_id)
+    found = _lookup(name, row, doc_id)
+    tests = value if isinstance(value, dict) else {"eq": value}
+    return all(_test(operator, operand, found) for operator, operand in tests.items())
+
+
+def _lookup(name, row, doc_id):
+    if name == "id":
+        return doc_id
+    for key in name.split("."):
+        row = row.get(key) if isinstance(row, dict) else None
+    # A whole number beyond 64 bits is held as the nearest double.
+    is_large = isinstance(row, int) and not -_LARGEST <= row < _LARGEST
+    return _as_double(row) if is_large else row
+
+
+def _as_double(value: int) -> float:
+    try:
+        return float(value)
+    except OverflowError:
+        return math.inf if value > 0 else -math.inf
+
+
+def _kind(value) -> str:
+    if isinstance(value, bool):
+        return "bool"
+    return "number" if isinstance(value, int | float) else type(value).__name__
+
+
+def _test(operator, operand, found) -> bool:
+    if operator in ("in", "nin"):
+        return any(_equal(found, item) for item in operand) == (operator == "in")
+    if operator in ("eq", "ne"):
+        return _equal(found, operand) == (operator == "eq")
+    if operator == "exists":
+        return (found is not None) == operand
+    if _kind(found) != _kind(operand) or isinstance(found, list | dict):
+        return False
+    return {"lt": found < operand, "lte": found <= operand, "gt": found > operand, "gte": found >= operand}[operator]
+
+
+def _equal(found, operand) -> bool:
+    return _kind(found) == _kind(operand) and found == operand

@@ -1,0 +1,1 @@
+"""Tests of the rooms of mvindex, in folders of the same names."""

@@ -1,0 +1,162 @@
+"""Inverted nlist: more of them looked at finds no less, and a build that was stopped goes on to the same engine."""
+
+import os
+import signal
+import subprocess
+import sys
+import tracemalloc
+
+import numpy as np
+import pytest
+
+import mvindex
+from mvindex.engines.build import EngineCache
+from mvindex.errors import ConfigError
+from mvindex.index import embedded_store_of
+from mvindex.testing import unit
+from mvindex_connectors.engines import faiss_ivf, faiss_lists
+
+DIM, COUNT, VIEWS = 32, 3000, 4
+# What recall may lose from one step to the next: of 1-bit codes more, as more wrong ones come into the same number.
+LOSS = {"ivf-flat": 0.005, "ivf-sq8": 0.005, "ivf-pq": 0.005, "ivf-rabitq": 0.03}
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory):
+    rng = np.random.default_rng(8)
+    views = rng.standard_normal((COUNT, 1, DIM)) + 0.5 * rng.standard_normal((COUNT, VIEWS, DIM))
+    path = tmp_path_factory.mktemp("nlist") / "x.mvx"
+    with mvindex.create(path, dim=DIM) as index:
+        index.add_views([mvindex.Document(str(n), "t") for n in range(COUNT)], views)
+    return path
+
+
+def answers(index, top_k=20):
+    queries = np.random.default_rng(9).standard_normal((50, DIM)).astype(np.float32)
+    return [[(hit.id, hit.score) for hit in result.hits] for result in index.search(queries, top_k=top_k)]
+
+
+@pytest.mark.parametrize("kind", LOSS)
+def test_recall_does_not_fall_as_more_lists_are_looked_at(path, kind):
+    queries = np.random.default_rng(9).standard_normal((50, DIM)).astype(np.float32)
+    with mvindex.open(path) as index:
+        index.build(kind, nlist=64)
+        engine = EngineCache().open(embedded_store_of(index).snapshot)
+        exact = best_view_rows(index, queries)
+        recalls = []
+        for nprobe in (1, 4, 16, 64):
+            _, rows = engine.with_search({"nprobe": nprobe, "k_factor": 15}).search(queries, 400, None)
+            found = [len(set(some) & set(row.tolist())) / len(some) for some, row in zip(exact, rows, strict=True)]
+            recalls.append(float(np.mean(found)))
+    assert recalls[-1] > 0.8 and recalls[0] < 0.7
+    assert all(after >= before - LOSS[kind] for before, after in zip(recalls[:-1], recalls[1:], strict=True)), recalls
+
+
+def best_view_rows(index, queries, limit=50):
+    """The best view rows of each query, (q, limit), by a product with all of them."""
+    matrix = embedded_store_of(index).snapshot.views.matrix.astype(np.float32)
+    return np.argsort(-(queries @ matrix.T), axis=1)[:, :limit].tolist()
+
+
+class Stopped(Exception):
+    """A build that goes no further."""
+
+
+@pytest.mark.parametrize("kind", ["ivf-pq", "ivf-rabitq", "ivf-sq8"])
+def test_a_build_that_was_stopped_goes_on_and_gives_the_same_engine(path, kind, monkeypatch):
+    monkeypatch.setattr(faiss_lists, "KEPT_EVERY", 2048)
+    told = []
+
+    def stop_at_half(what, done, total):
+        if what == "adding views" and done > total // 2:
+            raise Stopped
+
+    with mvindex.open(path) as index:
+        index.build(kind)
+        whole = answers(index)
+        index.build("exact")
+        with pytest.raises(Stopped):
+            index.build(kind, on_progress=stop_at_half)
+        assert index.info().kind == "exact"
+        index.build(kind, on_progress=lambda what, done, total: told.append((what, done)))
+        assert answers(index) == whole
+        assert not any("training" in what for what, _ in told)
+        assert min(done for what, done in told if what == "adding views") > 2048 * 2
+        assert not list(embedded_store_of(index).snapshot.directory.glob("building-*"))
+
+
+def test_documents_that_came_while_a_build_was_stopped_are_in_it(tmp_path, monkeypatch):
+    monkeypatch.setattr(faiss_lists, "KEPT_EVERY", 1024)
+    rng = np.random.default_rng(3)
+
+    def stop(what, done, total):
+        if what == "adding views" and done > 2500:
+            raise Stopped
+
+    with mvindex.create(tmp_path / "x.mvx", dim=DIM) as index:
+        index.add_views([mvindex.Document(str(n), "t") for n in range(1000)], rng.standard_normal((1000, 3, DIM)))
+        with pytest.raises(Stopped):
+            index.build("ivf-flat", on_progress=stop)
+        index.add_views([mvindex.Document(f"new{n}", "t") for n in range(500)], rng.standard_normal((500, 3, DIM)))
+        index.delete(ids=["3"])
+        report = index.build("ivf-flat")
+        assert report.views == 4500
+        found = {hit.id for hit in index.search(rng.standard_normal(DIM), top_k=1499).hits}
+    assert len(found) == 1499 and "new499" in found and "3" not in found
+
+
+def test_a_killed_build_leaves_an_index_that_answers_and_builds(path):
+    code = (
+        "import sys, os, signal, mvindex\n"
+        "from mvindex_connectors.engines import faiss_lists\n"
+        "faiss_lists.KEPT_EVERY = 2048\n"
+        "def told(what, done, total):\n"
+        "    if what == 'adding views' and done > 6000: os.kill(os.getpid(), signal.SIGKILL)\n"
+        "mvindex.open(sys.argv[1]).build('ivf-flat', on_progress=told)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code, str(path)], check=False, env={**os.environ})
+    assert done.returncode == -signal.SIGKILL
+    assert mvindex.verify(path).is_sound
+    with mvindex.open(path) as index:
+        assert len(answers(index)[0]) == 20
+        assert index.build("ivf-flat").views == COUNT * VIEWS
+        assert not list(embedded_store_of(index).snapshot.directory.glob("building-*"))
+
+
+@pytest.mark.parametrize("nlist", [0, -1, 1 << 18, True])
+def test_a_number_of_lists_that_cannot_be_is_refused(path, nlist):
+    with mvindex.open(path) as index, pytest.raises(ConfigError, match="nlist: expected a whole number"):
+        index.build("ivf-flat", nlist=nlist)
+
+
+def test_kinds_without_lists_refuse_them(path):
+    with mvindex.open(path) as index, pytest.raises(ConfigError, match="has no parameter 'nlist'"):
+        index.build("hnsw", nlist=10)
+
+
+@pytest.mark.parametrize("count", [1, 2, 15, 40])
+@pytest.mark.parametrize("kind", LOSS)
+def test_a_handful_of_views_is_enough(tmp_path, kind, count):
+    views = np.random.default_rng(count).standard_normal((count, 1, 5))
+    with mvindex.create(tmp_path / "x.mvx", dim=5) as index:
+        index.add_views([mvindex.Document(str(n), "t") for n in range(count)], views)
+        index.build(kind)
+        exact = [hit.id for hit in index.search(views[0, 0], top_k=count, exact=True).hits]
+        assert [hit.id for hit in index.search(views[0, 0], top_k=count).hits] == exact
+
+
+def test_a_sample_of_shards_is_one_array_with_all_views_of_the_smallest(tmp_path):
+    views = unit(np.random.default_rng(3).standard_normal((400, 20, DIM)))
+    documents = [mvindex.Document(f"d{n}", f"text {n}") for n in range(400)]
+    with mvindex.create(tmp_path / "few.mvx", dim=DIM) as few, mvindex.create(tmp_path / "many.mvx", dim=DIM) as many:
+        few.add_views(documents[:2], views[:2])
+        many.add_views(documents, views)
+        snapshots = [embedded_store_of(few).snapshot, embedded_store_of(many).snapshot]
+        tracemalloc.start()
+        sample = faiss_ivf.sample_views(snapshots, 4096)
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        # A shard of 40 views gives them all; of 8,000 views 64 at a time, its share of 4,096 being 4,076.
+        assert len(sample) == 40 + 63 * 64
+        assert (sample[:40] == embedded_store_of(few).snapshot.views.matrix).all()
+        assert peak < 1.2 * sample.nbytes

@@ -1,0 +1,175 @@
+"""One writer, many readers: threads, processes, snapshots, an index made anew at its path."""
+
+import os
+import shutil
+import subprocess
+import sys
+import threading
+
+import numpy as np
+import pytest
+
+import mvindex
+from mvindex.errors import (
+    IndexLocked,
+    StaleReader,
+)
+from mvindex.index import embedded_store_of
+from mvindex.index.factory import remove_untouched
+from tests.helpers.index_examples import documents, vectors
+
+
+def test_a_reader_keeps_its_snapshot_until_it_refreshes(index, tmp_path):
+    with mvindex.open(tmp_path / "x.mvx") as reader:
+        index.add_views([mvindex.Document("3", "new text")], vectors(1, seed=9))
+        index.delete(ids="4")
+        assert reader.get("3").text == "text 3"
+        assert reader.get("4").text == "text 4"
+        assert len(reader) == 10
+        found = reader.search(np.ones(4), top_k=10)
+        assert {hit.id: hit.text for hit in found.hits}["3"] == "text 3"
+        assert reader.refresh()
+        assert reader.get("3").text == "new text"
+        assert reader.get("4") is None
+        assert not reader.refresh()
+
+
+def test_a_second_writer_is_refused_with_the_holder_named(index, tmp_path):
+    with mvindex.open(tmp_path / "x.mvx") as other, embedded_store_of(index).writing():
+        with pytest.raises(IndexLocked, match=f"process {os.getpid()} on "):
+            other.delete(ids="1")
+    with mvindex.open(tmp_path / "x.mvx") as other:
+        assert other.delete(ids="1") == 1
+
+
+def test_the_lock_of_a_killed_writer_does_not_block(index, tmp_path):
+    code = (
+        "import mvindex, os, sys\n"
+        "index = mvindex.open(sys.argv[1])\n"
+        "with embedded_store_of(index).writing():\n"
+        "    os.kill(os.getpid(), 9)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code, str(tmp_path / "x.mvx")], check=False)
+    assert done.returncode == -9
+    assert index.delete(ids="1") == 1
+
+
+def test_searches_from_many_threads_agree(index):
+    expected = index.search(np.ones(4), top_k=5)
+    found = []
+
+    def search():
+        found.extend(index.search(np.ones(4), top_k=5) for _ in range(20))
+
+    threads = [threading.Thread(target=search) for _ in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(found) == 120 and all(result == expected for result in found)
+
+
+def test_a_reader_in_another_process_never_sees_part_of_a_document(tmp_path):
+    """A writer replaces documents over and over; text, title and views carry the version, and must agree."""
+    with mvindex.create(tmp_path / "w.mvx", dim=2) as index:
+        index.add_views(version(0), version_views(0))
+        code = (
+            "import mvindex, sys, time\n"
+            "index = mvindex.open(sys.argv[1])\n"
+            "seen = set()\n"
+            "end = time.time() + 60\n"
+            "while len(seen) < 12 and time.time() < end:\n"
+            "    index.refresh()\n"
+            "    result = index.search([1.0, 0.0], top_k=50)\n"
+            "    assert len(result.hits) == 20, len(result.hits)\n"
+            "    for hit in result.hits:\n"
+            "        assert hit.text == hit.title == str(int(hit.score)), (hit.text, hit.title, hit.score)\n"
+            "    assert len({hit.text for hit in result.hits}) == 1, 'a batch is seen whole or not at all'\n"
+            "    seen.add(result.hits[0].text)\n"
+            "print(len(seen))\n"
+        )
+        reader = subprocess.Popen([sys.executable, "-c", code, str(index.path)], stdout=subprocess.PIPE, text=True)
+        number = 0
+        while reader.poll() is None:
+            number += 1
+            index.add_views(version(number), version_views(number))
+        out, _ = reader.communicate()
+    assert reader.returncode == 0
+    assert int(out) == 12
+
+
+def version(number):
+    return [mvindex.Document(str(n), str(number), str(number)) for n in range(20)]
+
+
+def version_views(number):
+    return np.full((20, 3, 2), [float(number), 0.0])
+
+
+def test_a_reader_whose_engine_was_replaced_scans_its_snapshot(index, tmp_path):
+    index.build(kind="flat")
+    with mvindex.open(tmp_path / "x.mvx") as reader:
+        index.build(kind="hnsw")
+        result = reader.search(np.ones(4), top_k=10)
+        assert len(result.hits) == 10 and result.exact
+        assert reader.info().kind == "flat" and reader.refresh() and reader.info().kind == "hnsw"
+        assert len(reader.search(np.ones(4), top_k=10).hits) == 10
+
+
+def test_a_forked_child_reads_with_connections_of_its_own(index):
+    expected = index.search(np.ones(4), top_k=3)
+    child = os.fork()
+    if child == 0:
+        same = index.get("3") is not None and index.search(np.ones(4), top_k=3) == expected
+        os._exit(0 if same else 1)
+    _, status = os.waitpid(child, 0)
+    assert os.waitstatus_to_exitcode(status) == 0
+    assert index.search(np.ones(4), top_k=3) == expected
+
+
+def test_an_index_made_anew_at_the_same_path_is_never_mixed_with_the_old_one(index, tmp_path):
+    shutil.rmtree(tmp_path / "x.mvx")
+    with mvindex.create(tmp_path / "x.mvx", dim=4) as new:
+        new.add_views([mvindex.Document("new", "t")], vectors(1, seed=5))
+        for use in (
+            lambda: index.search(np.ones(4)),
+            lambda: index.get("3"),
+            lambda: index.refresh(),
+            lambda: index.delete(ids="new"),
+            lambda: index.add_views([mvindex.Document("old", "t")], vectors(1)),
+        ):
+            with pytest.raises(StaleReader, match="another index was made here"):
+                use()
+        assert [document.id for document in new] == ["new"]
+
+
+def test_an_untouched_index_is_removed_only_if_nobody_stored_anything(tmp_path):
+    alone = mvindex.create(tmp_path / "a.mvx", dim=4)
+    remove_untouched(alone)
+    assert not (tmp_path / "a.mvx").exists()
+    first = mvindex.create(tmp_path / "b.mvx", dim=4)
+    with mvindex.open(tmp_path / "b.mvx") as second:
+        second.add_views(documents(2), vectors(2))
+        remove_untouched(first)
+        assert len(second.search(np.ones(4)).hits) == 2
+
+
+def test_a_refresh_in_another_thread_never_brings_an_older_state_back(index):
+    stop = threading.Event()
+
+    def refresh():
+        while not stop.is_set():
+            index.refresh()
+
+    threads = [threading.Thread(target=refresh) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    try:
+        for number in range(60):
+            index.add_views([mvindex.Document(f"n{number}", "t")], vectors(1, seed=number))
+            assert f"n{number}" in index
+    finally:
+        stop.set()
+        for thread in threads:
+            thread.join()
+    assert len(index) == 70
