@@ -6,7 +6,7 @@ _INTERRUPTED = 130
 
 
 def main() -> None:
-    """The program; a Ctrl-C while it still loads ends it as one later on does."""
+    """Run the program; a Ctrl-C while it still loads ends it as a later one does."""
     try:
         from mvindex.cli import main as run
 

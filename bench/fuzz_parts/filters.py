@@ -15,6 +15,7 @@ import mvindex
 from fuzz_parts.target import Choices, Limits, require
 from mvindex.errors import QueryError
 from mvindex.records import dump_metadata
+from mvindex.index import store_of
 from mvindex.store.filters import parse_filter
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "tests" / "unit"))
@@ -95,7 +96,7 @@ class Filters(Limits):
 
     def _check_index(self, condition) -> None:
         wanted = [doc_id for doc_id, row in self._rows.items() if holds(condition, row, doc_id)]
-        store = self._index.store
+        store = store_of(self._index)
         with store.reading(store.snapshot) as reader:
             rows = np.flatnonzero(reader.matching(condition)).tolist()
             found = [f"d{row}" for row in rows]

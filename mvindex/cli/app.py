@@ -82,7 +82,7 @@ app.command(name="search", hidden=True)(query)
 
 
 def main() -> None:
-    """The program: our errors become one line on stderr and exit 1."""
+    """Run the program; print an MvindexError as one line on stderr and exit 1."""
     try:
         try:
             _add_commands()
@@ -100,7 +100,7 @@ def main() -> None:
 
 
 def _fail(err: BaseException, message: str) -> None:
-    """Nothing: the program ends with one line, or in debug mode with the traceback."""
+    """End the program with one line, or in debug mode with the traceback."""
     if _is_debug:
         raise err
     sys.stderr.write(visible(f"mvindex: {message}\n"))
@@ -108,14 +108,14 @@ def _fail(err: BaseException, message: str) -> None:
 
 
 def _forget_output() -> None:
-    """Nothing; what could not be written (to `| head`, or a full disk) is not tried again when Python exits."""
+    """Drop output that could not be written (to `| head`, or a full disk); else Python tries again when it exits."""
     with suppress(OSError, ValueError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 @cache
 def _add_commands() -> None:
-    """Nothing; the commands of add-ons (entry points `mvindex.commands`, each a typer app) stand beside ours."""
+    """Add the commands of add-ons (entry points `mvindex.commands`, each a typer app)."""
     from importlib.metadata import entry_points
 
     for entry in entry_points(group="mvindex.commands"):

@@ -18,11 +18,13 @@ from mvindex.cli.options import (
     QuestionFormatOption,
     batches,
     chosen_path,
+    is_address,
     note,
     open_chosen,
     open_chosen_local,
     parse_cutoffs,
     parse_filter,
+    parse_value,
     question_format,
     unsupported,
 )
@@ -131,7 +133,7 @@ def build(  # noqa: PLR0913 - each option is a flag of the command
     ] = False,
     lexical: Annotated[
         str | None,
-        typer.Option(help="Only this: make texts searchable by words, unicode or english (stems); none undoes it."),
+        typer.Option(help="Enable lexical search only: unicode or english (stems); none disables it."),
     ] = None,
     questions: Annotated[
         str | None, typer.Option(help="Questions that measure what the build costs in recall; see mvindex eval.")
@@ -150,7 +152,11 @@ def build(  # noqa: PLR0913 - each option is a flag of the command
     from dataclasses import asdict
 
     from mvindex.cli import render as display
+    from mvindex.engines import parse_kind
+    from mvindex.lexical.tokenizer import parse_lexical
 
+    if not is_address(index):  # a server has kinds of its own
+        parse_value("--kind", kind, parse_kind)
     if format is not None and questions is None:
         raise typer.BadParameter(f"--format {format}: belongs to --questions FILE")
     if lexical is not None:
@@ -158,10 +164,12 @@ def build(  # noqa: PLR0913 - each option is a flag of the command
         others |= {"--questions": questions, "--train-only": train_only or None}
         if named := [name for name, value in others.items() if value is not None]:
             raise typer.BadParameter(f"--lexical is a build of its own; give it without {named[0]}")
+        if lexical != "none":
+            parse_value("--lexical", lexical, parse_lexical)
         _build_lexical(index, lexical, as_json)
         return
     # Read before anything is built: a bad line costs nothing then.
-    asked = _read_questions(questions, format) if questions is not None else None
+    read = _read_questions(questions, format) if questions is not None else None
     cutoffs = parse_cutoffs(at)
     started = time.monotonic()
     chosen: dict[str, Any] = {"kind": kind, "nlist": nlist} | _parameters(parameters)
@@ -171,11 +179,11 @@ def build(  # noqa: PLR0913 - each option is a flag of the command
     with _opened_for_build(index) as target:
         if target.rebuild_lexical_if_damaged():
             note("made again from the texts: the lexical index")
-        with display.step_progress() as told:
-            report = target.build(**chosen, target_recall=target_recall, on_progress=told)
+        with display.step_progress() as on_progress:
+            report = target.build(**chosen, target_recall=target_recall, on_progress=on_progress)
         row: dict[str, Any] = asdict(report)
         row["seconds"] = round(time.monotonic() - started, 2)
-        measured = None if asked is None else _measured(target, asked, cutoffs)
+        measured = None if read is None else _measured(target, read, cutoffs)
     if as_json:
         display.print_json(row if measured is None else row | {"measured": measured})
         return
@@ -199,12 +207,12 @@ def _build_lexical(place: str | None, lexical: str, as_json: bool) -> None:
     from mvindex.cli import render as display
 
     started, done = time.monotonic(), 0
-    with _opened_for_build(place) as target, display.step_progress() as told:
+    with _opened_for_build(place) as target, display.step_progress() as on_progress:
 
         def advance(count: int) -> None:
             nonlocal done
             done += count
-            told("counting words", done, None)
+            on_progress("counting terms", done, None)
 
         if lexical == "none":
             target.disable_lexical()
@@ -216,7 +224,7 @@ def _build_lexical(place: str | None, lexical: str, as_json: bool) -> None:
 
 
 def _opened_for_build(place: str | None) -> Index:
-    """The index, once what is derived and damaged was made again."""
+    """Open the index; first make damaged derived files again."""
     from mvindex.errors import DamagedIndex
     from mvindex.maintenance import repair
 
@@ -239,7 +247,7 @@ def _read_questions(file: str, format: str | None) -> list[Question]:
 
 
 def _measured(index: Index, questions: Sequence[Question], cutoffs: tuple[int, ...]) -> dict[str, Any]:
-    """What questions find by the exact search of all views, before, and by the engine, after.
+    """Return what the questions find by the exact search of all views, before, and by the engine, after.
 
     R@k of gold passages, where the questions have some, and how often both have the same document first.
     """

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mvindex.cli.options import JsonOption, note, parse_choice
+from mvindex.cli.options import JsonOption, note, parse_choice, parse_value
 from mvindex.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -170,7 +170,7 @@ def _target(index: str, encoder: str | None, dtype: str | None, lexical: str | N
 
     if dtype is not None:
         parse_choice("--dtype", dtype, ViewType)
-    parse_lexical(lexical)
+    parse_value("--lexical", lexical, parse_lexical)
     target = Target(path=index, dtype=dtype, lexical=lexical)
     check_target(target)  # before an encoder is loaded
     loaded = None if encoder is None else load_encoder(encoder)
@@ -183,8 +183,7 @@ def _texts(corpus: list[str] | None, missing: str, corpus_format: str | None) ->
     from mvindex.io.validation import MissingPolicy
 
     chosen = parse_choice("--missing", missing, MissingPolicy)
-    if corpus_format is not None:
-        find_format(corpus_format)
+    parse_value("--corpus-format", corpus_format, find_format)
     if corpus is None and (chosen is MissingPolicy.SKIP or corpus_format is not None):
         raise ConfigError("--missing skip and --corpus-format need a corpus; give --corpus FILE")
     return Texts(files=corpus, options=CorpusOptions(format=corpus_format), missing=chosen)

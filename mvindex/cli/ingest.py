@@ -12,7 +12,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from mvindex.cli.options import DeviceOption, IndexOption, JsonOption, chosen_path, is_address, note, parse_choice
+from mvindex.cli.options import (
+    DeviceOption,
+    IndexOption,
+    JsonOption,
+    chosen_path,
+    is_address,
+    note,
+    parse_choice,
+    parse_value,
+)
 from mvindex.cli.terminal import visible
 from mvindex.errors import ConfigError
 
@@ -81,14 +90,20 @@ def ingest(  # noqa: PLR0913 - each option is a flag of the command
 
     Example: mvindex ingest corpus.tsv --index corpus.mvx
     """
+    from mvindex.checkpoint.families import parse_family
     from mvindex.cli import render as display
     from mvindex.corpus import open_corpus
     from mvindex.ingest.files import CorpusIngest, OnError
     from mvindex.ingest.prune import checked_eps
     from mvindex.lexical.tokenizer import parse_lexical
+    from mvindex.store.views import ViewType
 
     place = _parse_place(shards, shard)
     skip_or_stop = parse_choice("--on-error", on_error, OnError)
+    parse_value("--lexical", lexical, parse_lexical)
+    parse_value("--family", family, parse_family)
+    if dtype is not None:
+        parse_choice("--dtype", dtype, ViewType)
     options = _corpus_options(format, id_field, text_field, title_field)
     console = display.stderr()
     corpus = open_corpus(
@@ -100,7 +115,7 @@ def ingest(  # noqa: PLR0913 - each option is a flag of the command
     new = {"encoder": encoder, "family": family, "max_views": views, "dtype": dtype, "temperature": temperature}
     new["prune_views"] = None if prune_views is None else checked_eps(prune_views)
     new["shards"] = shards
-    new["lexical"] = None if parse_lexical(lexical) is None else lexical
+    new["lexical"] = lexical
     with _open_for_ingest(path, new, device, place) as target:
         stem = _rejects_stem(path)
         run = CorpusIngest(
@@ -265,6 +280,5 @@ def _view_counts(done: IngestReport, info: IndexInfo) -> dict[str, int]:
 def _corpus_options(format: str | None, id_field: str | None, text_field: str | None, title_field: str | None) -> Any:
     from mvindex.corpus import CorpusOptions, find_format
 
-    if format is not None:
-        find_format(format)
+    parse_value("--format", format, find_format)
     return CorpusOptions(format=format, id_field=id_field, text_field=text_field, title_field=title_field)

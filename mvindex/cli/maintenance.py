@@ -65,7 +65,7 @@ def verify(
 
     Example: mvindex verify --index corpus.mvx --salvage saved.mvx
     """
-    from mvindex import maintenance as upkeep
+    from mvindex import maintenance
     from mvindex.cli import render as display
     from mvindex.errors import ConfigError
 
@@ -79,11 +79,11 @@ def verify(
     else:
         path = chosen_path(index)
         with _progress("bytes", _size_of(path)) as advance:
-            report = upkeep.verify(path, advance)
+            report = maintenance.verify(path, advance)
     saved = None
     if salvage is not None:
         with _progress("documents", None) as advance:
-            saved = upkeep.salvage(path, salvage, advance)
+            saved = maintenance.salvage(path, salvage, advance)
     if as_json:
         row: dict[str, Any] = {"is_sound": report.is_sound, **asdict(report)}
         display.print_json(row if saved is None else row | {"salvaged": asdict(saved)})
@@ -124,7 +124,7 @@ def _print_verified(report: VerifyReport, saved: SalvageReport | None) -> None:
 
 
 def _inside(index: str, file: str) -> str:
-    """The file as it is called inside the index."""
+    """Return the name of the file inside the index."""
     return file if is_address(index) else os.path.relpath(file, index)
 
 
@@ -146,7 +146,7 @@ def _size_of(path: Path) -> int:
 
 @contextmanager
 def _progress(unit: str, total: int | None) -> Iterator[Callable[[int], None]]:
-    """A function to call with how many more are done; shown on stderr."""
+    """Yield a function that counts and shows progress on stderr."""
     from mvindex.cli import render as display
 
     done = 0

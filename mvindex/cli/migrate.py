@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from mvindex.cli.options import IndexOption, JsonOption, open_chosen_local
+from mvindex.cli.options import IndexOption, JsonOption, open_chosen_local, parse_value
 
 _QUERIES = 100
 
@@ -56,6 +56,7 @@ def export(
     from mvindex.cli import render as display
     from mvindex.io.export import find_exporter
 
+    parse_value("--to", to, find_exporter)
     exporter = find_exporter(to)
     with open_chosen_local(index) as source, display.step_progress() as on_progress:
         row = asdict(exporter(source, directory, on_progress))

@@ -1,10 +1,10 @@
-"""What several commands share: their options, how these are parsed, and the index that is meant."""
+"""Options that several commands share, their parsers, and the choice of the index."""
 
 from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from enum import Enum
 from itertools import islice
 from pathlib import Path
@@ -47,7 +47,7 @@ CandidatesOption = Annotated[
     int | None, typer.Option(help="Of drpq: look at so many view hits only, and certify only what they prove.")
 ]
 ModeOption = Annotated[
-    str, typer.Option(help="dense, by views; lexical, by words (BM25); hybrid, both (docs/hybrid.md).")
+    str, typer.Option(help="dense, by views; lexical, by terms (BM25); hybrid, both (docs/hybrid.md).")
 ]
 HybridOption = Annotated[bool, typer.Option("--hybrid", help="Short for --mode hybrid.")]
 FusionOption = Annotated[
@@ -55,7 +55,7 @@ FusionOption = Annotated[
 ]
 WeightsOption = Annotated[
     str | None,
-    typer.Option(metavar="DENSE,LEXICAL", help="Of hybrid: how much views and words count; as tuned, or 1,1."),
+    typer.Option(metavar="DENSE,LEXICAL", help="Of hybrid: weights of both scores; as tuned, or 1,1."),
 ]
 RerankOption = Annotated[
     str | None, typer.Option(metavar="CHECKPOINT", help="A cross-encoder, folder or hub id, orders what was found.")
@@ -72,7 +72,7 @@ QUESTION_BATCH = 256
 
 
 def note(text: str) -> None:
-    """Nothing; the text stands on stderr."""
+    """Write a line to stderr."""
     sys.stderr.write(text + "\n")
 
 
@@ -96,7 +96,7 @@ def unsupported(index: IndexProtocol) -> dict[str, str]:
 
 
 def chosen_path(place: str | None) -> Path:
-    """The directory, or that of the only index in this folder; Unsupported for an address."""
+    """Return the directory, or that of the only index in this folder; raise Unsupported for an address."""
     from mvindex.index.backends import find_backend
 
     backend = None if place is None else find_backend(place)
@@ -106,14 +106,14 @@ def chosen_path(place: str | None) -> Path:
 
 
 def is_address(place: str | None) -> bool:
-    """True when an index is behind an address, not in a directory."""
+    """Return whether an index is behind an address, not in a directory."""
     from mvindex.index.backends import find_backend
 
     return place is not None and find_backend(place) is not None
 
 
 def _only_index() -> Path:
-    """The one index in the current directory."""
+    """Return the only index in the current directory; raise ConfigError where there is none, or several."""
     found = sorted(entry for entry in Path.cwd().glob("*.mvx") if entry.is_dir())
     if len(found) == 1:
         return Path(found[0].name)
@@ -122,22 +122,32 @@ def _only_index() -> Path:
 
 
 def question_format(name: str | None) -> QuestionFormat | None:
-    """The format of that name; None for the one that the file shows."""
+    """Return the format of that name; None to detect it from the file."""
     from mvindex.eval.questions import QuestionFormat
 
     return None if name is None else parse_choice("--format", name, QuestionFormat)
 
 
 def parse_choice(option: str, value: str, choices: type[Choice]) -> Choice:
-    """The member of that value."""
+    """Return the member of that value; raise BadParameter, with all values, where there is none."""
     names = [item.value for item in choices]
     if value not in names:
-        raise typer.BadParameter(f"{option} {value}: wanted {', '.join(names[:-1])} or {names[-1]}")
+        raise typer.BadParameter(f"{option} {value}: expected {', '.join(names[:-1])} or {names[-1]}")
     return choices(value)
 
 
+def parse_value(option: str, value: str | None, parse: Callable[[str], Any]) -> None:
+    """Check the value of an option by a parser of the library; raise BadParameter with its message."""
+    if value is None:
+        return
+    try:
+        parse(value)
+    except (ConfigError, QueryError) as err:
+        raise typer.BadParameter(f"{option} {value}: {err}") from err
+
+
 def check_scoring(scoring: str, temperature: float | None, candidates: int | None, exact: bool) -> None:
-    """Nothing; the options go together, and a temperature is refused before an encoder is loaded."""
+    """Check that the options go together; refuse a wrong temperature before an encoder is loaded."""
     from mvindex.scoring.aggregate import Aggregate, Scoring
 
     aggregate = parse_choice("--scoring", scoring, Aggregate)
@@ -153,22 +163,22 @@ def check_scoring(scoring: str, temperature: float | None, candidates: int | Non
 
 
 def scoring_of(index: Index, scoring: str, temperature: float | None, candidates: int | None = None) -> dict[str, Any]:
-    """The scoring and, for drpq, its temperature and candidates, as search() takes them and as results name them."""
+    """Return the arguments of search() for the scoring, also fields of results."""
     if scoring == "max":
         return {"scoring": scoring}
     used = {"scoring": scoring, "temperature": index.temperature if temperature is None else temperature}
     return used if candidates is None else used | {"candidates": candidates}
 
 
-class Way(NamedTuple):
-    """What finds documents, as it was given: the mode, and of hybrid fusion and weights, None where they were not."""
+class ModeOptions(NamedTuple):
+    """The mode of a search; for hybrid also fusion and weights, None for the defaults of the index."""
 
     mode: Mode
     fusion: str | None
     weights: list[str] | None
 
-    def asked(self, index: Index) -> dict[str, Any]:
-        """As search() of that index takes it and as results name it; none for dense."""
+    def for_index(self, index: Index) -> dict[str, Any]:
+        """Return the arguments of search() on that index, also fields of results; none for dense."""
         from mvindex.scoring.fusion import Mode, parse_fusion
 
         if self.mode is Mode.DENSE:
@@ -179,8 +189,8 @@ class Way(NamedTuple):
         return {"mode": self.mode.value, "fusion": how.method.value, "weights": list(how.weights)}
 
 
-def way_of(mode: str, hybrid: bool, fusion: str | None, weights: str | None) -> Way:
-    """The way, checked before an index is opened."""
+def parse_mode_options(mode: str, hybrid: bool, fusion: str | None, weights: str | None) -> ModeOptions:
+    """Return the options of the mode, checked before an index is opened."""
     from mvindex.scoring.fusion import Mode, parse_fusion
 
     if hybrid and mode not in ("dense", "hybrid"):
@@ -189,42 +199,43 @@ def way_of(mode: str, hybrid: bool, fusion: str | None, weights: str | None) -> 
     for option, value in (("--fusion", fusion), ("--weights", weights)):
         if value is not None and chosen is not Mode.HYBRID:
             raise typer.BadParameter(f"{option} {value}: belongs to --hybrid; the mode here is {chosen.value}")
-    given = None if weights is None else weights.split(",")
-    parse_fusion(fusion, given)
-    return Way(chosen, fusion, given)
+    parts = None if weights is None else weights.split(",")
+    parse_value("--fusion", fusion, lambda method: parse_fusion(method, None))
+    parse_value("--weights", weights, lambda text: parse_fusion(fusion, text.split(",")))
+    return ModeOptions(chosen, fusion, parts)
 
 
 def rerank_of(rerank: str | None, on: str | None, depth: int | None) -> dict[str, Any]:
-    """The reranking, as search() takes it and as results name it; none where none is asked for."""
+    """Return the arguments of search() for reranking, also fields of results; none without --rerank."""
     if rerank is None:
         for option, value in (("--rerank-on", on), ("--rerank-depth", depth)):
             if value is not None:
                 raise typer.BadParameter(f"{option} {value}: belongs to --rerank CHECKPOINT")
         return {}
-    asked = {"rerank": rerank, "rerank_on": on or "snippet"}
-    return asked if depth is None else asked | {"rerank_depth": depth}
+    arguments = {"rerank": rerank, "rerank_on": on or "snippet"}
+    return arguments if depth is None else arguments | {"rerank_depth": depth}
 
 
 def parse_filter(text: str | None) -> Any:
-    """The filter that --filter gives; QueryError when it is not JSON."""
+    """Return the filter of --filter; raise QueryError when it is not JSON."""
     if text is None:
         return None
     try:
         return json.loads(text)
     except ValueError as err:
-        raise QueryError(f'--filter is not JSON: {err}; wanted an object such as {{"year": {{"gte": 1990}}}}') from err
+        raise QueryError(f'--filter is not JSON: {err}; expected such as {{"year": {{"gte": 1990}}}}') from err
 
 
 def parse_cutoffs(text: str) -> tuple[int, ...]:
-    """The numbers that --at gives."""
+    """Return the numbers of --at."""
     try:
         return tuple(int(part) for part in text.split(","))
     except ValueError as err:
-        raise typer.BadParameter(f"--at {text}: wanted whole numbers such as 1,5,20,100") from err
+        raise typer.BadParameter(f"--at {text}: expected whole numbers such as 1,5,20,100") from err
 
 
 def batches(items: Iterable[T], size: int) -> Iterator[list[T]]:
-    """The items in lists of up to size."""
+    """Yield the items in lists of up to size."""
     iterator = iter(items)
     while batch := list(islice(iterator, size)):
         yield batch

@@ -31,10 +31,10 @@ from mvindex.cli.options import (
     open_chosen,
     parse_cutoffs,
     parse_filter,
+    parse_mode_options,
     question_format,
     rerank_of,
     scoring_of,
-    way_of,
 )
 
 
@@ -43,7 +43,7 @@ def query(  # noqa: PLR0913 - each option is a flag of the command
     index: IndexOption = None,
     queries: Annotated[str | None, typer.Option(help="A file of questions instead; - is stdin.")] = None,
     format: QuestionFormatOption = None,
-    top_k: Annotated[int, typer.Option("--top-k", "-k", help="Documents wanted.")] = 10,
+    top_k: Annotated[int, typer.Option("--top-k", "-k", help="Number of documents.")] = 10,
     filter_json: FilterOption = None,
     scoring: ScoringOption = "max",
     temperature: TemperatureOption = None,
@@ -80,32 +80,32 @@ def query(  # noqa: PLR0913 - each option is a flag of the command
     if format is not None and queries is None:
         raise typer.BadParameter(f"--format {format}: belongs to --queries FILE")
     check_scoring(scoring, temperature, candidates, exact)
-    given, again = way_of(mode, hybrid, fusion, weights), rerank_of(rerank, rerank_on, rerank_depth)
+    options, again = parse_mode_options(mode, hybrid, fusion, weights), rerank_of(rerank, rerank_on, rerank_depth)
     read = [Question("1", text)] if text is not None else read_questions([queries or "-"], question_format(format))
     condition = parse_filter(filter_json)
     with (
         open_chosen(index, device, allow_partial=allow_partial) as target,
         open_run(trec, force=force) if trec else nullcontext() as run,
     ):
-        how, way = scoring_of(target, scoring, temperature), given.asked(target)
-        asked = scoring_of(target, scoring, temperature, candidates) | way | again
+        how, mode_arguments = scoring_of(target, scoring, temperature), options.for_index(target)
+        arguments = scoring_of(target, scoring, temperature, candidates) | mode_arguments | again
         for batch in batches(read, QUESTION_BATCH):
             texts = [question.text for question in batch]
-            # Encoded once: the search and every explanation then speak of the same vector. Words need none.
-            is_lexical = way.get("mode") == "lexical"
+            # Encoded once: the search and every explanation use the same vector. Lexical search needs none.
+            is_lexical = mode_arguments.get("mode") == "lexical"
             vectors = np.empty((len(texts), 0)) if is_lexical and not explain else target.encode_queries(texts)
-            words: dict[str, Any] = {"text": texts} if way or again else {}
+            text_argument: dict[str, Any] = {"text": texts} if mode_arguments or again else {}
             query = texts if is_lexical else vectors
-            results = target.search(query, top_k=top_k, filter=condition, exact=exact, **asked, **words)
+            results = target.search(query, top_k=top_k, filter=condition, exact=exact, **arguments, **text_argument)
             for question, vector, result in zip(batch, vectors, results, strict=True):
                 if run is not None:
                     run.add(question.id, result.hits)
                 views = target.explain_all(vector, [hit.id for hit in result.hits], **how) if explain else None
                 if as_json:
                     identity = {"query_id": question.id} if queries is not None else {}
-                    display.print_json(identity | display.result_json(question.text, result, asked, views))
+                    display.print_json(identity | display.result_json(question.text, result, arguments, views))
                 elif trec is None:
-                    display.print_result(question.text, result, asked, views)
+                    display.print_result(question.text, result, arguments, views)
     if trec not in (None, "-"):
         note(f"wrote {trec}")
 
@@ -145,27 +145,27 @@ def evaluate(  # noqa: PLR0913 - each option is a flag of the command
     from mvindex.eval.run_files import open_run
 
     check_scoring(scoring, temperature, candidates, exact)
-    given, again = way_of(mode, hybrid, fusion, weights), rerank_of(rerank, rerank_on, rerank_depth)
+    options, again = parse_mode_options(mode, hybrid, fusion, weights), rerank_of(rerank, rerank_on, rerank_depth)
     condition, cutoffs, shape = parse_filter(filter_json), parse_cutoffs(at), question_format(format)
     judged = read_qrels(qrels) if qrels else None
     with (
         open_chosen(index, device, allow_partial=allow_partial) as target,
         open_run(trec, force=force) if trec else nullcontext() as run,
     ):
-        asked = scoring_of(target, scoring, temperature, candidates) | given.asked(target) | again
-        # What a missing shard holds cannot be told.
+        arguments = scoring_of(target, scoring, temperature, candidates) | options.for_index(target) | again
+        # Documents of a missing shard are not known.
         evaluation = Evaluation(cutoffs, judged, regex, None if target.missing_shards else target)
         with display.question_progress(None) as progress:
             for batch in batches(read_questions(questions, shape), QUESTION_BATCH):
                 texts = [question.text for question in batch]
-                found = target.search(texts, top_k=evaluation.needed_depth, filter=condition, exact=exact, **asked)
+                found = target.search(texts, top_k=evaluation.needed_depth, filter=condition, exact=exact, **arguments)
                 for question, result in zip(batch, found, strict=True):
                     evaluation.add(question, result)
                     if run is not None:
                         run.add(question.id, result.hits)
                 progress.advance(progress.task_ids[0], len(batch))
         missing = list(target.missing_shards)
-        report = evaluation.report() | asked | ({"missing_shards": missing} if missing else {})
+        report = evaluation.report() | arguments | ({"missing_shards": missing} if missing else {})
     if as_json:
         display.print_json(report)
         return

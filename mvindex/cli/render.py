@@ -1,4 +1,4 @@
-"""What the command line shows: results and tables on stdout, notes and progress on stderr."""
+"""Output of the command line: results and tables on stdout, notes and progress on stderr."""
 
 from __future__ import annotations
 
@@ -59,22 +59,22 @@ Explained: TypeAlias = Mapping[str, Sequence[ViewScored]]
 
 
 def stderr() -> Console:
-    """A console for notes and progress."""
+    """Return a console for notes and progress."""
     return Console(stderr=True, highlight=False)
 
 
 def print_json(value: Any) -> None:
-    """Nothing; one line of JSON goes to stdout, without a control character."""
+    """Print one line of JSON to stdout, without a control character."""
     line = json.dumps(value, ensure_ascii=False)
     sys.stdout.write(_RAW_IN_JSON.sub(lambda found: f"\\u{ord(found[0]):04x}", line) + "\n")
 
 
 def result_json(
-    query: str, result: SearchResult, asked: Mapping[str, Any], explained: Explained | None = None
+    query: str, result: SearchResult, arguments: Mapping[str, Any], explained: Explained | None = None
 ) -> dict[str, Any]:
-    """A result as the JSON object of `query --json` (schemas/records/query_result.schema.json).
+    """Return a result as the JSON object of `query --json` (schemas/records/query_result.schema.json).
 
-    asked: how it was scored: scoring and, for drpq, temperature and candidates. explained adds to each hit its views,
+    arguments: scoring and, for drpq, temperature and candidates. explained adds to each hit its views,
     best first, and the margin of the best over the second.
     """
     hits = [asdict(hit) for hit in result.hits]
@@ -92,16 +92,16 @@ def result_json(
     found: dict[str, Any] = {"exact": result.exact, "short_by": result.short_by, "rounds": result.rounds}
     if result.missing_shards:
         found["missing_shards"] = list(result.missing_shards)
-    return {"query": query, **asked, **found, "hits": hits}
+    return {"query": query, **arguments, **found, "hits": hits}
 
 
 def print_result(
-    query: str, result: SearchResult, asked: Mapping[str, Any], explained: Explained | None = None
+    query: str, result: SearchResult, arguments: Mapping[str, Any], explained: Explained | None = None
 ) -> None:
-    """Nothing; the hits of a query go to stdout, each with its winning snippet in its text (asked: see result_json)."""
+    """Print the hits of a query to stdout, each with its winning snippet in its text (arguments: see result_json)."""
     console = Console(highlight=False, emoji=False)
     state = "exact" if result.exact else "approximate"
-    how = ", ".join(f"{name} {value}" for name, value in asked.items())
+    how = ", ".join(f"{name} {value}" for name, value in arguments.items())
     if result.missing_shards:
         state = f"WITHOUT shards {', '.join(map(str, result.missing_shards))}"
     console.print(Text.assemble((visible(query), "bold"), f"  ({len(result.hits)} documents, {state}; {how})"))
@@ -112,13 +112,13 @@ def print_result(
         console.print(_text_with_snippet(hit), soft_wrap=False)
         for component in hit.components if explained is not None else ():
             console.print(_component_line(component), no_wrap=True, overflow="ellipsis")
-        for line in _view_lines((explained or {}).get(hit.id, ()), has_weights="temperature" in asked):
+        for line in _view_lines((explained or {}).get(hit.id, ()), has_weights="temperature" in arguments):
             console.print(line, no_wrap=True, overflow="ellipsis")
     console.print()
 
 
 def print_table(title: str, rows: Mapping[str, Any]) -> None:
-    """Nothing; names and values go to stdout as a table of two columns."""
+    """Print names and values to stdout as a table of two columns."""
     console = Console(highlight=False, emoji=False)
     # Above the table, not as its title, which would be broken to the table's width.
     console.print(Text(visible(title), style="table.title"))
@@ -131,7 +131,7 @@ def print_table(title: str, rows: Mapping[str, Any]) -> None:
 
 
 def print_grid(title: str, header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Nothing; a table with a header goes to stdout, its first column to the left and figures to the right."""
+    """Print a table with a header to stdout, its first column to the left and figures to the right."""
     console = Console(highlight=False, emoji=False)
     console.print(Text(visible(title), style="table.title"))
     table = Table()
@@ -152,7 +152,7 @@ def print_columns(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
 
 
 def print_lines(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Nothing; a table of texts goes to stdout, each broken where it is too long."""
+    """Print a table of texts to stdout; break those that are too long."""
     table = Table()
     for name in header:
         table.add_column(escape(visible(name)), overflow="fold")
@@ -190,7 +190,7 @@ class DocumentProgress:
         self._bar.stop()
 
     def advance(self, documents: int, bytes_read: int) -> None:
-        """Nothing; so many more documents are done, with so many bytes of the input read in all."""
+        """Count more documents as done; bytes_read is the total of input bytes read."""
         self._documents += documents
         now = time.monotonic()
         rate = self._documents / max(now - self._started, 1e-9)
@@ -209,7 +209,7 @@ class DocumentProgress:
 
 @contextmanager
 def question_progress(total: int | None) -> Iterator[Progress]:
-    """A progress display on stderr that counts questions."""
+    """Return a progress display on stderr that counts questions."""
     columns = [TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()]
     with Progress(*columns, console=stderr(), disable=not sys.stderr.isatty()) as progress:
         progress.add_task("questions", total=total)
@@ -218,7 +218,7 @@ def question_progress(total: int | None) -> Iterator[Progress]:
 
 @contextmanager
 def step_progress() -> Iterator[Callable[[str, int, int | None], None]]:
-    """A function to call with a step's name, how much of it is done, and of how much, if known; shown on stderr."""
+    """Yield a ProgressCallback that shows its steps on stderr."""
     columns = [TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()]
     with Progress(*columns, console=stderr(), disable=not sys.stderr.isatty()) as progress:
         tasks: dict[str, TaskID] = {}
@@ -232,7 +232,7 @@ def step_progress() -> Iterator[Callable[[str, int, int | None], None]]:
 
 
 def _text_with_snippet(hit: Hit) -> Text:
-    """The text, cut to a readable length around the winning snippet, which is highlighted."""
+    """Return the text, cut to a readable length around the winning snippet, which is highlighted."""
     if hit.span is None:
         return Text("     " + visible(hit.snippet or hit.text[:_MAX_TEXT_CHARS]))
     begin, end = hit.span
@@ -244,7 +244,7 @@ def _text_with_snippet(hit: Hit) -> Text:
 
 
 def _component_line(component: Component) -> Text:
-    """What one ranking says of the hit, and what that adds to its score."""
+    """Return a line about the rank of the hit in one ranking, and its contribution to the score."""
     rank = "not ranked" if component.rank is None else f"rank {component.rank}"
     return Text(
         f"       {component.name}  {rank}  score {component.score:.4f}  adds {component.contribution:.4f}", style="dim"
@@ -252,7 +252,7 @@ def _component_line(component: Component) -> Text:
 
 
 def _view_lines(views: Sequence[ViewScored], has_weights: bool) -> Iterator[Text]:
-    """One line a view, the winner first, each with its distance from the winner and, if it has one, its weight."""
+    """Return a line for each view, the winner first, with its distance from the winner and its weight, if any."""
     for view in views:
         margin = views[0].score - view.score
         mark = "won " if view is views[0] else f"-{margin:.4f}"

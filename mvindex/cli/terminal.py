@@ -6,5 +6,5 @@ _SIGNS |= {0x7F: 0x2421} | dict.fromkeys(range(0x80, 0xA0), 0xFFFD)
 
 
 def visible(text: str) -> str:
-    """The text with every control character but tab and line feed as a sign for it: ESC as ␛, C1 controls as �."""
+    """Return the text with a sign for every control character but tab and line feed: ESC as ␛, C1 as �."""
     return text.translate(_SIGNS)

@@ -27,7 +27,8 @@ def tune(  # noqa: PLR0913 - each option is a flag of the command
         Path | None, typer.Option(help="Draw recall against time (PNG, SVG or PDF; needs matplotlib).")
     ] = None,
     fusion: Annotated[
-        bool, typer.Option("--fusion", help="Instead: choose how hybrid search fuses views and words, by nDCG.")
+        bool,
+        typer.Option("--fusion", help="Instead: choose the fusion of hybrid search by nDCG."),
     ] = False,
     qrels: Annotated[
         str | None, typer.Option(help="Of --fusion: judgements, BEIR or TREC; else the questions' passage_id.")
@@ -46,7 +47,7 @@ def tune(  # noqa: PLR0913 - each option is a flag of the command
     from mvindex.errors import ConfigError
 
     if fusion or qrels is not None:
-        _check_fusing(fusion, queries, {"--plot": plot})
+        _check_fusion(fusion, queries, {"--plot": plot})
     if format is not None and queries is None:
         raise typer.BadParameter(f"--format {format}: belongs to --queries FILE")
     if plot is not None:
@@ -54,13 +55,13 @@ def tune(  # noqa: PLR0913 - each option is a flag of the command
     with open_chosen_local(index) as target:
         if fusion:
             texts, relevant, unjudged = _judged(queries or "", format, qrels)
-            with display.step_progress() as told:
-                fused = target.tune_fusion(texts, relevant, top_k=top_k, on_progress=told)
+            with display.step_progress() as on_progress:
+                fused = target.tune_fusion(texts, relevant, top_k=top_k, on_progress=on_progress)
             _print_fusion(fused, unjudged, as_json)
             return
         vectors = None if queries is None else _vectors(target, queries, format)
-        with display.step_progress() as told:
-            report = target.tune(vectors, top_k=top_k, target_recall=target_recall, on_progress=told)
+        with display.step_progress() as on_progress:
+            report = target.tune(vectors, top_k=top_k, target_recall=target_recall, on_progress=on_progress)
     _print_report(report, as_json)
     if plot is not None:
         _draw(report, plot)
@@ -72,19 +73,19 @@ def tune(  # noqa: PLR0913 - each option is a flag of the command
         )
 
 
-def _check_fusing(is_asked: bool, queries: str | None, others: Mapping[str, object]) -> None:
-    """Nothing; --fusion has what it needs, and nothing that belongs to another measurement."""
-    if not is_asked:
+def _check_fusion(is_fusion: bool, queries: str | None, others: Mapping[str, object]) -> None:
+    """Check that --fusion has what it needs, and no option of another measurement."""
+    if not is_fusion:
         raise typer.BadParameter("--qrels: belongs to --fusion")
     for option, value in others.items():
         if value is not None:
             raise typer.BadParameter(f"{option}: belongs to another measurement than --fusion")
     if queries is None or queries.endswith(".npy"):
-        raise typer.BadParameter("--fusion: wanted --queries FILE with texts, whose words are searched")
+        raise typer.BadParameter("--fusion: expected --queries FILE with texts, for lexical search")
 
 
 def _judged(file: str, format: str | None, qrels: str | None) -> tuple[list[str], list[Mapping[str, float]], int]:
-    """The questions with a relevant document, what is relevant to each, and how many others there are."""
+    """Return the questions with a relevant document, the gains of documents for each, and the number of others."""
     from mvindex.eval.questions import read_qrels, read_questions
 
     questions = list(read_questions([file], question_format(format)))
@@ -109,14 +110,16 @@ def _print_fusion(report: FusionReport, unjudged: int, as_json: bool) -> None:
         return
     shown = [*report.points[:5], *(point for point in report.points[5:] if not all(point.weights))]
     rows = [("-> " if point == report.chosen else "", point) for point in shown] + [("before: ", report.current)]
-    header = ("fusion", "views", "words", f"nDCG@{report.top_k}")
+    header = ("fusion", "dense", "lexical", f"nDCG@{report.top_k}")
     table = [
         (mark + point.method, f"{point.weights[0]:g}", f"{point.weights[1]:g}", f"{point.ndcg:.4f}")
         for mark, point in rows
     ]
-    display.print_grid(f"{report.questions} judged questions: the best, and each side alone", header, table)
-    told = f"chosen without the question itself: {report.held_out:.4f}, {report.gain:+.4f} (error {report.error:.4f})"
-    note(told if report.chosen else f"{told}: no gain, so nothing was changed")
+    display.print_grid(f"{report.questions} judged questions: the best, and each side by itself", header, table)
+    summary = (
+        f"chosen without the question itself: {report.held_out:.4f}, {report.gain:+.4f} (error {report.error:.4f})"
+    )
+    note(summary if report.chosen else f"{summary}: no gain, so nothing was changed")
     for count, what in ((unjudged, "without a relevant document are left out"),
                         (report.missing, "have none of theirs among what was found: they count 0")):  # fmt: skip
         if count:
@@ -133,7 +136,7 @@ def _vectors(index: Index, file: str, format: str | None) -> Any:
 
 
 def _read_vectors(path: Path) -> Any:
-    """The vectors of a file, (q, d); ConfigError for anything else. Nothing is unpickled."""
+    """Return the vectors of a file, (q, d); raise ConfigError for anything else. No pickle is loaded."""
     import numpy as np
 
     from mvindex.errors import ConfigError
@@ -143,7 +146,7 @@ def _read_vectors(path: Path) -> Any:
     except (OSError, ValueError, EOFError) as err:
         raise ConfigError(f"{path}: no vectors can be read from it: {err}") from err
     if not isinstance(vectors, np.ndarray) or vectors.ndim != 2 or vectors.dtype.kind != "f":
-        raise ConfigError(f"{path}: wanted vectors, (q, d) of a float type")
+        raise ConfigError(f"{path}: expected vectors, (q, d) of a float type")
     return vectors
 
 
@@ -155,7 +158,7 @@ def _print_report(report: TuneReport, as_json: bool) -> None:
     if as_json:
         display.print_json(asdict(report) | {"frontier": [asdict(point) for point in report.frontier]})
         return
-    header = ("setting", f"recall@{report.top_k}", ">= (95 %)", "ms alone", "in batch", "scored")
+    header = ("setting", f"recall@{report.top_k}", ">= (95 %)", "ms latency", "ms in batch", "scored")
     rows = [
         (
             ("-> " if point == report.chosen else "") + _named(point),
@@ -186,7 +189,7 @@ def _check_plot(path: Path) -> None:
     from mvindex.plugins import require
 
     if path.suffix not in (".png", ".svg", ".pdf"):
-        raise typer.BadParameter(f"--plot {path}: wanted a name that ends in .png, .svg or .pdf")
+        raise typer.BadParameter(f"--plot {path}: expected a name that ends in .png, .svg or .pdf")
     require("matplotlib", "plot", "--plot")
 
 

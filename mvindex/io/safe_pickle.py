@@ -21,7 +21,7 @@ import numpy as np
 from mvindex.errors import CorpusError
 from mvindex.io.validation import Array
 
-BLOCK_VECTORS = 4096
+BLOCK_VECTORS = 1024
 _FLOATS: dict[str, np.dtype[Any]] = {"f2": np.dtype("f2"), "f4": np.dtype("f4"), "f8": np.dtype("f8")}
 _INTEGERS = ("i4", "i8", "u4", "u8")
 # Longer bytes and texts stay in the file. An id may have 1024 characters, of at most four bytes each.

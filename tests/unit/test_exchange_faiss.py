@@ -7,6 +7,7 @@ import pytest
 
 import mvindex
 from mvindex.errors import ConfigError, CorpusError
+from mvindex.index import store_of
 from mvindex.index.backends import find_importer
 from mvindex.io.import_ import Target
 from mvindex.io.join import Texts
@@ -32,7 +33,7 @@ def imported(folder, index, ids=None, **options):
     options["ids"] = None if ids is None else str(ids)
     report = find_importer("faiss")(folder / "in.faiss", Target(path=str(folder / "out.mvx")), **options)
     with mvindex.open(folder / "out.mvx") as opened:
-        batches = list(opened.batches())
+        batches = list(store_of(opened).batches())
     rows = np.concatenate([batch.views.rows for batch in batches])
     return report, [document.id for batch in batches for document in batch.documents], rows
 

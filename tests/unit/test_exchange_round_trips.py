@@ -226,7 +226,7 @@ def test_an_empty_index_is_not_exported(tmp_path):
         (lambda folder: edited(folder, format_version=2), "expected format version 1, got 2"),
         (lambda folder: edited(folder, mvindex="backup"), "expected a manifest of `mvindex export`"),
         (lambda folder: edited(folder, files=[{"name": "../x", "size_bytes": 1}]), "named '../x'"),
-        (lambda folder: edited(folder, settings={}), "setting 'dtype' is None"),
+        (lambda folder: edited(folder, settings={}), "setting 'dtype': expected fp16 or fp32, got None"),
         (lambda folder: edited(folder, next_ordinal=-1), "expected a count, got -1"),
         (lambda folder: (folder / "manifest.json").write_text("[" * 100_000), "is not JSON"),
         (lambda folder: (folder / "manifest.json").unlink(), "expected the manifest.json of an export"),

@@ -177,7 +177,7 @@ def test_another_setting_is_refused_by_name(tmp_path):
     RunFolder(tmp_path, record | {"config": {"preset": "other", "loss": {"tau": 1.0}}})
     with pytest.raises(ConfigError, match=r"expected a run with config\.loss\.tau = 0\.5, got 1\.0"):
         RunFolder(tmp_path, record | {"config": {"preset": "mvr", "loss": {"tau": 0.5}}})
-    with pytest.raises(ConfigError, match=r'begun with inputs\.a\.tsv = "3 bytes", not "4 bytes"'):
+    with pytest.raises(ConfigError, match=r'expected a run with inputs\.a\.tsv = "4 bytes", got "3 bytes"'):
         RunFolder(tmp_path, record | {"inputs": {"a.tsv": "4 bytes"}})
 
 
