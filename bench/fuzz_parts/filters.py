@@ -14,8 +14,8 @@ import numpy as np
 import mvindex
 from fuzz_parts.target import Choices, Limits, require
 from mvindex.errors import QueryError
-from mvindex.records import dump_metadata
 from mvindex.index import store_of
+from mvindex.records import dump_metadata
 from mvindex.store.filters import parse_filter
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "tests" / "unit"))

@@ -4,7 +4,8 @@ import json
 import re
 
 import pytest
-from running import lines, mvindex, ok
+
+from tests.helpers.cli import lines, mvindex, ok
 
 
 def made(folder):

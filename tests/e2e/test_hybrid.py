@@ -4,10 +4,10 @@ import json
 
 import jsonschema
 import pytest
-from running import lines, mvindex, ok, read_passages, schema, write_tsv
-from tiny_classifiers import save_classifiers
 
 import mvindex as package
+from tests.helpers.cli import lines, mvindex, ok, read_passages, schema, write_tsv
+from tests.helpers.tiny_classifiers import save_classifiers
 
 pytestmark = pytest.mark.needs("minilm")
 QUESTION = "Where did the black death originate?"

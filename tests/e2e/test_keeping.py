@@ -3,10 +3,10 @@
 import json
 
 import pytest
-from running import lines, mvindex, ok, schema
 
 import mvindex as package
 from mvindex.testing import unit
+from tests.helpers.cli import lines, mvindex, ok, schema
 
 jsonschema = pytest.importorskip("jsonschema")
 

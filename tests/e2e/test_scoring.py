@@ -5,10 +5,10 @@ import math
 
 import jsonschema
 import pytest
-from running import lines, mvindex, ok, read_passages, schema, write_tsv
 
 import mvindex as package
 from mvindex import engines
+from tests.helpers.cli import lines, mvindex, ok, read_passages, schema, write_tsv
 
 QUESTIONS = {
     "origin": "Where did the black death originate?",

@@ -7,12 +7,12 @@ import sys
 from pathlib import Path
 
 import pytest
-from running import ROOT, lines, mvindex, ok, read_passages, schema, write_tsv
 
 import mvindex as package
 from mvindex.index import store_of
+from tests.helpers.cli import ROOT, lines, mvindex, ok, read_passages, schema, write_tsv
 
-tiny_models = pytest.importorskip("tiny_models")
+tiny_models = pytest.importorskip("tests.helpers.tiny_models")
 jsonschema = pytest.importorskip("jsonschema")
 
 SLURM = ROOT / "examples" / "slurm"

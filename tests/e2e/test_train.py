@@ -17,7 +17,6 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 pytest.importorskip("accelerate")
 
-from tiny_training import NUM_WORDS, make_base  # noqa: E402 - as above
 from typer.testing import CliRunner  # noqa: E402 - as above
 
 import mvindex  # noqa: E402 - as above
@@ -26,6 +25,7 @@ from mvindex_train.cli import app  # noqa: E402 - only where the extra is
 from mvindex_train.config import TrainConfig  # noqa: E402 - as above
 from mvindex_train.loop import Interrupted  # noqa: E402 - as above
 from mvindex_train.trainer import TrainJob, train  # noqa: E402 - as above
+from tests.helpers.tiny_training import NUM_WORDS, make_base  # noqa: E402 - as above
 
 NUM_PASSAGES = 24
 ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1"}

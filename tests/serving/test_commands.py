@@ -15,8 +15,7 @@ import mvindex as package
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples" / "serving"
-sys.path.insert(0, str(ROOT / "tests" / "e2e"))
-from running import lines, mvindex, ok, read_passages, write_tsv  # noqa: E402 - beside the e2e tests
+from tests.helpers.cli import lines, mvindex, ok, read_passages, write_tsv
 
 
 @pytest.mark.needs("minilm")

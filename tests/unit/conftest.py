@@ -1,11 +1,10 @@
-"""What many unit tests share: the folder of their helpers on the path, and the process as a test wants it."""
+"""Fixtures of unit tests, and the folder of the core's helpers on the path."""
 
 import sys
 from pathlib import Path
 
 import pytest
 
-# The tests are no package; scan_cases, tiny_models and the like are modules beside them.
 sys.path.insert(0, str(Path(__file__).parent))
 pytest.register_assert_rewrite("scan_cases", "aggregate_cases")
 
@@ -24,7 +23,7 @@ def one_torch_thread():
 @pytest.fixture
 def plain_arithmetic(monkeypatch):
     """Documents in fp32 and one torch thread, see tiny_models."""
-    import tiny_models
+    from tests.helpers import tiny_models
 
     with tiny_models.plain_arithmetic(monkeypatch):
         yield
