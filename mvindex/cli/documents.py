@@ -176,14 +176,14 @@ def build(  # noqa: PLR0913 - each option is a flag of the command
     if shard is not None or train_only:
         build_part(chosen_path(index), shard, chosen, as_json)
         return
-    with _opened_for_build(index) as target:
+    with _open_for_build(index) as target:
         if target.rebuild_lexical_if_damaged():
             note("made again from the texts: the lexical index")
         with display.step_progress() as on_progress:
             report = target.build(**chosen, target_recall=target_recall, on_progress=on_progress)
         row: dict[str, Any] = asdict(report)
         row["seconds"] = round(time.monotonic() - started, 2)
-        measured = None if read is None else _measured(target, read, cutoffs)
+        measured = None if read is None else _measure(target, read, cutoffs)
     if as_json:
         display.print_json(row if measured is None else row | {"measured": measured})
         return
@@ -207,7 +207,7 @@ def _build_lexical(place: str | None, lexical: str, as_json: bool) -> None:
     from mvindex.cli import render as display
 
     started, done = time.monotonic(), 0
-    with _opened_for_build(place) as target, display.step_progress() as on_progress:
+    with _open_for_build(place) as target, display.step_progress() as on_progress:
 
         def advance(count: int) -> None:
             nonlocal done
@@ -223,7 +223,7 @@ def _build_lexical(place: str | None, lexical: str, as_json: bool) -> None:
     display.print_json(row) if as_json else display.print_table("build", row)
 
 
-def _opened_for_build(place: str | None) -> Index:
+def _open_for_build(place: str | None) -> Index:
     """Open the index; first make damaged derived files again."""
     from mvindex.errors import DamagedIndex
     from mvindex.maintenance import repair
@@ -246,7 +246,7 @@ def _read_questions(file: str, format: str | None) -> list[Question]:
     return list(read_questions([file], question_format(format)))
 
 
-def _measured(index: Index, questions: Sequence[Question], cutoffs: tuple[int, ...]) -> dict[str, Any]:
+def _measure(index: Index, questions: Sequence[Question], cutoffs: tuple[int, ...]) -> dict[str, Any]:
     """Return what the questions find by the exact search of all views, before, and by the engine, after.
 
     R@k of gold passages, where the questions have some, and how often both have the same document first.

@@ -54,7 +54,7 @@ def tune(  # noqa: PLR0913 - each option is a flag of the command
         _check_plot(plot)
     with open_chosen_local(index) as target:
         if fusion:
-            texts, relevant, unjudged = _judged(queries or "", format, qrels)
+            texts, relevant, unjudged = _read_judged(queries or "", format, qrels)
             with display.step_progress() as on_progress:
                 fused = target.tune_fusion(texts, relevant, top_k=top_k, on_progress=on_progress)
             _print_fusion(fused, unjudged, as_json)
@@ -68,8 +68,8 @@ def tune(  # noqa: PLR0913 - each option is a flag of the command
     if report.chosen is None:
         best = max(report.points, key=lambda point: point.recall)
         raise ConfigError(
-            f"no setting reaches recall {target_recall}: the best, {_named(best)}, has {best.recall:.4f}; nothing was "
-            "changed. Build with more precise codes (ivf-sq8, ivf-flat), or lower the target"
+            f"no setting reaches recall {target_recall}: the best, {_describe(best)}, has {best.recall:.4f}; nothing "
+            "was changed. Build with more precise codes (ivf-sq8, ivf-flat), or lower the target"
         )
 
 
@@ -84,7 +84,7 @@ def _check_fusion(is_fusion: bool, queries: str | None, others: Mapping[str, obj
         raise typer.BadParameter("--fusion: expected --queries FILE with texts, for lexical search")
 
 
-def _judged(file: str, format: str | None, qrels: str | None) -> tuple[list[str], list[Mapping[str, float]], int]:
+def _read_judged(file: str, format: str | None, qrels: str | None) -> tuple[list[str], list[Mapping[str, float]], int]:
     """Return the questions with a relevant document, the gains of documents for each, and the number of others."""
     from mvindex.eval.questions import read_qrels, read_questions
 
@@ -161,7 +161,7 @@ def _print_report(report: TuneReport, as_json: bool) -> None:
     header = ("setting", f"recall@{report.top_k}", ">= (95 %)", "ms latency", "ms in batch", "scored")
     rows = [
         (
-            ("-> " if point == report.chosen else "") + _named(point),
+            ("-> " if point == report.chosen else "") + _describe(point),
             f"{point.recall:.4f}",
             f"{point.low:.4f}",
             f"{point.ms:.2f}",
@@ -181,7 +181,7 @@ def _note_own_views(are_own_views: bool) -> None:
         note("the queries were views of the index, which are easier to find than questions: give --queries FILE")
 
 
-def _named(point: TunePoint) -> str:
+def _describe(point: TunePoint) -> str:
     return " ".join(f"{name} {value}" for name, value in point.search.items())
 
 
@@ -207,7 +207,7 @@ def _draw(report: TuneReport, path: Path) -> None:
     axes.axhline(report.target_recall, color="tab:red", linewidth=0.8, linestyle="--", label="target")
     if report.chosen is not None:
         chosen = report.chosen
-        axes.annotate(_named(chosen), (chosen.ms, chosen.recall), textcoords="offset points", xytext=(8, -12))
+        axes.annotate(_describe(chosen), (chosen.ms, chosen.recall), textcoords="offset points", xytext=(8, -12))
     axes.set(xscale="log", xlabel="ms a query, one at a time", ylabel=f"recall@{report.top_k} of documents")
     axes.set_title(f"{report.kind}, {report.queries} queries")
     axes.legend(loc="lower right")

@@ -45,7 +45,7 @@ def test_a_table_of_recall_and_time_is_for_people(folder):
 @pytest.mark.parametrize(
     ("args", "message"),
     [
-        (("--plot", "tune.gif"), "wanted a name that ends in .png, .svg or .pdf"),
+        (("--plot", "tune.gif"), "expected a name that ends in .png, .svg or .pdf"),
         (("--target-recall", 1.5), "target_recall is 1.5"),
         (("--queries", "none.txt"), "none.txt"),
     ],

@@ -53,7 +53,7 @@ def arrange_context_viewers(text: TokenizedText, frame: Frame) -> Arrangement:
     as in the paper, but give no view. Every window keeps room for all viewers. A snippet that crosses windows has its
     viewer in each: its view is the mean.
     """
-    ids, starts, slots, spans = _titled_snippets(text, frame)
+    ids, starts, slots, spans = _prepend_title(text, frame)
     prompt = text.prefix[: frame.prompt_tokens]
     ranges = list(cut_windows(starts, frame.room - len(prompt)))
     unused = [frame.viewers[:0]] * (len(ranges) - 1) + [frame.viewers[len(spans) :]]
@@ -64,7 +64,7 @@ def arrange_context_viewers(text: TokenizedText, frame: Frame) -> Arrangement:
     return Arrangement(windows, spans, len(spans))
 
 
-def _titled_snippets(text: TokenizedText, frame: Frame) -> tuple[Ids, Ints, Slots, list[Span]]:
+def _prepend_title(text: TokenizedText, frame: Frame) -> tuple[Ids, Ints, Slots, list[Span]]:
     """Return title and text as one: ids, where sentences start, the slot of each token, and the slots' spans."""
     title = text.prefix[frame.prompt_tokens :]
     if not len(title):
@@ -78,10 +78,10 @@ def _titled_snippets(text: TokenizedText, frame: Frame) -> tuple[Ids, Ints, Slot
     ids, starts = np.concatenate([title, text.ids]), np.concatenate([[0], text.starts + len(title)])
     joined = TokenizedText(text.prefix[:0], ids, starts, sentences, text.whole)
     slots, spans = token_slots(joined, merge_sentences(sentences, len(frame.viewers)))
-    return ids, starts, slots, [_unshifted(span, shift, text.sentences[0][0]) for span in spans]
+    return ids, starts, slots, [_unshift(span, shift, text.sentences[0][0]) for span in spans]
 
 
-def _unshifted(span: Span, shift: int, first: int) -> Span:
+def _unshift(span: Span, shift: int, first: int) -> Span:
     """Return the span in the text; from the title it begins at the first sentence, and a title alone has none."""
     begin, end = span[0] - shift, span[1] - shift
     return NO_SPAN if end <= 0 else (max(begin, first), end)

@@ -13,7 +13,7 @@ from mvindex_train.answer_views import find_answer_rows
 from mvindex_train.config import LossConfig
 from mvindex_train.losses import (
     LossInputs,
-    annealed_tau,
+    anneal_tau,
     answer_view_contrastive,
     distillation,
     document_scores,
@@ -224,12 +224,12 @@ def test_by_hand_an_excluded_document_leaves_the_sum_but_a_questions_own_positiv
 
 
 def test_tau_is_annealed_from_the_start_at_epoch_0_down_to_the_floor():
-    assert annealed_tau(0, 0.1, 0.3) == 1.0
-    assert annealed_tau(5, 0.1, 0.3) == pytest.approx(0.6065306597)  # exp(-.5)
+    assert anneal_tau(0, 0.1, 0.3) == 1.0
+    assert anneal_tau(5, 0.1, 0.3) == pytest.approx(0.6065306597)  # exp(-.5)
     # exp(-1.2) = .30119 and exp(-1.3) = .27253: the floor holds from epoch 13 on.
-    assert annealed_tau(12, 0.1, 0.3) == pytest.approx(0.3011942119)
-    assert annealed_tau(13, 0.1, 0.3) == annealed_tau(39, 0.1, 0.3) == 0.3
-    assert annealed_tau(5, 0.1, 0.3, 2.0) == pytest.approx(2 * 0.6065306597)
+    assert anneal_tau(12, 0.1, 0.3) == pytest.approx(0.3011942119)
+    assert anneal_tau(13, 0.1, 0.3) == anneal_tau(39, 0.1, 0.3) == 0.3
+    assert anneal_tau(5, 0.1, 0.3, 2.0) == pytest.approx(2 * 0.6065306597)
 
 
 def test_tau_stays_as_it_is_without_annealing():

@@ -10,9 +10,9 @@ from mvindex_train.config import DataConfig, TrainConfig
 from mvindex_train.config_cli import (
     SMALL_LABEL,
     ConfigRequest,
-    changed_names,
     describe,
     label,
+    list_changed_names,
     load_config,
     source_of,
 )
@@ -201,5 +201,5 @@ def test_the_label_says_what_is_not_as_in_the_paper():
 
 def test_files_and_seed_are_not_changes_of_the_method():
     config = dataclasses.replace(preset("dpr"), data=dataclasses.replace(preset("dpr").data, dev=("d",)))
-    assert changed_names(config.with_overrides(["optimiser.seed=5", "data.passages=p"])) == []
-    assert changed_names(TrainConfig(data=DataConfig(title=False))) == ["data.title"]
+    assert list_changed_names(config.with_overrides(["optimiser.seed=5", "data.passages=p"])) == []
+    assert list_changed_names(TrainConfig(data=DataConfig(title=False))) == ["data.title"]

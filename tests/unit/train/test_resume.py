@@ -22,7 +22,7 @@ from mvindex_train.fsync import atomic_file, remove_unfinished  # noqa: E402
 from mvindex_train.history import History  # noqa: E402
 from mvindex_train.loop import Interrupted, Run, Stage, run_stages  # noqa: E402
 from mvindex_train.processes import Processes  # noqa: E402
-from mvindex_train.resume import Position, RunFolder, discard_other_run, load_weights, trained_weights  # noqa: E402
+from mvindex_train.resume import Position, RunFolder, collect_trained_weights, discard_other_run, load_weights  # noqa: E402
 from mvindex_train.seeding import preserve_random_state  # noqa: E402
 from mvindex_train.step import StepContext, Stepper  # noqa: E402
 from tests.helpers.tiny_training import PATH, TinyBatches, TinyEncoder  # noqa: E402
@@ -154,7 +154,7 @@ def test_only_the_last_state_and_the_best_weights_are_kept(tmp_path):
     optimiser = torch.optim.AdamW(encoder.parameters())
     folder.save_best(encoder, 1)
     folder.save(Position(total_step=4, best_epoch=1), encoder, optimiser)
-    kept = trained_weights(encoder)
+    kept = collect_trained_weights(encoder)
     with torch.no_grad():
         encoder.words += 1
     folder.save_best(encoder, 2)
