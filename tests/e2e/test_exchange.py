@@ -2,21 +2,25 @@
 
 import json
 import re
+import shutil
 
 import pytest
 
 from tests.helpers.cli import lines, mvindex, ok
 
 
-def made(folder):
-    """A small index of given vectors, made by the command itself."""
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """Return a folder with a small index of vectors, made by the command itself."""
+    folder = tmp_path_factory.mktemp("made")
     rows = [{"id": str(n), "text": f"text {n}", "vectors": [[n, 1], [1, n]], "year": n} for n in range(5)]
     (folder / "in.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     ok(mvindex("import", "vectors", "in.jsonl", "--index", "in.mvx", cwd=folder))
+    return folder
 
 
-def test_what_goes_out_comes_back_with_counts_as_json(tmp_path):
-    made(tmp_path)
+def test_what_goes_out_comes_back_with_counts_as_json(made, tmp_path):
+    shutil.copytree(made, tmp_path, dirs_exist_ok=True)
     (out,) = lines(mvindex("export", "--to", "jsonl", "out", "--index", "in.mvx", "--json", cwd=tmp_path))
     assert (out["documents"], out["views"], out["files"], out["to"]) == (5, 10, 1, "jsonl")
     (back,) = lines(mvindex("import", "vectors", "out", "--index", "back.mvx", "--json", cwd=tmp_path))
@@ -62,10 +66,10 @@ def test_what_goes_out_comes_back_with_counts_as_json(tmp_path):
         (["export", "--to", "jsonl", "in.mvx", "--index", "in.mvx"], 1, "expected a new directory or one of an export"),
     ],
 )
-def test_wrong_arguments_are_told_and_write_nothing(tmp_path, arguments, code, message):
+def test_wrong_arguments_are_told_and_write_nothing(made, tmp_path, arguments, code, message):
     if "faiss" in arguments:
         pytest.importorskip("faiss")
-    made(tmp_path)
+    shutil.copytree(made, tmp_path, dirs_exist_ok=True)
     done = mvindex(*arguments, cwd=tmp_path)
     assert done.returncode == code
     assert message in re.sub(r"[\s│]+", " ", done.stderr)

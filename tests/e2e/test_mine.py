@@ -159,6 +159,7 @@ def test_a_killed_run_goes_on_and_writes_the_same_file(folder, uninterrupted, tm
     assert sorted(path.name for path in tmp_path.iterdir()) == ["out.jsonl"]
 
 
+@pytest.mark.full
 def test_a_part_of_other_settings_and_an_output_that_exists_are_left_alone(folder, tmp_path):
     out = tmp_path / "out.jsonl"
     command = [sys.executable, "-c", KILLED, "add", "256", *map(str, bm25_args(folder, out))]
@@ -272,6 +273,7 @@ def classifier(tmp_path_factory):
     return folder
 
 
+@pytest.mark.full
 def test_a_cross_encoder_filters_and_teaches(folder, classifier, tmp_path):
     args = [folder / "few.jsonl", "--bm25", "--passages", folder / "few.tsv", "--cross-encoder", classifier]
     args += ["--teacher", "--per-question", 4, "--depth", 20, "--device", "cpu"]
