@@ -12,6 +12,7 @@ from fuzz_parts.watching import Journal, Watch
 
 from mvindex.store import catalog, reader, segments
 from mvindex.store.views import MappedViews
+from tests.helpers.marks import full
 
 _INPUTS = 400
 
@@ -109,10 +110,10 @@ class _Equal:
     ("name", "break_it", "kind"),
     [
         ("index-catalog", crash_on_sqlite_errors, "crash"),
-        ("index-catalog", wrong_texts, "wrong"),
+        full("index-catalog", wrong_texts, "wrong"),
         ("index-catalog", blind_verify, "wrong"),
-        ("index-files", wrong_views, "wrong"),
-        ("index-hostile", links_followed, "wrong"),
+        full("index-files", wrong_views, "wrong"),
+        full("index-hostile", links_followed, "wrong"),
         ("qrels", judgements_lost, "wrong"),
         ("qrels", judgements_for_ever, "hang"),
         ("qrels", judgements_in_memory, "memory"),

@@ -11,6 +11,7 @@ from mvindex.encoder import load_encoder
 from mvindex.errors import CheckpointError
 from mvindex.records import Document
 from mvindex.text.snippets import split_snippets
+from tests.helpers.marks import full
 from tests.helpers.st_folders import QUESTIONS, TEXTS, make_transformer, near, save_st, st_vectors
 from tests.helpers.tiny_models import Reference, torch, transformers, unit
 
@@ -37,7 +38,7 @@ KINDS = ["bert", "roberta", "minilm", "modernbert", "distilbert", "mpnet", "xlm-
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("pooling", ["mean", "lasttoken"])
+@pytest.mark.parametrize("pooling", ["mean", full("lasttoken")])
 def test_every_backbone_gives_its_vectors(tmp_path, kind, pooling):
     agrees(save_st(tmp_path / "st", kind, pooling=pooling))
 
@@ -63,7 +64,7 @@ def test_every_pooling_gives_its_vectors(tmp_path, pooling):
 @pytest.mark.parametrize(
     "dense", [[(16, TANH)], [(48, PLAIN)], [(16, torch.nn.GELU()), (24, torch.nn.ReLU()), (8, torch.nn.SiLU())]]
 )
-@pytest.mark.parametrize("family", ["single", "snippets"])
+@pytest.mark.parametrize("family", ["single", full("snippets")])
 def test_dense_modules_are_followed(tmp_path, dense, family):
     folder = save_st(tmp_path / "st", "bert", pooling="cls", dense=dense)
     agrees(folder)

@@ -13,6 +13,7 @@ from mvindex.encoder import sentence_transformers as exporting
 from mvindex.errors import CheckpointError, ConfigError, StoreError
 from mvindex.records import Document
 from mvindex_train.checkpoints import save_checkpoint
+from tests.helpers.marks import full
 from tests.helpers.st_folders import QUESTIONS, TEXTS, make_transformer, near, open_st, save_st, st_vectors
 from tests.helpers.tiny_encoders import build, shaken
 from tests.helpers.tiny_models import add_viewers, torch, write_settings
@@ -52,11 +53,11 @@ def single(folder, kind, **settings):
     ("kind", "pooling"),
     [
         ("bert", "mean"),
-        ("roberta", "cls"),
-        ("mpnet", "weightedmean"),
-        ("distilbert", "mean"),
+        full("roberta", "cls"),
+        full("mpnet", "weightedmean"),
+        full("distilbert", "mean"),
         ("t5", "mean"),
-        ("qwen2", "lasttoken"),
+        full("qwen2", "lasttoken"),
     ],
 )
 def test_one_vector_a_document_is_the_same_there(tmp_path, kind, pooling):
@@ -95,8 +96,7 @@ def test_lower_case_and_dense_modules_are_kept(tmp_path):
     assert exported.dim == 24
 
 
-@pytest.mark.parametrize("separate", [False, True])
-@pytest.mark.parametrize("lora_rank", [None, 4])
+@pytest.mark.parametrize(("lora_rank", "separate"), [(None, True), (4, False), full(None, False), full(4, True)])
 def test_trained_weights_and_adapters_are_merged(tmp_path, lora_rank, separate):
     base = make_transformer(tmp_path / "base", "bert")
     encoder = shaken(build(base, "single", lora_rank=lora_rank, separate=separate, pooling="cls")).eval()
@@ -123,7 +123,7 @@ def test_a_family_of_several_views_is_refused_with_its_reason(tmp_path, family):
     assert not (tmp_path / "st").exists()
 
 
-@pytest.mark.parametrize("family", ["snippets", "kmeans", "poly"])
+@pytest.mark.parametrize("family", ["snippets", full("kmeans"), full("poly")])
 def test_it_exports_as_one_vector_a_document_where_that_is_asked_for(tmp_path, family):
     encoder = shaken(build(make_transformer(tmp_path / "base", "bert"), family)).eval()
     save_checkpoint(encoder, tmp_path / "own", "card")

@@ -11,6 +11,7 @@ from mvindex.index import store_of
 from mvindex.index.backends import find_importer
 from mvindex.io.import_ import Target
 from mvindex.io.join import Texts
+from tests.helpers.marks import full
 
 faiss = pytest.importorskip("faiss")
 VECTORS = np.random.default_rng(1).standard_normal((300, 8)).astype("f4")
@@ -100,7 +101,7 @@ def test_texts_come_from_a_corpus(tmp_path):
         assert opened.get("d7") == mvindex.Document("d7", "text d7", metadata={"year": 1970})
 
 
-@pytest.mark.parametrize("kind", ["PQ4x4", "SQ8", "IVF4,PQ4x4", "OPQ4,PQ4x4"])
+@pytest.mark.parametrize("kind", ["IVF4,PQ4x4", *map(full, ("PQ4x4", "SQ8", "OPQ4,PQ4x4"))])
 def test_codes_are_reconstructed_only_where_that_is_accepted(tmp_path, kind):
     index = made(kind)
     with pytest.raises(CorpusError, match="keeps codes: what can be imported are reconstructions"):

@@ -14,6 +14,7 @@ from mvindex.io.export import export_index
 from mvindex.io.files import import_vectors
 from mvindex.io.import_ import Target
 from tests.helpers.io_examples import made_index, stored
+from tests.helpers.marks import full
 
 # The command, in small parts, that gives itself the signal before its n-th step that would last.
 PROGRAM = """
@@ -49,7 +50,7 @@ def source(tmp_path_factory):
 
 
 @pytest.mark.parametrize(
-    ("number", "at", "in_manifest"), [(signal.SIGKILL, 7, 0), (signal.SIGKILL, 18, 1), (signal.SIGINT, 13, 1)]
+    ("number", "at", "in_manifest"), [full(signal.SIGKILL, 7, 0), (signal.SIGKILL, 18, 1), full(signal.SIGINT, 13, 1)]
 )
 def test_an_interrupted_export_has_no_half_file_and_goes_on(tmp_path, source, number, at, in_manifest):
     """Steps 7 and 18: the first file is whole and has no name yet; the second has its name, and no entry."""
@@ -71,7 +72,7 @@ def test_an_interrupted_export_has_no_half_file_and_goes_on(tmp_path, source, nu
 
 
 @pytest.mark.parametrize(
-    ("number", "at", "left"), [(signal.SIGKILL, 14, 59), (signal.SIGKILL, 35, 0), (signal.SIGINT, 27, 19)]
+    ("number", "at", "left"), [full(signal.SIGKILL, 14, 59), full(signal.SIGKILL, 35, 0), (signal.SIGINT, 27, 19)]
 )
 def test_an_interrupted_import_has_no_index_under_its_name_and_goes_on(tmp_path, source, number, at, left):
     """Steps 14, 27 and 35: nothing is committed; two batches of 20 are; all is, but for the index' name."""

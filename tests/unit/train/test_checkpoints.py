@@ -12,6 +12,7 @@ from mvindex.checkpoint import load_model, read_checkpoint
 from mvindex.encoder import load_encoder
 from mvindex.errors import CheckpointError
 from mvindex_train.checkpoints import save_checkpoint
+from tests.helpers.marks import full
 from tests.helpers.tiny_encoders import DOCUMENTS, FAMILIES, build, shaken
 from tests.helpers.tiny_models import ATOL, make_model, torch, transformers, write_settings
 
@@ -51,8 +52,7 @@ def check_same(encoder, loaded, documents=DOCUMENTS):
     np.testing.assert_allclose(loaded.encode_queries(QUESTIONS), questions, atol=ATOL, rtol=0)
 
 
-@pytest.mark.parametrize("separate", [False, True], ids=["shared", "separate"])
-@pytest.mark.parametrize("lora_rank", [None, 2], ids=["full", "lora"])
+@pytest.mark.parametrize(("lora_rank", "separate"), [(None, False), full(None, True), full(2, False), full(2, True)])
 @pytest.mark.parametrize("family", FAMILIES)
 def test_a_saved_encoder_gives_the_views_that_it_had_in_training(
     base, tmp_path, untrained_questions, family, lora_rank, separate
@@ -86,8 +86,8 @@ def test_every_setting_of_an_encoder_is_saved(base, tmp_path, options):
             assert getattr(settings, name) == value
 
 
-@pytest.mark.parametrize("kind", ["roberta", "modernbert"])
-@pytest.mark.parametrize("lora_rank", [None, 2], ids=["full", "lora"])
+@pytest.mark.parametrize("kind", ["roberta", full("modernbert")])
+@pytest.mark.parametrize("lora_rank", [None, full(2)])
 def test_viewers_on_other_backbones_are_saved_too(tmp_path, kind, lora_rank):
     base = make_model(tmp_path / "base", kind)
     for family in ("viewers", "context-viewers"):
@@ -108,9 +108,13 @@ def test_prompts_and_pooling_of_the_base_are_kept(base, tmp_path, lora_rank):
 
 @pytest.mark.parametrize(
     ("first", "lora_rank"),
-    [("full", 2), ("lora", None), ("separate", None), ("separate", 2), ("viewers", None), ("viewers-lora", None),
-     ("poly", 2)],
-)  # fmt: skip
+    [
+        ("lora", None),
+        ("separate", 2),
+        ("viewers", None),
+        *(full(*case) for case in (("full", 2), ("separate", None), ("viewers-lora", None), ("poly", 2))),
+    ],
+)
 def test_a_saved_encoder_can_be_trained_further(base, tmp_path, first, lora_rank):
     family = first.split("-")[0] if first[0] in "vp" else "snippets"
     options = {"lora_rank": 2 if "lora" in first else None, "separate": first == "separate"}
