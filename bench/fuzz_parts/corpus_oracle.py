@@ -59,7 +59,7 @@ def check_lines(content: bytes, items: list[Item], source, is_whole: bool) -> No
 
 def _check_skipped(skipped: bytes, source, *, is_first: bool, is_last: bool) -> None:
     lines = io.BytesIO(skipped).readlines()
-    if source.format.name in ("beir", "jsonl"):
+    if source.format in ("beir", "jsonl"):
         require(all(line.isspace() for line in lines), "lines left out:", lines)
         return
     while is_first and source.header and lines and lines[0].isspace():
@@ -76,7 +76,7 @@ def _body(line: bytes) -> bytes:
 
 def check_row(item: Item, source, max_bytes: int) -> None:
     """Nothing when a plain reading of the item's bytes gives the same fields, or also finds none."""
-    is_json = source.format.name in ("beir", "jsonl")
+    is_json = source.format in ("beir", "jsonl")
     raw = item.raw
     if len(raw) - raw.endswith(b"\n") > max_bytes:
         require(item.fields is None, "a row of over", max_bytes, "bytes was taken:", item)
@@ -90,7 +90,7 @@ def check_row(item: Item, source, max_bytes: int) -> None:
 
 def plain_cells(raw: bytes, source) -> Fields | None:
     """The fields of a tab-separated row; None for one that is bad."""
-    is_quoted = source.format.name == "dpr" and b'"' in raw
+    is_quoted = source.format == "dpr" and b'"' in raw
     try:
         text = raw.decode()
     except UnicodeDecodeError:

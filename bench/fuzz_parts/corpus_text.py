@@ -100,8 +100,8 @@ class CorpusText(Limits):
         if error is not None:
             raise error
         if self._given is None:
-            again = self._read(replace(options, format=source.format.name))
-            require(again[0] == items, "with the format", source.format.name, "given other rows are read:", again[0])
+            again = self._read(replace(options, format=source.format))
+            require(again[0] == items, "with the format", source.format, "given other rows are read:", again[0])
         if way & 32:
             self._check_rejects(items, source, options)
 

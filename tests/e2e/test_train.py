@@ -146,7 +146,7 @@ def test_an_existing_checkpoint_is_replaced_by_force_alone(files, trained, tmp_p
     other = tmp_path / "mine"
     other.mkdir()
     result = run_cli(*flags(files, other, "--force"))
-    assert "mine: is no checkpoint (it has no mvindex.json), so --force does not replace it" in str(result.exception)
+    assert "mine: not a checkpoint (it has no mvindex.json), so --force does not replace it" in str(result.exception)
     before = (out / "model.safetensors").read_bytes()
     assert run_cli(*flags(files, out, "--force", "--seed", "4")).exit_code == 0
     assert (out / "model.safetensors").read_bytes() != before

@@ -34,7 +34,7 @@ def imported(folder, index, ids=None, **options):
     options["ids"] = None if ids is None else str(ids)
     report = find_importer("faiss")(folder / "in.faiss", Target(path=str(folder / "out.mvx")), **options)
     with mvindex.open(folder / "out.mvx") as opened:
-        batches = list(store_of(opened).batches())
+        batches = list(store_of(opened).batches(1024))
     rows = np.concatenate([batch.views.rows for batch in batches])
     return report, [document.id for batch in batches for document in batch.documents], rows
 
