@@ -89,8 +89,8 @@ def test_what_was_logged_after_the_last_state_is_cut_off(tmp_path, uninterrupted
 KILLED = """
 import sys
 from pathlib import Path
-import test_train_resume
-test_train_resume.train(Path(sys.argv[1]), save_every=2)
+from tests.unit.train import test_resume
+test_resume.train(Path(sys.argv[1]), save_every=2)
 """
 
 
