@@ -67,7 +67,7 @@ VIEWERS = Family(
     arrange=f"{_VIEWERS}:arrange_viewers",
     is_trained=True,
     has_viewers=True,
-    no_export="no module puts viewer tokens at position 0 before the documents' texts alone",
+    no_export="no module puts viewer tokens at position 0 before the texts of documents only",
 )
 CONTEXT_VIEWERS = Family(
     name="context-viewers",

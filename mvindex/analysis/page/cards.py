@@ -281,7 +281,7 @@ CHAPTERS: Mapping[str, Sequence[Card]] = {
         ),
         Card(
             "How far the best view stands out", ["local"], lambda report: report["local"], _local,
-            good="a clear margin together with a perplexity well above 1: views are told apart and several are used",
+            good="a clear margin together with a perplexity well above 1: views are distinguished and several are used",
             bad="a margin near 0, or a perplexity near 1, which is one view doing all the work",
             source=lambda report: "MVR, eq. 9 (LV) and eq. 10 (PPL), over "
             f"{counted(report['local']['pairs'], 'pair')} of a question and its document",

@@ -1,6 +1,6 @@
 """Families of viewer tokens: their states are the views.
 
-In the papers a viewer reads the whole input, and its state alone is the view. Two settings depart from them, for
+In the papers a viewer reads the whole input, and only its state is the view. Two settings depart from them, for
 backbones on which such viewers stay alike in short training (docs/training.md, viewers):
 
 - own_snippet: a viewer reads its own snippet (of `viewers`, the i-th of k equal stretches of tokens) and itself only,
@@ -82,7 +82,7 @@ def _prepend_title(text: TokenizedText, frame: Frame) -> tuple[Ids, Ints, Slots,
 
 
 def _unshift(span: Span, shift: int, first: int) -> Span:
-    """Return the span in the text; from the title it begins at the first sentence, and a title alone has none."""
+    """Return the span in the text: from the title it begins at the first sentence; NO_SPAN without a text."""
     begin, end = span[0] - shift, span[1] - shift
     return NO_SPAN if end <= 0 else (max(begin, first), end)
 
@@ -100,7 +100,8 @@ def _interleave(ids: Ids, slots: Slots, around: tuple[Ids, Ids], frame: Frame) -
     """Return the tokens with each snippet's viewer before its first one; around: the prompt, and viewers for the end.
 
     The first viewer takes [CLS]'s place: what else the tokenizer puts before a text, and the prompt, come after it;
-    with own_snippet all of these come before it. Without any text the first viewer stands alone, for the document.
+    with own_snippet all of these come before it. Without any text the first viewer
+    gives the only view.
     """
     prompt, unused = around
     firsts = np.flatnonzero(np.diff(slots, prepend=CONTEXT)) if len(ids) else np.zeros(1, dtype=np.int64)

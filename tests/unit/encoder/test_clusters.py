@@ -215,7 +215,7 @@ def test_the_settings_say_where_clusters_start(init):
 
 
 def test_random_starts_belong_to_kmeans():
-    with pytest.raises(ConfigError, match="cluster_init is 'random'; it belongs to 'kmeans'"):
+    with pytest.raises(ConfigError, match="cluster_init: expected 'interval' .* got 'random'"):
         Settings(document_length=64, query_length=64, cluster_init=ClusterInit.RANDOM)
     with pytest.raises(
         ConfigError, match=r"encoder\.cluster_init: expected 'interval' for the family 'snippets'.* got 'random'"
