@@ -100,8 +100,8 @@ def _interleave(ids: Ids, slots: Slots, around: tuple[Ids, Ids], frame: Frame) -
     """Return the tokens with each snippet's viewer before its first one; around: the prompt, and viewers for the end.
 
     The first viewer takes [CLS]'s place: what else the tokenizer puts before a text, and the prompt, come after it;
-    with own_snippet all of these come before it. Without any text the first viewer
-    gives the only view.
+    with own_snippet all of these come before it. Without any text the first viewer gives the
+    only view.
     """
     prompt, unused = around
     firsts = np.flatnonzero(np.diff(slots, prepend=CONTEXT)) if len(ids) else np.zeros(1, dtype=np.int64)
