@@ -24,8 +24,8 @@ ProgressCallback: TypeAlias = "Callable[[str, int, int | None], None]"
 MAX_ID_CHARS = 1024
 
 
-def no_progress(*progress: object) -> None:
-    """Ignore progress."""
+def no_progress(*_: object) -> None:
+    """Ignore progress, of steps or of counts: the default of on_progress."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ import pytest
 @pytest.fixture(scope="module")
 def browser(tmp_path_factory):
     """One for the tests of a file."""
-    from browser import Browser
+    from tests.browser import Browser
 
     found = Browser(tmp_path_factory.mktemp("browser"))
     yield found

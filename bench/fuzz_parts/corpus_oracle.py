@@ -75,7 +75,7 @@ def _body(line: bytes) -> bytes:
 
 
 def check_row(item: Item, source, max_bytes: int) -> None:
-    """Check that a plain reading of the item's bytes gives the same fields, or also finds none."""
+    """Nothing when a plain reading of the item's bytes gives the same fields, or also finds none."""
     is_json = source.format in ("beir", "jsonl")
     raw = item.raw
     if len(raw) - raw.endswith(b"\n") > max_bytes:
@@ -89,7 +89,7 @@ def check_row(item: Item, source, max_bytes: int) -> None:
 
 
 def plain_cells(raw: bytes, source) -> Fields | None:
-    """Return the fields of a tab-separated row; None for a bad one."""
+    """The fields of a tab-separated row; None for one that is bad."""
     is_quoted = source.format == "dpr" and b'"' in raw
     try:
         text = raw.decode()

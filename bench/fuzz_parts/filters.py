@@ -14,7 +14,7 @@ import numpy as np
 import mvindex
 from fuzz_parts.target import Choices, Limits, require
 from mvindex.errors import QueryError
-from mvindex.index import embedded_store_of
+from mvindex.index import store_of
 from mvindex.records import dump_metadata
 from mvindex.store.filters import parse_filter
 
@@ -95,15 +95,15 @@ class Filters(Limits):
         require(bool(count) == holds(condition, row, "doc"), condition, "of", row, "is", bool(count))
 
     def _check_index(self, condition) -> None:
-        expected = [doc_id for doc_id, row in self._rows.items() if holds(condition, row, doc_id)]
-        store = embedded_store_of(self._index)
+        wanted = [doc_id for doc_id, row in self._rows.items() if holds(condition, row, doc_id)]
+        store = store_of(self._index)
         with store.reading(store.snapshot) as reader:
             rows = np.flatnonzero(reader.matching(condition)).tolist()
             found = [f"d{row}" for row in rows]
-        require(found == expected, condition, "matches", found, "expected", expected)
-        if len(expected) % 8 == 3:
+        require(found == wanted, condition, "matches", found, "expected", wanted)
+        if len(wanted) % 8 == 3:
             hits = self._index.search(np.ones(1), top_k=_DOCUMENTS, filter=condition).hits
-            require(sorted(hit.id for hit in hits) == sorted(expected), condition, "finds", hits, "expected", expected)
+            require(sorted(hit.id for hit in hits) == sorted(wanted), condition, "finds", hits, "expected", wanted)
 
 
 def _parsed(data: bytes):

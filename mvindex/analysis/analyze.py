@@ -20,12 +20,13 @@ from mvindex.analysis.variants import MeanView, Variant
 from mvindex.analysis.verdict import Gain, judge
 from mvindex.errors import Unsupported
 from mvindex.eval.questions import Question
+from mvindex.index import embedded_store_of
 from mvindex.records import Document, Doubles, Floats, Ints
 from mvindex.scoring.aggregate import Scoring, parse_aggregate
 from mvindex.store.views import decode
 
 if TYPE_CHECKING:
-    from mvindex.index import Index, embedded_store_of
+    from mvindex.index import Index
 
 # Called with the name of the step, how much of it is done, and its total.
 OnProgress: TypeAlias = Callable[[str, int, int], None]

@@ -11,13 +11,14 @@ import numpy as np
 from mvindex.analysis.maps import plane
 from mvindex.analysis.questions import AnsweredQuestion
 from mvindex.analysis.ranks import NOT_FOUND
+from mvindex.index import embedded_store_of
 from mvindex.records import Floats, Ints
 from mvindex.search.results import span_and_snippet
 from mvindex.store.reader import StoredDocument
 from mvindex.store.views import decode
 
 if TYPE_CHECKING:
-    from mvindex.index import Index, embedded_store_of
+    from mvindex.index import Index
 
 MOST_CHARS = 4000
 _HARDEST = 10

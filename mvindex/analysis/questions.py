@@ -13,10 +13,11 @@ import xxhash
 from mvindex.analysis.options import AnalysisOptions
 from mvindex.eval.answers import AnswerMatcher
 from mvindex.eval.questions import Question
+from mvindex.index import embedded_store_of
 from mvindex.records import Floats, Hit, SearchResult
 
 if TYPE_CHECKING:
-    from mvindex.index import Index, embedded_store_of
+    from mvindex.index import Index
 
 # Question id to document id to grade; above 0 is relevant.
 Qrels: TypeAlias = Mapping[str, Mapping[str, int]]

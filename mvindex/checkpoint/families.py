@@ -67,7 +67,7 @@ VIEWERS = Family(
     arrange=f"{_VIEWERS}:arrange_viewers",
     is_trained=True,
     has_viewers=True,
-    no_export="no module puts viewer tokens at position 0 before the documents' texts alone",
+    no_export="no module puts viewer tokens at position 0 before the texts of documents only",
 )
 CONTEXT_VIEWERS = Family(
     name="context-viewers",
@@ -102,15 +102,15 @@ def parse_family(name: str) -> Family:
         return built_in
     for entry in entry_points(group=GROUP):
         if entry.name == name:
-            return _checked(entry.load(), name, entry.value)
-    raise ConfigError(f"family: expected one of {_quoted(family_names())}, got {name!r}")
+            return _check(entry.load(), name, entry.value)
+    raise ConfigError(f"family: expected one of {_quote(family_names())}, got {name!r}")
 
 
-def _checked(value: object, name: str, place: str) -> Family:
+def _check(value: object, name: str, place: str) -> Family:
     if isinstance(value, Family) and value.name == name:
         return value
     raise ConfigError(f"{place}: expected a Family of the name {name!r}, got {value!r:.200}")
 
 
-def _quoted(names: Iterable[str]) -> str:
+def _quote(names: Iterable[str]) -> str:
     return ", ".join(map(repr, names))

@@ -50,7 +50,7 @@ def find_source(source: str | os.PathLike[str]) -> Source:
     """
     name = os.fspath(source)
     if name == PACKAGED:
-        return _packaged()
+        return _find_packaged()
     if name == PACKAGED_ADAPTER:
         return Source(name, Path(str(importlib.resources.files("mvindex") / _ADAPTER_FOLDER)))
     if os.path.isdir(name):
@@ -63,7 +63,7 @@ def find_source(source: str | os.PathLike[str]) -> Source:
     )
 
 
-def _packaged() -> Source:
+def _find_packaged() -> Source:
     # The package is found, not imported: importing it would load sentence-transformers.
     spec = importlib.util.find_spec(_PACKAGED_MODULE)
     folders = list(spec.submodule_search_locations or []) if spec else []

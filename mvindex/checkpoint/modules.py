@@ -21,7 +21,7 @@ _INPUT = "sentence_embedding"
 class Modules:
     """The places of a folder's modules.
 
-    pooling: None where nothing says how; is_listed: by modules.json, else the folder is a transformer alone.
+    pooling: None where nothing says how; is_listed: by modules.json, else the folder has only a transformer.
     """
 
     transformer: Path

@@ -132,7 +132,7 @@ def _read_config(folder: Path) -> dict[str, Any]:
     if "auto_map" in config:
         raise CheckpointError(f"{path}: auto_map asks for code from the checkpoint, which mvindex never runs")
     if config.get("is_encoder_decoder") and config.get("model_type") not in ENCODER_HALVES:
-        raise CheckpointError(f"{path}: an encoder-decoder ({config.get('model_type')}); expected an encoder alone")
+        raise CheckpointError(f"{path}: an encoder-decoder ({config.get('model_type')}); expected an encoder only")
     return config
 
 

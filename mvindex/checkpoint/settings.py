@@ -44,7 +44,7 @@ class ClusterInit(Enum):
 
 
 class Similarity(Enum):
-    """What the vectors were trained for."""
+    """The similarity that the vectors were trained for."""
 
     COSINE = "cosine"
     DOT = "dot"
@@ -82,12 +82,12 @@ class Settings:
         for name in ("max_views", "document_length", "query_length"):
             _check_positive(name, getattr(self, name))
         if self.family == SINGLE and self.max_views != 1:
-            raise ConfigError(f"max_views is {self.max_views}; the family 'single' makes exactly 1")
+            raise ConfigError(f"max_views: expected 1 for the family 'single', got {self.max_views}")
         self._check_viewers()
         if self.cluster_init is not ClusterInit.INTERVAL and self.family != KMEANS:
             raise ConfigError(
-                f"cluster_init is {self.cluster_init.value!r}; it belongs to 'kmeans', and the family is "
-                f"{self.family.name!r}"
+                f"cluster_init: expected 'interval' for the family {self.family.name!r}, which is not 'kmeans', got "
+                f"{self.cluster_init.value!r}"
             )
         if self.similarity is Similarity.COSINE and not self.normalise:
             raise ConfigError("similarity 'cosine' needs normalise true; without it the similarity is 'dot'")

@@ -112,7 +112,7 @@ def _json_source(path: str, probe: list[bytes], options: CorpusOptions) -> Sourc
         title_field=("title" if options.title_field is None else options.title_field) or None,
         columns=tuple(name for name in columns if name != METADATA),
     )
-    # A given format promises the names, so that a file of bad rows alone, as rejects are, gives them row by row.
+    # A given format promises the names, so that a file of bad rows only, as rejects are, gives them row by row.
     if objects and options.format is None:
         _reject_missing_fields(source, options)
     return source

@@ -43,6 +43,6 @@ class Encoder(Protocol):
         ...
 
 
-def joined_text(document: Document) -> str:
+def join_text(document: Document) -> str:
     """Return title, newline, text; or the one of them that is not empty."""
     return f"{document.title}\n{document.text}" if document.title and document.text else document.title or document.text

@@ -89,7 +89,7 @@ def attend_codes(states: torch.Tensor, mask: torch.Tensor, codes: torch.Tensor) 
 
 
 def _own_draws(one: Arrangement) -> npt.NDArray[np.uint64]:
-    """Return a random number for each token, from a seed that depends on the document's tokens alone.
+    """Return a random number for each token, from a seed that depends only on the document's tokens.
 
     Raw draws of PCG64, which stay the same from one NumPy to the next; those of a Generator need not.
     """

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from mvindex.checkpoint.hub import find_source
 from mvindex.checkpoint.load import VOCABULARIES, quiet
-from mvindex.encoder.base import joined_text
+from mvindex.encoder.base import join_text
 from mvindex.encoder.device import choose_device
 from mvindex.errors import CheckpointError, EncoderError
 from mvindex.plugins import require
@@ -49,7 +49,7 @@ class CrossEncoder:
 
         EncoderError: a score that is no finite number.
         """
-        return self.score_texts([(question, joined_text(document)) for question, document in pairs])
+        return self.score_texts([(question, join_text(document)) for question, document in pairs])
 
     def score_texts(self, texts: Sequence[tuple[str, str]]) -> list[float]:
         """Return one score per pair of query and text, as score() does."""

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from mvindex.encoder.base import OnProgress, joined_text
+from mvindex.encoder.base import OnProgress, join_text
 from mvindex.errors import ConfigError, EncoderError
 from mvindex.records import Document, Floats, Views
 
@@ -70,9 +70,9 @@ class CallableEncoder:
         """Return the function's views of the documents; their spans are unknown, hence -1. One call for all of them."""
         if not documents:
             return Views(np.zeros((0, self.dim), np.float32), np.zeros(1, np.int64), np.zeros((0, 2), np.int64))
-        result = self._function([joined_text(document) for document in documents])
+        result = self._function([join_text(document) for document in documents])
         names = [f"document {document.id!r}" for document in documents]
-        arrays = [self._checked(item, name) for item, name in zip(self._items(result, names), names, strict=True)]
+        arrays = [self._check(item, name) for item, name in zip(self._items(result, names), names, strict=True)]
         starts = np.cumsum([0, *map(len, arrays)], dtype=np.int64)
         if on_progress is not None:
             on_progress(len(documents))
@@ -84,7 +84,7 @@ class CallableEncoder:
             return np.zeros((0, self.dim), np.float32)
         names = [f"query {number}" for number in range(1, len(texts) + 1)]
         items = self._items(self._query_function(list(texts)), names)
-        arrays = [self._checked(item, name) for item, name in zip(items, names, strict=True)]
+        arrays = [self._check(item, name) for item, name in zip(items, names, strict=True)]
         for array, name in zip(arrays, names, strict=True):
             if len(array) != 1:
                 raise EncoderError(f"{self._name}: {name} got {len(array)} vectors; expected 1 (give a query_function)")
@@ -101,7 +101,7 @@ class CallableEncoder:
             raise EncoderError(f"{self._name}: {len(items)} results for {len(names)} texts; expected one for each")
         return items
 
-    def _checked(self, item: Any, name: str) -> Floats:
+    def _check(self, item: Any, name: str) -> Floats:
         """Return one text's vectors as (k, dim) float32."""
         given = self._as_array(item, name)
         array = given[None] if given.ndim == 1 else given

@@ -64,7 +64,7 @@ class TextTokenizer:
         pieces = [self._pieces(document, spans) for document, spans in zip(documents, sentences, strict=True)]
         texts, starts = self._ids(pieces)
         parts = zip(documents, prefixes, texts, starts, sentences, strict=True)
-        return [self._tokenized(*part) for part in parts]
+        return [self._tokenize(*part) for part in parts]
 
     def tokenize_queries(self, texts: Sequence[str]) -> list[TokenizedText]:
         """Return the queries' tokens, in order, each as one sentence."""
@@ -82,7 +82,7 @@ class TextTokenizer:
             yield gap + document.text[begin:end]
             begin, gap = end, ""
 
-    def _tokenized(
+    def _tokenize(
         self, document: Document, prefix: Ids, ids: Ids, starts: Ints, sentences: list[Span]
     ) -> TokenizedText:
         if len(ids):

@@ -19,7 +19,7 @@ from mvindex.encoder.forward import last_states
 from mvindex.encoder.inputs import Inputs
 from mvindex.encoder.pooling import RowMeans
 from mvindex.errors import EncoderError, Unsupported
-from mvindex.records import Document, Floats, Ints, Views
+from mvindex.records import Document, Floats, Ints, Views, no_progress
 
 if TYPE_CHECKING:
     import tokenizers
@@ -226,7 +226,3 @@ def _count_finished(windows_left: Ints, owners: Ints) -> int:
 
 def _owner(documents: Sequence[Document], starts: Ints, row: int) -> str:
     return f"document {documents[int(np.searchsorted(starts, row, side='right')) - 1].id!r}"
-
-
-def no_progress(_: int) -> None:
-    """Ignore the progress."""

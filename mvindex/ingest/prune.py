@@ -32,7 +32,7 @@ def kept_views(rows: npt.NDArray[Any], starts: Ints, eps: float) -> Bools:
     q.u = q.v - q.(v - u) >= q.v - |q| |v - u| >= q.v - eps |q|, also where v was the best view; and the best of fewer
     views is never above the best of all.
     """
-    eps = checked_eps(eps)
+    eps = check_eps(eps)
     is_kept = np.ones(len(rows), dtype=bool)
     for block in _blocks(starts, rows.shape[1]):
         is_kept[block] = _kept_slots(decode(rows[block]), eps)
@@ -59,7 +59,7 @@ def remove_near_duplicates(views: Views, stored: npt.NDArray[Any], eps: float) -
     return Views(views.rows[is_kept], seen[views.starts], views.spans[is_kept])
 
 
-def checked_eps(value: object) -> float:
+def check_eps(value: object) -> float:
     """Return the value as a float; raise ConfigError when it is no distance, a finite number from 0 on."""
     if isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool):
         try:

@@ -15,7 +15,7 @@ from mvindex.io.join import Texts, join_texts
 from mvindex.io.safe_pickle import read_pickled_vectors
 from mvindex.io.staging_table import Spool, VectorTable
 from mvindex.io.validation import check_id
-from mvindex.records import ProgressCallback
+from mvindex.records import ProgressCallback, no_progress
 
 ID_PREFIX = "wiki:"
 _NUMBERED = re.compile(r"(.*_)([0-9]+)(\.\w+)?")
@@ -27,7 +27,7 @@ def import_dpr(  # noqa: PLR0913 - each argument is a choice of the caller
     texts: Texts | None = None,
     *,
     id_prefix: str = ID_PREFIX,
-    on_progress: ProgressCallback = lambda what, done, total: None,
+    on_progress: ProgressCallback = no_progress,
 ) -> ImportReport:
     """Make an index with a document of one view for each pair of DPR's files; run nothing that the files name.
 

@@ -28,7 +28,7 @@ from mvindex.io.manifest import (
 )
 from mvindex.io.parquet import write_document_rows, write_view_rows
 from mvindex.io.texts import write_jsonl, write_trec
-from mvindex.records import ProgressCallback
+from mvindex.records import ProgressCallback, no_progress
 from mvindex.store.batch import Batch
 from mvindex.store.fsync import flush_to_disk, make_directories, rename
 from mvindex.store.views import ViewType
@@ -82,7 +82,7 @@ def find_exporter(to: str) -> Callable[[Index, Path, ProgressCallback], Any]:
 
 
 def export_index(
-    index: Index, directory: str | Path, to: str, on_progress: ProgressCallback = lambda what, done, total: None
+    index: Index, directory: str | Path, to: str, on_progress: ProgressCallback = no_progress
 ) -> ExportReport:
     """Export an index to a directory, with a manifest.json by which it can be imported again.
 

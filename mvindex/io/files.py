@@ -16,7 +16,7 @@ from mvindex.io.manifest import MANIFEST, Manifest, check_whole, read_manifest
 from mvindex.io.parquet_rows import open_parquet
 from mvindex.io.staging_table import VectorTable
 from mvindex.io.validation import Columns, VectorSource
-from mvindex.records import ProgressCallback
+from mvindex.records import ProgressCallback, no_progress
 
 _OPENED: dict[str, Callable[..., VectorSource]] = {
     "parquet": open_parquet,
@@ -32,7 +32,7 @@ def import_vectors(  # noqa: PLR0913 - each argument is a choice of the caller
     columns: Columns | None = None,
     ids: str | None = None,
     texts: Texts | None = None,
-    on_progress: ProgressCallback = lambda what, done, total: None,
+    on_progress: ProgressCallback = no_progress,
 ) -> ImportReport:
     """Make an index from the documents and vectors of files.
 

@@ -5,7 +5,6 @@ Moved documents are recognised by their content, so that an interrupted run can 
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -15,7 +14,7 @@ from mvindex.errors import ConfigError, StoreError
 from mvindex.index import Index, store_of
 from mvindex.index.backends import find_backend
 from mvindex.index.factory import index_exists, local_index, open_local
-from mvindex.records import Floats, SearchResult
+from mvindex.records import Floats, ProgressCallback, SearchResult, no_progress
 from mvindex.search.queries import as_vectors
 from mvindex.store.embedded import EmbeddedStore, create_store
 from mvindex.store.transfer import store_batches
@@ -44,7 +43,7 @@ def migrate(
     target: str | Path,
     *,
     queries: int = 0,
-    on_progress: Callable[[str, int, int | None], None] = lambda what, done, total: None,
+    on_progress: ProgressCallback = no_progress,
 ) -> MigrateReport:
     """Copy the index at `source` to `target`; each is a directory or an address.
 

@@ -21,7 +21,7 @@ import numpy as np
 from mvindex.errors import CorpusError
 from mvindex.io.validation import Array
 
-BLOCK_VECTORS = 4096
+BLOCK_VECTORS = 1024
 _FLOATS: dict[str, np.dtype[Any]] = {"f2": np.dtype("f2"), "f4": np.dtype("f4"), "f8": np.dtype("f8")}
 _INTEGERS = ("i4", "i8", "u4", "u8")
 # Longer bytes and texts stay in the file. An id may have 1024 characters, of at most four bytes each.
@@ -76,7 +76,7 @@ def read_blocks(file: BinaryIO, size_bytes: int) -> Iterator[VectorBlock]:
     first: Array | None = None
     for number, pair in enumerate(_Machine(file, size_bytes).pairs()):
         try:
-            doc_id, vector = _checked_pair(file, pair)
+            doc_id, vector = _check_pair(file, pair)
         except RefusedPickle as err:
             raise RefusedPickle(f"item {number}: {err}") from err
         first = vector if first is None else first
@@ -461,13 +461,13 @@ def _describe_opcode(code: bytes) -> str:
     return f"has the opcode {code!r}, which a list of pairs (id, vector) does not need; expected protocol 2 to 5"
 
 
-def _checked_pair(file: BinaryIO, pair: Any) -> tuple[str, Array]:
+def _check_pair(file: BinaryIO, pair: Any) -> tuple[str, Array]:
     if not isinstance(pair, tuple | list) or len(pair) != 2 or not isinstance(pair[1], _Array):
         raise RefusedPickle("expected a pair of an id and a vector, got something else")
-    return _checked_id(pair[0]), pair[1].to_vector(file)
+    return _parse_id(pair[0]), pair[1].to_vector(file)
 
 
-def _checked_id(value: Any) -> str:
+def _parse_id(value: Any) -> str:
     if isinstance(value, _Slice):
         raise RefusedPickle(f"an id of {value.size_bytes} bytes")
     if isinstance(value, bytes):

@@ -1,4 +1,4 @@
-"""What every index and every ranking engine promises, as suites to subclass."""
+"""Contract suites: the promises of every index and every ranking engine, to subclass."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from mvindex.testing.truth import assert_same, brute_force
 
 
 class IndexContract:
-    """What every index promises, whatever stores and searches it (design: promises 1 to 4).
+    """The promises of every index, whatever stores and searches it (design: promises 1 to 4).
 
     dim: of the views. is_exact: whether its results are those of brute force, and say so.
     """
@@ -26,27 +26,27 @@ class IndexContract:
     is_exact = True
 
     def open_index(self, tmp_path: Path) -> IndexProtocol:
-        """A new empty index of given vectors with self.dim dims."""
+        """Create an empty index of given vectors with self.dim dims."""
         raise NotImplementedError
 
     def settle(self, index: IndexProtocol) -> None:
-        """Nothing; called after writes and before searches: build an engine here."""
+        """Prepare for searches; called after writes and before searches: build an engine here."""
 
     @pytest.fixture
     def index(self, tmp_path: Path) -> Iterator[IndexProtocol]:
-        """The index under test."""
+        """Yield the index under test."""
         with self.open_index(tmp_path) as index:
             yield index
 
     @pytest.fixture
     def rng(self) -> np.random.Generator:
-        """A seeded generator."""
+        """Return a seeded generator."""
         return np.random.default_rng(7)
 
     def fill(
         self, index: IndexProtocol, views: Mapping[str, Floats], metadata: Mapping[str, Any] | None = None
     ) -> None:
-        """Nothing; one document per entry, whose text is its id."""
+        """Add one document per entry, whose text is its id."""
         documents = [
             Document(doc_id, f"text of {doc_id}", metadata=(metadata or {}).get(doc_id, {})) for doc_id in views
         ]
@@ -56,7 +56,7 @@ class IndexContract:
     def check(
         self, index: IndexProtocol, views: Mapping[str, Floats], query: Floats, *top_ks: int, **options: Any
     ) -> None:
-        """Nothing; each search gives what brute force gives (approximate: as many, distinct, rightly scored).
+        """Check that each search returns what brute force does (approximate: as many, distinct, rightly scored).
 
         What says that it is exact is brute force's, whatever was asked.
         """
@@ -374,13 +374,13 @@ class IndexContract:
 
 
 class EngineContract:
-    """What every ranking engine promises: falling scores, rows that exist, -inf and -1 as padding, masks obeyed."""
+    """The promises of every ranking engine: falling scores, rows that exist, -inf and -1 as padding, masks obeyed."""
 
     dim = 24
     is_exact = True
 
     def build(self, views: Floats, tmp_path: Path) -> RankingEngine:
-        """The engine over these view rows, (r, dim), each a document of its own."""
+        """Build the engine over these view rows, (r, dim), each a document of its own."""
         raise NotImplementedError
 
     @pytest.fixture
@@ -424,7 +424,7 @@ def random_views(rng: np.random.Generator, count: int, dim: int) -> dict[str, Fl
 
 
 def unit(vectors: Any) -> Floats:
-    """The vectors with length 1, float32."""
+    """Return the vectors with length 1, float32."""
     wide = np.asarray(vectors, dtype=np.float64)
     units: Floats = (wide / np.linalg.norm(wide, axis=-1, keepdims=True)).astype(np.float32)
     return units

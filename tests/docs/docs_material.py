@@ -5,7 +5,8 @@ import re
 import shutil
 
 from docs_pages import ROOT
-from running import mvindex, ok, read_passages, write_tsv
+
+from tests.helpers.cli import mvindex, ok, read_passages, write_tsv
 
 LINKED = ("bench", "constraints.txt", "docs", "pyproject.toml", "schemas", "tests")
 # Of the articles on oil and on the plague, whose questions lie in examples/squad.

@@ -18,7 +18,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from running import mvindex
+from tests.helpers.cli import mvindex
 
 STAND_IN = """\
 #!{python} -SE

@@ -164,7 +164,7 @@ def _checkpoint(folder: Path) -> Path:
 
 def _tiny_models() -> ModuleType:
     """Import the module with everything that a model needs, so that forked processes need not load it."""
-    models = importlib.import_module("tests.unit.tiny_models")
+    models = importlib.import_module("tests.helpers.tiny_models")
     for name in ("AutoConfig", "AutoModel", "AutoTokenizer", "BertModel", "PreTrainedTokenizerFast"):
         getattr(models.transformers, name)
     return models

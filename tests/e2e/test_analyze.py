@@ -6,13 +6,13 @@ from pathlib import Path
 import jsonschema
 import numpy as np
 import pytest
-from running import mvindex as run_command
 
 import mvindex
 from mvindex.analysis import AnalysisOptions, analyze
 from mvindex.errors import ConfigError, Unsupported
 from mvindex.eval.metrics import Evaluation
 from mvindex.eval.questions import Question
+from tests.helpers.cli import mvindex as run_command
 
 ROOT = Path(__file__).parents[2]
 SCHEMA = json.loads((ROOT / "schemas/records/analysis.schema.json").read_text())

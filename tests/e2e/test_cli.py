@@ -10,9 +10,9 @@ import time
 
 import jsonschema
 import pytest
-from running import COMMAND, ROOT, lines, mvindex, ok, read_passages, schema, write_tsv
 
 import mvindex as package
+from tests.helpers.cli import COMMAND, ROOT, lines, mvindex, ok, read_passages, schema, write_tsv
 
 pytestmark = pytest.mark.needs("minilm")
 

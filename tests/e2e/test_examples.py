@@ -18,6 +18,7 @@ def test_the_quickstart_answers_from_the_right_views(capsys):
     assert "since 1900: ['oil']" in shown
 
 
+@pytest.mark.full
 def test_the_drpq_example_shows_what_the_temperature_does(capsys):
     runpy.run_path(str(ROOT / "examples" / "drpq.py"), run_name="__main__")
     shown = capsys.readouterr().out

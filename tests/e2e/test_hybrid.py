@@ -4,10 +4,10 @@ import json
 
 import jsonschema
 import pytest
-from running import lines, mvindex, ok, read_passages, schema, write_tsv
-from tiny_classifiers import save_classifiers
 
 import mvindex as package
+from tests.helpers.cli import lines, mvindex, ok, read_passages, schema, write_tsv
+from tests.helpers.tiny_classifiers import save_classifiers
 
 pytestmark = pytest.mark.needs("minilm")
 QUESTION = "Where did the black death originate?"
@@ -70,6 +70,7 @@ def test_evaluation_measures_every_mode(folder):
         assert report["gold"]["R@20"] == 1
 
 
+@pytest.mark.full
 def test_fusion_is_tuned_by_questions_and_used_from_then_on(copy):
     asked = [
         {"id": row[0], "question": " ".join(row[1].split()[5:12]), "passage_id": row[0]}
@@ -125,6 +126,7 @@ def test_a_cross_encoder_orders_what_was_found(folder, tmp_path):
     assert report["rerank"] == str(checkpoint)
 
 
+@pytest.mark.full
 def test_dense_results_are_written_as_before(folder):
     line = answer(folder)
     assert not {"mode", "fusion", "weights"} & line.keys()

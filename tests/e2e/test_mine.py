@@ -10,7 +10,6 @@ import pytest
 pytest.importorskip("bm25s")
 pytest.importorskip("Stemmer")
 
-from running import read_passages, write_tsv  # noqa: E402 - as below
 from typer.testing import CliRunner  # noqa: E402 - only where the extra is
 
 import mvindex  # noqa: E402 - as above
@@ -18,6 +17,7 @@ from mvindex.errors import ConfigError  # noqa: E402 - as above
 from mvindex.eval.answers import has_answer, tokenize  # noqa: E402 - as above
 from mvindex_train.data.records import read_examples  # noqa: E402 - as above
 from mvindex_train.mine_cli import app  # noqa: E402 - as above
+from tests.helpers.cli import read_passages, write_tsv  # noqa: E402 - as below
 
 NUM_PASSAGES, NUM_ENCODED = 300, 24
 
@@ -159,6 +159,7 @@ def test_a_killed_run_goes_on_and_writes_the_same_file(folder, uninterrupted, tm
     assert sorted(path.name for path in tmp_path.iterdir()) == ["out.jsonl"]
 
 
+@pytest.mark.full
 def test_a_part_of_other_settings_and_an_output_that_exists_are_left_alone(folder, tmp_path):
     out = tmp_path / "out.jsonl"
     command = [sys.executable, "-c", KILLED, "add", "256", *map(str, bm25_args(folder, out))]
@@ -272,6 +273,7 @@ def classifier(tmp_path_factory):
     return folder
 
 
+@pytest.mark.full
 def test_a_cross_encoder_filters_and_teaches(folder, classifier, tmp_path):
     args = [folder / "few.jsonl", "--bm25", "--passages", folder / "few.tsv", "--cross-encoder", classifier]
     args += ["--teacher", "--per-question", 4, "--depth", 20, "--device", "cpu"]

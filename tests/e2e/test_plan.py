@@ -8,10 +8,10 @@ import time
 
 import jsonschema
 import pytest
-from running import lines, mvindex, ok, schema
 from typer.main import get_command
 
 from mvindex.cli import app
+from tests.helpers.cli import lines, mvindex, ok, schema
 
 WIKIPEDIA = ("--documents", "21M", "--views", "8", "--dim", "768", "--ram", "64G", "--disk", "2T")
 

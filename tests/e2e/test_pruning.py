@@ -56,6 +56,7 @@ def folder(tmp_path_factory):
     return folder
 
 
+@pytest.mark.full
 def test_ingest_leaves_near_duplicates_out_for_good_and_shows_what_that_saves(folder):
     report = shown("ingest", "corpus.tsv", "--index", "pruned.mvx", "--prune-views", "0.5", cwd=folder)
     assert 4 <= report["views_stored"] < report["views_given"] == shown("info", "-i", "whole.mvx", cwd=folder)["views"]

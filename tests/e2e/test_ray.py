@@ -4,11 +4,11 @@ import subprocess
 import sys
 
 import pytest
-from running import ROOT, read_passages, write_tsv
 
 import mvindex
+from tests.helpers.cli import ROOT, read_passages, write_tsv
 
-tiny_models = pytest.importorskip("tiny_models")
+tiny_models = pytest.importorskip("tests.helpers.tiny_models")
 
 
 @pytest.mark.long

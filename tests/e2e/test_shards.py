@@ -7,12 +7,12 @@ import sys
 from pathlib import Path
 
 import pytest
-from running import ROOT, lines, mvindex, ok, read_passages, schema, write_tsv
 
 import mvindex as package
 from mvindex.index import store_of
+from tests.helpers.cli import ROOT, lines, mvindex, ok, read_passages, schema, write_tsv
 
-tiny_models = pytest.importorskip("tiny_models")
+tiny_models = pytest.importorskip("tests.helpers.tiny_models")
 jsonschema = pytest.importorskip("jsonschema")
 
 SLURM = ROOT / "examples" / "slurm"
@@ -72,6 +72,7 @@ def test_a_shard_that_there_cannot_be_is_refused(folder, shard):
     assert not (folder / "never.mvx").exists()
 
 
+@pytest.mark.full
 def test_bad_rows_are_rejected_by_the_first_shard_alone(folder, tmp_path):
     rows = [[f"d{n}", f"text {n}", ""] for n in range(20)]
     write_tsv(tmp_path / "corpus.tsv", [*rows[:5], ["", "no id", ""], *rows[5:], rows[3]])
@@ -85,6 +86,7 @@ def test_bad_rows_are_rejected_by_the_first_shard_alone(folder, tmp_path):
     assert lines(mvindex("assemble", "x.mvx", "--json", cwd=tmp_path))[0]["documents"] == 20
 
 
+@pytest.mark.full
 def test_a_shard_that_is_missing_is_named_or_left_out_and_told(folder, tmp_path):
     shutil.copytree(folder / "sharded.mvx", tmp_path / "sharded.mvx")
     shutil.copytree(folder / "encoder", tmp_path / "encoder")

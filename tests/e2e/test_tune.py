@@ -4,9 +4,9 @@ import json
 
 import numpy as np
 import pytest
-from running import mvindex, ok
 
 import mvindex as library
+from tests.helpers.cli import mvindex, ok
 
 DIM, COUNT = 32, 1500
 

@@ -1,6 +1,7 @@
 """The harness finds faults: a product that is broken on purpose is found out, each time as what it is."""
 
 import random
+import sys
 import time
 from pathlib import Path
 
@@ -9,9 +10,9 @@ from fuzz_parts import targets
 from fuzz_parts.mutating import mutate
 from fuzz_parts.watching import Journal, Watch
 
-from mvindex.maintenance import verify as verifying
 from mvindex.store import catalog, reader, segments
 from mvindex.store.views import MappedViews
+from tests.helpers.marks import full
 
 _INPUTS = 400
 
@@ -37,7 +38,7 @@ def wrong_views(patched):
 
 def blind_verify(patched):
     """Verify finds nothing."""
-    patched.setattr(verifying._Check, "add", lambda *_, **__: None)
+    patched.setattr(sys.modules["mvindex.maintenance.verify"]._Check, "add", lambda *_, **__: None)
 
 
 def links_followed(patched):
@@ -109,10 +110,10 @@ class _Equal:
     ("name", "break_it", "kind"),
     [
         ("index-catalog", crash_on_sqlite_errors, "crash"),
-        ("index-catalog", wrong_texts, "wrong"),
+        full("index-catalog", wrong_texts, "wrong"),
         ("index-catalog", blind_verify, "wrong"),
-        ("index-files", wrong_views, "wrong"),
-        ("index-hostile", links_followed, "wrong"),
+        full("index-files", wrong_views, "wrong"),
+        full("index-hostile", links_followed, "wrong"),
         ("qrels", judgements_lost, "wrong"),
         ("qrels", judgements_for_ever, "hang"),
         ("qrels", judgements_in_memory, "memory"),

@@ -12,11 +12,10 @@ import pytest
 from serving_tools import fill, served
 
 import mvindex as package
+from tests.helpers.cli import lines, mvindex, ok, read_passages, write_tsv
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples" / "serving"
-sys.path.insert(0, str(ROOT / "tests" / "e2e"))
-from running import lines, mvindex, ok, read_passages, write_tsv  # noqa: E402 - beside the e2e tests
 
 
 @pytest.mark.needs("minilm")

@@ -392,7 +392,7 @@ def test_a_long_text_is_cut_around_its_snippet_and_expands(browser, serving):
 @pytest.mark.parametrize("theme", ["light", "dark"])
 @pytest.mark.parametrize("width", [1280, 390])
 def test_every_text_is_legible_and_nothing_overflows(browser, serving, theme, width):
-    from browser import CONTRASTS
+    from tests.browser import CONTRASTS
 
     ask(browser, serving, "why did the oil price rise?", theme, width)
     browser.ask("document.querySelector('.view:not(.won)').focus(); document.querySelector('details').open = true")

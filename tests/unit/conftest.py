@@ -1,12 +1,7 @@
-"""What many unit tests share: the folder of their helpers on the path, and the process as a test wants it."""
-
-import sys
-from pathlib import Path
+"""Fixtures of unit tests."""
 
 import pytest
 
-# tiny_models and the like are modules beside the tests.
-sys.path.insert(0, str(Path(__file__).parent))
 pytest.register_assert_rewrite("tests.helpers.scan_cases", "tests.helpers.aggregate_cases")
 
 
@@ -24,7 +19,7 @@ def one_torch_thread():
 @pytest.fixture
 def plain_arithmetic(monkeypatch):
     """Documents in fp32 and one torch thread, see tiny_models."""
-    import tiny_models
+    from tests.helpers import tiny_models
 
     with tiny_models.plain_arithmetic(monkeypatch):
         yield

@@ -116,7 +116,7 @@ class EpochPlan:
             questions=[example.question for example in examples],
             documents=columns.documents,
             positives=positives,
-            excluded=_excluded(examples, known, positives, columns),
+            excluded=_find_excluded(examples, known, positives, columns),
             answer_spans=[example.answer_span for example in examples],
             teacher=_teacher(examples, columns),
         )
@@ -196,7 +196,9 @@ def _known_positives(examples: list[Example]) -> dict[str, set[Content]]:
     return known
 
 
-def _excluded(examples: list[Example], known: dict[str, set[Content]], positives: Ints, columns: _Columns) -> Bools:
+def _find_excluded(
+    examples: list[Example], known: dict[str, set[Content]], positives: Ints, columns: _Columns
+) -> Bools:
     excluded = np.zeros((len(examples), len(columns.documents)), np.bool_)
     for row, example in enumerate(examples):
         others = [columns.column_of[content] for content in known[example.question] if content in columns.column_of]

@@ -85,8 +85,13 @@ def train(  # noqa: PLR0913 - each option is a flag of the command
 
     Example: mvindex train --preset snippets --train questions.jsonl --passages corpus.tsv --out my-encoder
     """
+    from mvindex.cli.options import parse_choice
+    from mvindex_train.data.options import TrainingFormat
+
     overrides = [*(overrides or []), *_as_overrides(base, epochs, batch, learning_rate, seed)]
     settings = _load(config, preset, budget, overrides)
+    if format is not None:
+        parse_choice("--format", format, TrainingFormat)
     paths = {"train": files, "dev": dev, "negatives": negatives, "passages": passages, "format": format}
     settings = _with_data(settings, paths, warm_up)
     if show_config:
@@ -112,8 +117,12 @@ def _as_overrides(*values: Any) -> list[str]:
 
 def _load(file: Path | None, preset: str | None, budget: str | None, overrides: list[str]) -> TrainConfig:
     """Load the settings; the preset is snippets when neither a preset nor a file is named."""
+    from mvindex.cli.options import parse_value
     from mvindex_train.config_cli import ConfigRequest, load_config
+    from mvindex_train.presets import find_preset, parse_budget
 
+    parse_value("--preset", preset, find_preset)
+    parse_value("--budget", budget, parse_budget)
     chosen = preset if preset or file else _DEFAULT_PRESET
     return load_config(ConfigRequest(file=file, preset=chosen, budget=budget, overrides=overrides))
 

@@ -68,13 +68,13 @@ def label(config: TrainConfig) -> str:
         parts.append(SMALL_LABEL if chosen.paper else _OWN_SMALL_LABEL)
     if chosen.paper and config.encoder.base != chosen.base:
         parts.append(f"base {config.encoder.base} instead of {chosen.base}")
-    changed = [name for name in changed_names(config) if name != "encoder.base"]
+    changed = [name for name in list_changed_names(config) if name != "encoder.base"]
     if changed:
         parts.append(f"changed: {', '.join(changed)}")
     return "; ".join(parts)
 
 
-def changed_names(config: TrainConfig) -> list[str]:
+def list_changed_names(config: TrainConfig) -> list[str]:
     """Return the settings that differ from the preset at its budget, or the defaults; not those of data and seed."""
     start = _start(config.preset, config.budget)
     return [name for name in _names(config) if name not in _RUN_SETTINGS and _differs(config, start, name)]

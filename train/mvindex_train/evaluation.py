@@ -211,17 +211,17 @@ def _encode_documents(encoder: Encoder, documents: Sequence[Document], processes
         np.concatenate([np.diff(part.starts) for part in parts]),
     )
     if own is not documents:
-        rows, counts = _joined(rows, processes), _joined(counts, processes)
+        rows, counts = _join(rows, processes), _join(counts, processes)
     return Views(rows, np.concatenate([[0], np.cumsum(counts)]), np.full((len(rows), 2), -1))
 
 
 def _encode_queries(encoder: Encoder, questions: list[str], processes: Processes) -> Floats:
     if len(questions) < processes.count:
         return encoder.encode_queries(questions)
-    return np.asarray(_joined(encoder.encode_queries(questions[processes.share(len(questions))]), processes))
+    return np.asarray(_join(encoder.encode_queries(questions[processes.share(len(questions))]), processes))
 
 
-def _joined(own: NDArray[Number], processes: Processes) -> NDArray[Number]:
+def _join(own: NDArray[Number], processes: Processes) -> NDArray[Number]:
     """Concatenate the arrays of all processes."""
     import torch
 

@@ -63,7 +63,7 @@ def total_loss(inputs: LossInputs, config: LossConfig, epoch: int) -> LossParts:
     """
     tau = epoch_tau(config, epoch)
     with torch.autocast(inputs.rows.device.type, enabled=False):
-        raw = _widened(inputs.queries) @ _widened(inputs.rows).T
+        raw = _widen(inputs.queries) @ _widen(inputs.rows).T
         documents = document_scores(raw, inputs.starts, parse_aggregate(config.aggregate), config.drpq_temperature)
         raw, documents = config.scale * raw, config.scale * documents
         contrastive = _contrastive(raw, documents, inputs, config.answer_view, tau)
@@ -79,10 +79,10 @@ def epoch_tau(config: LossConfig, epoch: int) -> float:
     """Return the temperature of an epoch, counted from 0: annealed if configured, else tau."""
     if config.tau_alpha is None or config.tau_floor is None:
         return config.tau
-    return annealed_tau(epoch, config.tau_alpha, config.tau_floor, config.tau)
+    return anneal_tau(epoch, config.tau_alpha, config.tau_floor, config.tau)
 
 
-def annealed_tau(epoch: int, alpha: float, floor: float, start: float = 1.0) -> float:
+def anneal_tau(epoch: int, alpha: float, floor: float, start: float = 1.0) -> float:
     """Return max(floor, start * exp(-alpha * epoch)), with epochs counted from 0 (MVR eq. 8, where start is 1)."""
     return max(floor, start * math.exp(-alpha * epoch))
 
@@ -95,7 +95,7 @@ def document_scores(
     MAX: f = max_j s_j (MVR eq. 4). DRPQ: y = sum_j softmax_j(s_j / T) s_j (DRPQ eq. 4-6, where the temperature T is 1);
     its gradient for s_j is DRPQ eq. 11, which may be negative.
     """
-    scores, owners = _widened(scores), _owners(starts)
+    scores, owners = _widen(scores), _owners(starts)
     num_documents = len(starts) - 1
     best = _segment_max(scores, owners, num_documents)
     if aggregate is Aggregate.MAX:
@@ -114,7 +114,7 @@ def global_contrastive(
     counts whatever `excluded` contains.
     """
     left_out = excluded.scatter(1, positives[:, None], False)
-    return cross_entropy((_widened(doc_scores) / tau).masked_fill(left_out, -math.inf), positives)
+    return cross_entropy((_widen(doc_scores) / tau).masked_fill(left_out, -math.inf), positives)
 
 
 def answer_view_contrastive(  # noqa: PLR0913 - the terms of the formula
@@ -130,7 +130,7 @@ def answer_view_contrastive(  # noqa: PLR0913 - the terms of the formula
     The positive is scored by its answer view, negatives by their document score. The positive of a question without a
     known answer view (-1) is scored by its document score too.
     """
-    scores, doc_scores = _widened(scores), _widened(doc_scores)
+    scores, doc_scores = _widen(scores), _widen(doc_scores)
     of_answer = scores.gather(1, answer_rows.clamp(min=0)[:, None])
     of_document = doc_scores.gather(1, positives[:, None])
     own = torch.where(answer_rows[:, None] >= 0, of_answer, of_document)
@@ -145,7 +145,7 @@ def local_uniformity(scores: torch.Tensor, starts: torch.Tensor, positives: torc
     counts = starts.diff()[positives]
     questions = _owners(torch.cat([counts.new_zeros(1), counts.cumsum(0)]))
     slots = torch.arange(len(questions), device=starts.device) - (counts.cumsum(0) - counts)[questions]
-    logits = _widened(scores)[questions, starts[positives][questions] + slots] / tau
+    logits = _widen(scores)[questions, starts[positives][questions] + slots] / tau
     best = _segment_max(logits, questions, len(positives))
     sums = _segment_sum(torch.exp(logits - best.detach()[questions]), questions, len(positives))
     # log-sum-exp minus the best score: its value cancels, which avoids a loss of precision, but not its gradient.
@@ -160,8 +160,8 @@ def distillation(doc_scores: torch.Tensor, teacher: torch.Tensor, tau: float) ->
     """
     taught = (~teacher.isnan()).sum(1) >= 2
     if not bool(taught.any()):
-        return _widened(doc_scores).new_zeros(())
-    student, goal = _widened(doc_scores)[taught], teacher[taught]
+        return _widen(doc_scores).new_zeros(())
+    student, goal = _widen(doc_scores)[taught], teacher[taught]
     known = ~goal.isnan()
     log_student = log_softmax((student / tau).masked_fill(~known, -math.inf), 1)
     log_goal = log_softmax((goal.to(student.dtype) / tau).masked_fill(~known, -math.inf), 1)
@@ -198,5 +198,5 @@ def _segment_sum(values: torch.Tensor, owners: torch.Tensor, num_segments: int) 
     return values.new_zeros((*values.shape[:-1], num_segments)).index_add(-1, owners, values)
 
 
-def _widened(values: torch.Tensor) -> torch.Tensor:
+def _widen(values: torch.Tensor) -> torch.Tensor:
     return values.float() if values.dtype in (torch.float16, torch.bfloat16) else values

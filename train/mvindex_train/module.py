@@ -75,11 +75,11 @@ class TrainableEncoder(torch.nn.Module):
             rows = self._views_of_tokens(rows, arranged)
         starts = np.cumsum([0, *(len(one.spans) for one in arranged)], dtype=np.int64)
         spans = np.array([span for one in arranged for span in one.spans], dtype=np.int64).reshape(-1, 2)
-        return ViewRows(self._normalised(rows), torch.from_numpy(starts).to(rows.device), spans)
+        return ViewRows(self._normalise(rows), torch.from_numpy(starts).to(rows.device), spans)
 
     def encode_queries(self, texts: Sequence[str]) -> torch.Tensor:
         """Return one vector per text, (q, d) fp32."""
-        return self._normalised(self._rows(self._inputs.arrange_queries(texts), self.queries))
+        return self._normalise(self._rows(self._inputs.arrange_queries(texts), self.queries))
 
     def parameter_groups(self, config: OptimiserConfig) -> list[dict[str, Any]]:
         """Return the trained parameters for an optimiser: viewers and codes at their own rate; no decay of vectors."""
@@ -105,8 +105,8 @@ class TrainableEncoder(torch.nn.Module):
 
     def merged(self) -> Parts:
         """Return copies of the models with adapters and viewers merged, for inference and full checkpoints."""
-        documents = self._merged("documents", self.documents)
-        queries = self._merged("queries", self.queries) if self.settings.separate else documents
+        documents = self._merge("documents", self.documents)
+        queries = self._merge("queries", self.queries) if self.settings.separate else documents
         return Parts(documents, queries, None if self.codes is None else self.codes.detach().clone())
 
     def viewers(self, model: Any) -> torch.Tensor | None:
@@ -114,7 +114,7 @@ class TrainableEncoder(torch.nn.Module):
         table = model.get_input_embeddings()
         return table.viewers.detach().float().cpu() if isinstance(table, ViewerEmbedding) else None
 
-    def _merged(self, name: str, model: Any) -> Any:
+    def _merge(self, name: str, model: Any) -> Any:
         if name in self.adapters:
             merged = copy.deepcopy(self.adapters[name]).merge_and_unload()
         else:
@@ -141,7 +141,7 @@ class TrainableEncoder(torch.nn.Module):
         counts = torch.tensor([len(one.spans) for one in arranged], device=rows.device)
         return views[torch.arange(views.shape[1], device=rows.device) < counts[:, None]]
 
-    def _normalised(self, rows: torch.Tensor) -> torch.Tensor:
+    def _normalise(self, rows: torch.Tensor) -> torch.Tensor:
         return torch.nn.functional.normalize(rows, dim=-1) if self.settings.normalise else rows
 
     def _as_checkpoint(self) -> Checkpoint:

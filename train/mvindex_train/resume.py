@@ -89,7 +89,7 @@ class RunFolder:
         while folder.exists():
             folder = folder.with_name(folder.name + "a")
         with map_write_errors(folder), whole_folder(folder) as unfinished:
-            _write_tensors(trained_weights(encoder), unfinished / "weights.safetensors")
+            _write_tensors(collect_trained_weights(encoder), unfinished / "weights.safetensors")
             _write_tensors(_optimiser_tensors(encoder, optimiser), unfinished / "optimiser.safetensors")
             content = json.dumps(asdict(position), indent=2) + "\n"
             (unfinished / "state.json").write_text(content, encoding="utf-8")
@@ -113,7 +113,7 @@ class RunFolder:
     def save_best(self, encoder: torch.nn.Module, epoch: int) -> None:
         """Save the weights as those of the best epoch; older ones are deleted by the next save()."""
         with map_write_errors(self._best(epoch)), atomic_file(self._best(epoch)) as file:
-            _write_tensors(trained_weights(encoder), file)
+            _write_tensors(collect_trained_weights(encoder), file)
 
     def load_best(self, encoder: torch.nn.Module, epoch: int) -> None:
         """Load the weights of the best epoch into the encoder."""
@@ -161,7 +161,7 @@ def _has_begun(path: Path) -> bool:
     return any(path.glob("state-*")) or (history.exists() and history.stat().st_size > 0)
 
 
-def trained_weights(encoder: torch.nn.Module) -> dict[str, torch.Tensor]:
+def collect_trained_weights(encoder: torch.nn.Module) -> dict[str, torch.Tensor]:
     """Return copies of the trained weights by name, on the CPU."""
     named = encoder.named_parameters()
     return {name: _copy(parameter) for name, parameter in named if parameter.requires_grad}

@@ -104,11 +104,11 @@ def _merge(settings: Any, values: Mapping[str, Any], prefix: str = "") -> Any:
         if name not in kinds:
             noun = "table" if isinstance(value, Mapping) else "key"
             raise ConfigError(f"unknown {noun} {prefix + name!r}; expected one of {', '.join(map(repr, kinds))}")
-        changes[name] = _changed(getattr(settings, name), value, kinds[name], prefix + name)
+        changes[name] = _change(getattr(settings, name), value, kinds[name], prefix + name)
     return dataclasses.replace(settings, **changes)
 
 
-def _changed(old: Any, value: object, kind: Kind, name: str) -> object:
+def _change(old: Any, value: object, kind: Kind, name: str) -> object:
     if not dataclasses.is_dataclass(kind.type):
         return from_toml(value, kind)
     if not isinstance(value, Mapping):

@@ -105,7 +105,7 @@ def train(job: TrainJob) -> dict[str, Any]:
     _check_out(job)
     started = time.monotonic()
     processes = Processes(job.device)
-    with preserve_random_state(), _locked(job, processes):
+    with preserve_random_state(), _lock(job, processes):
         report = _Trainer(job, processes).run()
     return report | {"seconds": round(time.monotonic() - started, 2)}
 
@@ -281,7 +281,7 @@ def _check_out(job: TrainJob) -> None:
 
 
 @contextmanager
-def _locked(job: TrainJob, processes: Processes) -> Iterator[None]:
+def _lock(job: TrainJob, processes: Processes) -> Iterator[None]:
     """Lock the run's folder against other runs."""
     if not processes.is_main:
         yield

@@ -1,4 +1,4 @@
-"""What all Faiss kinds share: reading the store's views in blocks, and indexes from and to files."""
+"""The parts that all Faiss kinds share: reading the store's views in blocks, and indexes from and to files."""
 
 from __future__ import annotations
 

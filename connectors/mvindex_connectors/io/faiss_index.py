@@ -21,7 +21,7 @@ from mvindex.io.join import Texts, join_texts
 from mvindex.io.staging_table import VectorTable
 from mvindex.io.validation import Array
 from mvindex.plugins import require_faiss
-from mvindex.records import ProgressCallback
+from mvindex.records import ProgressCallback, no_progress
 from mvindex.store.temporary import temporary_database, temporary_errors
 from mvindex_connectors.io.faiss_reader import ReadOptions, read_faiss
 
@@ -37,7 +37,7 @@ def import_faiss(  # noqa: PLR0913 - each argument is a choice of the caller
     accept_reconstructions: bool = False,
     accept_inner_product: bool = False,
     memory_bytes: int | None = None,
-    on_progress: ProgressCallback = lambda what, done, total: None,
+    on_progress: ProgressCallback = no_progress,
 ) -> ImportReport:
     """Make an index from the vectors of a Faiss index; several vectors of one id become its views, in order.
 

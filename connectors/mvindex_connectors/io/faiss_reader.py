@@ -38,7 +38,7 @@ _EXACT = ("IndexFlat", "IndexHNSWFlat", "IndexNSGFlat", "IndexIVFFlat")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadOptions:
-    """What is accepted; memory_bytes: limit of the reading process, by default 2 GiB and four times the file."""
+    """Options of a reading; memory_bytes: limit of the reading process, by default 2 GiB and four times the file."""
 
     has_ids: bool = False
     accept_reconstructions: bool = False

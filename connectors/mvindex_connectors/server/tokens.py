@@ -22,7 +22,7 @@ _MIN_CHARS = 16
 
 
 class Role(Enum):
-    """What a token permits."""
+    """The permissions of a token."""
 
     READ_ONLY = "read-only"
     READ_WRITE = "read-write"

@@ -18,7 +18,7 @@ from mvindex.analysis.page.markup import (
     decimal,
     element,
     facts,
-    folded_table,
+    make_folded_table,
     percent,
     points,
     table,
@@ -100,7 +100,7 @@ def _recall(recall: Report, report: Report) -> Content:
         row = [name, percent(recall["whole"][name]), f"{percent(low)} to {percent(high)}"]
         rows.append([*row, percent(single[name]), points(recall["whole"][name] - single[name])] if single else row)
     drawn = charts.bars(names, series, Axes("documents looked at", _RECALL))
-    return drawn, folded_table("recall of all views and of one vector", header, rows)
+    return drawn, make_folded_table("recall of all views and of one vector", header, rows)
 
 
 def _single_view(rows: Sequence[Report], report: Report) -> Content:
@@ -115,7 +115,7 @@ def _single_view(rows: Sequence[Report], report: Report) -> Content:
     )
     shown = [[f"view {row['slot']}", percent(row["documents"]), *_shares(row, names)] for row in rows]
     shown += [[label, percent(1), *_shares(values, names)] for label, values in compared.items()]
-    return drawn, folded_table("recall of each view", ["view", "documents that have it", *names], shown)
+    return drawn, make_folded_table("recall of each view", ["view", "documents that have it", *names], shown)
 
 
 def _fewer(rows: Sequence[Report], report: Report) -> Content:
@@ -162,7 +162,7 @@ def _usage(usage: Sequence[Report], _: Report) -> Content:
         for row in usage
     ]
     header = ["view", "questions won", "share of all views", "documents that have it"]
-    return drawn, folded_table("questions won by each view", header, rows)
+    return drawn, make_folded_table("questions won by each view", header, rows)
 
 
 def _local(local: Report, report: Report) -> Content:
@@ -196,7 +196,7 @@ def _histogram(histogram: Report, report: Report) -> Content:
     near = report["similarity"].get("near_duplicates")
     caption = "views within EPS of another one of their document"
     rows = [[f"{row['eps']:g}", percent(row["share"])] for row in near or ()]
-    return drawn, folded_table(caption, ["EPS", "share of the views"], rows) if near else None
+    return drawn, make_folded_table(caption, ["EPS", "share of the views"], rows) if near else None
 
 
 def _attention(attention: Report, _: Report) -> Content:
@@ -214,7 +214,7 @@ def _gradient(gradient: Report, _: Report) -> Content:
     return (
         facts([("Mean largest r", decimal(gradient["max"])), ("Mean variance of r", decimal(gradient["variance"]))]),
         drawn,
-        folded_table("gradient weight by rank", ["rank", "r"], zip(ranks, map(decimal, weights), strict=True)),
+        make_folded_table("gradient weight by rank", ["rank", "r"], zip(ranks, map(decimal, weights), strict=True)),
     )  # fmt: skip
 
 
@@ -225,12 +225,12 @@ def _answers(recall: Report, report: Report) -> Content:
         series.append(Series("its winning view holds it", [recall["answer_view"][name] for name in names]))
     drawn = charts.bars(names, series, Axes("documents looked at", "questions (%)"))
     rows = [[name, *(percent(one.values[row]) for one in series)] for row, name in enumerate(names)]
-    return drawn, folded_table("answer accuracy", ["first k", *(one.name for one in series)], rows)
+    return drawn, make_folded_table("answer accuracy", ["first k", *(one.name for one in series)], rows)
 
 
 def _matrix_table(caption: str, corner: str, values: Sequence[Sequence[float | None]]) -> Markup:
     rows = [[f"view {slot}", *map(decimal, line)] for slot, line in enumerate(values)]
-    return folded_table(caption, [corner, *(f"view {slot}" for slot in range(len(values)))], rows)
+    return make_folded_table(caption, [corner, *(f"view {slot}" for slot in range(len(values)))], rows)
 
 
 def _shares(row: Report, names: Sequence[str]) -> list[str]:
@@ -281,7 +281,7 @@ CHAPTERS: Mapping[str, Sequence[Card]] = {
         ),
         Card(
             "How far the best view stands out", ["local"], lambda report: report["local"], _local,
-            good="a clear margin together with a perplexity well above 1: views are told apart and several are used",
+            good="a clear margin together with a perplexity well above 1: views are distinguished and several are used",
             bad="a margin near 0, or a perplexity near 1, which is one view doing all the work",
             source=lambda report: "MVR, eq. 9 (LV) and eq. 10 (PPL), over "
             f"{counted(report['local']['pairs'], 'pair')} of a question and its document",

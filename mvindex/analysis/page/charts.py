@@ -6,6 +6,7 @@ strokes name CSS variables, which follow the reader's light or dark scheme.
 
 from __future__ import annotations
 
+import hashlib
 import io
 import re
 from collections.abc import Mapping, Sequence
@@ -27,6 +28,7 @@ _SHAPES = {
 }
 _POINTS = ("circle", "square", "triangle-up", "diamond", "cross")
 _WIDTH, _HEIGHT = 480, 230
+_CLIP = re.compile(r'(?<=id=")clip\d+(?=")|(?<=url\(#)clip\d+(?=\))')
 # A mark with a label: the label becomes a tooltip too, which browsers show for <title>.
 _LABELLED = re.compile(r'<(path|line|text)( aria-label="([^"]*)"[^>]*?)(?:/>|></\1>)')
 
@@ -264,5 +266,12 @@ def _render(chart: alt.LayerChart | alt.Chart, legend: Sequence[tuple[str, str, 
     )  # fmt: skip
     file = io.StringIO()
     styled.save(file, format="svg")
-    drawn = Markup(_LABELLED.sub(r"<\1\2><title>\3</title></\1>", file.getvalue()))
+    drawn = Markup(_LABELLED.sub(r"<\1\2><title>\3</title></\1>", _with_own_ids(file.getvalue())))
     return element("figure", _legend(legend) if legend else None, drawn, class_="chart")
+
+
+def _with_own_ids(svg: str) -> str:
+    """Return the SVG with ids that depend on its content: Vega counts them on from chart to chart of a process."""
+    names = list(dict.fromkeys(_CLIP.findall(svg)))
+    digest = hashlib.sha256(_CLIP.sub("", svg).encode()).hexdigest()[:12]
+    return _CLIP.sub(lambda found: f"clip-{digest}-{names.index(found.group())}", svg)

@@ -68,7 +68,7 @@ def _hard_question(question: Mapping[str, Any], is_open: bool) -> Markup:
 def _document(heading: str, document: Mapping[str, Any]) -> Markup:
     name = element("b", user_text(document["title"] or document["id"]))
     origin = (" ", user_text(document["id"]), f" \u00b7 score {decimal(document['score'])} by view {document['slot']}")
-    text = element("p", _marked(document), " \u2026 (cut)" if document["is_cut"] else None, dir="auto")
+    text = element("p", _mark(document), " \u2026 (cut)" if document["is_cut"] else None, dir="auto")
     scores = (
         element(
             "li", _tag(view["slot"], view["slot"] == document["slot"]), f" {decimal(view['score'])}",
@@ -86,7 +86,7 @@ def _document(heading: str, document: Mapping[str, Any]) -> Markup:
     )
 
 
-def _marked(document: Mapping[str, Any]) -> Iterator[Content]:
+def _mark(document: Mapping[str, Any]) -> Iterator[Content]:
     """Yield the text in pieces: each span numbered and underlined, the winning one highlighted."""
     text = document["text"]
     spans = [

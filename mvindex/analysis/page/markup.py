@@ -71,7 +71,7 @@ def table(caption: str, header: Sequence[str], rows: Iterable[Sequence[Content]]
     return element("div", content, class_="scroll", tabindex="0", role="region", aria_label=f"Table: {caption}")
 
 
-def folded_table(caption: str, header: Sequence[str], rows: Iterable[Sequence[Content]]) -> Markup:
+def make_folded_table(caption: str, header: Sequence[str], rows: Iterable[Sequence[Content]]) -> Markup:
     """Return the same table, folded below its chart."""
     return element(
         "details", element("summary", "Table of these numbers"), table(caption, header, rows), class_="numbers"

@@ -15,7 +15,7 @@ from mvindex.encoder.families.windows import (
     Window,
     context,
     cut_windows,
-    pooled_window,
+    make_pooled_window,
 )
 from mvindex.encoder.text import NO_SPAN, TokenizedText
 from mvindex.records import Ints, Span
@@ -81,4 +81,4 @@ def _apart(text: TokenizedText, frame: Frame, bounds: Ints) -> Iterator[Window]:
         prefix = text.prefix[: frame.longest_prefix(last - first)]
         for begin, end in cut_windows(np.array([0, last - first]), frame.room - len(prefix)):
             ids = frame.with_specials(prefix, text.ids[first + begin : first + end])
-            yield pooled_window(ids, slot, frame.pooling)
+            yield make_pooled_window(ids, slot, frame.pooling)

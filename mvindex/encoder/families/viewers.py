@@ -1,6 +1,6 @@
 """Families of viewer tokens: their states are the views.
 
-In the papers a viewer reads the whole input, and its state alone is the view. Two settings depart from them, for
+In the papers a viewer reads the whole input, and only its state is the view. Two settings depart from them, for
 backbones on which such viewers stay alike in short training (docs/training.md, viewers):
 
 - own_snippet: a viewer reads its own snippet (of `viewers`, the i-th of k equal stretches of tokens) and itself only,
@@ -53,7 +53,7 @@ def arrange_context_viewers(text: TokenizedText, frame: Frame) -> Arrangement:
     as in the paper, but give no view. Every window keeps room for all viewers. A snippet that crosses windows has its
     viewer in each: its view is the mean.
     """
-    ids, starts, slots, spans = _titled_snippets(text, frame)
+    ids, starts, slots, spans = _prepend_title(text, frame)
     prompt = text.prefix[: frame.prompt_tokens]
     ranges = list(cut_windows(starts, frame.room - len(prompt)))
     unused = [frame.viewers[:0]] * (len(ranges) - 1) + [frame.viewers[len(spans) :]]
@@ -64,7 +64,7 @@ def arrange_context_viewers(text: TokenizedText, frame: Frame) -> Arrangement:
     return Arrangement(windows, spans, len(spans))
 
 
-def _titled_snippets(text: TokenizedText, frame: Frame) -> tuple[Ids, Ints, Slots, list[Span]]:
+def _prepend_title(text: TokenizedText, frame: Frame) -> tuple[Ids, Ints, Slots, list[Span]]:
     """Return title and text as one: ids, where sentences start, the slot of each token, and the slots' spans."""
     title = text.prefix[frame.prompt_tokens :]
     if not len(title):
@@ -78,11 +78,11 @@ def _titled_snippets(text: TokenizedText, frame: Frame) -> tuple[Ids, Ints, Slot
     ids, starts = np.concatenate([title, text.ids]), np.concatenate([[0], text.starts + len(title)])
     joined = TokenizedText(text.prefix[:0], ids, starts, sentences, text.whole)
     slots, spans = token_slots(joined, merge_sentences(sentences, len(frame.viewers)))
-    return ids, starts, slots, [_unshifted(span, shift, text.sentences[0][0]) for span in spans]
+    return ids, starts, slots, [_unshift(span, shift, text.sentences[0][0]) for span in spans]
 
 
-def _unshifted(span: Span, shift: int, first: int) -> Span:
-    """Return the span in the text; from the title it begins at the first sentence, and a title alone has none."""
+def _unshift(span: Span, shift: int, first: int) -> Span:
+    """Return the span in the text: from the title it begins at the first sentence; NO_SPAN without a text."""
     begin, end = span[0] - shift, span[1] - shift
     return NO_SPAN if end <= 0 else (max(begin, first), end)
 
@@ -100,7 +100,8 @@ def _interleave(ids: Ids, slots: Slots, around: tuple[Ids, Ids], frame: Frame) -
     """Return the tokens with each snippet's viewer before its first one; around: the prompt, and viewers for the end.
 
     The first viewer takes [CLS]'s place: what else the tokenizer puts before a text, and the prompt, come after it;
-    with own_snippet all of these come before it. Without any text the first viewer stands alone, for the document.
+    with own_snippet all of these come before it. Without any text the first viewer gives the
+    only view.
     """
     prompt, unused = around
     firsts = np.flatnonzero(np.diff(slots, prepend=CONTEXT)) if len(ids) else np.zeros(1, dtype=np.int64)

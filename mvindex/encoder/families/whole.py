@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from mvindex.encoder.families.windows import Arrangement, Frame, Window, context, pooled_window, whole_windows
+from mvindex.encoder.families.windows import Arrangement, Frame, Window, context, make_pooled_window, whole_windows
 from mvindex.encoder.text import TokenizedText
 from mvindex.records import Ints
 
@@ -14,7 +14,7 @@ def arrange_single(text: TokenizedText, frame: Frame) -> Arrangement:
 
     A first state is that of each window. Pooling also has the last, and the mean weighted by place.
     """
-    windows = [pooled_window(ids, 0, frame.pooling) for ids in whole_windows(text, frame)]
+    windows = [make_pooled_window(ids, 0, frame.pooling) for ids in whole_windows(text, frame)]
     return Arrangement(windows, [text.whole], 1)
 
 

@@ -104,7 +104,7 @@ def whole_windows(text: TokenizedText, frame: Frame) -> list[Ids]:
     return [frame.with_specials(prefix, ids[begin:end]) for begin, end in cut_windows(starts, room)]
 
 
-def pooled_window(ids: Ids, slot: int, pooling: Pooling) -> Window:
+def make_pooled_window(ids: Ids, slot: int, pooling: Pooling) -> Window:
     """Return the input as a window for the slot: all its states, or only its first or last."""
     if pooling in (Pooling.MEAN, Pooling.WEIGHTED):
         weights = np.arange(1, len(ids) + 1, dtype=np.float32) if pooling is Pooling.WEIGHTED else None

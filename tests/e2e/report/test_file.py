@@ -5,9 +5,9 @@ import threading
 from pathlib import Path
 
 import pytest
-from made_report import hostile_report, made_report
 
 from mvindex.analysis.page import write_page
+from tests.helpers.made_report import hostile_report, made_report
 
 pytestmark = [pytest.mark.needs("chromium"), pytest.mark.usefixtures("quiet")]
 

@@ -1,8 +1,9 @@
 """The report in light and dark, on paper, and on screens from a phone on."""
 
 import pytest
-from browser import CONTRASTS
-from made_report import made_report
+
+from tests.browser import CONTRASTS
+from tests.helpers.made_report import made_report
 
 pytestmark = [pytest.mark.needs("chromium"), pytest.mark.usefixtures("quiet")]
 REPORT = made_report()

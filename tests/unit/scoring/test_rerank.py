@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-from tiny_classifiers import WORDS, save_classifiers
 
 import mvindex
 from mvindex import Document
@@ -10,6 +9,7 @@ from mvindex.encoder.cross_encoder import CrossEncoder
 from mvindex.errors import CheckpointError, EncoderError, QueryError
 from mvindex.records import Component, SearchResult
 from mvindex.scoring.rerank import parse_rerank
+from tests.helpers.tiny_classifiers import WORDS, save_classifiers
 
 COUNT = 60
 

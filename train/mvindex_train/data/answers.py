@@ -44,9 +44,9 @@ class _Tokens:
 def locate_answer(text: str, answers: Sequence[str]) -> AnswerLocation:
     """Return the only span in the text that matches an answer.
 
-    Matched like mvindex.eval.answers: NFD, DPR's tokens, lower case, the answer's tokens in sequence. Overlapping matches
-    count as one, such as `the Eiffel Tower` and `Eiffel Tower`; the span is then that of the answer listed first. Two
-    matches that do not overlap, of one answer or of two, are ambiguous.
+    Matched like mvindex.eval.answers: NFD, DPR's tokens, lower case, the answer's tokens in sequence. Overlapping
+    matches count as one, such as `the Eiffel Tower` and `Eiffel Tower`; the span is then that of the answer listed
+    first. Two matches that do not overlap, of one answer or of two, are ambiguous.
     """
     if not answers:
         return AnswerLocation(None, LocateStatus.NO_ANSWERS)

@@ -137,10 +137,10 @@ def dump_example(example: Example) -> bytes:
 
 def read_examples(path: str) -> Iterator[Example]:
     """Yield the examples of a file of rows, plain or compressed; raise CorpusError with file and line for a bad row."""
-    return (example for _, example in numbered_examples(path))
+    return (example for _, example in read_numbered_examples(path))
 
 
-def numbered_examples(path: str) -> Iterator[tuple[int, Example]]:
+def read_numbered_examples(path: str) -> Iterator[tuple[int, Example]]:
     """Yield the same examples as read_examples(), each with its line number."""
     name = stream_name(path)
     for number, line in read_lines(path, MAX_ROW_BYTES):

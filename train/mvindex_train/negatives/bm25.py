@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from mvindex.encoder.base import joined_text
+from mvindex.encoder.base import join_text
 from mvindex.errors import ConfigError
 from mvindex.kernels.threads import default_threads
 from mvindex.plugins import require
@@ -124,7 +124,7 @@ def _build(documents: Iterable[Document], folder: Path) -> None:
 
 
 def _tokenize(tokenizer: Any, documents: Iterable[Document], path: Path) -> _Tokens:
-    texts = (joined_text(document) for document in documents)
+    texts = (join_text(document) for document in documents)
     starts = array("q", [0])
     with path.open("wb") as file:
         for ids in tokenizer.streaming_tokenize(texts, update_vocab=True):

@@ -6,7 +6,7 @@ import tempfile
 from collections.abc import Sequence
 
 from mvindex.errors import CorpusError
-from mvindex_train.data.records import Example, load_example, numbered_examples, write_example
+from mvindex_train.data.records import Example, load_example, read_numbered_examples, write_example
 from mvindex_train.negatives.candidates import Candidate, candidate_of
 
 
@@ -50,7 +50,7 @@ class EarlierFile:
     def _write(self) -> None:
         end = 0
         try:
-            for number, example in numbered_examples(self._path):
+            for number, example in read_numbered_examples(self._path):
                 self._rows.setdefault(example.question_id, []).append((number, end))
                 end += write_example(example, self._copy)
             self._copy.flush()

@@ -101,9 +101,9 @@ class MiningRun:
             return open_local(self.job.index, device=self.job.device)
         encoder = load_encoder(self.job.encoder or "", device=self.job.device)
         self.note(f"encoding the documents with {self.job.encoder}")
-        return self._encoded(path, encoder)
+        return self._encode(path, encoder)
 
-    def _encoded(self, path: Path, encoder: Encoder) -> Index:
+    def _encode(self, path: Path, encoder: Encoder) -> Index:
         path.parent.mkdir(parents=True, exist_ok=True)
         index = (
             open_local(path, encoder=encoder, device=self.job.device)

@@ -203,7 +203,7 @@ class ViewScore(Struct):
 
 
 class Component(Struct):
-    """What one ranking contributes to a document's score."""
+    """The contribution of one ranking to a document's score."""
 
     name: Annotated[str, _described(enum=["dense", "lexical"])]
     rank: Annotated[int | None, _described("From 1; null where that ranking did not propose the document.")]
@@ -301,7 +301,7 @@ class Health(Struct):
 
 
 class ErrorDetail(Struct):
-    """What went wrong."""
+    """An error."""
 
     class_: Annotated[str, _described("The error class, as in mvindex.errors.")] = field(name="class")
     message: str
