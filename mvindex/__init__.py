@@ -41,7 +41,7 @@ __all__ = [
 ]
 
 # Loaded on first use, so that `import mvindex` costs little.
-_LATE = {
+_LAZY_EXPORTS = {
     "CallableEncoder": ("mvindex.encoder", "CallableEncoder"),
     "Index": ("mvindex.index", "Index"),
     "IndexProtocol": ("mvindex.index", "IndexProtocol"),
@@ -56,11 +56,11 @@ _LATE = {
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _LATE:
+    if name not in _LAZY_EXPORTS:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib import import_module
 
-    module, attribute = _LATE[name]
+    module, attribute = _LAZY_EXPORTS[name]
     return getattr(import_module(module), attribute)
 
 
