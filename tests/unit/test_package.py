@@ -17,6 +17,7 @@ def test_the_public_names_are_these():
         "Document",
         "Hit",
         "Index",
+        "IndexProtocol",
         "MvindexError",
         "SearchResult",
         "Views",
@@ -25,6 +26,7 @@ def test_the_public_names_are_these():
         "open",
         "repair",
         "salvage",
+        "save_sentence_transformer",
         "verify",
     ]
     assert all(getattr(mvindex, name) is not None for name in mvindex.__all__)

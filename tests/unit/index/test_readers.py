@@ -45,6 +45,7 @@ def test_a_second_writer_is_refused_with_the_holder_named(index, tmp_path):
 def test_the_lock_of_a_killed_writer_does_not_block(index, tmp_path):
     code = (
         "import mvindex, os, sys\n"
+        "from mvindex.index import embedded_store_of\n"
         "index = mvindex.open(sys.argv[1])\n"
         "with embedded_store_of(index).writing():\n"
         "    os.kill(os.getpid(), 9)\n"

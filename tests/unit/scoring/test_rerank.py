@@ -128,7 +128,7 @@ def test_scores_that_are_none_are_refused(index, scores, message):
         ({"rerank": len, "text": "x", "rerank_on": "text"}, "rerank_on="),
         ({"rerank": "a", "text": "x", "rerank_on": "title"}, "expected snippet or text"),
         ({"rerank": len, "text": "x", "rerank_depth": 9}, "rerank_depth is 9, and top_k 10"),
-        ({"rerank": len, "text": "x", "rerank_depth": 0}, "rerank_depth is 0"),
+        ({"rerank": len, "text": "x", "rerank_depth": 0}, "rerank_depth: expected a whole number"),
         ({"rerank_depth": 60}, "belongs to rerank="),
         ({"rerank_on": "text"}, "belongs to rerank="),
         ({"text": "x"}, "text= does not belong"),

@@ -88,7 +88,7 @@ def check_case(seed, case, path, names):
     rng = np.random.default_rng(seed)
     number, faults = 0, []
     with build(case, path) as index:
-        snapshot, ranking = embedded_store_of(index).snapshot, index._engines.open(embedded_store_of(index).snapshot)
+        snapshot, ranking = embedded_store_of(index).snapshot, EngineCache().open(embedded_store_of(index).snapshot)
         by_view = true_scores(case.stored, np.arange(len(case.stored) + 1), case.queries)
         for scoring in (Scoring(), Scoring(Aggregate.DRPQ, float(rng.choice(TEMPERATURES)))):
             temperature = scoring.temperature if scoring.aggregate is Aggregate.DRPQ else None
