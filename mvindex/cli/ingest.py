@@ -26,7 +26,7 @@ from mvindex.cli.terminal import visible
 from mvindex.errors import ConfigError
 
 if TYPE_CHECKING:
-    from mvindex.index import Index
+    from mvindex.index import Index, IndexProtocol
     from mvindex.ingest import IngestReport
     from mvindex.ingest.files import CorpusIngestReport
     from mvindex.records import IndexInfo
@@ -162,7 +162,9 @@ def _parse_place(shards: int | None, shard: str | None) -> ShardPlace | None:
 
 
 @contextmanager
-def _open_for_ingest(path: str, new: dict[str, Any], device: str | None, place: ShardPlace | None) -> Iterator[Index]:
+def _open_for_ingest(
+    path: str, new: dict[str, Any], device: str | None, place: ShardPlace | None
+) -> Iterator[IndexProtocol]:
     """Open the index, or create it; remove one that was created and stayed empty."""
     from mvindex.index.factory import has_shard, index_exists, open_index, open_shard_index, remove_untouched
 
@@ -201,7 +203,7 @@ def _create(path: str, new: dict[str, Any], device: str | None, place: ShardPlac
     return create_shard_index(Path(path), place, encoder=encoder, **kept)
 
 
-def _check_settings(index: Index, new: dict[str, Any]) -> None:
+def _check_settings(index: IndexProtocol, new: dict[str, Any]) -> None:
     """Raise ConfigError when an option for a new index differs from this one; equal options are accepted."""
     info = index.info()
     encoder = info.encoder or {}
@@ -233,7 +235,7 @@ def _stop_on_interrupt() -> Iterator[Callable[[], bool]]:
         signal.signal(signal.SIGINT, before)
 
 
-def _print_ingest(report: CorpusIngestReport, into: tuple[str, Index], seconds: float, as_json: bool) -> None:
+def _print_ingest(report: CorpusIngestReport, into: tuple[str, IndexProtocol], seconds: float, as_json: bool) -> None:
     from mvindex.cli import render as display
 
     done, (path, index) = report.ingest, into

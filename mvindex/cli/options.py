@@ -162,7 +162,9 @@ def check_scoring(scoring: str, temperature: float | None, candidates: int | Non
         Scoring(aggregate, temperature)
 
 
-def scoring_of(index: Index, scoring: str, temperature: float | None, candidates: int | None = None) -> dict[str, Any]:
+def scoring_of(
+    index: IndexProtocol, scoring: str, temperature: float | None, candidates: int | None = None
+) -> dict[str, Any]:
     """Return the arguments of search() for the scoring, also fields of results."""
     if scoring == "max":
         return {"scoring": scoring}
@@ -177,7 +179,7 @@ class ModeOptions(NamedTuple):
     fusion: str | None
     weights: list[str] | None
 
-    def for_index(self, index: Index) -> dict[str, Any]:
+    def for_index(self, index: IndexProtocol) -> dict[str, Any]:
         """Return the arguments of search() on that index, also fields of results; none for dense."""
         from mvindex.scoring.fusion import Mode, parse_fusion
 

@@ -14,7 +14,7 @@ from mvindex.corpus import read_documents
 from mvindex.encoder import Encoder, load_encoder
 from mvindex.encoder.cross_encoder import CrossEncoder
 from mvindex.index import Index
-from mvindex.index.factory import create, open_index
+from mvindex.index.factory import create, open_local
 from mvindex.records import Document
 from mvindex_train.data.options import ReadOptions
 from mvindex_train.data.read import read_training
@@ -77,7 +77,7 @@ class MiningRun:
         if self.job.index is None:
             yield from read_documents(self.job.passages or "")
             return
-        with open_index(self.job.index) as index:
+        with open_local(self.job.index) as index:
             yield from index
 
     def _sources(self, work_folder: Path) -> list[CandidateSource]:
@@ -98,7 +98,7 @@ class MiningRun:
     def _dense_index(self, path: Path) -> Index:
         """Open the job's index if it has the job's encoder, else build one of the same documents with it."""
         if self.job.index is not None and _has_encoder(self.job.index, self.job.encoder):
-            return open_index(self.job.index, device=self.job.device)
+            return open_local(self.job.index, device=self.job.device)
         encoder = load_encoder(self.job.encoder or "", device=self.job.device)
         self.note(f"encoding the documents with {self.job.encoder}")
         return self._encode(path, encoder)
@@ -106,7 +106,7 @@ class MiningRun:
     def _encode(self, path: Path, encoder: Encoder) -> Index:
         path.parent.mkdir(parents=True, exist_ok=True)
         index = (
-            open_index(path, encoder=encoder, device=self.job.device)
+            open_local(path, encoder=encoder, device=self.job.device)
             if path.exists()
             else create(path, encoder=encoder)
         )
@@ -118,6 +118,6 @@ class MiningRun:
 def _has_encoder(index: Path, encoder: str | None) -> bool:
     if encoder is None:
         return True
-    with open_index(index) as opened:
+    with open_local(index) as opened:
         spec = opened.info().encoder
     return spec is not None and spec["fingerprint"] == read_checkpoint(encoder).fingerprint
