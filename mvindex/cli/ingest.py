@@ -95,7 +95,7 @@ def ingest(  # noqa: PLR0913 - each option is a flag of the command
     from mvindex.cli import render
     from mvindex.corpus import open_corpus
     from mvindex.ingest.files import CorpusIngest, OnError
-    from mvindex.ingest.prune import checked_eps
+    from mvindex.ingest.prune import check_eps
     from mvindex.lexical.tokenizer import Lexical
     from mvindex.store.views import ViewType
 
@@ -115,7 +115,7 @@ def ingest(  # noqa: PLR0913 - each option is a flag of the command
     )
     path = index or str(_default_path(corpus.paths))
     new = {"encoder": encoder, "family": family, "max_views": views, "dtype": dtype, "temperature": temperature}
-    new["prune_views"] = None if prune_views is None else checked_eps(prune_views)
+    new["prune_views"] = None if prune_views is None else check_eps(prune_views)
     new["shards"] = shards
     new["lexical"] = lexical
     with _open_for_ingest(path, new, device, place) as target:

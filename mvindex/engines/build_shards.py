@@ -56,7 +56,7 @@ def build_shards(
 def build_shard(number: int, store: EmbeddedStore, choice: EngineChoice, on_progress: ProgressCallback) -> BuildReport:
     """Build an engine in one shard and report it; one that was built from the same training is left as it is."""
 
-    def report_shard(what: str, done: int, total: int) -> None:
+    def report_shard(what: str, done: int, total: int | None) -> None:
         on_progress(f"shard {number}: {what}", done, total)
 
     if not store.snapshot.num_documents:

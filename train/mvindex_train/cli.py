@@ -117,12 +117,12 @@ def _as_overrides(*values: Any) -> list[str]:
 
 def _load(file: Path | None, preset: str | None, budget: str | None, overrides: list[str]) -> TrainConfig:
     """Load the settings; the preset is snippets when neither a preset nor a file is named."""
-    from mvindex.cli.options import parse_value
+    from mvindex.cli.options import check_value
     from mvindex_train.config_cli import ConfigRequest, load_config
     from mvindex_train.presets import find_preset, parse_budget
 
-    parse_value("--preset", preset, find_preset)
-    parse_value("--budget", budget, parse_budget)
+    check_value("--preset", preset, find_preset)
+    check_value("--budget", budget, parse_budget)
     chosen = preset if preset or file else _DEFAULT_PRESET
     return load_config(ConfigRequest(file=file, preset=chosen, budget=budget, overrides=overrides))
 

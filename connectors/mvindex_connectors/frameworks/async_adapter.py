@@ -52,7 +52,8 @@ class AsyncAdapter:
 
     async def get(self, ids: Sequence[str]) -> list[Document]:
         """Return the documents of the ids that exist, in the order of the ids."""
-        return await self.client.get(ids)
+        found: list[Document] = await self.client.get(ids)
+        return found
 
     async def scan(
         self, filter: Filter | None = None, limit: int | None = None, after: str | None = None
