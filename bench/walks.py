@@ -31,7 +31,7 @@ sys.path.insert(0, str(ROOT))
 import mvindex  # noqa: E402 - the path comes first
 from mvindex.cli import main as run_command  # noqa: E402
 from mvindex.ingest.files import CorpusIngest  # noqa: E402
-from tests.unit.tiny_models import make_model  # noqa: E402
+from tests.helpers.tiny_models import make_model  # noqa: E402
 
 PACKAGES = tuple(f"{Path(package)}/" for package in (ROOT / "mvindex", ROOT / "connectors" / "mvindex_connectors"))
 TEXTS = ("the cat sat on the mat. it ran", "a dog ran under the house", "the old river was blue. he sat")

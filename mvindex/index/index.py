@@ -291,7 +291,9 @@ class Index:
         rerank_depth: int | None = None,
     ) -> SearchResult | list[SearchResult]:
         """Return the best documents of a query, or of each of several; see IndexProtocol.search()."""
-        plan = parse_rerank(rerank, rerank_on, rerank_depth, top_k, self._device)
+        plan = None
+        if (rerank, rerank_on, rerank_depth) != (None, None, None):
+            plan = parse_rerank(rerank, rerank_on, rerank_depth, top_k, self._device)
         options = SearchOptions.parse(
             top_k,
             filter,
@@ -314,7 +316,7 @@ class Index:
         self, query: str | Sequence[str] | Vector, options: SearchOptions, *, text: str | Sequence[str] | None = None
     ) -> Any:
         """Return what search() does, for options that are checked already."""
-        options = options.with_defaults(self.temperature, self.fusion)
+        options = options.with_defaults(self.temperature, self.fusion if options.mode is Mode.HYBRID else None)
         if options.mode is Mode.DENSE:
             if text is not None:
                 raise QueryError("text= does not belong to mode='dense'; expected mode='lexical' or 'hybrid'")

@@ -108,7 +108,7 @@ class SearchOptions:
             raise QueryError(f"{name}= does not belong to mode={way.value!r}; expected mode='hybrid'")
         if way is Mode.LEXICAL and chosen.aggregate is not Aggregate.MAX:
             raise QueryError("scoring= combines the scores of views; mode='lexical' reads none")
-        fused = parse_fusion(fusion, weights)
+        fused = Fusion() if way is not Mode.HYBRID else parse_fusion(fusion, weights)
         return cls(
             top_k=int(top_k),
             filter=filter,
@@ -121,8 +121,10 @@ class SearchOptions:
             weights=None if weights is None else fused.weights,
         )
 
-    def with_defaults(self, temperature: float, fusion: Fusion) -> SearchOptions:
-        """Return the options with the index's own temperature and fusion where none was given."""
+    def with_defaults(self, temperature: float, fusion: Fusion | None) -> SearchOptions:
+        """Return the options with the index's own temperature, and for hybrid its fusion, where none was given."""
+        if fusion is None:
+            return self if self.temperature is not None else replace(self, temperature=temperature)
         chosen = parse_fusion(None if self.method is None else self.method.value, self.weights, fusion)
         return replace(
             self,

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, cast
+from threading import Lock
+from typing import Any, Protocol, cast
 
 import numpy as np
 
@@ -12,10 +13,19 @@ from mvindex.records import Document, Floats, Hit, IndexInfo, SearchResult, View
 from mvindex.store.filters import Filter
 from mvindex.store.protocol import Operation
 
-if TYPE_CHECKING:
-    from mvindex_connectors.frameworks.connection import IndexHandle
-
 _EMPTY = SearchResult(hits=(), exact=True, short_by=0, rounds=0)
+
+
+class IndexSource(Protocol):
+    """Opens an index when it is needed; see connection.IndexHandle."""
+
+    write_lock: Lock
+
+    def open(self) -> IndexProtocol | None:
+        """Return the index at its latest state; None where there is none yet."""
+
+    def open_or_create(self, dim: int | None) -> IndexProtocol:
+        """Return the index, created now where there is none."""
 
 
 class SyncAdapter:
@@ -23,7 +33,7 @@ class SyncAdapter:
 
     is_blocking = True
 
-    def __init__(self, handle: IndexHandle) -> None:
+    def __init__(self, handle: IndexSource) -> None:
         self._handle = handle
         self._opened: IndexProtocol | None = None
 
