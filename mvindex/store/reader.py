@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from operator import le
 from typing import Any, NamedTuple
 
@@ -20,7 +20,6 @@ from mvindex.store.rows import ids_checksum, metadata_checksum, text_checksum, u
 from mvindex.store.snapshot import Snapshot
 
 _FETCH_ROWS = 65_536
-_READ_ROWS = 1024
 _COLUMNS = f"{DOCUMENT_COLUMNS}, d.checksum"
 
 
@@ -120,13 +119,6 @@ class SnapshotReader:
             missing = next(row for row in rows_wanted if row not in found)
             raise DamagedIndex(f"{FILE_NAME}: document row {missing} was committed, and is missing")
         return found
-
-    def all_documents(self) -> Iterator[StoredDocument]:
-        """Yield every live document of the snapshot, by row, a thousand in memory at a time."""
-        alive = self._snapshot.alive
-        for begin in range(0, len(alive), _READ_ROWS):
-            rows = begin + np.flatnonzero(alive[begin : begin + _READ_ROWS])
-            yield from self.documents(rows.tolist()).values()
 
     def _stored(self, row: tuple[Any, ...], is_shown: bool) -> StoredRow:
         if not is_shown:

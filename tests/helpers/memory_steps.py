@@ -27,7 +27,6 @@ import faiss  # noqa: E402 - after the settings of threads
 import numpy as np  # noqa: E402 - after the settings of threads
 
 import mvindex  # noqa: E402 - as above
-from mvindex import maintenance  # noqa: E402 - as above
 from mvindex.corpus import CorpusOptions, open_corpus  # noqa: E402 - as above
 from mvindex.engines import params  # noqa: E402 - as above
 from mvindex.engines.build import save_search_params  # noqa: E402 - as above
@@ -48,8 +47,8 @@ PIECES = [
     ("mvindex.maintenance.compact", "_COPIED_DOCUMENTS", PIECE),
     ("mvindex.maintenance.compact", "_SORTED_ROWS", PIECE),
     ("mvindex.maintenance.read", "_CHUNK_ROWS", PIECE),
+    ("mvindex.store.embedded", "_SCANNED", PIECE),
     ("mvindex.maintenance.salvage", "_CHUNK_ROWS", PIECE),
-    ("mvindex.store.reader", "_READ_ROWS", PIECE),
     ("mvindex.store.reader", "_FETCH_ROWS", PIECE),
     ("mvindex.store.snapshot", "_FETCH_ROWS", PIECE),
     ("mvindex.store.views", "_PIECE_ROWS", PIECE),
@@ -129,11 +128,11 @@ def snapshot(folder, count):
 
 
 def verify(folder, count):
-    assert maintenance.verify(folder / "x.mvx").is_sound
+    assert mvindex.verify(folder / "x.mvx").is_sound
 
 
 def salvage(folder, count):
-    assert maintenance.salvage(folder / "x.mvx", folder / f"saved-{time.monotonic_ns()}.mvx").documents
+    assert mvindex.salvage(folder / "x.mvx", folder / f"saved-{time.monotonic_ns()}.mvx").documents
 
 
 def read_all(folder, count):

@@ -37,7 +37,7 @@ def test_a_build_that_is_not_told_says_what_it_chose(tmp_path):
         index.add_views([mvindex.Document("1", "t")], np.ones((1, 1, 2)))
         report = index.build()
         assert report.kind == "exact" and "1 views of 2 dimensions" in report.why
-        assert index.build("hnsw").why == "as asked for"
+        assert index.build("hnsw").why == "as given"
 
 
 @pytest.mark.parametrize("kind", ["flat", "hnsw", "ivf-flat", "ivf-sq8", "ivf-pq", "ivf-rabitq"])

@@ -13,7 +13,7 @@ from mvindex.engines.build import EngineChoice, build_engine, engine_choice
 from mvindex.engines.build_shards import build_one_shard, train_shards
 from mvindex.errors import ConfigError, EngineError
 from mvindex.index import store_of
-from mvindex.maintenance import repair, salvage, verify
+from mvindex.maintenance.dispatch import repair, salvage, verify
 from mvindex.records import no_progress
 from mvindex.store.segments import file_checksum
 from mvindex.store.shard_layout import shard_of

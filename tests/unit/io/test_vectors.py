@@ -201,8 +201,8 @@ def test_a_column_that_later_rows_leave_out_may_be_left_out_anywhere(tmp_path):
         ),
         ({"id": ["a"], "vector": lists([[]])}, "expected vectors of 1 to 65536 dims, got 0"),
         ({"id": arrow.array([], arrow.string()), "vector": lists([])}, "holds no rows"),
-        ({"id": ["a"], "vector": lists([[1]]), "text": [5]}, r"in.parquet:1: text is int 5; wanted a string"),
-        ({"id": ["a"], "vector": lists([[1]]), "text": [0]}, r"in.parquet:1: text is int 0; wanted a string"),
+        ({"id": ["a"], "vector": lists([[1]]), "text": [5]}, r"in.parquet:1: text: expected a string, got int 5"),
+        ({"id": ["a"], "vector": lists([[1]]), "text": [0]}, r"in.parquet:1: text: expected a string, got int 0"),
         (
             SPANNED | {"span_begin": [0.0, 0.5], "span_end": [1.0, 1.0]},
             r"in.parquet:2: 'span_begin': expected an integer, got 0.5",
@@ -395,7 +395,7 @@ def test_json_lines_with_one_vector_or_several(tmp_path):
         ('{"id": "a", "vector": [1], "spans": [[0]]}', '"spans": expected'),
         ('{"id": "a", "vector": [1], "spans": [[0, 1], [0, 1]]}', r'"spans": expected .* for each of the 1 views'),
         ('{"id": "a", "vector": [1], "metadata": 5}', '"metadata" is no object'),
-        ('{"id": {}, "vector": [1]}', "id is dict"),
+        ('{"id": {}, "vector": [1]}', "id: expected a string, got dict"),
         (
             '{"id": "a", "vector": [1]}\n{"id": "b", "vector": [1, 2]}',
             r"in.jsonl:2: expected vectors of 1 dims, as before, got 2",

@@ -137,7 +137,7 @@ def test_the_same_score_comes_from_another_implementation(tmp_path):
     with mvindex.create(tmp_path / "a.mvx", dim=4, lexical="unicode") as index:
         index.add_views(documents, views)
         other = bm25s.BM25(k1=1.2, b=0.75, method="lucene")
-        other.index([slow.words(document) for document in documents], show_progress=False)
+        other.index([slow.terms(document) for document in documents], show_progress=False)
         for question in ("oil", "war peace river", "delta delta the"):
             # Lucene leaves out the factor k1 + 1, which changes no order.
             want = np.sort(2.2 * other.get_scores(question.split()))[::-1]
@@ -287,11 +287,11 @@ def test_an_address_has_no_lexical_side(tmp_path):
 
 def test_words_of_texts_are_counted_as_by_hand():
     found = tokenize(["b a b", "", "A c."], Lexical.UNICODE)
-    assert found.words == [b"a", b"b", b"c"]
+    assert found.terms == [b"a", b"b", b"c"]
     pairs = [
         list(zip(found.texts[begin:end].tolist(), found.counts[begin:end].tolist(), strict=True))
         for begin, end in zip(found.starts[:-1], found.starts[1:], strict=True)
     ]
     assert pairs == [[(0, 1), (2, 1)], [(0, 2)], [(2, 1)]]
     assert found.lengths.tolist() == [3, 0, 2]
-    assert tokenize([], Lexical.UNICODE).words == []
+    assert tokenize([], Lexical.UNICODE).terms == []
