@@ -34,7 +34,7 @@ from mvindex.scoring.rerank import parse_rerank
 from mvindex.search.options import SearchOptions
 from mvindex.search.protocol import SearchEngine
 from mvindex.search.queries import TextQueries, Vector, as_vectors, check_query_text, is_texts, query_texts
-from mvindex.search.results import document_of, scored_views
+from mvindex.search.results import document_of, score_views
 from mvindex.store.embedded import EmbeddedStore, temperature_of
 from mvindex.store.filters import Filter
 from mvindex.store.protocol import Capabilities, Operation, Store
@@ -351,8 +351,7 @@ class Index:
         queries, is_single = self._query_vectors(query)
         if not is_single:
             raise QueryError("explain: expected one query, a text or a (d,) vector, got several")
-        found = self._store.views(check_ids(ids))
-        return {doc_id: scored_views(stored, views, queries[0], chosen) for doc_id, (stored, views) in found.items()}
+        return score_views(self._store.views(check_ids(ids)), queries[0], chosen)
 
     def views(self, ids: str | Iterable[str]) -> dict[str, Floats]:
         """Return the views of the documents that exist, (k, d) as stored, by id."""

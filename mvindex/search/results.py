@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from mvindex.records import Document, Floats, Hit, Span, ViewScore
 from mvindex.scoring.aggregate import Aggregate, Scoring, view_scores, view_weights
@@ -33,17 +31,33 @@ def span_and_snippet(stored: StoredDocument, slot: int) -> tuple[Span | None, st
     return (begin, end), stored.text[begin:end]
 
 
-def scored_views(stored: StoredDocument, views: npt.NDArray[Any], query: Floats, scoring: Scoring) -> list[ViewScore]:
+def score_views(
+    documents: Mapping[str, tuple[StoredDocument, Floats]], query: Floats, scoring: Scoring
+) -> dict[str, list[ViewScore]]:
+    """Return every view of the documents with its score and weight, best first, by document id.
+
+    Args:
+        documents: Each document with its views, (k, d) as stored, by id.
+        query: (d,) float32.
+        scoring: How the views of a document make its score.
+    """
+    if not documents:
+        return {}
+    scores = view_scores(np.concatenate([views for _, views in documents.values()]), query)
+    ends = np.cumsum([len(views) for _, views in documents.values()])
+    parts = zip(documents.items(), np.split(scores, ends[:-1]), strict=True)
+    return {doc_id: _weighted(stored, part, scoring) for (doc_id, (stored, _)), part in parts}
+
+
+def _weighted(stored: StoredDocument, scores: Floats, scoring: Scoring) -> list[ViewScore]:
     """Return every view of a document with its score and its weight in the document's score, best first.
 
     Args:
         stored: The document.
-        views: (k, d) as stored.
-        query: (d,) float32.
+        scores: (k,) of its views.
         scoring: By best view the first view has all the weight.
 
     """
-    scores = view_scores(views, query)
     order = np.lexsort((np.arange(len(scores)), -scores)).tolist()
     if scoring.aggregate is Aggregate.DRPQ:
         weights = view_weights(scores, scoring.temperature)
