@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     from typing_extensions import Self, Unpack
 
     from mvindex.ingest import Entry, IngestHooks, IngestReport
-    from mvindex.scoring.fusion import Fusion
     from mvindex.scoring.rerank import Reranker
     from mvindex.search.options import FusionName, ModeName, ScoringName, SearchKeywords, SearchOptions
     from mvindex.search.queries import Vector
@@ -39,10 +38,6 @@ class IndexProtocol(Protocol):
     @property
     def temperature(self) -> float:
         """The T of DRPQ scoring that is used when a search gives none."""
-
-    @property
-    def fusion(self) -> Fusion:
-        """The fusion of hybrid search that is used when a search gives none."""
 
     @property
     def missing_shards(self) -> tuple[int, ...]:

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar, cast
 
 from mvindex.errors import LimitExceeded, NoSuchIndex, QueryError, ServerUnavailable, Unsupported
 from mvindex.index import Index, IndexProtocol, store_of
@@ -44,7 +44,7 @@ class IndexService:
     def __init__(self, name: str, index: IndexProtocol, config: ServerConfig, observer: BatchObserver) -> None:
         self.name, self.index = name, index
         # An index behind another server is served too; its administration is that server's.
-        self._local = index if isinstance(index, Index) else None
+        self._local = cast(Index, index) if index.capabilities.supports(Operation.COMPACT) else None
         self._limits, self._is_read_only = config.limits, config.is_read_only
         self._batcher = Batcher(index, observer, batch=config.batch, queued=config.limits.queued)
         self._readers = ThreadPoolExecutor(4, thread_name_prefix="read")
