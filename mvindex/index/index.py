@@ -94,7 +94,11 @@ class Index:
         return self.scan()
 
     def __contains__(self, doc_id: object) -> bool:
-        return isinstance(doc_id, str) and bool(self._store.get([check_id(doc_id)]))
+        try:
+            return isinstance(doc_id, str) and bool(self._store.get([check_id(doc_id)]))
+        except QueryError:
+            # No document may have such an id.
+            return False
 
     @property
     def where(self) -> str:
