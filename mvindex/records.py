@@ -209,6 +209,8 @@ def check_id(doc_id: object) -> str:
 
 def check_ids(ids: str | Iterable[str]) -> list[str]:
     """Return the ids, each once, in their order; one string is one id. QueryError for what cannot be an id."""
+    if not isinstance(ids, Iterable):
+        raise QueryError(f"ids: expected an id or several, got {type(ids).__name__} {ids!r:.60}")
     return list(dict.fromkeys(check_id(each) for each in ([ids] if isinstance(ids, str) else ids)))
 
 
