@@ -67,7 +67,7 @@ LEVELS = {
 # A read that fails is damage, which salvage reports, and saves the rest.
 READS_ON = {("failing-read", "salvage"), ("failing-read", "mvindex verify --salvage")}
 EVERY = [
-    Row(trouble=trouble, operations=(name,), **{**levels, "marks": (*levels.get("marks", ()), *FULL)})
+    Row(trouble=trouble, operations=(name,), **{**levels, "marks": (*levels.get("marks", ()), *LONG)})
     for trouble, levels in LEVELS.items()
     for name in ALL
     if (trouble, name) not in READS_ON

@@ -31,7 +31,11 @@ def killed(operations, folder, **options):
 
 
 @pytest.mark.parametrize(
-    "operation", [pytest.param(name, marks=pytest.mark.full) if name in LIKE_OTHERS else name for name in OPERATIONS]
+    "operation",
+    [
+        pytest.param(name, marks=[pytest.mark.full, pytest.mark.long]) if name in LIKE_OTHERS else name
+        for name in OPERATIONS
+    ],
 )
 def test_a_kill_loses_nothing_acknowledged_and_shows_nothing_partial(operation, tmp_path):
     found = killed([operation], tmp_path, steps=None if IS_FULL else 4, at_random=2 if IS_FULL else 1)[operation]
