@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+from functools import cache
 from importlib.metadata import entry_points
 from typing import TypeGuard
 
@@ -56,12 +57,21 @@ def find_kind(name: str) -> EngineKind:
     """
     if name in _REGISTERED:
         return _REGISTERED[name]
+    kind = _load_kind(name)
+    if kind is None:
+        raise EngineMissing(
+            f"no installed engine offers kind {name!r}; install the package that does, or build another kind"
+        )
+    return kind
+
+
+@cache
+def _load_kind(name: str) -> EngineKind | None:
+    """Return the kind of an entry point; cached, as a search for entry points reads every installed package."""
     for entry in entry_points(group=GROUP, name=name):
         kind: EngineKind = entry.load()
         return kind
-    raise EngineMissing(
-        f"no installed engine offers kind {name!r}; install the package that does, or build another kind"
-    )
+    return None
 
 
 def open_scan(device: str | None = None, share: int = 1) -> ScanEngine:

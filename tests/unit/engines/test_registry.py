@@ -117,7 +117,15 @@ def test_a_registered_kind_is_built_searched_saved_and_opened_again(toy, filled)
         assert_same(again.search(query, 5), brute_force(left, query, 5))
 
 
-def test_a_kind_is_found_by_its_entry_point(monkeypatch, filled):
+@pytest.fixture
+def no_cached_kinds():
+    """Entry points are looked for once a process."""
+    engines._load_kind.cache_clear()
+    yield
+    engines._load_kind.cache_clear()
+
+
+def test_a_kind_is_found_by_its_entry_point(monkeypatch, filled, no_cached_kinds):
     index, views = filled
     entry = EntryPoint(name="toy", value=f"{__name__}:TOY", group=engines.GROUP)
     monkeypatch.setitem(sys.modules, __name__, sys.modules[__name__])
