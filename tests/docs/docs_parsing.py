@@ -84,6 +84,8 @@ def read_python(args):
     if args[:2] == ["-m", "mvindex"]:
         read_mvindex(args[2:])
         return
+    if args[0] == "-m":
+        args = [args[1].replace(".", "/") + ".py", *args[2:]]
     script = ROOT / args[0]
     assert script.is_file(), args
     with pytest.MonkeyPatch.context() as patch:

@@ -40,7 +40,7 @@ def test_what_goes_out_comes_back_with_counts_as_json(made, tmp_path):
         (
             ["import", "vectors", "in.jsonl", "--index", "x.mvx", "--dtype", "int8"],
             2,
-            "--dtype int8: expected fp16 or fp32",
+            "--dtype: expected fp16 or fp32",
         ),
         (["import", "vectors", "in.jsonl", "--index", "x.mvx", "--lexical", "latin"], 2, "latin"),
         (["import", "vectors", "in.jsonl", "--index", "x.mvx", "--missing", "skip"], 1, "give --corpus FILE"),
@@ -57,10 +57,10 @@ def test_what_goes_out_comes_back_with_counts_as_json(made, tmp_path):
         (
             ["import", "dpr", "in.jsonl", "--index", "x.mvx", "--missing", "guess"],
             2,
-            "--missing guess: expected stop or skip",
+            "--missing: expected stop or skip",
         ),
         (["import", "faiss", "none.faiss", "--index", "x.mvx"], 1, "none.faiss: no such file"),
-        (["export", "--to", "csv", "out", "--index", "in.mvx"], 2, "--to csv"),
+        (["export", "--to", "csv", "out", "--index", "in.mvx"], 2, "--to: expected an export format"),
         (["export", "out", "--index", "in.mvx"], 2, "Missing option '--to'"),
         (["export", "--to", "jsonl", "out", "--index", "none.mvx"], 1, "none.mvx"),
         (["export", "--to", "jsonl", "in.mvx", "--index", "in.mvx"], 1, "expected a new directory or one of an export"),

@@ -230,7 +230,7 @@ def shown(result):
             hit.id,
             hit.score,
             [
-                {"name": each.name, "rank": each.rank, "score": each.score, "contribution": each.part}
+                {"name": each.name, "rank": each.rank, "score": each.score, "contribution": each.contribution}
                 for each in hit.components
             ],
         )

@@ -173,9 +173,11 @@ def test_an_index_with_lexical_search_offers_hybrid_search(browser, serving):
     told = browser.texts("#other .components")
     for hit, said in zip(found, told, strict=True):
         dense, lexical = hit.components
-        assert said.startswith(f"Views: rank {dense.rank}, score {dense.score:.4f}, adding {dense.part:.4f}; terms: ")
+        assert said.startswith(
+            f"Views: rank {dense.rank}, score {dense.score:.4f}, adding {dense.contribution:.4f}; terms: "
+        )
         where = "not ranked" if lexical.rank is None else f"rank {lexical.rank}"
-        assert said.endswith(f"{where}, score {lexical.score:.4f}, adding {lexical.part:.4f}.")
+        assert said.endswith(f"{where}, score {lexical.score:.4f}, adding {lexical.contribution:.4f}.")
     assert browser.number("#max .components") == browser.number("#other rect.weight") == 0
     assert browser.page.is_disabled("#temperature") and not browser.page.is_visible("#other-legend")
     browser.settle()

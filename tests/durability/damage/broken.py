@@ -8,8 +8,8 @@ from dataclasses import replace
 from typing import NamedTuple
 
 import mvindex
-from mvindex import maintenance
 from mvindex.index import Index
+from mvindex.maintenance import dispatch
 from mvindex.maintenance.read import CatalogRow
 from mvindex.maintenance.repair import RepairReport
 from mvindex.store import catalog, reader, snapshot, writer
@@ -48,13 +48,13 @@ def log_not_missed() -> None:
 
 def verify_blind() -> None:
     """Let verify report no problem, ever."""
-    verify = maintenance.verify
-    maintenance.verify = lambda path: replace(verify(path), problems=())
+    verify = dispatch.verify
+    dispatch.verify = lambda path: replace(verify(path), problems=())
 
 
 def salvage_forgets() -> None:
     """Let salvage lose a document."""
-    salvage = maintenance.salvage
+    salvage = dispatch.salvage
 
     def broken(path, target):
         report = salvage(path, target)
@@ -62,7 +62,7 @@ def salvage_forgets() -> None:
             index.delete(ids=[next(iter(index)).id])
         return report
 
-    maintenance.salvage = broken
+    dispatch.salvage = broken
 
 
 def salvage_trusts() -> None:
@@ -72,7 +72,7 @@ def salvage_trusts() -> None:
 
 def repair_idle() -> None:
     """Let repair do nothing."""
-    maintenance.repair = lambda path: RepairReport(made_again=())
+    dispatch.repair = lambda path: RepairReport(made_again=())
 
 
 def deletes_another() -> None:
@@ -87,7 +87,7 @@ def deletes_another() -> None:
 
 def verify_crashes() -> None:
     """Let verify end the process."""
-    maintenance.verify = lambda path: os.kill(os.getpid(), signal.SIGSEGV)
+    dispatch.verify = lambda path: os.kill(os.getpid(), signal.SIGSEGV)
 
 
 def snapshot_plain() -> None:

@@ -166,6 +166,13 @@ class Trial:
         outcome, case, marks = self.outcome, self.case, self.marks
         target = path.parent / "saved.mvx"
         report = self._attempt("salvage", lambda: mvindex.salvage(path, target))
+        # What SQLite did not put there is never opened: the message asks for it to be moved away.
+        if (
+            isinstance(report, Error)
+            and self.damage.role is Role.LOG_INDEX
+            and "catalog.sqlite-shm: " in report.message
+        ):
+            return
         if not isinstance(report, Error):
             self.saved = self._stored("salvaged", target)
         live = {number: row.id for number, row in case.rows.items() if row.is_alive}
