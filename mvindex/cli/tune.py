@@ -194,7 +194,7 @@ def _print_report(report: TuneReport, as_json: bool) -> None:
         )
         for point in report.frontier
     ]
-    rows.append(("certified scan", "1.0000", "1.0000", f"{report.exact_ms:.2f}", f"{report.exact_ms_batch:.2f}", ""))
+    rows.append(("exact scan", "1.0000", "1.0000", f"{report.exact_ms:.2f}", f"{report.exact_ms_batch:.2f}", ""))
     title = f"{report.kind}, {report.queries} queries, target recall {report.target_recall}: the fastest settings"
     render.print_grid(title, header, rows)
     _note_own_views(report.are_own_views)
@@ -227,7 +227,7 @@ def _plot(report: TuneReport, path: Path) -> None:
     axes.scatter([p.ms for p in report.points], [p.recall for p in report.points], s=14, color="0.7", label="measured")
     frontier = report.frontier
     axes.plot([p.ms for p in frontier], [p.recall for p in frontier], "o-", color="tab:blue", label="frontier")
-    axes.plot(report.exact_ms, 1.0, "D", color="black", label="certified scan")
+    axes.plot(report.exact_ms, 1.0, "D", color="black", label="exact scan")
     axes.axhline(report.target_recall, color="tab:red", linewidth=0.8, linestyle="--", label="target")
     if report.chosen is not None:
         chosen = report.chosen

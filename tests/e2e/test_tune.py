@@ -38,7 +38,7 @@ def test_the_frontier_is_drawn_and_the_choice_is_kept(folder):
 @pytest.mark.full
 def test_a_table_of_recall_and_time_is_for_people(folder):
     shown = ok(mvindex("tune", "--index", "x.mvx", "--top-k", 10, "--target-recall", 0.8, cwd=folder))
-    assert "certified scan" in shown.stdout and "-> nprobe" in shown.stdout
+    assert "exact scan" in shown.stdout and "-> nprobe" in shown.stdout
     assert "the queries were views of the index" in shown.stderr
 
 
