@@ -29,7 +29,7 @@ _INTERRUPTED = 130
 # In seconds, of some day.
 _NOON, _DAY = 1_700_000_000, 86_400
 # Printed by `mvindex ingest`, which ends its chunk before it stops.
-_STOPPED = "stopped before the end; the same command goes on from here"
+_STOPPED = "stopped before the end; the same command continues from here"
 _ANYTHING = re.compile("")
 # Left by a rename or a removal that was interrupted; never a half-made copy of an index.
 _SMALL_OR_OLD = re.compile(r"index\.mvx/(current\.json\.new$|(generation-N/)?gone-)")
