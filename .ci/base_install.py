@@ -1,4 +1,4 @@
-"""What the bare wheel must do without any extra: import, index given vectors, search them, name a missing extra."""
+"""Check the bare wheel without any extra: import, index given vectors, search them, name a missing extra."""
 
 import subprocess
 import sys

@@ -21,7 +21,7 @@ QUESTION = "how many times more expensive did the embargo make oil?"
 
 
 def main() -> None:
-    """Nothing; what each scoring finds goes to stdout."""
+    """Print the results of each scoring."""
     with (
         tempfile.TemporaryDirectory() as folder,
         mvindex.create(Path(folder) / "drpq.mvx", encoder="minilm", temperature=0.05) as index,

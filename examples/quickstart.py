@@ -24,7 +24,7 @@ DOCUMENTS = [
 
 
 def main() -> None:
-    """Nothing; answers go to stdout."""
+    """Ingest the sample, search it and print the results."""
     with (
         tempfile.TemporaryDirectory() as folder,
         mvindex.create(Path(folder) / "quick.mvx", encoder="minilm") as index,

@@ -20,6 +20,8 @@ Bools: TypeAlias = npt.NDArray[np.bool_]
 Span: TypeAlias = tuple[int, int]
 # Called with a step, how much of it is done, and how much there is (None: not known).
 ProgressCallback: TypeAlias = "Callable[[str, int, int | None], None]"
+# Called with how many were done since the last call.
+CountCallback: TypeAlias = "Callable[[int], None]"
 
 MAX_ID_CHARS = 1024
 

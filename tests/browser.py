@@ -88,7 +88,7 @@ class Browser:
         )
 
     def ask(self, script, *values):
-        """What the body of a function of `arguments` returns; what it promises, where it returns a promise."""
+        """Return the value of a function body that sees `arguments`; a promise is awaited."""
         return self.page.evaluate(f"(values) => (function () {{ {script} }}).apply(null, values)", list(values))
 
     def picture(self, path):
@@ -111,7 +111,7 @@ class Browser:
         return self.ask("return [...document.querySelectorAll(arguments[0])].map((one) => one.textContent)", selector)
 
     def console(self):
-        """What the page has said since the last time: messages, errors, and breaches of its policy."""
+        """Return the page's messages, errors and policy violations since the last call."""
         # Events come in while the browser is asked something.
         self.ask("return 0")
         said, self._said = self._said, []

@@ -1,4 +1,4 @@
-"""What tests need beyond Python, and the list of those that were NOT RUN because it is missing.
+"""Needs of tests beyond Python, and the list of tests NOT RUN because a need is not met.
 
 How helpers are imported: the repository's root is on sys.path (`pythonpath` in pyproject.toml) and `tests` is a
 package, so that a test imports a helper by its full name, `from tests.durability.checks import stored_in`. A folder of

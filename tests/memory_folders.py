@@ -57,7 +57,7 @@ def tmp_path(tmp_path_factory, request):
 
 @pytest.fixture(scope="module", autouse=True)
 def temporary_folders_in_memory():
-    """Nothing; what this process and its children make as temporary folders is in memory too, where there is any."""
+    """Put temporary folders of this process and its children in memory, where the machine has such a folder."""
     with pytest.MonkeyPatch.context() as patch:
         if memory() is not None:
             patch.setattr(tempfile, "tempdir", str(MEMORY))

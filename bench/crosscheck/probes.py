@@ -1,4 +1,4 @@
-"""What lightning-ir's MVR does where it is left as it is: printed, so that what docs/crosscheck.md says can be seen."""
+"""Print what lightning-ir's unchanged MVR does, which shows the statements of docs/crosscheck.md."""
 
 import torch
 from lightning_ir import BiEncoderModule, BiEncoderOutput, ContrastiveLocalLoss, InBatchCrossEntropy

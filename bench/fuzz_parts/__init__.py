@@ -1,1 +1,1 @@
-"""What bench/fuzz.py and tests/fuzz share: targets, one a file, and what makes inputs for them and watches them."""
+"""Shared parts of bench/fuzz.py and tests/fuzz: targets, one a file, the makers of their inputs, and the watcher."""

@@ -75,7 +75,7 @@ def _body(line: bytes) -> bytes:
 
 
 def check_row(item: Item, source, max_bytes: int) -> None:
-    """Nothing when a plain reading of the item's bytes gives the same fields, or also finds none."""
+    """Check that a plain reading of the item's bytes gives the same fields, or also finds none."""
     is_json = source.format in ("beir", "jsonl")
     raw = item.raw
     if len(raw) - raw.endswith(b"\n") > max_bytes:

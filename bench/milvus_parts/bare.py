@@ -1,4 +1,4 @@
-"""What a careful user of pymilvus writes without mvindex: the same rows, the same three steps of a query."""
+"""Code that a careful user of pymilvus writes without mvindex: the same rows, the same three steps of a query."""
 
 import contextlib
 

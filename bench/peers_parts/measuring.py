@@ -1,4 +1,4 @@
-"""What each run_NAME.py is measured by, in its peer's own environment: NumPy and the standard library only.
+"""Measurements for each run_NAME.py, in its peer's own environment: NumPy and the standard library only.
 
     python run_NAME.py build|search DATA WORK VARIANT
 

@@ -1,1 +1,1 @@
-"""What bench/scale.py is made of."""
+"""Parts of bench/scale.py."""

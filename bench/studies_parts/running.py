@@ -93,7 +93,7 @@ class Runner:
 
 
 def run_rows(rows, runner, plan, path):
-    """Nothing; the file has a line more for each row that it had not."""
+    """Run the missing rows, and append a line to the file for each."""
     for row in rows:
         if plan.size is Size.FULL and row.form is Form.SMALL:
             continue
@@ -117,7 +117,7 @@ def _mean(measured, metric):
 
 
 def _surroundings():
-    """What the result may depend on beside its settings."""
+    """Return what a result may depend on besides its settings."""
     return {
         "versions": {name: importlib.metadata.version(name) for name in PACKAGES}
         | {"python": platform.python_version()},
@@ -133,7 +133,7 @@ def _cpu():
 
 
 def _write(path, value):
-    """Nothing; the file holds the value, whole or not at all."""
+    """Write the value into the file, whole or not at all."""
     path.parent.mkdir(exist_ok=True)
     partial = path.with_suffix(".partial")
     partial.write_text(json.dumps(value))

@@ -59,7 +59,7 @@ def train_and_watch(config, folder, asked):
 
 
 def _watch(encoder, config, where, curves):
-    """Nothing; the curves have a point more: the weights of one question of each document."""
+    """Append a point to the curves: the weights of one question of each document."""
     folder, asked, step = where
     save_checkpoint(encoder, folder / "now", "measured while it trains")
     family, k = config.encoder.family, config.encoder.max_views

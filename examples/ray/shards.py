@@ -17,7 +17,7 @@ from mvindex.ingest.assemble import assemble
 
 @ray.remote
 def fill(corpus: str, index: str, shard: str, encoder: str) -> str:
-    """What the task says; run again after a crash, the command goes on where it was."""
+    """Fill one shard and return the command's output; run again after a crash, it continues."""
     command = [sys.executable, "-m", "mvindex", "ingest", corpus, "--index", index, "--shard", shard, "--json"]
     done = subprocess.run([*command, "--encoder", encoder], check=False, capture_output=True, text=True)
     if done.returncode:
@@ -27,13 +27,13 @@ def fill(corpus: str, index: str, shard: str, encoder: str) -> str:
 
 @ray.remote
 def build(index: str, number: int, kind: str) -> int:
-    """The documents of the shard, which has an engine now."""
+    """Build the shard's engine; return its number of documents."""
     with open_local(Path(index), None) as opened:
         return opened.build_shard(number, kind).documents
 
 
 def main() -> None:
-    """Nothing; answers go to stdout."""
+    """Fill the shards in parallel, assemble them, and print the results of a search."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("corpus", type=Path)
     parser.add_argument("--index", type=Path, required=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -14,7 +14,7 @@ from mvindex.analysis.options import AnalysisOptions
 from mvindex.eval.answers import AnswerMatcher
 from mvindex.eval.questions import Question
 from mvindex.index import embedded_store_of
-from mvindex.records import Floats, Hit, SearchResult
+from mvindex.records import CountCallback, Floats, Hit, SearchResult
 
 if TYPE_CHECKING:
     from mvindex.index import Index
@@ -98,7 +98,7 @@ def answer_questions(
     questions: Sequence[Question],
     options: AnalysisOptions,
     qrels: Qrels | None,
-    on_progress: Callable[[int], None],
+    on_progress: CountCallback,
 ) -> AnsweredSet:
     """Search the index exactly for each question, and decide which documents are relevant.
 

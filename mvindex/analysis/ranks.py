@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from mvindex.analysis.pool import Block, Pool
 from mvindex.analysis.variants import Reduced, Variant
-from mvindex.records import Floats, Ints
+from mvindex.records import CountCallback, Floats, Ints
 from mvindex.scoring.aggregate import Scoring
 
 _QUERIES_AT_ONCE = 512
@@ -82,9 +82,7 @@ class _Scored:
     scores: Floats
 
 
-def count_ranks(
-    pool: Pool, request: RankRequest, variants: Sequence[Variant], on_progress: Callable[[int], None]
-) -> RankTable:
+def count_ranks(pool: Pool, request: RankRequest, variants: Sequence[Variant], on_progress: CountCallback) -> RankTable:
     """Return the rank of each query's relevant document in the pool, by each variant; ties by position in the pool.
 
     Every document is scored twice, in the same blocks and so to the same bits: first to find the scores of the relevant

@@ -6,7 +6,7 @@ import json
 import re
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from types import TracebackType
@@ -27,7 +27,7 @@ from rich.table import Table
 from rich.text import Text
 
 from mvindex.cli.terminal import escape_controls
-from mvindex.records import Component, Hit, ProgressCallback, SearchResult, ViewScore
+from mvindex.records import Component, CountCallback, Hit, ProgressCallback, SearchResult, ViewScore
 
 _MAX_TEXT_CHARS = 600
 _LINE_EVERY_S = 30.0
@@ -221,7 +221,7 @@ def show_step_progress() -> Iterator[ProgressCallback]:
 
 
 @contextmanager
-def show_count_progress(step: str, total: int | None) -> Iterator[Callable[[int], None]]:
+def show_count_progress(step: str, total: int | None) -> Iterator[CountCallback]:
     """Yield a callback that takes the number of further units done in one step, shown on stderr."""
     done = 0
     with show_step_progress() as show:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any, Protocol, TypeAlias
+from collections.abc import Sequence
+from typing import Any, Protocol
 
-from mvindex.records import Document, Floats, Views
+from mvindex.records import CountCallback, Document, Floats, Views
 
 # Called with how many more documents are done; over one call the numbers add up to all documents.
-OnProgress: TypeAlias = Callable[[int], None]
 
 
 class Encoder(Protocol):
@@ -34,7 +33,7 @@ class Encoder(Protocol):
         """Return JSON that encoder_from_spec() opens the same encoder from; its "fingerprint" is the encoder's."""
         ...
 
-    def encode_documents(self, documents: Sequence[Document], on_progress: OnProgress | None = None) -> Views:
+    def encode_documents(self, documents: Sequence[Document], on_progress: CountCallback | None = None) -> Views:
         """Return the views of the documents, in order, at least one each; EncoderError names a document at fault."""
         ...
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from mvindex.encoder.base import OnProgress, join_text
+from mvindex.encoder.base import join_text
 from mvindex.errors import ConfigError, EncoderError
-from mvindex.records import Document, Floats, Views
+from mvindex.records import CountCallback, Document, Floats, Views
 
 _PROBE_TEXT = "text"
 
@@ -66,7 +66,7 @@ class CallableEncoder:
         """Return what an index stores: enough to recognise the same callable, not to make it."""
         return {"kind": "callable", "name": self._name, "fingerprint": self.fingerprint}
 
-    def encode_documents(self, documents: Sequence[Document], on_progress: OnProgress | None = None) -> Views:
+    def encode_documents(self, documents: Sequence[Document], on_progress: CountCallback | None = None) -> Views:
         """Return the function's views of the documents; their spans are unknown, hence -1. One call for all of them."""
         if not documents:
             return Views(np.zeros((0, self.dim), np.float32), np.zeros(1, np.int64), np.zeros((0, 2), np.int64))

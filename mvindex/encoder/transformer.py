@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from mvindex.checkpoint import Checkpoint, Parts, load_parts, load_tokenizer
-from mvindex.encoder.base import OnProgress
 from mvindex.encoder.batches import Batch, batches
 from mvindex.encoder.clusters import pad_tokens, token_views
 from mvindex.encoder.device import batch_shape, choose_device, document_dtype
@@ -19,7 +18,7 @@ from mvindex.encoder.forward import last_states
 from mvindex.encoder.inputs import Inputs
 from mvindex.encoder.pooling import RowMeans
 from mvindex.errors import EncoderError, Unsupported
-from mvindex.records import Document, Floats, Ints, Views, no_progress
+from mvindex.records import CountCallback, Document, Floats, Ints, Views, no_progress
 
 if TYPE_CHECKING:
     import tokenizers
@@ -96,7 +95,7 @@ class TransformerEncoder:
             **label,
         }
 
-    def encode_documents(self, documents: Sequence[Document], on_progress: OnProgress | None = None) -> Views:
+    def encode_documents(self, documents: Sequence[Document], on_progress: CountCallback | None = None) -> Views:
         """Return the views of the documents; a text longer than the window takes several, cut between sentences.
 
         A document without text is its title (span -1, -1), one without any token its special tokens: one view each
@@ -142,7 +141,7 @@ class TransformerEncoder:
         is_shared = self._source_model is self._query_model
         return (copy.deepcopy(self._source_model) if is_shared else self._source_model).to(dtype)
 
-    def _encode(self, arranged: Sequence[Arrangement], model: Any, on_progress: OnProgress) -> Floats:
+    def _encode(self, arranged: Sequence[Arrangement], model: Any, on_progress: CountCallback) -> Floats:
         """Return the mean state of each row of the documents or queries, one after the other, float32."""
         starts = np.cumsum([0, *(one.num_rows for one in arranged)], dtype=np.int64)
         windows = [window for one in arranged for window in one.windows]
@@ -154,7 +153,7 @@ class TransformerEncoder:
             on_progress(_count_finished(num_windows, owner[batch.places]))
         return means.means()
 
-    def _encode_tokens(self, arranged: Sequence[Arrangement], model: Any, on_progress: OnProgress) -> Floats:
+    def _encode_tokens(self, arranged: Sequence[Arrangement], model: Any, on_progress: CountCallback) -> Floats:
         """Return the views made of each document's token states, in the documents' order, float32.
 
         Few documents are worked on at a time: their tokens' states are held at once.

@@ -24,7 +24,7 @@ from mvindex.errors import (
 from mvindex.records import ProgressCallback, no_progress
 from mvindex.store.embedded import EmbeddedStore
 from mvindex.store.files import check_directory, check_regular
-from mvindex.store.fsync import announced, flush_to_disk, remove_entry
+from mvindex.store.fsync import audit_step, flush_to_disk, remove_entry
 from mvindex.store.segments import file_checksum
 from mvindex.store.snapshot import Snapshot
 
@@ -109,7 +109,7 @@ def train(
     options = BuildOptions(work=file.parent, parameters=choice.parameters, on_progress=on_progress)
     try:
         file.unlink(missing_ok=True)
-        with announced("write", file):
+        with audit_step("write", file):
             learn(snapshots, file, options)
         flush_to_disk(file)
     except OSError as err:
@@ -205,7 +205,7 @@ def build_files(
     try:
         remove_entry(directory)
         directory.mkdir()
-        with announced("write", directory):
+        with audit_step("write", directory):
             settings = engines.find_kind(choice.kind).build(snapshot, directory, options)
         checksums = {file.name: _sealed(file) for file in sorted(directory.iterdir())}
         flush_to_disk(directory)
@@ -273,8 +273,8 @@ def _remove_others(path: Path, active: str | None) -> None:
     """
     for directory in path.glob("engine-*"):
         if directory.name != active:
-            with announced("rename", directory):
+            with audit_step("rename", directory):
                 directory.rename(directory.with_name(f"{_GONE}{directory.name}"))
     for directory in [*path.glob(f"{_GONE}*"), *path.glob(f"{_WORK}*")]:
-        with announced("remove", directory):
+        with audit_step("remove", directory):
             remove_entry(directory)

@@ -27,7 +27,7 @@ from mvindex.errors import ConfigError
 from mvindex.records import ProgressCallback
 from mvindex.store.embedded import EmbeddedStore
 from mvindex.store.files import check_regular
-from mvindex.store.fsync import announced, flush_to_disk, rename
+from mvindex.store.fsync import audit_step, flush_to_disk, rename
 from mvindex.store.segments import file_checksum
 from mvindex.store.sharded import ShardedStore
 
@@ -113,7 +113,7 @@ def train_shards(
     rename(fresh, file)
     note = index / f"{_NOTE}.new"
     check_regular(note)
-    with announced("write", note):
+    with audit_step("write", note):
         note.write_text(json.dumps(_key(stores, choice) | {"checksum": checksum}) + "\n")
     flush_to_disk(note)
     rename(note, index / _NOTE)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Protocol
@@ -17,7 +17,7 @@ from mvindex.lexical.tokenizer import parse_lexical
 from mvindex.maintenance import CompactReport, SnapshotReport, VerifyReport, compact_store, snapshot_store
 from mvindex.maintenance.dispatch import verify
 from mvindex.maintenance.shards import snapshot_shards
-from mvindex.records import Floats, ProgressCallback
+from mvindex.records import CountCallback, Floats, ProgressCallback
 from mvindex.scoring.fusion import Fusion
 from mvindex.search.local import LocalSearch
 from mvindex.search.options import SearchOptions
@@ -61,19 +61,19 @@ class Admin(Protocol):
     def set_fusion(self, fusion: Fusion | None) -> None:
         """Keep the fusion of hybrid search; None resets it."""
 
-    def set_lexical(self, tokenizer: str | None, on_progress: Callable[[int], None]) -> None:
+    def set_lexical(self, tokenizer: str | None, on_progress: CountCallback) -> None:
         """Index the terms of all texts, or remove the lexical side."""
 
     def rebuild_lexical_if_damaged(self) -> bool:
         """Rebuild the lexical side where it is damaged; return whether it was."""
 
-    def compact(self, on_progress: Callable[[int], None]) -> CompactReport:
+    def compact(self, on_progress: CountCallback) -> CompactReport:
         """Give back the bytes of deleted and replaced documents."""
 
-    def snapshot(self, path: Path, on_progress: Callable[[int], None]) -> SnapshotReport:
+    def snapshot(self, path: Path, on_progress: CountCallback) -> SnapshotReport:
         """Copy the latest committed state."""
 
-    def verify(self, on_progress: Callable[[int], None]) -> VerifyReport:
+    def verify(self, on_progress: CountCallback) -> VerifyReport:
         """Check everything against its checksum."""
 
     def probe(self) -> Mapping[str, str]:
@@ -143,7 +143,7 @@ class LocalAdmin:
             for store in self._stores():
                 store.change_settings(fusion=None if fusion is None else fusion.as_setting())
 
-    def set_lexical(self, tokenizer: str | None, on_progress: Callable[[int], None]) -> None:
+    def set_lexical(self, tokenizer: str | None, on_progress: CountCallback) -> None:
         """Index the terms of all texts, or remove the lexical side; all stores are locked before one is changed."""
         kind = parse_lexical(tokenizer)
         with self._store.writing():
@@ -158,7 +158,7 @@ class LocalAdmin:
                 store.set_lexical(parse_lexical(store.settings["lexical"]), lambda count: None)
         return bool(damaged)
 
-    def compact(self, on_progress: Callable[[int], None]) -> CompactReport:
+    def compact(self, on_progress: CountCallback) -> CompactReport:
         """Give back the bytes of deleted and replaced documents, store by store."""
         self._search.forget_scans()
         reports = [compact_store(store, on_progress) for store in self._stores()]
@@ -171,14 +171,14 @@ class LocalAdmin:
             is_old_in_use=any(report.is_old_in_use for report in reports),
         )
 
-    def snapshot(self, path: Path, on_progress: Callable[[int], None]) -> SnapshotReport:
+    def snapshot(self, path: Path, on_progress: CountCallback) -> SnapshotReport:
         """Copy the latest committed state; of shards one after the other."""
         stores = self._stores()
         if self._store.sharding is not None:
             return snapshot_shards(Path(self._store.where), stores, path, on_progress)
         return snapshot_store(stores[0], path, on_progress)
 
-    def verify(self, on_progress: Callable[[int], None]) -> VerifyReport:
+    def verify(self, on_progress: CountCallback) -> VerifyReport:
         """Check everything against its checksum."""
         return verify(self._store.where, on_progress)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
@@ -16,6 +16,7 @@ from mvindex.encoder import Encoder, encoder_from_spec
 from mvindex.errors import ConfigError, DamagedIndex, QueryError, Unsupported
 from mvindex.ingest import Encode, Entry, IngestHooks, IngestReport, ingest, text_entries, view_entries
 from mvindex.records import (
+    CountCallback,
     Document,
     Floats,
     IndexInfo,
@@ -482,7 +483,7 @@ class Index:
         is_default = fusion is None and weights is None
         self._admin.set_fusion(None if is_default else parse_fusion(fusion, weights))
 
-    def enable_lexical(self, tokenizer: str, on_progress: Callable[[int], None] = lambda count: None) -> None:
+    def enable_lexical(self, tokenizer: str, on_progress: CountCallback = no_progress) -> None:
         """Index the terms of all texts, all at once; later documents as they are added.
 
         Args:
@@ -506,7 +507,7 @@ class Index:
         """Rebuild the lexical side from the texts where it is damaged; return whether it was."""
         return self.capabilities.supports(Operation.LEXICAL) and self._admin.rebuild_lexical_if_damaged()
 
-    def compact(self, on_progress: Callable[[int], None] = lambda count: None) -> CompactReport:
+    def compact(self, on_progress: CountCallback = no_progress) -> CompactReport:
         """Drop the rows of deleted and replaced documents, and give their bytes back.
 
         Ids, ordinals, views and texts stay; the active engine is built again. Readers go on with the files they have,
@@ -522,7 +523,7 @@ class Index:
         self.capabilities.check(Operation.COMPACT, self.where)
         return self._admin.compact(on_progress)
 
-    def snapshot(self, path: str | Path, on_progress: Callable[[int], None] = lambda count: None) -> SnapshotReport:
+    def snapshot(self, path: str | Path, on_progress: CountCallback = no_progress) -> SnapshotReport:
         """Copy the latest committed state to a new index at path, complete or not at all; nobody waits.
 
         Args:
@@ -537,7 +538,7 @@ class Index:
         self.capabilities.check(Operation.SNAPSHOT, self.where)
         return self._admin.snapshot(Path(path), on_progress)
 
-    def verify(self, on_progress: Callable[[int], None] = lambda size_bytes: None) -> VerifyReport:
+    def verify(self, on_progress: CountCallback = no_progress) -> VerifyReport:
         """Read everything, and report what does not match its checksum; on_progress is called with bytes read."""
         self.capabilities.check(Operation.VERIFY, self.where)
         return self._admin.verify(on_progress)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +12,7 @@ import numpy as np
 
 from mvindex.errors import ConfigError, DamagedIndex, StoreError
 from mvindex.ingest.shard_runs import open_run, runs_of
-from mvindex.records import Ints, no_progress
+from mvindex.records import CountCallback, Ints, no_progress
 from mvindex.store.embedded import EmbeddedStore
 from mvindex.store.reader import check_ids
 from mvindex.store.shard_layout import (
@@ -39,7 +39,7 @@ class AssembleReport:
     views: int
 
 
-def assemble(path: str | Path, on_progress: Callable[[int], None] = no_progress) -> AssembleReport:
+def assemble(path: str | Path, on_progress: CountCallback = no_progress) -> AssembleReport:
     """Assemble the shards at path, all of which must be there and have read the same corpora. It may be repeated.
 
     Args:
@@ -114,7 +114,7 @@ def _traits(store: EmbeddedStore) -> Iterator[tuple[str, Any]]:
     yield "its history", runs_of(store)
 
 
-def _check_routing(place: ShardPlace, store: EmbeddedStore, on_progress: Callable[[int], None]) -> None:
+def _check_routing(place: ShardPlace, store: EmbeddedStore, on_progress: CountCallback) -> None:
     """Raise DamagedIndex unless every id belongs to this shard, so that none is in two."""
     with store.snapshot.source.catalog.reading() as connection:
         check_ids(store.snapshot.source, connection)

@@ -11,6 +11,7 @@ from pathlib import Path
 from mvindex.corpus import Corpus, Reject, RejectsWriter, Row
 from mvindex.errors import CorpusError
 from mvindex.ingest.pipeline import Entry, IngestHooks, IngestReport, refuse_duplicate
+from mvindex.records import CountCallback
 
 
 class OnError(Enum):
@@ -46,7 +47,7 @@ class CorpusIngest:
     rejects_bad_rows: bool = True
     _rejects: RejectsWriter | None = field(default=None, init=False)
 
-    def run(self, on_progress: Callable[[int], None], should_stop: Callable[[], bool]) -> CorpusIngestReport:
+    def run(self, on_progress: CountCallback, should_stop: Callable[[], bool]) -> CorpusIngestReport:
         """Ingest the corpus and return the counts; raise CorpusError at the first bad row unless they are skipped."""
         on_duplicate = refuse_duplicate if self.on_error is OnError.STOP else self._reject_duplicate
         hooks = IngestHooks(on_progress=on_progress, on_duplicate=on_duplicate, should_stop=should_stop)

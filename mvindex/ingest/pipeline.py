@@ -17,7 +17,7 @@ import numpy as np
 
 from mvindex.errors import ConfigError, DocumentError, EncoderError
 from mvindex.ingest.prune import remove_near_duplicates
-from mvindex.records import Document, Floats, Ints, Views, dump_metadata, no_progress
+from mvindex.records import CountCallback, Document, Floats, Ints, Views, dump_metadata, no_progress
 from mvindex.store.batch import Batch, content_hash
 from mvindex.store.catalog import ExistingDocument
 from mvindex.store.protocol import Store
@@ -66,7 +66,7 @@ class IngestReport:
         return self.added + self.replaced + self.updated + self.unchanged
 
 
-Encode = Callable[[Sequence[Document], Callable[[int], None]], Views]
+Encode = Callable[[Sequence[Document], CountCallback], Views]
 Note = Callable[[bool], Mapping[str, Any]]
 
 
@@ -90,7 +90,7 @@ class IngestHooks:
     documents are stored, or only metadata of known ones.
     """
 
-    on_progress: Callable[[int], None] = no_progress
+    on_progress: CountCallback = no_progress
     on_duplicate: Callable[[Entry, str], None] = refuse_duplicate
     should_stop: Callable[[], bool] = field(default=lambda: False)
     note: Note = _no_settings
@@ -208,7 +208,7 @@ def _metadata_updates(entries: Sequence[Entry], known: dict[str, ExistingDocumen
     return {old.doc_row: metadata for old, metadata in dumped if metadata != old.metadata}
 
 
-def _make_views(fresh: Sequence[Entry], encode: Encode | None, on_progress: Callable[[int], None]) -> Views:
+def _make_views(fresh: Sequence[Entry], encode: Encode | None, on_progress: CountCallback) -> Views:
     if encode is not None:
         return encode([entry.document for entry in fresh], on_progress)
     parts = [entry.views for entry in fresh if entry.views is not None]

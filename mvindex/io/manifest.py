@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from mvindex.errors import CorpusError, DamagedIndex, StoreError
-from mvindex.store.fsync import announced, flush_to_disk, rename
+from mvindex.store.fsync import audit_step, flush_to_disk, rename
 from mvindex.store.settings import check_kept
 
 MANIFEST = "manifest.json"
@@ -52,7 +52,7 @@ def write_manifest(directory: Path, manifest: Manifest) -> None:
     """Write the manifest atomically and durably."""
     record = {"mvindex": _MARK, "format_version": FORMAT_VERSION, **asdict(manifest)}
     fresh = directory / f".{MANIFEST}.new"
-    with announced("write", fresh):
+    with audit_step("write", fresh):
         fresh.write_text(json.dumps(record, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
     flush_to_disk(fresh)
     rename(fresh, directory / MANIFEST)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,7 @@ import numpy.typing as npt
 
 from mvindex.engines.build import EngineChoice, build_files
 from mvindex.errors import DamagedIndex
+from mvindex.records import CountCallback, no_progress
 from mvindex.store.embedded import EmbeddedStore
 from mvindex.store.generation import Generation
 from mvindex.store.reader import SnapshotReader
@@ -20,12 +20,6 @@ from mvindex.store.writer import GenerationWriter, Rows, Transaction
 
 _COPIED_DOCUMENTS = 1024
 _SORTED_ROWS = 1 << 16
-
-Progress = Callable[[int], None]
-
-
-def _ignore(count: int) -> None:
-    """Ignore the progress."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,7 +43,7 @@ class CompactReport:
     is_old_in_use: bool
 
 
-def compact_store(store: EmbeddedStore, on_progress: Progress = _ignore) -> CompactReport:
+def compact_store(store: EmbeddedStore, on_progress: CountCallback = no_progress) -> CompactReport:
     """Write a new generation with the live documents only, in the order of their ordinals.
 
     Ordinals, views and settings stay as they are; the active engine is built again. Readers go on with the files they
@@ -76,7 +70,9 @@ def compact_store(store: EmbeddedStore, on_progress: Progress = _ignore) -> Comp
     )
 
 
-def copy_documents(snapshot: Snapshot, reader: SnapshotReader, writer: GenerationWriter, on_progress: Progress) -> None:
+def copy_documents(
+    snapshot: Snapshot, reader: SnapshotReader, writer: GenerationWriter, on_progress: CountCallback
+) -> None:
     """Commit the live documents of the snapshot to the writer, in the order of their ordinals.
 
     DamagedIndex when one does not match its checksums.
@@ -116,7 +112,7 @@ def stored_bytes(directory: Path) -> int:
     return sum(file.stat().st_size for file in directory.rglob("*") if file.is_file())
 
 
-def _rewrite(store: EmbeddedStore, on_progress: Progress) -> None:
+def _rewrite(store: EmbeddedStore, on_progress: CountCallback) -> None:
     """Write the store's documents and engine to a new generation, and make it the active one."""
     before = store.snapshot
     engine = before.settings["engine"]

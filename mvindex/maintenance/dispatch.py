@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 from mvindex.maintenance import repair as repairing
@@ -12,16 +11,11 @@ from mvindex.maintenance import verify as verifying
 from mvindex.maintenance.repair import RepairReport
 from mvindex.maintenance.salvage import SalvageReport
 from mvindex.maintenance.verify import VerifyReport
+from mvindex.records import CountCallback, no_progress
 from mvindex.store.shard_layout import is_sharded
 
-Progress = Callable[[int], None]
 
-
-def _ignore(count: int) -> None:
-    """Ignore the progress."""
-
-
-def verify(path: str | Path, on_progress: Progress = _ignore) -> VerifyReport:
+def verify(path: str | Path, on_progress: CountCallback = no_progress) -> VerifyReport:
     """Read and check every file, document and row of the index at path; damage is reported, not raised.
 
     Takes no lock; a state that is committed while it runs is not read.
@@ -52,7 +46,7 @@ def repair(path: str | Path) -> RepairReport:
     return sharded.repair_shards(index) if is_sharded(index) else repairing.repair(index)
 
 
-def salvage(path: str | Path, target: str | Path, on_progress: Progress = _ignore) -> SalvageReport:
+def salvage(path: str | Path, target: str | Path, on_progress: CountCallback = no_progress) -> SalvageReport:
     """Write every sound document of the index at path to a new index, complete or not there at all.
 
     Documents keep ids, texts, metadata, views and ordinals; the damaged index is only read. The report lists what could

@@ -28,7 +28,7 @@ from mvindex.store.files import (
     write_acknowledged,
     write_current,
 )
-from mvindex.store.fsync import announced, flush_to_disk, rename
+from mvindex.store.fsync import audit_step, flush_to_disk, rename
 from mvindex.store.generation import Generation
 from mvindex.store.locks import writer_lock
 from mvindex.store.network_fs import refuse_network
@@ -130,7 +130,7 @@ def _repair_rows(source: Generation, connection: sqlite3.Connection) -> list[str
         )
     fresh = path.with_name(f"{path.name}.new")
     check_regular(fresh)
-    with announced("write", fresh):
+    with audit_step("write", fresh):
         fresh.write_bytes(records.tobytes())
     flush_to_disk(fresh)
     rename(fresh, path)

@@ -6,7 +6,7 @@ import logging
 import os
 import secrets
 import sqlite3
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +16,7 @@ import numpy as np
 
 from mvindex.errors import ConfigError, DamagedIndex, MvindexError
 from mvindex.maintenance.read import CatalogRow, DeletedRows, Problem, StoredViews, each_row, find_generation
-from mvindex.records import Ints
+from mvindex.records import CountCallback, Ints, no_progress
 from mvindex.store import catalog
 from mvindex.store.embedded import atomic_directory, start_generation
 from mvindex.store.files import KEPT_SETTINGS, Current, read_acknowledged, read_kept_settings, write_current
@@ -53,9 +53,7 @@ class SalvageReport:
     lost: tuple[Problem, ...]
 
 
-def salvage(
-    path: str | Path, target: str | Path, on_progress: Callable[[int], None] = lambda count: None
-) -> SalvageReport:
+def salvage(path: str | Path, target: str | Path, on_progress: CountCallback = no_progress) -> SalvageReport:
     """Write every sound document of the index at path to a new index, complete or not there at all.
 
     Rows are read through SQLite, range by range, past pages that it refuses; each must match its checksum. Documents
@@ -137,7 +135,7 @@ class _Source:
                 return row
         raise DamagedIndex(f"{self._source.catalog.path}: row {doc_row} changed while it was read; try again")
 
-    def choose(self, on_progress: Callable[[int], None]) -> Ints:
+    def choose(self, on_progress: CountCallback) -> Ints:
         """Return the rows of the documents that are live and wholly sound, one per id, in the order of ordinals."""
         with temporary_errors(), closing(temporary_database()) as chosen:
             chosen.execute("CREATE TABLE chosen(id TEXT PRIMARY KEY, ordinal INTEGER, doc_row INTEGER)")

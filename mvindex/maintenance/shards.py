@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import closing, suppress
 from pathlib import Path
 
@@ -18,9 +18,10 @@ from mvindex.maintenance.salvage import salvage as salvage_one
 from mvindex.maintenance.snapshot import SnapshotReport, snapshot_store
 from mvindex.maintenance.verify import VerifyReport
 from mvindex.maintenance.verify import verify as verify_one
+from mvindex.records import CountCallback
 from mvindex.store.embedded import EmbeddedStore, atomic_directory, create_store
 from mvindex.store.files import KEPT_SETTINGS, check_regular
-from mvindex.store.fsync import announced, flush_to_disk
+from mvindex.store.fsync import audit_step, flush_to_disk
 from mvindex.store.rows import FORMAT_VERSION
 from mvindex.store.segments import file_checksum
 from mvindex.store.shard_layout import (
@@ -34,10 +35,8 @@ from mvindex.store.shard_layout import (
     write_shards,
 )
 
-Progress = Callable[[int], None]
 
-
-def verify_shards(index: Path, on_progress: Progress) -> VerifyReport:
+def verify_shards(index: Path, on_progress: CountCallback) -> VerifyReport:
     """Verify every shard; one that is missing, or belongs to another index, is a problem of its own."""
     problems = list(_problems_beside(index))
     reports = []
@@ -74,7 +73,7 @@ def repair_shards(index: Path) -> RepairReport:
     return RepairReport(made_again=tuple(made))
 
 
-def salvage_shards(index: Path, target: Path, on_progress: Progress) -> SalvageReport:
+def salvage_shards(index: Path, target: Path, on_progress: CountCallback) -> SalvageReport:
     """Salvage each shard into a new index in shards; one of which nothing can be saved is empty there."""
     if os.path.lexists(target):
         raise ConfigError(f"{target} exists already; a salvage is written to a new directory")
@@ -101,7 +100,7 @@ def salvage_shards(index: Path, target: Path, on_progress: Progress) -> SalvageR
 
 
 def snapshot_shards(
-    index: Path, stores: Sequence[EmbeddedStore], target: Path, on_progress: Progress
+    index: Path, stores: Sequence[EmbeddedStore], target: Path, on_progress: CountCallback
 ) -> SnapshotReport:
     """Copy the latest committed state of each shard, complete or not there at all."""
     if os.path.lexists(target):
@@ -112,7 +111,7 @@ def snapshot_shards(
         reports = [snapshot_store(store, building / store.directory.name, on_progress) for store in stores]
         for file in index.glob(trained_name("*")):
             check_regular(file)
-            with announced("write", building / file.name):
+            with audit_step("write", building / file.name):
                 shutil.copyfile(file, building / file.name)
             flush_to_disk(building / file.name)
         write_shards(building, read_shards(index))

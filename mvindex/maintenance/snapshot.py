@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shutil
 import sqlite3
-from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,10 +14,11 @@ import xxhash
 from mvindex.errors import ConfigError, DamagedIndex, StaleReader, StoreError
 from mvindex.lexical.reader import check_lexical
 from mvindex.maintenance.read import CatalogRow, each_row
+from mvindex.records import CountCallback, no_progress
 from mvindex.store import catalog
 from mvindex.store.embedded import EmbeddedStore, atomic_directory
 from mvindex.store.files import Current, check_regular, write_acknowledged, write_current
-from mvindex.store.fsync import announced, flush_to_disk
+from mvindex.store.fsync import audit_step, flush_to_disk
 from mvindex.store.generation import generation_name
 from mvindex.store.reader import check_ids
 from mvindex.store.rows import FORMAT_VERSION
@@ -39,9 +39,7 @@ class SnapshotReport:
     size_bytes: int
 
 
-def snapshot_store(
-    store: EmbeddedStore, target: Path, on_progress: Callable[[int], None] = lambda size_bytes: None
-) -> SnapshotReport:
+def snapshot_store(store: EmbeddedStore, target: Path, on_progress: CountCallback = no_progress) -> SnapshotReport:
     """Copy the latest committed state of the store to target, complete or not there at all.
 
     Neither readers nor a writer wait. All bytes of the copy are checked.
@@ -69,7 +67,7 @@ def snapshot_store(
     raise StoreError(f"{store.directory}: its engine is replaced faster than it can be copied")
 
 
-def _copy(store: EmbeddedStore, target: Path, on_progress: Callable[[int], None]) -> SnapshotReport:
+def _copy(store: EmbeddedStore, target: Path, on_progress: CountCallback) -> SnapshotReport:
     store.refresh()
     source = store.snapshot.source
     with source.catalog.reading() as connection:
@@ -92,7 +90,7 @@ def _copy(store: EmbeddedStore, target: Path, on_progress: Callable[[int], None]
     return SnapshotReport(path=str(target), documents=state.num_documents, version=version, size_bytes=size_bytes)
 
 
-def _copy_engine(state: Snapshot, directory: Path, on_progress: Callable[[int], None]) -> None:
+def _copy_engine(state: Snapshot, directory: Path, on_progress: CountCallback) -> None:
     record = state.settings["engine"]
     if record is None:
         return
@@ -102,7 +100,7 @@ def _copy_engine(state: Snapshot, directory: Path, on_progress: Callable[[int], 
         origin = state.directory / record["directory"] / name
         check_regular(origin)
         try:
-            with announced("write", copied / name):
+            with audit_step("write", copied / name):
                 shutil.copyfile(origin, copied / name)
         except FileNotFoundError as err:
             raise StaleReader(f"{origin} is gone: the engine was built again meanwhile") from err
@@ -113,13 +111,13 @@ def _copy_engine(state: Snapshot, directory: Path, on_progress: Callable[[int], 
     flush_to_disk(copied)
 
 
-def _copy_segment(segment: MappedSegment, directory: Path, on_progress: Callable[[int], None]) -> None:
+def _copy_segment(segment: MappedSegment, directory: Path, on_progress: CountCallback) -> None:
     """Copy the committed bytes to the directory; each block is checked."""
     size_bytes = segment.committed.size_bytes
     if size_bytes == 0:
         return
     copied = directory / segment.committed.name
-    with announced("write", copied), open(copied, "xb") as file:
+    with audit_step("write", copied), open(copied, "xb") as file:
         for begin in range(0, size_bytes, BLOCK_BYTES):
             block = segment.bytes[begin : begin + BLOCK_BYTES].tobytes()
             if xxhash.xxh3_64_intdigest(block) != int(segment.committed.checksums[begin // BLOCK_BYTES]):
@@ -127,7 +125,7 @@ def _copy_segment(segment: MappedSegment, directory: Path, on_progress: Callable
             on_progress(file.write(block))
 
 
-def _copy_catalog(connection: sqlite3.Connection, directory: Path, on_progress: Callable[[int], None]) -> None:
+def _copy_catalog(connection: sqlite3.Connection, directory: Path, on_progress: CountCallback) -> None:
     """Copy the catalog as the connection's transaction sees it, which later commits do not change."""
     path = directory / catalog.FILE_NAME
     page_bytes = int(connection.execute("PRAGMA page_size").fetchone()[0])
@@ -138,7 +136,7 @@ def _copy_catalog(connection: sqlite3.Connection, directory: Path, on_progress: 
         on_progress((left - remaining) * page_bytes)
         left = remaining
 
-    with announced("write", path), catalog.map_sqlite_errors(path):
+    with audit_step("write", path), catalog.map_sqlite_errors(path):
         with closing(sqlite3.connect(path)) as copy:
             connection.backup(copy, pages=_PAGES, progress=report)
             (found,) = copy.execute("PRAGMA integrity_check(1)").fetchone()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import sqlite3
 import stat
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +17,7 @@ import numpy.typing as npt
 from mvindex.errors import MvindexError, StoreError
 from mvindex.lexical.reader import check_lexical
 from mvindex.maintenance.read import CatalogRow, DeletedRows, Problem, StoredViews, each_row, find_generation
+from mvindex.records import CountCallback, no_progress
 from mvindex.store import catalog
 from mvindex.store.files import (
     ACKNOWLEDGED,
@@ -35,8 +36,6 @@ from mvindex.store.views import ROW_DTYPE, ViewType
 
 _MAX_MESSAGES = 100
 _FILES = re.compile(r"current\.json|writer\.lock|catalog\.sqlite|acknowledged|views-|rows-")
-
-Progress = Callable[[int], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,7 +64,7 @@ class VerifyReport:
         return not self.problems
 
 
-def verify(path: str | Path, on_progress: Progress = lambda size_bytes: None) -> VerifyReport:
+def verify(path: str | Path, on_progress: CountCallback = no_progress) -> VerifyReport:
     """Read and check every file, document and row of the index at path.
 
     Takes no lock; a state that is committed while it runs is not read. on_progress: called with the number of bytes
@@ -97,7 +96,7 @@ def verify(path: str | Path, on_progress: Progress = lambda size_bytes: None) ->
 class _Check:
     """The check of one generation, and the problems found so far."""
 
-    def __init__(self, index: Path, source: Generation, on_progress: Progress) -> None:
+    def __init__(self, index: Path, source: Generation, on_progress: CountCallback) -> None:
         self._index, self._source = index, source
         self._on_progress = on_progress
         self._acknowledged = 0

@@ -10,12 +10,11 @@ import multiprocessing
 import os
 import signal
 import time
-from collections.abc import Callable
 from contextlib import contextmanager, suppress
 from multiprocessing.connection import Connection
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -24,6 +23,7 @@ from mvindex.engines.protocol import EXACT
 from mvindex.errors import MvindexError, StoreError
 from mvindex.planning.rates import Line, Rates, Workload, build_products, build_work, query_work
 from mvindex.planning.sizes import Collection
+from mvindex.records import ProgressCallback
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -41,11 +41,9 @@ _PRODUCT_SHAPE = (1024, 4096)
 _CACHE_BYTES = 96 << 20
 _THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMBA_NUM_THREADS")
 
-OnProgress: TypeAlias = Callable[[str, int, int | None], None]
-
 
 def measure_rates(
-    collection: Collection, folder: Path, on_progress: OnProgress, max_seconds: float = MAX_SECONDS
+    collection: Collection, folder: Path, on_progress: ProgressCallback, max_seconds: float = MAX_SECONDS
 ) -> Rates:
     """Return the rates of this machine for views like the collection's; delete what was written in the folder.
 
@@ -59,7 +57,7 @@ def measure_rates(
         raise StoreError(f"{folder}: cannot measure there: {err.strerror or err}. Give another --folder") from err
 
 
-def _collect(collection: Collection, folder: Path, on_progress: OnProgress, deadline: float) -> Rates:
+def _collect(collection: Collection, folder: Path, on_progress: ProgressCallback, deadline: float) -> Rates:
     """Return what the other process measures until the deadline."""
     product_s, build, query = 0.0, dict[str, Line](), dict[str, Line]()
     with _started(collection, folder) as receiver:

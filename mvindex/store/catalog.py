@@ -25,7 +25,7 @@ import xxhash
 from mvindex.errors import DamagedIndex, StaleReader, StoreError
 from mvindex.lexical import postings
 from mvindex.store.files import check_regular
-from mvindex.store.fsync import announced, flush_to_disk
+from mvindex.store.fsync import audit_step, flush_to_disk
 from mvindex.store.rows import document_checksum
 from mvindex.store.segments import BLOCK_BYTES, CommittedSegment
 
@@ -122,7 +122,7 @@ class Catalog:
                 connection.execute("BEGIN IMMEDIATE")
                 try:
                     yield connection
-                    with announced("commit", self.path):
+                    with audit_step("commit", self.path):
                         connection.execute("COMMIT")
                 except BaseException:
                     if connection.in_transaction:

@@ -22,7 +22,7 @@ import numpy as np
 
 from mvindex.errors import ConfigError, IndexLocked, MvindexError, QueryError, StaleReader, StoreError
 from mvindex.lexical.tokenizer import Lexical
-from mvindex.records import Floats, IndexInfo, Ints, Views, dump_metadata
+from mvindex.records import CountCallback, Floats, IndexInfo, Ints, Views, dump_metadata
 from mvindex.store import catalog
 from mvindex.store.batch import Batch
 from mvindex.store.catalog import ExistingDocument
@@ -392,7 +392,7 @@ class EmbeddedStore:
         """Set the settings, durably. Call inside writing()."""
         self._current_writer().commit(Transaction(settings=settings))
 
-    def set_lexical(self, lexical: Lexical | None, on_progress: Callable[[int], None]) -> None:
+    def set_lexical(self, lexical: Lexical | None, on_progress: CountCallback) -> None:
         """Build the lexical index of all texts, or remove it (None). Call inside writing().
 
         On an error nothing has changed. on_progress: called with the number of document rows done since the last call,

@@ -18,7 +18,7 @@ from typing import Any
 import xxhash
 
 from mvindex.errors import DamagedIndex, MvindexError, StoreError
-from mvindex.store.fsync import announced, flush_to_disk, rename
+from mvindex.store.fsync import audit_step, flush_to_disk, rename
 
 CURRENT = "current.json"
 ACKNOWLEDGED = "acknowledged"
@@ -106,7 +106,7 @@ def write_current(directory: Path, current: Current, settings: Mapping[str, Any]
     fresh = directory / f"{CURRENT}.new"
     check_regular(fresh)
     try:
-        with announced("write", fresh):
+        with audit_step("write", fresh):
             fresh.write_text(json.dumps(record) + "\n")
         flush_to_disk(fresh)
         rename(fresh, directory / CURRENT)
@@ -137,7 +137,7 @@ def write_acknowledged(directory: Path, version: int) -> None:
     """
     path = directory / ACKNOWLEDGED
     check_regular(path)
-    with announced("write", path):
+    with audit_step("write", path):
         handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
         try:
             content = _acknowledgement(f"{version:020d}".encode())

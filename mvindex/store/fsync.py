@@ -23,7 +23,7 @@ UNFINISHED = ".unfinished"
 
 
 @contextmanager
-def announced(step: str, path: Path) -> Iterator[None]:
+def audit_step(step: str, path: Path) -> Iterator[None]:
     """Announce a step on the path, before and after the block that takes it."""
     sys.audit(EVENT, "before", step, str(path))
     yield
@@ -34,7 +34,7 @@ def flush_to_disk(path: Path) -> None:
     """Flush a file's content, or a directory's entries, to disk."""
     handle = os.open(path, os.O_RDONLY)
     try:
-        with announced("fsync", path):
+        with audit_step("fsync", path):
             os.fsync(handle)
     finally:
         os.close(handle)
@@ -62,7 +62,7 @@ def remove_entry(path: Path) -> None:
 
 def rename(path: Path, target: Path) -> None:
     """Rename the entry, and flush the directory of its new name to disk."""
-    with announced("rename", target):
+    with audit_step("rename", target):
         os.rename(path, target)
     flush_to_disk(target.parent)
 

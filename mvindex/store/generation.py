@@ -20,7 +20,7 @@ from mvindex.errors import DamagedIndex, StoreError
 from mvindex.store import catalog
 from mvindex.store.catalog import Catalog
 from mvindex.store.files import Current, read_current, write_current
-from mvindex.store.fsync import announced, flush_to_disk, remove_entry, rename
+from mvindex.store.fsync import audit_step, flush_to_disk, remove_entry, rename
 from mvindex.store.rows import FORMAT_VERSION
 
 logger = logging.getLogger(__name__)
@@ -190,9 +190,9 @@ def _remove_unless_locked(directory: Path) -> bool:
         if not directory.name.startswith(_GONE):
             # Renamed first, so that a reader finds it whole or not at all.
             gone = directory.with_name(f"{_GONE}generation-{secrets.token_hex(4)}")
-            with announced("rename", directory):
+            with audit_step("rename", directory):
                 directory = directory.rename(gone)
-        with announced("remove", directory):
+        with audit_step("remove", directory):
             remove_entry(directory)
     except BlockingIOError:
         return False

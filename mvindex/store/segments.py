@@ -18,7 +18,7 @@ import xxhash
 
 from mvindex.errors import DamagedIndex, StoreError
 from mvindex.store.files import check_regular
-from mvindex.store.fsync import announced, flush_to_disk
+from mvindex.store.fsync import audit_step, flush_to_disk
 
 BLOCK_BYTES = 1 << 20
 _COPY_BYTES = 1 << 20
@@ -48,11 +48,11 @@ def append(directory: Path, before: CommittedSegment, parts: Iterable[npt.NDArra
             _check_last_block(file, path, before)
             file.truncate(before.size_bytes)
             file.seek(before.size_bytes)
-            with announced("write", path):
+            with audit_step("write", path):
                 for part in (part for part in parts if part.size):
                     file.write(np.ascontiguousarray(part).data.cast("B"))
                 file.flush()
-            with announced("fsync", path):
+            with audit_step("fsync", path):
                 os.fsync(file.fileno())
             size_bytes = file.tell()
         if is_new:

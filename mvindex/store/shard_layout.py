@@ -20,7 +20,7 @@ import xxhash
 from mvindex.errors import ConfigError, DamagedIndex, MvindexError, StoreError
 from mvindex.store.embedded import EmbeddedStore, atomic_directory, create_store
 from mvindex.store.files import CURRENT, check_directory, check_regular, read_current
-from mvindex.store.fsync import announced, flush_to_disk, rename
+from mvindex.store.fsync import audit_step, flush_to_disk, rename
 
 SHARDS = "shards.json"
 MAX_SHARDS = 1024
@@ -134,7 +134,7 @@ def write_shards(directory: Path, shards: Shards) -> None:
     """Write shards.json, durably, or leave it as it was."""
     fresh = directory / f"{SHARDS}.new"
     check_regular(fresh)
-    with announced("write", fresh):
+    with audit_step("write", fresh):
         fresh.write_text(json.dumps(_record(shards)) + "\n")
     flush_to_disk(fresh)
     rename(fresh, directory / SHARDS)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import sqlite3
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -16,7 +16,7 @@ from mvindex.errors import DamagedIndex, MvindexError, StoreError
 from mvindex.lexical import postings
 from mvindex.lexical.postings import append_segment
 from mvindex.lexical.tokenizer import Lexical, Tokens, parse_lexical, tokenize_in_parts
-from mvindex.records import Ints
+from mvindex.records import CountCallback, Ints
 from mvindex.store import catalog
 from mvindex.store.files import write_acknowledged
 from mvindex.store.generation import Generation
@@ -97,7 +97,7 @@ class GenerationWriter:
             self.num_views += len(transaction.rows.packed)
         self._acknowledge()
 
-    def set_lexical(self, snapshot: Snapshot, lexical: Lexical | None, on_progress: Callable[[int], None]) -> None:
+    def set_lexical(self, snapshot: Snapshot, lexical: Lexical | None, on_progress: CountCallback) -> None:
         """Build the lexical index of all rows, or remove it (None), in one transaction.
 
         snapshot: this writer's state. on_progress: called with the number of rows done since the last call.

@@ -1,4 +1,4 @@
-"""What the blocks of a page find in their folder: the project's own files, and a small collection under usual names."""
+"""The files that a page's blocks find in their folder: the project's own and a small collection."""
 
 import json
 import re
@@ -14,7 +14,7 @@ FIRST, OTHER = range(1, 7), range(201, 207)
 
 
 def make_material(folder):
-    """Nothing; the folder holds what every page is given."""
+    """Write into the folder the files that every page is given."""
     for name in LINKED:
         (folder / name).symlink_to(ROOT / name)
     shutil.copytree(ROOT / "examples", folder / "examples")
@@ -49,5 +49,5 @@ def write_lines(path, lines):
 
 
 def make_indexes(folder, indexes):
-    """Nothing; in `indexes` lies corpus.mvx, of the corpus in the folder."""
+    """Ingest the folder's corpus into corpus.mvx in `indexes`."""
     ok(mvindex("ingest", "corpus.tsv", "--index", indexes / "corpus.mvx", cwd=folder))

@@ -33,7 +33,7 @@ def tokens_of(page):
 
 
 def language_of(token):
-    """What a fence says; of an indented block: Python where it can be read as such, else of the shell."""
+    """Return the fence's language; for an indented block, Python if it parses as Python, else the shell."""
     if token.type == "fence":
         return token.info.strip()
     try:

@@ -22,7 +22,7 @@ class Parsed(Exception):
 
 
 def check_block(code):
-    """Nothing; every command of this code is one that there is, with arguments that it takes."""
+    """Check that every command of this code exists and takes its arguments."""
     for words in commands_of(code):
         check_command(words)
 
@@ -67,7 +67,7 @@ def check_command(words):
 
 
 def read_mvindex(args):
-    """Nothing; the command is there and takes these arguments (typer ends with an error otherwise)."""
+    """Check that the command exists and takes these arguments (typer ends with an error otherwise)."""
     _add_commands()
     command = typer.main.get_command(app)
     while hasattr(command, "get_command"):
@@ -110,7 +110,7 @@ def stop_when_parsed(parse_args):
 
 
 def read_pip(args):
-    """Nothing; the extras that are asked for are those of the project, and its constraints are there."""
+    """Check that the extras and the constraints file exist in the project."""
     assert args[0] == "install", args
     text = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
     extras = set(re.findall(r"^([\w-]+) = \[", text.split("[project.optional-dependencies]")[1].split("\n[")[0], re.M))

@@ -25,7 +25,7 @@ class Page:
         self._names = {"__name__": "__main__"}
 
     def run(self, block):
-        """Nothing; the block has run to its end, and has printed what the page shows."""
+        """Run the block to its end and compare its output with the page."""
         code = re.sub("|".join(PORTS), lambda found: self._ports[found[0]], block.code)
         printed = self._run_python(code, block) if block.language == "python" else self._run_bash(code, block)
         if block.shows is not None:
@@ -62,7 +62,7 @@ def free_ports(count):
 
 
 def wait_for_port(port):
-    """Nothing; somebody listens there, or has not for a minute."""
+    """Wait until a process listens on the port, at most a minute."""
     until = time.monotonic() + 60
     while time.monotonic() < until:
         with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", int(port))):
@@ -71,7 +71,7 @@ def wait_for_port(port):
 
 
 def check_shown(shown, printed, place):
-    """Nothing; what was printed is what is shown, where `...` is anything, and decimals are nearly the same."""
+    """Compare the output with the page; `...` matches anything, and decimals need to be close only."""
     wanted, found = (re.sub(r"[ \t]+$", "", text.strip(), flags=re.MULTILINE) for text in (shown, printed))
     numbers = [float(number) for number in DECIMAL.findall(wanted)]
     parts = [r"(\d+\.\d+)".join(map(re.escape, DECIMAL.split(part))) for part in wanted.split("...")]
@@ -82,7 +82,7 @@ def check_shown(shown, printed, place):
 
 
 def check_comments(code, printed, place):
-    """Nothing; a comment behind a print() begins with a line that was printed, the lines in the comments' order."""
+    """Check that each comment after a print() begins with a printed line, in the comments' order."""
     lines = iter(printed.splitlines())
     for comment in PRINTED.findall(code):
         assert any(line and comment.startswith(line) for line in lines), f"{place}: no line {comment!r} in\n{printed}"

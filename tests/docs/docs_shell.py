@@ -112,7 +112,7 @@ class Shell:
             line.sendall(json.dumps(answer).encode())
 
     def close(self):
-        """Nothing; bash and all that it left running have ended."""
+        """End bash and every process that it left running."""
         self._bash.stdin.close()
         with suppress(ProcessLookupError):
             os.killpg(self._bash.pid, signal.SIGKILL)

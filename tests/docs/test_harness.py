@@ -1,4 +1,4 @@
-"""What runs and reads the blocks of the docs finds what is wrong with them."""
+"""The runner and the parser of the docs' blocks find faults in them."""
 
 import time
 

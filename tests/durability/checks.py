@@ -1,4 +1,4 @@
-"""What is wrong with an index after an interruption, and after the operation was run again."""
+"""Checks of an index after an interruption, and after the operation was run again."""
 
 import math
 import re
@@ -32,7 +32,7 @@ class Fault(NamedTuple):
 
 
 class Left(NamedTuple):
-    """What an interruption left: seconds to open it, the last state that it equals (-1: none), and the faults."""
+    """The state after an interruption: seconds to open it, the last state it equals (-1: none), and its faults."""
 
     open_s: float
     position: int

@@ -32,7 +32,7 @@ def trials(tmp_path_factory):
     folder = tmp_path_factory.mktemp("damage")
     if os.environ.get("FULL") != "1":
         return tried(SHORT, 40, 1)
-    return tried([*SHORT, "vectors", "compacted"], 60, 1) + tried(["blocks"], 5, 2)
+    return tried([*SHORT, "vectors", "compacted"], 40, 1) + tried(["blocks"], 2, 2)
 
 
 def faults(trials, kinds):

@@ -74,8 +74,8 @@ EVERY = [
 ]
 # The first Ctrl-C lets an ingest of files end its chunk; no reject may be lost.
 INGESTS = [
-    Row(trouble="full-disk", operations=(INGEST,), failures=4, marks=FULL),
-    Row(trouble="interrupted", operations=(INGEST,), every=21, successes=2, marks=FULL),
+    Row(trouble="full-disk", operations=(INGEST,), pages=19, failures=3, marks=FULL),
+    Row(trouble="interrupted", operations=(INGEST,), every=34, successes=2, marks=FULL),
     Row(trouble="terminated", operations=(INGEST,), every=21, successes=2, marks=LONG),
     Row(trouble="open-files", operations=(INGEST,), every=3, failures=2, successes=2, marks=LONG),
 ]

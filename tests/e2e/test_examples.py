@@ -1,4 +1,4 @@
-"""What the examples show works as shown."""
+"""The examples work as they show."""
 
 import re
 import runpy

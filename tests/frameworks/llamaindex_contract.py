@@ -1,4 +1,4 @@
-"""What LlamaIndex's BasePydanticVectorStore promises, as tests for any store: subclass it and give it a store.
+"""The promises of LlamaIndex's BasePydanticVectorStore as tests: subclass them and give them a store.
 
 Answers are worked by hand: a node's embedding is its direction, all are queried by (1, 0).
 """

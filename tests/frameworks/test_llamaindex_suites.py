@@ -13,7 +13,7 @@ from mvindex_connectors.frameworks.llamaindex import MVIndexVectorStore  # noqa:
 
 
 class TestLlamaIndexsOwnStore(VectorStoreContract):
-    """What the contract asks for, LlamaIndex's store in memory does, but for this."""
+    """LlamaIndex's own store in memory keeps the contract, except where marked here."""
 
     no_nodes = "SimpleVectorStore keeps ids and embeddings, no nodes"
     not_done = {

@@ -18,7 +18,7 @@ COMMAND = [sys.executable, "-m", "mvindex"]
 
 
 def mvindex(*args, cwd, input=None, text=True, env=None):
-    """What the command does: exit status and what it wrote, as text unless told otherwise.
+    """Run the command and return its exit status and output, as text by default.
 
     It runs in this process, since one of its own spends seconds on importing torch; in its own where env is given.
     """

@@ -29,6 +29,6 @@ def embedded(tmp_path, views, metadata=None, **settings):
 
 
 def assert_equal(found, wanted):
-    """Nothing; hits, scores, order and all that is shown of them are the same."""
+    """Assert that hits, scores, order and all shown fields are equal."""
     assert found.hits == wanted.hits
     assert (found.exact, found.short_by) == (wanted.exact, wanted.short_by)

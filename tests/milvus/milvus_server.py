@@ -40,7 +40,7 @@ def server_python():
 
 
 def is_here():
-    """True when a server can be started here: the wheel is, and a namespace can be had."""
+    """Return whether a server can start here: the wheel is installed and a namespace can be made."""
     return server_python() is not None and shutil.which("unshare") is not None and bool(_unshare())
 
 
@@ -95,7 +95,7 @@ class MilvusServer:
         assert self._forwarder.stdout.readline().strip() == "ready"
 
     def cut(self):
-        """Nothing; no client reaches the server until mend()."""
+        """Cut the network: no client reaches the server until mend()."""
         if self._forwarder is not None:
             self._forwarder.kill()
             self._forwarder.wait()
@@ -104,7 +104,7 @@ class MilvusServer:
             self._forwarder = None
 
     def mend(self):
-        """Nothing; clients reach it again, at the same port."""
+        """Mend the network: clients reach the server again, at the same port."""
         self._forward()
 
     def _wait(self):
@@ -130,14 +130,14 @@ class MilvusServer:
         return MilvusClient(f"{scheme}://127.0.0.1:{self.port}", timeout=timeout, dedicated=True, **options)
 
     def kill(self):
-        """Nothing; the server is gone at once, by SIGKILL."""
+        """Kill the server by SIGKILL."""
         with contextlib.suppress(ProcessLookupError):
             os.kill(self.pid, signal.SIGKILL)
         self._launcher.wait()
         self._launcher.stdout.close()
 
     def pause(self):
-        """Nothing; the server answers nobody until resume()."""
+        """Pause the server: it answers no client until resume()."""
         os.kill(self.pid, signal.SIGSTOP)
 
     def resume(self):
@@ -175,7 +175,7 @@ def _free_port():
 
 
 def _run(directory, settings):
-    """Nothing; the server runs as a child of this process, which has the wheel, and dies with it."""
+    """Run the server as a child of this process, which has the wheel; it dies with it."""
     from milvus import MilvusServer as Wheel
     from milvus import MilvusServerConfig
 
@@ -193,7 +193,7 @@ def _run(directory, settings):
 
 
 def _end_with_parent(clean):
-    """Nothing; when the tests end, however they do, this process does too, and what it has to clean is done."""
+    """End this process, after its cleanup, when the tests end in any way."""
 
     def end(number, frame):
         clean()
@@ -204,13 +204,13 @@ def _end_with_parent(clean):
 
 
 def _end_with_stdin():
-    """Nothing; when the tests end, however they do, their end of the pipe is closed."""
+    """Wait for the tests to end in any way, which closes their end of the pipe."""
     sys.stdin.buffer.read()
     os._exit(1)
 
 
 def _forward_to(pid, port):
-    """Nothing; connections to the port here are carried into the network of that process, for ever."""
+    """Forward connections at this port into the network of that process, for ever."""
     listener = socket.socket()
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     listener.bind(("127.0.0.1", port))

@@ -18,7 +18,7 @@ COMMAND = [sys.executable, "-m", "mvindex"]
 
 
 def told(*args, env=None, cwd=None):
-    """What the command says in a process of its own, in which nothing has silenced pymilvus before."""
+    """Return the output of the command in its own process, where nothing has silenced pymilvus before."""
     return subprocess.run(
         [*COMMAND, *args],
         capture_output=True,

@@ -1,4 +1,4 @@
-"""What a Milvus can do, tried on it. No answer of a search rests on it."""
+"""The capabilities of a Milvus, tried on it. No result of a search depends on them."""
 
 import mvindex
 from mvindex.index import store_of

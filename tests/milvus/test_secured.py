@@ -38,7 +38,7 @@ def secured(tmp_path_factory):
 
 
 def told(*args, **env):
-    """What a command says, in a process of its own: pymilvus reuses a connection of the same address in one."""
+    """Return the output of a command in its own process: within one, pymilvus reuses the connection of an address."""
     clean = {name: value for name, value in os.environ.items() if not name.startswith("MVINDEX_MILVUS_")}
     command = [sys.executable, "-m", "mvindex", *map(str, args)]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120, env={**clean, **env})

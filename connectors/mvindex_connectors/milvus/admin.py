@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from mvindex.engines.build import BuildReport
 from mvindex.errors import ConfigError, Unsupported
 from mvindex.maintenance import CompactReport, SnapshotReport, VerifyReport
-from mvindex.records import Floats, ProgressCallback
+from mvindex.records import CountCallback, Floats, ProgressCallback
 from mvindex.scoring.fusion import Fusion
 from mvindex.search.options import SearchOptions
 from mvindex.search.queries import TextQueries
@@ -52,11 +52,11 @@ class MilvusAdmin:
         goal = TuneGoal(top_k, checked_target(target_recall))
         return tune_index(self._store, self._engine, queries, goal, on_progress)
 
-    def compact(self, on_progress: Callable[[int], None]) -> CompactReport:
+    def compact(self, on_progress: CountCallback) -> CompactReport:
         """Remove views that no record names, left by writers that died."""
         return maintenance.compact(self._store, on_progress)
 
-    def verify(self, on_progress: Callable[[int], None]) -> VerifyReport:
+    def verify(self, on_progress: CountCallback) -> VerifyReport:
         """Check every record and all views against their checksums."""
         return maintenance.verify(self._store, on_progress)
 
@@ -64,7 +64,7 @@ class MilvusAdmin:
         """Return, by the name of each ability, "yes" or what this Milvus says or does instead."""
         return probe(self._store.connection)
 
-    def snapshot(self, path: Path, on_progress: Callable[[int], None]) -> SnapshotReport:
+    def snapshot(self, path: Path, on_progress: CountCallback) -> SnapshotReport:
         """Raise Unsupported."""
         raise self._unsupported(Operation.SNAPSHOT)
 
@@ -82,7 +82,7 @@ class MilvusAdmin:
         """Raise Unsupported."""
         raise self._unsupported(Operation.LEXICAL)
 
-    def set_lexical(self, tokenizer: str | None, on_progress: Callable[[int], None]) -> None:
+    def set_lexical(self, tokenizer: str | None, on_progress: CountCallback) -> None:
         """Raise Unsupported."""
         raise self._unsupported(Operation.LEXICAL)
 

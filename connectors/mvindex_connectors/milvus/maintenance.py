@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from mvindex.errors import MvindexError
 from mvindex.maintenance import CompactReport, Problem, VerifyReport
-from mvindex.records import Ints
+from mvindex.records import CountCallback, Ints
 from mvindex_connectors.milvus.layout import LIGHT_FIELDS, MAX_DOCUMENTS, view_keys
 from mvindex_connectors.milvus.reader import PASS_NUMBERS, Reader
 from mvindex_connectors.milvus.records import light, stored_document
 from mvindex_connectors.milvus.store import MilvusStore
 
-Progress = Callable[[int], None]
 
-
-def compact(store: MilvusStore, on_progress: Progress) -> CompactReport:
+def compact(store: MilvusStore, on_progress: CountCallback) -> CompactReport:
     """Remove the views that no record names, which the report counts as dropped; takes the writer's lease."""
     with store.writing():
         reader = store.reader.strongly()
@@ -56,7 +54,7 @@ def _named(reader: Reader, begin: int, end: int) -> tuple[int, Ints]:
     return len(rows), view_keys(numbers, versions, counts)
 
 
-def verify(store: MilvusStore, on_progress: Progress) -> VerifyReport:
+def verify(store: MilvusStore, on_progress: CountCallback) -> VerifyReport:
     """Check each record against its checksum, and against the views that it names."""
     problems: list[Problem] = []
     documents = size_bytes = 0

@@ -20,7 +20,7 @@ from tests.durability.damage.kinds import Damage
 
 
 class Broken(NamedTuple):
-    """What is broken, a damage that shows it, and the kind of fault that must be found."""
+    """A defect, a damage that reveals it, and the kind of fault that must be found."""
 
     do: Callable[[], None]
     damage: Damage

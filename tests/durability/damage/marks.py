@@ -1,4 +1,4 @@
-"""What a damage amounts to, seen from outside: the documents it touches, and whether it can be noticed."""
+"""The effect of a damage, computed from outside: the documents it touches, and whether it can be noticed."""
 
 import json
 import shutil
@@ -22,7 +22,7 @@ _OF_CATALOG = (Role.CATALOG, Role.LOG)
 
 @dataclass(frozen=True, kw_only=True)
 class Marks:
-    """What a damage amounts to.
+    """The effect of a damage.
 
     touched: document rows that differ, as SQLite reads them, or whose views do; all where SQLite reads no catalog.
     changed: those of them that are still there. is_readable: SQLite reads the whole catalog. must_be_seen: verify must

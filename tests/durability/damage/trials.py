@@ -30,7 +30,7 @@ _BESIDE_CATALOG = (Role.LOG, Role.CURRENT, Role.ACKNOWLEDGED)
 
 @dataclass(slots=True)
 class Outcome:
-    """What became of a trial: queries answered right, refused (raised) or wrong; documents intact, saved, lost.
+    """The counts of a trial: queries answered right, refused (raised) or wrong; documents intact, saved, lost.
 
     lost: documents that were not saved; wrongly_lost: those of them that are intact. faults: the promises that were
     broken, and how.

@@ -27,7 +27,7 @@ _OURS = (StoreError, EngineError, CorpusError)
 
 @dataclass(slots=True)
 class Tally:
-    """What became of an operation's trials. highest: the highest level at which it failed; messages: how often."""
+    """The counts of an operation's trials. highest: the highest level at which it failed; messages: counts."""
 
     done: int = 0
     failed: int = 0

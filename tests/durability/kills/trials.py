@@ -35,7 +35,7 @@ Break = Callable[[], None]
 
 
 class Seen(NamedTuple):
-    """What must not be lost: the last state that was acknowledged or seen, and whether the end was acknowledged."""
+    """The state that must not be lost: the last acknowledged or seen, and whether the end was acknowledged."""
 
     floor: int = 0
     is_done: bool = False
@@ -60,7 +60,7 @@ class Kill:
 
 @dataclass(slots=True)
 class Tally:
-    """What became of an operation's kills. finished: runs that ended before the kill."""
+    """The counts of an operation's kills. finished: runs that ended before the kill."""
 
     at_steps: int = 0
     at_random: int = 0

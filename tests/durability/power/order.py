@@ -40,7 +40,7 @@ def order_faults(recording: Recording) -> Iterator[str]:
 
 
 def _before_a_commit(disk: Disk, call: Call) -> Iterator[str]:
-    """What a transaction may refer to is durable before its first byte is written to the log."""
+    """Check that all a transaction may refer to is durable before its first byte is written to the log."""
     if call.kind is Kind.WRITE and call.path.endswith(_LOG) and not _has_news(call.path, disk.find(call.path)):
         folder, database = PurePosixPath(call.path).parent, _name(call.path).removesuffix(_LOG)
         inside = (path for path in _unsynced(disk, {database}) if PurePosixPath(path).is_relative_to(folder))

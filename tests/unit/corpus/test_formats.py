@@ -1,4 +1,4 @@
-"""What each format's good rows become, and how formats and fields are found."""
+"""Each format's good rows become documents; formats and fields are detected."""
 
 import csv
 import io

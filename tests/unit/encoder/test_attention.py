@@ -1,4 +1,4 @@
-"""What views attend to, against attention worked out from the weights of the last layer."""
+"""The attention of views equals attention computed from the weights of the last layer."""
 
 import numpy as np
 import pytest

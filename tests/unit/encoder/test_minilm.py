@@ -46,7 +46,7 @@ def unit(rows):
 
 
 def best_by_query(encoder, queries, texts):
-    """Of each query, the place of the text whose best view scores highest."""
+    """Return for each query the position of the text whose best view scores highest."""
     views = encoder.encode_documents([Document(str(number), text) for number, text in enumerate(texts)])
     scores = encoder.encode_queries(queries) @ views.rows.T
     return np.maximum.reduceat(scores, views.starts[:-1], axis=1).argmax(axis=1).tolist()

@@ -104,7 +104,7 @@ class Plain:
         return encoding.ids, encoding.offsets
 
     def inputs(self, document):
-        """Of each window: its states, where its text tokens begin, and their character offsets."""
+        """Return each window's states, the start of its text tokens, and their character offsets."""
         title = self.tokens(document.title)[0] if document.text else []
         ids, offsets = self.tokens(document.text or document.title)
         room = POSITIONS - 2 - len(title)

@@ -38,7 +38,7 @@ main()
 
 
 def stopped(*arguments, number, at):
-    """Nothing; the command was ended by the signal before its step."""
+    """Assert that the signal ended the command before its step."""
     command = [sys.executable, "-c", PROGRAM, str(int(number)), str(at), *map(str, arguments)]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60, env=os.environ)
     assert done.returncode in ((-number,) if number == signal.SIGKILL else (1, 130, -number)), done.stderr

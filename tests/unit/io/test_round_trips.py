@@ -1,4 +1,4 @@
-"""What was exported and imported again is the index that it was: documents, views bit for bit, order, answers."""
+"""An exported and imported index equals the first: documents, views bit for bit, order, results."""
 
 import json
 

@@ -20,7 +20,7 @@ parquet = pytest.importorskip("pyarrow.parquet")
 
 
 def held(folder, files, **options):
-    """What the index made of the files holds: (document, its views, their spans), in order; and the report."""
+    """Import the files; return (document, its views, their spans) in order, and the report."""
     target = Target(path=str(folder / "out.mvx"), **options.pop("target", {}))
     report = import_vectors([str(folder / name) for name in files], target, **options)
     with mvindex.open(folder / "out.mvx") as index:

@@ -1,4 +1,4 @@
-"""What is saved of a trained encoder gives the views that it had in training."""
+"""A saved encoder gives the views that it had in training."""
 
 import json
 import shutil

@@ -15,7 +15,7 @@ from mvindex.encoder import Encoder, load_encoder
 from mvindex.encoder.cross_encoder import CrossEncoder
 from mvindex.index import Index
 from mvindex.index.factory import create, open_local
-from mvindex.records import Document
+from mvindex.records import CountCallback, Document
 from mvindex_train.data.options import ReadOptions
 from mvindex_train.data.read import read_training
 from mvindex_train.data.records import Example, dump_example
@@ -41,7 +41,7 @@ class MiningRun:
 
     job: MiningJob
     note: Callable[[str], None]
-    on_progress: Callable[[int], None]
+    on_progress: CountCallback
     _stack: ExitStack = field(default_factory=ExitStack, init=False)
 
     def run(self) -> dict[str, Any]:
