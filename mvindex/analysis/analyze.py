@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -21,7 +21,7 @@ from mvindex.analysis.verdict import Gain, judge
 from mvindex.errors import Unsupported
 from mvindex.eval.questions import Question
 from mvindex.index import embedded_store_of
-from mvindex.records import Document, Doubles, Floats, Ints
+from mvindex.records import Document, Doubles, Floats, Ints, ProgressCallback, no_progress
 from mvindex.scoring.aggregate import Scoring, parse_aggregate
 from mvindex.store.views import decode
 
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from mvindex.index import Index
 
 # Called with the name of the step, how much of it is done, and its total.
-OnProgress: TypeAlias = Callable[[str, int, int], None]
 _MOST_VIEWS = 16
 _PAIR_VIEWS = 8192
 _ENCODE_BATCH = 16
@@ -38,17 +37,13 @@ _UNIT_TOLERANCE = 1e-2
 _QUESTION_SECTIONS = ("single_view", "one_vector", "fewer_views", "pruned", "local", "usage", "gradient", "maps")
 
 
-def _no_progress(_: str, __: int, ___: int) -> None:
-    """Ignore progress."""
-
-
 def analyze(
     index: Index,
     questions: Iterable[Question] = (),
     options: AnalysisOptions | None = None,
     *,
     qrels: Qrels | None = None,
-    on_progress: OnProgress = _no_progress,
+    on_progress: ProgressCallback = no_progress,
 ) -> dict[str, Any]:
     """Measure whether the views of an index pay on these questions.
 
@@ -76,7 +71,7 @@ def analyze(
 class _Analysis:
     """One analysis; its methods make the sections of the report."""
 
-    def __init__(self, index: Index, options: AnalysisOptions, on_progress: OnProgress) -> None:
+    def __init__(self, index: Index, options: AnalysisOptions, on_progress: ProgressCallback) -> None:
         self._index, self._options, self._on_progress = index, options, on_progress
         self._snapshot = embedded_store_of(index).snapshot
         if self._snapshot.num_documents == 0:
@@ -298,7 +293,7 @@ class _Analysis:
 class _StepProgress:
     """Adds up the progress of one step and reports it."""
 
-    def __init__(self, on_progress: OnProgress, step: str, total: int) -> None:
+    def __init__(self, on_progress: ProgressCallback, step: str, total: int) -> None:
         self._on_progress, self._step, self._total, self._done = on_progress, step, total, 0
 
     def __call__(self, done: int) -> None:

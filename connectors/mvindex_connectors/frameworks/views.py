@@ -8,9 +8,8 @@ from typing import Any
 import numpy as np
 
 from mvindex.encoder import CallableEncoder
-from mvindex.encoder.base import OnProgress
 from mvindex.errors import EncoderError
-from mvindex.records import Document, Floats, Span, Views
+from mvindex.records import CountCallback, Document, Floats, Span, Views
 from mvindex.text.snippets import SPLITTER_VERSION, split_snippets
 
 
@@ -46,7 +45,7 @@ class SnippetEncoder(CallableEncoder):
         """The most views of a document."""
         return self._max_snippets
 
-    def encode_documents(self, documents: Sequence[Document], on_progress: OnProgress | None = None) -> Views:
+    def encode_documents(self, documents: Sequence[Document], on_progress: CountCallback | None = None) -> Views:
         """Return the views of the documents with their spans; the function is called once."""
         spans = [spans_of(document.text, self._max_snippets) if document.text else [(-1, -1)] for document in documents]
         texts = [
