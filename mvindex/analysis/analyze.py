@@ -28,7 +28,6 @@ from mvindex.store.views import decode
 if TYPE_CHECKING:
     from mvindex.index import Index
 
-# Called with the name of the step, how much of it is done, and its total.
 _MOST_VIEWS = 16
 _PAIR_VIEWS = 8192
 _ENCODE_BATCH = 16
