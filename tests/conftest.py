@@ -16,9 +16,14 @@ from collections import defaultdict
 from functools import cache
 from pathlib import Path
 
+import hypothesis
 import pytest
 
 from mvindex.plugins import _is_installed
+
+# On a busy machine any example may take seconds.
+hypothesis.settings.register_profile("mvindex", deadline=None)
+hypothesis.settings.load_profile("mvindex")
 
 
 def _has_cuda():

@@ -12,7 +12,6 @@ SHORT = settings(
     max_examples=2,
     stateful_step_count=30,
     derandomize=True,
-    deadline=None,
     database=None,
     suppress_health_check=list(HealthCheck),
 )

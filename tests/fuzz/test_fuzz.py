@@ -38,7 +38,6 @@ def test_no_input_crashes_hangs_fills_the_memory_or_is_answered_wrongly(name, fu
         max_examples=examples,
         derandomize=True,
         database=None,
-        deadline=None,
         phases=[hypothesis.Phase.generate],
         suppress_health_check=list(hypothesis.HealthCheck),
     )

@@ -249,7 +249,7 @@ def test_memory_stays_bounded_under_large_and_broken_requests(serving, channel):
     assert resident_mb() - before < 60
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=150, suppress_health_check=list(HealthCheck))
 @given(st.sampled_from(METHODS), st.binary(max_size=60), st.booleans())
 def test_arbitrary_bytes_get_a_defined_response(serving, channel, method, noise, is_named):
     """Random bytes as messages, half of them after a field that names an existing index."""
@@ -279,7 +279,7 @@ REQUESTS = st.builds(
 )
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=150, suppress_health_check=list(HealthCheck))
 @given(REQUESTS)
 def test_arbitrary_searches_get_a_result_or_a_defined_error(serving, channel, request_):
     try:

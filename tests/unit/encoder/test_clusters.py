@@ -47,7 +47,7 @@ def clustered(tokens, num_views):
     return cluster_tokens(states, torch.ones(states.shape[:2], dtype=torch.bool), num_views)[0]
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(st.integers(0, 2**32 - 1), st.integers(1, 40), st.integers(1, 12))
 def test_centroids_are_those_of_a_plain_lloyd_loop(seed, num_tokens, num_views):
     tokens = random_states(seed, num_tokens)
@@ -58,7 +58,7 @@ def test_centroids_are_those_of_a_plain_lloyd_loop(seed, num_tokens, num_views):
     assert (found[len(expected) :] == 0).all()
 
 
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=10)
 @given(st.integers(0, 2**32 - 1), st.lists(st.integers(1, 20), min_size=1, max_size=4), st.integers(1, 8))
 def test_neither_company_nor_padding_changes_a_document(seed, counts, num_views):
     documents = [random_states(seed + place, count) for place, count in enumerate(counts)]
@@ -114,7 +114,7 @@ def test_fewer_tokens_than_views_are_the_views(num_tokens):
     assert (found[num_tokens:] == 0).all()
 
 
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=10)
 @given(st.integers(0, 2**32 - 1), st.integers(1, 15), st.integers(1, 6))
 def test_gradients_are_those_of_the_means(seed, num_tokens, num_views):
     tokens = random_states(seed, num_tokens)
@@ -139,7 +139,7 @@ def test_codes_attend_to_states_as_written_by_hand():
     np.testing.assert_allclose(found, [[0.75, 1.0], [0.5, 2.0]], atol=ATOL)
 
 
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=10)
 @given(st.integers(0, 2**32 - 1), st.lists(st.integers(1, 12), min_size=1, max_size=4), st.integers(1, 6))
 def test_codes_give_what_plain_loops_give(seed, counts, num_codes):
     documents = [random_states(seed + place, count) for place, count in enumerate(counts)]

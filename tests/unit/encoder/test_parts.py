@@ -278,7 +278,7 @@ def framed(prompt, shape):
 
 
 @pytest.mark.parametrize("family", [*SHOWS_ALL, FIRST_K], ids=lambda family: family.name)
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(drawn=texts(), shape=shapes)
 def test_no_token_is_lost_or_doubled_and_every_row_has_a_state(family, drawn, shape):
     text, prompt = drawn
@@ -297,7 +297,7 @@ def test_no_token_is_lost_or_doubled_and_every_row_has_a_state(family, drawn, sh
         assert (counted == 1).all()  # a row per token
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(texts(), shapes)
 def test_kmeans_has_a_row_for_each_token_of_title_and_text_and_no_other(drawn, shape):
     text, prompt = drawn
@@ -313,7 +313,7 @@ def test_kmeans_has_a_row_for_each_token_of_title_and_text_and_no_other(drawn, s
         assert len(chosen) == 1 == len(arranged.spans)
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(texts(), shapes)
 def test_splits_differ_by_one_token_at_most(drawn, shape):
     text, prompt = drawn

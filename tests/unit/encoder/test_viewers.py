@@ -276,7 +276,7 @@ def check_windows(arranged, text, shape, own_snippet=False):
     assert (weights > 0).all() and arranged.num_rows == len(arranged.spans) >= 1
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(texts(), shapes, st.booleans())
 def test_viewers_lose_no_token_and_stand_in_every_window(drawn, shape, own_snippet):
     text, prompt = drawn
@@ -296,7 +296,7 @@ def test_viewers_lose_no_token_and_stand_in_every_window(drawn, shape, own_snipp
         assert window.positions.tolist() == [0] * (lead + num_views) + list(range(1, rest + 1))
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(texts(), shapes, st.sampled_from([0.0, 2.0]))
 def test_context_viewers_lose_no_token_and_no_viewer(drawn, shape, residual):
     text, prompt = drawn
@@ -312,7 +312,7 @@ def test_context_viewers_lose_no_token_and_no_viewer(drawn, shape, residual):
     assert [token for token in read.tolist() if token < 300 and token not in (CLS, 103, SEP)] == body
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(texts(), shapes, st.sampled_from([0.5, 1.0, 4.0]))
 def test_a_snippets_tokens_together_weigh_the_residual_times_what_its_viewers_do(drawn, shape, times):
     text, prompt = drawn

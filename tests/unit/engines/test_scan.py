@@ -40,7 +40,7 @@ def names():
     return runnable()
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(SEEDS, st.sampled_from(KINDS), st.sampled_from([1, 2, 7, 40]), st.sampled_from([None, *TEMPERATURES]))
 def test_the_brute_force_scores_are_those_of_the_scoring_function(seed, kind, dim, temperature):
     rng = np.random.default_rng(seed)
@@ -71,7 +71,6 @@ def test_every_scan_holds_the_best_at_any_dim(dim, names, tmp_path):
 # A smaller seed makes no simpler case: nothing to shrink.
 @settings(
     max_examples=12,
-    deadline=None,
     phases=[Phase.reuse, Phase.generate],
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )

@@ -108,7 +108,7 @@ def test_no_documents_have_no_views():
     assert kept_views(np.empty((0, 4), dtype=np.float32), np.zeros(1, dtype=np.int64), 0.1).tolist() == []
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(documents_and_distance())
 def test_each_view_left_out_lies_near_a_kept_one_and_kept_ones_apart(case):
     rows, starts, eps = case
@@ -123,7 +123,7 @@ def test_each_view_left_out_lies_near_a_kept_one_and_kept_ones_apart(case):
         assert (among > eps * (1 - 1e-12)).all()
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(documents_and_distance(), arrays.arrays(np.float32, 2, elements=st.floats(-4, 4, width=32)))
 def test_no_score_by_best_view_falls_by_more_than_the_distance_times_the_querys_norm(case, query):
     rows, starts, eps = case

@@ -80,7 +80,7 @@ def test_shards_filled_apart_are_those_filled_together(tmp_path, small_chunks):
         assert stored(apart) == stored(together)
 
 
-@settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=8, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data(), count=st.integers(1, 5))
 def test_answers_are_those_of_an_index_without_shards(tmp_path_factory, data, count):
     """Whatever was replaced, deleted and added again; ties included."""

@@ -88,7 +88,7 @@ def multiplied(views, queries, shift=0):
 
 
 @NEEDS_VNNI
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(SEEDS, st.sampled_from([64, 32, 16]), st.integers(1, 300), st.integers(0, 63))
 def test_products_are_numpys(seed, lanes, fours, shift):
     rng = np.random.default_rng(seed)
@@ -110,7 +110,7 @@ def test_products_of_the_largest_factors_fit(lanes, query, view, pitch):
 
 
 @NEEDS_VNNI
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(SEEDS, st.integers(1, 70))
 def test_one_product_is_numpys(seed, chunks):
     rng = np.random.default_rng(seed)
@@ -130,7 +130,7 @@ def test_one_product_of_the_largest_factors_fits(factor, dim):
 
 
 @NEEDS_VNNI
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(SEEDS, st.sampled_from([64, 32, 16]), st.integers(1, 130), st.sampled_from([3, 1000, 2**31 - 1]))
 def test_the_best_products_are_numpys_and_bits_say_who_reaches_its_threshold(seed, lanes, count, size):
     rng = np.random.default_rng(seed)
@@ -216,7 +216,7 @@ def random_soft_tile(rng, lanes):
 
 
 @NEEDS_VNNI
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(SEEDS, st.sampled_from([64, 32, 16]))
 def test_the_aggregate_is_that_of_float64(seed, lanes):
     tile = random_soft_tile(np.random.default_rng(seed), lanes)
@@ -241,7 +241,7 @@ def test_weights_are_true_to_float32s_last_digits(lanes):
 
 
 @NEEDS_VNNI
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(SEEDS, st.sampled_from([64, 32, 16]))
 def test_an_aggregate_reaches_its_threshold_when_its_bound_does(seed, lanes):
     rng = np.random.default_rng(seed)
@@ -286,7 +286,7 @@ def test_a_bound_that_is_no_number_keeps_the_document(lanes, what):
 # --- float64 sums ----------------------------------------------------------------------------------------------------
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(SEEDS, st.sampled_from([1, 2, 3, 31, 32, 33, 384, 1000]), st.sampled_from([np.float16, np.float32]))
 def test_sums_of_documents_are_those_of_numpy_bit_for_bit(seed, dim, dtype):
     rng = np.random.default_rng(seed)
@@ -352,7 +352,7 @@ def whole(number):
     return int(math.ldexp(float(number), 149))
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=120)
 @given(
     SEEDS,
     st.sampled_from(
@@ -388,7 +388,7 @@ def test_bounds_of_a_rounded_block_are_upper_bounds(seed, kind, dim, dtype):
             assert whole(bound) <= 1.00001 * math.sqrt(max(squares)) + whole(2.0**-100)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(SEEDS, st.sampled_from([3, 64, 193]))
 def test_a_copy_is_the_nearest_of_its_integers(seed, dim):
     rng = np.random.default_rng(seed)

@@ -34,7 +34,7 @@ from tests.helpers.aggregate_cases import (
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(SEEDS, st.sampled_from([1, 1, 2, 3, 8, 30]), st.sampled_from(["<f2", "<f4"]), TEMPERATURES)
 def test_scores_are_those_of_real_numbers_but_for_rounding(seed, dim, dtype, temperature):
     documents, query = make_documents(seed, dim, dtype)
@@ -42,7 +42,7 @@ def test_scores_are_those_of_real_numbers_but_for_rounding(seed, dim, dtype, tem
     assert_near(documents, query, Scoring())
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(SEEDS, st.sampled_from([1e-38, 1e-20, 1e-3, 1e10, 3e13]), TEMPERATURES)
 def test_scores_are_true_at_any_size(seed, size, temperature):
     documents, query = make_documents(seed, 4, "<f4", size)
@@ -58,7 +58,7 @@ def test_scores_of_long_vectors_are_true(dim, temperature):
     assert_near(documents, query, Scoring())
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(SEEDS, st.integers(1, 400), st.sampled_from(["<f2", "<f4"]))
 def test_sums_are_added_in_the_one_order(seed, dim, dtype):
     documents, query = make_documents(seed, dim, dtype)
@@ -73,7 +73,7 @@ def test_sums_are_added_in_the_one_order(seed, dim, dtype):
         assert found == lanes[0]
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(SEEDS, st.integers(1, 400), st.sampled_from(["<f2", "<f4"]), st.sampled_from([1e-6, 1.0, 3.0]))
 def test_sums_are_near_the_exact_ones(seed, dim, dtype, size):
     documents, query = make_documents(seed, dim, dtype, size)
@@ -100,7 +100,7 @@ def test_decoding_gives_every_fp16_number():
     np.testing.assert_array_equal(np.signbit(decoded), np.signbit(finite))
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(SEEDS, TEMPERATURES)
 def test_a_document_score_does_not_depend_on_its_neighbours(seed, temperature):
     documents, query = make_documents(seed, 24, "<f2")
@@ -119,7 +119,7 @@ def test_a_view_score_does_not_depend_on_its_neighbours():
     np.testing.assert_array_equal(together, single)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(SEEDS, TEMPERATURES)
 def test_a_score_does_not_depend_on_the_order_of_the_views(seed, temperature):
     documents, query = make_documents(seed, 12, "<f4")
@@ -129,7 +129,7 @@ def test_a_score_does_not_depend_on_the_order_of_the_views(seed, temperature):
     np.testing.assert_array_equal(straight.scores, mixed.scores)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(SEEDS, TEMPERATURES)
 def test_a_mean_never_exceeds_the_best_view(seed, temperature):
     documents, query = make_documents(seed, 6, "<f4")
@@ -225,7 +225,7 @@ def test_the_lipschitz_constant_rises_with_the_views():
     assert all(low < high for low, high in zip(values[:-1], values[1:], strict=True))
 
 
-@settings(max_examples=1000, deadline=None)
+@settings(max_examples=1000)
 @given(SEEDS, st.integers(1, 64), TEMPERATURES, st.floats(-6, 2))
 def test_a_mean_moves_at_most_by_its_lipschitz_constant(seed, num_views, temperature, power):
     rng = np.random.default_rng(seed)

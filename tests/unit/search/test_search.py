@@ -149,7 +149,7 @@ def assert_deep(result, asked, truth, request, name):
         assert result.exact, "proven, but does not say so"
 
 
-@settings(max_examples=8, deadline=None, phases=[Phase.reuse, Phase.generate])
+@settings(max_examples=8, phases=[Phase.reuse, Phase.generate])
 @given(st.integers(0, 2**32 - 1))
 def test_rankings_and_fixed_depths_give_what_brute_force_gives(tmp_path_factory, seed):
     case = random_case(seed)

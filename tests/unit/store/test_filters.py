@@ -40,7 +40,7 @@ def conditions():
     )
 
 
-@settings(max_examples=600, deadline=None)
+@settings(max_examples=600)
 @given(conditions(), rows, st.sampled_from(["a", "b", "doc"]))
 def test_a_filter_selects_what_its_description_says(condition, row, doc_id):
     sql = parse_filter(condition)

@@ -79,7 +79,7 @@ def score(views, vectors, doc_rows, scoring="max"):
 
 
 @pytest.mark.usefixtures("kernels")
-@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_any_bit_that_turned_before_the_first_read_is_named_at_every_read(stored, data):
     index, vectors, file = stored

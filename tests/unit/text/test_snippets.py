@@ -50,7 +50,6 @@ def test_a_text_that_shows_nothing_has_no_snippet(text):
     assert split_snippets(text, 8) == []
 
 
-@settings(deadline=None)
 @given(texts, st.integers(1, 9))
 def test_snippets_are_in_order_apart_and_hold_every_visible_character(text, limit):
     spans = split_snippets(text, limit)

@@ -59,7 +59,7 @@ configs = st.builds(
 def law(test):
     """The test of store, config and epoch, over random ones."""
 
-    @settings(max_examples=40, deadline=None)
+    @settings(max_examples=40)
     @given(stores(), configs, st.integers(0, 3))
     def hold(examples, config, epoch):
         with tempfile.TemporaryDirectory() as folder:

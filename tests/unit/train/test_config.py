@@ -198,7 +198,7 @@ configs = st.builds(
 
 
 @given(config=configs)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_settings_come_back_from_their_toml_and_from_their_dict_over_any_others(config, tmp_path_factory):
     path = tmp_path_factory.mktemp("toml") / "train.toml"
     path.write_text(config.to_toml(), encoding="utf-8")

@@ -107,7 +107,7 @@ def plain_distillation(doc_scores, case):
     return sum(divergences) / len(divergences) if divergences else 0.0
 
 
-cases = settings(max_examples=25, deadline=None)
+cases = settings(max_examples=25)
 seeds = st.integers(0, 2**31)
 
 
