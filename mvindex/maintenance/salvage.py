@@ -9,6 +9,7 @@ import sqlite3
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -130,9 +131,12 @@ class _Source:
 
     def row(self, doc_row: int) -> CatalogRow:
         """Return the rows of a document that were found sound; DamagedIndex where they are not any more."""
-        for [row] in each_row(self._connection, range(doc_row, doc_row + 1)):
-            if isinstance(row, CatalogRow) and not row.faults():
-                return row
+        begin = doc_row // _CHUNK_ROWS * _CHUNK_ROWS
+        # SQLite may find a row of a damaged page among its neighbours, as choose() did, and not by its number.
+        for doc_rows in (range(doc_row, doc_row + 1), range(begin, min(begin + _CHUNK_ROWS, self.num_rows))):
+            for row in chain.from_iterable(each_row(self._connection, doc_rows)):
+                if isinstance(row, CatalogRow) and row.document[0] == doc_row and not row.faults():
+                    return row
         raise DamagedIndex(f"{self._source.catalog.path}: row {doc_row} changed while it was read; try again")
 
     def choose(self, on_progress: CountCallback) -> Ints:

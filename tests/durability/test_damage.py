@@ -77,6 +77,13 @@ def test_a_write_to_a_damaged_index_makes_nothing_worse_and_copies_no_damage(tri
     assert {each["has_written"] for each in trials} == {True, False}
 
 
+def test_rows_that_sqlite_finds_only_among_their_neighbours_are_saved(tmp_path):
+    """A page seems to hold more cells than it does: a search in it for one number goes wrong, a scan does not."""
+    damages = [["catalog.sqlite", "bit flipped", 2436215933, "snapshot"]]
+    [trial] = call(f"{RUN}:tried_again", "vectors", str(tmp_path), damages, prepared_by=f"{RUN}:prepare")
+    assert trial["faults"] == [] and trial["must_be_seen"] and trial["saved"] >= 23
+
+
 def test_trials_find_every_kind_of_fault_in_a_store_that_has_it(tmp_path):
     found = call(f"{RUN}:tried_on_broken_stores", "log", str(tmp_path), prepared_by=f"{RUN}:prepare")
     assert found.keys() == BROKEN.keys()

@@ -131,11 +131,18 @@ def content_of(index: Path) -> Content | None:
         try:
             with closing(sqlite3.connect(Path(folder, Role.CATALOG.value))) as connection:
                 connection.text_factory = bytes
-                rows = {}
+                rows, repeated = {}, []
                 for table in _OF_DOCUMENTS:
                     for number, *row in connection.execute(f"SELECT doc_row, * FROM {table} NOT INDEXED"):
-                        rows[table, number] = tuple(row)
-                others = [connection.execute(f"SELECT * FROM {table} NOT INDEXED").fetchall() for table in _OTHERS]
+                        # What a damaged page holds behind its cells may look like another row of that number.
+                        if (table, number) in rows:
+                            repeated.append((table, number))
+                        else:
+                            rows[table, number] = tuple(row)
+                others = [
+                    repeated,
+                    *(connection.execute(f"SELECT * FROM {table} NOT INDEXED").fetchall() for table in _OTHERS),
+                ]
                 for state, name in (("alive", "documents_live"), ("NOT alive", "documents_deleted")):
                     query = f"SELECT id, doc_row FROM documents INDEXED BY {name} WHERE {state} ORDER BY id, doc_row"
                     others.append(connection.execute(query).fetchall())

@@ -58,6 +58,13 @@ def tried_on_broken_stores(name: str, folder: str) -> dict[str, list[str]]:
     return found
 
 
+def tried_again(name: str, folder: str, damages: list[list[Any]]) -> list[dict[str, Any]]:
+    """Try the damages (file, kind, seed, write) of one case; return the outcomes as JSON."""
+    case = make_case(KITS[name], Path(folder, name))
+    again = [Damage(Role(file), *others) for file, *others in damages]
+    return list(run(case, again, Path(folder, "trial")))
+
+
 def planned(case: Case, count: int, seed: int) -> list[Damage]:
     """Return so many damages: every kind to every file in turn, and single bits and bytes, mostly of the catalog."""
     generator = random.Random(f"{case.kit.name} {seed}")
