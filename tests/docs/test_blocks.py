@@ -60,9 +60,10 @@ def material(tmp_path_factory):
 
 
 def with_needs(page):
-    """The page as a test's argument, marked with what its blocks need."""
+    """Return the page as a test's argument, marked with what its blocks need; the README is tested by default."""
     code = "\n".join(block.code for block in runs_of(page))
-    return pytest.param(page, marks=[pytest.mark.needs(what) for word, what in NEEDED.items() if word in code])
+    marks = [pytest.mark.needs(what) for word, what in NEEDED.items() if word in code]
+    return pytest.param(page, marks=marks if page == "README.md" else [*marks, pytest.mark.full])
 
 
 @pytest.mark.needs("minilm")

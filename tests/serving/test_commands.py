@@ -18,6 +18,7 @@ ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples" / "serving"
 
 
+@pytest.mark.full
 @pytest.mark.needs("minilm")
 def test_commands_work_remotely_as_locally(tmp_path, monkeypatch):
     local, remote = tmp_path / "local.mvx", tmp_path / "remote.mvx"
@@ -68,6 +69,7 @@ def test_commands_work_remotely_as_locally(tmp_path, monkeypatch):
         assert refused.returncode == 1 and f"--index {url}" in refused.stderr
 
 
+@pytest.mark.full
 @pytest.mark.needs("minilm")
 def test_lexical_queries_work_remotely_as_locally(tmp_path):
     path = tmp_path / "words.mvx"

@@ -19,6 +19,7 @@ import mvindex
 TOKEN = "writer-0123456789"
 EXAMPLES = os.environ.get("FUZZ_EXAMPLES", "")
 CONFIG = Path(__file__).parent / "schemathesis.toml"
+pytestmark = pytest.mark.full
 
 
 @pytest.fixture(scope="module")

@@ -24,6 +24,7 @@ def answers(index, queries):
     ]
 
 
+@pytest.mark.full
 @pytest.mark.needs("milvus-lite")
 def test_a_served_milvus_lite_returns_what_a_directory_returns_and_survives_a_kill(tmp_path):
     address = f"milvus-lite:{tmp_path / 'a.db'}"

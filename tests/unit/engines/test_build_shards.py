@@ -127,6 +127,7 @@ def test_what_was_learnt_for_another_kind_is_refused(path):
         assert index.info().kind == "exact"
 
 
+@pytest.mark.full
 def test_tuning_measures_all_shards_together_and_each_is_searched_so(path, queries):
     with mvindex.open(path) as index:
         with pytest.raises(ConfigError, match="nothing to tune"):

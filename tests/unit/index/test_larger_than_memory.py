@@ -39,6 +39,7 @@ def large(tmp_path_factory):
     return path, said(path, queries=2)
 
 
+@pytest.mark.full
 @pytest.mark.needs("memory groups")
 def test_it_answers_the_same_where_its_views_do_not_fit_in_memory(large):
     path, wanted = large
@@ -52,6 +53,7 @@ def test_it_answers_the_same_where_its_views_do_not_fit_in_memory(large):
     assert all(exact for _, exact in wanted["exact"]) and not any(exact for _, exact in wanted["ivf-pq"])
 
 
+@pytest.mark.full
 @pytest.mark.needs("memory groups")
 def test_a_limit_that_is_too_small_is_a_limit(large):
     path, _ = large

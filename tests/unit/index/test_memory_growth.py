@@ -64,6 +64,7 @@ def too_much(found, added, allowed):
     return {step: round(more / added, 1) for step, more in found.items() if more > limits[step]}
 
 
+@pytest.mark.full
 def test_python_objects_and_arrays_grow_by_at_most_sixteen_bytes_a_document(tmp_path):
     found, added = growth(tmp_path, "python_bytes", (1000, 5000), "--trace")
     assert len(found) >= 18

@@ -3,6 +3,7 @@
 check_case() asks Faiss flat and every scan of one index; bench/fuzz_search.py does so for many.
 """
 
+import importlib.util
 import sys
 
 import numpy as np
@@ -13,9 +14,7 @@ from hypothesis import strategies as st
 import mvindex
 from mvindex.engines.build import EngineCache
 from mvindex.engines.scan_numpy import NumpyScan
-from mvindex.engines.scan_torch import ScanConfig, TorchScan
 from mvindex.engines.scan_vnni import VnniScan
-from mvindex.engines.torch_blocks import Precision
 from mvindex.index import embedded_store_of, search_engine_of
 from mvindex.kernels import has_int8_products
 from mvindex.scoring.aggregate import Aggregate, Scoring
@@ -24,13 +23,18 @@ from mvindex.search import ann as ranked
 from mvindex.testing import assert_same, brute_force, true_scores, unit
 from tests.helpers.scan_vectors import random_case
 
-SCANS = {
-    "numpy": NumpyScan,
-    "native": lambda: VnniScan(NumpyScan),
-    "fp32": lambda: TorchScan(ScanConfig(precision=Precision.FP32)),
-    "int8": lambda: TorchScan(ScanConfig(precision=Precision.INT8)),
-    "bf16": lambda: TorchScan(ScanConfig(precision=Precision.BF16)),
-}
+SCANS = {"numpy": NumpyScan, "native": lambda: VnniScan(NumpyScan)}
+if importlib.util.find_spec("torch") is not None:
+    from mvindex.engines.scan_torch import ScanConfig, TorchScan
+    from mvindex.engines.torch_blocks import Precision
+
+    SCANS |= {
+        "fp32": lambda: TorchScan(ScanConfig(precision=Precision.FP32)),
+        "int8": lambda: TorchScan(ScanConfig(precision=Precision.INT8)),
+        "bf16": lambda: TorchScan(ScanConfig(precision=Precision.BF16)),
+    }
+# Without Faiss an index is scanned.
+KIND = "exact" if importlib.util.find_spec("faiss") is None else "flat"
 TEMPERATURES = [0.01, 0.1, 1.0, 10.0]
 pytestmark = pytest.mark.usefixtures("one_torch_thread")
 
@@ -149,6 +153,7 @@ def assert_deep(result, asked, truth, request, name):
         assert result.exact, "proven, but does not say so"
 
 
+@pytest.mark.needs("faiss")
 @settings(max_examples=8, phases=[Phase.reuse, Phase.generate])
 @given(st.integers(0, 2**32 - 1))
 def test_rankings_and_fixed_depths_give_what_brute_force_gives(tmp_path_factory, seed):
@@ -170,7 +175,7 @@ def clustered(rng, count, k, dim, noise=0.3):
 class Corpus:
     """An index with its engine, and what brute force says of it."""
 
-    def __init__(self, path, stored, starts, kind="flat"):
+    def __init__(self, path, stored, starts, kind=KIND):
         self.stored, self.starts = stored, starts
         self.index = mvindex.create(path, dim=stored.shape[1], dtype="fp16" if stored.dtype == np.float16 else "fp32")
         self.views = {f"d{n}": rows.astype(np.float32) for n, rows in enumerate(np.split(stored, starts[1:-1]))}
@@ -209,18 +214,21 @@ def near_queries(corpus, count, seed=2):
     return unit(rows + 0.3 * rng.standard_normal(rows.shape) / np.sqrt(rows.shape[1]))
 
 
+@pytest.mark.needs("faiss")
 @pytest.mark.parametrize("temperature", TEMPERATURES)
 def test_the_adaptive_stop_gives_the_brute_force_ranking(clusters, temperature):
     for top_k in (1, 10, 100):
         clusters.check(near_queries(clusters, 20), top_k, Scoring(Aggregate.DRPQ, temperature))
 
 
+@pytest.mark.needs("faiss")
 def test_the_adaptive_stop_scores_few_documents_when_it_is_cold(clusters):
     results = clusters.check(near_queries(clusters, 50), 10, Scoring(Aggregate.DRPQ, 0.01))
     assert np.mean([result.num_scored for result in results]) < 0.05 * clusters.snapshot.num_documents
     assert max(result.num_scored for result in results) < 0.2 * clusters.snapshot.num_documents
 
 
+@pytest.mark.needs("faiss")
 def test_the_adaptive_stop_scores_no_more_documents_for_a_query_in_a_batch(clusters):
     queries, scoring = near_queries(clusters, 30), Scoring(Aggregate.DRPQ, 0.1)
     together = clusters.search(queries, 10, scoring)
@@ -246,12 +254,14 @@ def test_one_document_of_thousands_of_views_hides_no_other(crowd, tmp_path):
                 corpus.check(queries, top_k, scoring)
 
 
+@pytest.mark.needs("faiss")
 @pytest.mark.parametrize("hits_at_once", [1, 500])
 def test_hits_taken_a_few_queries_at_a_time_are_the_same(clusters, hits_at_once, monkeypatch):
     monkeypatch.setattr(ranked, "_HITS_AT_ONCE", hits_at_once)
     clusters.check(near_queries(clusters, 12), 10, Scoring(Aggregate.DRPQ, 0.1))
 
 
+@pytest.mark.needs("faiss")
 @pytest.mark.parametrize("few", [1, 40])
 def test_what_a_ranking_may_not_go_deep_enough_for_is_scanned(clusters, few, monkeypatch):
     monkeypatch.setattr(ranked, "_FEW_VIEWS", few)
@@ -316,6 +326,7 @@ def test_no_queries_get_no_results(clusters):
 # --- fixed depth -----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.needs("faiss")
 def test_a_fixed_depth_finds_what_the_plain_procedure_finds(clusters):
     """Depths at which a document whose mean is high, but whose best view is not, is still missed, and where not."""
     queries = near_queries(clusters, 6, seed=3)
@@ -351,7 +362,7 @@ def test_a_fixed_depth_looks_on_until_there_are_top_k_documents(name, tmp_path):
     corpus = Corpus(tmp_path / "x.mvx", stored.astype(np.float16), starts)
     with corpus.index as index:
         search_engine_of(index).use_scan(SCANS[name])
-        for kind in ("flat", "exact"):
+        for kind in sorted({KIND, "exact"}, reverse=True):
             index.build(kind=kind)
             for top_k in (1, 2, 3, 4, 9):
                 for depth in (1, 2, 30, 31, 33, 34, 10**20):
@@ -363,7 +374,7 @@ def test_a_fixed_depth_looks_on_until_there_are_top_k_documents(name, tmp_path):
                         assert result.exact
 
 
-@pytest.mark.parametrize("kind", ["exact", "flat"])
+@pytest.mark.parametrize("kind", ["exact", pytest.param("flat", marks=pytest.mark.needs("faiss"))])
 @pytest.mark.parametrize("compiled", [True, False])
 def test_a_fixed_depth_claims_no_more_than_it_has_proven(kind, compiled, monkeypatch, tmp_path):
     """The float64 sum of the best document's view loses the 1 between two huge numbers."""
@@ -394,6 +405,7 @@ def graph(tmp_path_factory):
     corpus.index.close()
 
 
+@pytest.mark.needs("faiss")
 @pytest.mark.parametrize(
     ("scoring", "options"),
     [("max", {}), ("drpq", {"temperature": 0.05}), ("drpq", {"temperature": 1.0}), ("drpq", {"candidates": 60})],
@@ -412,6 +424,7 @@ def test_a_graph_scores_what_it_finds_and_never_claims_to_be_exact(graph, scorin
     assert np.mean(recalls) > 0.9
 
 
+@pytest.mark.needs("faiss")
 @pytest.mark.parametrize(("scoring", "options"), [("max", {}), ("drpq", {"temperature": 0.05})])
 def test_a_graph_that_is_left_for_a_scan_says_exact_and_is(graph, scoring, options):
     query = near_queries(graph, 1)[0]

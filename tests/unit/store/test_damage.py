@@ -33,6 +33,7 @@ def test_damaged_views_are_named_never_answered_from(index, tmp_path):
         again.search(np.ones(4))
 
 
+@pytest.mark.needs("faiss")
 def test_building_is_swapped_in_and_damage_of_an_engine_is_named(index, tmp_path):
     index.build(kind="flat")
     assert index.info().kind == "flat"
@@ -70,6 +71,7 @@ def test_a_damaged_catalog_row_is_named(index, tmp_path, table, change):
         again.search(np.ones(4), top_k=10)
 
 
+@pytest.mark.needs("faiss")
 @pytest.mark.parametrize("make", [os.mkfifo, lambda path: path.symlink_to("/dev"), lambda path: path.write_text("x")])
 def test_what_stands_in_the_place_of_an_engine_to_be_removed_stops_no_build(index, tmp_path, make):
     place = tmp_path / "x.mvx" / "generation-000001" / "gone-engine-flat-000001"
