@@ -17,7 +17,8 @@ from mvindex.ingest.prune import check_eps
 from mvindex.lexical.tokenizer import parse_lexical
 from mvindex.scoring.aggregate import Aggregate, Scoring
 from mvindex.search.local import LocalSearch
-from mvindex.store.embedded import EmbeddedStore, create_store
+from mvindex.store.create import create_store
+from mvindex.store.embedded import EmbeddedStore
 from mvindex.store.protocol import LocalStore
 from mvindex.store.settings import MAX_DIM
 from mvindex.store.shard_layout import ShardPlace, check_place, checked_count, create_shard, create_shards, is_sharded

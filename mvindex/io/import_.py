@@ -19,7 +19,8 @@ from mvindex.io.manifest import Manifest
 from mvindex.io.validation import TargetSchema, VectorSource, make_batches
 from mvindex.records import ProgressCallback
 from mvindex.scoring.fusion import is_fusion
-from mvindex.store.embedded import EmbeddedStore, create_store
+from mvindex.store.create import create_store
+from mvindex.store.embedded import EmbeddedStore
 from mvindex.store.fsync import remove_entry, rename
 from mvindex.store.locks import writer_lock
 from mvindex.store.transfer import store_batches

@@ -16,7 +16,8 @@ from mvindex.index.backends import find_backend
 from mvindex.index.factory import index_exists, local_index, open_local
 from mvindex.records import Floats, ProgressCallback, SearchResult, no_progress
 from mvindex.search.queries import as_vectors
-from mvindex.store.embedded import EmbeddedStore, create_store
+from mvindex.store.create import create_store
+from mvindex.store.embedded import EmbeddedStore
 from mvindex.store.transfer import store_batches
 
 _SEED = 7

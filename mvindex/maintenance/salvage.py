@@ -19,7 +19,7 @@ from mvindex.errors import ConfigError, DamagedIndex, MvindexError
 from mvindex.maintenance.read import CatalogRow, DeletedRows, Problem, StoredViews, each_row, find_generation
 from mvindex.records import CountCallback, Ints, no_progress
 from mvindex.store import catalog
-from mvindex.store.embedded import atomic_directory, start_generation
+from mvindex.store.create import atomic_directory, start_generation
 from mvindex.store.files import KEPT_SETTINGS, Current, read_acknowledged, read_kept_settings, write_current
 from mvindex.store.generation import Generation, generation_name, lock_generation
 from mvindex.store.rows import FORMAT_VERSION

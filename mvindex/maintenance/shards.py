@@ -19,7 +19,8 @@ from mvindex.maintenance.snapshot import SnapshotReport, snapshot_store
 from mvindex.maintenance.verify import VerifyReport
 from mvindex.maintenance.verify import verify as verify_one
 from mvindex.records import CountCallback
-from mvindex.store.embedded import EmbeddedStore, atomic_directory, create_store
+from mvindex.store.create import atomic_directory, create_store
+from mvindex.store.embedded import EmbeddedStore
 from mvindex.store.files import KEPT_SETTINGS, check_regular
 from mvindex.store.fsync import audit_step, flush_to_disk
 from mvindex.store.rows import FORMAT_VERSION

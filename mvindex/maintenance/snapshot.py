@@ -16,7 +16,8 @@ from mvindex.lexical.reader import check_lexical
 from mvindex.maintenance.read import CatalogRow, each_row
 from mvindex.records import CountCallback, no_progress
 from mvindex.store import catalog
-from mvindex.store.embedded import EmbeddedStore, atomic_directory
+from mvindex.store.create import atomic_directory
+from mvindex.store.embedded import EmbeddedStore
 from mvindex.store.files import Current, check_regular, write_acknowledged, write_current
 from mvindex.store.fsync import audit_step, flush_to_disk
 from mvindex.store.generation import generation_name

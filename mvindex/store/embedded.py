@@ -5,33 +5,28 @@ Order of every write: bytes appended, file fsynced (its directory too, when new)
 
 from __future__ import annotations
 
-import fcntl
-import glob
 import logging
-import os
-import secrets
 import shutil
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, closing, contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from threading import Lock
 from typing import Any, TypeVar
 
 import numpy as np
 
-from mvindex.errors import ConfigError, IndexLocked, MvindexError, QueryError, StaleReader, StoreError
+from mvindex.errors import IndexLocked, MvindexError, QueryError, StaleReader, StoreError
 from mvindex.lexical.tokenizer import Lexical
 from mvindex.records import CountCallback, Floats, IndexInfo, Ints, Views, dump_metadata
 from mvindex.store import catalog
 from mvindex.store.batch import Batch
 from mvindex.store.catalog import ExistingDocument
-from mvindex.store.files import Current, read_current, write_acknowledged, write_current
+from mvindex.store.create import start_generation
+from mvindex.store.files import Current, read_current
 from mvindex.store.filters import Filter
-from mvindex.store.fsync import flush_to_disk, make_directories, rename
 from mvindex.store.generation import (
     Generation,
-    generation_name,
     generations_in,
     lock_generation,
     open_generation,
@@ -56,94 +51,6 @@ T = TypeVar("T")
 # Documents read at once by scan().
 _SCANNED = 1024
 CAPABILITIES = Capabilities({Operation.PROBE: "only a server that holds an index can be probed"})
-
-
-def create_store(directory: Path, settings: Mapping[str, Any]) -> None:
-    """Make a new empty store at the directory, complete or not at all.
-
-    settings: dtype (a ViewType value), dim (int, or None until the first batch) and whatever the caller keeps with
-    the index. ConfigError when the path exists; StoreError when it cannot be made.
-    """
-    if os.path.lexists(directory):
-        raise ConfigError(f"{directory} exists already; open it, or remove it first")
-    refuse_network(directory)
-    index_id = secrets.token_hex(16)
-    try:
-        with atomic_directory(directory) as building:
-            generation = building / generation_name(1)
-            generation.mkdir()
-            start_generation(generation, {"next_ordinal": 0, "version": 0, **settings}, number=1, index_id=index_id)
-            write_current(building, Current(format_version=FORMAT_VERSION, generation=1, index_id=index_id), settings)
-    except StoreError as err:
-        if os.path.lexists(directory):
-            raise ConfigError(f"{directory} exists already: another process made it just now; open it") from err
-        raise
-
-
-def start_generation(directory: Path, settings: Mapping[str, Any], *, number: int, index_id: str) -> None:
-    """Make an empty generation in the directory."""
-    base = {"format_version": FORMAT_VERSION, "generation": number, "index_id": index_id, "engine": None}
-    catalog.create(
-        directory,
-        {**settings, **base, "deleted": {"count": 0, "checksum": 0}, "ids": {"live": [0, 0], "deleted": [0, 0]}},
-    )
-    write_acknowledged(directory, int(settings["version"]))
-    for entry in sorted(directory.iterdir()):
-        flush_to_disk(entry)
-    flush_to_disk(directory)
-
-
-@contextmanager
-def atomic_directory(directory: Path) -> Iterator[Path]:
-    """Yield a directory to fill, which is then renamed to its place, durably; on an error nothing is left.
-
-    Leftovers of processes that were killed here are removed: they are not locked. StoreError when the directory cannot
-    be written.
-    """
-    try:
-        make_directories(directory.parent)
-        for left in directory.parent.glob(f".{glob.escape(directory.name)}.*.new"):
-            _remove_abandoned(left)
-        with _locked_aside(directory) as building:
-            yield building
-            flush_to_disk(building)
-            rename(building, directory)
-    except OSError as err:
-        raise StoreError(f"{directory}: cannot be written: {err.strerror or err}") from err
-
-
-@contextmanager
-def _locked_aside(directory: Path) -> Iterator[Path]:
-    """Yield a new directory beside this one, locked while it is being filled, and removed after an error."""
-    building = directory.with_name(f".{directory.name}.{os.getpid()}.{secrets.token_hex(4)}.new")
-    handle: int | None = None
-    try:
-        # Inside, since Ctrl-C may come as soon as the directory exists.
-        building.mkdir()
-        handle = os.open(building, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        with suppress(OSError):  # without flock, leftovers stay
-            fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        yield building
-    except BaseException:
-        shutil.rmtree(building, ignore_errors=True)
-        raise
-    finally:
-        if handle is not None:
-            os.close(handle)
-
-
-def _remove_abandoned(directory: Path) -> None:
-    try:
-        handle = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
-    except OSError:
-        return
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        shutil.rmtree(directory, ignore_errors=True)
-    except OSError:
-        logger.info("%s is being made by another process, or cannot be locked; it stays", directory)
-    finally:
-        os.close(handle)
 
 
 class EmbeddedStore:

@@ -18,7 +18,8 @@ from typing import Any
 import xxhash
 
 from mvindex.errors import ConfigError, DamagedIndex, MvindexError, StoreError
-from mvindex.store.embedded import EmbeddedStore, atomic_directory, create_store
+from mvindex.store.create import atomic_directory, create_store
+from mvindex.store.embedded import EmbeddedStore
 from mvindex.store.files import CURRENT, check_directory, check_regular, read_current
 from mvindex.store.fsync import audit_step, flush_to_disk, rename
 

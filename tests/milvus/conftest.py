@@ -31,8 +31,8 @@ def address(server, request):
 def newer_collection():
     """Inside it, the address of no index yet on the server that MVINDEX_MILVUS_URI names; afterwards it is gone."""
     from mvindex_connectors.milvus.address import parse_address
+    from mvindex_connectors.milvus.collections import drop_store
     from mvindex_connectors.milvus.connection import Connection
-    from mvindex_connectors.milvus.store import drop_store
 
     given = os.environ["MVINDEX_MILVUS_URI"]
     host, _, query = given.rpartition("://")[2].partition("?")

@@ -12,9 +12,10 @@ from mvindex.errors import ConfigError, StoreError
 from mvindex.index import Index
 from mvindex_connectors.milvus.address import Address, parse_address
 from mvindex_connectors.milvus.admin import MilvusAdmin
+from mvindex_connectors.milvus.collections import create_store, index_exists
 from mvindex_connectors.milvus.connection import Connection
 from mvindex_connectors.milvus.engine import MilvusEngine
-from mvindex_connectors.milvus.store import MilvusStore, create_store, index_exists
+from mvindex_connectors.milvus.store import MilvusStore
 
 
 def create(address: str, settings: Mapping[str, Any], encoder: Encoder | None) -> Index:

@@ -25,10 +25,10 @@ from mvindex.records import Floats, ProgressCallback
 from mvindex.store.batch import Batch
 from mvindex.store.views import row_norms
 from mvindex_connectors.milvus.address import Address, parse_address
+from mvindex_connectors.milvus.collections import make_collections, new_settings, settings_record
 from mvindex_connectors.milvus.connection import Connection, views_of
 from mvindex_connectors.milvus.layout import documents_of, view_keys
 from mvindex_connectors.milvus.records import check_limits, new_records
-from mvindex_connectors.milvus.store import make_collections, new_settings, settings_record
 
 FORMAT, MANIFEST, SETTINGS = 1, "manifest.json", "settings.json"
 SHARD_BATCHES = 16

@@ -6,20 +6,17 @@ the views that no record names any more. What a crash leaves of the first and la
 
 from __future__ import annotations
 
-import json
 import logging
-import secrets
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
 from threading import Lock
 from typing import Any
 
 import numpy as np
 
-from mvindex.errors import ConfigError, EncoderError, IndexLocked, QueryError, StaleReader, StoreError, Unsupported
+from mvindex.errors import EncoderError, IndexLocked, QueryError, StaleReader, StoreError
 from mvindex.records import Floats, IndexInfo, Ints
 from mvindex.store.batch import Batch
 from mvindex.store.catalog import ExistingDocument
@@ -28,13 +25,13 @@ from mvindex.store.filters import Filter
 from mvindex.store.protocol import Capabilities, Operation, Sharding, StorePart
 from mvindex.store.reader import StoredDocument
 from mvindex.store.views import ViewType, decode, pack_views, row_norms
+from mvindex_connectors.milvus.collections import check_ours, drop_store, make_views, parse_settings, settings_record
 from mvindex_connectors.milvus.columns import Column, columns_of, upsert
 from mvindex_connectors.milvus.connection import Connection, views_of
 from mvindex_connectors.milvus.export import stored_batches
 from mvindex_connectors.milvus.filters import FilterTable
 from mvindex_connectors.milvus.kinds import FLAT
 from mvindex_connectors.milvus.layout import (
-    FORMAT,
     LIGHT_FIELDS,
     MAX_DOCUMENTS,
     MAX_VERSION,
@@ -44,10 +41,7 @@ from mvindex_connectors.milvus.layout import (
     SETTINGS_KEY,
     chunks,
     documents_of,
-    record_schema,
-    special_record,
     view_keys,
-    view_schema,
 )
 from mvindex_connectors.milvus.lease import Lease
 from mvindex_connectors.milvus.reader import PASS_NUMBERS, Reader
@@ -74,7 +68,6 @@ CAPABILITIES = Capabilities(
     }
 )
 
-_MARK = "mvindex"
 _REPLACED_FIELDS = ("pk", "id", "ordinal", "content_hash", "metadata", "version", "num_views")
 _RECORDS_AT_ONCE = 1_025
 _PROOF_SETTINGS = ("engine", "max_norm", "max_views", "has_views", "dim")
@@ -113,7 +106,7 @@ class MilvusStore:
         self._num_written = 0
         self._looked_up: tuple[frozenset[str], dict[str, dict[str, Any]]] = frozenset(), {}
         self._seen: SeenIds | None = None
-        _check_ours(connection)
+        check_ours(connection)
         connection.load(connection.address.collection)
         self.snapshot = self._read()
         if self.has_views:
@@ -273,7 +266,7 @@ class MilvusStore:
         rows = self._strong.query(f"pk == {SETTINGS_KEY}", ["text"], "reading the settings")
         if not rows:
             raise StoreError(f"{self.where}: the index has no settings: it was removed, or not made completely")
-        return State(_checked_settings(rows[0]["text"], self.where))
+        return State(parse_settings(rows[0]["text"], self.where))
 
     @contextmanager
     def writing(self) -> Iterator[None]:
@@ -490,117 +483,10 @@ class MilvusStore:
             raise EncoderError(f"views: expected {dim} dims, got {batch.views.rows.shape[1]}")
 
 
-def create_store(connection: Connection, settings: Mapping[str, Any]) -> None:
-    """Create an empty index; ConfigError when a collection of its names exists."""
-    connection.load(*make_collections(connection, None if settings.get("dim") is None else int(settings["dim"])))
-    row = settings_record(new_settings(settings))
-    name = connection.address.collection
-    connection.call("writing the settings", lambda client, **options: client.upsert(name, [row], **options))
-
-
-def new_settings(chosen: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the settings of an empty index. chosen: those that its creator chose."""
-    first = {"mark": _MARK, "format_version": FORMAT, "index_id": secrets.token_hex(16), "engine": None}
-    counters = ("next_document", "next_ordinal", "version", "epoch", "documents", "views", "max_views")
-    return {**chosen, **first, **dict.fromkeys(counters, 0), "max_norm": 0.0, "has_views": False}
-
-
-def make_collections(connection: Connection, dim: int | None) -> list[str]:
-    """Create the collections of records, and of views where their dims are known; return their names, not loaded.
-
-    ConfigError when a collection of the index's names exists.
-    """
-    name = connection.address.collection
-    for taken in (name, views_of(name)):
-        if _exists(connection, taken):
-            raise ConfigError(f"{connection.address.shown}: collection {taken!r} exists already; open it, or drop it")
-    _make(connection, "making the collection of records", name, record_schema)
-    if dim is None:
-        return [name]
-    _make(connection, "making the collection of views", views_of(name), partial(view_schema, dim=dim))
-    return [name, views_of(name)]
-
-
-def make_views(connection: Connection, dim: int) -> None:
-    """Create and load the collection of views of so many dims."""
-    name = views_of(connection.address.collection)
-    _make(connection, "making the collection of views", name, partial(view_schema, dim=dim))
-    connection.load(name)
-
-
-def _make(connection: Connection, step: str, name: str, layout: Callable[[Any], tuple[Any, Any]]) -> None:
-    """Create the collection with its index, or complete what a failed attempt left."""
-
-    def make(client: Any, **options: Any) -> None:
-        schema, index = layout(client)
-        if not client.has_collection(name, **options):
-            client.create_collection(name, schema=schema, consistency_level="Session", **options)
-        if not client.list_indexes(name, **options):
-            client.create_index(name, index, **options)
-
-    connection.call(step, make)
-
-
-def settings_record(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the settings as a record."""
-    row = special_record(SETTINGS_KEY, json.dumps(settings, ensure_ascii=False))
-    # Read with every search: see MilvusSearch.
-    return {**row, "version": settings["epoch"]}
-
-
 def _following(old: Mapping[str, Any], changed: Mapping[str, Any]) -> dict[str, Any]:
     """Return the changed settings; epoch rises with those that a search's proof depends on."""
     is_new = any(old.get(name) != changed[name] for name in _PROOF_SETTINGS if name in changed)
     return {**old, **changed, "version": old["version"] + 1, "epoch": old["epoch"] + is_new}
-
-
-def drop_store(connection: Connection) -> None:
-    """Drop both collections of the index, which _check_ours() has accepted."""
-    for name in (views_of(connection.address.collection), connection.address.collection):
-        if _exists(connection, name):
-            connection.call(
-                "dropping a collection", lambda client, name=name, **options: client.drop_collection(name, **options)
-            )
-
-
-def index_exists(connection: Connection) -> bool:
-    """Return whether there is a collection of the index's name, ours or not."""
-    return _exists(connection, connection.address.collection)
-
-
-def _exists(connection: Connection, name: str) -> bool:
-    return bool(
-        connection.call("looking for the collection", lambda client, **options: client.has_collection(name, **options))
-    )
-
-
-def _check_ours(connection: Connection) -> None:
-    """Raise StoreError unless there is a collection of mvindex'."""
-    name, where = connection.address.collection, connection.address.shown
-    if not _exists(connection, name):
-        raise StoreError(f"{where}: expected a collection {name!r} with an index, got none")
-    described = connection.call(
-        "looking at the collection", lambda client, **options: client.describe_collection(name, **options)
-    )
-    fields = {field["name"] for field in described["fields"]}
-    if fields != {*RECORD_FIELDS, "vec"}:
-        raise StoreError(
-            f"{where}: the collection {name!r} was not made by this mvindex: its fields are {', '.join(sorted(fields))}"
-        )
-
-
-def _checked_settings(text: str, where: str) -> dict[str, Any]:
-    try:
-        settings = json.loads(text)
-    except ValueError as err:
-        raise StoreError(f"{where}: the settings of the index are no JSON: {err}") from err
-    if not isinstance(settings, dict) or settings.get("mark") != _MARK:
-        raise StoreError(f"{where}: the collection was not made by mvindex")
-    if settings.get("format_version") != FORMAT:
-        raise Unsupported(
-            f"{where}: expected format version {FORMAT}, got format version {settings.get('format_version')}"
-        )
-    return settings
 
 
 def _by_bytes(records: list[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:

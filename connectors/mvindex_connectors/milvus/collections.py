@@ -1,0 +1,130 @@
+"""The two collections of an index in Milvus: made, looked for and dropped, with the settings that they begin with."""
+
+from __future__ import annotations
+
+import json
+import secrets
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
+
+from mvindex.errors import ConfigError, StoreError, Unsupported
+from mvindex_connectors.milvus.connection import Connection, views_of
+from mvindex_connectors.milvus.layout import (
+    FORMAT,
+    RECORD_FIELDS,
+    SETTINGS_KEY,
+    record_schema,
+    special_record,
+    view_schema,
+)
+
+_MARK = "mvindex"
+
+
+def create_store(connection: Connection, settings: Mapping[str, Any]) -> None:
+    """Create an empty index; ConfigError when a collection of its names exists."""
+    connection.load(*make_collections(connection, None if settings.get("dim") is None else int(settings["dim"])))
+    row = settings_record(new_settings(settings))
+    name = connection.address.collection
+    connection.call("writing the settings", lambda client, **options: client.upsert(name, [row], **options))
+
+
+def new_settings(chosen: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings of an empty index. chosen: those that its creator chose."""
+    first = {"mark": _MARK, "format_version": FORMAT, "index_id": secrets.token_hex(16), "engine": None}
+    counters = ("next_document", "next_ordinal", "version", "epoch", "documents", "views", "max_views")
+    return {**chosen, **first, **dict.fromkeys(counters, 0), "max_norm": 0.0, "has_views": False}
+
+
+def make_collections(connection: Connection, dim: int | None) -> list[str]:
+    """Create the collections of records, and of views where their dims are known; return their names, not loaded.
+
+    ConfigError when a collection of the index's names exists.
+    """
+    name = connection.address.collection
+    for taken in (name, views_of(name)):
+        if _exists(connection, taken):
+            raise ConfigError(f"{connection.address.shown}: collection {taken!r} exists already; open it, or drop it")
+    _make(connection, "making the collection of records", name, record_schema)
+    if dim is None:
+        return [name]
+    _make(connection, "making the collection of views", views_of(name), partial(view_schema, dim=dim))
+    return [name, views_of(name)]
+
+
+def make_views(connection: Connection, dim: int) -> None:
+    """Create and load the collection of views of so many dims."""
+    name = views_of(connection.address.collection)
+    _make(connection, "making the collection of views", name, partial(view_schema, dim=dim))
+    connection.load(name)
+
+
+def _make(connection: Connection, step: str, name: str, layout: Callable[[Any], tuple[Any, Any]]) -> None:
+    """Create the collection with its index, or complete what a failed attempt left."""
+
+    def make(client: Any, **options: Any) -> None:
+        schema, index = layout(client)
+        if not client.has_collection(name, **options):
+            client.create_collection(name, schema=schema, consistency_level="Session", **options)
+        if not client.list_indexes(name, **options):
+            client.create_index(name, index, **options)
+
+    connection.call(step, make)
+
+
+def settings_record(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings as a record."""
+    row = special_record(SETTINGS_KEY, json.dumps(settings, ensure_ascii=False))
+    # Read with every search: see MilvusSearch.
+    return {**row, "version": settings["epoch"]}
+
+
+def drop_store(connection: Connection) -> None:
+    """Drop both collections of the index, which check_ours() has accepted."""
+    for name in (views_of(connection.address.collection), connection.address.collection):
+        if _exists(connection, name):
+            connection.call(
+                "dropping a collection", lambda client, name=name, **options: client.drop_collection(name, **options)
+            )
+
+
+def index_exists(connection: Connection) -> bool:
+    """Return whether there is a collection of the index's name, ours or not."""
+    return _exists(connection, connection.address.collection)
+
+
+def _exists(connection: Connection, name: str) -> bool:
+    return bool(
+        connection.call("looking for the collection", lambda client, **options: client.has_collection(name, **options))
+    )
+
+
+def check_ours(connection: Connection) -> None:
+    """Raise StoreError unless there is a collection of mvindex'."""
+    name, where = connection.address.collection, connection.address.shown
+    if not _exists(connection, name):
+        raise StoreError(f"{where}: expected a collection {name!r} with an index, got none")
+    described = connection.call(
+        "looking at the collection", lambda client, **options: client.describe_collection(name, **options)
+    )
+    fields = {field["name"] for field in described["fields"]}
+    if fields != {*RECORD_FIELDS, "vec"}:
+        raise StoreError(
+            f"{where}: the collection {name!r} was not made by this mvindex: its fields are {', '.join(sorted(fields))}"
+        )
+
+
+def parse_settings(text: str, where: str) -> dict[str, Any]:
+    """Return the settings of a record; StoreError when they are not mvindex', Unsupported for another format."""
+    try:
+        settings = json.loads(text)
+    except ValueError as err:
+        raise StoreError(f"{where}: the settings of the index are no JSON: {err}") from err
+    if not isinstance(settings, dict) or settings.get("mark") != _MARK:
+        raise StoreError(f"{where}: the collection was not made by mvindex")
+    if settings.get("format_version") != FORMAT:
+        raise Unsupported(
+            f"{where}: expected format version {FORMAT}, got format version {settings.get('format_version')}"
+        )
+    return settings
