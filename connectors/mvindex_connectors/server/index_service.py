@@ -43,7 +43,7 @@ class IndexService:
 
     def __init__(self, name: str, index: IndexProtocol, config: ServerConfig, observer: BatchObserver) -> None:
         self.name, self.index = name, index
-        # An index behind another server is served too; its administration is that server's.
+        # An index behind another server is served too: that server compacts it and keeps its settings.
         self._local = cast(Index, index) if index.capabilities.supports(Operation.COMPACT) else None
         self._limits, self._is_read_only = config.limits, config.is_read_only
         self._batcher = Batcher(index, observer, batch=config.batch, queued=config.limits.queued)
@@ -72,7 +72,7 @@ class IndexService:
     @property
     def can_compact(self) -> bool:
         """Whether the index can be compacted here."""
-        return self._local is not None and self._local.capabilities.supports(Operation.COMPACT)
+        return self._local is not None
 
     @property
     def waiting(self) -> int:
@@ -263,7 +263,6 @@ class IndexService:
 
     async def compact(self) -> CompactReport:
         """Compact the index; reads continue meanwhile, writes wait. ServerUnavailable if it is closed meanwhile."""
-        self.index.capabilities.check(Operation.COMPACT, self.name)
         if (index := self._local) is None:
             raise Unsupported(f"{self.name}: an index behind another server is compacted there")
         return await self._write(lambda: index.compact(self._check_open))

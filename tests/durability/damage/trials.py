@@ -166,7 +166,7 @@ class Trial:
         outcome, case, marks = self.outcome, self.case, self.marks
         target = path.parent / "saved.mvx"
         report = self._attempt("salvage", lambda: mvindex.salvage(path, target))
-        # What SQLite did not put there is never opened: the message asks for it to be moved away.
+        # Whatever stands in the place of SQLite's own file is never opened; salvage asks for it to be moved away.
         if (
             isinstance(report, Error)
             and self.damage.role is Role.LOG_INDEX
