@@ -6,7 +6,8 @@ import json
 import unicodedata
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, TypeAlias
+from enum import Enum
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -98,9 +99,52 @@ class Component:
     contribution: float
 
 
+class Field(Enum):
+    """A part of a document that hits may carry beside id, score and slot."""
+
+    TEXT = "text"
+    TITLE = "title"
+    METADATA = "metadata"
+
+
+ALL_FIELDS: frozenset[Field] = frozenset(Field)
+
+
+class HitSource(Protocol):
+    """A stored document, which decodes what a hit is asked for."""
+
+    @property
+    def id(self) -> str:
+        """The id."""
+
+    @property
+    def text(self) -> str:
+        """The text."""
+
+    @property
+    def title(self) -> str:
+        """The title."""
+
+    @property
+    def metadata(self) -> Mapping[str, Any]:
+        """The metadata."""
+
+    def span(self, slot: int) -> Span | None:
+        """Return the span of the view in a slot."""
+
+
+class _Undecoded:
+    """What a hit of undecoded_hit() decodes on demand."""
+
+    __slots__ = ("_source",)
+
+
 @dataclass(frozen=True, slots=True)
-class Hit:
+class Hit(_Undecoded):
     """A document in a result: its score, the slot of its winning view, and what that view stands for.
+
+    Where the search left fields out: text and title are "", metadata is {}; without the text, span and snippet are
+    None.
 
     components: of lexical and hybrid search, what views and words have to do with the score.
     """
@@ -114,6 +158,51 @@ class Hit:
     title: str
     metadata: Mapping[str, Any]
     components: tuple[Component, ...] = ()
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            """Decode an attribute that undecoded_hit() left open; called for unset slots and unknown names only."""
+            if name not in ("span", "snippet", "metadata"):
+                raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+            source = _SOURCE(self)
+            if name == "metadata":
+                _SET["metadata"](self, source.metadata)
+            else:
+                span, snippet = span_and_snippet(source, self.slot)
+                _SET["span"](self, span)
+                _SET["snippet"](self, snippet)
+            return object.__getattribute__(self, name)
+
+
+# A frozen dataclass sets its attributes by name; by their slots it takes half the time.
+_SET: dict[str, Callable[[Hit, Any], None]] = {name: getattr(Hit, name).__set__ for name in Hit.__dataclass_fields__}
+_SOURCE: Callable[[Hit], HitSource] = _Undecoded.__dict__["_source"].__get__
+_SET_SOURCE: Callable[[Hit, HitSource], None] = _Undecoded.__dict__["_source"].__set__
+_SET_ID, _SET_SCORE, _SET_SLOT, _SET_TEXT, _SET_TITLE, _SET_COMPONENTS = (
+    _SET[name] for name in ("id", "score", "slot", "text", "title", "components")
+)
+
+
+def undecoded_hit(source: HitSource, score: float, slot: int) -> Hit:
+    """Return the hit of a document whose span, snippet and metadata are decoded when they are asked for."""
+    hit: Hit = object.__new__(Hit)
+    _SET_ID(hit, source.id)
+    _SET_SCORE(hit, score)
+    _SET_SLOT(hit, slot)
+    _SET_TEXT(hit, source.text)
+    _SET_TITLE(hit, source.title)
+    _SET_COMPONENTS(hit, ())
+    _SET_SOURCE(hit, source)
+    return hit
+
+
+def span_and_snippet(stored: HitSource, slot: int) -> tuple[Span | None, str | None]:
+    """Return a view's span and snippet; a document encoded by its title has no span, and its title as snippet."""
+    span = stored.span(slot)
+    if span is None:
+        return None, None if stored.text.strip() else stored.title
+    return span, stored.text[span[0] : span[1]]
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,8 +12,7 @@ from mvindex.analysis.maps import plane
 from mvindex.analysis.questions import AnsweredQuestion
 from mvindex.analysis.ranks import NOT_FOUND
 from mvindex.index import embedded_store_of
-from mvindex.records import Floats, Ints
-from mvindex.search.results import span_and_snippet
+from mvindex.records import Floats, Ints, span_and_snippet
 from mvindex.store.reader import StoredDocument
 from mvindex.store.views import decode
 

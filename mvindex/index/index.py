@@ -32,7 +32,7 @@ from mvindex.records import (
 from mvindex.scoring.aggregate import parse_scoring
 from mvindex.scoring.fusion import Fusion, Mode, is_fusion, parse_fusion
 from mvindex.scoring.rerank import parse_rerank
-from mvindex.search.options import SearchOptions
+from mvindex.search.options import SearchOptions, check_reranked_fields
 from mvindex.search.protocol import SearchEngine
 from mvindex.search.queries import TextQueries, Vector, as_vectors, check_query_text, is_texts, query_texts
 from mvindex.search.results import document_of, score_views
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from mvindex.index.admin import Admin
     from mvindex.maintenance import CompactReport, SnapshotReport, VerifyReport
     from mvindex.scoring.rerank import Reranker
-    from mvindex.search.options import FusionName, ModeName, ScoringName, SearchKeywords
+    from mvindex.search.options import FieldName, FusionName, ModeName, ScoringName, SearchKeywords
     from mvindex.tuning import FusionReport, TuneReport
 
 
@@ -291,6 +291,7 @@ class Index:
         fusion: FusionName | None = None,
         weights: tuple[float, float] | None = None,
         text: str | Sequence[str] | None = None,
+        fields: Sequence[FieldName] | None = None,
         rerank: Reranker | str | PathLike[str] | None = None,
         rerank_on: str | None = None,
         rerank_depth: int | None = None,
@@ -309,10 +310,12 @@ class Index:
             mode=mode,
             fusion=fusion,
             weights=weights,
+            fields=fields,
         )
         if plan is None:
             results: SearchResult | list[SearchResult] = self.search_with_options(query, options, text=text)
             return results
+        check_reranked_fields(fields)
         questions, text = plan.questions(query, mode, text)
         found = self.search_with_options(query, replace(options, top_k=plan.depth), text=text)
         return plan.reranked(questions, found, mode)

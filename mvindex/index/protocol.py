@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from mvindex.ingest import Entry, IngestHooks, IngestReport
     from mvindex.scoring.rerank import Reranker
-    from mvindex.search.options import FusionName, ModeName, ScoringName, SearchKeywords, SearchOptions
+    from mvindex.search.options import FieldName, FusionName, ModeName, ScoringName, SearchKeywords, SearchOptions
     from mvindex.search.queries import Vector
     from mvindex.store.filters import Filter
     from mvindex.store.protocol import Capabilities
@@ -194,6 +194,7 @@ class IndexProtocol(Protocol):
         fusion: FusionName | None = None,
         weights: tuple[float, float] | None = None,
         text: str | Sequence[str] | None = None,
+        fields: Sequence[FieldName] | None = None,
         rerank: Reranker | str | PathLike[str] | None = None,
         rerank_on: str | None = None,
         rerank_depth: int | None = None,
@@ -215,6 +216,8 @@ class IndexProtocol(Protocol):
             fusion: For "hybrid": "zscore", "minmax" or "rrf"; the index's own by default.
             weights: For "hybrid": weights of the dense and the lexical score; the index's own by default.
             text: The text of each query for lexical search; the query itself by default, needed with vectors.
+            fields: "text", "title", "metadata": those of them that hits carry; all of them by default. Without the text
+                a hit has neither span nor snippet, and what is left out need not be read: () gives ids and scores.
             rerank: A function of the query and the hits that returns a score for each, higher is better, or a
                 checkpoint of a cross-encoder.
             rerank_on: For a checkpoint: "snippet" (the default) or "text".

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NamedTuple
 
@@ -21,7 +21,7 @@ import numpy.typing as npt
 from mvindex.errors import StoreError
 from mvindex.lexical.reader import Chunk, LexicalReader
 from mvindex.lexical.tokenizer import Lexical, tokenize
-from mvindex.records import Bools, Doubles, Floats, Ints
+from mvindex.records import Bools, Doubles, Field, Floats, Ints
 from mvindex.store.reader import SnapshotReader, StoredDocument
 from mvindex.store.snapshot import Snapshot
 
@@ -220,20 +220,22 @@ class LexicalSearch:
             found |= {doc_id: first + row for doc_id, row in rows.items() if row is not None}
         return found
 
-    def documents(self, rows: Ints) -> dict[int, StoredDocument]:
-        """Return the documents of these rows, by row."""
+    def documents(self, rows: Ints, fields: Collection[Field]) -> dict[int, StoredDocument]:
+        """Return the documents of these rows, with these fields, by row."""
         found: dict[int, StoredDocument] = {}
         for part, places, local in self.split(rows):
             with part.errors():
-                stored = part.texts.documents(local.tolist())
+                stored = part.texts.documents(local.tolist(), fields)
             pairs = zip(rows[places].tolist(), local.tolist(), strict=True)
             found |= {row: stored[number] for row, number in pairs}
         return found
 
     def slots(self, question: str, documents: Sequence[StoredDocument]) -> list[int]:
         """Return each document's view whose span matches the question best: the highest sum of idf f / (f + k1)."""
-        owners = [number for number, document in enumerate(documents) for _ in document.spans]
-        texts = [document.text[begin:end] for document in documents for begin, end in document.spans.tolist()]
+        spans = [document.spans.tolist() for document in documents]
+        owners = [number for number, own in enumerate(spans) for _ in own]
+        pairs = zip(documents, spans, strict=True)
+        texts = [document.text[begin:end] for document, own in pairs for begin, end in own]
         total = np.zeros(len(texts))
         found = tokenize(texts, self._kind)
         places = {hashed: place for place, hashed in enumerate(found.hashes().tolist())}

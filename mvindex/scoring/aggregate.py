@@ -30,6 +30,9 @@ class Aggregate(Enum):
     DRPQ = "drpq"
 
 
+_AGGREGATES = {aggregate.value: aggregate for aggregate in Aggregate}
+
+
 @dataclass(frozen=True, slots=True)
 class Scoring:
     """How documents are scored.
@@ -67,9 +70,8 @@ def parse_aggregate(name: str) -> Aggregate:
         QueryError: If there is none.
 
     """
-    for aggregate in Aggregate:
-        if aggregate.value == name:
-            return aggregate
+    if isinstance(name, str) and name in _AGGREGATES:
+        return _AGGREGATES[name]
     expected = " or ".join(repr(aggregate.value) for aggregate in Aggregate)
     raise QueryError(f"scoring: expected {expected}, got {name!r:.60}")
 
@@ -148,11 +150,10 @@ def document_scores(sums: Doubles, starts: Ints, scoring: Scoring) -> DocumentSc
 
 def best_views(scores: Floats, starts: Ints) -> DocumentScores:
     """Return each document's best view. scores: (r,) float32; starts: (m + 1,) int64, no document without a view."""
-    best = np.maximum.reduceat(scores, starts[:-1])
-    counts = np.diff(starts)
-    slots = np.arange(len(scores)) - np.repeat(starts[:-1], counts)
-    is_best = scores == np.repeat(best, counts)
-    return DocumentScores(best, np.minimum.reduceat(np.where(is_best, slots, len(scores)), starts[:-1]))
+    begins = starts[:-1]
+    best = np.maximum.reduceat(scores, begins)
+    (at_best,) = (scores == best.repeat(starts[1:] - begins)).nonzero()
+    return DocumentScores(best, at_best[at_best.searchsorted(begins)] - begins)
 
 
 def top_documents(scores: Floats, ordinals: Ints, top_k: int) -> Ints:

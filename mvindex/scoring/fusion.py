@@ -150,7 +150,8 @@ def _ranks(candidates: Ints, rows: Ints) -> Ints:
 
 
 def _parsed(what: str, name: object, choices: type[_Choice]) -> _Choice:
-    names = [choice.value for choice in choices]
-    if name not in names:
-        raise QueryError(f"{what} is {name!r:.60}; expected {', '.join(names[:-1])} or {names[-1]}")
-    return choices(name)
+    try:
+        return choices(name)
+    except ValueError as err:
+        *names, last = (choice.value for choice in choices)
+        raise QueryError(f"{what} is {name!r:.60}; expected {', '.join(names)} or {last}") from err

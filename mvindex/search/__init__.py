@@ -41,13 +41,14 @@ def search_documents(snapshot: Snapshot, engines: Engines, queries: Floats, requ
 
     queries: (q, d) float32, finite, of norm up to MAX_NORM.
     """
-    num_allowed = int(np.count_nonzero(request.allowed))
+    num_allowed = snapshot.count(request.allowed)
     top_k = min(request.top_k, num_allowed)
     if top_k == 0:
         nothing = np.empty(0, dtype=np.int64)
         return [Ranking(nothing, nothing.astype(np.float32), nothing, True, 0, 0, 0) for _ in queries]
-    request = replace(request, top_k=top_k)
-    if engines.ranking is not None and not _is_better_scanned(engines.ranking, request.allowed):
+    if top_k < request.top_k:
+        request = replace(request, top_k=top_k)
+    if engines.ranking is not None and not _is_better_scanned(snapshot, engines.ranking, request.allowed):
         return RankedSearch(snapshot, engines, request).run(queries)
     if request.depth is not None:
         return list(scanned_to_depth(snapshot, engines.scan, queries, request))
@@ -61,8 +62,8 @@ def search_parts(parts: Sequence[Part], queries: Floats) -> list[Ranking]:
     )
 
 
-def _is_better_scanned(ranking: RankingEngine, allowed: Bools) -> bool:
+def _is_better_scanned(snapshot: Snapshot, ranking: RankingEngine, allowed: Bools) -> bool:
     """Return whether an approximate engine may use only a small part of what it covers."""
-    inside = int(np.count_nonzero(allowed[: ranking.num_rows]))
+    inside = snapshot.count(allowed) - int(np.count_nonzero(allowed[ranking.num_rows :]))
     is_small = inside < _SCAN_DOCUMENTS or inside < _SCAN_SHARE * ranking.num_rows
     return not ranking.capabilities.is_exact and inside < ranking.num_rows // 2 and is_small

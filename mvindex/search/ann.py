@@ -25,7 +25,7 @@ _RANKED_SHARE_OF_GRAPH, _FEW_VIEWS_OF_GRAPH = 64, 1 << 12
 # View hits of a batch in memory at once.
 _HITS_AT_ONCE = 1 << 23
 # After the top_k documents of the best views, twice as many each time are scored: an aggregate may lie far below.
-_DOUBLING, _ALL = 2, 1 << 40
+_DOUBLING = 2
 
 
 class _Hits(NamedTuple):
@@ -55,16 +55,20 @@ class RankedSearch:
         self._is_exact = engines.ranking.capabilities.is_exact
         self._engines = engines
         self._request = request
-        inside = request.allowed[: self._ranking.num_rows]
+        self._num_rows = engines.ranking.num_rows
+        self._tail = np.flatnonzero(request.allowed[self._num_rows :]) + self._num_rows
+        self._num_documents = snapshot.count(request.allowed) - len(self._tail)
         self._allowed_views: Bools | None = None
-        self._num_views = snapshot.views.view_start(self._ranking.num_rows)
-        if not inside.all():
-            is_live_only = request.allowed is snapshot.alive  # the same for every search until the next write
-            self._allowed_views = (
-                snapshot.live_views(len(inside)) if is_live_only else snapshot.views_of(inside, len(inside))
-            )
-            self._num_views = int(np.count_nonzero(self._allowed_views))
-        self._num_documents = int(np.count_nonzero(inside))
+        self._num_views = snapshot.views.view_start(self._num_rows)
+        if self._num_documents < self._num_rows:
+            self._allowed_views, self._num_views = self._inside()
+
+    def _inside(self) -> tuple[Bools, int]:
+        """Return which of the engine's views are allowed, and how many."""
+        if self._request.allowed is self._snapshot.alive:  # the same for every search until the next write
+            return self._snapshot.live_views(self._num_rows)
+        allowed = self._snapshot.views_of(self._request.allowed, self._num_rows)
+        return allowed, int(np.count_nonzero(allowed))
 
     def run(self, queries: Floats) -> list[Ranking]:
         """Return the rankings of the queries, (q, d) float32."""
@@ -88,13 +92,12 @@ class RankedSearch:
 
     def _add_tail(self, best: Best, queries: Floats) -> None:
         """Add the documents that were added since the engine was built to best, as far as they may matter."""
-        fresh = self._request.allowed.copy()
-        fresh[: self._ranking.num_rows] = False
-        num_fresh = int(np.count_nonzero(fresh))
-        if num_fresh == 0:
+        if not len(self._tail):
             return
-        request = replace(self._request, top_k=min(self._request.top_k, num_fresh), allowed=fresh)
-        candidates = candidates_of(self._snapshot, self._engines.scan, queries, request)
+        fresh = np.zeros_like(self._request.allowed)
+        fresh[self._tail] = True
+        request = replace(self._request, top_k=min(self._request.top_k, len(self._tail)), allowed=fresh)
+        candidates = candidates_of(self._snapshot, self._engines.scan, queries, request, self._tail)
         settle_candidates(best, candidates, 0, len(queries))
 
     def _rounds(self, best: Best, queries: Floats) -> tuple[Ints, Bools, Bools]:
@@ -134,20 +137,24 @@ class RankedSearch:
 
     def _score(self, best: Best, tile: Ints, hits: _Hits, seen: list[Ints], errors: Doubles) -> None:
         """Score documents not seen before, those of the best views first, while they may matter."""
-        is_bound = self._is_exact and self._request.depth is None
-        starts = np.searchsorted(hits.which, np.arange(len(tile) + 1))
+        starts = np.searchsorted(hits.which, np.arange(len(tile) + 1)).tolist()
         which, rows, upper = [], [], []
         for number, query in enumerate(tile.tolist()):
             at = slice(starts[number], starts[number + 1])
-            is_new = ~np.isin(hits.rows[at], seen[query], assume_unique=True)
-            seen[query] = np.concatenate([seen[query], hits.rows[at][is_new]])
-            rows.append(hits.rows[at][is_new])
-            which.append(np.full(len(rows[-1]), query))
-            upper.append(hits.best[at][is_new] + errors[query])
-        bounds = np.concatenate(upper)
-        # What an approximate engine, or a fixed depth, has found is scored whatever its best hit says.
-        bounds = bounds if is_bound else np.full(len(bounds), np.inf)
-        best.settle(Pairs(np.concatenate(rows), np.concatenate(which)), bounds, _DOUBLING if is_bound else _ALL)
+            fresh, bounds = hits.rows[at], hits.best[at] + errors[query]
+            if len(seen[query]):
+                is_new = ~np.isin(fresh, seen[query], assume_unique=True)
+                fresh, bounds = fresh[is_new], bounds[is_new]
+            seen[query] = np.concatenate([seen[query], fresh])
+            rows.append(fresh)
+            which.append(np.full(len(fresh), query))
+            upper.append(bounds)
+        pairs = Pairs(np.concatenate(rows), np.concatenate(which))
+        if self._is_exact and self._request.depth is None:
+            best.settle(pairs, np.concatenate(upper), _DOUBLING)
+        else:
+            # What an approximate engine, or a fixed depth, has found is scored whatever its best hit says.
+            best.add(pairs)
 
     def _hits(self, queries: Floats, limit: int, turn: int) -> _Hits:
         """Return the best `limit` views of each query, by document."""
@@ -155,7 +162,7 @@ class RankedSearch:
         which, at = np.nonzero(rows >= 0)
         documents = self._snapshot.views.document_rows(rows[which, at])
         # Falling scores: the first hit of a document is its best.
-        _, first = np.unique(which * self._ranking.num_rows + documents, return_index=True)
+        _, first = np.unique(which * self._num_rows + documents, return_index=True)
         found = scores[which[first], at[first]].astype(np.float64)
         # _num_views counts the store's: an engine that leaves views out runs dry before.
         has_all = self._is_exact & ((limit >= self._num_views) | (np.count_nonzero(rows >= 0, axis=1) < limit))

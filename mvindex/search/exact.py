@@ -40,17 +40,22 @@ def settle_candidates(best: Best, candidates: Candidates, begin: int, end: int) 
     best.settle(Pairs(candidates.rows[at], which), candidates.upper[at], _ALL)
 
 
-def candidates_of(snapshot: Snapshot, scan: ScanEngine, queries: Floats, request: Request) -> Candidates:
-    """Return documents that hold each query's top_k: by a scan, or all allowed ones if there are few."""
-    num_allowed = int(np.count_nonzero(request.allowed))
+def candidates_of(
+    snapshot: Snapshot, scan: ScanEngine, queries: Floats, request: Request, rows: Ints | None = None
+) -> Candidates:
+    """Return documents that hold each query's top_k: by a scan, or all allowed ones if there are few.
+
+    rows: the allowed ones, where they are known.
+    """
+    num_allowed = snapshot.count(request.allowed) if rows is None else len(rows)
     leaves_out_little = num_allowed == request.top_k or num_allowed * _SCORED_AT_ONCE <= snapshot.num_rows
     if leaves_out_little and num_allowed * len(queries) <= _MOST_PAIRS:
-        return _same_for_all(len(queries), np.flatnonzero(request.allowed))
+        return _same_for_all(len(queries), np.flatnonzero(request.allowed) if rows is None else rows)
     is_zero = ~queries.any(axis=1)
     if not is_zero.any():
         return scan.candidates(snapshot, queries, request.top_k, request.allowed, request.scoring)
     # Every document scores 0 for a query of zeros: the lowest ordinals win.
-    rows = np.flatnonzero(request.allowed)
+    rows = np.flatnonzero(request.allowed) if rows is None else rows
     lowest = np.argpartition(snapshot.views.ordinals(rows), request.top_k - 1)[: request.top_k]
     parts = list(_same_for_all(len(queries), rows[lowest]).each())
     others = np.flatnonzero(~is_zero)
@@ -87,7 +92,7 @@ def rankings_of(best: Best, queries: Iterable[int], top_k: int, exact: bool, rou
 def scanned_to_depth(snapshot: Snapshot, scan: ScanEngine, queries: Floats, request: Request) -> Iterator[Ranking]:
     """Yield rankings by DRPQ's two steps (section 3.3): documents of the depth best views, then aggregates."""
     depth = max(request.depth or 0, request.top_k)
-    num_documents = min(depth, int(np.count_nonzero(request.allowed)))
+    num_documents = min(depth, snapshot.count(request.allowed))
     by_view = replace(request, top_k=num_documents, scoring=Scoring(), depth=None)
     candidates = candidates_of(snapshot, scan, queries, by_view)
     num_views = int(snapshot.views.counts(0, snapshot.num_rows)[request.allowed].sum())

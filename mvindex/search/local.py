@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from threading import Lock
@@ -16,7 +16,8 @@ from mvindex.engines.build import EngineCache
 from mvindex.engines.protocol import RankingEngine, ScanEngine
 from mvindex.errors import QueryError, StaleReader
 from mvindex.lexical.bm25 import LexicalSearch, LexicalShard
-from mvindex.records import Floats, SearchResult
+from mvindex.records import ALL_FIELDS, Field, Floats, SearchResult
+from mvindex.scoring.fusion import Mode
 from mvindex.search import Part, Ranking, merge_rankings, owners, search_documents
 from mvindex.search.hybrid import (
     Hybrid,
@@ -80,8 +81,11 @@ class LocalSearch:
 
         def read() -> list[SearchResult]:
             with self.opened(options) as parts:
+                if len(queries) <= QUERY_BATCH:
+                    return self._results(parts, queries, options.fields)
                 begins = range(0, len(queries), QUERY_BATCH)
-                return [one for at in begins for one in self._results(parts, queries[at : at + QUERY_BATCH])]
+                batches = (queries[at : at + QUERY_BATCH] for at in begins)
+                return [one for batch in batches for one in self._results(parts, batch, options.fields)]
 
         return self._store.attempt(read)
 
@@ -92,7 +96,7 @@ class LocalSearch:
             if queries.vectors is None:
                 with self._opened_texts(options) as lexical:
                     return [
-                        self._text_result(lexical, text, found, is_lexical=True)
+                        self._text_result(lexical, text, found, options)
                         for batch in queries.batches()
                         for text, found in zip(
                             batch.texts, lexical_rankings(lexical, batch.texts, options.top_k), strict=True
@@ -114,26 +118,30 @@ class LocalSearch:
         dense = rankings(parts, queries.vectors)
         found = hybrid_rankings(lexical, queries.texts, queries.vectors, dense, how)
         pairs = zip(queries.texts, found, strict=True)
-        return [self._text_result(lexical, text, mixed, is_lexical=False) for text, mixed in pairs]
+        return [self._text_result(lexical, text, mixed, options) for text, mixed in pairs]
 
-    def _text_result(self, lexical: LexicalSearch, text: str, found: HybridResult, *, is_lexical: bool) -> SearchResult:
+    def _text_result(
+        self, lexical: LexicalSearch, text: str, found: HybridResult, options: SearchOptions
+    ) -> SearchResult:
         """Return the result of one query; a lexical one shows the view whose span matches the text best."""
         ranking = found.ranking
-        stored = lexical.documents(ranking.rows)
+        is_lexical = options.mode is Mode.LEXICAL
+        # The view to show is chosen by the text.
+        stored = lexical.documents(ranking.rows, ALL_FIELDS if is_lexical else options.fields)
         if is_lexical:
             slots = lexical.slots(text, [stored[row] for row in ranking.rows.tolist()])
             ranking = ranking._replace(slots=np.array(slots, dtype=np.int64))
-        pairs = zip(hits_of(ranking, stored), found.components, strict=True)
+        pairs = zip(hits_of(ranking, stored, options.fields), found.components, strict=True)
         hits = tuple(replace(hit, components=components) for hit, components in pairs)
         missing = self._store.missing_shards
         return SearchResult(hits, ranking.exact and not missing, ranking.short_by, ranking.rounds, missing)
 
-    def _results(self, parts: Sequence[OpenPart], queries: Floats) -> list[SearchResult]:
+    def _results(self, parts: Sequence[OpenPart], queries: Floats, fields: Collection[Field]) -> list[SearchResult]:
         found = rankings(parts, queries)
-        stored = _documents(parts, found)
+        stored = _documents(parts, found, fields)
         missing = self._store.missing_shards
         return [
-            SearchResult(hits_of(each, stored), each.exact and not missing, each.short_by, each.rounds, missing)
+            SearchResult(hits_of(each, stored, fields), each.exact and not missing, each.short_by, each.rounds, missing)
             for each in found
         ]
 
@@ -232,17 +240,21 @@ def lexical_search(parts: Sequence[OpenPart]) -> LexicalSearch:
     return LexicalSearch(shards)
 
 
-def _documents(parts: Sequence[OpenPart], found: Sequence[Ranking]) -> dict[int, StoredDocument]:
-    """Return the documents that rankings over all parts name, by row."""
-    if not found:
-        return {}
-    rows = np.unique(np.concatenate([ranking.rows for ranking in found]))
-    which, local = owners([part.search for part in parts], rows)
+def _documents(
+    parts: Sequence[OpenPart], found: Sequence[Ranking], fields: Collection[Field]
+) -> dict[int, StoredDocument]:
+    """Return the documents that rankings over all parts name, by row, each read once."""
+    rows = {row for ranking in found for row in ranking.rows.tolist()}
+    if len(parts) == 1:
+        with parts[0].source.errors():
+            return parts[0].reader.documents(rows, fields)
+    numbered = np.array(sorted(rows), dtype=np.int64)
+    which, local = owners([part.search for part in parts], numbered)
     stored: dict[int, StoredDocument] = {}
     for number, part in enumerate(parts):
         places = np.flatnonzero(which == number)
         if len(places):
             with part.source.errors():
-                documents = part.reader.documents(local[places].tolist())
-            stored |= {int(rows[place]): documents[int(local[place])] for place in places}
+                documents = part.reader.documents(local[places].tolist(), fields)
+            stored |= {int(numbered[place]): documents[int(local[place])] for place in places}
     return stored

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from os import PathLike
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypedDict
 
 from mvindex.errors import QueryError
-from mvindex.records import check_count
+from mvindex.records import ALL_FIELDS, Field, check_count
 from mvindex.scoring.aggregate import Aggregate, Scoring, parse_scoring
 from mvindex.scoring.fusion import Fusion, Method, Mode, parse_fusion, parse_mode
 from mvindex.store.filters import Filter
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 ModeName: TypeAlias = Literal["dense", "lexical", "hybrid"]
 ScoringName: TypeAlias = Literal["max", "drpq"]
 FusionName: TypeAlias = Literal["zscore", "minmax", "rrf"]
+FieldName: TypeAlias = Literal["text", "title", "metadata"]
 
 
 class SearchKeywords(TypedDict, total=False):
@@ -31,6 +32,7 @@ class SearchKeywords(TypedDict, total=False):
     fusion: FusionName | None
     weights: tuple[float, float] | None
     text: str | Sequence[str] | None
+    fields: Sequence[FieldName] | None
     rerank: Reranker | str | PathLike[str] | None
     rerank_on: str | None
     rerank_depth: int | None
@@ -50,6 +52,7 @@ class SearchOptions:
         mode: Dense, lexical or hybrid.
         method: For hybrid: how scores are put on one scale; None for the index's own.
         weights: For hybrid: weights of the dense and the lexical score; None for the index's own.
+        fields: What hits carry beside id, score and slot.
 
     """
 
@@ -62,6 +65,7 @@ class SearchOptions:
     mode: Mode = Mode.DENSE
     method: Method | None = None
     weights: tuple[float, float] | None = None
+    fields: frozenset[Field] = ALL_FIELDS
 
     @classmethod
     def parse(  # noqa: PLR0913 - one parameter for each option that a caller may give
@@ -76,6 +80,7 @@ class SearchOptions:
         mode: str = "dense",
         fusion: str | None = None,
         weights: Sequence[float] | None = None,
+        fields: Sequence[str] | None = None,
     ) -> SearchOptions:
         """Return the options of a search as a caller names them.
 
@@ -89,6 +94,7 @@ class SearchOptions:
             mode: "dense", "lexical" or "hybrid".
             fusion: For hybrid: "zscore", "minmax" or "rrf".
             weights: For hybrid: weights of the dense and the lexical score.
+            fields: "text", "title", "metadata", those of them that hits carry; all of them by default.
 
         Raises:
             QueryError: For a value that is none, or options that do not go together.
@@ -108,7 +114,7 @@ class SearchOptions:
             raise QueryError(f"{name}= does not belong to mode={way.value!r}; expected mode='hybrid'")
         if way is Mode.LEXICAL and chosen.aggregate is not Aggregate.MAX:
             raise QueryError("scoring= combines the scores of views; mode='lexical' reads none")
-        fused = Fusion() if way is not Mode.HYBRID else parse_fusion(fusion, weights)
+        fused = parse_fusion(fusion, weights) if way is Mode.HYBRID else None
         return cls(
             top_k=int(top_k),
             filter=filter,
@@ -117,14 +123,16 @@ class SearchOptions:
             exact=exact,
             candidates=None if candidates is None else int(candidates),
             mode=way,
-            method=None if fusion is None else fused.method,
-            weights=None if weights is None else fused.weights,
+            method=None if fused is None or fusion is None else fused.method,
+            weights=None if fused is None or weights is None else fused.weights,
+            fields=ALL_FIELDS if fields is None else parse_fields(fields),
         )
 
     def with_defaults(self, temperature: float, fusion: Fusion | None) -> SearchOptions:
-        """Return the options with the index's own temperature, and for hybrid its fusion, where none was given."""
+        """Return the options with the index's own temperature and, for hybrid, fusion where they need and lack them."""
         if fusion is None:
-            return self if self.temperature is not None else replace(self, temperature=temperature)
+            is_complete = self.temperature is not None or self.aggregate is Aggregate.MAX
+            return self if is_complete else replace(self, temperature=temperature)
         chosen = parse_fusion(None if self.method is None else self.method.value, self.weights, fusion)
         return replace(
             self,
@@ -160,3 +168,21 @@ class SearchOptions:
         if self.mode is Mode.HYBRID:
             named |= {"fusion": self.fusion.method.value, "weights": list(self.fusion.weights)}
         return named
+
+
+def parse_fields(names: object) -> frozenset[Field]:
+    """Return the fields of these names; QueryError for another name, or a string instead of a sequence of them."""
+    known = {field.value: field for field in Field}
+    if isinstance(names, str) or not isinstance(names, Iterable):
+        raise QueryError(f"fields: expected a sequence of {', '.join(known)}, got {names!r:.60}")
+    chosen = list(names)
+    for name in chosen:
+        if not isinstance(name, str) or name not in known:
+            raise QueryError(f"fields: expected {', '.join(known)}, got {name!r:.60}")
+    return frozenset(known[name] for name in chosen)
+
+
+def check_reranked_fields(fields: object) -> None:
+    """Raise QueryError where fields are given for a search that is reranked."""
+    if fields is not None:
+        raise QueryError("fields= does not go with rerank=, which reads the hits; give one of them")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -34,63 +35,87 @@ def score_pairs(views: MappedViews, queries: Floats, pairs: Pairs, scoring: Scor
 
     DamagedIndex when a document's views do not match their checksum.
     """
-    ends = np.cumsum(views.starts[pairs.doc_rows + 1] - views.starts[pairs.doc_rows])
-    num_views = int(ends[-1]) if len(ends) else 0
-    cuts = np.searchsorted(ends, np.arange(_CHUNK_VIEWS, num_views, _CHUNK_VIEWS))
-    bounds = np.unique([0, *cuts, len(ends)])
-    parts = [DocumentScores(np.empty(0, dtype=np.float32), np.empty(0, dtype=np.int64))]
-    for begin, end in zip(bounds[:-1], bounds[1:], strict=True):
-        chunk = Pairs(pairs.doc_rows[begin:end], pairs.which[begin:end])
-        parts.append(_score_chunk(views, queries, chunk, scoring))
+    if not len(pairs.doc_rows):
+        return DocumentScores(np.empty(0, dtype=np.float32), np.empty(0, dtype=np.int64))
+    ranges = _ranges_of(views, pairs)
+    num_views = int(ranges.starts[-1])
+    if num_views <= _CHUNK_VIEWS:
+        return document_scores(_view_sums(views, queries, ranges), ranges.starts, scoring)
+    cuts = np.searchsorted(ranges.starts[1:], np.arange(_CHUNK_VIEWS, num_views, _CHUNK_VIEWS))
+    parts = []
+    for begin, end in pairwise(np.unique([0, *cuts, len(pairs.doc_rows)]).tolist()):
+        chunk = ranges.part(begin, end)
+        parts.append(document_scores(_view_sums(views, queries, chunk), chunk.starts, scoring))
     return DocumentScores(
         np.concatenate([part.scores for part in parts]), np.concatenate([part.slots for part in parts])
     )
 
 
-def _score_chunk(views: MappedViews, queries: Floats, pairs: Pairs, scoring: Scoring) -> DocumentScores:
-    starts = np.append(0, np.cumsum(views.starts[pairs.doc_rows + 1] - views.starts[pairs.doc_rows]))
-    return document_scores(_view_sums(views, queries, pairs, starts), starts, scoring)
+class _Ranges(NamedTuple):
+    """Pairs with the view rows of each: [begins[i], ends[i]), of which the sums are written from starts[i] on."""
+
+    pairs: Pairs
+    begins: Ints
+    ends: Ints
+    starts: Ints
+
+    def part(self, begin: int, end: int) -> _Ranges:
+        """Return the pairs [begin, end)."""
+        at = slice(begin, end)
+        pairs = Pairs(self.pairs.doc_rows[at], self.pairs.which[at])
+        return _Ranges(pairs, self.begins[at], self.ends[at], self.starts[begin : end + 1] - self.starts[begin])
 
 
-def _view_sums(views: MappedViews, queries: Floats, pairs: Pairs, starts: Ints) -> Doubles:
+def _ranges_of(views: MappedViews, pairs: Pairs) -> _Ranges:
+    begins, ends = views.starts[pairs.doc_rows], views.starts[pairs.doc_rows + 1]
+    starts = np.zeros(len(begins) + 1, dtype=np.int64)
+    (ends - begins).cumsum(out=starts[1:])
+    return _Ranges(pairs, begins, ends, starts)
+
+
+def _view_sums(views: MappedViews, queries: Floats, ranges: _Ranges) -> Doubles:
     """Return the sums of all views of the pairs, (starts[-1],); DamagedIndex as for score_pairs."""
-    return (_compiled_sums if has_numba() else _gathered_sums)(views, queries, pairs, starts)
+    return (_compiled_sums if has_numba() else _gathered_sums)(views, queries, ranges)
 
 
-def _compiled_sums(views: MappedViews, queries: Floats, pairs: Pairs, starts: Ints) -> Doubles:
+def _compiled_sums(views: MappedViews, queries: Floats, ranges: _Ranges) -> Doubles:
     """Sum by compiled loops, which read the views where they lie."""
     from mvindex.kernels.prefetch import call_for_documents
     from mvindex.kernels.sums import sums_of_documents
 
+    (doc_rows, which), begins, ends, starts = ranges
     wide = np.zeros((len(queries), -(-views.dim // SUM_LANES) * SUM_LANES))
     wide[:, : views.dim] = queries
-    stored = views.matrix.view(np.int16) if views.matrix.dtype == np.float16 else views.matrix
-    call_for_documents(stored, views.starts[pairs.doc_rows], views.starts[pairs.doc_rows + 1])
-    views.check_documents(pairs.doc_rows)
-    sums = np.empty(starts[-1])
-    num_threads = max(1, min(default_threads(), int(starts[-1]) // _VIEWS_PER_THREAD))
-    bounds = np.linspace(0, len(pairs.which), num_threads + 1).astype(np.int64).tolist()
-    parts = deque(zip(bounds[:-1], bounds[1:], strict=True))
+    stored = views.words
+    call_for_documents(stored, begins, ends)
+    views.check_documents(doc_rows)
+    num_views = int(starts[-1])
+    sums = np.empty(num_views)
+    if num_views < 2 * _VIEWS_PER_THREAD:
+        sums_of_documents(stored, begins, starts, wide, which, sums)
+        return sums
+    num_threads = max(1, min(default_threads(), num_views // _VIEWS_PER_THREAD))
+    parts = deque(pairwise(np.linspace(0, len(which), num_threads + 1).astype(np.int64).tolist()))
 
     def score() -> None:
         for begin, end in taken_from(parts):
             at = slice(begin, end)
-            part = (views.starts[pairs.doc_rows[at]], starts[begin : end + 1], wide, pairs.which[at])
-            sums_of_documents(stored, *part, sums)
+            sums_of_documents(stored, begins[at], starts[begin : end + 1], wide, which[at], sums)
 
     run_in_threads(score, num_threads)
     return sums
 
 
-def _gathered_sums(views: MappedViews, queries: Floats, pairs: Pairs, starts: Ints) -> Doubles:
+def _gathered_sums(views: MappedViews, queries: Floats, ranges: _Ranges) -> Doubles:
     """Sum without compiled loops: a few documents' views are copied at a time, query by query."""
-    views.check_documents(pairs.doc_rows)
+    (doc_rows, which), starts = ranges.pairs, ranges.starts
+    views.check_documents(doc_rows)
     sums = np.empty(starts[-1])
-    changes = np.flatnonzero(np.diff(pairs.which)) + 1
-    bounds = np.unique([0, *changes, *range(0, len(pairs.which), _GATHERED_DOCUMENTS), len(pairs.which)])
-    for begin, end in zip(bounds[:-1], bounds[1:], strict=True):
-        packed, _ = views.gather(pairs.doc_rows[begin:end])
-        sums[starts[begin] : starts[end]] = view_sums(packed, queries[pairs.which[begin]])
+    changes = np.flatnonzero(np.diff(which)) + 1
+    bounds = np.unique([0, *changes, *range(0, len(which), _GATHERED_DOCUMENTS), len(which)])
+    for begin, end in pairwise(bounds.tolist()):
+        packed, _ = views.gather(doc_rows[begin:end])
+        sums[starts[begin] : starts[end]] = view_sums(packed, queries[which[begin]])
     return sums
 
 
@@ -102,9 +127,8 @@ def documents_of_best_views(
     query: (d,) float32; doc_rows: the min(depth, allowed) documents of the best views at least. Views of equal score
     come in the order of the store.
     """
-    starts = np.append(0, np.cumsum(views.starts[doc_rows + 1] - views.starts[doc_rows]))
-    pairs = Pairs(doc_rows, np.zeros(len(doc_rows), dtype=np.int64))
-    scores = _view_sums(views, query[None], pairs, starts).astype(np.float32)
+    ranges = _ranges_of(views, Pairs(doc_rows, np.zeros(len(doc_rows), dtype=np.int64)))
+    scores, starts = _view_sums(views, query[None], ranges).astype(np.float32), ranges.starts
     owners = np.repeat(np.arange(len(doc_rows)), np.diff(starts))
     order = np.argsort(-scores, kind="stable")
     _, first = np.unique(owners[order], return_index=True)
@@ -128,7 +152,7 @@ class Best:
         self._queries = queries
         self._top_k = top_k
         self._scoring = scoring
-        self._found = _Scored._make(np.empty(0, dtype=kind) for kind in (np.int64, np.int64, np.float32, np.int64))
+        self._found = _NONE
         self.thresholds: Floats = np.full(len(queries), -np.inf, dtype=np.float32)
         self.num_scored: Ints = np.zeros(len(queries), dtype=np.int64)
 
@@ -136,14 +160,20 @@ class Best:
         """Score the documents, and keep the best of each query. No pair may come twice."""
         with stage("rescore"):
             scores, slots = score_pairs(self._views, self._queries, pairs, self._scoring)
-        fresh = _Scored(pairs.which, pairs.doc_rows, scores, slots)
-        joined = _Scored._make(np.concatenate([old, new]) for old, new in zip(self._found, fresh, strict=True))
-        order = np.lexsort((self._views.ordinals(joined.rows), -joined.scores, joined.which))
-        ranks = _ranks(joined.which[order], len(self._queries))
-        self._found = _Scored._make(column[order[ranks < self._top_k]] for column in joined)
-        last = order[ranks == self._top_k - 1]
-        self.thresholds[joined.which[last]] = joined.scores[last]
-        self.num_scored += np.bincount(pairs.which, minlength=len(self._queries))
+        found = _Scored(pairs.which, pairs.doc_rows, scores, slots)
+        if len(self._found.which):
+            found = _Scored._make(np.concatenate([old, new]) for old, new in zip(self._found, found, strict=True))
+        if len(self._queries) == 1:
+            order = np.lexsort((self._views.ordinals(found.rows), -found.scores))[: self._top_k]
+            last = order[self._top_k - 1 :]
+            self.num_scored += len(scores)
+        else:
+            order = np.lexsort((self._views.ordinals(found.rows), -found.scores, found.which))
+            ranks = _ranks(found.which[order], len(self._queries))
+            last, order = order[ranks == self._top_k - 1], order[ranks < self._top_k]
+            self.num_scored += np.bincount(pairs.which, minlength=len(self._queries))
+        self.thresholds[found.which[last]] = found.scores[last]
+        self._found = _Scored._make(column[order] for column in found)
 
     def settle(self, pairs: Pairs, upper: Doubles, growth: int) -> None:
         """Score those of the documents (m,) whose upper bound (m,) reaches the threshold.
@@ -175,6 +205,8 @@ class Best:
 
     def of(self, query: int) -> tuple[Ints, Floats, Ints]:
         """Return the rows, scores and winning slots of a query's documents, best first."""
+        if len(self._queries) == 1:
+            return self._found[1:]
         begin, end = np.searchsorted(self._found.which, [query, query + 1])
         return self._found.rows[begin:end], self._found.scores[begin:end], self._found.slots[begin:end]
 
@@ -188,6 +220,9 @@ class _Scored(NamedTuple):
     rows: Ints
     scores: Floats
     slots: Ints
+
+
+_NONE = _Scored._make(np.empty(0, dtype=kind) for kind in (np.int64, np.int64, np.float32, np.int64))
 
 
 class _Pending(NamedTuple):

@@ -2,33 +2,42 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 import numpy as np
 
-from mvindex.records import Document, Floats, Hit, Span, ViewScore
+from mvindex.records import (
+    ALL_FIELDS,
+    Document,
+    Field,
+    Floats,
+    Hit,
+    ViewScore,
+    span_and_snippet,
+    undecoded_hit,
+)
 from mvindex.scoring.aggregate import Aggregate, Scoring, view_scores, view_weights
 from mvindex.search.request import Ranking
 from mvindex.store.reader import StoredDocument
 
 
-def hits_of(ranking: Ranking, stored: Mapping[int, StoredDocument]) -> tuple[Hit, ...]:
-    """Return the hits of a ranking, whose documents are given by row."""
+def hits_of(
+    ranking: Ranking, stored: Mapping[int, StoredDocument], fields: Collection[Field] = ALL_FIELDS
+) -> tuple[Hit, ...]:
+    """Return the hits of a ranking, with these fields of the documents, which are given by row."""
     columns = zip(ranking.rows.tolist(), ranking.scores.tolist(), ranking.slots.tolist(), strict=True)
-    return tuple(_hit(stored[row], score, slot) for row, score, slot in columns)
+    if fields == ALL_FIELDS:
+        return tuple([undecoded_hit(stored[row], score, slot) for row, score, slot in columns])
+    return tuple(
+        [_partial_hit(stored[row].only(fields), score, slot, Field.TEXT in fields) for row, score, slot in columns]
+    )
 
 
-def _hit(stored: StoredDocument, score: float, slot: int) -> Hit:
-    span, snippet = span_and_snippet(stored, slot)
-    return Hit(stored.id, score, slot, span, snippet, stored.text, stored.title, stored.metadata)
-
-
-def span_and_snippet(stored: StoredDocument, slot: int) -> tuple[Span | None, str | None]:
-    """Return a view's span and snippet; a document encoded by its title has no span, and its title as snippet."""
-    if slot >= len(stored.spans) or stored.spans[slot][0] < 0:
-        return None, None if stored.text.strip() else stored.title
-    begin, end = stored.spans[slot].tolist()
-    return (begin, end), stored.text[begin:end]
+def _partial_hit(stored: StoredDocument, score: float, slot: int, has_text: bool) -> Hit:
+    """Return a hit of a document with some of its fields; without the text it has no snippet, be it the title."""
+    if has_text:
+        return undecoded_hit(stored, score, slot)
+    return Hit(stored.id, score, slot, None, None, "", stored.title, stored.metadata)
 
 
 def score_views(

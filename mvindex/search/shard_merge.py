@@ -32,7 +32,7 @@ def merge_rankings(parts: Sequence[Part], found: Sequence[Sequence[Ranking]]) ->
     if len(parts) == 1:
         return list(found[0])
     top_k = parts[0].request.top_k
-    num_allowed = sum(int(np.count_nonzero(part.request.allowed)) for part in parts)
+    num_allowed = sum(part.snapshot.count(part.request.allowed) for part in parts)
     return [_merged(parts, each, min(top_k, num_allowed)) for each in zip(*found, strict=True)]
 
 

@@ -33,6 +33,8 @@ FILE_NAME = "catalog.sqlite"
 APPLICATION_ID = 0x6D766978  # "mvix", in the header of the database file
 _BUSY_TIMEOUT_MS = 30_000
 _WAL_BYTES = 64 << 20
+# SQLite maps no more than 2 GiB of a file; what lies beyond is read.
+_MAPPED_BYTES = (1 << 31) - (1 << 16)
 # Less than the size of SQLite's lock file and a page or two.
 _LITTLE_ROOM_BYTES = 128 << 10
 # The smallest page size: SQLite's header is in the first page.
@@ -73,18 +75,31 @@ class ExistingDocument:
     metadata: str
 
 
+class ReadConnection(sqlite3.Connection):
+    """A connection that keeps the settings that it has read.
+
+    Attributes:
+        kept_settings: SQLite's data version, which every commit of others changes, and the settings as of that.
+        size_bytes: Of the database file when it was opened.
+
+    """
+
+    kept_settings: tuple[int, dict[str, Any]] | None = None
+    size_bytes: int = 0
+
+
 class Catalog:
     """Connections to one catalog: a pool of readers, and transactions for the one writer."""
 
     def __init__(self, directory: Path) -> None:
         self.path = directory / FILE_NAME
-        self._idle: queue.SimpleQueue[sqlite3.Connection] = queue.SimpleQueue()
+        self._idle: queue.SimpleQueue[ReadConnection] = queue.SimpleQueue()
         self._file = self._identity()
         self._close = weakref.finalize(self, _drain, self._idle)
         _OPEN.add(self)
 
     @contextmanager
-    def reading(self) -> Iterator[sqlite3.Connection]:
+    def reading(self) -> Iterator[ReadConnection]:
         """Yield a connection inside one read transaction: all its queries see the same state."""
         connection, state = self._take()
         try:
@@ -95,7 +110,8 @@ class Catalog:
                 finally:
                     if connection.in_transaction:
                         connection.execute("ROLLBACK")
-            self._check_unchanged(state)
+            if state is not None:
+                self._check_unchanged(state)
         except BaseException:
             connection.close()
             # A change during the read explains whatever went wrong, and is no damage.
@@ -147,24 +163,35 @@ class Catalog:
 
     def _identity(self) -> tuple[int, int] | None:
         """Return device and inode of the catalog; None when it is gone."""
+        found = self._status()
+        return None if found is None else (found.st_dev, found.st_ino)
+
+    def _status(self) -> os.stat_result | None:
         try:
-            found = self.path.stat()
+            return os.stat(self.path)
         except FileNotFoundError:
             return None
         except OSError as err:
             raise StoreError(f"{self.path}: cannot be read: {err.strerror or err}") from err
-        return found.st_dev, found.st_ino
 
-    def _check_identity(self) -> None:
-        """Raise StaleReader when another catalog, or none, is at the path: old connections read the old one."""
-        if self._identity() != self._file:
+    def _check_identity(self) -> int:
+        """Return the size of the catalog in bytes.
+
+        StaleReader when another catalog, or none, is at the path: old connections read the old one.
+        """
+        found = self._status()
+        if found is None or (found.st_dev, found.st_ino) != self._file:
             raise StaleReader(
                 f"{self.path.parent}: another index was made here since this one was opened; open it again"
             )
+        return found.st_size
 
-    def _take(self) -> tuple[sqlite3.Connection, UnlockedCatalogState | None]:
+    def _take(self) -> tuple[ReadConnection, UnlockedCatalogState | None]:
         """Return a connection; and, where SQLite cannot make its lock file, the state that must stay the same."""
-        self._check_identity()
+        size_bytes = self._check_identity()
+        idle = self._take_idle(size_bytes)
+        if idle is not None:
+            return idle, None
         with map_sqlite_errors(self.path):
             if os.access(self.path.parent, os.W_OK) or _log_of(self.path).exists():
                 try:
@@ -176,9 +203,22 @@ class Catalog:
             state = self._unlocked_state()
             return _connect(self.path, "ro", is_fixed=True), state
 
-    def _take_locked(self) -> sqlite3.Connection:
-        with suppress(queue.Empty):
-            return self._idle.get_nowait()
+    def _take_idle(self, size_bytes: int) -> ReadConnection | None:
+        """Return an idle connection, if there is one.
+
+        It maps the file: where that was cut since, reading would end the process. A new connection names the damage.
+        """
+        try:
+            connection = self._idle.get_nowait()
+        except queue.Empty:
+            return None
+        if connection.size_bytes <= size_bytes:
+            return connection
+        connection.close()
+        self.close()
+        return None
+
+    def _take_locked(self) -> ReadConnection:
         connection = _connect(self.path, "ro")
         try:
             connection.execute("SELECT 1 FROM sqlite_master").fetchone()  # makes the lock file
@@ -270,6 +310,15 @@ def write_settings(connection: sqlite3.Connection, settings: Mapping[str, Any]) 
     connection.execute("INSERT OR REPLACE INTO settings(key, value) VALUES (?, ?)", checksum)
 
 
+def current_settings(connection: ReadConnection) -> dict[str, Any]:
+    """Return all settings as of the connection's transaction, read again only where something was committed."""
+    (version,) = connection.execute("PRAGMA data_version").fetchone()
+    kept = connection.kept_settings
+    if kept is None or kept[0] != version:
+        kept = connection.kept_settings = (version, read_settings(connection))
+    return kept[1]
+
+
 def settings_checksum(stored: Mapping[str, str]) -> str:
     """Return the checksum of all settings, JSON by key, without the checksum itself."""
     return str(xxhash.xxh3_64_hexdigest(json.dumps(sorted(stored.items())).encode()))
@@ -346,22 +395,27 @@ def _refuse_other_names(path: Path) -> None:
             )
 
 
-def _connect(path: Path, mode: str, is_fixed: bool = False) -> sqlite3.Connection:
+def _connect(path: Path, mode: str, is_fixed: bool = False) -> ReadConnection:
     """Open a connection. is_fixed: the file does not change, as on read-only media: no lock file is needed."""
     for file in (path, _log_of(path), path.with_name(path.name + "-shm")):
         check_regular(file)
-    if _size_of(path) < _LEAST_BYTES:
+    size_bytes = _size_of(path)
+    if size_bytes < _LEAST_BYTES:
         # By its size only: opening and closing the file would drop the locks that SQLite has in this process. And
         # SQLite would take it for a new database, and remove the log beside it.
-        raise DamagedIndex(f"{path}: expected a catalog, got {_size_of(path)} bytes: it is gone or was cut")
+        raise DamagedIndex(f"{path}: expected a catalog, got {size_bytes} bytes: it is gone or was cut")
     journal = path.with_name(path.name + "-journal")
     if os.path.lexists(journal):
         # SQLite would roll it into the database; a catalog keeps a log instead.
         raise StoreError(f"{journal}: a catalog has no such file; remove it")
     uri = f"{path.absolute().as_uri()}?mode={mode}{'&immutable=1' if is_fixed else ''}"
     # Connections go from thread to thread through the pool, one user at a time.
-    connection = sqlite3.connect(uri, uri=True, isolation_level=None, check_same_thread=False)
+    connection = sqlite3.connect(uri, uri=True, isolation_level=None, check_same_thread=False, factory=ReadConnection)
+    connection.size_bytes = size_bytes
     connection.execute(f"PRAGMA busy_timeout={_BUSY_TIMEOUT_MS}")
+    if mode == "ro":
+        # A row read through the map takes two thirds of the time that copying its pages takes.
+        connection.execute(f"PRAGMA mmap_size={_MAPPED_BYTES}")
     return connection
 
 
@@ -406,7 +460,7 @@ def _log_of(path: Path) -> Path:
     return path.with_name(path.name + "-wal")
 
 
-def _drain(idle: queue.SimpleQueue[sqlite3.Connection]) -> None:
+def _drain(idle: queue.SimpleQueue[ReadConnection]) -> None:
     while not idle.empty():
         idle.get().close()
 

@@ -22,6 +22,7 @@ from mvindex.store.catalog import Catalog
 from mvindex.store.files import Current, read_current, write_current
 from mvindex.store.fsync import audit_step, flush_to_disk, remove_entry, rename
 from mvindex.store.rows import FORMAT_VERSION
+from mvindex.store.verified import VerifiedRows
 
 logger = logging.getLogger(__name__)
 
@@ -49,6 +50,7 @@ class Generation:
         self.catalog = Catalog(directory)
         # Whether all ids were checked, once one was not found: see reader.check_ids().
         self.are_ids_checked = False
+        self.verified = VerifiedRows()
 
     def close(self) -> None:
         """Close all connections and release the lock: superseded files may then be removed."""

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Sequence
+from functools import cache
 from operator import le
 from typing import Any, NamedTuple
 
@@ -12,11 +13,11 @@ import numpy as np
 
 from mvindex.errors import DamagedIndex, QueryError
 from mvindex.lexical.reader import LexicalReader
-from mvindex.records import Bools, Ints
+from mvindex.records import ALL_FIELDS, Bools, Field, Ints, Span
 from mvindex.store.catalog import DOCUMENT_COLUMNS, FILE_NAME, check_document, read_settings
 from mvindex.store.filters import Filter, Sql, parse_filter
 from mvindex.store.generation import Generation
-from mvindex.store.rows import ids_checksum, metadata_checksum, text_checksum, unpack_spans
+from mvindex.store.rows import ids_checksum, metadata_checksum, text_checksum, unpack_span, unpack_spans
 from mvindex.store.snapshot import Snapshot
 
 _FETCH_ROWS = 65_536
@@ -24,13 +25,49 @@ _COLUMNS = f"{DOCUMENT_COLUMNS}, d.checksum"
 
 
 class StoredDocument(NamedTuple):
-    """A document as the store holds it; spans: (k, 2) int64, -1 where a view stands for no span."""
+    """A document as the store holds it; metadata and spans are decoded when they are asked for.
+
+    Attributes:
+        id: The id.
+        title: The title; empty if it was not read.
+        text: The text; empty if it was not read.
+        metadata_json: A JSON object.
+        packed_spans: See pack_spans().
+
+    """
 
     id: str
     title: str
     text: str
-    metadata: Mapping[str, Any]
-    spans: Ints
+    metadata_json: str
+    packed_spans: bytes | None
+
+    @property
+    def metadata(self) -> dict[str, Any]:
+        """The metadata, decoded anew each time."""
+        if self.metadata_json == "{}":
+            return {}
+        found: dict[str, Any] = json.loads(self.metadata_json)
+        return found
+
+    @property
+    def spans(self) -> Ints:
+        """The spans of all views, (k, 2) int64, -1 where a view stands for no span; no rows where none does."""
+        return unpack_spans(self.packed_spans)
+
+    def span(self, slot: int) -> Span | None:
+        """Return the span that a view stands for; None where it stands for none."""
+        return unpack_span(self.packed_spans, slot)
+
+    def only(self, fields: Collection[Field]) -> StoredDocument:
+        """Return the document with these fields only."""
+        return StoredDocument(
+            self.id,
+            self.title if Field.TITLE in fields else "",
+            self.text if Field.TEXT in fields else "",
+            self.metadata_json if Field.METADATA in fields else "{}",
+            self.packed_spans if Field.TEXT in fields else None,
+        )
 
 
 class StoredRow(NamedTuple):
@@ -96,9 +133,38 @@ class SnapshotReader:
         """Return the id of each document row."""
         return {row: stored.id for row, stored in self.stored(doc_rows).items()}
 
-    def documents(self, doc_rows: Sequence[int]) -> dict[int, StoredDocument]:
-        """Return the documents of these rows, by row; DamagedIndex when one does not match its checksum."""
-        return {row: _document(stored) for row, stored in self.stored(doc_rows, are_shown=True).items()}
+    def documents(self, doc_rows: Collection[int], fields: Collection[Field] = ALL_FIELDS) -> dict[int, StoredDocument]:
+        """Return the documents of these rows, by row, verified where this process reads them for the first time.
+
+        Args:
+            doc_rows: Document rows.
+            fields: What is read beside the id; the rest is left empty.
+
+        Raises:
+            DamagedIndex: When a document does not match its checksum, or its metadata is no JSON object.
+
+        """
+        verified, wanted = self._snapshot.source.verified, sorted(set(doc_rows))
+        fresh = verified.without_texts(wanted)
+        known = [row for row in wanted if row not in fresh] if fresh else wanted
+        found = {}
+        if known:
+            rows = self._connection.execute(_query_of(frozenset(fields)), (str(known),)).fetchall()
+            fresh |= verified.without_metadata(rows) if Field.METADATA in fields else set()
+            found = {row[0]: StoredDocument(row[2], row[3], row[4], row[5], row[6]) for row in rows}
+            fresh |= set(known).difference(found) if len(found) != len(known) else set()
+        if fresh:
+            found |= {row: document.only(fields) for row, document in self._verified(fresh).items()}
+        return found
+
+    def _verified(self, doc_rows: set[int]) -> dict[int, StoredDocument]:
+        """Read the documents of these rows whole, by row, check them, and remember that they are sound."""
+        found = {}
+        for row, stored in self.stored(list(doc_rows), are_shown=True).items():
+            found[row] = StoredDocument(stored.id, stored.title, stored.text, stored.metadata, stored.spans)
+            _check_metadata(found[row])
+            self._snapshot.source.verified.add(row, metadata_checksum(row, stored.metadata))
+        return found
 
     def stored(self, doc_rows: Sequence[int], are_shown: bool = False) -> dict[int, StoredRow]:
         """Return the documents of these rows as they are written, by row, each checked.
@@ -208,11 +274,24 @@ def are_texts(texts: Sequence[object], spans: object, num_views: int) -> bool:
     return has_spans and all(isinstance(text, str) for text in texts)
 
 
-def _document(stored: StoredRow) -> StoredDocument:
+@cache
+def _query_of(fields: frozenset[Field]) -> str:
+    """Return the query of some fields of given rows; each table that no field needs costs a look-up less."""
+    has_texts = not fields.isdisjoint((Field.TEXT, Field.TITLE))
+    title = "t.title" if Field.TITLE in fields else "''"
+    text, spans = ("t.text", "t.spans") if Field.TEXT in fields else ("''", "NULL")
+    checksum, metadata = ("m.checksum", "m.json") if Field.METADATA in fields else ("NULL", "'{}'")
+    query = f"SELECT d.doc_row, {checksum}, d.id, {title}, {text}, {metadata}, {spans} FROM json_each(?) AS given "
+    query += "JOIN documents AS d ON d.doc_row = given.value"
+    query += " JOIN texts AS t ON t.doc_row = d.doc_row" if has_texts else ""
+    return query + (" JOIN metadata AS m ON m.doc_row = d.doc_row" if Field.METADATA in fields else "")
+
+
+def _check_metadata(stored: StoredDocument) -> None:
+    """Raise DamagedIndex unless the metadata is a JSON object: a forged row has a matching checksum."""
     try:
-        metadata = json.loads(stored.metadata) if stored.metadata != "{}" else {}
+        metadata = stored.metadata
     except (ValueError, RecursionError) as err:
         raise DamagedIndex(f"{FILE_NAME}: the metadata of document {stored.id!r} is no JSON: {err}") from err
     if not isinstance(metadata, dict):
         raise DamagedIndex(f"{FILE_NAME}: the metadata of document {stored.id!r} is no object")
-    return StoredDocument(stored.id, stored.title, stored.text, metadata, unpack_spans(stored.spans))

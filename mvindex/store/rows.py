@@ -10,13 +10,14 @@ import numpy as np
 import numpy.typing as npt
 import xxhash
 
-from mvindex.records import Ints
+from mvindex.records import Ints, Span
 
 # The one format that is read and written: current.json names the directory of the active generation.
 FORMAT_VERSION = 2
 # A faster way to pack rows of the types that mvindex writes. Other types, of damaged rows, raise one of these errors,
 # and are packed one by one by row_checksum().
 _NUMBER_AND_SIZE, _SIZE, _FOUR_AND_SIZE = struct.Struct("<qq"), struct.Struct("<q"), struct.Struct("<qqqqq")
+_SPAN = struct.Struct("<ii")
 _digest: Callable[[bytes], int] = xxhash.xxh3_64_intdigest
 _OTHER_TYPES = (struct.error, TypeError, AttributeError)
 
@@ -105,3 +106,11 @@ def pack_spans(spans: Ints) -> bytes | None:
 def unpack_spans(packed: bytes | None) -> Ints:
     """Return packed spans as (k, 2) int64; for None no rows."""
     return np.frombuffer(packed or b"", dtype="<i4").astype(np.int64).reshape(-1, 2)
+
+
+def unpack_span(packed: bytes | None, slot: int) -> Span | None:
+    """Return one of the packed spans; None where the view of this slot stands for none."""
+    if packed is None or _SPAN.size * slot >= len(packed):
+        return None
+    begin, end = _SPAN.unpack_from(packed, _SPAN.size * slot)
+    return None if begin < 0 else (begin, end)

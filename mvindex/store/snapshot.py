@@ -43,7 +43,7 @@ class Snapshot:
         self.views: MappedViews = _mapped(self.segments, self.view_type, self.dim, previous.views if previous else None)
         self.alive = _live_rows(source, connection, self.settings, self.views.num_rows)
         self.filtered_rows: int = previous.filtered_rows if previous else 0
-        self._live_views: tuple[int, Bools] | None = None
+        self._live_views: tuple[int, Bools, int] | None = None
         # Number of terms of each document row, (num_rows,) uint32, once a search has needed them.
         self.lengths: npt.NDArray[np.uint32] | None = None
 
@@ -75,13 +75,18 @@ class Snapshot:
         """Return which views belong to the documents (num_rows,) bool; (views of the first num_rows rows,) bool."""
         return np.repeat(documents[:num_rows], self.views.counts(0, num_rows))
 
-    def live_views(self, num_rows: int) -> Bools:
-        """Return the views of live documents, as views_of() does, kept for the next search."""
+    def live_views(self, num_rows: int) -> tuple[Bools, int]:
+        """Return the views of live documents, as views_of() does, and their number; kept for the next search."""
         # Read once: another thread may search with an engine of another number of rows meanwhile.
         kept = self._live_views
         if kept is None or kept[0] != num_rows:
-            kept = self._live_views = (num_rows, self.views_of(self.alive, num_rows))
-        return kept[1]
+            views = self.views_of(self.alive, num_rows)
+            kept = self._live_views = (num_rows, views, int(np.count_nonzero(views)))
+        return kept[1:]
+
+    def count(self, documents: Bools) -> int:
+        """Return how many documents (num_rows,) bool there are; the live ones are counted once a snapshot."""
+        return self.num_documents if documents is self.alive else int(np.count_nonzero(documents))
 
     @property
     def generation(self) -> int:

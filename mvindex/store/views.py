@@ -76,8 +76,8 @@ def view_checksums(packed: npt.NDArray[Any], starts: Ints) -> npt.NDArray[np.uin
 class MappedViews:
     """The committed views of a snapshot, read from memory-mapped files and checked when they are first read.
 
-    matrix: (num_views, d) as stored; starts: (num_rows + 1,) int64, document row i owns view rows
-    starts[i]:starts[i + 1].
+    matrix: (num_views, d) as stored; words: the same, fp16 as int16 of the same bits; starts: (num_rows + 1,) int64,
+    document row i owns view rows starts[i]:starts[i + 1].
     """
 
     def __init__(
@@ -94,6 +94,8 @@ class MappedViews:
         self.dim = dim
         self.row_bytes = dim * dtype.itemsize
         self.matrix: npt.NDArray[Any] = views.bytes.view(dtype).reshape(-1, dim)
+        # For compiled loops, which know no fp16.
+        self.words: npt.NDArray[Any] = self.matrix.view(np.int16) if dtype == np.float16 else self.matrix
         rows.check(0, len(rows.bytes))
         views.read_at_random()
         self._records: npt.NDArray[Any] = rows.bytes.view(ROW_DTYPE)
@@ -193,9 +195,10 @@ class MappedViews:
 
     def check_documents(self, doc_rows: Ints) -> None:
         """Verify the views of documents that are read for the first time; DamagedIndex names one that is damaged."""
-        fresh = np.unique(doc_rows[~self._is_verified[doc_rows]])
-        if not len(fresh):
+        is_verified = self._is_verified[doc_rows]
+        if is_verified.all():
             return
+        fresh = np.unique(doc_rows[~is_verified])
         begins, ends = self.starts[fresh] * self.row_bytes, self.starts[fresh + 1] * self.row_bytes
         is_sound = range_checksums(self._views.bytes.data, begins, ends) == self._records["checksum"][fresh]
         self._is_verified[fresh[is_sound]] = True

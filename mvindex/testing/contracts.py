@@ -13,6 +13,7 @@ from mvindex.engines.protocol import RankingEngine
 from mvindex.errors import QueryError, Unsupported
 from mvindex.index import IndexProtocol
 from mvindex.records import Bools, Document, Floats
+from mvindex.search.options import FieldName
 from mvindex.testing.truth import assert_same, brute_force
 
 
@@ -292,6 +293,25 @@ class IndexContract:
         self.check(index, {"d3": views["d3"]}, views["d3"][0], 5, filter={"lang": "de"})
         found = index.get("d3")
         assert found is not None and found.metadata == {"lang": "de"} and found.text == "text of d3"
+
+    @pytest.mark.parametrize("fields", [(), ("text",), ("title",), ("metadata",), ("text", "title", "metadata")])
+    def test_hits_carry_the_fields_that_are_asked_for(
+        self, index: IndexProtocol, rng: np.random.Generator, fields: tuple[FieldName, ...]
+    ) -> None:
+        """The same hits; what is left out is empty."""
+        documents = [Document(f"d{n}", f"text {n}", f"title {n}", {"n": n}) for n in range(4)]
+        index.add_views(documents, list(unit(rng.standard_normal((4, 2, self.dim)))))
+        self.settle(index)
+        query = unit(rng.standard_normal(self.dim))
+        whole, found = index.search(query, top_k=3), index.search(query, top_k=3, fields=fields)
+        assert [(hit.id, hit.score, hit.slot) for hit in found.hits] == [
+            (hit.id, hit.score, hit.slot) for hit in whole.hits
+        ]
+        for hit, full in zip(found.hits, whole.hits, strict=True):
+            assert hit.text == (full.text if "text" in fields else "")
+            assert hit.title == (full.title if "title" in fields else "")
+            assert hit.metadata == (full.metadata if "metadata" in fields else {})
+            assert (hit.span, hit.snippet) == ((full.span, full.snippet) if "text" in fields else (None, None))
 
     def test_several_documents_come_in_the_order_of_their_ids(
         self, index: IndexProtocol, rng: np.random.Generator

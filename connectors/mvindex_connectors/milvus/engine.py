@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from mvindex.errors import StaleReader, Unsupported
-from mvindex.records import Floats, SearchResult
+from mvindex.records import Field, Floats, SearchResult
 from mvindex.search import Ranking
 from mvindex.search.options import SearchOptions
 from mvindex.search.queries import QUERY_BATCH, TextQueries
@@ -39,9 +39,9 @@ class MilvusEngine:
         request = CandidateRequest(options.top_k, options.scoring, options.candidates, options.exact, allowed)
         size = max(1, min(QUERY_BATCH, _PAIRS_AT_ONCE // options.top_k))
         begins = range(0, len(queries), size)
-        return [one for at in begins for one in self._batch(queries[at : at + size], request)]
+        return [one for at in begins for one in self._batch(queries[at : at + size], request, options.fields)]
 
-    def _batch(self, queries: Floats, request: CandidateRequest) -> list[SearchResult]:
+    def _batch(self, queries: Floats, request: CandidateRequest, fields: Collection[Field]) -> list[SearchResult]:
         """Return the results of a few queries; one whose documents change meanwhile is searched again."""
         results: dict[int, SearchResult] = {}
         for _ in range(RETRIES):
@@ -52,7 +52,7 @@ class MilvusEngine:
             stored = self._documents([answer.best for answer in answers], records)
             for number, answer in zip(left, answers, strict=True):
                 if all((pair in stored) for pair in _pairs(answer.best)):
-                    results[number] = self._result(answer, stored)
+                    results[number] = self._result(answer, stored, fields)
         if len(results) < len(queries):
             raise StaleReader(
                 f"{self._store.where}: the documents of a result were replaced again and again; try later"
@@ -92,7 +92,9 @@ class MilvusEngine:
         where = self._store.where
         return {(number, int(row["version"])): stored_document(row, where) for number, row in rows.items()}
 
-    def _result(self, answer: Answer, stored: Mapping[tuple[int, int], StoredDocument]) -> SearchResult:
+    def _result(
+        self, answer: Answer, stored: Mapping[tuple[int, int], StoredDocument], fields: Collection[Field]
+    ) -> SearchResult:
         best = answer.best
         by_number = {number: stored[number, version] for number, version in _pairs(best)}
         short_by = 0
@@ -101,7 +103,7 @@ class MilvusEngine:
         ranking = Ranking(
             best.documents, best.scores, best.slots, answer.exact, max(short_by, 0), answer.rounds, best.num_scored
         )
-        return SearchResult(hits_of(ranking, by_number), ranking.exact, ranking.short_by, ranking.rounds)
+        return SearchResult(hits_of(ranking, by_number, fields), ranking.exact, ranking.short_by, ranking.rounds)
 
 
 def _pairs(best: Best) -> Iterator[tuple[int, int]]:

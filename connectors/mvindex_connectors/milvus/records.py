@@ -16,7 +16,7 @@ from mvindex.errors import DamagedIndex, DocumentError, Unsupported
 from mvindex.records import Floats, Ints, dump_metadata
 from mvindex.store.batch import Batch
 from mvindex.store.reader import StoredDocument
-from mvindex.store.rows import as_signed, pack_spans, row_checksum, unpack_spans
+from mvindex.store.rows import as_signed, pack_spans, row_checksum
 from mvindex.store.views import view_checksums
 from mvindex_connectors.milvus.layout import MAX_BYTES, MAX_DIM, MAX_ID_BYTES, MAX_VIEWS, MIN_DIM, id_hash
 
@@ -67,11 +67,11 @@ def stored_document(row: Mapping[str, Any], where: str) -> StoredDocument:
     """Return the document of a record; DamagedIndex when the record is not as it was written."""
     checked(row, where)
     try:
-        metadata = json.loads(row["metadata"])
+        json.loads(row["metadata"])
         spans = base64.b64decode(row["spans"], validate=True)
     except (ValueError, RecursionError, binascii.Error) as err:
         raise DamagedIndex(f"{where}: the record of document {row['id']!r} cannot be read: {err}") from err
-    return StoredDocument(row["id"], row["title"], row["text"], metadata, unpack_spans(spans or None))
+    return StoredDocument(row["id"], row["title"], row["text"], row["metadata"], spans or None)
 
 
 def _checksum(row: Mapping[str, Any]) -> int:

@@ -16,7 +16,7 @@ import numpy as np
 from mvindex.ingest import Entry, IngestHooks, IngestReport, text_entries, view_entries
 from mvindex.records import Document, Floats, IndexInfo, ViewScore
 from mvindex.scoring.rerank import parse_rerank
-from mvindex.search.options import SearchOptions
+from mvindex.search.options import SearchOptions, check_reranked_fields
 from mvindex.search.queries import Vector
 from mvindex.store.filters import Filter
 from mvindex.store.protocol import Capabilities
@@ -182,6 +182,7 @@ class AsyncIndexClient:
         fusion: str | None = None,
         weights: tuple[float, float] | None = None,
         text: str | Sequence[str] | None = None,
+        fields: Sequence[str] | None = None,
         rerank: Reranker | str | PathLike[str] | None = None,
         rerank_on: str | None = None,
         rerank_depth: int | None = None,
@@ -200,9 +201,11 @@ class AsyncIndexClient:
             mode=mode,
             fusion=fusion,
             weights=weights,
+            fields=fields,
         )
         if rerank is None and rerank_on is None and rerank_depth is None:
             return await self.search_with_options(query, options, text=text)
+        check_reranked_fields(fields)
         # In a thread: it may load a checkpoint.
         plan = await asyncio.to_thread(parse_rerank, rerank, rerank_on, rerank_depth, top_k)
         if plan is None:

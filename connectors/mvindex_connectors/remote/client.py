@@ -15,7 +15,7 @@ from mvindex.errors import QueryError
 from mvindex.ingest import Entry, IngestHooks, IngestReport, text_entries, view_entries
 from mvindex.records import Document, Floats, IndexInfo, ViewScore
 from mvindex.scoring.rerank import parse_rerank
-from mvindex.search.options import SearchOptions
+from mvindex.search.options import SearchOptions, check_reranked_fields
 from mvindex.search.queries import Vector
 from mvindex.store.filters import Filter
 from mvindex.store.protocol import Capabilities, Operation
@@ -190,6 +190,7 @@ class IndexClient:
         fusion: str | None = None,
         weights: tuple[float, float] | None = None,
         text: str | Sequence[str] | None = None,
+        fields: Sequence[str] | None = None,
         rerank: Reranker | str | PathLike[str] | None = None,
         rerank_on: str | None = None,
         rerank_depth: int | None = None,
@@ -209,9 +210,11 @@ class IndexClient:
             mode=mode,
             fusion=fusion,
             weights=weights,
+            fields=fields,
         )
         if plan is None:
             return self.search_with_options(query, options, text=text)
+        check_reranked_fields(fields)
         questions, text = plan.questions(query, mode, text)
         found = self.search_with_options(query, replace(options, top_k=plan.depth), text=text)
         return plan.reranked(questions, found, mode)

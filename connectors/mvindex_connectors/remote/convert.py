@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import asdict, replace
 from typing import Any, TypeVar
 
@@ -12,8 +12,10 @@ import numpy as np
 from mvindex.errors import DocumentError, EncoderError, QueryError
 from mvindex.ingest import IngestReport
 from mvindex.records import (
+    ALL_FIELDS,
     Component,
     Document,
+    Field,
     Floats,
     Hit,
     IndexInfo,
@@ -150,6 +152,7 @@ def options_fields(options: SearchOptions) -> dict[str, Any]:
         "mode": _TO_MODE[options.mode],
         "fusion": None if options.method is None else _TO_FUSION[options.method],
         "weights": None if weights is None else search.Weights(dense=weights[0], lexical=weights[1]),
+        "fields": _fields_message(options.fields),
     }
 
 
@@ -166,7 +169,12 @@ def options_from(message: search.SearchRequest) -> SearchOptions:
         mode=_name_of("mode", message.mode, _FROM_MODE) or Mode.DENSE.value,
         fusion=_name_of("fusion", message.fusion, _FROM_FUSION),
         weights=weights,
+        fields=message.fields.names if message.HasField("fields") else None,
     )
+
+
+def _fields_message(fields: Set[Field]) -> search.Fields | None:
+    return None if fields == ALL_FIELDS else search.Fields(names=sorted(field.value for field in fields))
 
 
 def _name_of(field: str, number: int, names: Mapping[int, NameT]) -> NameT | None:
