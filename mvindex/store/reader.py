@@ -160,33 +160,38 @@ class SnapshotReader:
     def _verified(self, doc_rows: set[int]) -> dict[int, StoredDocument]:
         """Read the documents of these rows whole, by row, check them, and remember that they are sound."""
         found = {}
-        for row, stored in self.stored(list(doc_rows), are_shown=True).items():
-            found[row] = StoredDocument(stored.id, stored.title, stored.text, stored.metadata, stored.spans)
-            _check_metadata(found[row])
-            self._snapshot.source.verified.add(row, metadata_checksum(row, stored.metadata))
+        for row in self._rows(sorted(doc_rows)):
+            stored = self._stored(row, is_shown=True)
+            found[row[0]] = StoredDocument(stored.id, stored.title, stored.text, stored.metadata, stored.spans)
+            _check_metadata(found[row[0]])
+            self._snapshot.source.verified.add(row[0], metadata_checksum=row[-1])
         return found
 
-    def stored(self, doc_rows: Sequence[int], are_shown: bool = False) -> dict[int, StoredRow]:
-        """Return the documents of these rows as they are written, by row, each checked.
+    def stored(self, doc_rows: Sequence[int]) -> dict[int, StoredRow]:
+        """Return the documents of these rows as they are written, by row, each checked."""
+        rows = self._rows(sorted({int(row) for row in doc_rows}))
+        return {row[0]: self._stored(row, is_shown=False) for row in rows}
 
-        are_shown: only id, texts and metadata are used, whose own checksums cover them; the row of documents, which
-        says where the views are, is then not checked.
-        """
-        rows_wanted = sorted({int(row) for row in doc_rows})
+    def _rows(self, doc_rows: Sequence[int]) -> list[tuple[Any, ...]]:
+        """Return the rows of the catalog with these numbers; DamagedIndex when one is missing."""
         rows = self._connection.execute(
             f"SELECT {_COLUMNS}, t.title, t.text, t.spans, t.checksum, m.json, m.checksum "  # noqa: S608 - fixed text
             "FROM json_each(?) AS given "
             "JOIN documents AS d ON d.doc_row = given.value "
             "JOIN texts AS t ON t.doc_row = d.doc_row JOIN metadata AS m ON m.doc_row = d.doc_row",
-            (json.dumps(rows_wanted),),
-        )
-        found = {row[0]: self._stored(row, are_shown) for row in rows}
-        if len(found) != len(rows_wanted):
-            missing = next(row for row in rows_wanted if row not in found)
+            (str(doc_rows),),
+        ).fetchall()
+        if len(rows) != len(doc_rows):
+            missing = min(set(doc_rows).difference(row[0] for row in rows))
             raise DamagedIndex(f"{FILE_NAME}: document row {missing} was committed, and is missing")
-        return found
+        return rows
 
     def _stored(self, row: tuple[Any, ...], is_shown: bool) -> StoredRow:
+        """Return a document that was checked.
+
+        is_shown: only id, texts and metadata are used, whose own checksums cover them; the row of documents, which
+        says where the views are, is then not checked.
+        """
         if not is_shown:
             check_document(row)
         doc_row, doc_id, num_views, content_hash = row[0], row[1], row[4], row[6]
