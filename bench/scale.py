@@ -100,7 +100,8 @@ class Collection:
         if self.efforts and "nprobe" in engine.search_settings:
             nlist = embedded_store_of(self.index).snapshot.settings["engine"]["settings"]["parameters"]["nlist"]
             probed = [(effort, nprobe_of(effort, nlist)) for effort in self.efforts]
-            settings += [(f"effort {effort:g}", engine.search_settings | {"nprobe": count}) for effort, count in probed]
+            k_factor = engine.search_settings["k_factor"]
+            settings += [(f"effort {effort:g}", {"nprobe": count, "k_factor": k_factor}) for effort, count in probed]
         if not self.is_default_only:
             chosen = choose(deep.run(lambda *_: None), self.target)
             settings.append(("tuned", chosen.search if chosen else None))

@@ -73,6 +73,9 @@ class Tuning:
         """Find the exact answers. parts: scan and ranking of each; queries: (q, d) float32, else ConfigError."""
         rankings = [part.engines.ranking for part in parts if part.engines.ranking is not None]
         self._choices = list(rankings[0].choices()) if rankings else []
+        if rankings and "top_k" in rankings[0].search_settings:
+            # The engine scales its settings from the top_k that they were measured for.
+            self._choices = [{**search, "top_k": parts[0].request.top_k} for search in self._choices]
         if not self._choices:
             raise ConfigError("there is nothing to tune: build an approximate kind first (hnsw, or one of ivf-*)")
         if not len(queries):

@@ -14,7 +14,14 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from mvindex.engines.params import COARSE_KINDS, CODED_KINDS, IVF_KINDS, LEAST_COARSE, default_search
+from mvindex.engines.params import (
+    COARSE_KINDS,
+    CODED_KINDS,
+    IVF_KINDS,
+    LEAST_COARSE,
+    default_search,
+    nprobe_for_hits,
+)
 from mvindex.engines.protocol import BuildOptions, Capabilities, EngineKind, Parameter, Search, ViewBytes, flat_error
 from mvindex.plugins import require_faiss
 from mvindex.records import Bools, Doubles, Floats, Ints
@@ -59,7 +66,11 @@ class FaissRanking:
         self._packed: tuple[Bools, npt.NDArray[np.uint8]] | None = None
         self._nlist = int(settings["parameters"]["nlist"]) if kind in IVF_KINDS else 0
         self._search = default_search(kind, self._nlist) if kind in IVF_KINDS else dict(_HNSW_SEARCH)
-        self._search |= {name: int(value) for name, value in (settings.get("search") or {}).items()}
+        tuned = {name: int(value) for name, value in (settings.get("search") or {}).items()}
+        if tuned and "top_k" not in tuned:
+            # Given for every top_k.
+            self._search.pop("top_k", None)
+        self._search |= tuned
         self.num_rows = int(settings["built_rows"])
         least = LEAST_COARSE if kind in COARSE_KINDS else 1
         is_exact = kind == "flat"
@@ -86,8 +97,8 @@ class FaissRanking:
         """See RankingEngine. Faiss pads with row -1 and the lowest float; padding leaves here as -1 and -inf."""
         limit = min(limit, int(self._index.ntotal))
         copy = self._held.on_gpu
-        if copy is not None and copy.takes(limit, self._nprobe(turn), allowed_views is not None):
-            scores, rows = copy.search(queries, limit, self._nprobe(turn))
+        if copy is not None and copy.takes(limit, self._nprobe(limit, turn), allowed_views is not None):
+            scores, rows = copy.search(queries, limit, self._nprobe(limit, turn))
             scores[rows < 0] = -np.inf
             return scores, rows
         selector = None
@@ -111,13 +122,13 @@ class FaissRanking:
             self._packed = kept = (allowed_views, np.packbits(allowed_views, bitorder="little"))
         return kept[1]
 
-    def _nprobe(self, turn: int) -> int:
-        """Return nprobe of a round."""
-        return int(min(self._nlist, self._search["nprobe"] * _PROBE_GROWTH**turn))
+    def _nprobe(self, limit: int, turn: int) -> int:
+        """Return nprobe of a round for so many view hits."""
+        return min(self._nlist, nprobe_for_hits(self._search, self._nlist, limit) * int(_PROBE_GROWTH**turn))
 
     def _parameters(self, limit: int, selector: Any, turn: int) -> Any:
         if self._kind in IVF_KINDS:
-            parameters = self._faiss.SearchParametersIVF(nprobe=self._nprobe(turn), sel=selector)
+            parameters = self._faiss.SearchParametersIVF(nprobe=self._nprobe(limit, turn), sel=selector)
             if isinstance(self._index, self._faiss.IndexPreTransform):
                 return self._faiss.SearchParametersPreTransform(index_params=parameters)
             return parameters

@@ -11,8 +11,10 @@ import pytest
 
 import mvindex
 from mvindex.engines.build import EngineCache
+from mvindex.engines.params import default_search, nprobe_for_hits
 from mvindex.errors import ConfigError
 from mvindex.index import embedded_store_of
+from mvindex.search.rescore import Best
 from mvindex.testing import unit
 from mvindex_connectors.engines import faiss_ivf, faiss_lists
 
@@ -50,6 +52,33 @@ def test_recall_does_not_fall_as_more_lists_are_looked_at(path, kind):
             recalls.append(float(np.mean(found)))
     assert recalls[-1] > 0.8 and recalls[0] < 0.7
     assert all(after >= before - LOSS[kind] for before, after in zip(recalls[:-1], recalls[1:], strict=True)), recalls
+
+
+@pytest.mark.parametrize(
+    ("search", "nlist", "limit", "nprobe"),
+    [
+        ({"nprobe": 100, "k_factor": 15}, 1000, 15, 100),
+        ({"nprobe": 100, "k_factor": 15, "top_k": 10}, 1000, 150, 100),
+        ({"nprobe": 100, "k_factor": 15, "top_k": 10}, 1000, 15 * 320, 200),
+        ({"nprobe": 100, "k_factor": 4, "top_k": 320}, 1000, 40, 50),
+        ({"nprobe": 900, "k_factor": 4, "top_k": 1}, 1000, 4000, 1000),
+        ({"nprobe": 1, "k_factor": 4, "top_k": 100}, 1000, 4, 1),
+        (default_search("ivf-pq", 2048), 2048, 1500, 724),
+        (default_search("ivf-pq", 2048), 2048, 150, 457),
+    ],
+)
+def test_lists_looked_at_grow_with_the_documents_asked_for(search, nlist, limit, nprobe):
+    assert nprobe_for_hits(search, nlist, limit) == nprobe
+
+
+def test_what_an_approximate_kind_finds_is_scored_in_one_round(path, monkeypatch):
+    calls, add = [], Best.add
+    monkeypatch.setattr(Best, "add", lambda self, pairs: (calls.append(len(pairs.which)), add(self, pairs)))
+    with mvindex.open(path) as index:
+        index.build("ivf-pq", nlist=64)
+        queries = np.random.default_rng(9).standard_normal((5, DIM)).astype(np.float32)
+        assert [result.rounds for result in index.search(queries, top_k=10)] == [1] * 5
+    assert len(calls) == 1 and calls[0] > 5 * 10
 
 
 def best_view_rows(index, queries, limit=50):

@@ -56,6 +56,13 @@ def test_more_of_everything_finds_more_and_the_frontier_rises(path, queries):
     assert not report.are_own_views and report.queries == 60
 
 
+def test_what_is_tuned_for_one_top_k_is_scaled_for_others(path, queries):
+    with mvindex.open(path) as index:
+        report = index.tune(queries, top_k=10, target_recall=0.5)
+        assert {point.search["top_k"] for point in report.points} == {10}
+        assert index.info().search == report.chosen.search and report.chosen.search["top_k"] == 10
+
+
 def test_a_target_that_is_out_of_reach_changes_nothing(path, queries, monkeypatch):
     monkeypatch.setattr(
         FaissRanking, "choices", lambda self: [{"nprobe": 1, "k_factor": 4}, {"nprobe": 2, "k_factor": 4}]
