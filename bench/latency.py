@@ -1,13 +1,20 @@
-"""Break down the time of `mvindex query` in a warm process, for single questions and for batches.
+"""Break down the time of a search in a warm process, for single queries and for batches.
 
-    python bench/latency.py --data DATA [--questions 64] [--plot FILE] [--json]
+    python bench/latency.py --data DATA [--queries 64] [--batches 1 64] [--top-k 10] [--plot FILE] [--json]
+    python bench/latency.py --corpus transplants gauss --documents 100000 --kind ivf-pq --top-k 1 10 100 --data DATA
+    python bench/latency.py --tiny
 
-The command's own function answers SQuAD's questions over SQuAD's passages, encoded by the packaged MiniLM; only the
-opening is replaced, by an index that stays open and warm. Real functions are timed where they stand: `encode` the
-question, `scan` for candidates, `rescore` them for the proof and the order, `fetch` texts from the catalog, `show`
-them (print_result), `rest` is everything else. Each part is its median over the questions (or batches), wall
-milliseconds a question, and their sum stands beside the median of the whole. All cores, unless OMP_NUM_THREADS says
-otherwise. `cold` is a process of its own for one question: Python, torch and the encoder have to be loaded.
+The first form is `mvindex query`: the command's own function answers SQuAD's questions over SQuAD's passages, encoded
+by the packaged MiniLM; only the opening is replaced, by an index that stays open and warm. `cold` is a process of its
+own for one question: Python, torch and the encoder have to be loaded. The second form is index.search() with given
+vectors, over the stand-ins of bench/scale.py; recall is that of the certified answer. --tiny runs both over a few
+generated documents.
+
+Real functions are timed where they stand: `encode` the query, `rank` by a scan or an engine, `rescore` what was found
+for the proof and the order, `fetch` texts from the catalog, make `hits` of them, `show` them (print_result), `rest`
+is everything else. Each part is its median over the queries (or batches), milliseconds a query, and their sum stands
+beside the median of the whole. CPU time of the process, or --clock wall. All cores, unless OMP_NUM_THREADS says
+otherwise.
 """
 
 import argparse
@@ -22,82 +29,136 @@ import time
 from pathlib import Path
 
 import numpy as np
-from vectors import cached_squad
+from vectors import cached_squad, view_chunks
 
 import mvindex
 from mvindex.cli import query, render
 from mvindex.engines import open_scan
-from mvindex.index import Index
+from mvindex.engines.build import EngineCache
+from mvindex.eval.questions import Question
+from mvindex.index import Index, embedded_store_of
+from mvindex.search import local
 from mvindex.search.rescore import Best
 from mvindex.store.reader import SnapshotReader
 
-PARTS = ("encode", "scan", "rescore", "fetch", "show", "rest")
-COLOURS = ("#4c78a8", "#f58518", "#e45756", "#72b7b2", "#b0b0b0", "#dddddd")
+PARTS = ("encode", "rank", "rescore", "fetch", "hits", "show", "rest")
+COLOURS = ("#4c78a8", "#f58518", "#e45756", "#72b7b2", "#54a24b", "#b0b0b0", "#dddddd")
+CLOCKS = {"cpu": time.process_time, "wall": time.perf_counter}
+TINY_DOCUMENTS, TINY_DIM = 400, 16
 
 
 class Clock:
-    """Seconds spent in the parts since the last reset(); the functions are wrapped where they stand."""
+    """Seconds spent in the parts since the last reset(); the functions are wrapped where they stand.
 
-    def __init__(self):
-        self.seconds = dict.fromkeys(PARTS, 0.0)
+    A function that is called inside another one counts for its own part only.
+    """
+
+    def __init__(self, now):
+        self.now, self._inner, self._wrapped = now, [], set()
+        self.reset()
 
     def reset(self):
         self.seconds = dict.fromkeys(PARTS, 0.0)
 
     def wrap(self, owner, name, part):
-        inner = getattr(owner, name)
+        if (owner, name) in self._wrapped:
+            return
+        self._wrapped.add((owner, name))
+        function = getattr(owner, name)
 
         def timed(*args, **kwargs):
-            begin = time.perf_counter()
+            self._inner.append(0.0)
+            begin = self.now()
             try:
-                return inner(*args, **kwargs)
+                return function(*args, **kwargs)
             finally:
-                self.seconds[part] += time.perf_counter() - begin
+                spent = self.now() - begin
+                self.seconds[part] += spent - self._inner.pop()
+                if self._inner:
+                    self._inner[-1] += spent
 
         setattr(owner, name, timed)
 
-
-def wrapped_clock():
-    """Return a clock around the functions that do the work of a query; none of them calls another."""
-    clock = Clock()
-    clock.wrap(Index, "encode_queries", "encode")
-    clock.wrap(type(open_scan()), "candidates", "scan")
-    clock.wrap(Best, "settle", "rescore")
-    clock.wrap(SnapshotReader, "documents", "fetch")
-    clock.wrap(render, "print_result", "show")
-    return clock
-
-
-def ask(path, questions, top_k):
-    """Return the seconds that the command takes for a question, or a file of several; its output is dropped."""
-    text, file = (questions[0].text, None) if len(questions) == 1 else (None, path.with_suffix(".tsv"))
-    if file is not None:
-        lines = (f"{number}\t{question.text}\n" for number, question in enumerate(questions, start=1))
-        file.write_text("".join(lines), encoding="utf-8")
-    begin = time.perf_counter()
-    with contextlib.redirect_stdout(io.StringIO()):
-        query.query(text=text, index=path, queries=file and str(file), top_k=top_k)
-    return time.perf_counter() - begin
+    def wrap_search(self, index):
+        """Wrap what a search of this index calls."""
+        self.wrap(Index, "encode_queries", "encode")
+        self.wrap(type(open_scan()), "candidates", "rank")
+        ranking = EngineCache().open(embedded_store_of(index).snapshot)
+        if ranking is not None:
+            self.wrap(type(ranking), "search", "rank")
+        self.wrap(Best, "add", "rescore")
+        self.wrap(Best, "settle", "rescore")
+        self.wrap(SnapshotReader, "documents", "fetch")
+        self.wrap(local, "hits_of", "hits")
+        self.wrap(render, "print_result", "show")
 
 
-def measure(clock, path, questions, batch, options):
-    """Return medians of the parts and of the whole, wall ms a question, with batches of this size."""
-    with tempfile.TemporaryDirectory() as folder, mvindex.open(path) as index:
-        if index.info().kind != "exact":
-            index.build("exact")
-        query.open_chosen = lambda *_, **__: contextlib.nullcontext(index)
-        rows = []
-        for repeat in range(options.questions + 1):
-            first = repeat * batch % (len(questions) - batch)
-            clock.reset()
-            whole = ask(Path(folder) / "questions", questions[first : first + batch], options.top_k)
-            clock.seconds["rest"] = whole - sum(clock.seconds.values())
-            if repeat:  # the first copies the views and compiles
-                rows.append([value / batch * 1e3 for value in (*clock.seconds.values(), whole)])
+class Questions:
+    """Texts, answered by the command's own function; what it prints is dropped."""
+
+    def __init__(self, case, index, questions, folder):
+        self.case, self.index, self.questions, self.file = case, index, questions, Path(folder) / "questions.tsv"
+
+    def __len__(self):
+        return len(self.questions)
+
+    def ask(self, first, batch, top_k):
+        some = self.questions[first : first + batch]
+        text, file = (some[0].text, None) if batch == 1 else (None, str(self.file))
+        if file is not None:
+            lines = (f"{number}\t{question.text}\n" for number, question in enumerate(some, start=1))
+            self.file.write_text("".join(lines), encoding="utf-8")
+        query.open_chosen = lambda *_, **__: contextlib.nullcontext(self.index)
+        with contextlib.redirect_stdout(io.StringIO()):
+            query.query(text=text, index=self.index.path, queries=file, top_k=top_k)
+
+    def recall(self, top_k):
+        return None
+
+
+class Vectors:
+    """Given vectors, (q, d), answered by index.search()."""
+
+    def __init__(self, case, index, vectors):
+        self.case, self.index, self.vectors = case, index, vectors.astype(np.float32)
+
+    def __len__(self):
+        return len(self.vectors)
+
+    def ask(self, first, batch, top_k):
+        self.index.search(self.vectors[first] if batch == 1 else self.vectors[first : first + batch], top_k=top_k)
+
+    def recall(self, top_k):
+        """Return the mean share of the certified hits that are found."""
+        pairs = zip(
+            self.index.search(self.vectors, top_k=top_k),
+            self.index.search(self.vectors, top_k=top_k, exact=True),
+            strict=True,
+        )
+        shares = [
+            len({hit.id for hit in found.hits} & {hit.id for hit in exact.hits}) / max(len(exact.hits), 1)
+            for found, exact in pairs
+        ]
+        return float(np.mean(shares))
+
+
+def measure(clock, source, batch, top_k, num_queries):
+    """Return medians of the parts and of the whole, ms a query, in batches of this size."""
+    rows = []
+    for repeat in range(num_queries + 1):
+        first = repeat * batch % max(len(source) - batch, 1)
+        clock.reset()
+        begin = clock.now()
+        source.ask(first, batch, top_k)
+        whole = clock.now() - begin
+        clock.seconds["rest"] = whole - sum(clock.seconds.values())
+        if repeat:  # the first reads, checks and compiles
+            rows.append([value / batch * 1e3 for value in (*clock.seconds.values(), whole)])
     *parts, whole = np.median(rows, axis=0).tolist()
     quartiles = np.quantile(rows, [0.25, 0.75], axis=0)[:, -1].tolist()
     named = dict(zip(PARTS, parts, strict=True))
-    return {"batch": batch, "questions": len(rows), **named, "sum": sum(parts), "whole": whole, "quartiles": quartiles}
+    sizes = {"case": source.case, "top_k": top_k, "batch": batch, "rows": len(rows)}
+    return sizes | named | {"sum": sum(parts), "whole": whole, "quartiles": quartiles}
 
 
 def cold_seconds(path, question):
@@ -125,38 +186,107 @@ def plot(rows, file):
                 axes.text(left + row[part] / 2, 0, f"{row[part]:.2f}", ha="center", va="center")
             left += row[part]
         axes.set(yticks=[], xlim=(0, row["sum"]))
-        axes.set_title("one question" if row["batch"] == 1 else f"batch of {row['batch']}", loc="left")
+        axes.set_title(
+            f"{row['case']}, " + ("one query" if row["batch"] == 1 else f"batch of {row['batch']}"), loc="left"
+        )
         axes.spines[["top", "right", "left"]].set_visible(False)
-    panels[-1][0].set_xlabel("ms a question, medians")
+    panels[-1][0].set_xlabel("ms a query, medians")
     handles, labels = panels[0][0].get_legend_handles_labels()
     panels[0][0].legend(handles, labels, frameon=False, ncols=len(PARTS), loc="lower right", bbox_to_anchor=(1, 1))
     plt.tight_layout()
     plt.savefig(file, dpi=150)
 
 
+def opened(stack, path, kind):
+    """Return the index, open until the stack ends, with an engine of this kind."""
+    index = stack.enter_context(mvindex.open(path))
+    if index.info().kind != kind:
+        index.build(kind)
+    return index
+
+
+def sources_of(options, stack):
+    """Yield what is asked."""
+    if options.tiny:
+        yield from tiny_sources(stack)
+    elif options.corpus:
+        from scale_parts.indexes import cached
+
+        for corpus in options.corpus:
+            path, vectors = cached(corpus, options.documents, 8, options.data)
+            yield Vectors(f"{corpus} {options.kind}", opened(stack, path, options.kind), vectors)
+    else:
+        path, questions = cached_squad(options.data)
+        folder = stack.enter_context(tempfile.TemporaryDirectory())
+        yield Questions("mvindex query", opened(stack, path, options.kind), questions, folder)
+
+
+def tiny_sources(stack):
+    """Yield questions, encoded by a function, and vectors, over a few generated documents."""
+    folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+    (views,) = view_chunks(TINY_DOCUMENTS, 4, TINY_DIM)
+    numbers = {f"text {number}": number for number in range(TINY_DOCUMENTS)}
+
+    def encoded(texts):
+        return views[[numbers[text.strip()] for text in texts]]
+
+    encoder = mvindex.CallableEncoder(
+        encoded, query_function=lambda texts: encoded(texts)[:, 0], name="tiny", dim=TINY_DIM
+    )
+    index = stack.enter_context(mvindex.create(folder / "tiny.mvx", encoder=encoder))
+    index.add(mvindex.Document(str(number), text) for text, number in numbers.items())
+    yield Questions("mvindex query", index, [Question(text, text) for text in numbers], folder)
+    yield Vectors("vectors exact", index, views[:, 0])
+
+
 def main():
     parser = argparse.ArgumentParser()
-    parser.add_argument("--data", type=Path, required=True, help="a folder that holds squad/")
-    parser.add_argument("--questions", type=int, default=64, help="number of single questions, and of batches")
-    parser.add_argument("--batches", default="1,64")
-    parser.add_argument("--top-k", type=int, default=10)
+    parser.add_argument("--data", type=Path, default=Path("../shared/data"), help="a folder that holds squad/")
+    parser.add_argument(
+        "--corpus", nargs="+", choices=["gauss", "transplants"], help="given vectors of these stand-ins"
+    )
+    parser.add_argument("--documents", type=int, default=100_000, help="of a stand-in")
+    parser.add_argument("--kind", default="exact", help="the engine kind")
+    parser.add_argument("--queries", type=int, default=64, help="number of single queries, and of batches")
+    parser.add_argument("--batches", type=int, nargs="+", default=[1, 64])
+    parser.add_argument("--top-k", type=int, nargs="+", default=[10])
+    parser.add_argument("--clock", choices=list(CLOCKS), default="cpu")
+    parser.add_argument("--tiny", action="store_true", help="a few generated documents, in seconds")
     parser.add_argument("--plot", type=Path)
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
-    path, questions = cached_squad(options.data)
-    clock = wrapped_clock()
-    rows = [measure(clock, path, questions, batch, options) for batch in map(int, options.batches.split(","))]
-    cold = cold_seconds(path, questions[0])
+    if options.tiny:
+        options.queries, options.batches = 4, [1, 8]
+    clock, rows = Clock(CLOCKS[options.clock]), []
+    with contextlib.ExitStack() as stack:
+        for source in sources_of(options, stack):
+            clock.wrap_search(source.index)
+            for top_k in options.top_k:
+                recall = source.recall(top_k)
+                measured = [measure(clock, source, batch, top_k, options.queries) for batch in options.batches]
+                rows += [row | {"recall": recall} for row in measured]
     if options.plot:
         plot(rows, options.plot)
+    is_command = not options.tiny and not options.corpus
+    cold = cold_seconds(*cold_question(options.data)) if is_command else None
     if options.json:
-        print("\n".join(json.dumps(row) for row in (*rows, {"cold_s": cold})))
+        print("\n".join(json.dumps(row) for row in (*rows, *([{"cold_s": cold}] if cold else []))))
         return
-    names = ("batch", *PARTS, "sum", "whole")
-    print("  ".join(f"{name:>7s}" for name in names))
+    print_rows(rows)
+    print(f"{options.clock} ms a query" + (f"; a cold process answers one in {cold:.2f} s" if cold else ""))
+
+
+def cold_question(data):
+    path, questions = cached_squad(data)
+    return path, questions[0]
+
+
+def print_rows(rows):
+    names = ("top_k", "batch", *PARTS, "sum", "whole", "recall")
+    print(f"{'case':24s}", "  ".join(f"{name:>7s}" for name in names))
     for row in rows:
-        print("  ".join(f"{row[name]:7d}" if name == "batch" else f"{row[name]:7.3f}" for name in names))
-    print(f"ms a question, top_k {options.top_k}; a cold process answers one in {cold:.2f} s")
+        cells = (f"{row[name]:7d}" if isinstance(row[name], int) else f"{row[name] or np.nan:7.3f}" for name in names)
+        print(f"{row['case']:24s}", "  ".join(cells))
 
 
 if __name__ == "__main__":

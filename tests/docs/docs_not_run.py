@@ -48,6 +48,7 @@ NOT_RUN = [
     NotRun("docs/pruning.md", "python bench/pruning.py", BENCH),
     NotRun("docs/quickstart.md", "pip install", INSTALLS),
     NotRun("docs/scale.md", "python bench/scale.py --documents 200000", BENCH),
+    NotRun("docs/scale.md", "OMP_NUM_THREADS=1 python bench/latency.py", BENCH),
     NotRun("docs/scale.md", "python -m tests.helpers.memory_steps", BENCH),
     NotRun("docs/scale.md", "python bench/scale.py --documents 1250 ", BENCH),
     NotRun("docs/scale.md", "python bench/scale.py --documents 2067 ", BENCH),
