@@ -134,7 +134,7 @@ class HitSource(Protocol):
 
 
 class _Undecoded:
-    """What a hit of undecoded_hit() decodes on demand."""
+    """Holds the document that a hit of undecoded_hit() decodes on demand."""
 
     __slots__ = ("_source",)
 
