@@ -184,7 +184,7 @@ _SET_ID, _SET_SCORE, _SET_SLOT, _SET_TEXT, _SET_TITLE, _SET_COMPONENTS = (
 )
 
 
-def undecoded_hit(source: HitSource, score: float, slot: int) -> Hit:
+def undecoded_hit(source: HitSource, score: float, slot: int, components: tuple[Component, ...] = ()) -> Hit:
     """Return the hit of a document whose span, snippet and metadata are decoded when they are asked for."""
     hit: Hit = object.__new__(Hit)
     _SET_ID(hit, source.id)
@@ -192,7 +192,7 @@ def undecoded_hit(source: HitSource, score: float, slot: int) -> Hit:
     _SET_SLOT(hit, slot)
     _SET_TEXT(hit, source.text)
     _SET_TITLE(hit, source.title)
-    _SET_COMPONENTS(hit, ())
+    _SET_COMPONENTS(hit, components)
     _SET_SOURCE(hit, source)
     return hit
 

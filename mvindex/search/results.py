@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
 
 from mvindex.records import (
     ALL_FIELDS,
+    Component,
     Document,
     Field,
     Floats,
@@ -22,22 +23,32 @@ from mvindex.store.reader import StoredDocument
 
 
 def hits_of(
-    ranking: Ranking, stored: Mapping[int, StoredDocument], fields: Collection[Field] = ALL_FIELDS
+    ranking: Ranking,
+    stored: Mapping[int, StoredDocument],
+    fields: Collection[Field] = ALL_FIELDS,
+    components: Sequence[tuple[Component, ...]] | None = None,
 ) -> tuple[Hit, ...]:
-    """Return the hits of a ranking, with these fields of the documents, which are given by row."""
-    columns = zip(ranking.rows.tolist(), ranking.scores.tolist(), ranking.slots.tolist(), strict=True)
+    """Return the hits of a ranking.
+
+    Args:
+        ranking: Document rows, scores and slots.
+        stored: The documents, by row.
+        fields: What hits carry of them.
+        components: Those of each hit; None for a dense search.
+
+    """
+    rows, scores, slots = ranking.rows.tolist(), ranking.scores.tolist(), ranking.slots.tolist()
+    parts = [()] * len(rows) if components is None else components
+    columns = zip(rows, scores, slots, parts, strict=True)
     if fields == ALL_FIELDS:
-        return tuple([undecoded_hit(stored[row], score, slot) for row, score, slot in columns])
-    return tuple(
-        [_partial_hit(stored[row].only(fields), score, slot, Field.TEXT in fields) for row, score, slot in columns]
-    )
+        return tuple([undecoded_hit(stored[row], score, slot, part) for row, score, slot, part in columns])
+    make = undecoded_hit if Field.TEXT in fields else _hit_without_text
+    return tuple([make(stored[row].only(fields), score, slot, part) for row, score, slot, part in columns])
 
 
-def _partial_hit(stored: StoredDocument, score: float, slot: int, has_text: bool) -> Hit:
-    """Return a hit of a document with some of its fields; without the text it has no snippet, be it the title."""
-    if has_text:
-        return undecoded_hit(stored, score, slot)
-    return Hit(stored.id, score, slot, None, None, "", stored.title, stored.metadata)
+def _hit_without_text(stored: StoredDocument, score: float, slot: int, components: tuple[Component, ...]) -> Hit:
+    """Return a hit without snippet, be it the title."""
+    return Hit(stored.id, score, slot, None, None, "", stored.title, stored.metadata, components)
 
 
 def score_views(

@@ -175,16 +175,16 @@ class Catalog:
             raise StoreError(f"{self.path}: cannot be read: {err.strerror or err}") from err
 
     def _check_identity(self) -> int:
-        """Return the size of the catalog in bytes.
+        """Return the size of the catalog in bytes, 0 where there was none from the start.
 
         StaleReader when another catalog, or none, is at the path: old connections read the old one.
         """
         found = self._status()
-        if found is None or (found.st_dev, found.st_ino) != self._file:
+        if (None if found is None else (found.st_dev, found.st_ino)) != self._file:
             raise StaleReader(
                 f"{self.path.parent}: another index was made here since this one was opened; open it again"
             )
-        return found.st_size
+        return 0 if found is None else found.st_size
 
     def _take(self) -> tuple[ReadConnection, UnlockedCatalogState | None]:
         """Return a connection; and, where SQLite cannot make its lock file, the state that must stay the same."""
