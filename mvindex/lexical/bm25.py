@@ -93,7 +93,7 @@ class LexicalSearch:
     @property
     def num_allowed(self) -> int:
         """The number of allowed documents."""
-        return sum(int(np.count_nonzero(part.allowed)) for part in self._parts)
+        return sum(part.snapshot.count(part.allowed) for part in self._parts)
 
     def query_terms(self, question: str) -> list[QueryTerm]:
         """Return the terms of a question that some document has, by ascending hash: scores are added in this order."""

@@ -1,4 +1,4 @@
-"""Reader of one snapshot's texts, metadata and filters; each row is checked against its checksum before it is used."""
+"""Reader of one snapshot's texts, metadata and filters; a row is checked when this process first reads it."""
 
 from __future__ import annotations
 
