@@ -81,8 +81,6 @@ class LocalSearch:
 
         def read() -> list[SearchResult]:
             with self.opened(options) as parts:
-                if len(queries) <= QUERY_BATCH:
-                    return self._results(parts, queries, options.fields)
                 begins = range(0, len(queries), QUERY_BATCH)
                 batches = (queries[at : at + QUERY_BATCH] for at in begins)
                 return [one for batch in batches for one in self._results(parts, batch, options.fields)]

@@ -90,7 +90,13 @@ def search(serving, **body):
 
 
 @pytest.mark.parametrize(
-    "options", [{"top_k": 7}, {"scoring": "drpq", "temperature": 0.3, "filter": {"n": {"lt": 20}}}]
+    "options",
+    [
+        {"top_k": 7},
+        {"top_k": 3, "fields": ["title"]},
+        {"fields": []},
+        {"scoring": "drpq", "temperature": 0.3, "filter": {"n": {"lt": 20}}},
+    ],
 )
 def test_search_returns_what_the_index_returns(serving, folder, options):
     answer = search(serving, **options)
@@ -98,6 +104,9 @@ def test_search_returns_what_the_index_returns(serving, folder, options):
         [expected] = index.search(QUERY[None], **options)
     assert [(hit["id"], np.float32(hit["score"]), hit["slot"]) for hit in answer["hits"]] == [
         (hit.id, np.float32(hit.score), hit.slot) for hit in expected.hits
+    ]
+    assert [(hit["text"], hit["title"], hit["snippet"], hit["metadata"]) for hit in answer["hits"]] == [
+        (hit.text, hit.title, hit.snippet, hit.metadata) for hit in expected.hits
     ]
     assert (answer["exact"], answer["short_by"]) == (True, 0)
 

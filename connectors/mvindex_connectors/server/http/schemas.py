@@ -11,7 +11,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from msgspec import UNSET, Meta, Struct, UnsetType, field
 
 from mvindex.ingest import CHUNK_DOCUMENTS
-from mvindex.records import MAX_ID_CHARS
+from mvindex.records import MAX_ID_CHARS, Field
 from mvindex.scoring.aggregate import Aggregate
 from mvindex.scoring.fusion import Method, Mode
 from mvindex_connectors.remote.convert import MAX_IDS
@@ -99,6 +99,15 @@ class SearchRequest(Request):
         Annotated[
             tuple[Annotated[float, Meta(ge=0)], Annotated[float, Meta(ge=0)]],
             _described("For hybrid: of views and of terms, not both 0; the index's own by default."),
+        ]
+        | UnsetType
+    ) = UNSET
+    fields: (
+        Annotated[
+            list[Annotated[str, _described("A field of documents.", enum=[each.value for each in Field])]],
+            _described(
+                "What hits carry beside id, score and slot; all by default. Without the text there is no snippet."
+            ),
         ]
         | UnsetType
     ) = UNSET
