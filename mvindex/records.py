@@ -182,6 +182,7 @@ _SET_SOURCE: Callable[[Hit, HitSource], None] = _Undecoded.__dict__["_source"]._
 _SET_ID, _SET_SCORE, _SET_SLOT, _SET_TEXT, _SET_TITLE, _SET_COMPONENTS = (
     _SET[name] for name in ("id", "score", "slot", "text", "title", "components")
 )
+_SET_SPAN, _SET_SNIPPET = _SET["span"], _SET["snippet"]
 
 
 def undecoded_hit(source: HitSource, score: float, slot: int, components: tuple[Component, ...] = ()) -> Hit:
@@ -194,6 +195,16 @@ def undecoded_hit(source: HitSource, score: float, slot: int, components: tuple[
     _SET_TITLE(hit, source.title)
     _SET_COMPONENTS(hit, components)
     _SET_SOURCE(hit, source)
+    return hit
+
+
+def undecoded_hit_without_text(
+    source: HitSource, score: float, slot: int, components: tuple[Component, ...] = ()
+) -> Hit:
+    """Return the same without span and snippet, be it the title."""
+    hit = undecoded_hit(source, score, slot, components)
+    _SET_SPAN(hit, None)
+    _SET_SNIPPET(hit, None)
     return hit
 
 

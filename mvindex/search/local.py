@@ -129,6 +129,7 @@ class LocalSearch:
         if is_lexical:
             slots = lexical.slots(text, [stored[row] for row in ranking.rows.tolist()])
             ranking = ranking._replace(slots=np.array(slots, dtype=np.int64))
+            stored = {row: document.only(options.fields) for row, document in stored.items()}
         hits = hits_of(ranking, stored, options.fields, found.components)
         missing = self._store.missing_shards
         return SearchResult(hits, ranking.exact and not missing, ranking.short_by, ranking.rounds, missing)

@@ -16,6 +16,7 @@ from mvindex.records import (
     ViewScore,
     span_and_snippet,
     undecoded_hit,
+    undecoded_hit_without_text,
 )
 from mvindex.scoring.aggregate import Aggregate, Scoring, view_scores, view_weights
 from mvindex.search.request import Ranking
@@ -32,7 +33,7 @@ def hits_of(
 
     Args:
         ranking: Document rows, scores and slots.
-        stored: The documents, by row.
+        stored: The documents, by row, with the fields.
         fields: What hits carry of them.
         components: Those of each hit; None for a dense search.
 
@@ -40,15 +41,8 @@ def hits_of(
     rows, scores, slots = ranking.rows.tolist(), ranking.scores.tolist(), ranking.slots.tolist()
     parts = [()] * len(rows) if components is None else components
     columns = zip(rows, scores, slots, parts, strict=True)
-    if fields == ALL_FIELDS:
-        return tuple([undecoded_hit(stored[row], score, slot, part) for row, score, slot, part in columns])
-    make = undecoded_hit if Field.TEXT in fields else _hit_without_text
-    return tuple([make(stored[row].only(fields), score, slot, part) for row, score, slot, part in columns])
-
-
-def _hit_without_text(stored: StoredDocument, score: float, slot: int, components: tuple[Component, ...]) -> Hit:
-    """Return a hit without snippet, be it the title."""
-    return Hit(stored.id, score, slot, None, None, "", stored.title, stored.metadata, components)
+    make = undecoded_hit if Field.TEXT in fields else undecoded_hit_without_text
+    return tuple([make(stored[row], score, slot, part) for row, score, slot, part in columns])
 
 
 def score_views(

@@ -96,7 +96,7 @@ class MilvusEngine:
         self, answer: Answer, stored: Mapping[tuple[int, int], StoredDocument], fields: Collection[Field]
     ) -> SearchResult:
         best = answer.best
-        by_number = {number: stored[number, version] for number, version in _pairs(best)}
+        by_number = {number: stored[number, version].only(fields) for number, version in _pairs(best)}
         short_by = 0
         if not best.is_full and not answer.exact:
             short_by = min(best.top_k, self._store.count()) - len(best.documents)
