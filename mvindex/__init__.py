@@ -15,7 +15,8 @@ from mvindex.errors import MvindexError
 from mvindex.records import Document, Hit, SearchResult, Views
 
 if TYPE_CHECKING:
-    from mvindex.encoder import CallableEncoder, load_encoder, save_sentence_transformer
+    from mvindex.encoder import CallableEncoder, load_encoder
+    from mvindex.encoder.sentence_transformers import save_sentence_transformer
     from mvindex.index import Index, IndexProtocol
     from mvindex.index.factory import create
     from mvindex.index.factory import open_index as open
@@ -50,7 +51,7 @@ _LAZY_EXPORTS = {
     "open": ("mvindex.index.factory", "open_index"),
     "repair": ("mvindex.maintenance.dispatch", "repair"),
     "salvage": ("mvindex.maintenance.dispatch", "salvage"),
-    "save_sentence_transformer": ("mvindex.encoder", "save_sentence_transformer"),
+    "save_sentence_transformer": ("mvindex.encoder.sentence_transformers", "save_sentence_transformer"),
     "verify": ("mvindex.maintenance.dispatch", "verify"),
 }
 

@@ -105,6 +105,18 @@ NEEDS = {
 # A server or a browser takes a core by itself: tests that need one are not of the default, even where it is there.
 _FULL_NEEDS = {"chromium", "milvus-server"}
 NOT_RUN = "NOT RUN: "
+
+
+@pytest.fixture(scope="session", autouse=True)
+def cache_of_this_run(tmp_path_factory):
+    """Forms of encoders are made anew by every run, once for all its processes; the user's cache is left alone."""
+    folder = tmp_path_factory.getbasetemp()
+    folder = folder.parent if os.environ.get("PYTEST_XDIST_WORKER") else folder
+    os.environ["MVINDEX_CACHE"] = str(folder / "cache")
+    yield
+    del os.environ["MVINDEX_CACHE"]
+
+
 pytest.register_assert_rewrite("tests.helpers")
 
 

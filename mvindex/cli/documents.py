@@ -78,6 +78,7 @@ def info(
 
     from mvindex import engines
     from mvindex.cli import render
+    from mvindex.encoder.registry import describe_queries
     from mvindex.store.protocol import Operation
 
     with open_chosen(index, None) as target:
@@ -91,4 +92,5 @@ def info(
     row = {name: value for name, value in row.items() if name != "server" or value is not None}
     if "server" not in row:
         row["scan"] = engines.scan_name()
+        row["queries"] = None if row["encoder"] is None else describe_queries(row["encoder"])
     render.print_json(row) if as_json else render.print_table(row["path"], row)

@@ -26,7 +26,7 @@ def export_encoder(
     Example: mvindex export-encoder my-encoder my-encoder-st --family single
     """
     from mvindex.cli import render
-    from mvindex.encoder import save_sentence_transformer
+    from mvindex.encoder.sentence_transformers import save_sentence_transformer
 
     row = asdict(save_sentence_transformer(checkpoint, folder, family))
     shown = row | {"modules": ", ".join(row["modules"]), "licence": row["licence"] or "unknown"}

@@ -21,6 +21,7 @@ from mvindex.cli.options import (
     is_address,
     note,
     parse_choice,
+    prepare_queries,
 )
 from mvindex.cli.terminal import escape_controls
 from mvindex.errors import ConfigError
@@ -133,6 +134,8 @@ def ingest(  # noqa: PLR0913 - each option is a flag of the command
         with render.DocumentProgress(corpus.bytes_total) as progress, _stop_on_interrupt() as should_stop:
             report = run.run(lambda count: progress.advance(count, corpus.bytes_read), should_stop)
         _print_ingest(report, path, target, time.monotonic() - started, as_json)
+        if not report.ingest.stopped:
+            prepare_queries(target)
     if report.ingest.stopped:
         raise typer.Exit(1)
 

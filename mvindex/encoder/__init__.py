@@ -8,7 +8,6 @@ or an entry point of another package. exporting.py writes a checkpoint for sente
 
 from mvindex.encoder.base import Encoder
 from mvindex.encoder.function import CallableEncoder
-from mvindex.encoder.registry import encoder_from_spec, load_encoder
-from mvindex.encoder.sentence_transformers import Exported, save_sentence_transformer
+from mvindex.encoder.registry import encoder_from_spec, load_encoder, prepare_queries
 
-__all__ = ["CallableEncoder", "Encoder", "Exported", "encoder_from_spec", "save_sentence_transformer", "load_encoder"]
+__all__ = ["CallableEncoder", "Encoder", "encoder_from_spec", "load_encoder", "prepare_queries"]

@@ -19,17 +19,15 @@ class RowMeans:
     """Means of states by row, summed in fp32 batch after batch: a row's states may come from several windows."""
 
     def __init__(self, num_rows: int, dim: int) -> None:
-        import torch
-
-        self._sums = torch.zeros((num_rows, dim), dtype=torch.float32)
+        self._sums = np.zeros((num_rows, dim), dtype=np.float32)
         self._weights = np.zeros(num_rows, dtype=np.float32)
 
-    def add(self, batch: Batch, states: torch.Tensor) -> None:
-        """Add the batch's states, (b, t, dim) of any float type."""
+    def add(self, batch: Batch, states: torch.Tensor | Floats) -> None:
+        """Add the batch's states, (b, t, dim): a tensor of any float type, or float32."""
         places = np.flatnonzero(batch.rows != CONTEXT)
         rows = batch.rows.ravel()[places]
         # Where rows are single tokens there is nothing to sum, and the product below would be tokens by tokens.
-        if len(np.unique(rows)) == len(rows):
+        if (np.diff(np.sort(rows)) > 0).all():
             self._add_chosen(batch, states, places)
         else:
             self._add_summed(batch, states)
@@ -37,32 +35,48 @@ class RowMeans:
     def means(self) -> Floats:
         """Return the means, (num_rows, dim) float32; NaN for a row without states."""
         with np.errstate(invalid="ignore"):
-            return np.asarray(self._sums.numpy() / self._weights[:, None], dtype=np.float32)
+            return np.asarray(self._sums / self._weights[:, None], dtype=np.float32)
 
-    def _add_chosen(self, batch: Batch, states: torch.Tensor, places: Ints) -> None:
+    def _add_chosen(self, batch: Batch, states: torch.Tensor | Floats, places: Ints) -> None:
         """Add the states at these places of the flattened batch, each to a row of its own."""
-        import torch
-
         rows, weights = batch.rows.ravel()[places], batch.weights.ravel()[places]
-        chosen = states.flatten(0, 1).index_select(0, torch.from_numpy(places).to(states.device)).float().cpu()
-        self._sums.index_add_(0, torch.from_numpy(rows), chosen * torch.from_numpy(weights)[:, None])
+        self._sums[rows] += _chosen(states, places) * weights[:, None]
         self._weights[rows] += weights
 
-    def _add_summed(self, batch: Batch, states: torch.Tensor) -> None:
+    def _add_summed(self, batch: Batch, states: torch.Tensor | Floats) -> None:
         """Add the states, summed by row on the device that computed them."""
-        import torch
-
         is_pooled = batch.rows != CONTEXT
         # A window's rows are neighbours: numbered from its first one they are few, and one product sums them all.
         lowest = np.where(is_pooled, batch.rows, np.iinfo(np.int64).max).min(axis=1, keepdims=True)
         numbers = np.where(is_pooled, batch.rows - lowest, -1)
         one_hot = numbers[:, None, :] == np.arange(numbers.max() + 1)[None, :, None]
         weights = (one_hot * batch.weights[:, None, :]).astype(np.float32)
-        sums = torch.bmm(torch.from_numpy(weights).to(states.device), states.float()).cpu()
         line, number = np.nonzero(one_hot.any(axis=2))
         rows = lowest[line, 0] + number
-        self._sums.index_add_(0, torch.from_numpy(rows), sums[line, number])
+        sums = _weighted_sums(weights, states)
+        for at in range(len(sums)):  # a row may lie in several windows, but only once in each
+            here = line == at
+            self._sums[rows[here]] += sums[at, number[here]]
         np.add.at(self._weights, rows, weights.sum(axis=2)[line, number])
+
+
+def _chosen(states: torch.Tensor | Floats, places: Ints) -> Floats:
+    """Return the states at these places of the flattened batch, (m, dim) float32."""
+    if isinstance(states, np.ndarray):
+        return states.reshape(-1, states.shape[-1])[places]
+    import torch
+
+    chosen = states.flatten(0, 1).index_select(0, torch.from_numpy(places).to(states.device))
+    return np.asarray(chosen.float().cpu().numpy())
+
+
+def _weighted_sums(weights: Floats, states: torch.Tensor | Floats) -> Floats:
+    """Return the products of weights (b, r, t) and states, (b, r, dim) float32, computed where the states are."""
+    if isinstance(states, np.ndarray):
+        return np.asarray(weights @ states)
+    import torch
+
+    return np.asarray(torch.bmm(torch.from_numpy(weights).to(states.device), states.float()).cpu().numpy())
 
 
 def row_means(parts: Iterable[tuple[Batch, torch.Tensor]], num_rows: int, dim: int) -> torch.Tensor:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from mvindex.checkpoint import parse_family, read_checkpoint
 from mvindex.checkpoint.hub import PACKAGED, PACKAGED_ADAPTER
 from mvindex.checkpoint.load import check_can_load
 from mvindex.encoder.base import Encoder
+from mvindex.encoder.onnx_cache import OnnxForm, find_form
 from mvindex.errors import CheckpointError, ConfigError
 
 
@@ -28,12 +29,49 @@ def load_encoder(
     checkpoint says, else to snippets and 8. device: "cpu", "cuda", "cuda:N"; by default CUDA where there is one.
     Raises ConfigError, ExtraMissing (packages to install) or CheckpointError.
     """
-    check_can_load("minilm" if source in (PACKAGED, PACKAGED_ADAPTER) else "encode")
     checkpoint = read_checkpoint(source, None if family is None else parse_family(family), max_views)
+    if device in (None, "cpu") and isinstance(form := find_form(checkpoint.fingerprint), OnnxForm):
+        from mvindex.encoder.onnx_encoder import OnnxEncoder
+
+        return OnnxEncoder(checkpoint, form, device)
+    check_can_load("minilm" if source in (PACKAGED, PACKAGED_ADAPTER) else "encode")
     # Imported late: the encoder needs torch only from here on.
     from mvindex.encoder.transformer import TransformerEncoder
 
     return TransformerEncoder(checkpoint, device)
+
+
+def prepare_queries(encoder: Encoder, on_start: Callable[[], None] = lambda: None) -> str:
+    """Make the ONNX form of the encoder's queries where there is none yet, and return how queries are encoded.
+
+    The form lies in the user's cache: load_encoder() then answers queries without loading torch. Makes nothing for
+    encoders of other kinds, and those whose form was refused before. on_start is called before it takes seconds.
+
+    Raises:
+        ExtraMissing: When a package that makes the form is not installed.
+        StoreError: When the cache cannot be written.
+
+    """
+    from mvindex.encoder.transformer import TransformerEncoder
+
+    if not isinstance(encoder, TransformerEncoder):
+        return describe_queries(encoder.spec)
+    from mvindex.encoder.onnx_export import make_form, needs_form
+
+    if needs_form(find_form(encoder.fingerprint)):
+        on_start()
+        make_form(encoder)
+    return describe_queries(encoder.spec)
+
+
+def describe_queries(spec: Mapping[str, Any]) -> str:
+    """Return how the queries of an encoder of this spec are encoded on this machine, for people."""
+    if spec.get("kind") != "checkpoint":
+        return str(spec.get("kind"))
+    state = find_form(str(spec["fingerprint"]))
+    if isinstance(state, OnnxForm):
+        return f"ONNX Runtime, {state.difference:.1g} from torch ({state.folder})"
+    return "torch" if state is None else f"torch; no ONNX form: {state.reason}"
 
 
 def encoder_from_spec(spec: Mapping[str, Any], device: str | None = None) -> Encoder:

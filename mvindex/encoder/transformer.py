@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from mvindex.checkpoint import Checkpoint, Parts, load_parts, load_tokenizer
-from mvindex.encoder.batches import Batch, batches
+from mvindex.encoder.batches import Batch
+from mvindex.encoder.checkpoint_encoder import CheckpointEncoder
 from mvindex.encoder.clusters import pad_tokens, token_views
 from mvindex.encoder.device import batch_shape, choose_device, document_dtype
 from mvindex.encoder.families import Arrangement
 from mvindex.encoder.forward import last_states
 from mvindex.encoder.inputs import Inputs
-from mvindex.encoder.pooling import RowMeans
-from mvindex.errors import EncoderError, Unsupported
+from mvindex.errors import Unsupported
 from mvindex.records import CountCallback, Document, Floats, Ints, Views, no_progress
 
 if TYPE_CHECKING:
@@ -28,8 +28,16 @@ if TYPE_CHECKING:
 _TOKENS_AT_ONCE = 32768
 
 
-class TransformerEncoder:
-    """Encodes texts as unit vectors (or any norm, if the checkpoint says so) by a transformer.
+class QueryParts(NamedTuple):
+    """What queries run through: the transformer, on its device; the Dense modules, if any; the tokenizer."""
+
+    model: Any
+    head: torch.nn.Module | None
+    tokenizer: tokenizers.Tokenizer
+
+
+class TransformerEncoder(CheckpointEncoder):
+    """Encodes texts as unit vectors (or any norm, if the checkpoint says so) by a transformer, with torch.
 
     Documents are encoded in bf16 where the device has it, queries always in fp32: they are short, and their scores
     stay the same from machine to machine but for the last digits. Sums and norms are fp32. The same call gives the
@@ -53,47 +61,20 @@ class TransformerEncoder:
     def _set_up(
         self, checkpoint: Checkpoint, parts: Parts, tokenizer: tokenizers.Tokenizer, device: torch.device
     ) -> None:
-        settings = checkpoint.settings
-        self._checkpoint, self._device = checkpoint, device
-        self._inputs = Inputs(settings, tokenizer, str(checkpoint.folder))
+        settings, config = checkpoint.settings, parts.queries.config
+        inputs = Inputs(settings, tokenizer, str(checkpoint.folder))
+        super().__init__(checkpoint, inputs, int(config.hidden_size), int(config.pad_token_id or 0))
+        self._device = device
         self._shape = batch_shape(device, max(settings.document_length, settings.query_length))
         self._query_model: Any = parts.queries.to(device)
         self._source_model: Any = self._query_model if parts.documents is parts.queries else parts.documents.to(device)
         self._codes = None if parts.codes is None else parts.codes.to(device)
-        self._head = parts.head
-        self._width = int(self._query_model.config.hidden_size)
+        self._head, self._tokenizer = parts.head, tokenizer
 
     @property
-    def dim(self) -> int:
-        """Return the dimensions of every vector."""
-        return self._checkpoint.dense[-1].outputs if self._checkpoint.dense else self._width
-
-    @property
-    def max_views(self) -> int | None:
-        """Return the most views a document gets."""
-        return self._checkpoint.settings.max_views
-
-    @property
-    def fingerprint(self) -> str:
-        """Return family, number of views, and a hash of all that changes a vector but device and float type."""
-        return self._checkpoint.fingerprint
-
-    @property
-    def spec(self) -> dict[str, Any]:
-        """Return what an index stores to open the encoder again."""
-        settings = self._checkpoint.settings
-        label = {"label": settings.label} if settings.label else {}
-        return {
-            "kind": "checkpoint",
-            "source": self._checkpoint.source,
-            "family": settings.family.name,
-            "max_views": settings.max_views,
-            "fingerprint": self.fingerprint,
-            "dim": self.dim,
-            "similarity": settings.similarity.value,
-            "temperature": settings.temperature,
-            **label,
-        }
+    def query_parts(self) -> QueryParts:
+        """Return what queries run through."""
+        return QueryParts(self._query_model, self._head, self._tokenizer)
 
     def encode_documents(self, documents: Sequence[Document], on_progress: CountCallback | None = None) -> Views:
         """Return the views of the documents; a text longer than the window takes several, cut between sentences.
@@ -103,20 +84,11 @@ class TransformerEncoder:
         """
         arranged = self._inputs.arrange_documents(documents)
         starts = np.cumsum([0, *(len(one.spans) for one in arranged)], dtype=np.int64)
-        encode = self._encode_tokens if self._checkpoint.settings.family.pools_tokens else self._encode
+        encode = self._encode_tokens if self.checkpoint.settings.family.pools_tokens else self._encode
         rows = self._project(encode(arranged, self._document_model, on_progress or no_progress))
         self._finish(rows, lambda row: _owner(documents, starts, row))
         spans = np.array([span for one in arranged for span in one.spans], dtype=np.int64).reshape(-1, 2)
         return Views(rows, starts, spans)
-
-    def encode_queries(self, texts: Sequence[str]) -> Floats:
-        """Return one vector per text, (q, dim) float32: its tokens' states pooled as the checkpoint says, in fp32.
-
-        A query longer than the window is covered by several: its vector is the mean over all of them.
-        """
-        rows = self._project(self._encode(self._inputs.arrange_queries(texts), self._query_model, no_progress))
-        self._finish(rows, lambda row: f"query {row + 1}")
-        return rows
 
     def view_attentions(self, documents: Sequence[Document]) -> list[Floats | None]:
         """Return what each document's views attend to (see attention.view_attentions), in fp32.
@@ -125,12 +97,12 @@ class TransformerEncoder:
         """
         from mvindex.encoder.attention import view_attentions
 
-        family = self._checkpoint.settings.family
+        family = self.checkpoint.settings.family
         if family.pools_tokens:
             raise Unsupported(
                 f"views of the family {family.name!r} are made after the last layer and attend to nothing"
             )
-        return view_attentions(self._source_model, self._inputs.arrange_documents(documents), self._shape, self._pad_id)
+        return view_attentions(self._source_model, self._inputs.arrange_documents(documents), self._shape, self.pad_id)
 
     @cached_property
     def _document_model(self) -> Any:
@@ -141,17 +113,12 @@ class TransformerEncoder:
         is_shared = self._source_model is self._query_model
         return (copy.deepcopy(self._source_model) if is_shared else self._source_model).to(dtype)
 
+    def _query_rows(self, arranged: Sequence[Arrangement]) -> Floats:
+        return self._project(self._encode(arranged, self._query_model, no_progress))
+
     def _encode(self, arranged: Sequence[Arrangement], model: Any, on_progress: CountCallback) -> Floats:
         """Return the mean state of each row of the documents or queries, one after the other, float32."""
-        starts = np.cumsum([0, *(one.num_rows for one in arranged)], dtype=np.int64)
-        windows = [window for one in arranged for window in one.windows]
-        num_windows = np.array([len(one.windows) for one in arranged], dtype=np.int64)
-        owner = np.repeat(np.arange(len(arranged)), num_windows)
-        means = RowMeans(int(starts[-1]), self._width)
-        for batch in batches(windows, starts[owner], self._shape, self._pad_id):
-            means.add(batch, self._states(batch, model))
-            on_progress(_count_finished(num_windows, owner[batch.places]))
-        return means.means()
+        return self._pooled(arranged, lambda batch: self._states(batch, model), self._shape, on_progress)
 
     def _encode_tokens(self, arranged: Sequence[Arrangement], model: Any, on_progress: CountCallback) -> Floats:
         """Return the views made of each document's token states, in the documents' order, float32.
@@ -159,7 +126,7 @@ class TransformerEncoder:
         Few documents are worked on at a time: their tokens' states are held at once.
         """
         starts = np.cumsum([0, *(len(one.spans) for one in arranged)], dtype=np.int64)
-        rows = np.zeros((int(starts[-1]), self._width), dtype=np.float32)
+        rows = np.zeros((int(starts[-1]), self.width), dtype=np.float32)
         order = np.argsort([-one.num_rows for one in arranged], kind="stable")
         for places in _groups(order, np.array([one.num_rows for one in arranged]), _TOKENS_AT_ONCE):
             group = [arranged[place] for place in places]
@@ -176,7 +143,7 @@ class TransformerEncoder:
         rows = torch.from_numpy(self._encode(group, model, no_progress))
         states, _ = pad_tokens(rows, [one.num_rows for one in group])
         with torch.inference_mode():
-            views = token_views(states.to(self._device), group, self._checkpoint.settings, self._codes)
+            views = token_views(states.to(self._device), group, self.checkpoint.settings, self._codes)
         return np.asarray(views.cpu().numpy())
 
     def _states(self, batch: Batch, model: Any) -> torch.Tensor:
@@ -194,19 +161,6 @@ class TransformerEncoder:
         with torch.inference_mode():
             return np.asarray(self._head(torch.from_numpy(rows)).numpy())
 
-    @property
-    def _pad_id(self) -> int:
-        return int(self._query_model.config.pad_token_id or 0)
-
-    def _finish(self, rows: Floats, name_of_row: Callable[[int], str]) -> None:
-        """Check that the rows are finite, and scale them to unit length unless the checkpoint says otherwise."""
-        norms = np.linalg.norm(rows, axis=1, keepdims=True)
-        bad = np.flatnonzero(~np.isfinite(norms) | (norms == 0))
-        if len(bad):
-            raise EncoderError(f"{name_of_row(int(bad[0]))}: the model gave a vector of norm {norms[bad[0], 0]}")
-        if self._checkpoint.settings.normalise:
-            rows /= norms
-
 
 def _groups(order: Ints, num_tokens: Ints, max_tokens: int) -> Iterator[Ints]:
     """Yield consecutive places whose tokens, padded to the first one's, are at most max_tokens (or one place)."""
@@ -215,12 +169,6 @@ def _groups(order: Ints, num_tokens: Ints, max_tokens: int) -> Iterator[Ints]:
         count = max(1, max_tokens // max(int(num_tokens[order[begin]]), 1))
         yield order[begin : begin + count]
         begin += count
-
-
-def _count_finished(windows_left: Ints, owners: Ints) -> int:
-    """Return how many documents have no window left after these windows of theirs."""
-    np.subtract.at(windows_left, owners, 1)
-    return int(np.count_nonzero(windows_left[np.unique(owners)] == 0))
 
 
 def _owner(documents: Sequence[Document], starts: Ints, row: int) -> str:

@@ -8,8 +8,9 @@ from typer.testing import CliRunner
 from mvindex.checkpoint import read_checkpoint
 from mvindex.checkpoint.families import BUILT_IN, SINGLE
 from mvindex.cli import app
-from mvindex.encoder import load_encoder, save_sentence_transformer
+from mvindex.encoder import load_encoder
 from mvindex.encoder import sentence_transformers as exporting
+from mvindex.encoder.sentence_transformers import save_sentence_transformer
 from mvindex.errors import CheckpointError, ConfigError, StoreError
 from mvindex.records import Document
 from mvindex_train.checkpoints import save_checkpoint

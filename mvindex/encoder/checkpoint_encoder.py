@@ -1,0 +1,115 @@
+"""What every encoder of a checkpoint has in common, whichever runtime computes the states."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from mvindex.checkpoint import Checkpoint
+from mvindex.encoder.batches import Batch, BatchShape, batches
+from mvindex.encoder.families import Arrangement
+from mvindex.encoder.inputs import Inputs
+from mvindex.encoder.pooling import RowMeans
+from mvindex.errors import EncoderError
+from mvindex.records import CountCallback, Document, Floats, Ints, Views
+
+if TYPE_CHECKING:
+    import torch
+
+
+class CheckpointEncoder(ABC):
+    """An encoder of a checkpoint: its description, and how its queries become vectors."""
+
+    def __init__(self, checkpoint: Checkpoint, inputs: Inputs, width: int, pad_id: int) -> None:
+        """Take what describes the encoder; width: dimensions of a token's state, pad_id: the token that pads."""
+        self.checkpoint, self.width, self.pad_id = checkpoint, width, pad_id
+        self._inputs = inputs
+
+    @property
+    def dim(self) -> int:
+        """Return the dimensions of every vector."""
+        return self.checkpoint.dense[-1].outputs if self.checkpoint.dense else self.width
+
+    @property
+    def max_views(self) -> int | None:
+        """Return the most views a document gets."""
+        return self.checkpoint.settings.max_views
+
+    @property
+    def fingerprint(self) -> str:
+        """Return family, number of views, and a hash of all that changes a vector but device and float type."""
+        return self.checkpoint.fingerprint
+
+    @property
+    def spec(self) -> dict[str, Any]:
+        """Return what an index stores to open the encoder again."""
+        settings = self.checkpoint.settings
+        label = {"label": settings.label} if settings.label else {}
+        return {
+            "kind": "checkpoint",
+            "source": self.checkpoint.source,
+            "family": settings.family.name,
+            "max_views": settings.max_views,
+            "fingerprint": self.fingerprint,
+            "dim": self.dim,
+            "similarity": settings.similarity.value,
+            "temperature": settings.temperature,
+            **label,
+        }
+
+    def encode_queries(self, texts: Sequence[str]) -> Floats:
+        """Return one vector per text, (q, dim) float32: its tokens' states pooled as the checkpoint says, in fp32.
+
+        A query longer than the window is covered by several: its vector is the mean over all of them.
+        """
+        rows = self._query_rows(self._inputs.arrange_queries(texts))
+        self._finish(rows, lambda row: f"query {row + 1}")
+        return rows
+
+    @abstractmethod
+    def encode_documents(self, documents: Sequence[Document], on_progress: CountCallback | None = None) -> Views:
+        """Return the views of the documents; see TransformerEncoder."""
+
+    @abstractmethod
+    def view_attentions(self, documents: Sequence[Document]) -> list[Floats | None]:
+        """Return what each document's views attend to; see TransformerEncoder."""
+
+    @abstractmethod
+    def _query_rows(self, arranged: Sequence[Arrangement]) -> Floats:
+        """Return the mean state of each query after the Dense modules, (q, dim) float32."""
+
+    def _pooled(
+        self,
+        arranged: Sequence[Arrangement],
+        states: Callable[[Batch], torch.Tensor | Floats],
+        shape: BatchShape,
+        on_progress: CountCallback,
+    ) -> Floats:
+        """Return the mean state of each row of the documents or queries, one after the other, float32."""
+        starts = np.cumsum([0, *(one.num_rows for one in arranged)], dtype=np.int64)
+        windows = [window for one in arranged for window in one.windows]
+        num_windows = np.array([len(one.windows) for one in arranged], dtype=np.int64)
+        owner = np.repeat(np.arange(len(arranged)), num_windows)
+        means = RowMeans(int(starts[-1]), self.width)
+        for batch in batches(windows, starts[owner], shape, self.pad_id):
+            means.add(batch, states(batch))
+            on_progress(_count_finished(num_windows, owner[batch.places]))
+        return means.means()
+
+    def _finish(self, rows: Floats, name_of_row: Callable[[int], str]) -> None:
+        """Check that the rows are finite, and scale them to unit length unless the checkpoint says otherwise."""
+        norms = np.linalg.norm(rows, axis=1, keepdims=True)
+        bad = np.flatnonzero(~np.isfinite(norms) | (norms == 0))
+        if len(bad):
+            raise EncoderError(f"{name_of_row(int(bad[0]))}: the model gave a vector of norm {norms[bad[0], 0]}")
+        if self.checkpoint.settings.normalise:
+            rows /= norms
+
+
+def _count_finished(windows_left: Ints, owners: Ints) -> int:
+    """Return how many documents have no window left after these windows of theirs."""
+    np.subtract.at(windows_left, owners, 1)
+    return int(np.count_nonzero(windows_left[np.unique(owners)] == 0))

@@ -1,0 +1,215 @@
+"""The ONNX form of query encoders: where it lies, and whether what lies there can be trusted.
+
+A form is a folder made once for a checkpoint and a version of ONNX Runtime, and never changed:
+
+    form.json        what the form is, and the size and checksum of every other file; or why there is no form
+    model.onnx       the transformer: token ids and mask to the last states, optimised by ONNX Runtime
+    weights.bin      its weights, which are mapped into memory
+    tokenizer.json   the tokenizer as the checkpoint's settings have changed it
+    head.onnx        the Dense modules, where the checkpoint has any
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import logging
+import os
+import platform
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import xxhash
+
+from mvindex.store.fsync import flush_to_disk, make_directories, remove_entry, rename
+
+logger = logging.getLogger(__name__)
+
+FORM_VERSION = 1
+MODEL, WEIGHTS, TOKENIZER, HEAD = "model.onnx", "weights.bin", "tokenizer.json", "head.onnx"
+_FORM = "form.json"
+_UNFINISHED = ".making-"
+# An unfinished folder as old as this is of a process that was killed.
+_ABANDONED_S = 86400.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OnnxForm:
+    """A form that is there. width: dimensions of a state; pad_id: the token that pads.
+
+    difference: the largest one from torch, of any element of the vectors compared when the form was made.
+    """
+
+    folder: Path
+    width: int
+    pad_id: int
+    has_head: bool
+    difference: float
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """Why there is no form: the architecture cannot be exported, or gives other vectors; versions: of what tried."""
+
+    reason: str
+    versions: str
+
+
+FormState: TypeAlias = "OnnxForm | Refused | None"
+
+
+def cache_folder() -> Path:
+    """Return the folder of forms: $MVINDEX_CACHE/onnx, else the platform's cache directory; it need not exist.
+
+    Raises:
+        OSError: When the user has no home directory.
+
+    """
+    given, xdg = os.environ.get("MVINDEX_CACHE"), os.environ.get("XDG_CACHE_HOME", "")
+    if given:
+        return Path(given).absolute() / "onnx"
+    if sys.platform == "darwin":
+        return _home() / "Library" / "Caches" / "mvindex" / "onnx"
+    return (Path(xdg) if os.path.isabs(xdg) else _home() / ".cache") / "mvindex" / "onnx"
+
+
+def _home() -> Path:
+    try:
+        return Path.home()
+    except RuntimeError as err:
+        raise OSError(f"no cache directory: {err}; name one in MVINDEX_CACHE") from err
+
+
+def form_folder(fingerprint: str) -> Path:
+    """Return the folder of the encoder's form: optimised graphs belong to a version of ONNX Runtime and a processor."""
+    import onnxruntime
+
+    return cache_folder() / f"{fingerprint}-ort{onnxruntime.__version__}-{platform.machine()}"
+
+
+def find_form(fingerprint: str) -> FormState:
+    """Return the encoder's form, or why it has none; None where none was made, or it is damaged."""
+    if importlib.util.find_spec("onnxruntime") is None:
+        return None
+    try:
+        folder = form_folder(fingerprint)
+        content = json.loads((folder / _FORM).read_bytes())
+        return _checked(folder, content, fingerprint)
+    except FileNotFoundError:
+        return None
+    except (OSError, ImportError) as err:
+        logger.warning("the ONNX form of the encoder cannot be read, torch encodes queries: %s", err)
+    except (ValueError, KeyError, TypeError) as err:
+        logger.warning("%s: the ONNX form of an encoder is damaged, torch encodes queries: %s", folder, err)
+    return None
+
+
+def _checked(folder: Path, content: dict[str, Any], fingerprint: str) -> OnnxForm | Refused:
+    """Return the form that form.json tells of; ValueError, KeyError or TypeError where a file does not match it."""
+    if (content["version"], content["fingerprint"]) != (FORM_VERSION, fingerprint):
+        raise ValueError(f"{_FORM}: expected version {FORM_VERSION} of {fingerprint}, got {content!r:.200}")
+    if "refused" in content:
+        return Refused(str(content["refused"]), str(content["versions"]))
+    for name, expected in content["files"].items():
+        if (found := _summary(folder / name)) != expected:
+            raise ValueError(f"{name}: expected {expected}, got {found}")
+    return OnnxForm(
+        folder=folder,
+        width=int(content["width"]),
+        pad_id=int(content["pad_id"]),
+        has_head=HEAD in content["files"],
+        difference=float(content["difference"]),
+    )
+
+
+def _summary(path: Path) -> str:
+    """Return the size and checksum of a file."""
+    digest, size = xxhash.xxh3_128(), 0
+    with path.open("rb") as file:
+        while block := file.read(1 << 20):
+            digest.update(block)
+            size += len(block)
+    return f"{size} bytes, xxh3_128 {digest.hexdigest()}"
+
+
+@contextmanager
+def new_form(fingerprint: str) -> Iterator[Path]:
+    """Yield a new folder, to be filled and ended by describe() or refuse(); it takes its place when the block ends.
+
+    Processes may make the same form at once: the first one's stays.
+
+    Raises:
+        OSError: When the cache cannot be written.
+
+    """
+    target = form_folder(fingerprint)
+    make_directories(target.parent)
+    _remove_abandoned(target.parent)
+    temporary = Path(tempfile.mkdtemp(prefix=_UNFINISHED, dir=target.parent))
+    try:
+        yield temporary
+        for entry in sorted(temporary.iterdir()):
+            flush_to_disk(entry)
+        flush_to_disk(temporary)
+        _take_place(temporary, target, fingerprint)
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+    for other in target.parent.glob(f"{fingerprint}-ort*"):
+        if other != target:
+            remove_entry(other)
+
+
+def _take_place(temporary: Path, target: Path, fingerprint: str) -> None:
+    """Rename the folder to its place, unless a sound form was put there meanwhile."""
+    if target.exists():
+        if isinstance(find_form(fingerprint), OnnxForm):
+            return
+        # Damaged, or refused by older versions.
+        old = Path(tempfile.mkdtemp(prefix=_UNFINISHED, dir=target.parent))
+        try:
+            os.rename(target, old)
+        except FileNotFoundError:
+            logger.debug("%s was taken away meanwhile", target)
+        remove_entry(old)
+    try:
+        rename(temporary, target)
+    except OSError:
+        if not target.exists():
+            raise
+        logger.debug("%s was made by another process", target)
+
+
+def _remove_abandoned(parent: Path) -> None:
+    """Remove what processes left that were killed."""
+    for entry in parent.glob(f"{_UNFINISHED}*"):
+        try:
+            is_old = time.time() - entry.stat().st_mtime > _ABANDONED_S
+        except FileNotFoundError:
+            continue
+        if is_old:
+            remove_entry(entry)
+
+
+def describe(folder: Path, fingerprint: str, **facts: Any) -> None:
+    """Write form.json: the facts, and the sizes and checksums of the folder's files."""
+    files = {entry.name: _summary(entry) for entry in sorted(folder.iterdir())}
+    _write(folder, fingerprint, facts | {"files": files})
+
+
+def refuse(folder: Path, fingerprint: str, refused: Refused) -> None:
+    """Write form.json that says why there is no form, and leave nothing else."""
+    for entry in folder.iterdir():
+        entry.unlink()
+    _write(folder, fingerprint, {"refused": refused.reason, "versions": refused.versions})
+
+
+def _write(folder: Path, fingerprint: str, content: dict[str, Any]) -> None:
+    content = {"version": FORM_VERSION, "fingerprint": fingerprint, **content}
+    (folder / _FORM).write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")

@@ -1,0 +1,307 @@
+"""The ONNX form of query encoders: equal vectors to torch's, refusals, damage, changed checkpoints, two processes."""
+
+import json
+import logging
+import shutil
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+pytest.importorskip("onnxruntime")
+pytest.importorskip("onnx")
+pytest.importorskip("peft")
+
+from mvindex.checkpoint import read_checkpoint  # noqa: E402 - only where the extras are
+from mvindex.encoder import (  # noqa: E402 - as above
+    encoder_from_spec,
+    load_encoder,
+    onnx_cache,
+    onnx_export,
+    prepare_queries,
+    transformer,
+)
+from mvindex.encoder.onnx_cache import OnnxForm, Refused, find_form  # noqa: E402 - as above
+from mvindex.encoder.onnx_encoder import OnnxEncoder  # noqa: E402 - as above
+from mvindex.encoder.registry import describe_queries  # noqa: E402 - as above
+from mvindex.encoder.transformer import TransformerEncoder  # noqa: E402 - as above
+from mvindex.errors import CheckpointError, StoreError  # noqa: E402 - as above
+from mvindex.records import Document  # noqa: E402 - as above
+from mvindex_train.checkpoints import save_checkpoint  # noqa: E402 - as above
+from tests.helpers.marks import full  # noqa: E402 - as above
+from tests.helpers.st_folders import MORE, make_transformer, save_st  # noqa: E402 - as above
+from tests.helpers.tiny_encoders import FAMILIES, build, shaken  # noqa: E402 - as above
+from tests.helpers.tiny_models import KINDS, make_kind, make_model, torch, write_settings  # noqa: E402 - as above
+
+pytestmark = pytest.mark.usefixtures("plain_arithmetic")
+# Two orders of fp32 sums over tiny models, at unit length.
+ATOL = 1e-6
+QUERIES = ["", "a", "was the cat on the mat?", "House", "zebra \u0301 xyz", "the old river ran under it. " * 12]
+DOCUMENTS = [Document("1", "The cat sat on the mat. It ran.", "Dog"), Document("2", "a new house")]
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path, monkeypatch):
+    """An empty cache of the test's own."""
+    monkeypatch.setenv("MVINDEX_CACHE", str(tmp_path / "cache"))
+    return tmp_path / "cache" / "onnx"
+
+
+@pytest.fixture
+def folder(tmp_path):
+    return make_model(tmp_path / "bert")
+
+
+def check_same(source, **chosen):
+    """The checkpoint's queries are torch's, in a batch and alone, and so is all else of the encoder."""
+    expected = TransformerEncoder(read_checkpoint(source, **chosen))
+    told = prepare_queries(expected)
+    assert told.startswith("ONNX Runtime"), told
+    found = load_encoder(source, max_views=chosen.get("max_views"))
+    assert isinstance(found, OnnxEncoder)
+    assert (found.dim, found.max_views, found.spec) == (expected.dim, expected.max_views, expected.spec)
+    vectors = expected.encode_queries(QUERIES)
+    scale = np.linalg.norm(vectors, axis=1, keepdims=True)
+    assert np.abs((found.encode_queries(QUERIES) - vectors) / scale).max() < ATOL
+    alone = np.concatenate([found.encode_queries([text]) for text in QUERIES])
+    assert np.abs((alone - vectors) / scale).max() < ATOL
+    assert found.encode_queries(QUERIES).dtype == np.float32
+    np.testing.assert_array_equal(found.encode_documents(DOCUMENTS).rows, expected.encode_documents(DOCUMENTS).rows)
+    return found
+
+
+@pytest.mark.parametrize("kind", [*KINDS, *MORE])
+def test_every_kind_of_model_gives_the_vectors_of_torch(tmp_path, kind):
+    check_same(make_kind(tmp_path / "model", kind) if kind in KINDS else make_transformer(tmp_path / "model", kind))
+
+
+CASES = [(family, {}) for family in FAMILIES] + [
+    ("snippets", {"lora_rank": 4}),
+    ("viewers", {"lora_rank": 4, "separate": True}),
+    ("single", {"separate": True, "pooling": "cls"}),
+]
+
+
+@pytest.mark.parametrize(
+    ("family", "options"),
+    [
+        case if case[0] in ("snippets", "viewers", "single") else full(*case)  # the others' questions are as snippets'
+        for case in CASES
+    ],
+)
+def test_every_family_gives_the_vectors_of_torch_once_trained(tmp_path, family, options):
+    encoder = shaken(build(make_model(tmp_path / "base"), family, **options)).eval()
+    save_checkpoint(encoder, tmp_path / "trained", "card")
+    check_same(tmp_path / "trained")
+
+
+@pytest.mark.needs("sentence-transformers")
+def test_dense_modules_prompts_and_norms_are_kept(tmp_path):
+    folder = save_st(
+        tmp_path / "st", "bert", normalize=False, similarity="dot", prompts={"query": "he "},
+        dense=[(16, torch.nn.Tanh()), (24, torch.nn.GELU())],
+    )  # fmt: skip
+    assert check_same(folder).dim == 24
+
+
+@pytest.mark.parametrize("pooling", ["weightedmean", "lasttoken"])
+def test_poolings_and_lower_case_are_kept(folder, pooling):
+    write_settings(folder, family="single", max_views=1, pooling=pooling, lower_case=True)
+    check_same(folder)
+
+
+@pytest.mark.needs("minilm")
+def test_the_packaged_encoder_and_its_adapter_have_a_form():
+    for source in ("minilm", "minilm-snippets"):
+        check_same(source)
+
+
+def test_a_form_is_made_once(folder, cache):
+    started = []
+    for _ in range(2):
+        prepare_queries(load_encoder(folder), lambda: started.append(1))
+    prepare_queries(TransformerEncoder(read_checkpoint(folder)), lambda: started.append(1))
+    assert len(started) == 1 and len(list(cache.iterdir())) == 1
+
+
+def test_a_gpu_that_is_asked_for_serves_queries_by_torch(folder, monkeypatch):
+    prepare_queries(load_encoder(folder))
+    monkeypatch.setattr(transformer, "choose_device", lambda name: torch.device("cpu"))
+    assert isinstance(load_encoder(folder, device="cuda"), TransformerEncoder)
+    assert isinstance(load_encoder(folder, device="cpu"), OnnxEncoder)
+
+
+def test_what_cannot_be_exported_is_refused_once_with_its_reason(folder, monkeypatch):
+    tried = []
+
+    def fail(*arguments, **options):
+        tried.append(1)
+        raise RuntimeError("no such operator\nand more")
+
+    monkeypatch.setattr(torch.onnx, "export", fail)
+    for _ in range(2):
+        encoder = load_encoder(folder)
+        assert isinstance(encoder, TransformerEncoder)
+        told = prepare_queries(encoder)
+        assert told.endswith("no ONNX form: torch cannot export States: no such operator")
+    assert len(tried) == 1 and describe_queries(encoder.spec) == told
+
+
+def test_newer_versions_try_again(folder, monkeypatch):
+    with monkeypatch.context() as patch:
+        patch.setattr(torch.onnx, "export", lambda *arguments, **options: 1 / 0)
+        prepare_queries(load_encoder(folder))
+        assert isinstance(find_form(load_encoder(folder).fingerprint), Refused)
+    monkeypatch.setattr(onnx_export, "_versions", lambda: "newer ones")
+    assert prepare_queries(load_encoder(folder)).startswith("ONNX Runtime")
+
+
+def test_other_vectors_are_refused(folder, monkeypatch, cache):
+    forward = OnnxEncoder._states
+    monkeypatch.setattr(OnnxEncoder, "_states", lambda self, batch: forward(self, batch) + np.float32(1e-3))
+    told = prepare_queries(load_encoder(folder))
+    assert "differ from torch's by" in told and "expected at most 1e-05" in told
+    assert [path.name for path in cache.rglob("*") if path.is_file()] == ["form.json"]
+
+
+def flip_byte(path):
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(bytes(content))
+
+
+@pytest.mark.parametrize(
+    "harm",
+    [
+        lambda form: flip_byte(form / "weights.bin"),
+        lambda form: flip_byte(form / "model.onnx"),
+        lambda form: (form / "tokenizer.json").write_text("{}"),
+        lambda form: (form / "weights.bin").unlink(),
+        lambda form: (form / "form.json").write_text("{"),
+        lambda form: (form / "form.json").write_text("[1]"),
+        lambda form: (form / "form.json").write_text('{"version": 0}'),
+    ],
+    ids=["weights", "graph", "tokenizer", "missing", "no JSON", "no object", "other version"],
+)
+def test_a_damaged_form_is_left_alone_and_made_again(folder, cache, harm, caplog):
+    prepare_queries(load_encoder(folder))
+    (form,) = cache.iterdir()
+    harm(form)
+    with caplog.at_level(logging.WARNING):
+        encoder = load_encoder(folder)
+    assert isinstance(encoder, TransformerEncoder)
+    assert "torch encodes queries" in caplog.text or not (form / "weights.bin").exists()
+    assert prepare_queries(encoder).startswith("ONNX Runtime")
+    assert isinstance(load_encoder(folder), OnnxEncoder) and len(list(cache.iterdir())) == 1
+
+
+def test_a_form_is_of_one_checkpoint_only(folder, cache, tmp_path):
+    prepare_queries(load_encoder(folder))
+    spec = dict(load_encoder(folder).spec)
+    other = make_model(tmp_path / "other", seed=1)
+    shutil.copy(other / "model.safetensors", folder / "model.safetensors")
+    assert isinstance(load_encoder(folder), TransformerEncoder)
+    with pytest.raises(CheckpointError, match="has changed since the index was made"):
+        encoder_from_spec(spec)
+    # Nor is one whose folder was renamed.
+    (form,) = cache.iterdir()
+    form.rename(onnx_cache.form_folder(load_encoder(folder).fingerprint))
+    assert isinstance(load_encoder(folder), TransformerEncoder)
+
+
+def test_a_cache_that_cannot_be_written_is_an_error_of_its_own(folder, tmp_path, monkeypatch):
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("MVINDEX_CACHE", str(tmp_path / "file"))
+    encoder = load_encoder(folder)
+    with pytest.raises(StoreError, match="file.*: cannot be written: "):
+        prepare_queries(encoder)
+    assert len(encoder.encode_queries(["cat"])) == 1
+
+
+def test_a_full_disk_leaves_nothing_and_refuses_nothing(folder, cache, monkeypatch):
+    monkeypatch.setattr(onnx_export.shutil, "disk_usage", lambda path: shutil._ntuple_diskusage(10, 9, 1))
+    with pytest.raises(StoreError, match="cannot be written: expected .* bytes of free disk, got 1"):
+        prepare_queries(load_encoder(folder))
+    assert list(cache.iterdir()) == []
+    assert find_form(load_encoder(folder).fingerprint) is None
+
+
+def test_two_processes_may_make_a_form_at_once(folder, cache):
+    encoder = load_encoder(folder)
+    with onnx_cache.new_form(encoder.fingerprint) as slower:
+        prepare_queries(encoder)
+        (slower / "form.json").write_text("{}")
+    assert isinstance(find_form(encoder.fingerprint), OnnxForm) and len(list(cache.iterdir())) == 1
+
+
+def test_forms_of_other_versions_of_the_runtime_go(folder, cache):
+    encoder = load_encoder(folder)
+    old = cache / f"{encoder.fingerprint}-ort1.0.0-x86_64"
+    kept = cache / "another-ort1.0.0-x86_64"
+    old.mkdir(parents=True)
+    kept.mkdir()
+    prepare_queries(encoder)
+    assert not old.exists() and kept.exists()
+
+
+@pytest.mark.parametrize(
+    ("variables", "expected"),
+    [
+        ({"MVINDEX_CACHE": "/a", "XDG_CACHE_HOME": "/b"}, "/a/onnx"),
+        ({"XDG_CACHE_HOME": "/b"}, "/b/mvindex/onnx"),
+        ({"XDG_CACHE_HOME": "relative", "HOME": "/h"}, "/h/.cache/mvindex/onnx"),
+    ],
+)
+def test_the_cache_lies_where_the_platform_keeps_caches(monkeypatch, variables, expected):
+    monkeypatch.setattr(sys, "platform", "linux")
+    for name in ("MVINDEX_CACHE", "XDG_CACHE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    assert str(onnx_cache.cache_folder()) == expected
+
+
+WITHOUT_TORCH = """
+import json, sys
+sys.modules["torch"] = sys.modules["transformers"] = None
+import mvindex
+from mvindex.errors import ExtraMissing
+with mvindex.open(sys.argv[1]) as index:
+    hits = index.search("was the cat on the mat?", 2).hits
+    try:
+        index.add([mvindex.Document("3", "text")])
+    except ExtraMissing as err:
+        refused = str(err)
+print(json.dumps([[[hit.id, hit.score] for hit in hits], refused]))
+"""
+
+# A process that asks once imports what it needs, and writes to stderr what else it imported.
+IMPORTED = """
+import sys
+from mvindex.cli import main
+try:
+    main()
+except SystemExit:
+    pass
+slow = {"torch", "transformers", "numba", "rich", "nltk", "faiss", "pyarrow", "mvindex.corpus", "mvindex.ingest"}
+sys.stderr.write(str(sorted(slow & set(sys.modules))))
+"""
+
+
+def test_a_query_is_answered_where_torch_is_missing(folder, tmp_path):
+    import mvindex
+
+    encoder = TransformerEncoder(read_checkpoint(folder))
+    with mvindex.create(tmp_path / "x.mvx", encoder=encoder) as index:
+        index.add(DOCUMENTS)
+        expected = index.search("was the cat on the mat?", 2).hits
+    prepare_queries(encoder)
+    command = [sys.executable, "-c", WITHOUT_TORCH, str(tmp_path / "x.mvx")]
+    hits, refused = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+    assert [hit[0] for hit in hits] == [hit.id for hit in expected]
+    np.testing.assert_allclose([hit[1] for hit in hits], [hit.score for hit in expected], atol=ATOL)
+    assert refused == "encoding texts needs the package 'torch': pip install 'mvindex[encode]'"
+    command = [sys.executable, "-c", IMPORTED, "query", "was the cat on the mat?", "-i", str(tmp_path / "x.mvx")]
+    done = subprocess.run(command, check=True, capture_output=True, text=True)
+    assert done.stderr == "[]" and "1. 0." in done.stdout
