@@ -75,7 +75,7 @@ def _load_kind(name: str) -> EngineKind | None:
 
 
 def open_scan(device: str | None = None, share: int = 1) -> ScanEngine:
-    """Return the fastest exact scan for this machine and installation. All of them give the same results.
+    """Return the fastest exact scan for this machine and installation, loaded once it pays. All give the same results.
 
     device: "cuda" or "cuda:0" scans there, with torch; the CPU is used otherwise. share: of so many scans it is one;
     its copies of views take as small a part of the memory.
@@ -85,11 +85,9 @@ def open_scan(device: str | None = None, share: int = 1) -> ScanEngine:
         from mvindex.engines.scan_torch import ScanConfig, TorchScan
 
         return TorchScan(ScanConfig(device=device, share=share))
-    if not has_int8_products():
-        return _open_plain_scan(share)
-    from mvindex.engines.scan_vnni import VnniConfig, VnniScan
+    from mvindex.engines.scan_plain_first import PlainFirstScan
 
-    return VnniScan(lambda: _open_plain_scan(share), VnniConfig(cache_bytes=cache_bytes() // share))
+    return PlainFirstScan(lambda: _open_fast_scan(share))
 
 
 def scan_name(device: str | None = None) -> str:
@@ -112,6 +110,15 @@ def _torch_name(device: str) -> str:
 
 def _is_cuda(device: str | None) -> TypeGuard[str]:
     return device is not None and device.startswith("cuda")
+
+
+def _open_fast_scan(share: int) -> ScanEngine:
+    """Return the compiled scan where the processor has its instructions, else torch's or NumPy's."""
+    if not has_int8_products():
+        return _open_plain_scan(share)
+    from mvindex.engines.scan_vnni import VnniConfig, VnniScan
+
+    return VnniScan(lambda: _open_plain_scan(share), VnniConfig(cache_bytes=cache_bytes() // share))
 
 
 def _open_plain_scan(share: int) -> ScanEngine:

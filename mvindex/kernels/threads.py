@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections import deque
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
 T = TypeVar("T")
@@ -26,6 +25,8 @@ def run_in_threads(call: Callable[[], T], num_threads: int) -> list[T]:
     """
     if num_threads <= 1:
         return [call() for _ in range(num_threads)]
+    from concurrent.futures import ThreadPoolExecutor
+
     with ThreadPoolExecutor(num_threads - 1) as pool:
         others = [pool.submit(call) for _ in range(num_threads - 1)]
         mine = call()

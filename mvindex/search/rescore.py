@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from mvindex.kernels import SUM_LANES, has_numba
+from mvindex.kernels import SUM_LANES, has_numba, pays_to_load
 from mvindex.kernels.threads import default_threads, run_in_threads, taken_from
 from mvindex.records import Bools, Doubles, Floats, Ints
 from mvindex.scoring.aggregate import DocumentScores, Scoring, document_scores, view_sums
@@ -43,7 +43,7 @@ def score_pairs(views: MappedViews, queries: Floats, pairs: Pairs, scoring: Scor
         return document_scores(_view_sums(views, queries, ranges), ranges.starts, scoring)
     cuts = np.searchsorted(ranges.starts[1:], np.arange(_CHUNK_VIEWS, num_views, _CHUNK_VIEWS))
     parts = []
-    for begin, end in pairwise(np.unique([0, *cuts, len(pairs.doc_rows)]).tolist()):
+    for begin, end in pairwise(sorted({0, *cuts.tolist(), len(pairs.doc_rows)})):
         chunk = ranges.part(begin, end)
         parts.append(document_scores(_view_sums(views, queries, chunk), chunk.starts, scoring))
     return DocumentScores(
@@ -75,7 +75,8 @@ def _ranges_of(views: MappedViews, pairs: Pairs) -> _Ranges:
 
 def _view_sums(views: MappedViews, queries: Floats, ranges: _Ranges) -> Doubles:
     """Return the sums of all views of the pairs, (starts[-1],); DamagedIndex as for score_pairs."""
-    return (_compiled_sums if has_numba() else _gathered_sums)(views, queries, ranges)
+    is_compiled = has_numba() and pays_to_load(int(ranges.starts[-1]) * views.dim)
+    return (_compiled_sums if is_compiled else _gathered_sums)(views, queries, ranges)
 
 
 def _compiled_sums(views: MappedViews, queries: Floats, ranges: _Ranges) -> Doubles:
@@ -112,8 +113,8 @@ def _gathered_sums(views: MappedViews, queries: Floats, ranges: _Ranges) -> Doub
     views.check_documents(doc_rows)
     sums = np.empty(starts[-1])
     changes = np.flatnonzero(np.diff(which)) + 1
-    bounds = np.unique([0, *changes, *range(0, len(which), _GATHERED_DOCUMENTS), len(which)])
-    for begin, end in pairwise(bounds.tolist()):
+    steps = range(0, len(which), _GATHERED_DOCUMENTS)
+    for begin, end in pairwise(sorted({0, *changes.tolist(), *steps, len(which)})):
         packed, _ = views.gather(doc_rows[begin:end])
         sums[starts[begin] : starts[end]] = view_sums(packed, queries[which[begin]])
     return sums
