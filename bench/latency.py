@@ -32,7 +32,7 @@ import numpy as np
 from vectors import cached_squad, view_chunks
 
 import mvindex
-from mvindex.cli import query, render
+from mvindex.cli import query, results
 from mvindex.engines import open_scan
 from mvindex.engines.build import EngineCache
 from mvindex.eval.questions import Question
@@ -90,7 +90,7 @@ class Clock:
         self.wrap(Best, "settle", "rescore")
         self.wrap(SnapshotReader, "documents", "fetch")
         self.wrap(local, "hits_of", "hits")
-        self.wrap(render, "print_result", "show")
+        self.wrap(results, "print_result", "show")
 
 
 class Questions:

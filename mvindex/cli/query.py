@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from contextlib import nullcontext
-from typing import Annotated
+from collections.abc import Iterable, Iterator
+from contextlib import AbstractContextManager, nullcontext
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
@@ -34,8 +35,20 @@ from mvindex.cli.options import (
     parse_question_format,
     parse_rerank_options,
     parse_search_options,
+    prepare_queries,
     split_batches,
 )
+from mvindex.cli.terminal import print_json
+
+if TYPE_CHECKING:
+    from mvindex.eval.run_files import RunWriter
+
+
+class _Query(NamedTuple):
+    """A query and its id."""
+
+    id: str
+    text: str
 
 
 def query(  # noqa: PLR0913 - each option is a flag of the command
@@ -70,9 +83,7 @@ def query(  # noqa: PLR0913 - each option is a flag of the command
 
     Example: mvindex query "when did the oil crisis begin?" --top-k 5 --json
     """
-    from mvindex.cli import render
-    from mvindex.eval.questions import Question, read_questions
-    from mvindex.eval.run_files import open_run
+    from mvindex.cli.results import print_result, result_as_json
 
     if (text is None) == (queries is None):
         raise typer.BadParameter("expected either a query or --queries FILE")
@@ -91,14 +102,12 @@ def query(  # noqa: PLR0913 - each option is a flag of the command
         weights=weights,
     )
     reranking = parse_rerank_options(rerank, rerank_on, rerank_depth)
-    questions = (
-        [Question("1", text)] if text is not None else read_questions([queries or "-"], parse_question_format(format))
-    )
+    questions: Iterable[_Query] = [_Query("1", text)] if text is not None else _read_queries(queries or "-", format)
     from mvindex.cli.search import Searcher, describe_search
 
     with (
         open_chosen(index, device, allow_partial=allow_partial) as target,
-        open_run(trec, force=force) if trec else nullcontext() as run,
+        _open_run(trec, force) if trec else nullcontext() as run,
     ):
         searcher, named = Searcher(target, options, reranking, device), describe_search(target, options, reranking)
         for batch in split_batches(questions, QUESTION_BATCH):
@@ -115,8 +124,21 @@ def query(  # noqa: PLR0913 - each option is a flag of the command
                     views = target.explain_all(vectors[row], ids, options.aggregate.value, temperature=temperature)
                 if as_json:
                     identity = {"query_id": question.id} if queries is not None else {}
-                    render.print_json(identity | render.result_as_json(question.text, result, named, views))
+                    print_json(identity | result_as_json(question.text, result, named, views))
                 elif trec is None:
-                    render.print_result(question.text, result, named, views)
+                    print_result(question.text, result, named, views)
+        prepare_queries(target)
     if trec not in (None, "-"):
         note(f"wrote {trec}")
+
+
+def _read_queries(path: str, format: str | None) -> Iterator[_Query]:
+    from mvindex.eval.questions import read_questions
+
+    return (_Query(one.id, one.text) for one in read_questions([path], parse_question_format(format)))
+
+
+def _open_run(path: str, force: bool) -> AbstractContextManager[RunWriter]:
+    from mvindex.eval.run_files import open_run
+
+    return open_run(path, force=force)

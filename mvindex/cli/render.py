@@ -1,16 +1,13 @@
-"""Output of the command line: results and tables on stdout, progress on stderr."""
+"""Output of the command line: tables on stdout, progress on stderr. Results are in results.py, without rich."""
 
 from __future__ import annotations
 
-import json
-import re
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict
 from types import TracebackType
-from typing import Any, TypeAlias
+from typing import Any
 
 from rich.console import Console
 from rich.markup import escape
@@ -27,81 +24,15 @@ from rich.table import Table
 from rich.text import Text
 
 from mvindex.cli.terminal import escape_controls
-from mvindex.records import Component, CountCallback, Hit, ProgressCallback, SearchResult, ViewScore
+from mvindex.cli.terminal import print_json as print_json  # for commands that print tables otherwise
+from mvindex.records import CountCallback, ProgressCallback
 
-_MAX_TEXT_CHARS = 600
 _LINE_EVERY_S = 30.0
-# Control characters that JSON allows unescaped, and characters that some readers take for the end of a line.
-_RAW_IN_JSON = re.compile("[\x7f-\x9f\u2028\u2029]")
-
-
-# By document id, the views with their scores, best first.
-Explained: TypeAlias = Mapping[str, Sequence[ViewScore]]
 
 
 def open_stderr() -> Console:
     """Return a console on stderr for notes and progress."""
     return Console(stderr=True, highlight=False)
-
-
-def print_json(value: Any) -> None:
-    """Print one line of JSON to stdout, with control characters escaped."""
-    line = json.dumps(value, ensure_ascii=False)
-    sys.stdout.write(_RAW_IN_JSON.sub(lambda match: f"\\u{ord(match[0]):04x}", line) + "\n")
-
-
-def result_as_json(
-    query: str, result: SearchResult, options: Mapping[str, Any], explained: Explained | None = None
-) -> dict[str, Any]:
-    """Return a result as the JSON object of `query --json` (schemas/records/query_result.schema.json).
-
-    Args:
-        query: The text of the query.
-        result: Its result.
-        options: The search options to name, see SearchOptions.as_json().
-        explained: Adds to each hit its views, best first, and the margin of the best over the second.
-
-    """
-    hits = [asdict(hit) for hit in result.hits]
-    for hit in hits:
-        hit["components"] = list(hit["components"])
-        if not hit["components"]:
-            del hit["components"]
-    for hit in hits if explained is not None else []:
-        # A document that was deleted since the search has none.
-        views = (explained or {}).get(hit["id"], ())
-        hit["margin"] = views[0].score - views[1].score if len(views) > 1 else None
-        hit["views"] = [
-            {"slot": view.slot, "score": view.score, "weight": view.weight, "snippet": view.snippet} for view in views
-        ]
-    state: dict[str, Any] = {"exact": result.exact, "short_by": result.short_by, "rounds": result.rounds}
-    if result.missing_shards:
-        state["missing_shards"] = list(result.missing_shards)
-    return {"query": query, **options, **state, "hits": hits}
-
-
-def print_result(
-    query: str, result: SearchResult, options: Mapping[str, Any], explained: Explained | None = None
-) -> None:
-    """Print the hits of a query to stdout, each text with its best snippet highlighted; see result_as_json()."""
-    console = Console(highlight=False, emoji=False)
-    state = "exact" if result.exact else "approximate"
-    shown_options = ", ".join(f"{name} {value}" for name, value in options.items())
-    if result.missing_shards:
-        state = f"WITHOUT shards {', '.join(map(str, result.missing_shards))}"
-    console.print(
-        Text.assemble((escape_controls(query), "bold"), f"  ({len(result.hits)} documents, {state}; {shown_options})")
-    )
-    for rank, hit in enumerate(result.hits, start=1):
-        head = f"{rank:3d}. {hit.score:.4f}  "
-        title = f"  {escape_controls(hit.title)}" if hit.title else ""
-        console.print(Text.assemble(head, (escape_controls(hit.id), "bold cyan"), title))
-        console.print(_text_with_snippet(hit), soft_wrap=False)
-        for component in hit.components if explained is not None else ():
-            console.print(_component_line(component), no_wrap=True, overflow="ellipsis")
-        for line in _view_lines((explained or {}).get(hit.id, ()), has_weights="temperature" in options):
-            console.print(line, no_wrap=True, overflow="ellipsis")
-    console.print()
 
 
 def print_table(title: str, rows: Mapping[str, Any]) -> None:
@@ -232,34 +163,3 @@ def show_count_progress(step: str, total: int | None) -> Iterator[CountCallback]
             show(step, done, total)
 
         yield advance
-
-
-def _text_with_snippet(hit: Hit) -> Text:
-    """Return the text, cut to a readable length around the best snippet, which is highlighted."""
-    if hit.span is None:
-        return Text("     " + escape_controls(hit.snippet or hit.text[:_MAX_TEXT_CHARS]))
-    begin, end = hit.span
-    first = max(0, begin - _MAX_TEXT_CHARS // 3)
-    last = min(len(hit.text), max(end, first + _MAX_TEXT_CHARS))
-    lead, tail = "..." if first else "", "..." if last < len(hit.text) else ""
-    text = escape_controls(hit.text)
-    return Text.assemble("     ", lead, text[first:begin], (text[begin:end], "bold green"), text[end:last], tail)
-
-
-def _component_line(component: Component) -> Text:
-    """Return the line of one ranking: rank and score of the hit, and the contribution to its final score."""
-    rank = "not ranked" if component.rank is None else f"rank {component.rank}"
-    return Text(
-        f"       {component.name}  {rank}  score {component.score:.4f}  contribution {component.contribution:.4f}",
-        style="dim",
-    )
-
-
-def _view_lines(views: Sequence[ViewScore], has_weights: bool) -> Iterator[Text]:
-    """Yield one line per view, best first, with its distance from the best and its weight, if any."""
-    for view in views:
-        margin = views[0].score - view.score
-        mark = "best" if view is views[0] else f"-{margin:.4f}"
-        weight = f"  weight {view.weight:.4f}" if has_weights else ""
-        snippet = escape_controls(" ".join((view.snippet or "").split())[:90])
-        yield Text(f"       slot {view.slot}  {view.score:.4f}  {mark:>8}{weight}  {snippet}", style="dim")

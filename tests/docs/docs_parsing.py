@@ -10,7 +10,8 @@ import pytest
 import typer.main
 from docs_pages import ROOT
 
-from mvindex.cli.app import _add_commands, app
+from mvindex.cli import app
+from mvindex.cli.program import _add_commands
 
 # Programs that are no part of the project, whose arguments are theirs.
 FOREIGN = {"cd", "curl", "export", "grpcurl", "schemathesis"}

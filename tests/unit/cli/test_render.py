@@ -4,7 +4,7 @@ import numpy as np
 
 import mvindex
 from mvindex import Document
-from mvindex.cli import render as display
+from mvindex.cli import results as display
 
 
 def test_a_hit_that_is_deleted_before_it_is_explained_is_shown_without_views(tmp_path, capsys):

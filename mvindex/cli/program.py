@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import sys
+from collections.abc import Iterable
 from contextlib import suppress
 from functools import cache
 from typing import Annotated
@@ -11,32 +13,32 @@ from typing import Annotated
 import typer
 
 from mvindex import __version__
-from mvindex.cli.analyze import analyze
-from mvindex.cli.assemble import assemble
-from mvindex.cli.build import build
-from mvindex.cli.documents import delete, get, info
-from mvindex.cli.eval import evaluate
-from mvindex.cli.export import export
-from mvindex.cli.export_encoder import export_encoder
-from mvindex.cli.import_ import import_app
-from mvindex.cli.ingest import ingest
-from mvindex.cli.maintenance import compact, snapshot, verify
-from mvindex.cli.migrate import migrate
 from mvindex.cli.options import note
-from mvindex.cli.plan import plan
-from mvindex.cli.query import query
 from mvindex.cli.terminal import escape_controls
-from mvindex.cli.tune import tune
 from mvindex.errors import MvindexError
 
-app = typer.Typer(
-    name="mvindex",
-    help="Multi-view dense retrieval: several vectors per document, top-k distinct documents per query.",
-    no_args_is_help=True,
-    add_completion=True,
-    pretty_exceptions_enable=False,
-    rich_markup_mode=None,
-)
+# Commands, and the functions that they call. Only the one that is run is imported.
+_COMMANDS = {
+    "ingest": "ingest:ingest",
+    "query": "query:query",
+    "eval": "eval:evaluate",
+    "analyze": "analyze:analyze",
+    "get": "documents:get",
+    "delete": "documents:delete",
+    "info": "documents:info",
+    "build": "build:build",
+    "tune": "tune:tune",
+    "plan": "plan:plan",
+    "assemble": "assemble:assemble",
+    "compact": "maintenance:compact",
+    "snapshot": "maintenance:snapshot",
+    "verify": "maintenance:verify",
+    "migrate": "migrate:migrate",
+    "export": "export:export",
+    "export-encoder": "export_encoder:export_encoder",
+    "import": "import_:import_app",
+}
+_HIDDEN = {"add": "ingest:ingest", "search": "query:query"}
 
 _is_debug = False
 
@@ -47,7 +49,6 @@ def _show_version(is_set: bool) -> None:
         raise typer.Exit
 
 
-@app.callback()
 def root(
     debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks.")] = False,
     version: Annotated[
@@ -62,34 +63,38 @@ def root(
     _is_debug = debug
 
 
-app.command()(ingest)
-app.command()(query)
-app.command(name="eval")(evaluate)
-app.command()(analyze)
-app.command()(get)
-app.command()(delete)
-app.command()(info)
-app.command()(build)
-app.command()(tune)
-app.command()(plan)
-app.command()(assemble)
-app.command()(compact)
-app.command()(snapshot)
-app.command()(verify)
-app.command()(migrate)
-app.command()(export)
-app.command(name="export-encoder")(export_encoder)
-app.add_typer(import_app)
-app.command(name="add", hidden=True)(ingest)
-app.command(name="search", hidden=True)(query)
+def make_app(names: Iterable[str]) -> typer.Typer:
+    """Return the program with these of its own commands."""
+    app = typer.Typer(
+        name="mvindex",
+        help="Multi-view dense retrieval: several vectors per document, top-k distinct documents per query.",
+        no_args_is_help=True,
+        add_completion=True,
+        pretty_exceptions_enable=False,
+        rich_markup_mode=None,
+    )
+    app.callback()(root)
+    for name in names:
+        module, _, function = (_COMMANDS | _HIDDEN)[name].partition(":")
+        command = getattr(importlib.import_module(f"mvindex.cli.{module}"), function)
+        if isinstance(command, typer.Typer):
+            app.add_typer(command)
+        else:
+            app.command(name=name, hidden=name in _HIDDEN)(command)
+    return app
+
+
+@cache
+def full_app() -> typer.Typer:
+    """Return the program with all of its own commands."""
+    return make_app([*_COMMANDS, *_HIDDEN])
 
 
 def main() -> None:
     """Run the program; our errors become one line on stderr and exit code 1."""
     try:
         try:
-            _add_commands()
-            app()
+            _chosen_app()()
         finally:
             sys.stdout.flush()
     except MvindexError as err:
@@ -116,6 +121,15 @@ def _discard_output() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
+def _chosen_app() -> typer.Typer:
+    """Return the program with the command of this call, or with all where it is not one of our own."""
+    name = next((word for word in sys.argv[1:] if not word.startswith("-")), "")
+    if name in _COMMANDS or name in _HIDDEN:
+        return make_app([name])
+    _add_commands()
+    return full_app()
+
+
 @cache
 def _add_commands() -> None:
     """Add the commands of add-ons: entry points `mvindex.commands`, each a typer app."""
@@ -127,4 +141,4 @@ def _add_commands() -> None:
         except ImportError as err:
             note(f"mvindex: the commands of {entry.value!r} are not available: {err}")
         else:
-            app.registered_commands.extend(addon.registered_commands)
+            full_app().registered_commands.extend(addon.registered_commands)
