@@ -6,17 +6,10 @@ import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
-from mvindex import engines
-from mvindex.engines.auto import Sizes, chosen_kind, usable_memory
-from mvindex.engines.build import BuildReport, EngineChoice, build_engine, save_search_params
-from mvindex.engines.build_shards import build_shards
 from mvindex.errors import DamagedIndex, Unsupported
 from mvindex.lexical.tokenizer import parse_lexical
-from mvindex.maintenance import CompactReport, SnapshotReport, VerifyReport, compact_store, snapshot_store
-from mvindex.maintenance.dispatch import verify
-from mvindex.maintenance.shards import snapshot_shards
 from mvindex.records import CountCallback, Floats, ProgressCallback
 from mvindex.scoring.fusion import Fusion
 from mvindex.search.local import LocalSearch
@@ -24,14 +17,12 @@ from mvindex.search.options import SearchOptions
 from mvindex.search.queries import TextQueries
 from mvindex.store.embedded import EmbeddedStore
 from mvindex.store.protocol import LocalStore
-from mvindex.tuning import (
-    FusionReport,
-    TuneReport,
-    checked_judgements,
-    checked_target,
-    tune_fusion,
-    tune_search,
-)
+
+# The tools themselves are imported by what calls them: a process that only asks needs none.
+if TYPE_CHECKING:
+    from mvindex.engines.build import BuildReport
+    from mvindex.maintenance import CompactReport, SnapshotReport, VerifyReport
+    from mvindex.tuning import FusionReport, TuneReport
 
 logger = logging.getLogger(__name__)
 
@@ -90,6 +81,11 @@ class LocalAdmin:
         self, kind: str | None, parameters: Mapping[str, int], *, target_recall: float, on_progress: ProgressCallback
     ) -> BuildReport:
         """Build an engine and make it the active one; see Index.build()."""
+        from mvindex import engines
+        from mvindex.engines.build import EngineChoice, build_engine
+        from mvindex.engines.build_shards import build_shards
+        from mvindex.tuning import checked_target
+
         target = checked_target(target_recall)
         chosen, why = (engines.parse_kind(kind), "as given") if kind is not None else self._best_kind(target)
         choice = EngineChoice(kind=chosen, parameters=parameters).checked()
@@ -101,6 +97,8 @@ class LocalAdmin:
         return replace(report, why=why)
 
     def _best_kind(self, target_recall: float) -> tuple[str, str]:
+        from mvindex.engines.auto import Sizes, chosen_kind, usable_memory
+
         num_views = sum(store.snapshot.views.num_views for store in self._stores())
         sizes = Sizes(num_views=num_views, dim=self._store.dim or 1, memory_bytes=usable_memory())
         return chosen_kind(sizes, target_recall)
@@ -109,6 +107,9 @@ class LocalAdmin:
         self, queries: Floats | None, *, top_k: int, target_recall: float, on_progress: ProgressCallback
     ) -> TuneReport:
         """Measure the active engine's search parameters; see Index.tune()."""
+        from mvindex.engines.build import save_search_params
+        from mvindex.tuning import checked_target, tune_search
+
         target = checked_target(target_recall)
         stores = self._stores()
         with self._search.opened(SearchOptions(top_k=top_k), self._store.all_parts()) as parts:
@@ -127,6 +128,8 @@ class LocalAdmin:
         on_progress: ProgressCallback,
     ) -> FusionReport:
         """Measure fusion methods and weights; see Index.tune_fusion()."""
+        from mvindex.tuning import checked_judgements, tune_fusion
+
         checked_judgements(questions.texts, relevant)
         judged = []
         for each in self._search.judged(questions, relevant, options):
@@ -160,6 +163,8 @@ class LocalAdmin:
 
     def compact(self, on_progress: CountCallback) -> CompactReport:
         """Give back the bytes of deleted and replaced documents, store by store."""
+        from mvindex.maintenance import CompactReport, compact_store
+
         self._search.forget_scans()
         reports = [compact_store(store, on_progress) for store in self._stores()]
         return CompactReport(
@@ -173,6 +178,9 @@ class LocalAdmin:
 
     def snapshot(self, path: Path, on_progress: CountCallback) -> SnapshotReport:
         """Copy the latest committed state; of shards one after the other."""
+        from mvindex.maintenance import snapshot_store
+        from mvindex.maintenance.shards import snapshot_shards
+
         stores = self._stores()
         if self._store.sharding is not None:
             return snapshot_shards(Path(self._store.where), stores, path, on_progress)
@@ -180,6 +188,8 @@ class LocalAdmin:
 
     def verify(self, on_progress: CountCallback) -> VerifyReport:
         """Check everything against its checksum."""
+        from mvindex.maintenance.dispatch import verify
+
         return verify(self._store.where, on_progress)
 
     def probe(self) -> Mapping[str, str]:

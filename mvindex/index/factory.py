@@ -13,7 +13,6 @@ from mvindex.index.admin import LocalAdmin
 from mvindex.index.backends import find_backend
 from mvindex.index.index import Index, store_of
 from mvindex.index.protocol import IndexProtocol
-from mvindex.ingest.prune import check_eps
 from mvindex.lexical.tokenizer import parse_lexical
 from mvindex.scoring.aggregate import Aggregate, Scoring
 from mvindex.search.local import LocalSearch
@@ -197,7 +196,11 @@ def new_settings(  # noqa: PLR0913 - each argument is a setting of the index
         raise ConfigError(f"dim: expected a whole number from 1 to {MAX_DIM}, got {dim!r}")
     if dtype not in [view_type.value for view_type in ViewType]:
         raise ConfigError(f"dtype: expected fp16 or fp32, got {dtype!r}")
-    eps = None if prune_views is None else check_eps(prune_views)
+    eps = None
+    if prune_views is not None:
+        from mvindex.ingest.prune import check_eps
+
+        eps = check_eps(prune_views)
     loaded = None if encoder is None else as_encoder(encoder)
     spec = None if loaded is None else dict(loaded.spec)
     dim = dim if loaded is None else loaded.dim

@@ -14,7 +14,6 @@ import numpy as np
 
 from mvindex.encoder import Encoder, encoder_from_spec
 from mvindex.errors import ConfigError, DamagedIndex, QueryError, Unsupported
-from mvindex.ingest import Encode, Entry, IngestHooks, IngestReport, ingest, text_entries, view_entries
 from mvindex.records import (
     CountCallback,
     Document,
@@ -47,6 +46,7 @@ if TYPE_CHECKING:
 
     from mvindex.engines.build import BuildReport
     from mvindex.index.admin import Admin
+    from mvindex.ingest import Encode, Entry, IngestHooks, IngestReport
     from mvindex.maintenance import CompactReport, SnapshotReport, VerifyReport
     from mvindex.scoring.rerank import Reranker
     from mvindex.search.options import FieldName, FusionName, ModeName, ScoringName, SearchKeywords
@@ -184,10 +184,14 @@ class Index:
 
     def add(self, documents: Iterable[Document], *, hooks: IngestHooks | None = None) -> IngestReport:
         """Encode and store documents; see IndexProtocol.add()."""
+        from mvindex.ingest import text_entries
+
         return self.add_entries(text_entries(documents), hooks)
 
     def add_entries(self, entries: Iterable[Entry], hooks: IngestHooks | None = None) -> IngestReport:
         """Encode and store documents that know their source location; otherwise as add()."""
+        from mvindex.ingest import ingest
+
         encoder = self.encoder
         encode: Encode = lambda documents, on_progress: encoder.encode_documents(documents, on_progress)  # noqa: E731 - the encoder has more parameters
         return ingest(self._store, entries, encode, hooks)
@@ -196,6 +200,8 @@ class Index:
         self, documents: Iterable[Document], views: Vector | Sequence[Vector], *, hooks: IngestHooks | None = None
     ) -> IngestReport:
         """Store documents whose views are given; see IndexProtocol.add_views()."""
+        from mvindex.ingest import ingest, view_entries
+
         return ingest(self._store, view_entries(documents, views, self.dim), None, hooks)
 
     @overload
@@ -555,6 +561,11 @@ class Index:
 def store_of(index: Index) -> Store:
     """Return the store of an index, for tools that read or copy documents as they are stored."""
     return index._store
+
+
+def loaded_encoder_of(index: Index) -> Encoder | None:
+    """Return the encoder that the index has loaded, None where no text has needed one."""
+    return index._encoder
 
 
 def embedded_store_of(index: Index) -> EmbeddedStore:
