@@ -12,6 +12,7 @@ from typing import Any
 
 from mvindex.checkpoint.dense import DENSE_WEIGHTS, Dense, read_dense
 from mvindex.checkpoint.families import SNIPPETS, Family
+from mvindex.checkpoint.hashes import sha256_of
 from mvindex.checkpoint.hub import Source, find_source
 from mvindex.checkpoint.layout import find_transformer, read_layout
 from mvindex.checkpoint.modules import read_modules
@@ -19,7 +20,6 @@ from mvindex.checkpoint.settings import (
     FILE_NAME,
     ClusterInit,
     Settings,
-    open_file,
     read_base,
     read_json_object,
     read_settings,
@@ -119,7 +119,7 @@ def _read_dense(folder: Path, base: Checkpoint | None) -> tuple[Dense, ...]:
 
 def _hash_dense(modules: tuple[Dense, ...]) -> dict[str, str]:
     return {
-        f"dense {number}/{DENSE_WEIGHTS}": _sha256(_existing_weights(dense.folder, DENSE_WEIGHTS))
+        f"dense {number}/{DENSE_WEIGHTS}": sha256_of(_existing_weights(dense.folder, DENSE_WEIGHTS))
         for number, dense in enumerate(modules, 1)
     }
 
@@ -159,7 +159,7 @@ def _read_base(folder: Path) -> Checkpoint:
 def _hash_weights(folder: Path, found: Source, base: Checkpoint | None, *, has_query: bool) -> dict[str, str]:
     """Return file name -> sha256 of all weights: model or adapter, separate query encoder, and codes."""
     files = weight_files(folder) if base is None else [_existing_weights(folder, ADAPTER_WEIGHTS)]
-    hashes = {path.name: _sha256(path) for path in files}
+    hashes = {path.name: sha256_of(path) for path in files}
     if found.sha256 is not None and hashes != {_WEIGHTS: found.sha256}:
         raise CheckpointError(
             f"{folder / _WEIGHTS}: sha256 is {hashes.get(_WEIGHTS)}; expected {found.sha256}. These are not "
@@ -167,11 +167,11 @@ def _hash_weights(folder: Path, found: Source, base: Checkpoint | None, *, has_q
             "a directory"
         )
     if (folder / VIEW_WEIGHTS).exists():
-        hashes[VIEW_WEIGHTS] = _sha256(folder / VIEW_WEIGHTS)
+        hashes[VIEW_WEIGHTS] = sha256_of(folder / VIEW_WEIGHTS)
     if has_query:
         query = folder / QUERY_FOLDER
         files = weight_files(query) if base is None else [_existing_weights(query, ADAPTER_WEIGHTS)]
-        hashes |= {f"{QUERY_FOLDER}/{path.name}": _sha256(path) for path in files}
+        hashes |= {f"{QUERY_FOLDER}/{path.name}": sha256_of(path) for path in files}
     return hashes
 
 
@@ -291,7 +291,7 @@ def _fingerprint(checkpoint: Checkpoint, config: Mapping[str, Any]) -> str:
         "recipe": RECIPE_VERSION,
         "splitter": SPLITTER_VERSION,
         "weights": weights,
-        "tokenizer": {path.name: _sha256(path) for path in paths},
+        "tokenizer": {path.name: sha256_of(path) for path in paths},
         "config": _lasting(config),
         "family": settings.family.name,
         "max_views": settings.max_views,
@@ -326,11 +326,3 @@ def _adapter_scale(folder: Path) -> dict[str, Any]:
     """Return the part of an adapter's config that changes vectors; its other keys say where its weights go."""
     config = read_json_object(folder / ADAPTER_CONFIG)
     return {key: config.get(key) for key in ("r", "lora_alpha", "use_rslora")}
-
-
-def _sha256(path: Path) -> str:
-    digest = hashlib.sha256()
-    with open_file(path) as file:
-        while block := file.read(1 << 20):
-            digest.update(block)
-    return digest.hexdigest()

@@ -17,7 +17,6 @@ import logging
 import os
 import platform
 import shutil
-import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -28,6 +27,7 @@ from typing import Any, TypeAlias
 
 import xxhash
 
+from mvindex.checkpoint.hashes import cache_folder
 from mvindex.store.fsync import flush_to_disk, make_directories, remove_entry, rename
 
 logger = logging.getLogger(__name__)
@@ -65,33 +65,11 @@ class Refused:
 FormState: TypeAlias = "OnnxForm | Refused | None"
 
 
-def cache_folder() -> Path:
-    """Return the folder of forms: $MVINDEX_CACHE/onnx, else the platform's cache directory; it need not exist.
-
-    Raises:
-        OSError: When the user has no home directory.
-
-    """
-    given, xdg = os.environ.get("MVINDEX_CACHE"), os.environ.get("XDG_CACHE_HOME", "")
-    if given:
-        return Path(given).absolute() / "onnx"
-    if sys.platform == "darwin":
-        return _home() / "Library" / "Caches" / "mvindex" / "onnx"
-    return (Path(xdg) if os.path.isabs(xdg) else _home() / ".cache") / "mvindex" / "onnx"
-
-
-def _home() -> Path:
-    try:
-        return Path.home()
-    except RuntimeError as err:
-        raise OSError(f"no cache directory: {err}; name one in MVINDEX_CACHE") from err
-
-
 def form_folder(fingerprint: str) -> Path:
     """Return the folder of the encoder's form: optimised graphs belong to a version of ONNX Runtime and a processor."""
     import onnxruntime
 
-    return cache_folder() / f"{fingerprint}-ort{onnxruntime.__version__}-{platform.machine()}"
+    return cache_folder() / "onnx" / f"{fingerprint}-ort{onnxruntime.__version__}-{platform.machine()}"
 
 
 def find_form(fingerprint: str) -> FormState:

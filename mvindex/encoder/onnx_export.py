@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from mvindex.checkpoint.hashes import cache_folder
 from mvindex.checkpoint.settings import first_line
 from mvindex.encoder.onnx_cache import (
     HEAD,
@@ -21,7 +22,6 @@ from mvindex.encoder.onnx_cache import (
     FormState,
     OnnxForm,
     Refused,
-    cache_folder,
     describe,
     find_form,
     new_form,

@@ -13,7 +13,7 @@ pytest.importorskip("onnxruntime")
 pytest.importorskip("onnx")
 pytest.importorskip("peft")
 
-from mvindex.checkpoint import read_checkpoint  # noqa: E402 - only where the extras are
+from mvindex.checkpoint import hashes, read_checkpoint  # noqa: E402 - only where the extras are
 from mvindex.encoder import (  # noqa: E402 - as above
     encoder_from_spec,
     load_encoder,
@@ -248,9 +248,9 @@ def test_forms_of_other_versions_of_the_runtime_go(folder, cache):
 @pytest.mark.parametrize(
     ("variables", "expected"),
     [
-        ({"MVINDEX_CACHE": "/a", "XDG_CACHE_HOME": "/b"}, "/a/onnx"),
-        ({"XDG_CACHE_HOME": "/b"}, "/b/mvindex/onnx"),
-        ({"XDG_CACHE_HOME": "relative", "HOME": "/h"}, "/h/.cache/mvindex/onnx"),
+        ({"MVINDEX_CACHE": "/a", "XDG_CACHE_HOME": "/b"}, "/a"),
+        ({"XDG_CACHE_HOME": "/b"}, "/b/mvindex"),
+        ({"XDG_CACHE_HOME": "relative", "HOME": "/h"}, "/h/.cache/mvindex"),
     ],
 )
 def test_the_cache_lies_where_the_platform_keeps_caches(monkeypatch, variables, expected):
@@ -259,7 +259,7 @@ def test_the_cache_lies_where_the_platform_keeps_caches(monkeypatch, variables, 
         monkeypatch.delenv(name, raising=False)
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
-    assert str(onnx_cache.cache_folder()) == expected
+    assert str(hashes.cache_folder()) == expected
 
 
 WITHOUT_TORCH = """
