@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from mvindex.cli.options import RerankOptions
 from mvindex.index import IndexProtocol
 from mvindex.records import Floats, SearchResult
 from mvindex.scoring.fusion import Fusion, Mode, parse_fusion
-from mvindex.scoring.rerank import parse_rerank
 from mvindex.search.options import SearchOptions
 from mvindex.store.protocol import Operation
+
+if TYPE_CHECKING:
+    from mvindex.scoring.rerank import Rerank
 
 
 def describe_search(index: IndexProtocol, options: SearchOptions, rerank: RerankOptions | None) -> dict[str, Any]:
@@ -38,11 +40,12 @@ class Searcher:
         if options.mode is not Mode.DENSE:
             index.capabilities.check(Operation.LEXICAL, index.where)
         self._index, self._options = index, options
-        self._rerank = (
-            None
-            if rerank is None
-            else parse_rerank(rerank.checkpoint, rerank.text.value, rerank.depth, options.top_k, device)
-        )
+        self._rerank: Rerank | None = None
+        if rerank is not None:
+            from mvindex.scoring.rerank import parse_rerank
+
+            text = rerank.text.value
+            self._rerank = parse_rerank(rerank.checkpoint, text, rerank.depth, options.top_k, device)
 
     def search(self, texts: list[str], vectors: Floats | None = None) -> list[SearchResult]:
         """Return the result of each question.

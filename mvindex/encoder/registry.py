@@ -10,7 +10,8 @@ from mvindex.checkpoint import parse_family, read_checkpoint
 from mvindex.checkpoint.hub import PACKAGED, PACKAGED_ADAPTER
 from mvindex.checkpoint.load import check_can_load
 from mvindex.encoder.base import Encoder
-from mvindex.encoder.onnx_cache import OnnxForm, find_form
+from mvindex.encoder.onnx_cache import FormState, OnnxForm, find_form
+from mvindex.encoder.onnx_encoder import OnnxEncoder
 from mvindex.errors import CheckpointError, ConfigError
 
 
@@ -31,8 +32,6 @@ def load_encoder(
     """
     checkpoint = read_checkpoint(source, None if family is None else parse_family(family), max_views)
     if device in (None, "cpu") and isinstance(form := find_form(checkpoint.fingerprint), OnnxForm):
-        from mvindex.encoder.onnx_encoder import OnnxEncoder
-
         return OnnxEncoder(checkpoint, form, device)
     check_can_load("minilm" if source in (PACKAGED, PACKAGED_ADAPTER) else "encode")
     # Imported late: the encoder needs torch only from here on.
@@ -52,23 +51,29 @@ def prepare_queries(encoder: Encoder, on_start: Callable[[], None] = lambda: Non
         StoreError: When the cache cannot be written.
 
     """
+    if isinstance(encoder, OnnxEncoder):
+        return _description(encoder.form)
     from mvindex.encoder.transformer import TransformerEncoder
 
     if not isinstance(encoder, TransformerEncoder):
         return describe_queries(encoder.spec)
     from mvindex.encoder.onnx_export import make_form, needs_form
 
-    if needs_form(find_form(encoder.fingerprint)):
+    state = find_form(encoder.fingerprint)
+    if needs_form(state):
         on_start()
-        make_form(encoder)
-    return describe_queries(encoder.spec)
+        state = make_form(encoder)
+    return _description(state)
 
 
 def describe_queries(spec: Mapping[str, Any]) -> str:
     """Return how the queries of an encoder of this spec are encoded on this machine, for people."""
     if spec.get("kind") != "checkpoint":
         return str(spec.get("kind"))
-    state = find_form(str(spec["fingerprint"]))
+    return _description(find_form(str(spec["fingerprint"])))
+
+
+def _description(state: FormState) -> str:
     if isinstance(state, OnnxForm):
         return f"ONNX Runtime, {state.difference:.1g} from torch ({state.folder})"
     return "torch" if state is None else f"torch; no ONNX form: {state.reason}"

@@ -30,7 +30,6 @@ from mvindex.records import (
 )
 from mvindex.scoring.aggregate import parse_scoring
 from mvindex.scoring.fusion import Fusion, Mode, is_fusion, parse_fusion
-from mvindex.scoring.rerank import parse_rerank
 from mvindex.search.options import SearchOptions, check_reranked_fields
 from mvindex.search.protocol import SearchEngine
 from mvindex.search.queries import TextQueries, Vector, as_vectors, check_query_text, is_texts, query_texts
@@ -305,6 +304,8 @@ class Index:
         """Return the best documents of a query, or of each of several; see IndexProtocol.search()."""
         plan = None
         if (rerank, rerank_on, rerank_depth) != (None, None, None):
+            from mvindex.scoring.rerank import parse_rerank
+
             plan = parse_rerank(rerank, rerank_on, rerank_depth, top_k, self._device)
         options = SearchOptions.parse(
             top_k,
