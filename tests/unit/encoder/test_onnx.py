@@ -29,6 +29,7 @@ from mvindex.encoder.transformer import TransformerEncoder  # noqa: E402 - as ab
 from mvindex.errors import CheckpointError, StoreError  # noqa: E402 - as above
 from mvindex.records import Document  # noqa: E402 - as above
 from mvindex_train.checkpoints import save_checkpoint  # noqa: E402 - as above
+from tests.helpers.cli import mvindex, ok  # noqa: E402 - as above
 from tests.helpers.marks import full  # noqa: E402 - as above
 from tests.helpers.st_folders import MORE, make_transformer, save_st  # noqa: E402 - as above
 from tests.helpers.tiny_encoders import FAMILIES, build, shaken  # noqa: E402 - as above
@@ -305,3 +306,18 @@ def test_a_query_is_answered_where_torch_is_missing(folder, tmp_path):
     command = [sys.executable, "-c", IMPORTED, "query", "was the cat on the mat?", "-i", str(tmp_path / "x.mvx")]
     done = subprocess.run(command, check=True, capture_output=True, text=True)
     assert done.stderr == "[]" and "1. 0." in done.stdout
+
+
+def test_the_command_line_makes_the_form_once_and_goes_on_without(folder, tmp_path, monkeypatch):
+    (tmp_path / "a.jsonl").write_text('{"id": "1", "text": "The cat sat on the mat."}\n')
+    make = "making the ONNX form of the encoder"
+    ingest = ["ingest", "a.jsonl", "--encoder", folder, "--index", "a.mvx", "--json"]
+    ask = ["query", "cat", "--index", "a.mvx", "--json"]
+    assert [make in ok(mvindex(*words, cwd=tmp_path)).stderr for words in (ingest, ask)] == [True, False]
+    assert "ONNX Runtime" in ok(mvindex("info", "--index", "a.mvx", "--json", cwd=tmp_path)).stdout
+    # Another machine, without a form, and then without a place for one.
+    monkeypatch.setenv("MVINDEX_CACHE", str(tmp_path / "other"))
+    assert [make in ok(mvindex(*ask, cwd=tmp_path)).stderr for _ in range(2)] == [True, False]
+    monkeypatch.setenv("MVINDEX_CACHE", str(tmp_path / "a.jsonl"))
+    done = ok(mvindex(*ask, cwd=tmp_path))
+    assert "queries go on loading torch: " in done.stderr and json.loads(done.stdout)["hits"]
