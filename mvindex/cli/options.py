@@ -17,6 +17,7 @@ import typer
 from mvindex.errors import ConfigError, MvindexError, QueryError, Unsupported
 
 if TYPE_CHECKING:
+    from mvindex.encoder import Encoder
     from mvindex.eval.questions import QuestionFormat
     from mvindex.index import Index, IndexProtocol
     from mvindex.scoring.fusion import Mode
@@ -131,9 +132,9 @@ def open_chosen_local(place: str | None, device: str | None = None) -> Index:
 def prepare_queries(index: IndexProtocol) -> None:
     """Make the ONNX form of the encoder that this process has loaded, where it lacks one; what fails is a note."""
     from mvindex.encoder.registry import prepare_queries
-    from mvindex.index import Index, loaded_encoder_of
 
-    encoder = loaded_encoder_of(index) if isinstance(index, Index) else None
+    # An index behind a server encodes there.
+    encoder: Encoder | None = getattr(index, "loaded_encoder", None)
     if encoder is None:
         return
     started = "making the ONNX form of the encoder, once: later queries then start without torch"

@@ -1,4 +1,4 @@
-"""What every encoder of a checkpoint has in common, whichever runtime computes the states."""
+"""The common part of encoders of a checkpoint, whichever runtime computes the states."""
 
 from __future__ import annotations
 

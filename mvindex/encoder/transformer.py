@@ -29,7 +29,7 @@ _TOKENS_AT_ONCE = 32768
 
 
 class QueryParts(NamedTuple):
-    """What queries run through: the transformer, on its device; the Dense modules, if any; the tokenizer."""
+    """The parts that queries run through: the transformer, on its device; the Dense modules, if any; the tokenizer."""
 
     model: Any
     head: torch.nn.Module | None

@@ -157,6 +157,11 @@ class Index:
                 self._encoder = encoder_from_spec(spec, device=self._device)
             return self._encoder
 
+    @property
+    def loaded_encoder(self) -> Encoder | None:
+        """The encoder that this object has loaded, None where no text has needed one."""
+        return self._encoder
+
     def use_encoder(self, encoder: Encoder) -> None:
         """Encode texts with this encoder; ConfigError unless it is the one that made the index."""
         spec = self._store.settings["encoder"]
@@ -562,11 +567,6 @@ class Index:
 def store_of(index: Index) -> Store:
     """Return the store of an index, for tools that read or copy documents as they are stored."""
     return index._store
-
-
-def loaded_encoder_of(index: Index) -> Encoder | None:
-    """Return the encoder that the index has loaded, None where no text has needed one."""
-    return index._encoder
 
 
 def embedded_store_of(index: Index) -> EmbeddedStore:
