@@ -120,6 +120,14 @@ def cache_of_this_run(tmp_path_factory):
 pytest.register_assert_rewrite("tests.helpers")
 
 
+@pytest.fixture(scope="session", autouse=True)
+def compiled_from_the_start():
+    """Tests in this process run what a long-lived one runs: compiled loops, however little there is to do."""
+    from mvindex import kernels
+
+    kernels.expect_work()
+
+
 def pytest_collection_modifyitems(items):
     for item in items:
         needs = {marker.args[0] for marker in item.iter_markers("needs")}

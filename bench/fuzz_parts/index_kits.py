@@ -98,6 +98,7 @@ def opened_kit(path: Path) -> Kit:
 @contextmanager
 def quick_engines() -> Iterator[None]:
     """Use NumPy's scan inside the context where the compiled one does not run, and look up entry points once."""
+    kernels.expect_work()  # else the compiled one would never be reached
     scan, points = engines.open_scan, engines.entry_points
     if not kernels.has_int8_products():
         engines.open_scan = _numpy_scan

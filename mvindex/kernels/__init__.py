@@ -34,6 +34,12 @@ def has_int8_products() -> bool:
     return all(features.get(name) for name in ("avx512f", "avx512bw", "avx512vnni"))
 
 
+def expect_work() -> None:
+    """Use compiled loops from now on: this process runs for long, or takes times that hold for one that does."""
+    global _elements_so_far
+    _elements_so_far = WORTH_LOADING + 1
+
+
 def pays_to_load(elements: int) -> bool:
     """Return whether compiled loops are loaded, or are worth it for this work and all that was done without them.
 

@@ -21,6 +21,7 @@ import numpy as np
 from mvindex.engines.params import IVF_KINDS
 from mvindex.engines.protocol import EXACT
 from mvindex.errors import MvindexError, StoreError
+from mvindex.kernels import expect_work
 from mvindex.planning.rates import Line, Rates, Workload, build_products, build_work, query_work
 from mvindex.planning.sizes import Collection
 from mvindex.records import ProgressCallback
@@ -149,6 +150,7 @@ class _Calibration:
         index.build(kind, nlist=_NLIST if kind in IVF_KINDS else None)
         build_s = time.perf_counter() - started - product_s * build_products(load)
         queries: Floats = self._random.standard_normal((_QUERIES, self._dim), dtype=np.float32)
+        expect_work()
         index.search(queries[0])  # compiles code and makes copies
         query_s = min(self._query_seconds(index, query) for query in queries)
         return (build_work(load), max(build_s, 0.0)), (query_work(load), query_s)

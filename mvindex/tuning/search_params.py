@@ -10,6 +10,7 @@ import numpy as np
 
 from mvindex.engines.protocol import Search
 from mvindex.errors import ConfigError
+from mvindex.kernels import expect_work
 from mvindex.records import Bools, Floats
 from mvindex.search import Part, Ranking, search_parts
 from mvindex.tuning.queries import sample_queries
@@ -143,6 +144,7 @@ def tune_search(
 
     ConfigError when there is nothing to tune.
     """
+    expect_work()
     sample = sample_queries(parts, queries)
     tuning = Tuning(parts, sample)
     points = tuning.run(on_progress)

@@ -20,6 +20,7 @@ from grpc_reflection.v1alpha.reflection import SERVICE_NAME as REFLECTION
 from mvindex.errors import ConfigError, IndexLocked, MvindexError
 from mvindex.index import IndexProtocol
 from mvindex.index.factory import open_index
+from mvindex.kernels import expect_work
 from mvindex.scoring.aggregate import Aggregate
 from mvindex.search.options import SearchOptions
 from mvindex.store.locks import served_lock
@@ -191,6 +192,7 @@ def _warm_up(index: IndexProtocol) -> None:
     dim = index.dim
     if dim is None:
         return
+    expect_work()
     try:
         for aggregate in Aggregate:
             options = SearchOptions(top_k=1, aggregate=aggregate)

@@ -32,6 +32,7 @@ _FINE = ("bit flipped", "byte changed")
 
 def prepare() -> None:
     """Set up the process that forks."""
+    kernels.expect_work()
     # Where the compiled scan does not run, NumPy's does: torch's would take a second in each process.
     if not kernels.has_int8_products():
         engines.open_scan = lambda *_: NumpyScan()

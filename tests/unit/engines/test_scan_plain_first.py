@@ -50,6 +50,11 @@ def test_a_batch_counts_with_all_its_queries(beginning, snapshot, monkeypatch):
     assert opened
 
 
+def test_a_process_that_runs_for_long_says_so(beginning):
+    kernels.expect_work()
+    assert kernels.pays_to_load(0)
+
+
 def test_loops_that_are_loaded_are_used(beginning, monkeypatch):
     assert not kernels.pays_to_load(1)
     monkeypatch.setitem(sys.modules, "mvindex.kernels.compiled", object())

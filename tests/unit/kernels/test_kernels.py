@@ -408,8 +408,9 @@ _SEARCH = """
 import json, sys
 import numpy as np
 import mvindex
-from mvindex.kernels import has_int8_products, has_numba
+from mvindex.kernels import expect_work, has_int8_products, has_numba
 
+expect_work()
 queries = np.load(sys.argv[2])
 answers = []
 with mvindex.open(sys.argv[1]) as index:
