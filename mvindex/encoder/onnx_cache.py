@@ -16,8 +16,8 @@ import json
 import logging
 import os
 import platform
+import secrets
 import shutil
-import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -130,7 +130,8 @@ def new_form(fingerprint: str) -> Iterator[Path]:
     target = form_folder(fingerprint)
     make_directories(target.parent)
     _remove_abandoned(target.parent)
-    temporary = Path(tempfile.mkdtemp(prefix=_UNFINISHED, dir=target.parent))
+    temporary = _unfinished(target.parent)
+    temporary.mkdir()
     try:
         yield temporary
         for entry in sorted(temporary.iterdir()):
@@ -150,7 +151,7 @@ def _take_place(temporary: Path, target: Path, fingerprint: str) -> None:
         if isinstance(find_form(fingerprint), OnnxForm):
             return
         # Damaged, or refused by older versions.
-        old = Path(tempfile.mkdtemp(prefix=_UNFINISHED, dir=target.parent))
+        old = _unfinished(target.parent)
         try:
             os.rename(target, old)
         except FileNotFoundError:
@@ -162,6 +163,11 @@ def _take_place(temporary: Path, target: Path, fingerprint: str) -> None:
         if not target.exists():
             raise
         logger.debug("%s was made by another process", target)
+
+
+def _unfinished(parent: Path) -> Path:
+    """Return a path of this call's own, which _remove_abandoned() knows."""
+    return parent / f"{_UNFINISHED}{os.getpid()}-{secrets.token_hex(4)}"
 
 
 def _remove_abandoned(parent: Path) -> None:
