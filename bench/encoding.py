@@ -1,25 +1,30 @@
 """Measure how fast documents are encoded: every family beside `single`, and the bare transformer in other runtimes.
 
-    python bench/encoding.py [--what families|runtimes] [--documents 48] [--rounds 5] [--threads 1] [--json]
+    python bench/encoding.py [--what families|runtimes|threads] [--documents 48] [--rounds 5] [--threads 1] [--json]
 
-Both take passages of the sample corpus, spread evenly over it. `families` goes through load_encoder(), as `mvindex
+All take passages of the sample corpus, spread evenly over it. `families` goes through load_encoder(), as `mvindex
 ingest` does: the packaged MiniLM, or, for families that need weights of their own, a checkpoint of it with untrained
 ones, saved first. `runtimes` gives each runtime the batches of `snippets` and pools what it returns: the cosines are
 those of the views with torch's in fp32. What a runtime needs (`pip install onnx onnxscript onnxruntime openvino`) and
-what the processor lacks is said. Compared things alternate in one process; times are the process's CPU seconds, which
-other work disturbs less than the wall's: medians over the rounds, of ratios too, with their range.
+what the processor lacks is said. `threads` encodes the documents and 20 queries by a thread for each core, and by as
+many as the machine leaves (docs/threads.md), with the wall's seconds too. Compared things alternate in one process;
+times are the process's CPU seconds, which other work disturbs less than the wall's: medians over the rounds, of ratios
+too, with their range.
 """
 
 import argparse
 import importlib.util
+import os
 import statistics
 import tempfile
+import time
 from pathlib import Path
 
 import numpy as np
 import torch
 from rounds import add_options, alternate, ratio_text, ratios, show
 
+import mvindex
 from mvindex.checkpoint import load_parts, load_tokenizer, read_checkpoint
 from mvindex.corpus import read_documents
 from mvindex.encoder import load_encoder
@@ -28,6 +33,7 @@ from mvindex.encoder.device import batch_shape, document_dtype
 from mvindex.encoder.forward import last_states
 from mvindex.encoder.inputs import Inputs
 from mvindex.encoder.pooling import RowMeans
+from mvindex.kernels.threads import choose_threads
 from mvindex_train.checkpoints import save_checkpoint
 from mvindex_train.config import EncoderConfig
 from mvindex_train.model import build_encoder
@@ -200,7 +206,26 @@ def export(model, path):
     )
 
 
+def measure_threads(documents, rounds):
+    """Yield the seconds of each round by a thread for each core, and by as many as the machine leaves then."""
+    torch.set_num_threads(os.cpu_count())
+    encoder = load_encoder()
+    encoder.encode_documents(documents[:4])
+    for _ in range(rounds):
+        for count in (os.cpu_count(), None):
+            mvindex.set_threads(count)
+            taken, begun, cpu = choose_threads(), time.monotonic(), time.process_time()
+            encoder.encode_documents(documents)
+            for document in documents[:20]:
+                encoder.encode_queries([document.title])
+            wall_s, cpu_s = time.monotonic() - begun, time.process_time() - cpu
+            yield {"name": "given" if count else "default", **taken._asdict(), "wall_s": wall_s, "cpu_s": cpu_s}
+
+
 def as_line(row):
+    if "why" in row:
+        wall_s, cpu_s = f"{row['wall_s']:6.2f} s wall", f"{row['cpu_s']:6.2f} s CPU"
+        return f"{row['name']:8s} {row['threads']} threads {wall_s} {cpu_s}  ({row['why']})"
     if "missing" in row:
         return f"{row['name']:30s} not measured: {row['missing']}"
     cosine = f"  least cosine {row['least_cosine']:.6f}" if "least_cosine" in row else ""
@@ -209,16 +234,19 @@ def as_line(row):
 
 def main():
     parser = argparse.ArgumentParser()
-    parser.add_argument("--what", choices=["families", "runtimes"], default="families")
+    parser.add_argument("--what", choices=["families", "runtimes", "threads"], default="families")
     parser.add_argument("--documents", type=int, default=48)
     add_options(parser)
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
+    mvindex.set_threads(options.threads)
     documents = sample(options.documents)
     if options.what == "families":
         rows = measure_families(documents, options.rounds)
-    else:
+    elif options.what == "runtimes":
         rows = measure_runtimes(documents, options)
+    else:
+        rows = measure_threads(documents, options.rounds)
     for row in rows:
         show(row, as_line, options.json)
 

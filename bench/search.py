@@ -31,6 +31,7 @@ import numpy as np
 import torch
 from vectors import cached_index
 
+from mvindex import set_threads
 from mvindex.engines import open_scan
 from mvindex.kernels.threads import run_in_threads
 from mvindex.search import Engines, Request, search_documents
@@ -139,6 +140,7 @@ def share_of_same(rankings, found, top_k, tolerance):
 
 def measure(options):
     """Print one JSON line a batch: the times of each side, (repeats, clocks) in seconds a query."""
+    set_threads(options.threads)
     torch.set_num_threads(options.threads)
     faiss.omp_set_num_threads(options.threads)
     sides = Sides(options)

@@ -24,6 +24,7 @@ import torch
 from rounds import add_options, alternate, ratio_text, ratios, show
 from squad_splits import read_split
 
+from mvindex import set_threads
 from mvindex.encoder.inputs import Inputs
 from mvindex_train import losses, module
 from mvindex_train.batches import PlanConfig, plan
@@ -171,6 +172,7 @@ def main():
     parser.add_argument("--passages", type=int, default=16)
     add_options(parser)
     options = parser.parse_args()
+    set_threads(options.threads)
     torch.set_num_threads(options.threads)
     with tempfile.TemporaryDirectory() as folder:
         batch = fixed_batch(options.data, options.passages, Path(folder) / "examples")

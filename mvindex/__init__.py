@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from mvindex.index import Index, IndexProtocol
     from mvindex.index.factory import create
     from mvindex.index.factory import open_index as open
+    from mvindex.kernels.threads import set_threads
     from mvindex.maintenance.dispatch import repair, salvage, verify
 
 __version__ = "0.1.0"
@@ -38,6 +39,7 @@ __all__ = [
     "repair",
     "salvage",
     "save_sentence_transformer",
+    "set_threads",
     "verify",
 ]
 
@@ -52,6 +54,7 @@ _LAZY_EXPORTS = {
     "repair": ("mvindex.maintenance.dispatch", "repair"),
     "salvage": ("mvindex.maintenance.dispatch", "salvage"),
     "save_sentence_transformer": ("mvindex.encoder.sentence_transformers", "save_sentence_transformer"),
+    "set_threads": ("mvindex.kernels.threads", "set_threads"),
     "verify": ("mvindex.maintenance.dispatch", "verify"),
 }
 

@@ -16,6 +16,7 @@ from mvindex.cli.options import (
     QuestionFormatOption,
     ScoringOption,
     TemperatureOption,
+    ThreadsOption,
     note,
     open_chosen_local,
     parse_cutoffs,
@@ -61,6 +62,7 @@ def analyze(  # noqa: PLR0913 - each option is a flag of the command
     ] = 100,
     seed: Annotated[int, typer.Option(help="Seed of the samples.")] = 0,
     device: DeviceOption = None,
+    threads: ThreadsOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Measure whether several views per document pay on your questions, and give a verdict.

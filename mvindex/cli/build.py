@@ -16,6 +16,7 @@ from mvindex.cli.options import (
     IndexOption,
     JsonOption,
     QuestionFormatOption,
+    ThreadsOption,
     check_value,
     index_directory,
     is_address,
@@ -71,6 +72,7 @@ def build(  # noqa: PLR0913 - each option is a flag of the command
     ] = None,
     format: QuestionFormatOption = None,
     at: Annotated[str, typer.Option(help="For --questions: cut-offs of R@k.")] = "1,5,20",
+    threads: ThreadsOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Build a search engine over all documents and make it the active one; --kind exact removes it.

@@ -70,7 +70,7 @@ def info(
     ] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Show the settings, engine and sizes of an index, and the exact scan of this machine.
+    """Show the settings, engine and sizes of an index, and the exact scan and the threads of this machine.
 
     Example: mvindex info --index corpus.mvx --json
     """
@@ -79,6 +79,7 @@ def info(
     from mvindex import engines
     from mvindex.cli import render
     from mvindex.encoder.registry import describe_queries
+    from mvindex.kernels.threads import choose_threads
     from mvindex.store.protocol import Operation
 
     with open_chosen(index, None) as target:
@@ -93,4 +94,5 @@ def info(
     if "server" not in row:
         row["scan"] = engines.scan_name()
         row["queries"] = None if row["encoder"] is None else describe_queries(row["encoder"])
+        row["threads"], row["threads_why"] = choose_threads()
     render.print_json(row) if as_json else render.print_table(row["path"], row)

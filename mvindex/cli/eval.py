@@ -28,6 +28,7 @@ from mvindex.cli.options import (
     RerankOption,
     ScoringOption,
     TemperatureOption,
+    ThreadsOption,
     TrecOption,
     WeightsOption,
     open_chosen,
@@ -64,6 +65,7 @@ def evaluate(  # noqa: PLR0913 - each option is a flag of the command
     force: ForceRunOption = False,
     allow_partial: PartialOption = False,
     device: DeviceOption = None,
+    threads: ThreadsOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Measure retrieval quality: recall of gold passages, DPR's answer accuracy, and metrics by judgements.

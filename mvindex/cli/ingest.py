@@ -16,6 +16,7 @@ from mvindex.cli.options import (
     DeviceOption,
     IndexOption,
     JsonOption,
+    ThreadsOption,
     check_value,
     index_directory,
     is_address,
@@ -81,6 +82,7 @@ def ingest(  # noqa: PLR0913 - each option is a flag of the command
         ),
     ] = None,
     device: DeviceOption = None,
+    threads: ThreadsOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Read corpus files, encode their documents, and add them to an index (made if there is none).

@@ -28,6 +28,13 @@ logger = logging.getLogger(__name__)
 T = TypeVar("T")
 Choice = TypeVar("Choice", bound=Enum)
 
+
+def _use_threads(count: int | None) -> None:
+    from mvindex.kernels.threads import set_threads
+
+    set_threads(count)
+
+
 IndexOption = Annotated[
     str | None,
     typer.Option(
@@ -39,6 +46,15 @@ IndexOption = Annotated[
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON on stdout, one line per result.")]
 DeviceOption = Annotated[str | None, typer.Option(help="cpu or cuda (default: the fastest available).")]
+ThreadsOption = Annotated[
+    int | None,
+    typer.Option(
+        min=1,
+        help="Threads to compute in (default: OMP_NUM_THREADS, else as many as the machine leaves).",
+        callback=_use_threads,
+        expose_value=False,
+    ),
+]
 TopKOption = Annotated[int, typer.Option("--top-k", "-k", help="Number of documents to return.")]
 FilterOption = Annotated[
     str | None, typer.Option("--filter", help='Metadata filter in JSON, such as \'{"year": {"gte": 1990}}\'.')

@@ -27,6 +27,7 @@ from mvindex.cli.options import (
     RerankOption,
     ScoringOption,
     TemperatureOption,
+    ThreadsOption,
     TopKOption,
     TrecOption,
     WeightsOption,
@@ -77,6 +78,7 @@ def query(  # noqa: PLR0913 - each option is a flag of the command
     force: ForceRunOption = False,
     allow_partial: PartialOption = False,
     device: DeviceOption = None,
+    threads: ThreadsOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Search for a query, or for a file of queries: top-k distinct documents, each with its best snippet.

@@ -12,6 +12,7 @@ from mvindex.cli.options import (
     IndexOption,
     JsonOption,
     QuestionFormatOption,
+    ThreadsOption,
     note,
     open_chosen_local,
     parse_question_format,
@@ -39,6 +40,7 @@ def tune(  # noqa: PLR0913 - each option is a flag of the command
         str | None,
         typer.Option(help="For --fusion: relevance judgements, BEIR or TREC (default: passage_id of the questions)."),
     ] = None,
+    threads: ThreadsOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Measure the search parameters of an approximate engine, and save the fastest that reach the target recall.

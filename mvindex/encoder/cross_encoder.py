@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from mvindex.checkpoint.hub import find_source
 from mvindex.checkpoint.load import VOCABULARIES, quiet
 from mvindex.encoder.base import join_text
-from mvindex.encoder.device import choose_device
+from mvindex.encoder.device import choose_device, torch_threads
 from mvindex.errors import CheckpointError, EncoderError
 from mvindex.plugins import require
 from mvindex.records import Document
@@ -68,7 +68,7 @@ class CrossEncoder:
             list(questions), list(documents), truncation=True, max_length=self._max_tokens, padding=True,
             return_tensors="pt",
         )  # fmt: skip
-        with self._torch.inference_mode():
+        with self._torch.inference_mode(), torch_threads().limited():
             logits = self._model(**tokens.to(self._device)).logits.float()
         scores: list[float] = (logits[:, -1] if logits.shape[1] == 1 else logits[:, 1] - logits[:, 0]).tolist()
         for (question, _), score in zip(texts, scores, strict=True):

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mvindex.encoder.batches import BatchShape
 from mvindex.errors import ConfigError
+from mvindex.kernels.threads import LibraryThreads
 
 if TYPE_CHECKING:
     import torch
@@ -49,6 +51,14 @@ def document_dtype(device: torch.device) -> torch.dtype:
         has_bf16 = torch.cuda.get_device_capability(device) >= (8, 0)
         return torch.bfloat16 if has_bf16 else torch.float16
     return torch.bfloat16 if _cpu_has_bf16() else torch.float32
+
+
+@cache
+def torch_threads() -> LibraryThreads:
+    """Return torch's threads, which follow default_threads() inside limited()."""
+    import torch
+
+    return LibraryThreads(torch.get_num_threads, torch.set_num_threads)
 
 
 def batch_shape(device: torch.device, window: int) -> BatchShape:

@@ -13,7 +13,7 @@ from mvindex.checkpoint import Checkpoint, Parts, load_parts, load_tokenizer
 from mvindex.encoder.batches import Batch
 from mvindex.encoder.checkpoint_encoder import CheckpointEncoder
 from mvindex.encoder.clusters import pad_tokens, token_views
-from mvindex.encoder.device import batch_shape, choose_device, document_dtype
+from mvindex.encoder.device import batch_shape, choose_device, document_dtype, torch_threads
 from mvindex.encoder.families import Arrangement
 from mvindex.encoder.forward import last_states
 from mvindex.encoder.inputs import Inputs
@@ -149,7 +149,7 @@ class TransformerEncoder(CheckpointEncoder):
     def _states(self, batch: Batch, model: Any) -> torch.Tensor:
         import torch
 
-        with torch.inference_mode():
+        with torch.inference_mode(), torch_threads().limited():
             return last_states(model, batch)
 
     def _project(self, rows: Floats) -> Floats:

@@ -12,6 +12,7 @@ from typing import TypeAlias
 import numpy as np
 import torch
 
+from mvindex.encoder.device import torch_threads
 from mvindex.engines.protocol import Candidates, ScanRequest, cache_bytes, query_exponents, scaled_temperatures
 from mvindex.engines.scan_numpy import allowed_blocks
 from mvindex.engines.torch_blocks import (
@@ -73,7 +74,7 @@ class TorchScan:
         """See ScanEngine. What is left out provably scores below the top_k-th: see _Survivors."""
         maker = self._maker(snapshot.views.dim, len(queries))
         tile = _QUERY_TILE[maker.precision]
-        with torch.inference_mode():
+        with torch.inference_mode(), torch_threads().limited():
             parts = [
                 self._scan(snapshot, maker, queries[begin : begin + tile], ScanRequest(top_k, allowed, scoring))
                 for begin in range(0, len(queries), tile)

@@ -1,4 +1,4 @@
-"""The int8 scan on CPUs with AVX-512 VNNI: compiled, fused with bound and top-k, a thread per core.
+"""The int8 scan on CPUs with AVX-512 VNNI: compiled, fused with bound and top-k, in threads.
 
 Its products only ever leave documents out, and only by a proven bound: see kernels.scan. Where the bound leaves too
 many, the query is repeated on a wider scan.
@@ -62,7 +62,7 @@ _ALIGNMENT = 64
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VnniConfig:
-    """threads: None takes all cores this process may use. cache_bytes: how much of its copies may stay in memory."""
+    """threads: None takes as many as default_threads() says. cache_bytes: how much of its copies may stay in memory."""
 
     threads: int | None = None
     cache_bytes: int | None = None
@@ -75,7 +75,7 @@ class VnniScan:
         config = config or VnniConfig()
         self._open_wider = wider
         self._wider: ScanEngine | None = None
-        self._threads = config.threads or default_threads()
+        self._threads = config.threads
         self._copies = _CopyCache(cache_bytes() if config.cache_bytes is None else config.cache_bytes)
 
     def candidates(
@@ -92,7 +92,7 @@ class VnniScan:
 
     def _scan(self, snapshot: Snapshot, queries: Floats, request: ScanRequest, room: int) -> Candidates:
         blocks = blocks_with(snapshot, request.allowed)
-        num_threads = max(1, min(self._threads, len(blocks)))
+        num_threads = max(1, min(self._threads or default_threads(), len(blocks)))
         copies = self._copies.of(snapshot, blocks, num_threads)
         tile, thresholds = _query_tile(snapshot, queries, request), np.full(len(queries), -np.inf)
         parts = copies.parts(blocks, num_threads)

@@ -27,6 +27,7 @@ def test_the_public_names_are_these():
         "repair",
         "salvage",
         "save_sentence_transformer",
+        "set_threads",
         "verify",
     ]
     assert all(getattr(mvindex, name) is not None for name in mvindex.__all__)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from mvindex.cli.options import ThreadsOption
 from mvindex_train.mine_cli import mine
 
 if TYPE_CHECKING:
@@ -71,6 +72,7 @@ def train(  # noqa: PLR0913 - each option is a flag of the command
         int | None, typer.Option(help="Steps between saved states, besides the ends of epochs.")
     ] = None,
     device: Annotated[str | None, typer.Option(help="cpu or cuda (default: the fastest available).")] = None,
+    threads: ThreadsOption = None,
     show_config: Annotated[
         bool, typer.Option("--show-config", help="Print all settings with their sources, and exit.")
     ] = False,

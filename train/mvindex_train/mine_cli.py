@@ -9,6 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
+from mvindex.cli.options import ThreadsOption
 from mvindex_train.data.options import TrainingFormat
 from mvindex_train.negatives.config import MiningConfig, MiningJob, SourceKind
 
@@ -55,6 +56,7 @@ def mine(  # noqa: PLR0913 - each option is a flag of the command
     ] = False,
     merge: Annotated[str | None, typer.Option(help="Output of an earlier run, whose negatives are added.")] = None,
     device: Annotated[str | None, typer.Option(help="cpu or cuda (default: the fastest available).")] = None,
+    threads: ThreadsOption = None,
     force: Annotated[bool, typer.Option("--force", help="Overwrite the output, or restart.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON on stdout.")] = False,
 ) -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from mvindex.checkpoint.settings import FILE_NAME as SETTINGS_NAME
+from mvindex.encoder.device import torch_threads
 from mvindex.errors import ConfigError, IndexLocked
 from mvindex.plugins import require
 from mvindex.store.locks import writer_lock
@@ -105,7 +106,8 @@ def train(job: TrainJob) -> dict[str, Any]:
     _check_out(job)
     started = time.monotonic()
     processes = Processes(job.device)
-    with preserve_random_state(), _lock(job, processes):
+    # One number for the whole run: sums of gradients depend on it in their last digits.
+    with preserve_random_state(), _lock(job, processes), torch_threads().limited():
         report = _Trainer(job, processes).run()
     return report | {"seconds": round(time.monotonic() - started, 2)}
 

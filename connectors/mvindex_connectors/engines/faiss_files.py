@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import cache
 from itertools import pairwise
 from pathlib import Path
 from types import ModuleType
@@ -11,6 +12,8 @@ from typing import Any
 import numpy as np
 
 from mvindex.errors import EngineError, EngineUnavailable
+from mvindex.kernels.threads import LibraryThreads
+from mvindex.plugins import require_faiss
 from mvindex.records import Floats, Ints
 from mvindex.store.views import MappedViews, decode
 
@@ -44,10 +47,20 @@ def read_index(faiss: ModuleType, path: Path) -> Any:
 
 
 def translated(call: Any, *args: Any, **kwargs: Any) -> Any:
-    """Return what the call returns; turn Faiss' C++ exceptions, all RuntimeError in Python, into EngineError."""
+    """Return what the call returns, run in as many threads as default_threads() says.
+
+    Faiss' C++ exceptions, all RuntimeError in Python, become EngineError.
+    """
     try:
-        return call(*args, **kwargs)
+        with _threads().limited():
+            return call(*args, **kwargs)
     except MemoryError as err:
         raise EngineUnavailable(f"faiss: not enough memory: {err}") from err
     except RuntimeError as err:
         raise EngineError(f"faiss: {err}") from err
+
+
+@cache
+def _threads() -> LibraryThreads:
+    faiss = require_faiss()
+    return LibraryThreads(faiss.omp_get_max_threads, faiss.omp_set_num_threads)

@@ -10,6 +10,8 @@ from typing import Annotated, Any
 
 import typer
 
+from mvindex.cli.options import ThreadsOption
+
 app = typer.Typer()
 _SWITCH_S = 0.0005
 
@@ -54,6 +56,7 @@ def serve(  # noqa: PLR0913 - each option is a flag of the command
     max_streams: Annotated[int, typer.Option(help="Ingests and lists at once.")] = 32,
     idle_s: Annotated[float, typer.Option("--idle", help="Seconds that a stream may be idle.")] = 300.0,
     device: Annotated[str | None, typer.Option(help="cpu or cuda; by default the best available.")] = None,
+    threads: ThreadsOption = None,
 ) -> None:
     """Serve indexes over gRPC and HTTP. Logs are JSON lines on stderr; SIGTERM ends the server after calls in progress.
 
