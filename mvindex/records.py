@@ -266,6 +266,8 @@ class IndexInfo:
         server: The server that holds the index, and its abilities; None for a directory.
         lexical: How texts are split into terms for lexical search; None without a lexical side.
         fusion: Method and weights of hybrid search, as tuned; None for the defaults.
+        copy_bytes: Memory that copies of views for the exact scan take in this process; they are made by the first
+            exact searches. None for Milvus and a server.
 
     """
 
@@ -288,6 +290,7 @@ class IndexInfo:
     server: Mapping[str, Any] | None = None
     lexical: str | None = None
     fusion: Mapping[str, Any] | None = None
+    copy_bytes: int | None = None
 
 
 def check_count(name: str, value: object) -> None:

@@ -79,6 +79,7 @@ def info(
     from mvindex import engines
     from mvindex.cli import render
     from mvindex.encoder.registry import describe_queries
+    from mvindex.engines.protocol import cache_bytes
     from mvindex.kernels.threads import choose_threads
     from mvindex.store.protocol import Operation
 
@@ -94,5 +95,6 @@ def info(
     if "server" not in row:
         row["scan"] = engines.scan_name()
         row["queries"] = None if row["encoder"] is None else describe_queries(row["encoder"])
+        row["copy_limit_bytes"] = cache_bytes()
         row["threads"], row["threads_why"] = choose_threads()
     render.print_json(row) if as_json else render.print_table(row["path"], row)

@@ -149,6 +149,10 @@ class ScanEngine(Protocol):
         """
         ...
 
+    def copy_bytes(self) -> int:
+        """Return the bytes of the copies of views that the scan has in memory."""
+        ...
+
 
 class RankingEngine(Protocol):
     """Ranks all views of document rows [0, num_rows) by score; the search loop makes documents of them."""

@@ -38,6 +38,10 @@ class NumpyScan:
         tiles = range(0, len(queries), _QUERY_TILE)
         return Candidates.joined([self._scan(snapshot, queries[at : at + _QUERY_TILE], request) for at in tiles])
 
+    def copy_bytes(self) -> int:
+        """See ScanEngine. Blocks are read where they are stored."""
+        return 0
+
     def _scan(self, snapshot: Snapshot, queries: Floats, request: ScanRequest) -> Candidates:
         top_k, allowed, scoring = request
         scaled, norms = scaled_queries(queries)

@@ -13,6 +13,7 @@ import numpy as np
 import torch
 
 from mvindex.encoder.device import torch_threads
+from mvindex.engines.copies import MEMORY, watch
 from mvindex.engines.protocol import Candidates, ScanRequest, cache_bytes, query_exponents, scaled_temperatures
 from mvindex.engines.scan_numpy import allowed_blocks
 from mvindex.engines.torch_blocks import (
@@ -81,6 +82,17 @@ class TorchScan:
             ]
         return Candidates.joined(parts)
 
+    def copy_bytes(self) -> int:
+        """See ScanEngine. On a GPU they are in its memory."""
+        with self._lock:
+            tails = [block for _, block in self._tails.values()]
+            return sum(_size_bytes(block) for block in [*self._blocks.values(), *tails])
+
+    def give_back(self) -> None:
+        """Drop the copies; scans that use them finish with them."""
+        with self._lock:
+            self._forget()
+
     def _maker(self, dim: int, num_queries: int) -> BlockMaker:
         """Return the maker of blocks for a batch of so many queries."""
         precision = self._config.precision
@@ -125,24 +137,35 @@ class TorchScan:
         if tail is not None and tail[0] == key:
             return tail[1]
         block = maker.make(snapshot, begin, end)
-        size_bytes = block.views.numel() * block.views.element_size()
+        size_bytes = _size_bytes(block)
         with self._lock:
             self._forget_before(snapshot.generation)
+            if not self._has_room(size_bytes):
+                return block
             if end == snapshot.num_rows:
                 self._tails[maker.precision] = (key, block)  # grows with the next batch: only the latest is kept
             elif size_bytes <= self._free_bytes and key not in self._blocks:
                 self._blocks[key] = block
                 self._free_bytes -= size_bytes
+        if self._device.type == "cpu":
+            watch(self)
         return block
+
+    def _has_room(self, size_bytes: int) -> bool:
+        """Return whether the machine has memory for so many bytes of copies more; a GPU's is its own."""
+        return self._device.type != "cpu" or MEMORY.room_bytes(0, size_bytes) >= size_bytes
 
     def _forget_before(self, generation: int) -> None:
         """Drop blocks of an older generation: a compaction has renumbered their rows."""
         if generation <= self._generation:
             return
-        self._free_bytes += sum(block.views.numel() * block.views.element_size() for block in self._blocks.values())
+        self._forget()
+        self._generation = generation
+
+    def _forget(self) -> None:
+        self._free_bytes += sum(map(_size_bytes, self._blocks.values()))
         self._blocks.clear()
         self._tails.clear()
-        self._generation = generation
 
 
 class _Survivors:
@@ -243,6 +266,10 @@ class _Survivors:
         targets = self._thresholds - errors
         relative = self._precision.output_error
         return targets / np.where(targets >= 0, 1 + relative, 1 - relative)
+
+
+def _size_bytes(block: Block) -> int:
+    return block.views.numel() * block.views.element_size()
 
 
 def _room_bytes(device: torch.device) -> int:

@@ -14,6 +14,7 @@ from threading import Lock
 import numpy as np
 import numpy.typing as npt
 
+from mvindex.engines.copies import MEMORY, Memory, watch
 from mvindex.engines.protocol import (
     Candidates,
     ScanEngine,
@@ -69,14 +70,23 @@ class VnniConfig:
 
 
 class VnniScan:
-    """The exact scan over int8 copies of the views. Thread-safe; keeps the copies of blocks up to cache_bytes."""
+    """The exact scan over int8 copies of the views. Thread-safe; keeps the copies of blocks up to cache_bytes.
 
-    def __init__(self, wider: Callable[[], ScanEngine], config: VnniConfig | None = None) -> None:
+    Where memory falls short, the copies are dropped, and blocks are copied for a moment at each scan.
+    """
+
+    def __init__(
+        self, wider: Callable[[], ScanEngine], config: VnniConfig | None = None, memory: Memory = MEMORY
+    ) -> None:
         config = config or VnniConfig()
         self._open_wider = wider
         self._wider: ScanEngine | None = None
         self._threads = config.threads
-        self._copies = _CopyCache(cache_bytes() if config.cache_bytes is None else config.cache_bytes)
+        self._copies = _CopyCache(cache_bytes() if config.cache_bytes is None else config.cache_bytes, memory)
+
+    def copy_bytes(self) -> int:
+        """See ScanEngine."""
+        return self._copies.copy_bytes() + (self._wider.copy_bytes() if self._wider is not None else 0)
 
     def candidates(
         self, snapshot: Snapshot, queries: Floats, top_k: int, allowed: Bools, scoring: Scoring
@@ -161,6 +171,10 @@ class _Copies:
         if previous is not None and previous.snapshot.generation == snapshot.generation:
             self._take_over(previous)
 
+    def held_bytes(self) -> int:
+        """Return the bytes of the copies that were made."""
+        return sum(buffer.nbytes for buffer in self.buffers if buffer is not None)
+
     def size_bytes(self, block: int) -> int:
         """Return the bytes of the block's copy."""
         first, last = self.table.first[block], self.table.last[block]
@@ -215,26 +229,29 @@ class _Copies:
 
 
 class _CopyCache:
-    """The copies of the latest snapshot, up to a number of bytes."""
+    """The copies of the latest snapshot, up to a number of bytes, while there is memory for them."""
 
-    def __init__(self, max_bytes: int) -> None:
-        self._max_bytes = max_bytes
+    def __init__(self, max_bytes: int, memory: Memory) -> None:
+        self._max_bytes, self._memory = max_bytes, memory
         self._latest: _Copies | None = None
         self._lock = Lock()
 
     def of(self, snapshot: Snapshot, blocks: Ints, num_threads: int) -> _Copies:
         """Return the copies of the snapshot, with those of the given blocks made as far as there is room."""
         with self._lock:
+            if self._memory.is_short():
+                self._latest = None
             copies = self._latest
             if copies is None or copies.snapshot is not snapshot:
                 copies = _Copies(snapshot, copies)
                 self._latest = copies
             chosen = []
             missing = blocks[copies.table.views_at[blocks] == 0].tolist()
-            used_bytes = sum(buffer.nbytes for buffer in copies.buffers if buffer is not None) if missing else 0
+            used_bytes = copies.held_bytes() if missing else 0
+            room_bytes = self._memory.room_bytes(used_bytes, self._max_bytes) if missing else 0
             for block in missing:
                 used_bytes += copies.size_bytes(block)
-                if used_bytes > self._max_bytes:
+                if used_bytes > room_bytes:
                     break
                 chosen.append(block)
 
@@ -246,7 +263,19 @@ class _CopyCache:
                     copies.buffers[block] = buffer
 
             run_in_threads(make, min(num_threads, len(chosen)))
+        if chosen:
+            watch(self)
         return copies
+
+    def copy_bytes(self) -> int:
+        """Return the bytes of the copies in memory."""
+        copies = self._latest
+        return 0 if copies is None else copies.held_bytes()
+
+    def give_back(self) -> None:
+        """Drop the copies; scans that use them finish with them."""
+        with self._lock:
+            self._latest = None
 
 
 def _pitch(dim: int) -> int:

@@ -184,7 +184,7 @@ class Index:
 
     def info(self) -> IndexInfo:
         """Describe the index: encoder, dimensions, engine, sizes."""
-        return self._store.info()
+        return replace(self._store.info(), copy_bytes=self._engine.copy_bytes())
 
     def add(self, documents: Iterable[Document], *, hooks: IngestHooks | None = None) -> IngestReport:
         """Encode and store documents; see IndexProtocol.add()."""

@@ -2,31 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 # Where control groups are mounted, below the root of the file system.
 _GROUPS = Path("sys/fs/cgroup")
 
 
-def group_limits(controller: str, name: str, old_name: str, root: Path = Path("/")) -> Iterator[str]:
-    """Yield the limits of this process' control groups, from the innermost out, as the kernel writes them.
+def read_groups(
+    controller: str, names: Sequence[str], old_names: Sequence[str], root: Path = Path("/")
+) -> Iterator[list[str]]:
+    """Yield the texts of files of this process' control groups, from the innermost group out.
 
     Args:
         controller: "cpu" or "memory".
-        name: The file of the limit in groups of version 2, such as "memory.max".
-        old_name: The file in groups of version 1, such as "memory.limit_in_bytes".
+        names: The files in groups of version 2, such as "memory.max".
+        old_names: The files in groups of version 1, such as "memory.limit_in_bytes".
         root: The root of the file system.
 
     """
-    for group, name_there in _groups(controller, name, old_name, root):
+    for group, is_old in _groups(controller, root):
         try:
-            yield (group / name_there).read_text(encoding="ascii").strip()
+            yield [(group / name).read_text(encoding="ascii").strip() for name in (old_names if is_old else names)]
         except OSError:
             continue  # the root group has no limits
 
 
-def _groups(controller: str, name: str, old_name: str, root: Path) -> Iterator[tuple[Path, str]]:
+def _groups(controller: str, root: Path) -> Iterator[tuple[Path, bool]]:
+    """Yield the groups, and whether they are of version 1."""
     try:
         lines = (root / "proc/self/cgroup").read_text(encoding="utf-8").splitlines()
     except OSError:
@@ -39,4 +42,4 @@ def _groups(controller: str, name: str, old_name: str, root: Path) -> Iterator[t
         group = top / path.lstrip("/")
         for above in (group, *group.parents):
             if above.is_relative_to(top):
-                yield above, old_name if controllers else name
+                yield above, bool(controllers)

@@ -9,7 +9,7 @@ from pathlib import Path
 from threading import Lock
 from typing import NamedTuple
 
-from mvindex.kernels.cgroups import group_limits
+from mvindex.kernels.cgroups import read_groups
 
 # The load is looked at again after so long, in seconds.
 _LOOK_EVERY_S = 1.0
@@ -93,10 +93,8 @@ class Machine:
 
     def _quotas(self) -> list[float]:
         """Return the CPU quotas of the control groups, in cores."""
-        found = [text.split() for text in group_limits("cpu", "cpu.max", "cpu.cfs_quota_us", self._root)]
-        periods = [text.split() for text in group_limits("cpu", "cpu.max", "cpu.cfs_period_us", self._root)]
-        pairs = zip(found, periods, strict=False)
-        limits = [(quota[0], period[-1]) for quota, period in pairs if quota and period]
+        files = read_groups("cpu", ["cpu.max"], ["cpu.cfs_quota_us", "cpu.cfs_period_us"], self._root)
+        limits = [" ".join(texts).split() for texts in files]
         return [int(quota) / int(period) for quota, period in limits if quota.isdecimal() and int(period)]
 
     def _left(self, cores: frozenset[int]) -> float | None:

@@ -17,3 +17,6 @@ class SearchEngine(Protocol):
 
     def search_text(self, queries: TextQueries, options: SearchOptions) -> list[SearchResult]:
         """Return a lexical result for each text, or a hybrid one where vectors are given."""
+
+    def copy_bytes(self) -> int | None:
+        """Return the bytes of copies of views that exact scans of this process have in memory; None without scans."""

@@ -27,6 +27,9 @@ class MilvusEngine:
     def __init__(self, store: MilvusStore) -> None:
         self._store = store
 
+    def copy_bytes(self) -> None:
+        """Return None: Milvus scans in its own memory."""
+
     def search_text(self, queries: TextQueries, options: SearchOptions) -> list[SearchResult]:
         """Raise Unsupported: an index in Milvus has no lexical side."""
         raise Unsupported(f"{self._store.where}: lexical search needs an index in a directory; mode='dense' works here")

@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from mvindex.kernels.cgroups import group_limits
+from mvindex.kernels.cgroups import read_groups
 from mvindex.kernels.cores import Machine
 
 TICKS = os.sysconf("SC_CLK_TCK")
@@ -155,4 +155,4 @@ def test_limits_come_from_the_innermost_group_out(tmp_path):
     }.items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(text)
-    assert [*group_limits("memory", "memory.max", "memory.limit_in_bytes", tmp_path)] == ["5", "9"]
+    assert [*read_groups("memory", ["memory.max"], ["memory.limit_in_bytes"], tmp_path)] == [["5"], ["9"]]

@@ -1,0 +1,91 @@
+"""Memory of the scans' copies of views: limited while they are made, and given back when memory falls short."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from threading import Lock, Thread
+from typing import Protocol
+from weakref import WeakSet
+
+from mvindex.engines.ram import available_bytes, memory_bytes
+
+# Copies are made while this part of the memory stays available, and given back when less than that part is.
+_RESERVE, _SHORT = 1 / 8, 1 / 16
+# The memory is looked at again after so long, in seconds: during searches, and between them.
+_LOOK_EVERY_S, _WATCH_EVERY_S = 1.0, 5.0
+
+
+class HoldsCopies(Protocol):
+    """Holds copies that can be made again."""
+
+    def copy_bytes(self) -> int:
+        """Return the bytes of the copies in memory."""
+        ...
+
+    def give_back(self) -> None:
+        """Drop the copies; searches that use them finish with them."""
+        ...
+
+
+class Memory:
+    """The memory that copies may take. Thread-safe."""
+
+    def __init__(
+        self,
+        total: Callable[[], int] = memory_bytes,
+        available: Callable[[], int | None] = available_bytes,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Take functions that return the memory of this process, what is available of it, and seconds."""
+        self._total, self._available, self._clock = total, available, clock
+        self._is_short, self._looked_s = False, float("-inf")
+
+    def is_short(self) -> bool:
+        """Return whether copies should be given back: looked at once a second."""
+        if self._clock() - self._looked_s >= _LOOK_EVERY_S:
+            available = self._available()
+            self._is_short = available is not None and available < _SHORT * self._total()
+            self._looked_s = self._clock()
+        return self._is_short
+
+    def room_bytes(self, held_bytes: int, most_bytes: int) -> int:
+        """Return how many bytes all copies may take, where some are held now and most_bytes is the limit."""
+        available = self._available()
+        if available is None:
+            return most_bytes
+        return min(most_bytes, held_bytes + available - int(_RESERVE * self._total()))
+
+
+MEMORY = Memory()
+_watched: WeakSet[HoldsCopies] = WeakSet()
+_lock = Lock()
+_thread: Thread | None = None
+
+
+def watch(holder: HoldsCopies) -> None:
+    """Give back the holder's copies when memory falls short, whether or not it is searched."""
+    global _thread
+    with _lock:
+        _watched.add(holder)
+        # A forked child has no thread.
+        if _thread is None or not _thread.is_alive():
+            _thread = Thread(target=_watch, name="mvindex-memory", daemon=True)
+            _thread.start()
+
+
+def _watch() -> None:
+    """Look at the memory every few seconds, until no copies are left."""
+    global _thread
+    while True:
+        time.sleep(_WATCH_EVERY_S)
+        with _lock:
+            holders = [holder for holder in _watched if holder.copy_bytes()]
+            if not holders:
+                _watched.clear()
+                _thread = None
+                return
+        if MEMORY.is_short():
+            for holder in holders:
+                holder.give_back()
+        del holders  # a scan that nobody uses any more should not wait for the next look
