@@ -267,7 +267,7 @@ class IndexInfo:
         lexical: How texts are split into terms for lexical search; None without a lexical side.
         fusion: Method and weights of hybrid search, as tuned; None for the defaults.
         copy_bytes: Memory that copies of views for the exact scan take in this process; they are made by the first
-            exact searches. None for Milvus and a server.
+            exact searches. For a server those of its process; None for Milvus.
 
     """
 

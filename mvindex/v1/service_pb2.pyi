@@ -15,7 +15,7 @@ class InfoRequest(_message.Message):
     def __init__(self, index: _Optional[str] = ...) -> None: ...
 
 class InfoResponse(_message.Message):
-    __slots__ = ("index", "format_version", "documents", "views", "num_deleted", "dim", "dtype", "encoder_json", "kind", "temperature", "prune_views", "search_json", "fresh_documents", "size_bytes", "shards", "missing_shards", "is_read_only", "lexical", "fusion_json")
+    __slots__ = ("index", "format_version", "documents", "views", "num_deleted", "dim", "dtype", "encoder_json", "kind", "temperature", "prune_views", "search_json", "fresh_documents", "size_bytes", "shards", "missing_shards", "is_read_only", "lexical", "fusion_json", "copy_bytes")
     INDEX_FIELD_NUMBER: _ClassVar[int]
     FORMAT_VERSION_FIELD_NUMBER: _ClassVar[int]
     DOCUMENTS_FIELD_NUMBER: _ClassVar[int]
@@ -35,6 +35,7 @@ class InfoResponse(_message.Message):
     IS_READ_ONLY_FIELD_NUMBER: _ClassVar[int]
     LEXICAL_FIELD_NUMBER: _ClassVar[int]
     FUSION_JSON_FIELD_NUMBER: _ClassVar[int]
+    COPY_BYTES_FIELD_NUMBER: _ClassVar[int]
     index: str
     format_version: int
     documents: int
@@ -54,7 +55,8 @@ class InfoResponse(_message.Message):
     is_read_only: bool
     lexical: str
     fusion_json: str
-    def __init__(self, index: _Optional[str] = ..., format_version: _Optional[int] = ..., documents: _Optional[int] = ..., views: _Optional[int] = ..., num_deleted: _Optional[int] = ..., dim: _Optional[int] = ..., dtype: _Optional[str] = ..., encoder_json: _Optional[str] = ..., kind: _Optional[str] = ..., temperature: _Optional[float] = ..., prune_views: _Optional[float] = ..., search_json: _Optional[str] = ..., fresh_documents: _Optional[int] = ..., size_bytes: _Optional[int] = ..., shards: _Optional[int] = ..., missing_shards: _Optional[_Iterable[int]] = ..., is_read_only: _Optional[bool] = ..., lexical: _Optional[str] = ..., fusion_json: _Optional[str] = ...) -> None: ...
+    copy_bytes: int
+    def __init__(self, index: _Optional[str] = ..., format_version: _Optional[int] = ..., documents: _Optional[int] = ..., views: _Optional[int] = ..., num_deleted: _Optional[int] = ..., dim: _Optional[int] = ..., dtype: _Optional[str] = ..., encoder_json: _Optional[str] = ..., kind: _Optional[str] = ..., temperature: _Optional[float] = ..., prune_views: _Optional[float] = ..., search_json: _Optional[str] = ..., fresh_documents: _Optional[int] = ..., size_bytes: _Optional[int] = ..., shards: _Optional[int] = ..., missing_shards: _Optional[_Iterable[int]] = ..., is_read_only: _Optional[bool] = ..., lexical: _Optional[str] = ..., fusion_json: _Optional[str] = ..., copy_bytes: _Optional[int] = ...) -> None: ...
 
 class IndexesRequest(_message.Message):
     __slots__ = ()

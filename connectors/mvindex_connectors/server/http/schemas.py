@@ -299,6 +299,7 @@ class IndexInfo(Struct, kw_only=True):
     lexical: Annotated[str | None, _described("null: the index has no lexical search.")]
     fusion: dict[str, Any] | None
     size_bytes: int
+    copy_bytes: Annotated[int | None, _described("Memory of the exact scan's copies; null for an index in Milvus.")]
     shards: int | None
     missing_shards: list[int]
 
