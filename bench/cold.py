@@ -16,6 +16,7 @@ import time
 from pathlib import Path
 
 import numpy as np
+import tiny
 from scale_parts.indexes import cached
 
 from mvindex.kernels import prefetch as pages
@@ -62,7 +63,7 @@ def main():
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--data", type=Path, default=Path("../shared/data"))
     parser.add_argument("--json", action="store_true")
-    options = parser.parse_args()
+    options = tiny.parse(parser, documents=200, candidates=40, rounds=1, data=tiny.DATA)
     path, questions = cached("transplants", options.documents, 8, options.data)
     scored_ms(path, questions[0], options.candidates, 0, True)  # compiles
     times = {True: [], False: []}

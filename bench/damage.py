@@ -23,6 +23,8 @@ from collections import defaultdict
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from pathlib import Path
 
+import tiny
+
 for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ[name] = "1"
 sys.path.insert(0, str(Path(__file__).parents[1]))
@@ -138,7 +140,7 @@ def main():
     parser.add_argument("--only", action="append", choices=SHARES, help="this index; repeatable")
     parser.add_argument("--folder", type=Path, help="where the indexes are; a temporary folder. Best in memory")
     parser.add_argument("--json", action="store_true")
-    options = parser.parse_args()
+    options = tiny.parse(parser, damages=4, processes=1, only=["texts"])
     prepare()
     started = time.monotonic()
     note = lambda text: print(f"{time.monotonic() - started:6.0f} s: {text}", file=sys.stderr, flush=True)  # noqa: E731

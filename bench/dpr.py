@@ -16,6 +16,7 @@ import time
 from pathlib import Path
 
 import numpy as np
+import tiny
 
 from mvindex.io.dpr import import_dpr
 from mvindex.io.import_ import Target
@@ -57,7 +58,9 @@ def main():
     parser.add_argument("--count", type=int, default=400_000)
     parser.add_argument("--dim", type=int, default=768)
     parser.add_argument("--json", action="store_true")
-    options = parser.parse_args()
+    options = tiny.parse(parser, what="import", shard=tiny.OUT, count=50, dim=8)
+    if options.tiny:
+        write_shard(options.shard, options.count, options.dim)
     if options.what == "write":
         write_shard(options.shard, options.count, options.dim)
         return

@@ -23,6 +23,8 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
+import tiny
+
 for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ.setdefault(name, "1")
 
@@ -196,7 +198,18 @@ def main():
     parser.add_argument("--data", type=Path)
     parser.add_argument("--plot", type=Path)
     parser.add_argument("--json", action="store_true")
-    options = parser.parse_args()
+    options = tiny.parse(
+        parser,
+        documents=600,
+        views=2,
+        dim=16,
+        queries=8,
+        repeats=1,
+        questions=20,
+        temperatures="0.2",
+        quality_temperatures="0.2",
+        data=tiny.DATA,
+    )
     if options.plot and not options.data:
         parser.error("--plot shows quality on SQuAD: give --data too")
     rows = []

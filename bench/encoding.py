@@ -21,6 +21,7 @@ import time
 from pathlib import Path
 
 import numpy as np
+import tiny
 import torch
 from rounds import add_options, alternate, ratio_text, ratios, show
 
@@ -237,7 +238,7 @@ def main():
     parser.add_argument("--what", choices=["families", "runtimes", "threads"], default="families")
     parser.add_argument("--documents", type=int, default=48)
     add_options(parser)
-    options = parser.parse_args()
+    options = tiny.parse(parser, what="threads", documents=4, rounds=1)
     torch.set_num_threads(options.threads)
     mvindex.set_threads(options.threads)
     documents = sample(options.documents)

@@ -18,6 +18,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import numpy as np
+import tiny
 from haystack import Document as HaystackDocument
 from langchain_core.embeddings import Embeddings
 from llama_index.core.schema import TextNode
@@ -144,7 +145,7 @@ def main():
     parser.add_argument("--server", action="store_true", help="Also on a server.")
     parser.add_argument("--json", action="store_true", help="Print the figures as JSON.")
     parser.add_argument("--out", type=Path)
-    options = parser.parse_args()
+    options = tiny.parse(parser, documents=60, dim=8, queries=4, top_k=3)
     report = {"options": {name: vars(options)[name] for name in ("documents", "dim", "queries", "top_k")}}
     report["sides"] = measure(options)
     if options.out:

@@ -23,6 +23,8 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import tiny
+
 for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ[name] = "1"
 sys.path.insert(0, str(Path(__file__).parents[1]))
@@ -95,7 +97,7 @@ def main():
     parser.add_argument("--folder", type=Path, help="where the indexes are; a temporary folder")
     parser.add_argument("--messages", action="store_true", help="show what the failures said, and how often")
     parser.add_argument("--json", action="store_true")
-    options = parser.parse_args()
+    options = tiny.parse(parser, step_bytes=1 << 18, every=50, jobs=1, only=["ingest more"], trouble=["file-size"])
     with ThreadPoolExecutor(options.jobs) as pool:
         found = list(pool.map(lambda pair: tried(*pair, options), chosen(options)))
     rows, faults = [row for row, _, _ in found], [fault for _, each, _ in found for fault in each]

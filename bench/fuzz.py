@@ -26,6 +26,8 @@ import tempfile
 import time
 from pathlib import Path
 
+import tiny
+
 for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ.setdefault(name, "1")
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
@@ -161,7 +163,7 @@ def _options():
     parser.add_argument("--one", metavar="TARGET", help="run it in this process")
     parser.add_argument("--journal", type=Path, help=argparse.SUPPRESS)
     parser.add_argument("--report", type=Path, help=argparse.SUPPRESS)
-    return parser.parse_args()
+    return tiny.parse(parser, inputs=20, seconds=10, target="qrels", engine="random", out=tiny.OUT)
 
 
 if __name__ == "__main__":

@@ -23,6 +23,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import tiny
+
 for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ.setdefault(name, "1")
 
@@ -45,7 +47,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--cases", type=int, default=20_000, help="stop after so many")
     parser.add_argument("--seed", type=int, default=0, help="the first seed; each index takes the next")
-    options = parser.parse_args()
+    options = tiny.parse(parser, cases=40)
     warnings.simplefilter("error", RuntimeWarning)
     vectors, *checked = map(importlib.import_module, _MODULES)
     done, faults, kinds = 0, 0, Counter[str]()

@@ -18,6 +18,7 @@ import time
 from pathlib import Path
 
 import numpy as np
+import tiny
 from quality import GOLD_SETS, batches, load
 
 import mvindex
@@ -138,7 +139,7 @@ def main():
     parser.add_argument("--lexical", default="english", choices=["english", "unicode"])
     parser.add_argument("--sample", type=int, default=2500)
     parser.add_argument("--json", action="store_true")
-    options = parser.parse_args()
+    options = tiny.parse(parser, data=tiny.DATA, sets="squad", sample=10)
     encoder = load_encoder(options.encoder)
     for name in options.sets.split(","):
         for row in rows(options.data, name, encoder, options.lexical, options.sample):

@@ -15,6 +15,8 @@ import time
 from itertools import islice
 from pathlib import Path
 
+import tiny
+
 import mvindex
 from mvindex.corpus import read_documents
 from mvindex.encoder import load_encoder
@@ -34,7 +36,7 @@ def main():
     parser.add_argument("--limit", type=int, default=1024)
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--json", action="store_true")
-    options = parser.parse_args()
+    options = tiny.parse(parser, corpus=tiny.SQUAD, limit=8, repeats=1)
     encoder = load_encoder("minilm")
     documents = list(islice(read_documents(options.corpus), options.limit))
     chunks = [[entry.document for entry in chunk] for chunk in read_chunks(Entry("", item) for item in documents)]

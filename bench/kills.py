@@ -18,6 +18,8 @@ import tempfile
 import time
 from pathlib import Path
 
+import tiny
+
 for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ[name] = "1"
 sys.path.insert(0, str(Path(__file__).parents[1]))
@@ -120,7 +122,7 @@ def main():
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--folder", type=Path, help="where the indexes are; a temporary folder")
     parser.add_argument("--json", action="store_true")
-    options = parser.parse_args()
+    options = tiny.parse(parser, kills=4, commands=0, only=["replace"])
     prepare()
     benches = {}
     with tempfile.TemporaryDirectory(dir=options.folder) as folder:

@@ -17,6 +17,7 @@ from functools import partial
 from pathlib import Path
 
 import numpy as np
+import tiny
 
 import mvindex
 from mvindex.planning.units import parse_bytes
@@ -80,7 +81,7 @@ def main():
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--folder", type=Path, help="where the index is made; a temporary folder, not in memory")
     parser.add_argument("--json", action="store_true")
-    options = parser.parse_args()
+    options = tiny.parse(parser, documents=400, views=2, dim=32, queries=4)
     if not limits.can_group():
         sys.exit("NOT RUN: needs control groups of memory that may be made (root, or a delegated one)")
     with tempfile.TemporaryDirectory(dir=options.folder) as folder:

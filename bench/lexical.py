@@ -20,6 +20,7 @@ from contextlib import closing
 from pathlib import Path
 
 import numpy as np
+import tiny
 
 import mvindex
 from mvindex.corpus import read_documents
@@ -156,7 +157,7 @@ def main():
     parser.add_argument("--bm25s-up-to", type=int, default=200_000)
     parser.add_argument("--fts5-up-to", type=int, default=1_000_000)
     parser.add_argument("--json", action="store_true")
-    options = parser.parse_args()
+    options = tiny.parse(parser, data=tiny.DATA, documents="400", bm25s_up_to=0)
     read = read_questions([str(options.data / "squad/questions.test.jsonl")])
     questions = [question.text for question in itertools.islice(read, 120)]
     for count in map(int, options.documents.split(",")):

@@ -14,6 +14,8 @@ import tempfile
 from itertools import islice
 from pathlib import Path
 
+import tiny
+
 
 def measure(files, size):
     """Return the peak resident MiB of this process after ingesting the first `size` documents."""
@@ -36,7 +38,7 @@ def main():
     parser.add_argument("--sizes", default="20000,100000")
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--one", type=int, help=argparse.SUPPRESS)
-    options = parser.parse_args()
+    options = tiny.parse(parser, corpus=[tiny.SQUAD], sizes="4")
     if options.one:
         print(json.dumps(measure(options.corpus, options.one)))
         return

@@ -17,6 +17,7 @@ import time
 from pathlib import Path
 
 import numpy as np
+import tiny
 
 sys.path.insert(0, str(Path(__file__).parent))
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests" / "milvus"))
@@ -138,7 +139,7 @@ def main():
     parser.add_argument("--kinds", nargs="*", default=[])
     parser.add_argument("--server", action="store_true")
     parser.add_argument("--json", action="store_true")
-    options = parser.parse_args()
+    options = tiny.parse(parser, views=400, dim=8, queries=4)
     count = options.views // VIEWS
     with tempfile.TemporaryDirectory(prefix="milvus-bench-") as folder, places(options, folder) as (ours, theirs):
         bare = Bare(theirs, options.dim)

@@ -13,6 +13,7 @@ import time
 from pathlib import Path
 
 import numpy as np
+import tiny
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from tests.durability.kills.milvus import Rounds  # noqa: E402 - after the path
@@ -42,7 +43,7 @@ def main():
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--only", nargs="*", default=["lite", "client", "server"])
     parser.add_argument("--json", action="store_true")
-    options = parser.parse_args()
+    options = tiny.parse(parser, rounds=1, only=["lite"])
     found = []
     with tempfile.TemporaryDirectory(prefix="milvus-kills-") as folder:
         if "lite" in options.only:

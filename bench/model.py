@@ -17,6 +17,7 @@ import traceback
 import warnings
 from pathlib import Path
 
+import tiny
 from hypothesis import HealthCheck, seed, settings
 from hypothesis.stateful import run_state_machine_as_test
 
@@ -45,7 +46,7 @@ def main():
     parser.add_argument("--examples", type=int, default=200, help="sequences")
     parser.add_argument("--steps", type=int, default=40, help="operations of a sequence, at most")
     parser.add_argument("--seed", type=int, default=0, help="of the first round")
-    options = parser.parse_args()
+    options = tiny.parse(parser, examples=2, steps=6)
     warnings.simplefilter("error", RuntimeWarning)
     from tests.contract.model.machine import EncodingMachine, IndexMachine
 

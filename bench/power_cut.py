@@ -21,6 +21,8 @@ import time
 from collections import Counter
 from pathlib import Path
 
+import tiny
+
 for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ[name] = "1"
 sys.path.insert(0, str(Path(__file__).parents[1]))
@@ -74,7 +76,7 @@ def main():
     parser.add_argument("--positions", type=int, default=0, help="cut at so many calls of an operation; 0: at all")
     parser.add_argument("--again", type=int, default=0, help="cut the run that goes on after so many cuts, too")
     parser.add_argument("--json", action="store_true", help="one line of JSON an operation")
-    options = parser.parse_args()
+    options = tiny.parse(parser, operation=["delete by id"], seeds=1, positions=2)
     if not shutil.which("strace"):
         parser.error("strace is not installed (Debian: strace)")
     rows = []

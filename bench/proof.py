@@ -17,6 +17,7 @@ import shutil
 from pathlib import Path
 
 import numpy as np
+import tiny
 from vectors import NUM_QUERIES, cached_index, index_folder
 
 from mvindex.engines.scan_torch import ScanConfig, TorchScan
@@ -113,7 +114,9 @@ def main():
     parser.add_argument("--remove", action="store_true", help="delete the indexes made by this run")
     parser.add_argument("--plot", type=Path)
     parser.add_argument("--json", action="store_true")
-    options = parser.parse_args()
+    options = tiny.parse(
+        parser, sizes="600", views=2, dim=32, queries=4, top_k="5", temperatures="0.2", scans="native,fp32"
+    )
     rows = []
     for documents in map(int, options.sizes.split(",")):
         shape = (documents, options.views, options.dim)

@@ -17,6 +17,7 @@ import tempfile
 from pathlib import Path
 
 import numpy as np
+import tiny
 from vectors import cached_squad
 
 import mvindex
@@ -155,7 +156,7 @@ def main():
     parser.add_argument("--questions", type=int, default=0, help="0: all")
     parser.add_argument("--plot", type=Path)
     parser.add_argument("--json", action="store_true")
-    options = parser.parse_args()
+    options = tiny.parse(parser, data=tiny.DATA, eps="0.3", questions=20)
     distances = [float(part) for part in options.eps.split(",")]
     collection = Collection(options.data, options.questions)
     rows = []

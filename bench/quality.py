@@ -15,6 +15,8 @@ import tempfile
 from itertools import islice
 from pathlib import Path
 
+import tiny
+
 import mvindex
 from mvindex.corpus import CorpusOptions, read_documents
 from mvindex.encoder import load_encoder
@@ -89,7 +91,7 @@ def main():
     parser.add_argument("--sets", default=",".join([*GOLD_SETS, *JUDGED_SETS]))
     parser.add_argument("--families", default="snippets,single,bm25")
     parser.add_argument("--json", action="store_true")
-    options = parser.parse_args()
+    options = tiny.parse(parser, data=tiny.DATA, sets="squad")
     families = options.families.split(",")
     encoders = {name: load_encoder("minilm", family=name) for name in families if name != "bm25"}
     for name in options.sets.split(","):

@@ -15,6 +15,8 @@ import sys
 import tempfile
 from pathlib import Path
 
+import tiny
+
 for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ.setdefault(name, "1")
 
@@ -26,7 +28,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seconds", type=float, default=60, help="of writing, once all readers read")
     parser.add_argument("--each", type=int, default=1, help="readers of each sort")
-    options = parser.parse_args()
+    options = tiny.parse(parser, seconds=1)
     from tests.contract.second_process import HOWS
     from tests.contract.second_process_rounds import watched
 

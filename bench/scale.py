@@ -21,6 +21,8 @@ import sys
 import time
 from pathlib import Path
 
+import tiny
+
 for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ.setdefault(name, "1")
 
@@ -192,7 +194,7 @@ def main():
     parser.add_argument("--target", type=float, default=0.97)
     parser.add_argument("--data", type=Path, default=Path("../shared/data"))
     parser.add_argument("--json", action="store_true", help="one line of JSON a row")
-    options = parser.parse_args()
+    options = tiny.parse(parser, documents=[300], views=4, data=tiny.DATA, default_only=True, kinds=["plain"])
     for corpus in options.corpus:
         for documents in options.documents:
             collection = Collection(corpus, documents, options)

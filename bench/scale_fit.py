@@ -14,9 +14,12 @@ import json
 from pathlib import Path
 
 import numpy as np
+import tiny
 
 from mvindex.engines.params import IVF_KINDS, default_nlist
 from mvindex.planning.sizes import engine_bytes
+
+ROOT = Path(__file__).resolve().parent.parent
 
 DOCUMENTS, VIEWS = 21_015_324, 8
 # Two-sided 95 % quantiles of Student's t by degrees of freedom.
@@ -72,7 +75,7 @@ def main():
     parser.add_argument("--setting", default="default")
     parser.add_argument("--least", type=int, default=100_000)
     parser.add_argument("--json", action="store_true")
-    options = parser.parse_args()
+    options = tiny.parse(parser, rows=ROOT / "docs/figures/scale.jsonl")
     rows = [json.loads(line) for line in options.rows.read_text().splitlines()]
     chosen = [row for row in rows if row["kind"] == options.kind and row.get("setting") == options.setting]
     made = [row for row in chosen if row["corpus"] != "real" and row["views"] >= options.least]

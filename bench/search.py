@@ -28,6 +28,7 @@ from pathlib import Path
 import faiss
 import numba
 import numpy as np
+import tiny
 import torch
 from vectors import cached_index
 
@@ -227,7 +228,7 @@ def main():
     parser.add_argument("--measure", choices=["all", "check"], help=argparse.SUPPRESS)
     parser.add_argument("--plot", type=Path)
     parser.add_argument("--json", action="store_true")
-    options = parser.parse_args()
+    options = tiny.parse(parser, documents=600, views=2, dim=16, top_k=5, repeats=1, batches="1,4")
     if options.measure:
         measure(options)
         return

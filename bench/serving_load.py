@@ -19,6 +19,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
+import tiny
 
 import mvindex
 from mvindex import Document
@@ -127,7 +128,7 @@ def mixed(folder, options):
             time.sleep(min(20, max(1, 6 * options.minutes)))
     with mvindex.open(path) as index:
         stored = {document.id for document in index}
-    quarter = len(memory) // 4
+    quarter = max(1, len(memory) // 4)
     return {
         "minutes": options.minutes, "added": oracle.added, "deleted": oracle.deleted, "searched": sum(searched),
         "wrong_answers": len(wrong), "wrong": wrong[:3], "threads_that_failed": failed,
@@ -224,7 +225,7 @@ def main():
     parser.add_argument("--rounds", type=int, default=20)
     parser.add_argument("--seed", type=int, default=2)
     parser.add_argument("--out", type=Path)
-    options = parser.parse_args()
+    options = tiny.parse(parser, what="mixed", minutes=0.1, clients=1)
     with tempfile.TemporaryDirectory() as folder:
         report = (mixed if options.what == "mixed" else kills)(Path(folder), options)
     print(json.dumps(report))

@@ -11,6 +11,8 @@ import argparse
 import hashlib
 from pathlib import Path
 
+import tiny
+
 from mvindex_train.data import ReadOptions, Split, read_training, write_example
 from mvindex_train.data.records import article_of
 
@@ -46,10 +48,12 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--out", type=Path, required=True)
-    options = parser.parse_args()
+    options = tiny.parse(parser, data=tiny.DATA, out=tiny.OUT)
     options.out.mkdir(parents=True, exist_ok=True)
     for split in Split:
-        write_split(options.data, split, options.out / f"{split.value}.jsonl")
+        write_split(
+            options.data / "squad" if options.tiny else options.data, split, options.out / f"{split.value}.jsonl"
+        )
 
 
 if __name__ == "__main__":

@@ -15,6 +15,7 @@ trains nothing.
 import argparse
 from pathlib import Path
 
+import tiny
 from studies_parts.report import write_report
 from studies_parts.rows import all_rows
 from studies_parts.settings import DEFAULT_STEPS, EPOCHS, Plan, Size
@@ -47,7 +48,7 @@ def parse():
     parser.add_argument("--size", type=Size, default=Size.SMALL, help="small or full")
     parser.add_argument("--list", action="store_true")
     parser.add_argument("--report", action="store_true")
-    options = parser.parse_args()
+    options = tiny.parse(parser, list=True)
     if not (options.list or options.report) and not (options.data and options.out):
         parser.error("expected --data and --out")
     if options.steps < EPOCHS or options.steps % EPOCHS:

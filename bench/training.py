@@ -17,6 +17,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import tiny
 from squad_splits import read_split, write_split
 
 from mvindex.corpus import read_documents
@@ -63,7 +64,7 @@ def main():
     parser.add_argument("--steps", type=int)
     parser.add_argument("--small", action="store_true")
     parser.add_argument("--json", action="store_true")
-    options = parser.parse_args()
+    options = tiny.parse(parser, data=tiny.DATA, out=tiny.OUT, steps=2, small=True, only="single")
     options.out.mkdir(parents=True, exist_ok=True)
     rows = FAMILIES.items() if options.rows == "families" else negatives(options)
     asked = dev_set(options.data) if options.small else test_set(options.data)

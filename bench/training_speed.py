@@ -20,6 +20,7 @@ import time
 from contextlib import contextmanager
 from pathlib import Path
 
+import tiny
 import torch
 from rounds import add_options, alternate, ratio_text, ratios, show
 from squad_splits import read_split
@@ -171,7 +172,7 @@ def main():
     parser.add_argument("--weights", choices=list(WEIGHTS), default="lora")
     parser.add_argument("--passages", type=int, default=16)
     add_options(parser)
-    options = parser.parse_args()
+    options = tiny.parse(parser, data=tiny.DATA, only="single", passages=4)
     set_threads(options.threads)
     torch.set_num_threads(options.threads)
     with tempfile.TemporaryDirectory() as folder:

@@ -20,6 +20,7 @@ import os
 import platform
 from pathlib import Path
 
+import tiny
 from trust_parts.checksums import measure_search, search_line
 from trust_parts.disk import ingest_line, measure_ingest
 from trust_parts.opening import measure_open, open_line
@@ -52,7 +53,18 @@ def main():
     parser.add_argument("--top-k", default="10,100")
     parser.add_argument("--encode", type=Path, help="a corpus whose first documents `add` encodes")
     parser.add_argument("--json", action="store_true")
-    options = parser.parse_args()
+    options = tiny.parse(
+        parser,
+        documents=300,
+        views=2,
+        dim=16,
+        rounds=1,
+        encoded=4,
+        kinds="exact",
+        scorings="max",
+        batches="1",
+        top_k="5",
+    )
     if unknown := set(options.parts) - PARTS.keys():
         parser.error(f"unknown parts: {', '.join(sorted(unknown))}; there are {', '.join(PARTS)}")
     info = machine()

@@ -9,12 +9,13 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import tiny
 
 import mvindex
 from mvindex.corpus import CorpusOptions, read_documents
 from mvindex.eval.questions import read_questions
 
-CACHE = Path(__file__).resolve().parent.parent / "build" / "bench"
+CACHE = tiny.FOLDER or Path(__file__).resolve().parent.parent / "build" / "bench"
 CHUNK_DOCUMENTS = 8192
 NUM_QUERIES = 256
 

@@ -25,6 +25,8 @@ from collections.abc import Callable
 from pathlib import Path
 from unittest import mock
 
+import tiny
+
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
 
@@ -119,7 +121,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--files", action="store_true", help="list the calls between files")
     parser.add_argument("--json", action="store_true")
-    options = parser.parse_args()
+    options = tiny.parse(parser)
     with tempfile.TemporaryDirectory() as folder:
         for name, walk in walks(Path(folder)):
             calls = [[short(a), short(b), count] for (a, b), count in walk.crossings.most_common()]

@@ -34,7 +34,7 @@ def _encode(data, kept):
         documents = list(index)
         titles = sorted({document.title for document in documents})
         number = {document.id: place for place, document in enumerate(documents)}
-        drawn = np.random.default_rng(0).choice(len(questions), _BASE_QUESTIONS, replace=False)
+        drawn = np.random.default_rng(0).choice(len(questions), min(_BASE_QUESTIONS, len(questions)), replace=False)
         chosen = [questions[place] for place in np.sort(drawn)]
         vectors = index.encode_queries([question.text for question in chosen])
         np.savez(

@@ -1,0 +1,64 @@
+"""Every bench runs in its tiny form: `python bench/NAME.py --tiny`."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[3]
+BENCH = ROOT / "bench"
+# Parts of benches, which are no programs.
+PARTS = {"rounds.py", "tables.py", "tiny.py", "vectors.py"}
+# One of each sort; the others in the full run.
+DEFAULT = ["dpr.py", "fuzz.py", "lexical.py", "scale_fit.py", "squad_splits.py", "studies.py"]
+NEEDS = {"milvus.py": "milvus-lite", "milvus_kills.py": "milvus-lite"}
+# Those that have no tiny form.
+WITHOUT = {file.name for file in BENCH.glob("*.py") if not re.search(r"--tiny|tiny\.parse\(", file.read_text())}
+# They measure for as long as it takes to open servers, or processes, many times.
+LONG = ["readers.py", "serving.py"]
+FULL = sorted({file.name for file in BENCH.glob("*.py")} - PARTS - WITHOUT - {*DEFAULT, *LONG} - NEEDS.keys())
+
+
+# They encode texts; torch is imported and the texts are encoded once.
+ENCODING = {"cold.py", "drpq.py", "encoding.py", "hybrid.py", "ingest.py", "pruning.py", "quality.py", "scale.py"}
+ENCODING |= {"training.py", "training_speed.py"}
+
+
+def run(*command):
+    environment = os.environ | {"OMP_NUM_THREADS": "1"}
+    return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+
+
+@pytest.fixture(scope="module")
+def encoding():
+    """Return what tiny_runs writes of the benches that encode, by name, and its own errors."""
+    done = run(sys.executable, "-m", "tests.unit.bench.tiny_runs", *sorted(ENCODING))
+    rows = [json.loads(line) for line in done.stdout.splitlines()]
+    return {row["bench"]: row for row in rows}, done.stderr
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *DEFAULT,
+        *(pytest.param(name, marks=pytest.mark.full) for name in FULL),
+        *(pytest.param(name, marks=pytest.mark.long) for name in LONG),
+        *(pytest.param(name, marks=[pytest.mark.needs(need), pytest.mark.full]) for name, need in NEEDS.items()),
+    ],
+)
+def test_a_bench_runs_in_its_tiny_form(name, request):
+    if name in ENCODING:
+        rows, errors = request.getfixturevalue("encoding")
+        assert name in rows, errors[-2000:]
+        assert rows[name]["failed"] is None, rows[name]["failed"]
+    else:
+        done = run(sys.executable, str(BENCH / name), "--tiny")
+        assert done.returncode == 0, done.stderr[-2000:]
+
+
+def test_benches_have_a_tiny_form():
+    assert WITHOUT - PARTS <= {"latency.py"}
