@@ -8,7 +8,8 @@ are built, then opened in a fresh process and searched, on one core: single ques
 where there is no batch call) and all 256 in one call. Recall is of documents against the exact answer (float64);
 `short` counts questions with fewer than k distinct documents. Times are the processor's, since a shared machine's clock
 says little; x: how many times faster than the first row, mvindex's certified scan. Disk and memory are bytes a
-document: memory is private (RssAnon), after the questions, beyond the process with its libraries loaded.
+document: memory is private (RssAnon), after the questions, beyond the process with its libraries loaded. A peer whose
+building or searching takes longer than --step-timeout is measured in a second table, at --smaller documents.
 """
 
 import argparse
@@ -18,11 +19,11 @@ import sys
 import tempfile
 from pathlib import Path
 
-from peers_parts.environments import PEERS, NotRun, called, interpreter
+import tiny
+from peers_parts.environments import PEERS, NotRun, TooLong, called, interpreter
 from peers_parts.export import exported
 
 PARTS = Path(__file__).resolve().parent / "peers_parts"
-STEP_TIMEOUT_S = 600
 # Of a table, by what each is called there; --json has the wall clock's times, versions and more.
 COLUMNS = {
     "recall@10": "recall@10",
@@ -40,13 +41,11 @@ COLUMNS = {
 }
 
 
-def measured(peer, variant, data):
+def measured(peer, variant, data, timeout_s):
     """Return the rows of a variant of a peer: built in a folder that is removed, searched in a process of its own."""
     python, runner = interpreter(peer), PARTS / f"run_{peer.name}.py"
     with tempfile.TemporaryDirectory(dir=data.parent) as work:
-        steps = (
-            called([python, runner, step, data, work, variant], STEP_TIMEOUT_S, step) for step in ("build", "search")
-        )
+        steps = (called([python, runner, step, data, work, variant], timeout_s, step) for step in ("build", "search"))
         (built,), found = ([json.loads(line) for line in text.splitlines() if line[:1] == "{"] for text in steps)
     return [{"peer": peer.name, "variant": variant} | built | row for row in found]
 
@@ -54,8 +53,8 @@ def measured(peer, variant, data):
 class Kept:
     """Rows of a run that is gone on with: read from a file where it is there, added to it variant by variant."""
 
-    def __init__(self, path, collection):
-        self._path, self._collection, self._rows = path, collection, {}
+    def __init__(self, path, collection, timeout_s):
+        self._path, self._collection, self._timeout_s, self._rows = path, collection, timeout_s, {}
         lines = path.read_text(encoding="utf-8").splitlines() if path and path.exists() else ()
         for row in map(json.loads, lines):
             if collection.items() <= row.items():
@@ -65,21 +64,22 @@ class Kept:
         """Return the rows of a variant of a peer, measured where they are not stored yet."""
         if (peer.name, variant) in self._rows:
             return self._rows[peer.name, variant]
-        rows = [self._collection | row for row in measured(peer, variant, data)]
+        rows = [self._collection | row for row in measured(peer, variant, data, self._timeout_s)]
         if self._path:
             with self._path.open("a", encoding="utf-8") as file:
                 file.writelines(f"{json.dumps(row)}\n" for row in rows)
         return rows
 
 
-def rows_of(data, names, kept):
-    """Yield the rows of all peers on one collection; ratios are to the first, mvindex's certified scan."""
+def rows_of(data, chosen, kept):
+    """Yield the rows of (peer, variant)s on one collection; ratios are to the first, mvindex's certified scan."""
     scan = None
-    for peer, variant in [(each, variant) for each in PEERS if each.name in names for variant in each.variants]:
+    for peer, variant in chosen:
         try:
             rows = kept.rows(peer, variant, data)
         except NotRun as err:
-            yield {"peer": peer.name, "variant": variant, "not_run": str(err)}
+            is_late = isinstance(err, TooLong)
+            yield {"peer": peer.name, "variant": variant, "not_run": str(err), "is_late": is_late}
             continue
         scan = scan or rows[0]
         for row in rows:
@@ -110,20 +110,35 @@ def main():
         "--corpus", nargs="+", choices=["gauss", "transplants", "real"], default=["gauss", "transplants"]
     )
     parser.add_argument("--peers", nargs="+", choices=[peer.name for peer in PEERS], help="beside mvindex; else all")
+    parser.add_argument("--step-timeout", type=int, default=3600, help="seconds that a build, or a search, may take")
+    parser.add_argument("--smaller", type=int, default=20_000, help="documents for peers that take longer")
     parser.add_argument("--data", type=Path, default=Path("../shared/data"))
     parser.add_argument("--rows", type=Path, help="file of rows as JSON: those in it are not measured again")
     parser.add_argument("--json", action="store_true", help="one line of JSON a row")
-    options = parser.parse_args()
+    options = tiny.parse(parser, documents=160, corpus=["gauss"], peers=["mvindex"], data=tiny.DATA, step_timeout=120)
     names = {"mvindex", *(options.peers or [peer.name for peer in PEERS])}
+    chosen = [(peer, variant) for peer in PEERS if peer.name in names for variant in peer.variants]
     for corpus in options.corpus:
-        data = exported(corpus, options.documents, options.views, options.data)
-        if not options.json:
-            print(f"\n## {corpus}, {options.documents} documents of {options.views} views\n")
-            print(f"| peer | setting | {' | '.join(COLUMNS)} |\n|{' --- |' * (len(COLUMNS) + 2)}", flush=True)
-        collection = {"corpus": corpus, "documents": options.documents, "views": options.views}
-        for row in rows_of(data, names, Kept(options.rows, collection)):
-            print(json.dumps(row) if options.json else as_line(row), flush=True)
-            print(f"load {os.getloadavg()[0]:.1f}", file=sys.stderr)
+        late = table(corpus, options.documents, chosen, options)
+        if late and options.smaller < options.documents:
+            # With the row that all are compared with.
+            table(corpus, options.smaller, list(dict.fromkeys([chosen[0], *late])), options)
+
+
+def table(corpus, documents, chosen, options):
+    """Print the rows of (peer, variant)s; return those that took too long."""
+    data = exported(corpus, documents, options.views, options.data)
+    if not options.json:
+        print(f"\n## {corpus}, {documents:,} documents of {options.views} views\n")
+        print(f"| peer | setting | {' | '.join(COLUMNS)} |\n|{' --- |' * (len(COLUMNS) + 2)}", flush=True)
+    collection = {"corpus": corpus, "documents": documents, "views": options.views}
+    late = set()
+    for row in rows_of(data, chosen, Kept(options.rows, collection, options.step_timeout)):
+        print(json.dumps(row) if options.json else as_line(row), flush=True)
+        print(f"load {os.getloadavg()[0]:.1f}", file=sys.stderr)
+        if row.get("is_late"):
+            late.add((row["peer"], row["variant"]))
+    return [each for each in chosen if (each[0].name, each[1]) in late]
 
 
 if __name__ == "__main__":

@@ -27,9 +27,12 @@ class Peer:
 
 PEERS = (
     Peer(name="mvindex", variants=("exact", "ivf-pq", "hnsw")),
-    Peer(name="faiss", needs=("faiss-cpu>=1.15", "numpy>=2")),
+    Peer(name="faiss", variants=("HNSW", "IVF-PQ"), needs=("faiss-cpu>=1.15", "numpy>=2")),
     Peer(name="hnswlib", needs=("hnswlib>=0.8", "numpy>=2")),
     Peer(name="usearch", needs=("usearch>=2.26", "numpy>=2")),
+    # Under the Intel Simplified Software License (October 2022), which is no open-source one: binaries only.
+    Peer(name="svs", variants=("float32", "LVQ4x8"), needs=("scalable-vs>=0.5", "numpy>=2")),
+    Peer(name="scann", needs=("scann>=1.4.2",)),
     Peer(name="lancedb", variants=("none", "IVF_PQ", "IVF_SQ"), needs=("lancedb>=0.40", "numpy>=2")),
     Peer(name="milvus", variants=("FLAT", "HNSW"), needs=("pymilvus[milvus-lite]>=3.0.2", "numpy>=2")),
     # Each of its builds wants one torch, and it comes for older ones than the pinned.
@@ -41,12 +44,16 @@ class NotRun(Exception):
     """Why a peer has no figures."""
 
 
+class TooLong(NotRun):
+    """A step took longer than it may."""
+
+
 def called(command, timeout_s, what):
     """Return the output of the command; raise NotRun where it fails or takes too long."""
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=timeout_s, check=False, env=ONE_THREAD)
     except subprocess.TimeoutExpired as err:
-        raise NotRun(f"{what} took more than {timeout_s} s") from err
+        raise TooLong(f"{what} took more than {timeout_s} s") from err
     if done.returncode:
         lines = [line for line in (done.stderr or done.stdout).splitlines() if line.strip()]
         raise NotRun(f"{what} failed: {lines[-1] if lines else f'exit status {done.returncode}'}")
