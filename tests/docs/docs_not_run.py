@@ -60,7 +60,7 @@ NOT_RUN = [
         "PYTHONPATH=tests/serving schemathesis",
         "takes minutes; tests/serving/test_http_fuzz.py does it",
     ),
-    NotRun("docs/threads.md", "for core in 1 2", BENCH),
+    NotRun("docs/threads.md", "python bench/encoding.py", BENCH),
     NotRun("docs/trust.md", "python bench/trust.py", BENCH),
     NotRun("docs/studies.md", "python bench/studies.py", BENCH),
     NotRun("docs/training.md", "python bench/squad_splits.py", BENCH),
