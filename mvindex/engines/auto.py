@@ -7,11 +7,14 @@ from dataclasses import dataclass
 from mvindex import engines
 from mvindex.engines.protocol import EXACT, ViewBytes, cache_bytes
 from mvindex.errors import ConfigError
+from mvindex.kernels import has_numba
 
 # A certified scan reads a byte per dimension of every view: beyond so many it takes some 10 ms a query on one core.
 SCANNED_BYTES = 200_000_000
 # Beyond the scan, in this order: the first whose codes fit in memory.
-_PREFERRED = ("ivf-pq", "ivf-rabitq")
+_PREFERRED = ("graph", "ivf-pq", "ivf-rabitq")
+# A view is linked in about half a millisecond of one core: of more views a graph takes hours, inverted lists minutes.
+_LINKED_VIEWS = 16_000_000
 # What blocks of 32 codes leave empty.
 _PADDING = 1.04
 _GIB = 1 << 30
@@ -59,6 +62,8 @@ def chosen_kind(sizes: Sizes, target_recall: float) -> tuple[str, str]:
     if scanned <= SCANNED_BYTES:
         return EXACT, f"{views} are scanned, with proof, in some milliseconds; an engine would save little"
     known = [kind for kind in _PREFERRED if kind in engines.kind_names()]
+    if sizes.num_views > _LINKED_VIEWS or not has_numba():
+        known.remove("graph")
     if not known:
         return EXACT, f"no engine of kind {' or '.join(_PREFERRED)} is installed"
     for kind in known:

@@ -10,7 +10,7 @@ from threading import Lock
 from typing import Any
 
 from mvindex import engines
-from mvindex.engines.protocol import EXACT, BuildOptions, RankingEngine, Search
+from mvindex.engines.protocol import EXACT, BuildOptions, Engine, Search
 from mvindex.errors import (
     ConfigError,
     DamagedIndex,
@@ -156,9 +156,9 @@ class EngineCache:
     def __init__(self, device: str | None = None) -> None:
         """Create an empty cache. device: where engines search that can use another than the CPU."""
         self._lock, self._device = Lock(), device
-        self._loaded: tuple[tuple[Path, Any], RankingEngine] | None = None
+        self._loaded: tuple[tuple[Path, Any], Engine] | None = None
 
-    def open(self, snapshot: Snapshot) -> RankingEngine | None:
+    def open(self, snapshot: Snapshot) -> Engine | None:
         """Return the active engine of the snapshot; None for kind exact.
 
         DamagedIndex when a file does not match its checksum, StaleReader when the engine was built again since.
@@ -238,7 +238,7 @@ def _still_there(index: Path, checksum: str | None) -> Path | None:
     return file if file_checksum(file) == checksum else None
 
 
-def _open(directory: Path, record: Mapping[str, Any], device: str | None) -> RankingEngine:
+def _open(directory: Path, record: Mapping[str, Any], device: str | None) -> Engine:
     try:
         kind = engines.find_kind(record["kind"])
     except EngineMissing as err:

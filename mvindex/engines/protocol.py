@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 
@@ -14,6 +14,9 @@ from mvindex.errors import ConfigError
 from mvindex.records import Bools, Doubles, Floats, Ints, ProgressCallback, no_progress
 from mvindex.scoring.aggregate import Scoring, lipschitz_constant
 from mvindex.store.snapshot import Snapshot
+
+if TYPE_CHECKING:
+    from typing_extensions import TypeIs
 
 # Parameters of a search by an approximate engine, such as nprobe or k_factor, by the engine's own names.
 Search: TypeAlias = Mapping[str, int]
@@ -92,7 +95,8 @@ class Capabilities:
     """The capabilities of an engine, known before it is called.
 
     is_exact: its ranking is that of all its views, within error(); max_limit: the largest limit of a search.
-    can_filter: it takes an allowed mask; can_delete: it can drop rows without being built again. Where it is not exact,
+    can_filter: it takes an allowed mask; can_delete: it can drop rows without being built again; ranks_documents: it is
+    a DocumentEngine. Where it is not exact,
     a search for k documents first takes max(k * over_fetch, least_limit) rows.
     """
 
@@ -102,6 +106,7 @@ class Capabilities:
     least_limit: int = 1
     can_filter: bool = True
     can_delete: bool = False
+    ranks_documents: bool = False
 
 
 class Candidates(NamedTuple):
@@ -187,6 +192,45 @@ class RankingEngine(Protocol):
         ...
 
 
+class DocumentEngine(Protocol):
+    """Finds documents itself, and says so by its capability ranks_documents; never exact.
+
+    Tuned like a RankingEngine.
+    """
+
+    capabilities: Capabilities
+    num_rows: int
+
+    @property
+    def search_settings(self) -> Search:
+        """How it is searched now."""
+        ...
+
+    def choices(self) -> Sequence[Search]:
+        """Return the search parameters that `tune` tries."""
+        ...
+
+    def with_search(self, search: Search) -> DocumentEngine:
+        """Return the same engine with these search parameters, sharing all data."""
+        ...
+
+    def documents(self, queries: Floats, top_k: int, allowed: Bools | None, scoring: Scoring) -> list[Ints]:
+        """Return distinct document rows for each query, (m,) each, the likeliest first, to be scored by the caller.
+
+        m may be below top_k. queries: (q, d) float32; allowed: (num_rows,) bool, or None for all.
+        """
+        ...
+
+
+# What a kind opens as.
+Engine: TypeAlias = RankingEngine | DocumentEngine
+
+
+def ranks_documents(engine: Engine) -> TypeIs[DocumentEngine]:
+    """Return whether the engine finds documents itself."""
+    return engine.capabilities.ranks_documents
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineKind:
     """A kind of engine: a name, and how engines of that name are built and opened.
@@ -213,7 +257,7 @@ class EngineKind:
     name: str
     help: str
     build: Callable[[Snapshot, Path, BuildOptions], Mapping[str, Any]]
-    open: Callable[[Path, Mapping[str, Any], str | None], RankingEngine]
+    open: Callable[[Path, Mapping[str, Any], str | None], Engine]
     train: Callable[[Sequence[Snapshot], Path, BuildOptions], None] | None = None
     parameters: tuple[Parameter, ...] = ()
     view_bytes: Callable[[int], ViewBytes] | None = None

@@ -11,12 +11,13 @@ from dataclasses import replace
 
 import numpy as np
 
-from mvindex.engines.protocol import RankingEngine
-from mvindex.records import Bools, Floats
+from mvindex.engines.protocol import Engine, ranks_documents
+from mvindex.records import Floats
 from mvindex.search.ann import RankedSearch
 from mvindex.search.exact import scanned, scanned_to_depth
 from mvindex.search.request import Engines, Ranking, Request
 from mvindex.search.shard_merge import Part, merge_rankings, owners
+from mvindex.search.walk import walked
 from mvindex.store.snapshot import Snapshot
 
 __all__ = [
@@ -48,7 +49,10 @@ def search_documents(snapshot: Snapshot, engines: Engines, queries: Floats, requ
         return [Ranking(nothing, nothing.astype(np.float32), nothing, True, 0, 0, 0) for _ in queries]
     if top_k < request.top_k:
         request = replace(request, top_k=top_k)
-    if engines.ranking is not None and not _is_better_scanned(snapshot, engines.ranking, request.allowed):
+    ranking = engines.ranking
+    if ranking is not None and not _is_better_scanned(snapshot, ranking, request):
+        if ranks_documents(ranking):
+            return walked(snapshot, engines, ranking, queries, request)
         return RankedSearch(snapshot, engines, request).run(queries)
     if request.depth is not None:
         return list(scanned_to_depth(snapshot, engines.scan, queries, request))
@@ -62,8 +66,10 @@ def search_parts(parts: Sequence[Part], queries: Floats) -> list[Ranking]:
     )
 
 
-def _is_better_scanned(snapshot: Snapshot, ranking: RankingEngine, allowed: Bools) -> bool:
-    """Return whether an approximate engine may use only a small part of what it covers."""
-    inside = snapshot.count(allowed) - int(np.count_nonzero(allowed[ranking.num_rows :]))
+def _is_better_scanned(snapshot: Snapshot, ranking: Engine, request: Request) -> bool:
+    """Return whether an approximate engine may use little of what it covers, or cannot rank views to a depth."""
+    if ranking.capabilities.ranks_documents and request.depth is not None:
+        return True
+    inside = snapshot.count(request.allowed) - int(np.count_nonzero(request.allowed[ranking.num_rows :]))
     is_small = inside < _SCAN_DOCUMENTS or inside < _SCAN_SHARE * ranking.num_rows
     return not ranking.capabilities.is_exact and inside < ranking.num_rows // 2 and is_small

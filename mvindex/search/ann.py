@@ -8,9 +8,10 @@ from typing import NamedTuple
 
 import numpy as np
 
+from mvindex.engines.protocol import ranks_documents
 from mvindex.records import Bools, Doubles, Floats, Ints
 from mvindex.scoring.aggregate import Aggregate
-from mvindex.search.exact import candidates_of, rankings_of, scanned, settle_candidates
+from mvindex.search.exact import add_tail, rankings_of, scanned
 from mvindex.search.request import Engines, Ranking, Request
 from mvindex.search.rescore import Best, Pairs
 from mvindex.store.snapshot import Snapshot
@@ -48,7 +49,7 @@ class RankedSearch:
     """
 
     def __init__(self, snapshot: Snapshot, engines: Engines, request: Request) -> None:
-        if engines.ranking is None:
+        if engines.ranking is None or ranks_documents(engines.ranking):
             raise ValueError("a ranked search needs a ranking engine")
         self._snapshot = snapshot
         self._ranking = engines.ranking
@@ -73,7 +74,7 @@ class RankedSearch:
     def run(self, queries: Floats) -> list[Ranking]:
         """Return the rankings of the queries, (q, d) float32."""
         best = Best(self._snapshot.views, queries, self._request.top_k, self._request.scoring)
-        self._add_tail(best, queries)
+        add_tail(best, self._snapshot, self._engines.scan, queries, self._request, self._tail)
         rounds, is_open, is_proven = self._rounds(best, queries)
         left = np.flatnonzero(is_open)
         rescued: Iterator[Ranking] = iter(())
@@ -89,16 +90,6 @@ class RankedSearch:
             else:
                 rankings.append(ranking._replace(rounds=int(rounds[query]), exact=bool(is_proven[query])))
         return rankings
-
-    def _add_tail(self, best: Best, queries: Floats) -> None:
-        """Add the documents that were added since the engine was built to best, as far as they may matter."""
-        if not len(self._tail):
-            return
-        fresh = np.zeros_like(self._request.allowed)
-        fresh[self._tail] = True
-        request = replace(self._request, top_k=min(self._request.top_k, len(self._tail)), allowed=fresh)
-        candidates = candidates_of(self._snapshot, self._engines.scan, queries, request, self._tail)
-        settle_candidates(best, candidates, 0, len(queries))
 
     def _rounds(self, best: Best, queries: Floats) -> tuple[Ints, Bools, Bools]:
         """Return the searches each query had, whether it is still open, whether its result is proven; (q,) each."""

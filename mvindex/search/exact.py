@@ -40,6 +40,18 @@ def settle_candidates(best: Best, candidates: Candidates, begin: int, end: int) 
     best.settle(Pairs(candidates.rows[at], which), candidates.upper[at], _ALL)
 
 
+def add_tail(  # noqa: PLR0913 - a search and the rows that its engine lacks
+    best: Best, snapshot: Snapshot, scan: ScanEngine, queries: Floats, request: Request, tail: Ints
+) -> None:
+    """Settle the allowed documents that an engine lacks, rows `tail`, as far as they may matter."""
+    if not len(tail):
+        return
+    fresh = np.zeros_like(request.allowed)
+    fresh[tail] = True
+    request = replace(request, top_k=min(request.top_k, len(tail)), allowed=fresh)
+    settle_candidates(best, candidates_of(snapshot, scan, queries, request, tail), 0, len(queries))
+
+
 def candidates_of(
     snapshot: Snapshot, scan: ScanEngine, queries: Floats, request: Request, rows: Ints | None = None
 ) -> Candidates:

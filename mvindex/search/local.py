@@ -13,7 +13,7 @@ import numpy as np
 
 from mvindex import engines
 from mvindex.engines.build import EngineCache
-from mvindex.engines.protocol import RankingEngine, ScanEngine
+from mvindex.engines.protocol import Engine, ScanEngine
 from mvindex.errors import QueryError, StaleReader
 from mvindex.lexical.bm25 import LexicalSearch, LexicalShard
 from mvindex.records import ALL_FIELDS, Field, Floats, SearchResult
@@ -193,7 +193,7 @@ class LocalSearch:
                 self._engines[store] = _PartEngines(EngineCache(self._device))
             return self._engines[store]
 
-    def _engines_of(self, kept: _PartEngines, ranking: RankingEngine | None, share: int) -> Engines:
+    def _engines_of(self, kept: _PartEngines, ranking: Engine | None, share: int) -> Engines:
         """Return the engines of a search; the scan is opened at the first one, since it may import torch."""
         with self._lock:
             if kept.scan is None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from mvindex.engines.protocol import RankingEngine, ScanEngine
+from mvindex.engines.protocol import Engine, ScanEngine
 from mvindex.records import Bools, Floats, Ints
 from mvindex.scoring.aggregate import Scoring
 
@@ -15,7 +15,7 @@ class Engines:
     """The scan that is always there, and the ranking that is active (None: the scan answers)."""
 
     scan: ScanEngine
-    ranking: RankingEngine | None = None
+    ranking: Engine | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

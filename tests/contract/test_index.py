@@ -82,6 +82,11 @@ class TestFaissHnsw(EmbeddedContract):
     is_exact = False
 
 
+class TestGraph(EmbeddedContract):
+    kind = "graph"
+    is_exact = False
+
+
 class TestFaissIvfFlat(EmbeddedContract):
     kind = "ivf-flat"
     is_exact = False

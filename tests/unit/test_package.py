@@ -71,7 +71,7 @@ def test_two_faiss_packages_are_refused_with_the_repair(tmp_path, monkeypatch):
 
 
 def test_engines_are_found_by_entry_point():
-    for kind in ("flat", "hnsw"):
+    for kind in ("flat", "graph", "hnsw"):
         assert engines.find_kind(kind).name == kind
-    with pytest.raises(ConfigError, match="exact, flat, hnsw"):
+    with pytest.raises(ConfigError, match="exact, flat, graph, hnsw"):
         engines.parse_kind("ivf-pq8")

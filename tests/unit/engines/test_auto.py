@@ -16,14 +16,16 @@ GIB = 1 << 30
     [
         (100, 384, 8, 0.97, EXACT),
         (500_000, 384, 8, 0.97, EXACT),  # 192 MB a scan
-        (600_000, 384, 8, 0.97, "ivf-pq"),  # 230 MB
+        (600_000, 384, 8, 0.97, "graph"),  # 230 MB a scan; (384 + 8 + 140) B: .3 GiB
+        (600_000, 384, 0.2, 0.97, "ivf-pq"),  # (96 + 8) B x 1.04: .06 GiB
+        (20_000_000, 384, 64, 0.97, "ivf-pq"),  # hours to link
         (600_000, 384, 8, 1, EXACT),
         (168_122_592, 768, 64, 0.97, "ivf-pq"),  # (192 + 8) B x 1.04 = 208 B: 32.6 GiB
         (168_122_592, 768, 30, 0.97, "ivf-rabitq"),  # (96 + 16) B x 1.04 = 116.5 B: 18.2 GiB
     ],
 )
 def test_the_kind_follows_from_views_memory_and_target(num_views, dim, memory_gib, target, kind):
-    chosen, why = chosen_kind(Sizes(num_views=num_views, dim=dim, memory_bytes=memory_gib * GIB), target)
+    chosen, why = chosen_kind(Sizes(num_views=num_views, dim=dim, memory_bytes=int(memory_gib * GIB)), target)
     assert chosen == kind and why
 
 
@@ -40,7 +42,7 @@ def test_a_build_that_is_not_told_says_what_it_chose(tmp_path):
         assert index.build("hnsw").why == "as given"
 
 
-@pytest.mark.parametrize("kind", ["flat", "hnsw", "ivf-flat", "ivf-sq8", "ivf-pq", "ivf-rabitq"])
+@pytest.mark.parametrize("kind", ["flat", "graph", "hnsw", "ivf-flat", "ivf-sq8", "ivf-pq", "ivf-rabitq"])
 def test_the_bytes_of_codes_are_those_of_built_engines(tmp_path, kind):
     num_views, dim, nlist = 20_000, 64, 16
     views = np.random.default_rng(1).standard_normal((num_views // 4, 4, dim))

@@ -138,7 +138,17 @@ def test_a_kind_is_found_by_its_entry_point(monkeypatch, filled, no_cached_kinds
         ]
 
     monkeypatch.setattr(engines, "entry_points", with_toy)
-    assert engines.kind_names() == ["exact", "flat", "hnsw", "ivf-flat", "ivf-pq", "ivf-rabitq", "ivf-sq8", "toy"]
+    assert engines.kind_names() == [
+        "exact",
+        "flat",
+        "graph",
+        "hnsw",
+        "ivf-flat",
+        "ivf-pq",
+        "ivf-rabitq",
+        "ivf-sq8",
+        "toy",
+    ]
     index.build("toy")
     query = views["d7"][1]
     assert_same(index.search(query, 3), brute_force(views, query, 3))
@@ -163,7 +173,7 @@ def test_the_engine_of_a_kind_that_is_gone_is_named(toy, filled, monkeypatch):
         ("toy", {"size": True}, "size: expected a whole number from 2 to 9, got True"),
         ("exact", {"size": 3}, "kind 'exact': has no parameter 'size'"),
         ("flat", {"size": 3}, "kind 'flat': has no parameter 'size'; it has no parameters"),
-        ("game", {}, "kind: expected one of exact, flat, hnsw, .*toy, got 'game'"),
+        ("game", {}, "kind: expected one of exact, flat, graph, hnsw, .*toy, got 'game'"),
     ],
 )
 def test_parameters_that_a_kind_does_not_have_are_refused(toy, filled, kind, parameters, message):

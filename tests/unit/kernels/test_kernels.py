@@ -19,6 +19,8 @@ from mvindex.testing import unit
 pytest.importorskip("numba", reason="NOT RUN: needs numba (the extra native)")
 
 from mvindex.engines.scan_vnni import _aligned  # noqa: E402 - needs numba
+from mvindex.kernels import walk  # noqa: E402 - needs numba
+from mvindex.kernels.aligned import aligned_bytes  # noqa: E402 - needs numba
 from mvindex.kernels.compiled import compiled, compiled_strict  # noqa: E402 - needs numba
 from mvindex.kernels.numbers import decoded  # noqa: E402 - needs numba
 from mvindex.kernels.quantize import round_block  # noqa: E402 - needs numba
@@ -440,3 +442,15 @@ def test_results_without_kernels_are_those_with_them(tmp_path):
     assert without[:2] == [False, False]
     assert with_kernels[2] == without[2]
     assert len(without[2]) == 90
+
+
+@pytest.mark.needs("vnni")
+def test_products_of_codes_are_the_same_without_vnni():
+    rng = np.random.default_rng(6)
+    codes = aligned_bytes(40 * 192).reshape(40, 192)
+    codes[:] = rng.integers(1, 256, codes.shape)
+    query = aligned_bytes(192).view(np.int8)
+    query[:] = rng.integers(-127, 128, 192)
+    products = [compiled_strict(each) for each in (walk.vnni_product, walk.plain_product)]
+    found = [[int(product(codes, view, query)) for view in range(40)] for product in products]
+    assert found[0] == found[1] == (codes.astype(np.int64) @ query).tolist()

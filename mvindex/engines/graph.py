@@ -1,0 +1,152 @@
+"""Kind graph: views that link to near ones of other documents, walked by document; see kernels.walk.
+
+Beside the links stand the views as bytes, so that a walk reads nothing else. A walk finds documents; the search loop
+scores them anew from the stored views. Built by own code: the graphs of hnswlib, usearch and Faiss take as long to
+build, hold links to a document's own views, which a walk by document never follows, and know nothing of documents.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from mvindex.engines.graph_build import BEAM, DEGREE, build_graph
+from mvindex.engines.protocol import BuildOptions, Capabilities, EngineKind, Parameter, Search, ViewBytes
+from mvindex.errors import EngineError
+from mvindex.kernels.threads import default_threads, run_in_threads, taken_from
+from mvindex.plugins import require
+from mvindex.records import Bools, Floats, Ints
+from mvindex.scoring.aggregate import Aggregate, Scoring
+from mvindex.store.snapshot import Snapshot
+
+if TYPE_CHECKING:
+    from mvindex.kernels.walk import Graph, Steps
+
+ARRAYS = ("codes", "factors", "links", "owners", "starts", "entries")
+# Documents of the beam: at least so many, and so many for each that is wanted. See docs/choose-an-engine.md.
+_SEARCH = {"beam": 256, "k_factor": 8}
+_CHOICES = [{"beam": beam, "k_factor": 2} for beam in (16, 32, 64, 128, 256, 512, 1024, 2048)]
+# Of the documents of the beam so many for each that is wanted, and so many at least, are scored from the stored views.
+_RESCORED_TIMES, _RESCORED_LEAST = 2, 32
+# A table of what a walk has reached has so many places for each document of the beam.
+_PLACES = 256
+_LEAST_PLACES, _MOST_PLACES = 1 << 15, 1 << 26
+# Queries that a thread takes at a time.
+_AT_ONCE = 8
+
+
+class GraphEngine:
+    """A graph of views as a DocumentEngine. Thread-safe."""
+
+    def __init__(self, graph: Graph, max_views: int, settings: Mapping[str, Any]) -> None:
+        self._graph, self._max_views, self._settings = graph, max_views, settings
+        self._search = _SEARCH | {name: int(value) for name, value in (settings.get("search") or {}).items()}
+        self._free: dict[int, list[Steps]] = {}
+        self.num_rows = int(settings["built_rows"])
+        self.capabilities = Capabilities(is_exact=False, ranks_documents=True)
+
+    @property
+    def search_settings(self) -> Search:
+        """See RankingEngine."""
+        return self._search
+
+    def choices(self) -> Sequence[Search]:
+        """See RankingEngine."""
+        return _CHOICES
+
+    def with_search(self, search: Search) -> GraphEngine:
+        """See RankingEngine."""
+        return GraphEngine(self._graph, self._max_views, {**self._settings, "search": dict(search)})
+
+    def documents(self, queries: Floats, top_k: int, allowed: Bools | None, scoring: Scoring) -> list[Ints]:
+        """See DocumentEngine."""
+        from mvindex.kernels.walk import walk_for_queries
+
+        beam = min(max(self._search["beam"], self._search["k_factor"] * top_k, top_k), self.num_rows)
+        share = 1.0 if allowed is None else np.count_nonzero(allowed) / max(len(allowed), 1)
+        mask = np.empty(0, dtype=bool) if allowed is None else allowed
+        inverse = 1 / scoring.temperature if scoring.aggregate is Aggregate.DRPQ else 0.0
+        found: npt.NDArray[np.int32] = np.empty((len(queries), beam), dtype=np.int32)
+        places = _places(beam, share)
+
+        def walk_part(begin: int, end: int) -> None:
+            steps = self._taken(places)
+            walk_for_queries(self._graph, queries[begin:end], inverse, mask, steps, found[begin:end])
+            self._free.setdefault(places, []).append(steps)
+
+        if len(queries) == 1:
+            walk_part(0, 1)
+        else:
+            self._in_threads(walk_part, len(queries))
+        most = max(_RESCORED_TIMES * top_k, _RESCORED_LEAST)
+        return [rows[rows >= 0][:most].astype(np.int64) for rows in found[:, :most]]
+
+    def _in_threads(self, walk_part: Callable[[int, int], None], num_queries: int) -> None:
+        parts = deque((at, min(at + _AT_ONCE, num_queries)) for at in range(0, num_queries, _AT_ONCE))
+
+        def walk_parts() -> None:
+            for begin, end in taken_from(parts):
+                walk_part(begin, end)
+
+        run_in_threads(walk_parts, min(default_threads(), len(parts)))
+
+    def _taken(self, places: int) -> Steps:
+        """Return working memory that no other thread uses, with a table of so many places."""
+        from mvindex.kernels.walk import MAX_EPOCH, new_steps
+
+        try:
+            steps = self._free[places].pop()
+        except (KeyError, IndexError):
+            return new_steps(self._graph, places, self._max_views)
+        if steps.epoch[0] >= MAX_EPOCH:
+            steps.reached[:] = 0
+            steps.epoch[0] = 0
+        return steps
+
+
+def _places(beam: int, share: float) -> int:
+    """Return the places of the table for a beam, where so large a share of the documents is allowed."""
+    wanted = int(beam * _PLACES / max(share, 1 / 64))
+    return min(max(1 << (wanted - 1).bit_length(), _LEAST_PLACES), _MOST_PLACES)
+
+
+def _build(snapshot: Snapshot, directory: Path, options: BuildOptions) -> Mapping[str, Any]:
+    require("numba", "native", "kind graph")
+    return build_graph(snapshot, directory, options)
+
+
+def _open(directory: Path, settings: Mapping[str, Any], device: str | None) -> GraphEngine:
+    """Map the arrays of a graph; EngineError when they do not fit each other."""
+    require("numba", "native", "kind graph")
+    from mvindex.kernels.walk import Graph
+
+    arrays = [np.load(directory / f"{name}.npy", mmap_mode="r", allow_pickle=False) for name in ARRAYS]
+    graph = Graph._make(np.ascontiguousarray(array.view(np.ndarray)) for array in arrays)
+    num_views, num_rows = len(graph.owners), len(graph.starts) - 1
+    lengths = {len(graph.codes), len(graph.factors), len(graph.links), num_views, int(graph.starts[-1])}
+    if lengths != {num_views} or num_rows != settings["built_rows"] or num_views != settings["num_views"]:
+        raise EngineError(f"{directory}: expected arrays of {settings['num_views']} views, got {sorted(lengths)}")
+    return GraphEngine(graph, int(np.diff(graph.starts).max(initial=1)), settings)
+
+
+def _view_bytes(dim: int) -> ViewBytes:
+    """Return a view's bytes: its code and factors, and beside them links, its document's row and where that begins."""
+    return ViewBytes(code=-(-dim // 64) * 64 + 8, beside=4 * DEGREE + 4 + 8)
+
+
+GRAPH = EngineKind(
+    name="graph",
+    help="Views linked to near ones, walked by document over a byte a dimension; the fastest for single queries.",
+    build=_build,
+    open=_open,
+    parameters=(
+        Parameter(name="degree", help="Links of a view.", default=DEGREE, least=4, most=256),
+        Parameter(name="beam", help="Documents looked at when a view is linked.", default=BEAM, least=4, most=4096),
+    ),
+    view_bytes=_view_bytes,
+)

@@ -1,0 +1,284 @@
+"""The walk through a graph of views, by document: a beam of distinct documents, scored whole when they enter it.
+
+From the best view that was not looked at yet the walk goes on to the views that it links to. One of them that scores
+above the worst document of the beam brings its document in: all its views are scored at once, where they lie side by
+side, so that no document is looked at twice and its aggregate is known. The walk ends when the best view left scores
+below the whole beam.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from mvindex.kernels import has_int8_products
+from mvindex.kernels.aligned import aligned_bytes
+from mvindex.kernels.compiled import compiled_inline, compiled_strict
+from mvindex.kernels.heap import HIGHEST_FIRST, LOWEST_FIRST, push, replace_first, sort_falling
+from mvindex.kernels.numbers import prefetch
+from mvindex.kernels.vnni import VIEW_OFFSET, dot_alone
+
+_LOWEST = np.float32(-np.inf)
+# Entries that a walk begins at: those nearest to the query.
+_FIRST_STEPS = 8
+# Scales below this could not be inverted.
+_SMALLEST = 2.0**-90
+# Views and documents together are numbered below 2^33; the number of the walk stands above.
+_EPOCH_SHIFT = 33
+MAX_EPOCH = 1 << 29
+
+
+class Graph(NamedTuple):
+    """Codes and links of n views of m documents.
+
+    codes: (n, pitch) uint8, value + 128, 64-byte aligned, pitch a multiple of 64; factors: (n, 2) float32, what a
+    code's values are multiplied by, and one more coordinate, by which all views have the same norm; links: (n, degree)
+    int32, -1 after the last; owners: (n,) int32, document rows; starts: (m + 1,) int64; entries: (e,) int32, views.
+    """
+
+    codes: Any
+    factors: Any
+    links: Any
+    owners: Any
+    starts: Any
+    entries: Any
+
+
+class Steps(NamedTuple):
+    """Working memory for the walks of one thread.
+
+    query: (pitch,) int8, 64-byte aligned; reached: (s,) int64, a hash table of views and documents, s a power of two;
+    scores and views: (s,) float32 and int32, the heap of views to go on from; todo: (t,) int32, views or documents to
+    be scored next, t at least the degree; of_views: (most views of a document,) float32; epoch: (1,) int64, grows with
+    every walk.
+    """
+
+    query: Any
+    reached: Any
+    scores: Any
+    views: Any
+    todo: Any
+    of_views: Any
+    epoch: Any
+
+
+class Query(NamedTuple):
+    """What a walk looks for beside steps.query, whose values times a step are the query.
+
+    rest: the query's last coordinate, over the step; rate: the step over DRPQ's temperature, 0 for the best view;
+    allowed: (m,) bool, or (0,) for all documents.
+    """
+
+    rest: Any
+    rate: Any
+    allowed: Any
+
+
+def vnni_product(codes: Any, view: Any, query: Any) -> Any:
+    """Return the integer product of a view's code with a query, by AVX-512 VNNI."""
+    return dot_alone(codes.ctypes.data + view * codes.shape[1], query.ctypes.data, codes.shape[1] // 64)
+
+
+def plain_product(codes: Any, view: Any, query: Any) -> Any:
+    """Return the same without."""
+    total = np.int32(0)
+    for i in range(codes.shape[1]):
+        total += np.int32(codes[view, i]) * np.int32(query[i])
+    return total
+
+
+product = compiled_inline(vnni_product if has_int8_products() else plain_product)
+
+
+@compiled_strict
+def encode_views(views: Any, codes: Any, factors: Any) -> None:
+    """Round views, (r, d) float32, to bytes, each by a scale of its own; see Graph."""
+    dim = views.shape[1]
+    for row in range(len(views)):
+        largest = np.float32(0)
+        for i in range(dim):
+            largest = max(largest, abs(views[row, i]))
+        scale = largest / np.float32(127) if largest > _SMALLEST else np.float32(0)
+        inverse = np.float32(1) / scale if scale > 0 else np.float32(0)
+        for i in range(dim):
+            codes[row, i] = np.uint8(np.int32(np.rint(views[row, i] * inverse)) + VIEW_OFFSET)
+        for i in range(dim, codes.shape[1]):
+            codes[row, i] = np.uint8(VIEW_OFFSET)
+        factors[row, 0] = scale
+
+
+@compiled_strict
+def _encode_query(query: Any, integers: Any) -> Any:
+    """Write the query, (d,) float32, rounded to bytes; return the step that they are multiplied by."""
+    largest = np.float32(0)
+    for i in range(len(query)):
+        largest = max(largest, abs(query[i]))
+    integers[:] = 0
+    if largest <= _SMALLEST:
+        return np.float32(0)
+    inverse = np.float32(127) / largest
+    for i in range(len(query)):
+        integers[i] = np.int8(np.rint(query[i] * inverse))
+    return largest / np.float32(127)
+
+
+@compiled_inline
+def offset_of(query: Any) -> Any:
+    """Return what the products of codes are too high by, since these are held as value + 128."""
+    total = np.int32(0)
+    for i in range(len(query)):
+        total += np.int32(query[i])
+    return total * VIEW_OFFSET
+
+
+@compiled_strict
+def reach(reached: Any, mark: Any, item: Any) -> Any:
+    """Return whether the item is reached for the first time in the walk of this mark, and remember it."""
+    mask = len(reached) - 1
+    at = (np.int64(item) * np.int64(0x1E3779B97F4A7C15) >> np.int64(20)) & mask
+    wanted = mark | np.int64(item)
+    while True:
+        found = reached[at]
+        if found == wanted:
+            return False
+        if found < mark:
+            reached[at] = wanted
+            return True
+        at = (at + 1) & mask
+
+
+@compiled_strict
+def _aggregate(scores: Any, count: Any, best: Any, rate: Any) -> Any:
+    """Return DRPQ's aggregate of a document's view scores (DRPQ, eq. 4), whose best is given."""
+    weights, gaps = np.float32(0), np.float32(0)
+    for i in range(count):
+        gap = best - scores[i]
+        weight = np.float32(np.exp(-gap * rate))
+        weights += weight
+        gaps += weight * gap
+    return best - gaps / weights
+
+
+@compiled_strict
+def _start(graph: Graph, query: Query, steps: Steps, offset: Any, mark: Any, scores: Any, views: Any) -> Any:
+    """Write the entries nearest to the query to steps.todo, and return how many; scores and views are written over."""
+    count, most = 0, min(_FIRST_STEPS, len(views))
+    for view in graph.entries:
+        total = np.float32(product(graph.codes, view, steps.query) - offset)
+        score = total * graph.factors[view, 0] + query.rest * graph.factors[view, 1]
+        if count < most:
+            push(scores, views, count, score, view, LOWEST_FIRST)
+            count += 1
+        elif score > scores[0]:
+            replace_first(scores, views, count, score, view, LOWEST_FIRST)
+    for i in range(count):
+        steps.todo[i] = views[i]
+        reach(steps.reached, mark, views[i])
+    return count
+
+
+@compiled_strict
+def walk(  # noqa: C901 - one loop over what stays in registers
+    graph: Graph, query: Query, steps: Steps, beam_scores: Any, beam_views: Any
+) -> Any:
+    """Fill the beam with the best allowed documents that a walk finds, and return how many.
+
+    beam_scores, beam_views: (beam,) float32 and int32, each document's score and best view, best first.
+    """
+    codes, factors, links, owners, starts = graph.codes, graph.factors, graph.links, graph.owners, graph.starts
+    heap_scores, heap_views, reached, integers = steps.scores, steps.views, steps.reached, steps.query
+    todo, of_views, rest, rate, allowed = steps.todo, steps.of_views, query.rest, query.rate, query.allowed
+    pitch, degree, num_views = codes.shape[1], links.shape[1], np.int64(len(owners))
+    codes_at, factors_at = codes.ctypes.data, factors.ctypes.data
+    steps.epoch[0] += 1
+    mark, offset = steps.epoch[0] << _EPOCH_SHIFT, offset_of(integers)
+    count = _start(graph, query, steps, offset, mark, beam_scores, beam_views)
+    beam, held, waiting, worst = len(beam_views), 0, 0, _LOWEST
+    room = (len(reached) * 3) // 4 - count
+    while True:
+        entering = 0
+        for i in range(count):
+            view = todo[i]
+            score = np.float32(product(codes, view, integers) - offset) * factors[view, 0] + rest * factors[view, 1]
+            row = owners[view]
+            if score > worst and reach(reached, mark, num_views + np.int64(row)):
+                todo[entering] = row
+                entering += 1
+                room -= 1 + starts[row + 1] - starts[row]
+                for at in range(codes_at + starts[row] * pitch, codes_at + starts[row + 1] * pitch, 64):
+                    prefetch(at)
+        for i in range(entering):
+            row = todo[i]
+            best, best_view, first = _LOWEST, np.int32(0), starts[row]
+            for view in range(first, starts[row + 1]):
+                reach(reached, mark, view)
+                score = np.float32(product(codes, view, integers) - offset) * factors[view, 0] + rest * factors[view, 1]
+                of_views[view - first] = score
+                if score > worst:
+                    push(heap_scores, heap_views, waiting, score, view, HIGHEST_FIRST)
+                    waiting += 1
+                if score > best:
+                    best, best_view = score, np.int32(view)
+            if len(allowed) > 0 and not allowed[row]:
+                continue
+            if rate > 0:
+                best = _aggregate(of_views, starts[row + 1] - first, best, rate)
+            if held < beam:
+                push(beam_scores, beam_views, held, best, best_view, LOWEST_FIRST)
+                held += 1
+            elif best > worst:
+                replace_first(beam_scores, beam_views, held, best, best_view, LOWEST_FIRST)
+            if held == beam:
+                worst = beam_scores[0]
+        if waiting == 0 or heap_scores[0] < worst or room < degree * (1 + len(of_views)):
+            break
+        view = heap_views[0]
+        waiting -= 1
+        replace_first(heap_scores, heap_views, waiting, heap_scores[waiting], heap_views[waiting], HIGHEST_FIRST)
+        count = 0
+        for i in range(degree):
+            other = links[view, i]
+            if other < 0:
+                break
+            if reach(reached, mark, other):
+                todo[count] = other
+                count += 1
+                for at in range(codes_at + np.int64(other) * pitch, codes_at + np.int64(other + 1) * pitch, 64):
+                    prefetch(at)
+                prefetch(factors_at + np.int64(other) * 8)
+        room -= count
+    sort_falling(beam_scores, beam_views, held)
+    return held
+
+
+@compiled_strict
+def walk_for_queries(
+    graph: Graph, queries: Any, inverse_temperature: Any, allowed: Any, steps: Steps, found: Any
+) -> None:
+    """Walk for each of the queries, (q, d) float32; found: (q, beam) int32, document rows, best first, -1 where none.
+
+    inverse_temperature: 1 / T of DRPQ's aggregate, 0 for the best view.
+    """
+    scores = np.empty(found.shape[1], np.float32)
+    for number in range(len(queries)):
+        step = _encode_query(queries[number], steps.query)
+        query = Query(np.float32(0), np.float32(step * inverse_temperature), allowed)
+        views = found[number]
+        held = walk(graph, query, steps, scores, views)
+        for place in range(held):
+            views[place] = graph.owners[views[place]]
+        views[held:] = -1
+
+
+def new_steps(graph: Graph, places: int, max_views: int) -> Steps:
+    """Return working memory for the walks of one thread; places: of the table of what is reached, a power of two."""
+    return Steps(
+        query=aligned_bytes(graph.codes.shape[1]).view(np.int8),
+        reached=np.zeros(places, dtype=np.int64),
+        scores=np.empty(places, dtype=np.float32),
+        views=np.empty(places, dtype=np.int32),
+        todo=np.empty(max(graph.links.shape[1], 64), dtype=np.int32),
+        of_views=np.empty(max_views, dtype=np.float32),
+        epoch=np.zeros(1, dtype=np.int64),
+    )

@@ -1,0 +1,204 @@
+"""Kind graph: what a walk finds, how it is built, what it is asked that a walk cannot do."""
+
+import json
+
+import numpy as np
+import pytest
+
+import mvindex
+from mvindex.engines import graph_build
+from mvindex.engines.build import EngineCache
+from mvindex.engines.graph import GRAPH
+from mvindex.errors import ConfigError, DamagedIndex, EngineError
+from mvindex.index import embedded_store_of
+from mvindex.testing import unit
+
+DIM, COUNT, VIEWS = 24, 3000, 4
+
+
+def clustered(rng, count=COUNT, views=VIEWS, dim=DIM):
+    """Return views of documents around 30 centres, (count, views, dim)."""
+    centres = rng.standard_normal((30, 1, dim))[rng.integers(0, 30, count)]
+    return centres + rng.standard_normal((count, 1, dim)) + 0.5 * rng.standard_normal((count, views, dim))
+
+
+def make(path, views):
+    with mvindex.create(path, dim=views.shape[2]) as index:
+        documents = [mvindex.Document(str(n), "t", metadata={"n": n % 100, "half": n % 2}) for n in range(len(views))]
+        index.add_views(documents, views)
+    return path
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory):
+    path = make(tmp_path_factory.mktemp("graph") / "x.mvx", clustered(np.random.default_rng(8)))
+    with mvindex.open(path) as index:
+        index.build("graph")
+    return path
+
+
+QUERIES = unit(np.random.default_rng(9).standard_normal((40, DIM))).astype(np.float32)
+
+
+def ids(result):
+    return [hit.id for hit in result.hits]
+
+
+def recall(index, queries=QUERIES, **options):
+    found, exact = (index.search(queries, exact=is_exact, **options) for is_exact in (False, True))
+    assert all(len(set(ids(one))) == len(one.hits) == len(other.hits) for one, other in zip(found, exact, strict=True))
+    return float(np.mean([len(set(ids(a)) & set(ids(b))) / len(b.hits) for a, b in zip(found, exact, strict=True)]))
+
+
+@pytest.mark.parametrize("scoring", ["max", "drpq"])
+@pytest.mark.parametrize("top_k", [1, 10, 100, COUNT])
+def test_nearly_all_is_found(path, scoring, top_k):
+    with mvindex.open(path) as index:
+        assert recall(index, top_k=top_k, scoring=scoring) > 0.98
+
+
+@pytest.mark.parametrize("condition", [{"half": 1}, {"n": {"lt": 3}}, {"n": 5}, {"n": -1}])
+def test_a_list_is_filled_under_a_filter(path, condition):
+    with mvindex.open(path) as index:
+        assert recall(index, top_k=50, filter=condition) > 0.95 if condition != {"n": -1} else True
+        assert {len(one.hits) for one in index.search(QUERIES, top_k=50, filter=condition)} <= {50, 30, 0}
+
+
+def test_scores_are_those_of_the_exact_scan_and_nothing_is_called_exact(path):
+    with mvindex.open(path) as index:
+        for found, exact in zip(index.search(QUERIES, 10), index.search(QUERIES, 10, exact=True), strict=True):
+            scores = {hit.id: (hit.score, hit.slot) for hit in exact.hits}
+            assert all((hit.score, hit.slot) == scores.get(hit.id, (hit.score, hit.slot)) for hit in found.hits)
+            assert exact.exact and not found.exact and found.short_by == 0
+
+
+def test_one_query_is_answered_as_in_a_batch_and_by_any_number_of_threads(path, monkeypatch):
+    with mvindex.open(path) as index:
+        alone = [ids(index.search(query, 10)) for query in QUERIES]
+        for threads in ("1", "3"):
+            monkeypatch.setenv("OMP_NUM_THREADS", threads)
+            assert [ids(one) for one in index.search(QUERIES, 10)] == alone
+
+
+def test_what_is_deleted_added_or_replaced_after_the_build_counts(tmp_path):
+    views = clustered(np.random.default_rng(3), 600)
+    with mvindex.open(make(tmp_path / "x.mvx", views)) as index:
+        index.build("graph")
+        best = ids(index.search(QUERIES[0], 3))
+        index.delete(ids=best[:1])
+        index.add_views(
+            [mvindex.Document("new", "t"), mvindex.Document(best[1], "t")], np.stack([[QUERIES[0] * 50]] * 2)
+        )
+        found = index.search(QUERIES[0], 10)
+        assert set(ids(found)[:2]) == {"new", best[1]} and best[0] not in ids(found)
+        assert recall(index, top_k=10) > 0.95
+
+
+@pytest.mark.parametrize(
+    "views",
+    [
+        np.ones((1, 1, 3)),
+        np.ones((300, 2, 3)),  # all the same
+        np.random.default_rng(1).standard_normal((200, 1, 1)),
+        np.random.default_rng(1).standard_normal((200, 3, 70)) * np.logspace(-3, 3, 200)[:, None, None],  # of all sizes
+        np.zeros((50, 2, 5)) + np.eye(5)[0] * (np.arange(50) % 7 == 0)[:, None, None],  # most without a direction
+    ],
+    ids=["one", "same", "line", "sizes", "zeros"],
+)
+def test_odd_views_are_found_too(tmp_path, views):
+    queries = np.random.default_rng(2).standard_normal((10, views.shape[2])).astype(np.float32)
+    with mvindex.open(make(tmp_path / "x.mvx", views)) as index:
+        index.build("graph")
+        for found, exact in zip(index.search(queries, 5), index.search(queries, 5, exact=True), strict=True):
+            assert [hit.score for hit in found.hits] == pytest.approx([hit.score for hit in exact.hits])
+        assert len(index.search(queries[0] * 0, 5).hits) == min(5, len(views))
+
+
+def built_files(path, folder):
+    """Return the bytes of the files of a graph built over the index."""
+    with mvindex.open(path) as index:
+        index.build("graph")
+        directory = embedded_store_of(index).snapshot.settings["engine"]["directory"]
+        return {file.name: file.read_bytes() for file in (folder / "generation-000001" / directory).iterdir()}
+
+
+def test_the_graph_is_the_same_for_any_number_of_threads(tmp_path, monkeypatch):
+    path = make(tmp_path / "x.mvx", clustered(np.random.default_rng(5), 800))
+    files = []
+    for threads in ("1", "3"):
+        monkeypatch.setenv("OMP_NUM_THREADS", threads)
+        files.append(built_files(path, path))
+    assert files[0] == files[1] and len(files[0]) == 6
+
+
+@pytest.mark.parametrize("harm", [None, "links.npy", "state.json"])
+def test_a_build_that_was_stopped_goes_on_to_the_same_graph(tmp_path, monkeypatch, harm):
+    path = make(tmp_path / "x.mvx", clustered(np.random.default_rng(5), 800))
+    whole = built_files(path, path)
+    monkeypatch.setattr(graph_build, "KEPT_EVERY_S", 0.0)
+    seen = []
+
+    def stop(step, done, total):
+        if step == "linking documents":
+            seen.append(done)
+            if len(seen) == 60:
+                raise KeyboardInterrupt
+
+    with mvindex.open(path) as index, pytest.raises(KeyboardInterrupt):
+        index.build("graph", on_progress=stop)
+    work = path / "generation-000001" / "building-graph"
+    stopped_at = json.loads((work / "state.json").read_text())["done"]
+    if harm is not None:
+        (work / harm).write_bytes((work / harm).read_bytes()[:-3])
+    seen.clear()
+    with mvindex.open(path) as index:
+        index.build(
+            "graph", on_progress=lambda step, done, total: seen.append(done) if step == "linking documents" else None
+        )
+    assert (min(seen) > stopped_at) == (harm is None)
+    assert not work.exists()
+    assert built_files(path, path) == whole
+
+
+def test_a_tuned_beam_is_kept_and_grows_with_top_k(tmp_path):
+    with mvindex.open(make(tmp_path / "x.mvx", clustered(np.random.default_rng(6)))) as index:
+        index.build("graph")
+        report = index.tune(QUERIES, top_k=10, target_recall=0.9)
+        assert report.chosen is not None and report.chosen.recall >= 0.9
+        snapshot = embedded_store_of(index).snapshot
+        engine = EngineCache().open(snapshot)
+        assert engine.search_settings == report.chosen.search
+        assert recall(index, top_k=200) > 0.9
+
+
+def test_a_fixed_depth_is_scanned(tmp_path):
+    with mvindex.open(make(tmp_path / "x.mvx", clustered(np.random.default_rng(4), 500))) as index:
+        options = {"top_k": 5, "scoring": "drpq", "candidates": 200}
+        scanned = index.search(QUERIES, **options)
+        index.build("graph")
+        assert index.search(QUERIES, **options) == scanned
+
+
+@pytest.mark.parametrize(
+    ("parameters", "message"),
+    [
+        ({"degree": 3}, "degree: expected a whole number from 4 to 256, got 3"),
+        ({"beam": 5000}, "beam: expected a whole number from 4 to 4096, got 5000"),
+        ({"nlist": 3}, "kind 'graph': has no parameter 'nlist'; it has degree, beam"),
+    ],
+)
+def test_wrong_parameters_are_refused(path, parameters, message):
+    with mvindex.open(path) as index, pytest.raises(ConfigError, match=message):
+        index.build("graph", parameters=parameters)
+
+
+def test_arrays_that_do_not_fit_each_other_are_refused(tmp_path):
+    with mvindex.open(make(tmp_path / "x.mvx", clustered(np.random.default_rng(7), 50))) as index:
+        index.build("graph")
+        snapshot = embedded_store_of(index).snapshot
+        record = snapshot.settings["engine"]
+        np.save(snapshot.directory / record["directory"] / "owners.npy", np.zeros(3, dtype=np.int32))
+        with pytest.raises(EngineError, match="expected arrays of 200 views"):
+            GRAPH.open(snapshot.directory / record["directory"], record["settings"], None)
+    with mvindex.open(tmp_path / "x.mvx") as again, pytest.raises(DamagedIndex, match=r"owners\.npy"):
+        again.search(QUERIES[0])
