@@ -7,6 +7,7 @@ build, hold links to a document's own views, which a walk by document never foll
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -28,9 +29,9 @@ if TYPE_CHECKING:
     from mvindex.kernels.walk import Graph, Steps
 
 ARRAYS = ("codes", "factors", "links", "owners", "starts", "entries")
-# Documents of the beam: at least so many, and so many for each that is wanted. See docs/choose-an-engine.md.
-_SEARCH = {"beam": 256, "k_factor": 8}
-_CHOICES = [{"beam": beam, "k_factor": 2} for beam in (16, 32, 64, 128, 256, 512, 1024, 2048)]
+# The documents of the beam for the first ten: measured in docs/choose-an-engine.md.
+_SEARCH = {"beam": 400, "top_k": 10}
+_CHOICES = [{"beam": beam} for beam in (16, 32, 64, 128, 256, 512, 1024, 2048)]
 # Of the documents of the beam so many for each that is wanted, and so many at least, are scored from the stored views.
 _RESCORED_TIMES, _RESCORED_LEAST = 2, 32
 # A table of what a walk has reached has so many places for each document of the beam.
@@ -67,7 +68,7 @@ class GraphEngine:
         """See DocumentEngine."""
         from mvindex.kernels.walk import walk_for_queries
 
-        beam = min(max(self._search["beam"], self._search["k_factor"] * top_k, top_k), self.num_rows)
+        beam = min(beam_of(self._search, top_k), self.num_rows)
         share = 1.0 if allowed is None else np.count_nonzero(allowed) / max(len(allowed), 1)
         mask = np.empty(0, dtype=bool) if allowed is None else allowed
         inverse = 1 / scoring.temperature if scoring.aggregate is Aggregate.DRPQ else 0.0
@@ -107,6 +108,18 @@ class GraphEngine:
             steps.reached[:] = 0
             steps.epoch[0] = 0
         return steps
+
+
+def beam_of(search: Search, top_k: int) -> int:
+    """Return the documents of the beam for top_k, from those that search["top_k"] was measured with.
+
+    They grow with its square root, as measured where neighbours are spread; where a small beam was enough, as fast as
+    top_k until the default is reached.
+    """
+    times = top_k / search["top_k"]
+    spread = max(search["beam"] * math.sqrt(times), _SEARCH["beam"] * math.sqrt(top_k / _SEARCH["top_k"]))
+    grown = min(search["beam"] * times, spread) if times > 1 else search["beam"] * math.sqrt(times)
+    return max(round(grown), top_k)
 
 
 def _places(beam: int, share: float) -> int:
