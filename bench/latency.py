@@ -32,9 +32,12 @@ import numpy as np
 from vectors import cached_squad, view_chunks
 
 import mvindex
+from mvindex import kernels
 from mvindex.cli import query, results
+from mvindex.encoder import load_encoder, prepare_queries
 from mvindex.engines import open_scan
 from mvindex.engines.build import EngineCache
+from mvindex.engines.protocol import ranks_documents
 from mvindex.eval.questions import Question
 from mvindex.index import Index, embedded_store_of
 from mvindex.search import local
@@ -85,7 +88,7 @@ class Clock:
         self.wrap(type(open_scan()), "candidates", "rank")
         ranking = EngineCache().open(embedded_store_of(index).snapshot)
         if ranking is not None:
-            self.wrap(type(ranking), "search", "rank")
+            self.wrap(type(ranking), "documents" if ranks_documents(ranking) else "search", "rank")
         self.wrap(Best, "add", "rescore")
         self.wrap(Best, "settle", "rescore")
         self.wrap(SnapshotReader, "documents", "fetch")
@@ -217,6 +220,7 @@ def sources_of(options, stack):
             yield Vectors(f"{corpus} {options.kind}", opened(stack, path, options.kind), vectors)
     else:
         path, questions = cached_squad(options.data)
+        prepare_queries(load_encoder("minilm"))
         folder = stack.enter_context(tempfile.TemporaryDirectory())
         yield Questions("mvindex query", opened(stack, path, options.kind), questions, folder)
 
@@ -257,6 +261,7 @@ def main():
     options = parser.parse_args()
     if options.tiny:
         options.queries, options.batches = 4, [1, 8]
+    kernels.expect_work()  # a process that has run for a while
     clock, rows = Clock(CLOCKS[options.clock]), []
     with contextlib.ExitStack() as stack:
         for source in sources_of(options, stack):

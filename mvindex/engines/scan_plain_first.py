@@ -33,3 +33,7 @@ class PlainFirstScan:
             if self._fast is None:
                 self._fast = self._open_fast()
         return self._fast.candidates(snapshot, queries, top_k, allowed, scoring)
+
+    def copy_bytes(self) -> int:
+        """See ScanEngine."""
+        return 0 if self._fast is None else self._fast.copy_bytes()

@@ -27,6 +27,7 @@ from mvindex.engines.protocol import (
     scaled_temperatures,
 )
 from mvindex.engines.scan_numpy import blocks_with
+from mvindex.kernels.aligned import ALIGNMENT, aligned_bytes
 from mvindex.kernels.llvm import LANES
 from mvindex.kernels.quantize import round_block
 from mvindex.kernels.scan import (
@@ -58,7 +59,6 @@ _MAX_ENTRIES = 1 << 23
 _WIDER_TILE = 16
 # Blocks that a thread takes at a time, at most: so that a slow thread does not hold the others.
 _BLOCKS_AT_ONCE = 16
-_ALIGNMENT = 64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -180,7 +180,7 @@ class _Copies:
         first, last = self.table.first[block], self.table.last[block]
         num_views = int(self.table.view_starts[last] - self.table.view_starts[first])
         size_bytes = (num_views + SPARE_ROWS) * self.table.pitch + 8 * int(last - first)
-        return -(-size_bytes // _ALIGNMENT) * _ALIGNMENT
+        return -(-size_bytes // ALIGNMENT) * ALIGNMENT
 
     def make(self, block: int, buffer: npt.NDArray[np.uint8], into: BlockTable, at: int) -> None:
         """Write the block's copy to the buffer, 64-byte aligned, and its bounds to row `at` of the table."""
@@ -212,7 +212,7 @@ class _Copies:
             return
         columns = [column[part].copy() for column in self.table[:-2]]
         table = BlockTable._make([*columns, self.table.view_starts, self.table.pitch])
-        buffer = _aligned(self.size_bytes(int(part[0])))
+        buffer = aligned_bytes(self.size_bytes(int(part[0])))
         self.make(int(part[0]), buffer, table, 0)
         scan_blocks(np.zeros(1, dtype=np.int64), table, tile, output, workspace)
         del buffer  # the table points into it until here
@@ -284,19 +284,12 @@ def _pitch(dim: int) -> int:
     return -(-dim // unit) * unit
 
 
-def _aligned(size_bytes: int) -> npt.NDArray[np.uint8]:
-    """Return an array of so many bytes, 64-byte aligned."""
-    buffer = np.empty(size_bytes + _ALIGNMENT, dtype=np.uint8)
-    shift = -buffer.ctypes.data % _ALIGNMENT
-    return buffer[shift : shift + size_bytes]
-
-
 def _buffers(sizes_bytes: list[int]) -> Iterator[npt.NDArray[np.uint8]]:
     """Yield buffers of these sizes, parts of larger ones: NumPy asks for huge pages from 4 MiB on."""
     for at in range(0, len(sizes_bytes), _BLOCKS_AT_ONCE):
         sizes = sizes_bytes[at : at + _BLOCKS_AT_ONCE]
         ends = np.cumsum(sizes).tolist()
-        whole = _aligned(ends[-1])
+        whole = aligned_bytes(ends[-1])
         for size, end in zip(sizes, ends, strict=True):
             yield whole[end - size : end]
 
@@ -330,24 +323,24 @@ def _workspace(tile: QueryTile, pitch: int, max_views: int) -> Workspace:
     else:
         lanes = next(count for count in (16, 32, 64) if num_queries <= count or count == 64)
     rows = max(CHUNK_VIEWS, max_views) + SPARE_ROWS
-    integers = _aligned(pitch)
+    integers = aligned_bytes(pitch)
     return Workspace(
-        packed=_aligned(pitch * lanes).view(np.int32),
+        packed=aligned_bytes(pitch * lanes).view(np.int32),
         integers=integers.view(np.int8),
         fours=integers.view(np.int32),
-        products=_aligned(rows * lanes * 4).view(np.int32).reshape(rows, lanes),
-        least=_aligned(lanes * 4).view(np.int32),
+        products=aligned_bytes(rows * lanes * 4).view(np.int32).reshape(rows, lanes),
+        least=aligned_bytes(lanes * 4).view(np.int32),
         steps=np.ones(lanes),
         lost=np.zeros(lanes),
-        offsets=_aligned(lanes * 4).view(np.int32),
-        rates=_aligned(lanes * 4).view(np.float32),
-        values=_aligned(lanes * 4).view(np.float32),
-        thresholds=_aligned(lanes * 4).view(np.float32),
-        slopes=_aligned(4 * lanes * 4).view(np.float32).reshape(4, lanes),
+        offsets=aligned_bytes(lanes * 4).view(np.int32),
+        rates=aligned_bytes(lanes * 4).view(np.float32),
+        values=aligned_bytes(lanes * 4).view(np.float32),
+        thresholds=aligned_bytes(lanes * 4).view(np.float32),
+        slopes=aligned_bytes(4 * lanes * 4).view(np.float32).reshape(4, lanes),
         hit_rows=np.zeros(HITS, dtype=np.int64),
         hit_queries=np.zeros(HITS, dtype=np.uint64),
         hit_at=np.zeros(HITS, dtype=np.int64),
-        best=_aligned(HITS * lanes * 4).view(np.int32).reshape(HITS, lanes),
+        best=aligned_bytes(HITS * lanes * 4).view(np.int32).reshape(HITS, lanes),
     )
 
 

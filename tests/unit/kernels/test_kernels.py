@@ -18,7 +18,6 @@ from mvindex.testing import unit
 
 pytest.importorskip("numba", reason="NOT RUN: needs numba (the extra native)")
 
-from mvindex.engines.scan_vnni import _aligned  # noqa: E402 - needs numba
 from mvindex.kernels import walk  # noqa: E402 - needs numba
 from mvindex.kernels.aligned import aligned_bytes  # noqa: E402 - needs numba
 from mvindex.kernels.compiled import compiled, compiled_strict  # noqa: E402 - needs numba
@@ -44,7 +43,7 @@ ROWS_OF_TILE = {64: 6, 32: 12, 16: 16}
 def aligned(shape, dtype):
     """Zeros at a 64-byte aligned address."""
     count = int(np.prod(shape)) * np.dtype(dtype).itemsize
-    array = _aligned(count).view(dtype).reshape(shape)
+    array = aligned_bytes(count).view(dtype).reshape(shape)
     array[...] = 0
     return array
 
