@@ -50,7 +50,7 @@ _VIEWS_AT_ONCE = 512
 
 @dataclass(frozen=True, slots=True)
 class _Plan:
-    """What is built: documents in the order in which they are linked, and how."""
+    """Documents in the order in which they are linked, and how they are."""
 
     order: Ints
     beam: int

@@ -15,7 +15,7 @@ _mincore: Any = types.ExternalFunction("mincore", types.intc(types.uintp, types.
 _WILL_NEED = getattr(mmap, "MADV_WILLNEED", 3)
 _PAGE_BYTES = mmap.PAGESIZE
 # The number of documents probed for being in memory: where all are, the others mostly are too.
-_PROBED = 32
+_PROBED = 8
 
 
 @compiled

@@ -64,7 +64,7 @@ class Steps(NamedTuple):
 
 
 class Query(NamedTuple):
-    """What a walk looks for beside steps.query, whose values times a step are the query.
+    """The aim of a walk, beside steps.query, whose values times a step are the query.
 
     rest: the query's last coordinate, over the step; rate: the step over DRPQ's temperature, 0 for the best view;
     allowed: (m,) bool, or (0,) for all documents.

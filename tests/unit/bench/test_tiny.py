@@ -23,7 +23,17 @@ FULL = sorted({file.name for file in BENCH.glob("*.py")} - PARTS - WITHOUT - {*D
 
 
 # They encode texts; torch is imported and the texts are encoded once.
-ENCODING = {"cold.py", "drpq.py", "encoding.py", "hybrid.py", "ingest.py", "pruning.py", "quality.py", "scale.py"}
+ENCODING = {
+    "cold.py",
+    "drpq.py",
+    "encoding.py",
+    "graph.py",
+    "hybrid.py",
+    "ingest.py",
+    "pruning.py",
+    "quality.py",
+    "scale.py",
+}
 ENCODING |= {"training.py", "training_speed.py"}
 
 

@@ -1,0 +1,169 @@
+"""Compare single queries of kind graph, public call with texts, with hnswlib and usearch alone.
+
+    python bench/graph.py --corpus gauss transplants --documents 100000 --data DIR [--json]
+    python bench/graph.py --tiny
+
+All are asked the same questions in one process, in turns question by question, on one thread; times are medians of
+the process's CPU milliseconds. mvindex answers `index.search(question, top_k)` with ids, texts and scores, once a
+beam; the peers hold the views in float32, are built with M 16 and ef_construction 200 (hnswlib's documented defaults)
+and fetch 8 k views, of which the first k distinct documents count, without texts. Recall is of documents against the
+exact answer in float64. `build` is CPU seconds on one thread. A peer that is not installed is named as not run.
+"""
+
+import argparse
+import json
+import os
+import statistics
+import time
+from pathlib import Path
+
+import numpy as np
+import tiny
+from peers_parts.export import exported
+from scale_parts.indexes import cached
+
+import mvindex
+from mvindex import kernels
+from mvindex.engines.build import save_search_params
+from mvindex.index import embedded_store_of
+
+TIMES = 8
+BEAMS = {10: (30, 60, 100, 200, 400, 800), 100: (400, 800, 1200, 2000)}
+# What hnswlib and usearch look at.
+EFFORTS = {10: (80, 120, 200, 400, 800, 1600), 100: (800, 1600, 3200)}
+
+
+def timed(call):
+    begin = time.process_time()
+    value = call()
+    return time.process_time() - begin, value
+
+
+def graphs(path, top_k):
+    """Return the calls of mvindex by beam: each of an index opened while that was its setting."""
+    calls = {}
+    for beam in BEAMS[top_k]:
+        with mvindex.open(path) as index:
+            save_search_params(embedded_store_of(index), {"beam": beam, "top_k": top_k})
+        index = mvindex.open(path)
+
+        def ask(question, index=index):
+            return [int(hit.id) for hit in index.search(question, top_k=top_k).hits if hit.text]
+
+        calls[f"graph, beam {beam}"] = ask
+    return calls
+
+
+def over_fetched(find, document, top_k):
+    """Return a call that finds views and keeps the first distinct documents."""
+    return lambda question: list(dict.fromkeys(document[find(question[None], TIMES * top_k)].tolist()))[:top_k]
+
+
+def hnswlib_graph(views):
+    import hnswlib
+
+    graph = hnswlib.Index(space="ip", dim=views.shape[1])
+    graph.init_index(max_elements=len(views), M=16, ef_construction=200)
+    graph.add_items(views, np.arange(len(views)), num_threads=1)
+    graph.set_num_threads(1)
+
+    def finding(effort):
+        def find(question, count):
+            graph.set_ef(max(effort, count))
+            return graph.knn_query(question, k=count)[0][0].astype(np.int64)
+
+        return find
+
+    return finding
+
+
+def usearch_graph(views):
+    from usearch.index import Index
+
+    graph = Index(ndim=views.shape[1], metric="ip", dtype="f32", connectivity=16, expansion_add=200)
+    graph.add(np.arange(len(views)), views, threads=1)
+
+    def finding(effort):
+        def find(question, count):
+            graph.expansion_search = max(effort, count)
+            return graph.search(question[0], count, threads=1).keys.astype(np.int64)
+
+        return find
+
+    return finding
+
+
+PEERS = {"hnswlib": hnswlib_graph, "usearch": usearch_graph}
+
+
+def measured(calls, questions, truth):
+    """Yield a row for each call: recall, and the median of its times over the second half of the questions."""
+    names, spent, shares = list(calls), {name: [] for name in calls}, {name: [] for name in calls}
+    for number, question in enumerate(questions):
+        for name in names if number % 2 else names[::-1]:
+            seconds, found = timed(lambda name=name, question=question: calls[name](question))
+            shares[name].append(len(set(found) & set(truth[number].tolist())) / len(truth[number]))
+            if number >= len(questions) // 2:
+                spent[name].append(seconds)
+    for name in names:
+        yield {
+            "side": name,
+            "recall": round(statistics.mean(shares[name]), 4),
+            "ms": round(1e3 * statistics.median(spent[name]), 3),
+        }
+
+
+def rows_of(corpus, options):
+    path, _ = cached(corpus, options.documents, options.views, options.data)
+    folder = exported(corpus, options.documents, options.views, options.data)
+    views, document, questions, truth = (
+        np.load(folder / f"{name}.npy") for name in ("views", "document", "questions", "truth")
+    )
+    common = {"corpus": corpus, "documents": options.documents}
+    with mvindex.open(path) as index:
+        if index.info().kind != "graph":
+            seconds, report = timed(lambda: index.build("graph"))
+            yield common | {
+                "side": "graph",
+                "build_s": round(seconds, 1),
+                "B_doc": round(report.engine_bytes / options.documents),
+            }
+    found = {}
+    for name in options.peers:
+        try:
+            seconds, found[name] = timed(lambda name=name: PEERS[name](views))
+            yield common | {"side": name, "build_s": round(seconds, 1)}
+        except ImportError as err:
+            yield common | {"side": name, "not_run": str(err)}
+    for top_k in BEAMS:
+        calls = graphs(path, top_k)
+        for name, finding in found.items():
+            calls |= {f"{name}, {effort}": over_fetched(finding(effort), document, top_k) for effort in EFFORTS[top_k]}
+        for row in measured(calls, questions[: options.questions], truth[:, :top_k]):
+            yield common | {"top_k": top_k} | row
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument(
+        "--corpus", nargs="+", choices=["gauss", "transplants", "real"], default=["gauss", "transplants"]
+    )
+    parser.add_argument("--documents", type=int, default=100_000)
+    parser.add_argument("--views", type=int, default=8)
+    parser.add_argument("--questions", type=int, default=256)
+    parser.add_argument("--peers", nargs="*", choices=list(PEERS), default=list(PEERS))
+    parser.add_argument("--data", type=Path, default=Path("../shared/data"))
+    parser.add_argument("--json", action="store_true")
+    options = tiny.parse(parser, corpus=["transplants"], documents=300, views=4, questions=8, peers=[], data=tiny.DATA)
+    os.environ["OMP_NUM_THREADS"] = "1"
+    kernels.expect_work()
+    for corpus in options.corpus:
+        for row in rows_of(corpus, options):
+            print(
+                json.dumps(row) if options.json else "  ".join(f"{name} {value}" for name, value in row.items()),
+                flush=True,
+            )
+
+
+if __name__ == "__main__":
+    main()
