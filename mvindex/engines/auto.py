@@ -14,7 +14,7 @@ SCANNED_BYTES = 200_000_000
 # Beyond the scan, in this order: the first whose codes fit in memory.
 _PREFERRED = ("graph", "ivf-pq", "ivf-rabitq")
 # A view is linked in about half a millisecond of one core: of more, lists are built sooner.
-_LINKED_VIEWS = 4_000_000
+LINKED_VIEWS = 4_000_000
 # What blocks of 32 codes leave empty.
 _PADDING = 1.04
 _GIB = 1 << 30
@@ -62,7 +62,7 @@ def chosen_kind(sizes: Sizes, target_recall: float) -> tuple[str, str]:
     if scanned <= SCANNED_BYTES:
         return EXACT, f"{views} are scanned, with proof, in some milliseconds; an engine would save little"
     known = [kind for kind in _PREFERRED if kind in engines.kind_names()]
-    if sizes.num_views > _LINKED_VIEWS or not has_numba():
+    if sizes.num_views > LINKED_VIEWS or not has_numba():
         known.remove("graph")
     if not known:
         return EXACT, f"no engine of kind {' or '.join(_PREFERRED)} is installed"

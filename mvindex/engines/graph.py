@@ -148,8 +148,8 @@ def _open(directory: Path, settings: Mapping[str, Any], device: str | None) -> G
 
 
 def _view_bytes(dim: int) -> ViewBytes:
-    """Return a view's bytes: its code and factors, and beside them links, its document's row and where that begins."""
-    return ViewBytes(code=-(-dim // 64) * 64 + 8, beside=4 * DEGREE + 4 + 8)
+    """Return a view's bytes: its code and factors, and beside them links, its document's row, a share of its start."""
+    return ViewBytes(code=-(-dim // 64) * 64 + 8, beside=4 * DEGREE + 4 + 1)
 
 
 GRAPH = EngineKind(

@@ -7,7 +7,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from mvindex.engines.auto import SCANNED_BYTES
+from mvindex.engines.auto import LINKED_VIEWS, SCANNED_BYTES
 from mvindex.engines.params import IVF_KINDS, default_nlist
 from mvindex.engines.protocol import EXACT
 from mvindex.errors import ConfigError
@@ -24,8 +24,8 @@ RESIDENT_SHARE, BUILD_SHARE, COPIES_SHARE, GPU_SHARE = 0.75, 0.9, 0.25, 0.5
 _MAX_SHARDS, _MAX_VIEWS = 4096, 65_536
 _MIN_NLIST = 1024
 # The preferred kind of those that need equally many machines, as `mvindex build` prefers them.
-KINDS = (EXACT, "flat", "hnsw", "ivf-flat", "ivf-sq8", "ivf-pq", "ivf-rabitq")
-_ORDER = ("ivf-pq", "ivf-sq8", "ivf-flat", "hnsw", "ivf-rabitq", "flat", EXACT)
+KINDS = (EXACT, "flat", "graph", "hnsw", "ivf-flat", "ivf-sq8", "ivf-pq", "ivf-rabitq")
+_ORDER = ("graph", "ivf-pq", "ivf-sq8", "ivf-flat", "hnsw", "ivf-rabitq", "flat", EXACT)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,7 +142,8 @@ def make_plan(request: PlanRequest, rates: Rates | None = None) -> Plan:
 
 def _kinds(request: PlanRequest) -> Iterator[tuple[str, bool]]:
     for kind in KINDS:
-        yield kind, False
+        if kind != "graph" or request.collection.num_views <= LINKED_VIEWS:
+            yield kind, False
         if kind == EXACT and request.machine.gpus:
             yield kind, True
 

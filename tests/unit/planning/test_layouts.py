@@ -61,7 +61,7 @@ def test_lists_are_learnt_from_the_views_of_all_shards():
     assert "--nlist" not in commands(sharded, plan(held).request)[1]
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", sorted({*KINDS} - {"graph"}))
 def test_what_does_not_fit_is_marked_and_planned_in_the_fewest_shards_that_do(kind):
     planned = plan(WIKIPEDIA, ram_gib=24)
     found = of_kind(planned, kind)
@@ -71,6 +71,13 @@ def test_what_does_not_fit_is_marked_and_planned_in_the_fewest_shards_that_do(ki
     if fitting.shards > 1:
         # One fewer would not do, with the lists of all views.
         assert layouts._layout(planned.request, kind, False, fitting.shards - 1).lacks
+
+
+@pytest.mark.parametrize(("documents", "kind"), [(500_000, "graph"), (500_001, "ivf-pq")])
+def test_a_graph_is_planned_and_preferred_up_to_four_million_views(documents, kind):
+    planned = plan(collection(documents=documents, dim=384), ram_gib=64)
+    assert planned.recommended.kind == kind
+    assert bool(of_kind(planned, "graph")) == (kind == "graph")
 
 
 def test_flat_needs_as_many_shards_as_its_floats_take_of_three_quarters_of_the_memory():
@@ -207,7 +214,7 @@ def test_the_table_and_notes_fit_80_columns_with_whole_names(rates, documents, d
     text = [*summary(made).splitlines(), *(line for note in notes(made) for line in note.splitlines())]
     prose = [line for line in text if not line.startswith("  mvindex ")]
     assert max(map(len, [*table, *prose])) <= WIDTH
-    assert {line[2:12].rstrip() for line in table[1:]} >= set(KINDS)
+    assert {line[2:12].rstrip() for line in table[1:]} >= {*KINDS} - {"graph"}
 
 
 def test_a_plan_takes_less_than_a_second_and_imports_no_heavy_package():
