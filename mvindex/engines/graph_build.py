@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
 import numpy.typing as npt
@@ -76,8 +76,8 @@ def build_graph(snapshot: Snapshot, directory: Path, options: BuildOptions) -> M
     graph = graph._replace(entries=entries)
     _linked(graph, _Plan(order, beam, degree, square), _Work(snapshot, options), options)
     for name, array in (("owners", graph.owners), ("starts", graph.starts), ("entries", graph.entries)):
-        np.save(directory / f"{name}.npy", array, allow_pickle=False)
-    np.save(directory / "links.npy", graph.links[:, :degree], allow_pickle=False)
+        _save(directory / f"{name}.npy", array)
+    _save(directory / "links.npy", np.ascontiguousarray(graph.links[:, :degree]))
     return {"num_views": num_views, "parameters": {"degree": degree, "beam": beam}}
 
 
@@ -85,24 +85,27 @@ def _unlinked(snapshot: Snapshot, directory: Path, degree: int, options: BuildOp
     """Return a graph without links, whose codes and factors are written, and the square of all norms."""
     from mvindex.kernels.walk import Graph, encode_views
 
-    views = snapshot.views
-    pitch = -(-views.dim // 64) * 64
-    shape = (views.num_views, pitch)
-    codes = np.lib.format.open_memmap(directory / "codes.npy", mode="w+", dtype=np.uint8, shape=shape)
+    views, path = snapshot.views, directory / "codes.npy"
+    shape = (views.num_views, -(-views.dim // 64) * 64)
     factors: npt.NDArray[np.float32] = np.empty((views.num_views, 2), dtype=np.float32)
-    for begin in range(0, views.num_views, _READ_VIEWS):
-        end = min(begin + _READ_VIEWS, views.num_views)
-        rows = decode(views.read_views(begin, end))
-        encode_views(rows, codes[begin:end], factors[begin:end])
-        factors[begin:end, 1] = np.einsum("ij,ij->i", rows, rows)
-        options.on_progress("rounding views", end, views.num_views)
-    codes.flush()
+    block = np.empty((min(_READ_VIEWS, views.num_views), shape[1]), dtype=np.uint8)
+    # Written, not mapped: a full disk is an error then, and no signal.
+    with open(path, "xb") as file:
+        _write_header(file, block.dtype, shape)
+        for begin in range(0, views.num_views, _READ_VIEWS):
+            end = min(begin + _READ_VIEWS, views.num_views)
+            rows = decode(views.read_views(begin, end))
+            encode_views(rows, block[: end - begin], factors[begin:end])
+            factors[begin:end, 1] = np.einsum("ij,ij->i", rows, rows)
+            file.write(block[: end - begin].data)
+            options.on_progress("rounding views", end, views.num_views)
+    codes = np.load(path, mmap_mode="r", allow_pickle=False).view(np.ndarray)
     square = factors[:, 1].max(initial=np.float32(0))
     factors[:, 1] = np.sqrt(square - factors[:, 1])
-    np.save(directory / "factors.npy", factors, allow_pickle=False)
+    _save(directory / "factors.npy", factors)
     return (
         Graph(
-            codes=codes.view(np.ndarray),
+            codes=codes,
             factors=factors,
             links=np.full((views.num_views, degree + degree // _SPARE), -1, dtype=np.int32),
             owners=np.repeat(np.arange(views.num_rows, dtype=np.int32), np.diff(views.starts)),
@@ -111,6 +114,18 @@ def _unlinked(snapshot: Snapshot, directory: Path, degree: int, options: BuildOp
         ),
         square,
     )
+
+
+def _save(path: Path, array: npt.NDArray[Any]) -> None:
+    """Write an array to a new file; np.save() may miss that the disk did not take the last bytes."""
+    with open(path, "xb") as file:
+        _write_header(file, array.dtype, array.shape)
+        file.write(array.data.cast("B") if array.size else b"")
+
+
+def _write_header(file: BinaryIO, dtype: np.dtype[Any], shape: tuple[int, ...]) -> None:
+    header = {"descr": np.lib.format.dtype_to_descr(dtype), "fortran_order": False, "shape": shape}
+    np.lib.format.write_array_header_1_0(file, header)
 
 
 def _linked(graph: Graph, plan: _Plan, work: _Work, options: BuildOptions) -> None:
@@ -260,7 +275,8 @@ class _Work:
         self._on_progress("keeping what is linked", 0, 1)
         self._folder.mkdir(exist_ok=True)
         fresh = self._folder / f"new-{_LINKS}"
-        np.save(fresh, links, allow_pickle=False)
+        fresh.unlink(missing_ok=True)
+        _save(fresh, links)
         flush_to_disk(fresh)
         state = {"key": self._key, "done": done, "checksum": file_checksum(fresh)}
         fresh_state = self._folder / f"new-{_STATE}"

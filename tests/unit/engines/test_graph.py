@@ -1,6 +1,7 @@
 """Kind graph: what a walk finds, how it is built, what it is asked that a walk cannot do."""
 
 import json
+import resource
 
 import numpy as np
 import pytest
@@ -9,7 +10,7 @@ import mvindex
 from mvindex.engines import graph_build
 from mvindex.engines.build import EngineCache
 from mvindex.engines.graph import GRAPH, beam_of
-from mvindex.errors import ConfigError, DamagedIndex, EngineError
+from mvindex.errors import ConfigError, DamagedIndex, EngineError, StoreError
 from mvindex.index import embedded_store_of
 from mvindex.testing import unit
 
@@ -129,6 +130,23 @@ def test_the_graph_is_the_same_for_any_number_of_threads(tmp_path, monkeypatch):
         monkeypatch.setenv("OMP_NUM_THREADS", threads)
         files.append(built_files(path, path))
     assert files[0] == files[1] and len(files[0]) == 6
+
+
+@pytest.mark.parametrize("name", ["codes.npy", "factors.npy", "links.npy"])
+def test_a_full_disk_is_an_error_and_leaves_the_index_as_it_was(tmp_path, name):
+    path = make(tmp_path / "x.mvx", clustered(np.random.default_rng(5), 2000))
+    size = len(built_files(path, path)[name])
+    with mvindex.open(path) as index:
+        index.build("exact")
+        soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (size - 1, hard))
+        try:
+            with pytest.raises(StoreError, match="cannot build"):
+                index.build("graph")
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+        assert index.info().kind == "exact" and index.search(QUERIES[0], 3).exact
+        assert not list(path.glob("*/engine-*"))
 
 
 @pytest.mark.parametrize("harm", [None, "links.npy", "state.json"])
