@@ -12,6 +12,7 @@ import numpy as np
 from vectors import CACHE
 
 import mvindex
+from mvindex.store.catalog import ReadConnection
 from mvindex.store.fsync import EVENT
 from trust_parts.data import documents_with_views
 from trust_parts.turns import now, paired, ratio_text, ratios
@@ -19,7 +20,7 @@ from trust_parts.turns import now, paired, ratio_text, ratios
 INGESTED = 4 * 1024
 
 
-class LaxConnection(sqlite3.Connection):
+class LaxConnection(ReadConnection):
     """A connection to SQLite that never waits for the disk."""
 
     def __init__(self, *args, **kwargs):
@@ -34,7 +35,7 @@ def without_fsync():
     """Return a context in which nothing waits for the disk."""
     stack, connect = contextlib.ExitStack(), sqlite3.connect
     stack.enter_context(mock.patch("os.fsync", lambda _: None))
-    lax = lambda *args, **kwargs: connect(*args, factory=LaxConnection, **kwargs)  # noqa: E731
+    lax = lambda *args, **kwargs: connect(*args, **kwargs | {"factory": LaxConnection})  # noqa: E731
     stack.enter_context(mock.patch("sqlite3.connect", lax))
     return stack
 

@@ -33,8 +33,6 @@ FILE_NAME = "catalog.sqlite"
 APPLICATION_ID = 0x6D766978  # "mvix", in the header of the database file
 _BUSY_TIMEOUT_MS = 30_000
 _WAL_BYTES = 64 << 20
-# SQLite maps no more than 2 GiB of a file; what lies beyond is read.
-_MAPPED_BYTES = (1 << 31) - (1 << 16)
 # Less than the size of SQLite's lock file and a page or two.
 _LITTLE_ROOM_BYTES = 128 << 10
 # The smallest page size: SQLite's header is in the first page.
@@ -80,12 +78,10 @@ class ReadConnection(sqlite3.Connection):
 
     Attributes:
         kept_settings: SQLite's data version, which every commit of others changes, and the settings as of that.
-        size_bytes: Of the database file when it was opened.
 
     """
 
     kept_settings: tuple[int, dict[str, Any]] | None = None
-    size_bytes: int = 0
 
 
 class Catalog:
@@ -163,35 +159,26 @@ class Catalog:
 
     def _identity(self) -> tuple[int, int] | None:
         """Return device and inode of the catalog; None when it is gone."""
-        found = self._status()
-        return None if found is None else (found.st_dev, found.st_ino)
-
-    def _status(self) -> os.stat_result | None:
         try:
-            return os.stat(self.path)
+            found = os.stat(self.path)
         except FileNotFoundError:
             return None
         except OSError as err:
             raise StoreError(f"{self.path}: cannot be read: {err.strerror or err}") from err
+        return found.st_dev, found.st_ino
 
-    def _check_identity(self) -> int:
-        """Return the size of the catalog in bytes, 0 where there was none from the start.
-
-        StaleReader when another catalog, or none, is at the path: old connections read the old one.
-        """
-        found = self._status()
-        if (None if found is None else (found.st_dev, found.st_ino)) != self._file:
+    def _check_identity(self) -> None:
+        """Raise StaleReader when another catalog, or none, is at the path: old connections read the old one."""
+        if self._identity() != self._file:
             raise StaleReader(
                 f"{self.path.parent}: another index was made here since this one was opened; open it again"
             )
-        return 0 if found is None else found.st_size
 
     def _take(self) -> tuple[ReadConnection, UnlockedCatalogState | None]:
         """Return a connection; and, where SQLite cannot make its lock file, the state that must stay the same."""
-        size_bytes = self._check_identity()
-        idle = self._take_idle(size_bytes)
-        if idle is not None:
-            return idle, None
+        self._check_identity()
+        with suppress(queue.Empty):
+            return self._idle.get_nowait(), None
         with map_sqlite_errors(self.path):
             if os.access(self.path.parent, os.W_OK) or _log_of(self.path).exists():
                 try:
@@ -202,21 +189,6 @@ class Catalog:
                         raise
             state = self._unlocked_state()
             return _connect(self.path, "ro", is_fixed=True), state
-
-    def _take_idle(self, size_bytes: int) -> ReadConnection | None:
-        """Return an idle connection, if there is one.
-
-        It maps the file: where that was cut since, reading would end the process. A new connection names the damage.
-        """
-        try:
-            connection = self._idle.get_nowait()
-        except queue.Empty:
-            return None
-        if connection.size_bytes <= size_bytes:
-            return connection
-        connection.close()
-        self.close()
-        return None
 
     def _take_locked(self) -> ReadConnection:
         connection = _connect(self.path, "ro")
@@ -411,11 +383,7 @@ def _connect(path: Path, mode: str, is_fixed: bool = False) -> ReadConnection:
     uri = f"{path.absolute().as_uri()}?mode={mode}{'&immutable=1' if is_fixed else ''}"
     # Connections go from thread to thread through the pool, one user at a time.
     connection = sqlite3.connect(uri, uri=True, isolation_level=None, check_same_thread=False, factory=ReadConnection)
-    connection.size_bytes = size_bytes
     connection.execute(f"PRAGMA busy_timeout={_BUSY_TIMEOUT_MS}")
-    if mode == "ro":
-        # A row read through the map takes two thirds of the time that copying its pages takes.
-        connection.execute(f"PRAGMA mmap_size={_MAPPED_BYTES}")
     return connection
 
 

@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from unittest.mock import patch
 
+from mvindex.store.catalog import ReadConnection
 from mvindex.store.fsync import EVENT
 from tests.durability.operations import small_chunks
 from tests.durability.power.operations import OPERATIONS
@@ -120,7 +121,7 @@ def no_sync_of_sqlite() -> Iterator[None]:
 def _sqlite(
     rewrite: Callable[[str], str] = lambda sql: sql, after_commit: Callable[[], None] = lambda: None
 ) -> Iterator[None]:
-    class Connection(sqlite3.Connection):
+    class Connection(ReadConnection):
         def execute(self, sql: str, *parameters: object) -> sqlite3.Cursor:
             cursor = super().execute(rewrite(sql), *parameters)
             if sql == "COMMIT":
@@ -128,7 +129,7 @@ def _sqlite(
             return cursor
 
     connect = sqlite3.connect
-    with patch.object(sqlite3, "connect", lambda *args, **options: connect(*args, factory=Connection, **options)):
+    with patch.object(sqlite3, "connect", lambda *args, **options: connect(*args, **options | {"factory": Connection})):
         yield
 
 
