@@ -26,7 +26,7 @@ class Peer:
 
 
 PEERS = (
-    Peer(name="mvindex", variants=("exact", "ivf-pq", "hnsw")),
+    Peer(name="mvindex", variants=("exact", "graph", "ivf-pq", "hnsw")),
     Peer(name="faiss", variants=("HNSW", "IVF-PQ"), needs=("faiss-cpu>=1.15", "numpy>=2")),
     Peer(name="hnswlib", needs=("hnswlib>=0.8", "numpy>=2")),
     Peer(name="usearch", needs=("usearch>=2.26", "numpy>=2")),
