@@ -22,6 +22,8 @@ from mvindex.kernels.vnni import VIEW_OFFSET, dot_alone
 _LOWEST = np.float32(-np.inf)
 # Entries that a walk begins at: those nearest to the query.
 _FIRST_STEPS = 8
+# Steps of documents of the most views that a table holds at least.
+_STEPS_HELD = 4
 # Scales below this could not be inverted.
 _SMALLEST = 2.0**-90
 # Views and documents together are numbered below 2^33; the number of the walk stands above.
@@ -272,13 +274,19 @@ def walk_for_queries(
 
 
 def new_steps(graph: Graph, places: int, max_views: int) -> Steps:
-    """Return working memory for the walks of one thread; places: of the table of what is reached, a power of two."""
+    """Return working memory for the walks of one thread.
+
+    places: of the table of what is reached, a power of two; more where documents of max_views need them.
+    """
+    num_todo = max(graph.links.shape[1], _FIRST_STEPS)
+    # All that one step reaches must fit several times, or a walk ends before its time.
+    places = max(places, 1 << (_STEPS_HELD * num_todo * (max_views + 1)).bit_length())
     return Steps(
         query=aligned_bytes(graph.codes.shape[1]).view(np.int8),
         reached=np.zeros(places, dtype=np.int64),
         scores=np.empty(places, dtype=np.float32),
         views=np.empty(places, dtype=np.int32),
-        todo=np.empty(max(graph.links.shape[1], 64), dtype=np.int32),
+        todo=np.empty(num_todo, dtype=np.int32),
         of_views=np.empty(max_views, dtype=np.float32),
         epoch=np.zeros(1, dtype=np.int64),
     )

@@ -2,6 +2,7 @@
 
 import json
 import resource
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from mvindex.engines.build import EngineCache
 from mvindex.engines.graph import GRAPH, beam_of
 from mvindex.errors import ConfigError, DamagedIndex, EngineError, StoreError
 from mvindex.index import embedded_store_of
+from mvindex.kernels.walk import new_steps
 from mvindex.testing import unit
 
 DIM, COUNT, VIEWS = 24, 3000, 4
@@ -61,7 +63,8 @@ def test_nearly_all_is_found(path, scoring, top_k):
 @pytest.mark.parametrize("condition", [{"half": 1}, {"n": {"lt": 3}}, {"n": 5}, {"n": -1}])
 def test_a_list_is_filled_under_a_filter(path, condition):
     with mvindex.open(path) as index:
-        assert recall(index, top_k=50, filter=condition) > 0.95 if condition != {"n": -1} else True
+        if condition != {"n": -1}:
+            assert recall(index, top_k=50, filter=condition) > 0.95
         assert {len(one.hits) for one in index.search(QUERIES, top_k=50, filter=condition)} <= {50, 30, 0}
 
 
@@ -113,6 +116,24 @@ def test_odd_views_are_found_too(tmp_path, views):
         for found, exact in zip(index.search(queries, 5), index.search(queries, 5, exact=True), strict=True):
             assert [hit.score for hit in found.hits] == pytest.approx([hit.score for hit in exact.hits])
         assert len(index.search(queries[0] * 0, 5).hits) == min(5, len(views))
+
+
+def test_documents_of_very_many_views_are_walked_through(tmp_path):
+    rng = np.random.default_rng(2)
+    counts = [3000 if number % 4 == 0 else 1 for number in range(48)]
+    with mvindex.create(tmp_path / "x.mvx", dim=8) as index:
+        for number, count in enumerate(counts):
+            index.add_views([mvindex.Document(str(number), "t")], [rng.standard_normal((count, 8))])
+        index.build("graph")
+        queries = rng.standard_normal((10, 8)).astype(np.float32)
+        assert recall(index, queries, top_k=10) > 0.95
+
+
+def test_memory_holds_steps_among_documents_of_very_many_views():
+    graph = SimpleNamespace(links=np.empty((0, 32), np.int32), codes=np.empty((0, 64), np.uint8))
+    held = len(new_steps(graph, 1 << 14, 20_000).reached)
+    assert held > 2 * 32 * 20_000 and held & held - 1 == 0
+    assert len(new_steps(graph, 1 << 14, 8).reached) == 1 << 14
 
 
 def built_files(path, folder):
