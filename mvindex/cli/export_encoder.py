@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from mvindex.cli.options import JsonOption
+from mvindex.cli.options import JsonOption, note
 
 
 def export_encoder(
@@ -26,8 +26,11 @@ def export_encoder(
     Example: mvindex export-encoder my-encoder my-encoder-st --family single
     """
     from mvindex.cli import render
+    from mvindex.encoder.registry import leave_form, load_encoder
     from mvindex.encoder.sentence_transformers import save_sentence_transformer
 
-    row = asdict(save_sentence_transformer(checkpoint, folder, family))
+    exported = save_sentence_transformer(checkpoint, folder, family)
+    row = asdict(exported)
     shown = row | {"modules": ", ".join(row["modules"]), "licence": row["licence"] or "unknown"}
     render.print_json(row) if as_json else render.print_table("export-encoder", shown)
+    leave_form(load_encoder(exported.folder, family=exported.family, device="cpu"), note)

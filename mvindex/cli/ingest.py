@@ -190,15 +190,12 @@ def _open_for_ingest(
 def _create(path: str, new: dict[str, Any], device: str | None, place: ShardPlace | None) -> Index:
     """Create an index, or a shard of one."""
     from mvindex.encoder import load_encoder
-    from mvindex.index.factory import check_temperature, create, create_shard_index
+    from mvindex.index.factory import check_temperature, create_index, create_shard_index, new_settings
     from mvindex.store.shard_layout import check_place
 
     chosen = {name: value for name, value in new.items() if value is not None}
-    settings = {
-        name: chosen.pop(name)
-        for name in ("dtype", "temperature", "prune_views", "shards", "lexical")
-        if name in chosen
-    }
+    shards = chosen.pop("shards", None)
+    settings = {name: chosen.pop(name) for name in ("dtype", "temperature", "prune_views", "lexical") if name in chosen}
     # Checked before the encoder, which takes seconds to load.
     if "temperature" in settings:
         check_temperature(settings["temperature"])
@@ -206,7 +203,7 @@ def _create(path: str, new: dict[str, Any], device: str | None, place: ShardPlac
         check_place(Path(path), place)
     encoder = load_encoder(chosen.pop("encoder", "minilm"), device=device, **chosen)
     if place is None:
-        return create(path, encoder=encoder, **settings)
+        return create_index(path, *new_settings(encoder=encoder, **settings), shards)
     return create_shard_index(Path(path), place, encoder=encoder, **settings)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -14,16 +13,13 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
-from mvindex.errors import ConfigError, MvindexError, QueryError, Unsupported
+from mvindex.errors import ConfigError, QueryError, Unsupported
 
 if TYPE_CHECKING:
-    from mvindex.encoder import Encoder
     from mvindex.eval.questions import QuestionFormat
     from mvindex.index import Index, IndexProtocol
     from mvindex.scoring.fusion import Mode
     from mvindex.search.options import SearchOptions
-
-logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 Choice = TypeVar("Choice", bound=Enum)
@@ -147,19 +143,10 @@ def open_chosen_local(place: str | None, device: str | None = None) -> Index:
 
 def prepare_queries(index: IndexProtocol) -> None:
     """Make the ONNX form of the encoder that this process has loaded, where it lacks one; what fails is a note."""
-    from mvindex.encoder.registry import prepare_queries
+    from mvindex.encoder.registry import leave_form
 
     # An index behind a server encodes there.
-    encoder: Encoder | None = getattr(index, "loaded_encoder", None)
-    if encoder is None:
-        return
-    started = "making the ONNX form of the encoder, once: later queries then start without torch"
-    try:
-        how = prepare_queries(encoder, lambda: note(started))
-    except MvindexError as err:
-        note(f"queries go on loading torch: {err}")
-    else:
-        logger.info("queries are encoded by %s", how)
+    leave_form(getattr(index, "loaded_encoder", None), note)
 
 
 def index_directory(place: str | None) -> Path:

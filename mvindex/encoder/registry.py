@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib.util
+import logging
 import os
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -10,9 +12,14 @@ from mvindex.checkpoint import parse_family, read_checkpoint
 from mvindex.checkpoint.hub import PACKAGED, PACKAGED_ADAPTER
 from mvindex.checkpoint.load import check_can_load
 from mvindex.encoder.base import Encoder
-from mvindex.encoder.onnx_cache import FormState, OnnxForm, find_form
+from mvindex.encoder.onnx_cache import FormState, OnnxForm, Refused, find_form, form_folder
 from mvindex.encoder.onnx_encoder import OnnxEncoder
-from mvindex.errors import CheckpointError, ConfigError
+from mvindex.errors import CheckpointError, ConfigError, ExtraMissing, MvindexError
+
+logger = logging.getLogger(__name__)
+
+_MAKING = "making the ONNX form of the encoder, once: later queries then start without torch"
+_KEEPS_TORCH = "queries go on loading torch"
 
 
 def load_encoder(
@@ -33,18 +40,36 @@ def load_encoder(
     checkpoint = read_checkpoint(source, None if family is None else parse_family(family), max_views)
     if device in (None, "cpu") and isinstance(form := find_form(checkpoint.fingerprint), OnnxForm):
         return OnnxEncoder(checkpoint, form, device)
-    check_can_load("minilm" if source in (PACKAGED, PACKAGED_ADAPTER) else "encode")
+    try:
+        check_can_load("minilm" if source in (PACKAGED, PACKAGED_ADAPTER) else "encode")
+    except ExtraMissing as err:
+        raise ExtraMissing(f"{err}{_way_without_torch(checkpoint.fingerprint)}") from None
     # Imported late: the encoder needs torch only from here on.
     from mvindex.encoder.transformer import TransformerEncoder
 
     return TransformerEncoder(checkpoint, device)
 
 
-def prepare_queries(encoder: Encoder, on_start: Callable[[], None] = lambda: None) -> str:
+def leave_form(encoder: Encoder | None, on_note: Callable[[str], None]) -> None:
+    """Make the ONNX form of the encoder's queries where it lacks one, for whatever makes or first uses an encoder.
+
+    What fails becomes a note: queries then go on loading torch. A refusal is kept in the cache, so that it is noted
+    once; see prepare_queries(). None is an encoder that was never loaded.
+    """
+    if encoder is None:
+        return
+    try:
+        logger.info("queries are encoded by %s", prepare_queries(encoder, on_note))
+    except MvindexError as err:
+        on_note(f"{_KEEPS_TORCH}: {err}")
+
+
+def prepare_queries(encoder: Encoder, on_note: Callable[[str], None] = lambda text: None) -> str:
     """Make the ONNX form of the encoder's queries where there is none yet, and return how queries are encoded.
 
     The form lies in the user's cache: load_encoder() then answers queries without loading torch. Makes nothing for
-    encoders of other kinds, and those whose form was refused before. on_start is called before it takes seconds.
+    encoders of other kinds, and those whose form was refused before. on_note is called with a line before it takes
+    seconds, and with the reason if the form is refused.
 
     Raises:
         ExtraMissing: When a package that makes the form is not installed.
@@ -61,9 +86,18 @@ def prepare_queries(encoder: Encoder, on_start: Callable[[], None] = lambda: Non
 
     state = find_form(encoder.fingerprint)
     if needs_form(state):
-        on_start()
+        on_note(_MAKING)
         state = make_form(encoder)
+        if isinstance(state, Refused):
+            on_note(f"{_KEEPS_TORCH}: {state.reason}")
     return _description(state)
+
+
+def _way_without_torch(fingerprint: str) -> str:
+    """Return what lets this machine encode queries, but no documents, as the end of a message."""
+    if importlib.util.find_spec("onnxruntime") is None:
+        return ""
+    return f"; for queries alone, copy the ONNX form from a machine that has it, to {form_folder(fingerprint)}"
 
 
 def describe_queries(spec: Mapping[str, Any]) -> str:

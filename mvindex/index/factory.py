@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeAlias, cast
 
 from mvindex.encoder import CallableEncoder, Encoder, load_encoder
+from mvindex.encoder.registry import leave_form
 from mvindex.errors import ConfigError, QueryError
 from mvindex.index.admin import LocalAdmin
 from mvindex.index.backends import find_backend
@@ -24,6 +26,8 @@ from mvindex.store.shard_layout import ShardPlace, check_place, checked_count, c
 from mvindex.store.sharded import open_sharded_store, open_single_shard
 from mvindex.store.views import ViewType
 
+logger = logging.getLogger(__name__)
+
 EncoderLike: TypeAlias = "Encoder | Callable[..., Any] | str | os.PathLike[str]"
 
 
@@ -39,6 +43,8 @@ def create(  # noqa: PLR0913 - each argument is a setting of the index
     lexical: str | None = None,
 ) -> Index:
     """Create an empty index.
+
+    An encoder of a checkpoint gets its ONNX form if it has none yet, which takes seconds once (docs/checkpoints.md).
 
     Args:
         path: A directory, or an address such as milvus://host:19530/corpus (docs/milvus.md).
@@ -62,16 +68,23 @@ def create(  # noqa: PLR0913 - each argument is a setting of the index
     settings, loaded = new_settings(
         encoder=encoder, dim=dim, dtype=dtype, temperature=temperature, prune_views=prune_views, lexical=lexical
     )
+    index = create_index(path, settings, loaded, shards)
+    leave_form(loaded, logger.warning)
+    return index
+
+
+def create_index(path: str | Path, settings: dict[str, Any], encoder: Encoder | None, shards: int | None) -> Index:
+    """Create an empty index of what new_settings() returns; otherwise as create(), without a form for the encoder."""
     if (backend := find_backend(path)) is not None:
-        for name, value in (("lexical", lexical), ("shards", shards)):
+        for name, value in (("lexical", settings.get("lexical")), ("shards", shards)):
             if value is not None:
                 raise ConfigError(f"{backend.shown(str(path))}: {name}= belongs to an index in a directory")
-        return backend.create(str(path), settings, loaded)
+        return backend.create(str(path), settings, encoder)
     if shards is not None:
         create_shards(Path(path), checked_count(shards), settings)
-        return local_index(open_sharded_store(Path(path)), loaded)
+        return local_index(open_sharded_store(Path(path)), encoder)
     create_store(Path(path), settings)
-    return local_index(EmbeddedStore(Path(path)), loaded)
+    return local_index(EmbeddedStore(Path(path)), encoder)
 
 
 def open_index(

@@ -141,6 +141,7 @@ def _with_data(settings: TrainConfig, paths: dict[str, Any], warm_up: str | None
 def _run(job: TrainJob, as_json: bool) -> None:
     """Run the job and print its report on stdout."""
     from mvindex.cli import render as display
+    from mvindex.encoder.registry import leave_form, load_encoder
     from mvindex_train.loop import Interrupted
     from mvindex_train.progress import TrainingDisplay
     from mvindex_train.trainer import train as run_training
@@ -159,6 +160,7 @@ def _run(job: TrainJob, as_json: bool) -> None:
         figures = {"before": None, "dev": None} | report
         rows = {name: _format(value) for name, value in figures.items() if value is not None}
         display.print_table("train", rows)
+    leave_form(load_encoder(job.out, device="cpu"), _note)
     _note(f"next: mvindex ingest corpus.tsv --encoder {job.out}")
 
 

@@ -121,8 +121,8 @@ def test_the_packaged_encoder_and_its_adapter_have_a_form(source):
 def test_a_form_is_made_once(folder, cache):
     started = []
     for _ in range(2):
-        prepare_queries(load_encoder(folder), lambda: started.append(1))
-    prepare_queries(TransformerEncoder(read_checkpoint(folder)), lambda: started.append(1))
+        prepare_queries(load_encoder(folder), started.append)
+    prepare_queries(TransformerEncoder(read_checkpoint(folder)), started.append)
     assert len(started) == 1 and len(list(cache.iterdir())) == 1
 
 
