@@ -112,4 +112,4 @@ class CheckpointEncoder(ABC):
 def _count_finished(windows_left: Ints, owners: Ints) -> int:
     """Return how many documents have no window left after these windows of theirs."""
     np.subtract.at(windows_left, owners, 1)
-    return int(np.count_nonzero(windows_left[np.unique(owners)] == 0))
+    return int(np.count_nonzero((windows_left == 0) & (np.bincount(owners, minlength=len(windows_left)) > 0)))

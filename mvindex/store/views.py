@@ -168,7 +168,7 @@ class MappedViews:
         stretch = min(max(_BLOCK_ELEMENTS // self.dim, 256), 8192)
         firsts = np.searchsorted(self.starts, np.arange(0, self.num_views, stretch))
         # A stretch may begin inside the last document; then no document begins in it.
-        return np.unique(np.append(firsts, self.num_rows))
+        return _distinct(np.append(firsts, self.num_rows))
 
     def ordinals(self, doc_rows: Ints) -> Ints:
         """Return the ordinal of each document row."""
@@ -198,7 +198,7 @@ class MappedViews:
         is_verified = self._is_verified[doc_rows]
         if is_verified.all():
             return
-        fresh = np.unique(doc_rows[~is_verified])
+        fresh = _distinct(np.sort(doc_rows[~is_verified]))
         begins, ends = self.starts[fresh] * self.row_bytes, self.starts[fresh + 1] * self.row_bytes
         is_sound = range_checksums(self._views.bytes.data, begins, ends) == self._records["checksum"][fresh]
         self._is_verified[fresh[is_sound]] = True
@@ -263,3 +263,12 @@ def _refuse(is_bad: npt.NDArray[np.bool_], views: Views, ids: Sequence[str], pro
     document = int(np.searchsorted(views.starts, row, side="right")) - 1
     slot = row - int(views.starts[document])
     raise StoreError(f"document {ids[document]!r}: view {slot} {problem}; expected {expected}")
+
+
+def _distinct(ascending: Ints) -> Ints:
+    """Return the values, (m,) with m > 0, without repetitions.
+
+    np.unique() would import numpy.ma, which takes a process that answers one query as long as its search.
+    """
+    distinct: Ints = ascending[np.append(True, ascending[1:] != ascending[:-1])]
+    return distinct
