@@ -11,6 +11,7 @@ from mvindex.engines.protocol import EXACT, EngineKind, ScanEngine, cache_bytes
 from mvindex.errors import ConfigError, EngineMissing
 from mvindex.kernels import has_int8_products
 from mvindex.plugins import require
+from mvindex.store.snapshot import Snapshot
 
 GROUP = "mvindex.engines"
 _REGISTERED: dict[str, EngineKind] = {}
@@ -87,7 +88,7 @@ def open_scan(device: str | None = None, share: int = 1) -> ScanEngine:
         return TorchScan(ScanConfig(device=device, share=share))
     from mvindex.engines.scan_plain_first import PlainFirstScan
 
-    return PlainFirstScan(lambda: _open_fast_scan(share))
+    return PlainFirstScan(lambda snapshot: _open_fast_scan(share, snapshot))
 
 
 def scan_name(device: str | None = None) -> str:
@@ -112,13 +113,18 @@ def _is_cuda(device: str | None) -> TypeGuard[str]:
     return device is not None and device.startswith("cuda")
 
 
-def _open_fast_scan(share: int) -> ScanEngine:
-    """Return the compiled scan where the processor has its instructions, else torch's or NumPy's."""
+def _open_fast_scan(share: int, snapshot: Snapshot) -> ScanEngine:
+    """Return the compiled scan with its loops loaded where the processor has its instructions, else torch's or NumPy's.
+
+    snapshot: what is to be scanned; it has a document.
+    """
     if not has_int8_products():
         return _open_plain_scan(share)
     from mvindex.engines.scan_vnni import VnniConfig, VnniScan
 
-    return VnniScan(lambda: _open_plain_scan(share), VnniConfig(cache_bytes=cache_bytes() // share))
+    scan = VnniScan(lambda: _open_plain_scan(share), VnniConfig(cache_bytes=cache_bytes() // share))
+    scan.load_loops(snapshot)
+    return scan
 
 
 def _open_plain_scan(share: int) -> ScanEngine:

@@ -19,6 +19,7 @@ import numpy.typing as npt
 from mvindex.engines.graph_build import BEAM, DEGREE, build_graph
 from mvindex.engines.protocol import BuildOptions, Capabilities, EngineKind, Parameter, Search, ViewBytes
 from mvindex.errors import EngineError
+from mvindex.kernels.loading import Loading
 from mvindex.kernels.threads import default_threads, run_in_threads, taken_from
 from mvindex.plugins import require
 from mvindex.records import Bools, Floats, Ints
@@ -44,8 +45,11 @@ _AT_ONCE = 8
 class GraphEngine:
     """A graph of views as a DocumentEngine. Thread-safe."""
 
-    def __init__(self, graph: Graph, max_views: int, settings: Mapping[str, Any]) -> None:
+    def __init__(
+        self, graph: Graph, max_views: int, settings: Mapping[str, Any], loading: Loading | None = None
+    ) -> None:
         self._graph, self._max_views, self._settings = graph, max_views, settings
+        self._loading = loading or Loading()
         self._search = _SEARCH | {name: int(value) for name, value in (settings.get("search") or {}).items()}
         self._free: dict[int, list[Steps]] = {}
         self.num_rows = int(settings["built_rows"])
@@ -62,12 +66,25 @@ class GraphEngine:
 
     def with_search(self, search: Search) -> GraphEngine:
         """See RankingEngine."""
-        return GraphEngine(self._graph, self._max_views, {**self._settings, "search": dict(search)})
+        return GraphEngine(self._graph, self._max_views, {**self._settings, "search": dict(search)}, self._loading)
+
+    def is_ready(self) -> bool:
+        """See DocumentEngine."""
+        return self._loading.is_done(self._load_loops)
+
+    def _load_loops(self) -> None:
+        """Walk for no query, which loads or compiles the loops."""
+        from mvindex.kernels.walk import walk_for_queries
+
+        steps, found = self._taken(_LEAST_PLACES), np.empty((0, 1), dtype=np.int32)
+        walk_for_queries(self._graph, np.empty((0, 1), np.float32), 0.0, np.empty(0, dtype=bool), steps, found)
 
     def documents(self, queries: Floats, top_k: int, allowed: Bools | None, scoring: Scoring) -> list[Ints]:
         """See DocumentEngine."""
         from mvindex.kernels.walk import walk_for_queries
 
+        # Arrays that cannot be written are another type to the compiler.
+        queries = np.require(queries, requirements=["C", "W"])
         beam = min(beam_of(self._search, top_k), self.num_rows)
         share = 1.0 if allowed is None else np.count_nonzero(allowed) / max(len(allowed), 1)
         mask = np.empty(0, dtype=bool) if allowed is None else allowed

@@ -214,6 +214,10 @@ class DocumentEngine(Protocol):
         """Return the same engine with these search parameters, sharing all data."""
         ...
 
+    def is_ready(self) -> bool:
+        """Return whether it can be searched now; documents are scanned while it is not, such as while it compiles."""
+        ...
+
     def documents(self, queries: Floats, top_k: int, allowed: Bools | None, scoring: Scoring) -> list[Ints]:
         """Return distinct document rows for each query, (m,) each, the likeliest first, to be scored by the caller.
 

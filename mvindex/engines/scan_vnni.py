@@ -84,6 +84,16 @@ class VnniScan:
         self._threads = config.threads
         self._copies = _CopyCache(cache_bytes() if config.cache_bytes is None else config.cache_bytes, memory)
 
+    def load_loops(self, snapshot: Snapshot) -> None:
+        """Run every loop once, over one document of the snapshot, which loads or compiles them."""
+        allowed = np.zeros(len(snapshot.alive), dtype=bool)
+        allowed[np.flatnonzero(snapshot.alive)[:1]] = True
+        query = np.ones((1, snapshot.views.dim), dtype=np.float32)
+        for aggregate in Aggregate:
+            self.candidates(snapshot, query, 1, allowed, Scoring(aggregate))
+        outputs = [_empty_found(1, 1, 1, np.full(1, -np.inf)) for _ in range(2)]
+        merge_found(*outputs)
+
     def copy_bytes(self) -> int:
         """See ScanEngine."""
         return self._copies.copy_bytes() + (self._wider.copy_bytes() if self._wider is not None else 0)

@@ -14,6 +14,7 @@ import numpy as np
 
 from mvindex.encoder import Encoder, encoder_from_spec
 from mvindex.errors import ConfigError, DamagedIndex, QueryError, Unsupported
+from mvindex.kernels.loading import Loading
 from mvindex.records import (
     CountCallback,
     Document,
@@ -28,7 +29,7 @@ from mvindex.records import (
     dump_metadata,
     no_progress,
 )
-from mvindex.scoring.aggregate import parse_scoring
+from mvindex.scoring.aggregate import Aggregate, parse_scoring
 from mvindex.scoring.fusion import Fusion, Mode, is_fusion, parse_fusion
 from mvindex.search.options import SearchOptions, check_reranked_fields
 from mvindex.search.protocol import SearchEngine
@@ -79,7 +80,7 @@ class Index:
         """
         self._store, self._engine, self._admin = store, engine, admin
         self._encoder, self._device = encoder, device
-        self._lock = Lock()
+        self._lock, self._warming = Lock(), Loading()
 
     def __enter__(self) -> Self:
         return self
@@ -176,6 +177,7 @@ class Index:
 
     def close(self) -> None:
         """Close files and connections."""
+        self._warming.wait()
         self._store.close()
 
     def refresh(self) -> bool:
@@ -348,6 +350,20 @@ class Index:
             vectors = None if options.mode is Mode.LEXICAL else self._vectors_for(query, len(texts), is_single)
             results = self._engine.search_text(TextQueries(texts, vectors), options)
         return results[0] if is_single else results
+
+    def warm_up(self) -> bool:
+        """Load what searches need, so that no later one waits for it; see IndexProtocol.warm_up()."""
+        if self._store.settings["encoder"] is not None:
+            self.encode_queries(["warm up"])
+        return self._warming.is_done(self._search_once)
+
+    def _search_once(self) -> None:
+        """Search in every way that loads something of its own: engine, compiled loops, copies of views."""
+        if self.dim is not None:
+            for aggregate in Aggregate:
+                self.search_with_options(
+                    np.ones((1, self.dim), dtype=np.float32), SearchOptions(top_k=1, aggregate=aggregate)
+                )
 
     def explain(
         self, query: str | Vector, id: str, scoring: ScoringName = "max", *, temperature: float | None = None

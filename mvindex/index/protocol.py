@@ -234,6 +234,18 @@ class IndexProtocol(Protocol):
     ) -> Any:
         """Return what search() does, for options that are checked already."""
 
+    def warm_up(self) -> bool:
+        """Load what searches need, so that no later one waits: encoder, engine, compiled loops, copies of views.
+
+        For processes that answer many queries. Loops that this machine has not compiled yet are compiled in the
+        background, which takes some ten seconds; until then searches are answered without them, with the same results
+        or, with an approximate engine of kind graph, the exact ones.
+
+        Returns:
+            Whether all is loaded; False while loops are being compiled.
+
+        """
+
     def explain(
         self, query: str | Vector, id: str, scoring: ScoringName = "max", *, temperature: float | None = None
     ) -> list[ViewScore]:

@@ -8,6 +8,9 @@ from __future__ import annotations
 import importlib.util
 import os
 import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import lru_cache
 
 # Partial sums of an inner product: element i is added to sum i % SUM_LANES, see aggregate.view_sums().
@@ -15,6 +18,7 @@ SUM_LANES = 32
 # Elements of views that NumPy scans in the time in which compiled loops are loaded, some .3 s.
 WORTH_LOADING = 1 << 26
 _elements_so_far = 0
+_is_expecting, _here = False, threading.local()
 
 
 @lru_cache
@@ -35,9 +39,24 @@ def has_int8_products() -> bool:
 
 
 def expect_work() -> None:
-    """Use compiled loops from now on: this process runs for long, or takes times that hold for one that does."""
-    global _elements_so_far
-    _elements_so_far = WORTH_LOADING + 1
+    """Use compiled loops from now on, and wait for the compiler: this process takes times, or tests the loops."""
+    global _is_expecting
+    _is_expecting = True
+
+
+@contextmanager
+def expecting_work() -> Iterator[None]:
+    """Do what expect_work() does for this thread inside the block."""
+    before, _here.is_expecting = getattr(_here, "is_expecting", False), True
+    try:
+        yield
+    finally:
+        _here.is_expecting = before
+
+
+def expects_work() -> bool:
+    """Return whether this process or thread uses compiled loops however little there is to do."""
+    return _is_expecting or getattr(_here, "is_expecting", False)
 
 
 def pays_to_load(elements: int) -> bool:
@@ -50,7 +69,7 @@ def pays_to_load(elements: int) -> bool:
 
     """
     global _elements_so_far
-    if f"{__name__}.compiled" in sys.modules:
+    if f"{__name__}.compiled" in sys.modules or expects_work():
         return True
     _elements_so_far += elements
     return _elements_so_far > WORTH_LOADING

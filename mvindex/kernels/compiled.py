@@ -8,8 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import numba
+import numba.core.event
 import numba.extending
 import xxhash
+
+from mvindex.kernels.loading import count_compiling, forget_cache
 
 # A decorator whose type says that the compiler's own first argument is the caller's.
 intrinsic: Callable[[Any], Any] = numba.extending.intrinsic
@@ -31,6 +34,7 @@ def compiled(function: Callable[..., Any], fastmath: bool = True) -> Any:
     try:
         return numba.njit(cache=True, **options)(function)
     except RuntimeError:  # no folder to keep the compiled code in
+        forget_cache()
         return numba.njit(**options)(function)
 
 
@@ -42,6 +46,24 @@ def compiled_strict(function: Callable[..., Any]) -> Any:
 def compiled_inline(function: Callable[..., Any]) -> Any:
     """Return the function, to be inlined in each compiled function that calls it."""
     return numba.njit(inline="always", error_model="numpy")(function)
+
+
+class _Watcher(numba.core.event.Listener):
+    """Counts our own functions while they are compiled; what a cache holds is not."""
+
+    def on_start(self, event: Any) -> None:
+        self._count(event, 1)
+
+    def on_end(self, event: Any) -> None:
+        self._count(event, -1)
+
+    def _count(self, event: Any, change: int) -> None:
+        if event.data["dispatcher"].py_func.__module__.startswith("mvindex."):
+            count_compiling(change)
+
+
+_listen: Callable[[str, Any], None] = numba.core.event.register
+_listen("numba:compile", _Watcher())
 
 
 @lru_cache

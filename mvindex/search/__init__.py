@@ -51,9 +51,10 @@ def search_documents(snapshot: Snapshot, engines: Engines, queries: Floats, requ
         request = replace(request, top_k=top_k)
     ranking = engines.ranking
     if ranking is not None and not _is_better_scanned(snapshot, ranking, request):
-        if ranks_documents(ranking):
+        if not ranks_documents(ranking):
+            return RankedSearch(snapshot, engines, request).run(queries)
+        if ranking.is_ready():
             return walked(snapshot, engines, ranking, queries, request)
-        return RankedSearch(snapshot, engines, request).run(queries)
     if request.depth is not None:
         return list(scanned_to_depth(snapshot, engines.scan, queries, request))
     return list(scanned(snapshot, engines.scan, queries, request))

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections import deque
+from collections import defaultdict, deque
 from itertools import pairwise
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from mvindex.kernels import SUM_LANES, has_numba, pays_to_load
+from mvindex.kernels.loading import Loading
 from mvindex.kernels.threads import default_threads, run_in_threads, taken_from
 from mvindex.records import Bools, Doubles, Floats, Ints
 from mvindex.scoring.aggregate import DocumentScores, Scoring, document_scores, view_sums
@@ -75,8 +76,23 @@ def _ranges_of(views: MappedViews, pairs: Pairs) -> _Ranges:
 
 def _view_sums(views: MappedViews, queries: Floats, ranges: _Ranges) -> Doubles:
     """Return the sums of all views of the pairs, (starts[-1],); DamagedIndex as for score_pairs."""
-    is_compiled = has_numba() and pays_to_load(int(ranges.starts[-1]) * views.dim)
+    pays = has_numba() and pays_to_load(int(ranges.starts[-1]) * views.dim)
+    is_compiled = pays and _SUMS[views.words.dtype.itemsize].is_done(lambda: _load_sums(views.words))
     return (_compiled_sums if is_compiled else _gathered_sums)(views, queries, ranges)
+
+
+# By the bytes of a stored number: other types are other compiled code.
+_SUMS = defaultdict[int, Loading](Loading)
+
+
+def _load_sums(stored: Any) -> None:
+    """Call the loops for no document, which loads or compiles them."""
+    from mvindex.kernels.prefetch import call_for_documents
+    from mvindex.kernels.sums import sums_of_documents
+
+    none, starts = np.empty(0, dtype=np.int64), np.zeros(1, dtype=np.int64)
+    call_for_documents(stored, none, none)
+    sums_of_documents(stored, none, starts, np.zeros((1, SUM_LANES)), none, np.empty(0))
 
 
 def _compiled_sums(views: MappedViews, queries: Floats, ranges: _Ranges) -> Doubles:

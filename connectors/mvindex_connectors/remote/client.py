@@ -226,6 +226,10 @@ class IndexClient:
         call = search_call(self._address.name, query, options, text)
         return [] if call.is_empty else call.results(self._channel.call(self._stub.Search, call.request))
 
+    def warm_up(self) -> bool:
+        """Return True: a server loads what searches need when it starts."""
+        return True
+
     def explain(
         self, query: str | Vector, id: str, scoring: str = "max", *, temperature: float | None = None
     ) -> list[ViewScore]:

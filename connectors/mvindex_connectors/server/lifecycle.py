@@ -11,18 +11,13 @@ from contextlib import AsyncExitStack, ExitStack
 from dataclasses import dataclass
 
 import grpc
-import numpy as np
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_health.v1._async import HealthServicer
 from grpc_reflection.v1alpha import reflection, reflection_pb2_grpc
 from grpc_reflection.v1alpha.reflection import SERVICE_NAME as REFLECTION
 
-from mvindex.errors import ConfigError, IndexLocked, MvindexError
-from mvindex.index import IndexProtocol
+from mvindex.errors import ConfigError, IndexLocked
 from mvindex.index.factory import open_index
-from mvindex.kernels import expect_work
-from mvindex.scoring.aggregate import Aggregate
-from mvindex.search.options import SearchOptions
 from mvindex.store.locks import served_lock
 from mvindex.v1 import service_pb2
 from mvindex.v1.service_pb2_grpc import add_MvindexServiceServicer_to_server
@@ -120,10 +115,8 @@ class Server:
         index = open_index(target, device=self._config.device)
         opened = IndexService(name, index, self._config, self.metrics.batch_metrics(name))
         self._stack.push_async_callback(asyncio.to_thread, opened.close)
-        if index.info().encoder is not None:
-            # Load the encoder now: the first query should not wait for it, and a missing model should stop the start.
-            index.encode_queries(["warm up"])
-        _warm_up(index)
+        # The first query should not wait for what it needs, and a missing model should stop the start.
+        index.warm_up()
         return opened
 
     def _lock_indexes(self, address: str, locks: ExitStack) -> None:
@@ -185,20 +178,6 @@ class Server:
         # Both at once: calls of both have the same time to end.
         self._stack.push_async_callback(lambda: asyncio.gather(http.stop(), server.stop(self._config.drain_s)))
         return http.address
-
-
-def _warm_up(index: IndexProtocol) -> None:
-    """Search once, so that no client waits for what a first search loads or compiles."""
-    dim = index.dim
-    if dim is None:
-        return
-    expect_work()
-    try:
-        for aggregate in Aggregate:
-            options = SearchOptions(top_k=1, aggregate=aggregate)
-            index.search_with_options(np.ones((1, dim), dtype=np.float32), options)
-    except MvindexError as err:
-        logger.error("the first search failed; the index is served nevertheless: %s", err)
 
 
 def _public_host(host: str) -> str:

@@ -10,7 +10,7 @@ import pytest
 import mvindex
 from mvindex.engines import graph_build
 from mvindex.engines.build import EngineCache
-from mvindex.engines.graph import GRAPH, beam_of
+from mvindex.engines.graph import GRAPH, GraphEngine, beam_of
 from mvindex.errors import ConfigError, DamagedIndex, EngineError, StoreError
 from mvindex.index import embedded_store_of
 from mvindex.kernels.walk import new_steps
@@ -74,6 +74,15 @@ def test_scores_are_those_of_the_exact_scan_and_nothing_is_called_exact(path):
             scores = {hit.id: (hit.score, hit.slot) for hit in exact.hits}
             assert all((hit.score, hit.slot) == scores.get(hit.id, (hit.score, hit.slot)) for hit in found.hits)
             assert exact.exact and not found.exact and found.short_by == 0
+
+
+def test_a_graph_whose_loops_are_still_compiled_is_answered_by_the_exact_scan(path, monkeypatch):
+    query = QUERIES[0]
+    with mvindex.open(path) as index:
+        walked = index.search(query, 10)
+        monkeypatch.setattr(GraphEngine, "is_ready", lambda self: False)
+        scanned, expected = index.search(query, 10), index.search(query, 10, exact=True)
+    assert scanned.exact and scanned == expected and not walked.exact
 
 
 def test_one_query_is_answered_as_in_a_batch_and_by_any_number_of_threads(path, monkeypatch):

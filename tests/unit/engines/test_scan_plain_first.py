@@ -19,6 +19,7 @@ ELEMENTS = 10 * 2 * 4
 def beginning(monkeypatch):
     """A process that has done nothing yet."""
     monkeypatch.setattr(kernels, "_elements_so_far", 0)
+    monkeypatch.setattr(kernels, "_is_expecting", False)
     monkeypatch.delitem(sys.modules, "mvindex.kernels.compiled", raising=False)
 
 
@@ -32,7 +33,7 @@ def snapshot(tmp_path):
 def test_the_faster_scan_is_opened_once_the_work_pays(beginning, snapshot, monkeypatch):
     monkeypatch.setattr(kernels, "WORTH_LOADING", 2 * ELEMENTS)
     opened = []
-    scan = PlainFirstScan(lambda: opened.append(1) or engines._open_plain_scan(1))
+    scan = PlainFirstScan(lambda snapshot: opened.append(1) or engines._open_plain_scan(1))
     queries = vectors(1)[0][:1].astype(np.float32)
     found = []
     for _ in range(4):
@@ -45,7 +46,7 @@ def test_the_faster_scan_is_opened_once_the_work_pays(beginning, snapshot, monke
 def test_a_batch_counts_with_all_its_queries(beginning, snapshot, monkeypatch):
     monkeypatch.setattr(kernels, "WORTH_LOADING", 2 * ELEMENTS)
     opened = []
-    scan = PlainFirstScan(lambda: opened.append(1) or engines._open_plain_scan(1))
+    scan = PlainFirstScan(lambda snapshot: opened.append(1) or engines._open_plain_scan(1))
     scan.candidates(snapshot, np.ones((3, 4), dtype=np.float32), 3, snapshot.alive, Scoring())
     assert opened
 
