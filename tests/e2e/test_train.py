@@ -20,6 +20,7 @@ pytest.importorskip("accelerate")
 from typer.testing import CliRunner  # noqa: E402 - as above
 
 import mvindex  # noqa: E402 - as above
+from mvindex.encoder.registry import describe_queries  # noqa: E402 - as above
 from mvindex.errors import ConfigError, CorpusError, MvindexError  # noqa: E402 - as above
 from mvindex_train.cli import app  # noqa: E402 - only where the extra is
 from mvindex_train.config import TrainConfig  # noqa: E402 - as above
@@ -116,6 +117,7 @@ def test_a_trained_checkpoint_makes_an_index_that_answers(files, trained, tmp_pa
     assert report["before"]["questions"] == report["dev"]["questions"] == NUM_PASSAGES * 2 // 3
     assert f"next: mvindex ingest corpus.tsv --encoder {out}" in notes
     encoder = mvindex.load_encoder(str(out), device="cpu")
+    assert describe_queries(encoder.spec).startswith("ONNX Runtime")
     with mvindex.create(tmp_path / "i.mvx", encoder=encoder) as index:
         rows = [json.loads(line) for line in Path(files["passages"]).read_text().splitlines()]
         index.add(mvindex.Document(row["id"], row["text"]) for row in rows)

@@ -24,9 +24,10 @@ from mvindex.encoder import (  # noqa: E402 - as above
 )
 from mvindex.encoder.onnx_cache import OnnxForm, Refused, find_form  # noqa: E402 - as above
 from mvindex.encoder.onnx_encoder import OnnxEncoder  # noqa: E402 - as above
-from mvindex.encoder.registry import describe_queries  # noqa: E402 - as above
+from mvindex.encoder.registry import describe_queries, leave_form  # noqa: E402 - as above
 from mvindex.encoder.transformer import TransformerEncoder  # noqa: E402 - as above
-from mvindex.errors import CheckpointError, StoreError  # noqa: E402 - as above
+from mvindex.errors import CheckpointError, ExtraMissing, StoreError  # noqa: E402 - as above
+from mvindex.index.factory import create  # noqa: E402 - as above
 from mvindex.records import Document  # noqa: E402 - as above
 from mvindex_train.checkpoints import save_checkpoint  # noqa: E402 - as above
 from tests.helpers.cli import mvindex, ok  # noqa: E402 - as above
@@ -134,7 +135,7 @@ def test_a_gpu_that_is_asked_for_serves_queries_by_torch(folder, monkeypatch):
 
 
 def test_what_cannot_be_exported_is_refused_once_with_its_reason(folder, monkeypatch):
-    tried = []
+    tried, notes = [], []
 
     def fail(*arguments, **options):
         tried.append(1)
@@ -144,9 +145,23 @@ def test_what_cannot_be_exported_is_refused_once_with_its_reason(folder, monkeyp
     for _ in range(2):
         encoder = load_encoder(folder)
         assert isinstance(encoder, TransformerEncoder)
-        told = prepare_queries(encoder)
-        assert told.endswith("no ONNX form: torch cannot export States: no such operator")
-    assert len(tried) == 1 and describe_queries(encoder.spec) == told
+        leave_form(encoder, notes.append)
+    assert len(tried) == 1 and notes[1:] == [
+        "queries go on loading torch: torch cannot export States: no such operator"
+    ]
+    assert describe_queries(encoder.spec).endswith("no ONNX form: torch cannot export States: no such operator")
+
+
+def test_create_leaves_a_form(folder, tmp_path):
+    with create(tmp_path / "x.mvx", encoder=folder):
+        assert isinstance(load_encoder(folder), OnnxEncoder)
+
+
+def test_without_torch_and_without_a_form_the_way_out_is_named(folder, cache, monkeypatch):
+    monkeypatch.setitem(sys.modules, "torch", None)
+    message = f"'torch': pip install 'mvindex.encode.'; for queries alone, copy the ONNX form .* to {cache}/snippets-8-"
+    with pytest.raises(ExtraMissing, match=message):
+        load_encoder(folder)
 
 
 def test_newer_versions_try_again(folder, monkeypatch):

@@ -10,6 +10,7 @@ from mvindex.checkpoint.families import BUILT_IN, SINGLE
 from mvindex.cli import app
 from mvindex.encoder import load_encoder
 from mvindex.encoder import sentence_transformers as exporting
+from mvindex.encoder.registry import describe_queries
 from mvindex.encoder.sentence_transformers import save_sentence_transformer
 from mvindex.errors import CheckpointError, ConfigError, StoreError
 from mvindex.records import Document
@@ -195,6 +196,8 @@ def test_the_command_exports_the_packaged_adapter(tmp_path):
     assert (report["family"], report["dim"], report["licence"]) == ("single", 384, "apache-2.0")
     assert report["base"] == "sentence-transformers/all-MiniLM-L6-v2" and report["folder"] == str(target)
     assert report["loads_with"] == "sentence_transformers.SentenceTransformer"
+    exported = load_encoder(target, family="single", device="cpu")
+    assert describe_queries(exported.spec).startswith("ONNX Runtime")
     texts = ["The oil crisis began in October 1973.", "Marie Curie was born in Warsaw."]
     encoder = load_encoder("minilm-snippets", family="single", device="cpu")
     rows, queries = st_vectors(target, texts=texts, questions=texts)
