@@ -268,6 +268,9 @@ class IndexInfo:
         fusion: Method and weights of hybrid search, as tuned; None for the defaults.
         copy_bytes: Memory that copies of views for the exact scan take in this process; they are made by the first
             exact searches. For a server those of its process; None for Milvus.
+        mapped_bytes: Bytes of such copies that this process has mapped from the file of copies instead. They are in the
+            page cache once for all processes, and the kernel takes them back when memory falls short.
+        copies_file_bytes: Size of the file of copies on disk, which `build("exact")` writes; 0 where there is none.
 
     """
 
@@ -291,6 +294,8 @@ class IndexInfo:
     lexical: str | None = None
     fusion: Mapping[str, Any] | None = None
     copy_bytes: int | None = None
+    mapped_bytes: int | None = None
+    copies_file_bytes: int | None = None
 
 
 def check_count(name: str, value: object) -> None:

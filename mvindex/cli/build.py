@@ -75,7 +75,10 @@ def build(  # noqa: PLR0913 - each option is a flag of the command
     threads: ThreadsOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Build a search engine over all documents and make it the active one; --kind exact removes it.
+    """Build a search engine over all documents and make it the active one.
+
+    --kind exact removes it, and writes the copies of views that the certified scan reads to a file of a byte a
+    dimension, where the index is large enough: each new process then maps it at its first exact query.
 
     Derived files that are damaged (see mvindex verify) are rebuilt first. An interrupted ivf build continues where it
     stopped. Run mvindex tune afterwards to choose its search parameters.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -9,7 +10,7 @@ from pathlib import Path
 from threading import Lock
 from typing import Any
 
-from mvindex import engines
+from mvindex import engines, kernels
 from mvindex.engines.protocol import EXACT, BuildOptions, Engine, Search
 from mvindex.errors import (
     ConfigError,
@@ -22,6 +23,7 @@ from mvindex.errors import (
     Unsupported,
 )
 from mvindex.records import ProgressCallback, no_progress
+from mvindex.store.copies_file import UNFINISHED, copies_faults, copies_path
 from mvindex.store.embedded import EmbeddedStore
 from mvindex.store.files import check_directory, check_regular
 from mvindex.store.fsync import audit_step, flush_to_disk, remove_entry
@@ -83,7 +85,8 @@ class BuildReport:
     """The result of a build: live documents, views in the engine, bytes of its files.
 
     Views and stored_bytes, those of all views in the store, include deleted documents that are still on disk. Kind
-    exact has no files: it ranks the store's views. why: why this kind was chosen.
+    exact ranks the store's views; its one file, if any, has the copies that its scan reads. why: why this kind was
+    chosen.
     """
 
     kind: str
@@ -126,9 +129,29 @@ def build_engine(
     choice = choice.checked()
     with store.writing():
         record = None if choice.kind == EXACT else build_files(store.snapshot, choice, on_progress)
+        _renew_copies(store.snapshot, choice.kind, on_progress)
         store.change_settings(engine=record)
         _remove_others(store.snapshot.directory, record["directory"] if record else None)
         return report_of(store.snapshot, choice.kind, record)
+
+
+def has_copies(snapshot: Snapshot) -> bool:
+    """Return whether there is a file of copies in the snapshot's directory."""
+    return os.path.lexists(copies_path(snapshot.directory, snapshot.generation))
+
+
+def make_copies(snapshot: Snapshot, on_progress: ProgressCallback = no_progress) -> bool:
+    """Write the file of copies of all views of the snapshot; return whether it pays, on this machine.
+
+    Below that size processes scan without copies, and only scans by AVX-512 VNNI read them. Call as the one writer.
+    """
+    elements = snapshot.views.num_views * snapshot.views.dim
+    if elements <= kernels.WORTH_LOADING or not kernels.has_int8_products():
+        return False
+    from mvindex.engines.copy_blocks import write_blocks
+
+    write_blocks(snapshot, on_progress)
+    return True
 
 
 def remove_leftovers(store: EmbeddedStore) -> None:
@@ -177,7 +200,8 @@ class EngineCache:
 def report_of(snapshot: Snapshot, kind: str, record: Mapping[str, Any] | None) -> BuildReport:
     """Return the report of an engine's record in the catalog."""
     stored = snapshot.views.num_views
-    files = (snapshot.directory / record["directory"]).iterdir() if record else ()
+    copies = copies_path(snapshot.directory, snapshot.generation)
+    files = [*(snapshot.directory / record["directory"]).iterdir()] if record else [*filter(Path.exists, [copies])]
     return BuildReport(
         kind=kind,
         documents=snapshot.num_documents,
@@ -228,6 +252,17 @@ def build_files(
         **covered,
         "settings": {**settings, **covered, **requested, **tuned, **learnt},
     }
+
+
+def _renew_copies(snapshot: Snapshot, kind: str, on_progress: ProgressCallback) -> None:
+    """Make the file of copies for kind exact; otherwise leave one that is there, unless it is damaged."""
+    path = copies_path(snapshot.directory, snapshot.generation)
+    remove_entry(path.with_name(path.name + UNFINISHED))
+    if kind == EXACT and make_copies(snapshot, on_progress):
+        return
+    if any(copies_faults(path, snapshot.views)):
+        with audit_step("remove", path):
+            remove_entry(path)
 
 
 def _still_there(index: Path, checksum: str | None) -> Path | None:

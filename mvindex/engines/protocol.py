@@ -155,7 +155,11 @@ class ScanEngine(Protocol):
         ...
 
     def copy_bytes(self) -> int:
-        """Return the bytes of the copies of views that the scan has in memory."""
+        """Return the bytes of the copies of views that the scan has in memory of its own."""
+        ...
+
+    def mapped_bytes(self) -> int:
+        """Return the bytes of the copies that are mapped from the file of copies, which all processes share."""
         ...
 
 

@@ -42,6 +42,10 @@ class NumpyScan:
         """See ScanEngine. Blocks are read where they are stored."""
         return 0
 
+    def mapped_bytes(self) -> int:
+        """See ScanEngine."""
+        return 0
+
     def _scan(self, snapshot: Snapshot, queries: Floats, request: ScanRequest) -> Candidates:
         top_k, allowed, scoring = request
         scaled, norms = scaled_queries(queries)

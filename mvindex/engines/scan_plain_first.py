@@ -36,5 +36,9 @@ class PlainFirstScan:
         """See ScanEngine."""
         return 0 if self._fast is None else self._fast.copy_bytes()
 
+    def mapped_bytes(self) -> int:
+        """See ScanEngine."""
+        return 0 if self._fast is None else self._fast.mapped_bytes()
+
     def _load(self, snapshot: Snapshot) -> None:
         self._fast = self._open_fast(snapshot)

@@ -88,6 +88,10 @@ class TorchScan:
             tails = [block for _, block in self._tails.values()]
             return sum(_size_bytes(block) for block in [*self._blocks.values(), *tails])
 
+    def mapped_bytes(self) -> int:
+        """See ScanEngine. The file has no copies in torch's layouts."""
+        return 0
+
     def give_back(self) -> None:
         """Drop the copies; scans that use them finish with them."""
         with self._lock:

@@ -186,7 +186,9 @@ class Index:
 
     def info(self) -> IndexInfo:
         """Describe the index: encoder, dimensions, engine, sizes."""
-        return replace(self._store.info(), copy_bytes=self._engine.copy_bytes())
+        return replace(
+            self._store.info(), copy_bytes=self._engine.copy_bytes(), mapped_bytes=self._engine.mapped_bytes()
+        )
 
     def add(self, documents: Iterable[Document], *, hooks: IngestHooks | None = None) -> IngestReport:
         """Encode and store documents; see IndexProtocol.add()."""

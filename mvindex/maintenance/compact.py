@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from mvindex.engines.build import EngineChoice, build_files
+from mvindex.engines.build import EngineChoice, build_files, has_copies, make_copies
 from mvindex.errors import DamagedIndex
 from mvindex.records import CountCallback, no_progress
 from mvindex.store.embedded import EmbeddedStore
@@ -46,7 +46,8 @@ class CompactReport:
 def compact_store(store: EmbeddedStore, on_progress: CountCallback = no_progress) -> CompactReport:
     """Write a new generation with the live documents only, in the order of their ordinals.
 
-    Ordinals, views and settings stay as they are; the active engine is built again. Readers go on with the files they
+    Ordinals, views and settings stay as they are; the active engine and the file of copies are made again.
+    Readers go on with the files they
     have; writers wait. Takes the writer lock. Without deleted documents nothing is written.
 
     Args:
@@ -120,6 +121,8 @@ def _rewrite(store: EmbeddedStore, on_progress: CountCallback) -> None:
     with store.new_generation() as (fresh, writer), store.reading(before) as reader:
         # A snapshot of its own, freed before the engine is built: it takes 8 bytes a document.
         copy_documents(read_snapshot(before.source, before), reader, writer, on_progress)
+        if has_copies(before):
+            make_copies(read_snapshot(fresh))
         if choice is not None:
             _build(fresh, writer, choice)
 

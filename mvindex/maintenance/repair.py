@@ -17,6 +17,7 @@ from mvindex.errors import DamagedIndex, MvindexError, StoreError
 from mvindex.maintenance.read import CatalogRow, StoredViews, each_row, find_generation
 from mvindex.maintenance.verify import BlockCheck, agrees
 from mvindex.store import catalog
+from mvindex.store.copies_file import copies_faults, copies_path
 from mvindex.store.files import (
     ACKNOWLEDGED,
     CURRENT,
@@ -28,7 +29,7 @@ from mvindex.store.files import (
     write_acknowledged,
     write_current,
 )
-from mvindex.store.fsync import audit_step, flush_to_disk, rename
+from mvindex.store.fsync import audit_step, flush_to_disk, remove_entry, rename
 from mvindex.store.generation import Generation
 from mvindex.store.locks import writer_lock
 from mvindex.store.network_fs import refuse_network
@@ -41,9 +42,15 @@ from mvindex.store.views import ROW_DTYPE
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RepairReport:
-    """The outcome of a repair. made_again: the files that were made again; none where all were sound."""
+    """The outcome of a repair.
+
+    Attributes:
+        made_again: The files that were made again; none where all were sound.
+        removed: Damaged files that are only for speed; a build makes them again.
+    """
 
     made_again: tuple[str, ...]
+    removed: tuple[str, ...] = ()
 
 
 def repair(path: str | Path) -> RepairReport:
@@ -57,7 +64,8 @@ def repair(path: str | Path) -> RepairReport:
     with closing(find_generation(index)) as source:
         try:
             with writer_lock(index), source.catalog.reading() as connection:
-                return RepairReport(made_again=tuple(_repair(index, source, connection)))
+                made = _repair(index, source, connection)
+                return RepairReport(made_again=tuple(made), removed=tuple(_remove_copies(source)))
         except OSError as err:
             raise StoreError(f"{index}: cannot be repaired: {err}") from err
 
@@ -134,6 +142,16 @@ def _repair_rows(source: Generation, connection: sqlite3.Connection) -> list[str
         fresh.write_bytes(records.tobytes())
     flush_to_disk(fresh)
     rename(fresh, path)
+    return [str(path)]
+
+
+def _remove_copies(source: Generation) -> list[str]:
+    """Remove the file of copies where it is damaged."""
+    path = copies_path(source.directory, source.number)
+    if not any(copies_faults(path)):
+        return []
+    with audit_step("remove", path):
+        remove_entry(path)
     return [str(path)]
 
 

@@ -62,7 +62,8 @@ def verify_shards(index: Path, on_progress: CountCallback) -> VerifyReport:
 
 def repair_shards(index: Path) -> RepairReport:
     """Repair each shard, and shards.json where it is damaged and all shards are there."""
-    made = [file for place in _places(index) for file in repair_one(index / place.directory).made_again]
+    reports = [repair_one(index / place.directory) for place in _places(index)]
+    made = [file for report in reports for file in report.made_again]
     if os.path.lexists(index / SHARDS):
         try:
             read_shards(index)
@@ -71,7 +72,7 @@ def repair_shards(index: Path) -> RepairReport:
                 (index / SHARDS).unlink()
             write_shards(index, Shards(index_id=new_index_id(), shard_ids=_shard_ids(index)))
             made.append(str(index / SHARDS))
-    return RepairReport(made_again=tuple(made))
+    return RepairReport(made_again=tuple(made), removed=tuple(file for report in reports for file in report.removed))
 
 
 def salvage_shards(index: Path, target: Path, on_progress: CountCallback) -> SalvageReport:

@@ -16,6 +16,7 @@ from mvindex.lexical.reader import check_lexical
 from mvindex.maintenance.read import CatalogRow, each_row
 from mvindex.records import CountCallback, no_progress
 from mvindex.store import catalog
+from mvindex.store.copies_file import copies_faults, copies_path
 from mvindex.store.create import atomic_directory
 from mvindex.store.embedded import EmbeddedStore
 from mvindex.store.files import Current, check_regular, write_acknowledged, write_current
@@ -80,6 +81,7 @@ def _copy(store: EmbeddedStore, target: Path, on_progress: CountCallback) -> Sna
             _copy_engine(state, directory, on_progress)
             for segment in state.segments:
                 _copy_segment(segment, directory, on_progress)
+            _copy_copies(state, directory, on_progress)
             _copy_catalog(connection, directory, on_progress)
             _check_catalog(connection, state)
             write_acknowledged(directory, version)
@@ -124,6 +126,20 @@ def _copy_segment(segment: MappedSegment, directory: Path, on_progress: CountCal
             if xxhash.xxh3_64_intdigest(block) != int(segment.committed.checksums[begin // BLOCK_BYTES]):
                 raise DamagedIndex(f"{segment.path}: the MiB from byte {begin} on does not match its checksum")
             on_progress(file.write(block))
+
+
+def _copy_copies(state: Snapshot, directory: Path, on_progress: CountCallback) -> None:
+    """Copy the file of copies where there is one; it may have blocks of documents that the state has not yet."""
+    origin = copies_path(state.directory, state.generation)
+    copied = directory / origin.name
+    check_regular(origin)
+    if not origin.exists():
+        return
+    with audit_step("write", copied):
+        shutil.copyfile(origin, copied)
+    for fault in copies_faults(copied, state.views):
+        raise DamagedIndex(f"{origin}: {fault}; `mvindex build` makes it again, or removes it")
+    on_progress(copied.stat().st_size)
 
 
 def _copy_catalog(connection: sqlite3.Connection, directory: Path, on_progress: CountCallback) -> None:

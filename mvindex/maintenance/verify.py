@@ -6,7 +6,7 @@ import re
 import sqlite3
 import stat
 from collections.abc import Mapping
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from mvindex.lexical.reader import check_lexical
 from mvindex.maintenance.read import CatalogRow, DeletedRows, Problem, StoredViews, each_row, find_generation
 from mvindex.records import CountCallback, no_progress
 from mvindex.store import catalog
+from mvindex.store.copies_file import copies_faults, copies_path
 from mvindex.store.files import (
     ACKNOWLEDGED,
     CURRENT,
@@ -31,11 +32,11 @@ from mvindex.store.generation import Generation
 from mvindex.store.rows import FORMAT_VERSION
 from mvindex.store.segments import BLOCK_BYTES, CommittedSegment, block_checksum, file_checksum
 from mvindex.store.settings import read_checked
-from mvindex.store.snapshot import read_snapshot, segment_names
+from mvindex.store.snapshot import Snapshot, read_snapshot, segment_names
 from mvindex.store.views import ROW_DTYPE, ViewType
 
 _MAX_MESSAGES = 100
-_FILES = re.compile(r"current\.json|writer\.lock|catalog\.sqlite|acknowledged|views-|rows-")
+_FILES = re.compile(r"current\.json|writer\.lock|catalog\.sqlite|acknowledged|views-|rows-|copies-")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,8 +80,8 @@ def verify(path: str | Path, on_progress: CountCallback = no_progress) -> Verify
             with source.catalog.reading() as connection:
                 check.catalog(connection)
                 check.contents(connection)
-            if not check.problems:
-                read_snapshot(source)  # an index that it refuses is not sound, whatever the checksums say
+            # An index that it refuses is not sound, whatever the checksums say.
+            check.copies(None if check.problems else read_snapshot(source))
         except MvindexError as err:
             check.add(source.catalog.path, str(err))
         return VerifyReport(
@@ -118,7 +119,7 @@ class _Check:
         except MvindexError as err:
             self.add(index / CURRENT, str(err), is_derived=True)
         for entry in sorted({*_entries(index), *_entries(self._source.directory)}):
-            is_derived = entry.name in (CURRENT, ACKNOWLEDGED) or entry.name.startswith("rows-")
+            is_derived = entry.name in (CURRENT, ACKNOWLEDGED) or entry.name.startswith(("rows-", "copies-"))
             try:
                 mode = entry.lstat().st_mode
             except FileNotFoundError:  # old files of a compaction are removed once no reader uses them
@@ -183,6 +184,14 @@ class _Check:
         if not deleted.matches(settings["deleted"]):
             self.add(self._source.catalog.path, "the set of deleted documents does not match its checksum")
         self._engine(settings["engine"])
+
+    def copies(self, snapshot: Snapshot | None) -> None:
+        """Check the file of copies, which is derived; that it is of the snapshot's views, too, where that is sound."""
+        path = copies_path(self._source.directory, self._source.number)
+        for fault in copies_faults(path, snapshot.views if snapshot is not None else None):
+            self.add(path, fault, is_derived=True)
+        with suppress(FileNotFoundError):
+            self._read(path.stat().st_size)
 
     def _lexical(self, connection: sqlite3.Connection, settings: Mapping[str, Any]) -> None:
         """Check the lexical index."""

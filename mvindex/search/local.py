@@ -81,6 +81,11 @@ class LocalSearch:
         with self._lock:
             return sum(kept.scan.copy_bytes() for kept in self._engines.values() if kept.scan is not None)
 
+    def mapped_bytes(self) -> int:
+        """Return the bytes of copies of views that the scans have mapped from files."""
+        with self._lock:
+            return sum(kept.scan.mapped_bytes() for kept in self._engines.values() if kept.scan is not None)
+
     def search(self, queries: Floats, options: SearchOptions) -> list[SearchResult]:
         """Return a dense result for each query, (q, d) float32."""
 

@@ -20,3 +20,6 @@ class SearchEngine(Protocol):
 
     def copy_bytes(self) -> int | None:
         """Return the bytes of copies of views that exact scans of this process have in memory; None without scans."""
+
+    def mapped_bytes(self) -> int | None:
+        """Return the bytes of copies of views that they have mapped from files; None without scans."""

@@ -22,6 +22,7 @@ from mvindex.records import CountCallback, Floats, IndexInfo, Ints, Views, dump_
 from mvindex.store import catalog
 from mvindex.store.batch import Batch
 from mvindex.store.catalog import ExistingDocument
+from mvindex.store.copies_file import copies_path
 from mvindex.store.create import start_generation
 from mvindex.store.files import Current, read_current
 from mvindex.store.filters import Filter
@@ -148,6 +149,7 @@ class EmbeddedStore:
             search=engine["settings"].get("search") if engine else None,
             fresh_documents=int(np.count_nonzero(snapshot.alive[built_rows:])),
             size_bytes=size_of(self.directory),
+            copies_file_bytes=_file_bytes(copies_path(snapshot.directory, snapshot.generation)),
         )
 
     def get(self, ids: Sequence[str]) -> dict[str, StoredDocument]:
@@ -396,6 +398,14 @@ def temperature_of(settings: Mapping[str, Any]) -> float:
 def size_of(directory: Path) -> int:
     """Return the bytes of all files under a directory."""
     return sum(file.stat().st_size for file in directory.rglob("*") if file.is_file())
+
+
+def _file_bytes(path: Path) -> int:
+    """Return the size of a file; 0 where there is none."""
+    try:
+        return path.stat().st_size
+    except FileNotFoundError:
+        return 0
 
 
 def _find(reader: SnapshotReader, ids: Sequence[str]) -> dict[str, int]:

@@ -215,6 +215,7 @@ class ShardedStore:
             kind=" and ".join(sorted({info.kind for info in filled})),
             fresh_documents=sum(info.fresh_documents for info in infos),
             size_bytes=size_of(self.directory),
+            copies_file_bytes=sum(info.copies_file_bytes or 0 for info in infos),
             shards=self._count,
             missing_shards=self.missing_shards,
         )

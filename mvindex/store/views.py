@@ -17,7 +17,7 @@ import xxhash
 
 from mvindex.errors import DamagedIndex, StoreError
 from mvindex.records import Bools, Doubles, Floats, Ints, Views
-from mvindex.store.segments import MappedSegment
+from mvindex.store.segments import MappedSegment, block_checksum
 
 # One record per document row outside the catalog, so that opening 21 million rows needs no query.
 ROW_DTYPE = np.dtype([("view_start", "<i8"), ("ordinal", "<i8"), ("checksum", "<u8")])
@@ -169,6 +169,13 @@ class MappedViews:
         firsts = np.searchsorted(self.starts, np.arange(0, self.num_views, stretch))
         # A stretch may begin inside the last document; then no document begins in it.
         return _distinct(np.append(firsts, self.num_rows))
+
+    def rows_key(self, begin: int, end: int) -> int:
+        """Return a checksum of the records of document rows [begin, end), checksums of their views among them.
+
+        Records never change: equal keys of the same rows mean equal views.
+        """
+        return block_checksum(self._rows.bytes[begin * ROW_DTYPE.itemsize : end * ROW_DTYPE.itemsize])
 
     def ordinals(self, doc_rows: Ints) -> Ints:
         """Return the ordinal of each document row."""

@@ -30,6 +30,9 @@ class MilvusEngine:
     def copy_bytes(self) -> None:
         """Return None: Milvus scans in its own memory."""
 
+    def mapped_bytes(self) -> None:
+        """Return None: Milvus scans in its own memory."""
+
     def search_text(self, queries: TextQueries, options: SearchOptions) -> list[SearchResult]:
         """Raise Unsupported: an index in Milvus has no lexical side."""
         raise Unsupported(f"{self._store.where}: lexical search needs an index in a directory; mode='dense' works here")

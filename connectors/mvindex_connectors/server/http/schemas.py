@@ -300,6 +300,8 @@ class IndexInfo(Struct, kw_only=True):
     fusion: dict[str, Any] | None
     size_bytes: int
     copy_bytes: Annotated[int | None, _described("Memory of the exact scan's copies; null for an index in Milvus.")]
+    mapped_bytes: Annotated[int | None, _described("Copies mapped from the file of copies; null for Milvus.")]
+    copies_file_bytes: Annotated[int | None, _described("Size of the file of copies; null for Milvus.")]
     shards: int | None
     missing_shards: list[int]
 
