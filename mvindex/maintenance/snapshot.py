@@ -133,10 +133,11 @@ def _copy_copies(state: Snapshot, directory: Path, on_progress: CountCallback) -
     origin = copies_path(state.directory, state.generation)
     copied = directory / origin.name
     check_regular(origin)
-    if not origin.exists():
+    try:
+        with audit_step("write", copied):
+            shutil.copyfile(origin, copied)
+    except FileNotFoundError:
         return
-    with audit_step("write", copied):
-        shutil.copyfile(origin, copied)
     for fault in copies_faults(copied, state.views):
         raise DamagedIndex(f"{origin}: {fault}; `mvindex build` makes it again, or removes it")
     on_progress(copied.stat().st_size)

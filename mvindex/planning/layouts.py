@@ -14,7 +14,15 @@ from mvindex.errors import ConfigError
 from mvindex.kernels import has_int8_products
 from mvindex.planning.rates import Rates, Workload, build_seconds, query_seconds
 from mvindex.planning.recall import Recall, expected_recall, nprobe_for
-from mvindex.planning.sizes import Collection, EngineBytes, StoreBytes, engine_bytes, scan_bytes, store_bytes
+from mvindex.planning.sizes import (
+    Collection,
+    EngineBytes,
+    StoreBytes,
+    engine_bytes,
+    has_copies_file,
+    scan_bytes,
+    store_bytes,
+)
 from mvindex.planning.units import format_bytes
 from mvindex.store.settings import MAX_DIM
 
@@ -106,8 +114,8 @@ class Layout:
 
     @property
     def building_disk(self) -> int:
-        """Return the most bytes on disk during a build: an unfinished ivf engine lies beside the finished one."""
-        return self.store.disk + self.engine.disk * (2 if self.kind in IVF_KINDS else 1)
+        """Return the most bytes on disk during a build: some unfinished engines lie beside the finished one."""
+        return self.store.disk + self.engine.disk * (2 if self.kind in (EXACT, *IVF_KINDS) else 1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -171,8 +179,9 @@ def _layout(request: PlanRequest, kind: str, on_gpu: bool, shards: int) -> Layou
     recall, share = expected_recall(kind, shard.num_views, request.target_recall, request.top_k)
     if kind == EXACT:
         # On a GPU the scan multiplies in float32.
-        copies = scan_bytes("torch fp32 on cuda" if on_gpu else request.scan, shard)
-        engine = EngineBytes(disk=0, resident=copies, building=0)
+        scan = "torch fp32 on cuda" if on_gpu else request.scan
+        copies = scan_bytes(scan, shard)
+        engine = EngineBytes(disk=copies if has_copies_file(scan, shard) else 0, resident=copies, building=0)
     else:
         engine = engine_bytes(kind, shard.num_views, shard.dim, nlist, all_views)
     layout = Layout(

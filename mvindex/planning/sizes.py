@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from mvindex.engines.auto import view_bytes
 from mvindex.engines.params import BLOCK_ROWS, COARSE_KINDS, GRAPH_NLIST, IVF_KINDS, sample_size
+from mvindex.kernels import WORTH_LOADING
 from mvindex.store.segments import BLOCK_BYTES
 from mvindex.store.views import ROW_DTYPE, ViewType
 
@@ -117,6 +118,11 @@ def scan_bytes(scan: str, collection: Collection) -> int:
         width = {"int8": 1, "bf16": 2}.get(scan.split()[1], 4)
         return rows * dim * width
     return 0
+
+
+def has_copies_file(scan: str, collection: Collection) -> bool:
+    """Return whether a build of kind exact writes the copies of the scan of that name to a file."""
+    return scan.startswith("native") and collection.num_views * collection.dim > WORTH_LOADING
 
 
 def _quantiser(kind: str, dim: int, nlist: int) -> float:
