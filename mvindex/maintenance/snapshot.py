@@ -134,10 +134,11 @@ def _copy_copies(state: Snapshot, directory: Path, on_progress: CountCallback) -
     copied = directory / origin.name
     check_regular(origin)
     try:
-        with audit_step("write", copied):
-            shutil.copyfile(origin, copied)
+        file = open(origin, "rb")
     except FileNotFoundError:
         return
+    with file, audit_step("write", copied), open(copied, "xb") as copy:
+        shutil.copyfileobj(file, copy, BLOCK_BYTES)
     for fault in copies_faults(copied, state.views):
         raise DamagedIndex(f"{origin}: {fault}; `mvindex build` makes it again, or removes it")
     on_progress(copied.stat().st_size)
