@@ -24,7 +24,9 @@ WARM = 8
 LEAST_BATCH_S = 1.0
 TIMED = 64
 # How much graphs look at, in rising cost; at least as much as is fetched.
-RISING = (200, 400, 800, 1600, 3200, 6400)
+RISING = (100, 200, 400, 800, 1600, 3200, 6400)
+# Questions of a call: all, and this many.
+SMALL_BATCH = 64
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,20 +96,14 @@ class Measured:
             answers, wall, cpu = self._single(setting, depth)
             row[f"ms@{depth}"], row[f"cpu_ms@{depth}"] = round(wall, 3), round(cpu, 3)
             if setting.many is not None:
-                answers, wall, cpu = self._together(setting, depth)
+                _, wall, cpu = self._together(setting, depth, SMALL_BATCH)
+                row[f"batch{SMALL_BATCH}_ms@{depth}"] = round(wall, 3)
+                row[f"batch{SMALL_BATCH}_cpu_ms@{depth}"] = round(cpu, 3)
+                answers, wall, cpu = self._together(setting, depth, len(self._questions))
                 row[f"batch_ms@{depth}"], row[f"batch_cpu_ms@{depth}"] = round(wall, 3), round(cpu, 3)
             row[f"recall@{depth}"] = round(recall(answers, self._truth[depth]), 4)
             row[f"short@{depth}"] = sum(len(set(found)) < depth for found in answers)
         return row
-
-    def reaches(self, setting):
-        """Return the share of the first hundred that it finds."""
-        depth = max(DEPTHS)
-        if setting.many is None:
-            answers = [setting.one(question, depth) for question in self._questions]
-        else:
-            answers = setting.many(self._questions, depth)
-        return recall(answers, self._truth[depth])
 
     def warm(self, setting):
         for question in self._questions[:WARM]:
@@ -127,14 +123,14 @@ class Measured:
             walls.append(time.perf_counter() - wall)
         return answers, 1000 * float(np.median(walls)), 1000 * float(np.median(cpus))
 
-    def _together(self, setting, depth):
-        """Return all answers, and a query's milliseconds of one call, wall and processor: the median of up to five."""
-        spent = []
+    def _together(self, setting, depth, count):
+        """Return the answers of a call, and a query's milliseconds, wall and processor: the median of up to five."""
+        spent, questions = [], self._questions[:count]
         while len(spent) < 5 and sum(wall for wall, _ in spent) < LEAST_BATCH_S:
             wall, cpu = time.perf_counter(), time.process_time()
-            answers = setting.many(self._questions, depth)
+            answers = setting.many(questions, depth)
             spent.append((time.perf_counter() - wall, time.process_time() - cpu))
-        wall, cpu = 1000 * np.median(spent, axis=0) / len(self._questions)
+        wall, cpu = 1000 * np.median(spent, axis=0) / len(questions)
         return answers, float(wall), float(cpu)
 
 
@@ -152,19 +148,18 @@ def search_lines(peer, data, work, variant):
     measured = Measured(data)
     common = {"disk_B_doc": round(peer.disk_bytes(work) / documents)}
     for ladder in peer.settings(engine, variant):
-        # Of a ladder, rising in cost, the first step that reaches the target, or the last.
-        chosen = ladder[0]
-        for setting in ladder if len(ladder) > 1 else ():
-            chosen = setting
-            if measured.reaches(setting) >= TARGET:
+        # Of a ladder, rising in cost, up to the first step that reaches the target; the last of these stands for it.
+        for left, setting in zip(reversed(range(len(ladder))), ladder, strict=True):
+            if "open_B_doc" not in common:
+                measured.warm(setting)
+                common["open_B_doc"] = round((private_bytes() - before) / documents)
+                common["libraries_MB"] = round(before / 2**20)
+            row = measured.line(setting)
+            common.setdefault("used_B_doc", round((private_bytes() - before) / documents))
+            is_last = left == 0 or row[f"recall@{max(DEPTHS)}"] >= TARGET
+            yield common | row | {"is_last": is_last}
+            if is_last:
                 break
-        if "open_B_doc" not in common:
-            measured.warm(chosen)
-            common["open_B_doc"] = round((private_bytes() - before) / documents)
-            common["libraries_MB"] = round(before / 2**20)
-        row = measured.line(chosen)
-        common.setdefault("used_B_doc", round((private_bytes() - before) / documents))
-        yield common | row
 
 
 def main(peer):

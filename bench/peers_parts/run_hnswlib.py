@@ -40,7 +40,7 @@ def settings(engine, _):
     # It searches with ef as many as are fetched, where that is more than what was set.
     yield [setting(engine, 2, 0)]
     yield [setting(engine, 8, 0)]
-    yield [setting(engine, times, ef) for ef in RISING for times in (2, 8) if ef >= 100 * times]
+    yield [setting(engine, 8, ef) for ef in RISING]
 
 
 if __name__ == "__main__":
