@@ -1,6 +1,7 @@
 """Compare single queries of kind graph, public call with texts, with hnswlib and usearch alone.
 
-    python bench/graph.py --corpus gauss transplants --documents 100000 --data DIR [--json]
+    python bench/graph.py --corpus gauss transplants --documents 100000 --data DIR [--keep FOLDER] [--json]
+    python bench/graph.py --documents 100000 1000000 --dim 96 --peers --data DIR
     python bench/graph.py --tiny
 
 All are asked the same questions in one process, in turns question by question, on one thread; times are medians of
@@ -8,12 +9,15 @@ the process's CPU milliseconds. mvindex answers `index.search(question, top_k)` 
 beam; the peers hold the views in float32, are built with M 16 and ef_construction 200 (hnswlib's documented defaults)
 and fetch 8 k views, of which the first k distinct documents count, without texts. Recall is of documents against the
 exact answer in float64. `build` is CPU seconds on one thread. A peer that is not installed is named as not run.
+--keep: the graphs of the peers are saved in that folder, and not built again.
 """
 
 import argparse
+import itertools
 import json
 import os
 import statistics
+import tempfile
 import time
 from pathlib import Path
 
@@ -59,12 +63,16 @@ def over_fetched(find, document, top_k):
     return lambda question: list(dict.fromkeys(document[find(question[None], TIMES * top_k)].tolist()))[:top_k]
 
 
-def hnswlib_graph(views):
+def hnswlib_graph(views, file):
     import hnswlib
 
     graph = hnswlib.Index(space="ip", dim=views.shape[1])
-    graph.init_index(max_elements=len(views), M=16, ef_construction=200)
-    graph.add_items(views, np.arange(len(views)), num_threads=1)
+    if file.exists():
+        graph.load_index(str(file))
+    else:
+        graph.init_index(max_elements=len(views), M=16, ef_construction=200)
+        graph.add_items(views, np.arange(len(views)), num_threads=1)
+        graph.save_index(str(file))
     graph.set_num_threads(1)
 
     def finding(effort):
@@ -77,11 +85,15 @@ def hnswlib_graph(views):
     return finding
 
 
-def usearch_graph(views):
+def usearch_graph(views, file):
     from usearch.index import Index
 
     graph = Index(ndim=views.shape[1], metric="ip", dtype="f32", connectivity=16, expansion_add=200)
-    graph.add(np.arange(len(views)), views, threads=1)
+    if file.exists():
+        graph.load(file)
+    else:
+        graph.add(np.arange(len(views)), views, threads=1)
+        graph.save(file)
 
     def finding(effort):
         def find(question, count):
@@ -113,26 +125,29 @@ def measured(calls, questions, truth):
         }
 
 
-def rows_of(corpus, options):
-    path, _ = cached(corpus, options.documents, options.views, options.data)
-    folder = exported(corpus, options.documents, options.views, options.data)
+def rows_of(corpus, documents, kept, options):
+    path, _ = cached(corpus, documents, options.views, options.data, dim=options.dim)
+    folder = exported(corpus, documents, options.views, options.data, options.dim)
     views, document, questions, truth = (
         np.load(folder / f"{name}.npy") for name in ("views", "document", "questions", "truth")
     )
-    common = {"corpus": corpus, "documents": options.documents}
+    common = {"corpus": corpus, "documents": documents}
     with mvindex.open(path) as index:
         if index.info().kind != "graph":
             seconds, report = timed(lambda: index.build("graph"))
             yield common | {
                 "side": "graph",
                 "build_s": round(seconds, 1),
-                "B_doc": round(report.engine_bytes / options.documents),
+                "B_doc": round(report.engine_bytes / documents),
             }
     found = {}
     for name in options.peers:
         try:
-            seconds, found[name] = timed(lambda name=name: PEERS[name](views))
-            yield common | {"side": name, "build_s": round(seconds, 1)}
+            file = kept / f"{folder.name}.{name}"
+            is_built = not file.exists()
+            seconds, found[name] = timed(lambda name=name, file=file: PEERS[name](views, file))
+            if is_built:
+                yield common | {"side": name, "build_s": round(seconds, 1)}
         except ImportError as err:
             yield common | {"side": name, "not_run": str(err)}
     for top_k in BEAMS:
@@ -148,21 +163,26 @@ def main():
     parser.add_argument(
         "--corpus", nargs="+", choices=["gauss", "transplants", "real"], default=["gauss", "transplants"]
     )
-    parser.add_argument("--documents", type=int, default=100_000)
+    parser.add_argument("--documents", type=int, nargs="+", default=[100_000])
     parser.add_argument("--views", type=int, default=8)
+    parser.add_argument("--dim", type=int, help="of projections onto as many principal components; 384 without")
     parser.add_argument("--questions", type=int, default=256)
     parser.add_argument("--peers", nargs="*", choices=list(PEERS), default=list(PEERS))
     parser.add_argument("--data", type=Path, default=Path("../shared/data"))
+    parser.add_argument("--keep", type=Path, help="folder for the graphs of the peers; without it they are not kept")
     parser.add_argument("--json", action="store_true")
-    options = tiny.parse(parser, corpus=["transplants"], documents=300, views=4, questions=8, peers=[], data=tiny.DATA)
+    options = tiny.parse(
+        parser, corpus=["transplants"], documents=[300], views=4, questions=8, peers=[], data=tiny.DATA
+    )
     os.environ["OMP_NUM_THREADS"] = "1"
     kernels.expect_work()
-    for corpus in options.corpus:
-        for row in rows_of(corpus, options):
-            print(
-                json.dumps(row) if options.json else "  ".join(f"{name} {value}" for name, value in row.items()),
-                flush=True,
-            )
+    with tempfile.TemporaryDirectory() as temporary:
+        kept = options.keep or Path(temporary)
+        kept.mkdir(parents=True, exist_ok=True)
+        for documents, corpus in itertools.product(options.documents, options.corpus):
+            for row in rows_of(corpus, documents, kept, options):
+                line = json.dumps(row) if options.json else "  ".join(f"{name} {value}" for name, value in row.items())
+                print(line, flush=True)
 
 
 if __name__ == "__main__":

@@ -12,16 +12,18 @@ from mvindex.index import embedded_store_of
 from mvindex.store.views import decode
 
 ROWS = 16_384
+DOCUMENTS = 2048
 NUM_BEST = 100
 
 
-def exported(corpus, documents, num_views, data):
-    """Return the folder of a stand-in at a size, written when missing."""
-    folder = CACHE / "peers" / "data" / f"{corpus}-{documents}x{num_views}"
+def exported(corpus, documents, num_views, data, dim=None):
+    """Return the folder of a stand-in at a size, written when missing; dim: see scale_parts."""
+    shape = f"{documents}x{num_views}" if dim is None else f"{documents}x{num_views}x{dim}"
+    folder = CACHE / "peers" / "data" / f"{corpus}-{shape}"
     if not (folder / "export.json").exists():
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
-        path, questions = cached(corpus, documents, num_views, data)
+        path, questions = cached(corpus, documents, num_views, data, dim=dim)
         with mvindex.open(path) as index:
             views = embedded_store_of(index).snapshot.views
             shape, counts = (views.num_views, views.dim), views.counts(0, len(index))
@@ -40,7 +42,9 @@ def exact(rows, document, questions):
     """Return the documents whose best views are the nearest, best first, (q, NUM_BEST): plain products in float64."""
     begins = np.flatnonzero(np.diff(document, prepend=-1))
     best = np.empty((len(questions), len(begins)))
-    for number, question in enumerate(questions.astype(np.float64)):
-        scores = np.concatenate([rows[begin : begin + ROWS] @ question for begin in range(0, len(rows), ROWS)])
-        best[number] = np.maximum.reduceat(scores, begins)
+    for first in range(0, len(begins), DOCUMENTS):
+        starts = begins[first : first + DOCUMENTS]
+        end = begins[first + DOCUMENTS] if first + DOCUMENTS < len(begins) else len(rows)
+        scores = questions.astype(np.float64) @ rows[starts[0] : end].astype(np.float64).T
+        best[:, first : first + DOCUMENTS] = np.maximum.reduceat(scores, starts - starts[0], axis=1)
     return np.argsort(-best, axis=1, kind="stable")[:, :NUM_BEST].astype(np.int32)

@@ -60,7 +60,7 @@ def without_documents(index, label):
 
 
 def rising(index, path):
-    """Return the public call by each setting that `tune` would measure, in rising cost; rescored as widely as it may."""
+    """Return the public call by each setting that `tune` measures, in rising cost; rescored as widely as it may."""
     with search_engine_of(index).opened(SearchOptions(top_k=100)) as opened:
         choices = opened[0].search.engines.ranking.choices()
     widest = max(choice.get("k_factor", 0) for choice in choices)

@@ -3,6 +3,7 @@
 import itertools
 import shutil
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -17,13 +18,20 @@ NUM_QUESTIONS = 256
 _BASE_QUESTIONS = 2048
 
 
-def real_vectors(data):
-    """Return SQuAD's sentence vectors and questions by the packaged MiniLM, encoded once."""
+def real_vectors(data, dim=None):
+    """Return SQuAD's sentence vectors and questions by the packaged MiniLM, encoded once.
+
+    dim: of their projections onto the first principal components of the sentences, scaled to unit norm; None for 384.
+    """
     kept = CACHE / "squad-minilm-vectors.npz"
     if not kept.exists():
         _encode(data, kept)
     found = np.load(kept)
-    return Real(**{name: found[name] for name in ("views", "document", "article", "questions", "asked")})
+    real = Real(**{name: found[name] for name in ("views", "document", "article", "questions", "asked")})
+    if dim is None or dim == real.views.shape[1]:
+        return real
+    components = np.linalg.eigh(real.views.T @ real.views)[1][:, ::-1][:, :dim]
+    return replace(real, views=unit(real.views @ components), questions=unit(real.questions @ components))
 
 
 def _encode(data, kept):
@@ -47,9 +55,10 @@ def _encode(data, kept):
         )
 
 
-def cached(corpus_name, num_documents, num_views, data, seed=0):
-    """Return the path of an index of a stand-in, and its questions, (NUM_QUESTIONS, d)."""
-    folder = CACHE / f"{corpus_name}-{num_documents}x{num_views}-seed{seed}"
+def cached(corpus_name, num_documents, num_views, data, seed=0, dim=None):
+    """Return the path of an index of a stand-in, and its questions, (NUM_QUESTIONS, d); dim: see real_vectors()."""
+    shape = f"{num_documents}x{num_views}" if dim is None else f"{num_documents}x{num_views}x{dim}"
+    folder = CACHE / f"{corpus_name}-{shape}-seed{seed}"
     if not folder.exists():
         print(f"making {folder}", file=sys.stderr)
         building = folder.with_name(f"building-{folder.name}")
@@ -58,7 +67,7 @@ def cached(corpus_name, num_documents, num_views, data, seed=0):
         if corpus_name == "real":
             _encode_corpora(data, building, num_documents)
         else:
-            _make(CORPORA[corpus_name](real_vectors(data), num_views, seed), building, num_documents)
+            _make(CORPORA[corpus_name](real_vectors(data, dim), num_views, seed), building, num_documents)
         building.rename(folder)
     return folder / "index.mvx", np.load(folder / "questions.npy")
 
