@@ -1,11 +1,12 @@
 """Compare mvindex with its peers on the same vectors: recall of documents, time, bytes; docs/peers.md.
 
-    python bench/peers.py --documents 12500 --corpus gauss transplants --data DIR [--rows FILE] [--json]
+    python bench/peers.py --documents 12500 --corpus gauss transplants --data DIR [--rows FILE] [--plot FILE] [--json]
 
 Each peer has a virtual environment of its own, made once in build/bench/peers; one that cannot be installed or run is
-named as not run, with the reason. All get the same float32 views and questions (the stand-ins of bench/scale.py),
-are built, then opened in a fresh process and searched, on one core: single questions (the median of 64, or of all
-where there is no batch call) and all 256 in one call. Recall is of documents against the exact answer (float64);
+named as not run, with the reason. All get the same float32 views and questions (the stand-ins of bench/scale.py), are
+built, then opened in a fresh process and searched, on one core: single questions (the median of 64, or of all where
+there is no batch call), 64 and all 256 in one call. Of a ladder of settings the table shows the step that finds .97 of
+the first hundred, or the last; --rows and --plot have all. Recall is of documents against the exact answer (float64);
 `short` counts questions with fewer than k distinct documents. Times are the processor's, since a shared machine's clock
 says little; x: how many times faster than the first row, mvindex's certified scan. Disk and memory are bytes a
 document: memory is private (RssAnon), after the questions, beyond the process with its libraries loaded. A peer whose
@@ -22,6 +23,7 @@ from pathlib import Path
 import tiny
 from peers_parts.environments import PEERS, NotRun, TooLong, called, interpreter
 from peers_parts.export import exported
+from peers_parts.plot import plot
 
 PARTS = Path(__file__).resolve().parent / "peers_parts"
 # Of a table, by what each is called there; --json has the wall clock's times, versions and more.
@@ -32,7 +34,8 @@ COLUMNS = {
     "@100 ": "short@100",
     "single@10, ms": "cpu_ms@10",
     "single@100": "cpu_ms@100",
-    "batch@100": "batch_cpu_ms@100",
+    "of 64@100": "batch64_cpu_ms@100",
+    "of 256@100": "batch_cpu_ms@100",
     "x single": "x",
     "x batch": "x_batch",
     "build, s": "build_cpu_s",
@@ -114,31 +117,39 @@ def main():
     parser.add_argument("--smaller", type=int, default=20_000, help="documents for peers that take longer")
     parser.add_argument("--data", type=Path, default=Path("../shared/data"))
     parser.add_argument("--rows", type=Path, help="file of rows as JSON: those in it are not measured again")
+    parser.add_argument("--plot", type=Path, help="recall against time (PNG, SVG or PDF; needs matplotlib)")
     parser.add_argument("--json", action="store_true", help="one line of JSON a row")
     options = tiny.parse(parser, documents=160, corpus=["gauss"], peers=["mvindex"], data=tiny.DATA, step_timeout=120)
     names = {"mvindex", *(options.peers or [peer.name for peer in PEERS])}
     chosen = [(peer, variant) for peer in PEERS if peer.name in names for variant in peer.variants]
+    rows = []
     for corpus in options.corpus:
-        late = table(corpus, options.documents, chosen, options)
+        rows += table(corpus, options.documents, chosen, options)
+        late = {(row["peer"], row["variant"]) for row in rows if row.get("is_late") and row["corpus"] == corpus}
         if late and options.smaller < options.documents:
             # With the row that all are compared with.
-            table(corpus, options.smaller, list(dict.fromkeys([chosen[0], *late])), options)
+            again = [each for each in chosen if each == chosen[0] or (each[0].name, each[1]) in late]
+            rows += table(corpus, options.smaller, again, options)
+    if options.plot:
+        plot([row for row in rows if "not_run" not in row], options.plot)
 
 
 def table(corpus, documents, chosen, options):
-    """Print the rows of (peer, variant)s; return those that took too long."""
+    """Print the rows of (peer, variant)s, and return them."""
     data = exported(corpus, documents, options.views, options.data)
     if not options.json:
         print(f"\n## {corpus}, {documents:,} documents of {options.views} views\n")
         print(f"| peer | setting | {' | '.join(COLUMNS)} |\n|{' --- |' * (len(COLUMNS) + 2)}", flush=True)
     collection = {"corpus": corpus, "documents": documents, "views": options.views}
-    late = set()
+    rows = []
     for row in rows_of(data, chosen, Kept(options.rows, collection, options.step_timeout)):
-        print(json.dumps(row) if options.json else as_line(row), flush=True)
+        if options.json:
+            print(json.dumps(row), flush=True)
+        elif row.get("is_last", True):
+            print(as_line(row), flush=True)
         print(f"load {os.getloadavg()[0]:.1f}", file=sys.stderr)
-        if row.get("is_late"):
-            late.add((row["peer"], row["variant"]))
-    return [each for each in chosen if (each[0].name, each[1]) in late]
+        rows.append(collection | row)
+    return rows
 
 
 if __name__ == "__main__":
