@@ -57,15 +57,15 @@ class GraphEngine:
 
     @property
     def search_settings(self) -> Search:
-        """See RankingEngine."""
+        """See TunedEngine."""
         return self._search
 
     def choices(self) -> Sequence[Search]:
-        """See RankingEngine."""
+        """See TunedEngine."""
         return _CHOICES
 
     def with_search(self, search: Search) -> GraphEngine:
-        """See RankingEngine."""
+        """See TunedEngine."""
         return GraphEngine(self._graph, self._max_views, {**self._settings, "search": dict(search)}, self._loading)
 
     def is_ready(self) -> bool:

@@ -16,7 +16,7 @@ from mvindex.scoring.aggregate import Scoring, lipschitz_constant
 from mvindex.store.snapshot import Snapshot
 
 if TYPE_CHECKING:
-    from typing_extensions import TypeIs
+    from typing_extensions import Self, TypeIs
 
 # Parameters of a search by an approximate engine, such as nprobe or k_factor, by the engine's own names.
 Search: TypeAlias = Mapping[str, int]
@@ -163,8 +163,8 @@ class ScanEngine(Protocol):
         ...
 
 
-class RankingEngine(Protocol):
-    """Ranks all views of document rows [0, num_rows) by score; the search loop makes documents of them."""
+class TunedEngine(Protocol):
+    """What engines over document rows [0, num_rows) have in common: capabilities, and parameters that `tune` sets."""
 
     capabilities: Capabilities
     num_rows: int
@@ -178,9 +178,13 @@ class RankingEngine(Protocol):
         """Return the search parameters that `tune` tries; none where nothing can be chosen."""
         ...
 
-    def with_search(self, search: Search) -> RankingEngine:
+    def with_search(self, search: Search) -> Self:
         """Return the same engine with these search parameters, sharing all data."""
         ...
+
+
+class RankingEngine(TunedEngine, Protocol):
+    """Ranks all views by score; the search loop makes documents of them."""
 
     def search(self, queries: Floats, limit: int, allowed_views: Bools | None, turn: int = 0) -> tuple[Floats, Ints]:
         """Return the best views of each query: scores (q, m) float32, descending, rows (q, m); -inf and -1 if missing.
@@ -196,27 +200,8 @@ class RankingEngine(Protocol):
         ...
 
 
-class DocumentEngine(Protocol):
-    """Finds documents itself, and says so by its capability ranks_documents; never exact.
-
-    Tuned like a RankingEngine.
-    """
-
-    capabilities: Capabilities
-    num_rows: int
-
-    @property
-    def search_settings(self) -> Search:
-        """How it is searched now."""
-        ...
-
-    def choices(self) -> Sequence[Search]:
-        """Return the search parameters that `tune` tries."""
-        ...
-
-    def with_search(self, search: Search) -> DocumentEngine:
-        """Return the same engine with these search parameters, sharing all data."""
-        ...
+class DocumentEngine(TunedEngine, Protocol):
+    """Finds documents itself, and says so by its capability ranks_documents; never exact."""
 
     def is_ready(self) -> bool:
         """Return whether it can be searched now; documents are scanned while it is not, such as while it compiles."""

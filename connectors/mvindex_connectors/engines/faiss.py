@@ -78,11 +78,11 @@ class FaissRanking:
 
     @property
     def search_settings(self) -> Search:
-        """See RankingEngine."""
+        """See TunedEngine."""
         return self._search
 
     def choices(self) -> Sequence[Search]:
-        """See RankingEngine."""
+        """See TunedEngine."""
         if self._kind in IVF_KINDS:
             return searches(self._kind, self._nlist)
         if self._kind == "hnsw":
@@ -90,7 +90,7 @@ class FaissRanking:
         return []
 
     def with_search(self, search: Search) -> FaissRanking:
-        """See RankingEngine."""
+        """See TunedEngine."""
         return FaissRanking(self._faiss, self._kind, self._held, {**self._settings, "search": dict(search)})
 
     def search(self, queries: Floats, limit: int, allowed_views: Bools | None, turn: int = 0) -> tuple[Floats, Ints]:
