@@ -271,6 +271,7 @@ class IndexInfo:
         mapped_bytes: Bytes of such copies that this process has mapped from the file of copies instead. They are in the
             page cache once for all processes, and the kernel takes them back when memory falls short.
         copies_file_bytes: Size of the file of copies on disk, which `build("exact")` writes; 0 where there is none.
+        text_bytes: Memory that documents shown lately take in this process, or in the server's; None for Milvus.
 
     """
 
@@ -296,6 +297,7 @@ class IndexInfo:
     copy_bytes: int | None = None
     mapped_bytes: int | None = None
     copies_file_bytes: int | None = None
+    text_bytes: int | None = None
 
 
 def check_count(name: str, value: object) -> None:

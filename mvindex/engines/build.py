@@ -179,7 +179,7 @@ class EngineCache:
     def __init__(self, device: str | None = None) -> None:
         """Create an empty cache. device: where engines search that can use another than the CPU."""
         self._lock, self._device = Lock(), device
-        self._loaded: tuple[tuple[Path, Any], Engine] | None = None
+        self._loaded: tuple[tuple[int, str, Any], Engine] | None = None
 
     def open(self, snapshot: Snapshot) -> Engine | None:
         """Return the active engine of the snapshot; None for kind exact.
@@ -190,10 +190,9 @@ class EngineCache:
         if record is None:
             return None
         with self._lock:
-            directory = snapshot.directory / record["directory"]
-            key = (directory, record["settings"].get("search"))
+            key = (snapshot.generation, record["directory"], record["settings"].get("search"))
             if self._loaded is None or self._loaded[0] != key:
-                self._loaded = (key, _open(directory, record, self._device))
+                self._loaded = (key, _open(snapshot.directory / record["directory"], record, self._device))
             return self._loaded[1]
 
 

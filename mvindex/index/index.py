@@ -186,8 +186,13 @@ class Index:
 
     def info(self) -> IndexInfo:
         """Describe the index: encoder, dimensions, engine, sizes."""
+        kept, engine = self._store.parts(), self._engine
+        text_bytes = sum(part.store.snapshot.source.recent.size_bytes for part in kept) if kept else None
         return replace(
-            self._store.info(), copy_bytes=self._engine.copy_bytes(), mapped_bytes=self._engine.mapped_bytes()
+            self._store.info(),
+            copy_bytes=engine.copy_bytes(),
+            mapped_bytes=engine.mapped_bytes(),
+            text_bytes=text_bytes,
         )
 
     def add(self, documents: Iterable[Document], *, hooks: IngestHooks | None = None) -> IngestReport:

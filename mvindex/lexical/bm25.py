@@ -225,7 +225,7 @@ class LexicalSearch:
         found: dict[int, StoredDocument] = {}
         for part, places, local in self.split(rows):
             with part.errors():
-                stored = part.texts.documents(local.tolist(), fields)
+                stored = part.texts.hit_documents(local.tolist(), fields)
             pairs = zip(rows[places].tolist(), local.tolist(), strict=True)
             found |= {row: stored[number] for row, number in pairs}
         return found

@@ -255,7 +255,7 @@ def _documents(
     rows = {row for ranking in found for row in ranking.rows.tolist()}
     if len(parts) == 1:
         with parts[0].source.errors():
-            return parts[0].reader.documents(rows, fields)
+            return parts[0].reader.hit_documents(rows, fields)
     numbered = np.array(sorted(rows), dtype=np.int64)
     which, local = owners([part.search for part in parts], numbered)
     stored: dict[int, StoredDocument] = {}
@@ -263,6 +263,6 @@ def _documents(
         places = np.flatnonzero(which == number)
         if len(places):
             with part.source.errors():
-                documents = part.reader.documents(local[places].tolist(), fields)
+                documents = part.reader.hit_documents(local[places].tolist(), fields)
             stored |= {int(numbered[place]): documents[int(local[place])] for place in places}
     return stored

@@ -233,8 +233,9 @@ class EmbeddedStore:
     def reading(self, snapshot: Snapshot) -> Iterator[SnapshotReader]:
         """Yield a reader of the snapshot's texts, metadata and filters, inside one transaction."""
         with snapshot.source.catalog.reading() as connection:
-            _check_identity(self.directory, snapshot, catalog.current_settings(connection))
-            yield SnapshotReader(connection, snapshot)
+            settings = catalog.current_settings(connection)
+            _check_identity(self.directory, snapshot, settings)
+            yield SnapshotReader(connection, snapshot, settings.get("version"))
 
     @contextmanager
     def writing(self) -> Iterator[None]:

@@ -21,6 +21,7 @@ from mvindex.store import catalog
 from mvindex.store.catalog import Catalog
 from mvindex.store.files import Current, read_current, write_current
 from mvindex.store.fsync import audit_step, flush_to_disk, remove_entry, rename
+from mvindex.store.recent import RecentDocuments
 from mvindex.store.rows import FORMAT_VERSION
 from mvindex.store.verified import VerifiedRows
 
@@ -51,6 +52,14 @@ class Generation:
         # Whether all ids were checked, once one was not found: see reader.check_ids().
         self.are_ids_checked = False
         self.verified = VerifiedRows()
+        self.recent = RecentDocuments()
+
+    def recent_documents(self, version: object) -> RecentDocuments:
+        """Return the documents in memory as of a version of the catalog, an empty collection where it is another."""
+        recent = self.recent
+        if recent.version != version:
+            recent = self.recent = RecentDocuments(version)
+        return recent
 
     def close(self) -> None:
         """Close all connections and release the lock: superseded files may then be removed."""

@@ -89,9 +89,11 @@ class StoredRow(NamedTuple):
 class SnapshotReader:
     """Reads one snapshot's rows of the catalog, inside one transaction."""
 
-    def __init__(self, connection: sqlite3.Connection, snapshot: Snapshot) -> None:
+    def __init__(self, connection: sqlite3.Connection, snapshot: Snapshot, version: object) -> None:
+        """Read inside the connection's transaction; version: the catalog's in it, which may be later."""
         self._connection = connection
         self._snapshot = snapshot
+        self._version = version
 
     def matching(self, condition: Filter) -> Bools:
         """Return which document rows are live and satisfy the filter, (num_rows,).
@@ -132,6 +134,20 @@ class SnapshotReader:
     def ids(self, doc_rows: Sequence[int]) -> dict[int, str]:
         """Return the id of each document row."""
         return {row: stored.id for row, stored in self.stored(doc_rows).items()}
+
+    def hit_documents(
+        self, doc_rows: Collection[int], fields: Collection[Field] = ALL_FIELDS
+    ) -> dict[int, StoredDocument]:
+        """Return what documents() does, of whole documents that were shown lately from memory."""
+        if not ALL_FIELDS.issubset(fields):
+            return self.documents(doc_rows, fields)
+        recent = self._snapshot.source.recent_documents(self._version)
+        found = recent.find(doc_rows)
+        if len(found) < len(doc_rows):
+            read = self.documents([row for row in doc_rows if row not in found])
+            recent.add(read)
+            found |= read
+        return found
 
     def documents(self, doc_rows: Collection[int], fields: Collection[Field] = ALL_FIELDS) -> dict[int, StoredDocument]:
         """Return the documents of these rows, by row, verified where this process reads them for the first time.

@@ -110,7 +110,7 @@ class GenerationWriter:
             if lexical is not None:
                 for statement in filter(str.strip, postings.SCHEMA.split(";")):
                     connection.execute(statement)
-                reader = SnapshotReader(connection, snapshot)
+                reader = SnapshotReader(connection, snapshot, self.settings["version"])
                 for begin in range(0, self.num_rows, _INDEXED_ROWS):
                     rows = range(begin, min(begin + _INDEXED_ROWS, self.num_rows))
                     stored = reader.stored(rows)

@@ -300,7 +300,16 @@ def info_from(message: service.InfoResponse, path: str) -> IndexInfo:
     """Return the description of an index; path: the caller's name for it."""
     jsons = ("encoder_json", "search_json", "fusion_json")
     dumped = {name: getattr(message, name) for name in jsons if message.HasField(name)}
-    optional = ("dim", "prune_views", "shards", "lexical", "copy_bytes", "mapped_bytes", "copies_file_bytes")
+    optional = (
+        "dim",
+        "prune_views",
+        "shards",
+        "lexical",
+        "copy_bytes",
+        "mapped_bytes",
+        "copies_file_bytes",
+        "text_bytes",
+    )
     plain = (
         "format_version",
         "documents",

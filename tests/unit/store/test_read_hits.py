@@ -95,6 +95,7 @@ def test_new_metadata_is_seen_and_checked(path):
         found = {hit.id: hit.metadata for hit in index.search(QUERY, top_k=NUM_DOCUMENTS).hits}
         assert found == {f"d{n}": {"n": "new" if n == 3 else n} for n in range(NUM_DOCUMENTS)}
         change(path, "UPDATE metadata SET checksum = 1 WHERE doc_row = 4")
+        writer.update("d5", metadata={})
         with pytest.raises(DamagedIndex, match="metadata of document 'd4'"):
             index.search(QUERY, top_k=NUM_DOCUMENTS)
 
