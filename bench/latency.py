@@ -5,10 +5,10 @@
     python bench/latency.py --tiny
 
 The first form is `mvindex query`: the command's own function answers SQuAD's questions over SQuAD's passages, encoded
-by the packaged MiniLM; only the opening is replaced, by an index that stays open and warm. `cold` is a process of its
-own for one question: Python, torch and the encoder have to be loaded. The second form is index.search() with given
-vectors, over the stand-ins of bench/scale.py; recall is that of the certified answer. --tiny runs both over a few
-generated documents.
+by the packaged MiniLM; only the opening is replaced, by an index that stays open and warm (bench/start.py times a
+process that starts). The second form is index.search() with given vectors, over the stand-ins of bench/scale.py; recall
+is that of the certified answer. Documents that hits showed lately are in memory: --forget shows what it takes to read
+them all, as a stream of questions does of which each finds others. --tiny runs both over a few generated documents.
 
 Real functions are timed where they stand: `encode` the query, `rank` by a scan or an engine, `rescore` what was found
 for the proof and the order, `fetch` texts from the catalog, make `hits` of them, `show` them (print_result), `rest`
@@ -21,9 +21,6 @@ import argparse
 import contextlib
 import io
 import json
-import statistics
-import subprocess
-import sys
 import tempfile
 import time
 from pathlib import Path
@@ -43,6 +40,7 @@ from mvindex.index import Index, embedded_store_of
 from mvindex.search import local
 from mvindex.search.rescore import Best
 from mvindex.store.reader import SnapshotReader
+from mvindex.store.recent import RecentDocuments
 
 PARTS = ("encode", "rank", "rescore", "fetch", "hits", "show", "rest")
 COLOURS = ("#4c78a8", "#f58518", "#e45756", "#72b7b2", "#54a24b", "#b0b0b0", "#dddddd")
@@ -91,7 +89,7 @@ class Clock:
             self.wrap(type(ranking), "documents" if ranks_documents(ranking) else "search", "rank")
         self.wrap(Best, "add", "rescore")
         self.wrap(Best, "settle", "rescore")
-        self.wrap(SnapshotReader, "documents", "fetch")
+        self.wrap(SnapshotReader, "hit_documents", "fetch")
         self.wrap(local, "hits_of", "hits")
         self.wrap(results, "print_result", "show")
 
@@ -145,10 +143,12 @@ class Vectors:
         return float(np.mean(shares))
 
 
-def measure(clock, source, batch, top_k, num_queries):
+def measure(clock, source, batch, top_k, options):
     """Return medians of the parts and of the whole, ms a query, in batches of this size."""
-    rows = []
-    for repeat in range(num_queries + 1):
+    rows, generation = [], embedded_store_of(source.index).snapshot.source
+    for repeat in range(options.queries + 1):
+        if options.forget:
+            generation.recent = RecentDocuments()
         first = repeat * batch % max(len(source) - batch, 1)
         clock.reset()
         begin = clock.now()
@@ -162,16 +162,6 @@ def measure(clock, source, batch, top_k, num_queries):
     named = dict(zip(PARTS, parts, strict=True))
     sizes = {"case": source.case, "top_k": top_k, "batch": batch, "rows": len(rows)}
     return sizes | named | {"sum": sum(parts), "whole": whole, "quartiles": quartiles}
-
-
-def cold_seconds(path, question):
-    command = [sys.executable, "-m", "mvindex", "query", question.text, "--index", str(path)]
-    times = []
-    for _ in range(3):
-        begin = time.perf_counter()
-        subprocess.run(command, check=True, capture_output=True)
-        times.append(time.perf_counter() - begin)
-    return statistics.median(times)
 
 
 def plot(rows, file):
@@ -195,7 +185,7 @@ def plot(rows, file):
         axes.spines[["top", "right", "left"]].set_visible(False)
     panels[-1][0].set_xlabel("ms a query, medians")
     handles, labels = panels[0][0].get_legend_handles_labels()
-    panels[0][0].legend(handles, labels, frameon=False, ncols=len(PARTS), loc="lower right", bbox_to_anchor=(1, 1))
+    panels[0][0].legend(handles, labels, frameon=False, ncols=len(PARTS), loc="lower right", bbox_to_anchor=(1, 1.2))
     plt.tight_layout()
     plt.savefig(file, dpi=150)
 
@@ -254,6 +244,7 @@ def main():
     parser.add_argument("--queries", type=int, default=64, help="number of single queries, and of batches")
     parser.add_argument("--batches", type=int, nargs="+", default=[1, 64])
     parser.add_argument("--top-k", type=int, nargs="+", default=[10])
+    parser.add_argument("--forget", action="store_true", help="forget the documents shown, so that all are read")
     parser.add_argument("--clock", choices=list(CLOCKS), default="cpu")
     parser.add_argument("--tiny", action="store_true", help="a few generated documents, in seconds")
     parser.add_argument("--plot", type=Path)
@@ -268,22 +259,15 @@ def main():
             clock.wrap_search(source.index)
             for top_k in options.top_k:
                 recall = source.recall(top_k)
-                measured = [measure(clock, source, batch, top_k, options.queries) for batch in options.batches]
+                measured = [measure(clock, source, batch, top_k, options) for batch in options.batches]
                 rows += [row | {"recall": recall} for row in measured]
     if options.plot:
         plot(rows, options.plot)
-    is_command = not options.tiny and not options.corpus
-    cold = cold_seconds(*cold_question(options.data)) if is_command else None
     if options.json:
-        print("\n".join(json.dumps(row) for row in (*rows, *([{"cold_s": cold}] if cold else []))))
+        print("\n".join(json.dumps(row) for row in rows))
         return
     print_rows(rows)
-    print(f"{options.clock} ms a query" + (f"; a cold process answers one in {cold:.2f} s" if cold else ""))
-
-
-def cold_question(data):
-    path, questions = cached_squad(data)
-    return path, questions[0]
+    print(f"{options.clock} ms a query")
 
 
 def print_rows(rows):
