@@ -1,8 +1,9 @@
 """Kind graph: views that link to near ones of other documents, walked by document; see kernels.walk.
 
-Beside the links stand the views as bytes, so that a walk reads nothing else. A walk finds documents; the search loop
-scores them anew from the stored views. Built by own code: the graphs of hnswlib, usearch and Faiss take as long to
-build, hold links to a document's own views, which a walk by document never follows, and know nothing of documents.
+Beside the links stand codes of the views, of 8, 4 or 2 bits a dimension, so that a walk reads nothing else. A walk
+finds documents; the search loop scores them anew from the stored views. Built by own code: the graphs of hnswlib,
+usearch and Faiss take as long to build, hold links to a document's own views, which a walk by document never follows,
+and know nothing of documents.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from mvindex.engines.graph_build import BEAM, DEGREE, build_graph
+from mvindex.engines.graph_codes import BUILT_BITS, WALKED_BITS
 from mvindex.engines.protocol import BuildOptions, Capabilities, EngineKind, Parameter, Search, ViewBytes
 from mvindex.errors import EngineError
 from mvindex.kernels.loading import Loading
@@ -30,11 +32,12 @@ if TYPE_CHECKING:
     from mvindex.kernels.walk import Graph, Steps
 
 ARRAYS = ("codes", "factors", "links", "owners", "starts", "entries")
-# The documents of the beam for the first ten: measured in docs/choose-an-engine.md.
-_SEARCH = {"beam": 400, "top_k": 10}
+# The documents of the beam for the first ten, by the bits of a code: measured in docs/decisions/010.
+_BEAMS = {2: 800, 4: 400, 8: 400}
 _CHOICES = [{"beam": beam} for beam in (16, 32, 64, 128, 256, 512, 1024, 2048)]
-# Of the documents of the beam so many for each that is wanted, and so many at least, are scored from the stored views.
-_RESCORED_TIMES, _RESCORED_LEAST = 2, 32
+# Of the documents of the beam so many for each that is wanted, and so many at least, are scored from the stored views;
+# by the bits of a code: measured in docs/decisions/010.
+_RESCORED = {2: (4, 80), 4: (2, 32), 8: (2, 32)}
 # A table of what a walk has reached has so many places for each document of the beam.
 _PLACES = 256
 _LEAST_PLACES, _MOST_PLACES = 1 << 15, 1 << 26
@@ -50,7 +53,8 @@ class GraphEngine:
     ) -> None:
         self._graph, self._max_views, self._settings = graph, max_views, settings
         self._loading = loading or Loading()
-        self._search = _SEARCH | {name: int(value) for name, value in (settings.get("search") or {}).items()}
+        self._default = {"beam": _BEAMS[graph.bits], "top_k": 10}
+        self._search = self._default | {name: int(value) for name, value in (settings.get("search") or {}).items()}
         self._free: dict[int, list[Steps]] = {}
         self.num_rows = int(settings["built_rows"])
         self.capabilities = Capabilities(is_exact=False, ranks_documents=True)
@@ -85,7 +89,7 @@ class GraphEngine:
 
         # Arrays that cannot be written are another type to the compiler.
         queries = np.require(queries, requirements=["C", "W"])
-        beam = min(beam_of(self._search, top_k), self.num_rows)
+        beam = min(beam_of(self._search, self._default, top_k), self.num_rows)
         share = 1.0 if allowed is None else np.count_nonzero(allowed) / max(len(allowed), 1)
         mask = np.empty(0, dtype=bool) if allowed is None else allowed
         inverse = 1 / scoring.temperature if scoring.aggregate is Aggregate.DRPQ else 0.0
@@ -101,7 +105,8 @@ class GraphEngine:
             walk_part(0, 1)
         else:
             self._in_threads(walk_part, len(queries))
-        most = max(_RESCORED_TIMES * top_k, _RESCORED_LEAST)
+        times, least = _RESCORED[self._graph.bits]
+        most = max(times * top_k, least)
         return [rows[rows >= 0][:most].astype(np.int64) for rows in found[:, :most]]
 
     def _in_threads(self, walk_part: Callable[[int, int], None], num_queries: int) -> None:
@@ -127,14 +132,14 @@ class GraphEngine:
         return steps
 
 
-def beam_of(search: Search, top_k: int) -> int:
+def beam_of(search: Search, default: Search, top_k: int) -> int:
     """Return the documents of the beam for top_k, from those that search["top_k"] was measured with.
 
     They grow with its square root, as measured where neighbours are spread; where a small beam was enough, as fast as
     top_k until the default is reached.
     """
     times = top_k / search["top_k"]
-    spread = max(search["beam"] * math.sqrt(times), _SEARCH["beam"] * math.sqrt(top_k / _SEARCH["top_k"]))
+    spread = max(search["beam"] * math.sqrt(times), default["beam"] * math.sqrt(top_k / default["top_k"]))
     grown = min(search["beam"] * times, spread) if times > 1 else search["beam"] * math.sqrt(times)
     return max(round(grown), top_k)
 
@@ -155,8 +160,12 @@ def _open(directory: Path, settings: Mapping[str, Any], device: str | None) -> G
     require("numba", "native", "kind graph")
     from mvindex.kernels.walk import Graph
 
-    arrays = [np.load(directory / f"{name}.npy", mmap_mode="r", allow_pickle=False) for name in ARRAYS]
-    graph = Graph._make(np.ascontiguousarray(array.view(np.ndarray)) for array in arrays)
+    def mapped(name: str) -> npt.NDArray[Any]:
+        array = np.load(directory / f"{name}.npy", mmap_mode="r", allow_pickle=False)
+        return np.ascontiguousarray(array.view(np.ndarray))
+
+    bits = settings["parameters"].get("bits", BUILT_BITS)
+    graph = Graph(**{name: mapped(name) for name in ARRAYS}, bits=bits)
     num_views, num_rows = len(graph.owners), len(graph.starts) - 1
     lengths = {len(graph.codes), len(graph.factors), len(graph.links), num_views, int(graph.starts[-1])}
     if lengths != {num_views} or num_rows != settings["built_rows"] or num_views != settings["num_views"]:
@@ -175,6 +184,7 @@ GRAPH = EngineKind(
     build=_build,
     open=_open,
     parameters=(
+        Parameter(name="bits", help="Bits a dimension of the codes.", default=BUILT_BITS, choices=WALKED_BITS),
         Parameter(name="degree", help="Links of a view.", default=DEGREE, least=4, most=256),
         Parameter(name="beam", help="Documents looked at when a view is linked.", default=BEAM, least=4, most=4096),
     ),

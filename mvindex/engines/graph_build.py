@@ -13,19 +13,19 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
+from mvindex.engines.graph_codes import BUILT_BITS, replace_by_packed, save, write_bytes
 from mvindex.engines.protocol import BuildOptions
 from mvindex.errors import ConfigError
 from mvindex.kernels.threads import default_threads, run_in_threads, taken_from
-from mvindex.records import Ints
+from mvindex.records import Ints, ProgressCallback
 from mvindex.store.fsync import flush_to_disk, rename
 from mvindex.store.segments import file_checksum
 from mvindex.store.snapshot import Snapshot
-from mvindex.store.views import decode
 
 if TYPE_CHECKING:
     from mvindex.kernels.linking import Room
@@ -38,7 +38,6 @@ _SPARE = 2
 _BATCH_SHARE, _MOST_BATCH = 32, 4096
 _ENTRIES = 256
 _SEED = 1
-_READ_VIEWS = 65_536
 # Seconds after which unfinished work is kept.
 KEPT_EVERY_S = 120.0
 _STATE, _LINKS = "state.json", "links.npy"
@@ -67,7 +66,8 @@ def build_graph(snapshot: Snapshot, directory: Path, options: BuildOptions) -> M
         )
     degree = options.parameters.get("degree", DEGREE)
     beam = options.parameters.get("beam", BEAM)
-    graph, square = _unlinked(snapshot, directory, degree, options)
+    bits = options.parameters.get("bits", BUILT_BITS)
+    graph, square = _unlinked(snapshot, directory, degree, options.on_progress)
     order = np.random.default_rng(_SEED).permutation(snapshot.num_rows)
     first = np.arange(min(_ENTRIES, len(order)))
     # One view each of the documents that are linked first, a different one in turn.
@@ -76,56 +76,31 @@ def build_graph(snapshot: Snapshot, directory: Path, options: BuildOptions) -> M
     graph = graph._replace(entries=entries)
     _linked(graph, _Plan(order, beam, degree, square), _Work(snapshot, options), options)
     for name, array in (("owners", graph.owners), ("starts", graph.starts), ("entries", graph.entries)):
-        _save(directory / f"{name}.npy", array)
-    _save(directory / "links.npy", np.ascontiguousarray(graph.links[:, :degree]))
-    return {"num_views": num_views, "parameters": {"degree": degree, "beam": beam}}
+        save(directory / f"{name}.npy", array)
+    save(directory / "links.npy", np.ascontiguousarray(graph.links[:, :degree]))
+    if bits != BUILT_BITS:
+        replace_by_packed(snapshot.views, directory, bits, options.on_progress)
+    return {"num_views": num_views, "parameters": {"degree": degree, "beam": beam, "bits": bits}}
 
 
-def _unlinked(snapshot: Snapshot, directory: Path, degree: int, options: BuildOptions) -> tuple[Graph, np.float32]:
+def _unlinked(
+    snapshot: Snapshot, directory: Path, degree: int, on_progress: ProgressCallback
+) -> tuple[Graph, np.float32]:
     """Return a graph without links, whose codes and factors are written, and the square of all norms."""
-    from mvindex.kernels.walk import Graph, encode_views
+    from mvindex.kernels.walk import Graph
 
-    views, path = snapshot.views, directory / "codes.npy"
-    shape = (views.num_views, -(-views.dim // 64) * 64)
-    factors: npt.NDArray[np.float32] = np.empty((views.num_views, 2), dtype=np.float32)
-    block = np.empty((min(_READ_VIEWS, views.num_views), shape[1]), dtype=np.uint8)
-    # Written, not mapped: a full disk is an error then, and no signal.
-    with open(path, "xb") as file:
-        _write_header(file, block.dtype, shape)
-        for begin in range(0, views.num_views, _READ_VIEWS):
-            end = min(begin + _READ_VIEWS, views.num_views)
-            rows = decode(views.read_views(begin, end))
-            encode_views(rows, block[: end - begin], factors[begin:end])
-            factors[begin:end, 1] = np.einsum("ij,ij->i", rows, rows)
-            file.write(block[: end - begin].data)
-            options.on_progress("rounding views", end, views.num_views)
-    codes = np.load(path, mmap_mode="r", allow_pickle=False).view(np.ndarray)
-    square = factors[:, 1].max(initial=np.float32(0))
-    factors[:, 1] = np.sqrt(square - factors[:, 1])
-    _save(directory / "factors.npy", factors)
-    return (
-        Graph(
-            codes=codes,
-            factors=factors,
-            links=np.full((views.num_views, degree + degree // _SPARE), -1, dtype=np.int32),
-            owners=np.repeat(np.arange(views.num_rows, dtype=np.int32), np.diff(views.starts)),
-            starts=views.starts,
-            entries=np.empty(0, dtype=np.int32),
-        ),
-        square,
+    views = snapshot.views
+    codes, factors, square = write_bytes(views, directory, on_progress)
+    graph = Graph(
+        codes=codes,
+        factors=factors,
+        links=np.full((views.num_views, degree + degree // _SPARE), -1, dtype=np.int32),
+        owners=np.repeat(np.arange(views.num_rows, dtype=np.int32), np.diff(views.starts)),
+        starts=views.starts,
+        entries=np.empty(0, dtype=np.int32),
+        bits=BUILT_BITS,
     )
-
-
-def _save(path: Path, array: npt.NDArray[Any]) -> None:
-    """Write an array to a new file; np.save() may miss that the disk did not take the last bytes."""
-    with open(path, "xb") as file:
-        _write_header(file, array.dtype, array.shape)
-        file.write(array.data.cast("B") if array.size else b"")
-
-
-def _write_header(file: BinaryIO, dtype: np.dtype[Any], shape: tuple[int, ...]) -> None:
-    header = {"descr": np.lib.format.dtype_to_descr(dtype), "fortran_order": False, "shape": shape}
-    np.lib.format.write_array_header_1_0(file, header)
+    return graph, square
 
 
 def _linked(graph: Graph, plan: _Plan, work: _Work, options: BuildOptions) -> None:
@@ -276,7 +251,7 @@ class _Work:
         self._folder.mkdir(exist_ok=True)
         fresh = self._folder / f"new-{_LINKS}"
         fresh.unlink(missing_ok=True)
-        _save(fresh, links)
+        save(fresh, links)
         flush_to_disk(fresh)
         state = {"key": self._key, "done": done, "checksum": file_checksum(fresh)}
         fresh_state = self._folder / f"new-{_STATE}"

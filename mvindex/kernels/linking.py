@@ -45,11 +45,11 @@ def _choose(graph: Graph, square: Any, order: Any, room: Room, chosen: Any) -> A
     for place in order:
         candidate, similar = room.views[place], room.similar[place]
         _decode(codes, candidate, integers)
-        offset = offset_of(integers)
+        offset = offset_of(integers, graph.bits)
         is_near_another = False
         for at in range(count):
             other = chosen[at]
-            total = np.float32(product(codes, other, integers) - offset) * factors[other, 0] * factors[candidate, 0]
+            total = np.float32(product(graph, other, integers) - offset) * factors[other, 0] * factors[candidate, 0]
             if other == candidate or total + factors[other, 1] * factors[candidate, 1] > similar:
                 is_near_another = True
                 break
@@ -107,10 +107,10 @@ def keep_best(graph: Graph, view: Any, num_candidates: Any, square: Any, room: R
     """Choose the links of a view from the candidates in room.views, up to len(room.chosen)."""
     codes, factors = graph.codes, graph.factors
     _decode(codes, view, room.own)
-    offset = offset_of(room.own)
+    offset = offset_of(room.own, graph.bits)
     for at in range(num_candidates):
         other = room.views[at]
-        total = np.float32(product(codes, other, room.own) - offset) * factors[other, 0] * factors[view, 0]
+        total = np.float32(product(graph, other, room.own) - offset) * factors[other, 0] * factors[view, 0]
         room.similar[at] = total + factors[other, 1] * factors[view, 1]
     order = np.argsort(-room.similar[:num_candidates])
     count = _choose(graph, square, order, room, room.chosen)

@@ -8,7 +8,7 @@ from typing import Any
 from llvmlite import ir
 
 LANES = 16
-I8, I32, I64, FLOAT = ir.IntType(8), ir.IntType(32), ir.IntType(64), ir.FloatType()
+I8, I16, I32, I64, FLOAT = ir.IntType(8), ir.IntType(16), ir.IntType(32), ir.IntType(64), ir.FloatType()
 BYTES, INTS, FLOATS = ir.VectorType(I8, 4 * LANES), ir.VectorType(I32, LANES), ir.VectorType(FLOAT, LANES)
 _PREFETCH = ("llvm.prefetch.p0", ir.FunctionType(ir.VoidType(), [I8.as_pointer(), I32, I32, I32]))
 

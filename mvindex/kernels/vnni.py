@@ -34,8 +34,8 @@ from mvindex.kernels.llvm import (
 
 VIEW_OFFSET = 128
 MAX_DIM = 1 << 16
-_MULTIPLY = ("llvm.x86.avx512.vpdpbusd.512", ir.FunctionType(INTS, [INTS, BYTES, BYTES]))
-_ADD_LANES = ("llvm.vector.reduce.add.v16i32", ir.FunctionType(I32, [INTS]))
+MULTIPLY = ("llvm.x86.avx512.vpdpbusd.512", ir.FunctionType(INTS, [INTS, BYTES, BYTES]))
+ADD_LANES = ("llvm.vector.reduce.add.v16i32", ir.FunctionType(I32, [INTS]))
 # Bytes ahead of the views being read: far enough to hide memory, measured on Zen 5 (bench/search.py, batch 1).
 _AHEAD_BYTES = 4096
 _TILE_AHEAD_BYTES = 16384
@@ -67,7 +67,7 @@ def _product_tile(num_rows: int, num_vectors: int) -> Any:
                 four = builder.bitcast(splat(builder, _load(builder, views_at, at, I32, align=1)), BYTES)
                 for vector in range(num_vectors):
                     before = loop.carried[row * num_vectors + vector]
-                    sums.append(call(builder, _MULTIPLY, before, four, factors[vector]))
+                    sums.append(call(builder, MULTIPLY, before, four, factors[vector]))
             loop.close(sums)
             for number, total in enumerate(sums):
                 builder.store(total, pointer(builder, out_at, I64(64 * number), INTS), align=64)
@@ -94,9 +94,9 @@ def _dot(ahead_bytes: int) -> Any:
             if ahead_bytes:
                 prefetch_line(builder, view_at, builder.add(offset, I64(ahead_bytes)))
             four, factors = (_load(builder, at, offset, BYTES) for at in (view_at, query_at))
-            total = call(builder, _MULTIPLY, loop.carried[0], four, factors)
+            total = call(builder, MULTIPLY, loop.carried[0], four, factors)
             loop.close([total])
-            return call(builder, _ADD_LANES, total)
+            return call(builder, ADD_LANES, total)
 
         return types.int32(*[types.int64] * 3), generate
 

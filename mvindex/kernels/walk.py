@@ -17,6 +17,7 @@ from mvindex.kernels.aligned import aligned_bytes
 from mvindex.kernels.compiled import compiled_inline, compiled_strict
 from mvindex.kernels.heap import HIGHEST_FIRST, LOWEST_FIRST, push, replace_first, sort_falling
 from mvindex.kernels.numbers import prefetch
+from mvindex.kernels.packed import CHUNK_BYTES, dot_2, dot_4, plain_dot
 from mvindex.kernels.vnni import VIEW_OFFSET, dot_alone
 
 _LOWEST = np.float32(-np.inf)
@@ -29,14 +30,17 @@ _SMALLEST = 2.0**-90
 # Views and documents together are numbered below 2^33; the number of the walk stands above.
 _EPOCH_SHIFT = 33
 MAX_EPOCH = 1 << 29
+# Leaves the beginning of a cache line of an address.
+_LINE = ~63
 
 
 class Graph(NamedTuple):
     """Codes and links of n views of m documents.
 
-    codes: (n, pitch) uint8, value + 128, 64-byte aligned, pitch a multiple of 64; factors: (n, 2) float32, what a
-    code's values are multiplied by, and one more coordinate, by which all views have the same norm; links: (n, degree)
-    int32, -1 after the last; owners: (n,) int32, document rows; starts: (m + 1,) int64; entries: (e,) int32, views.
+    codes: (n, pitch) uint8, of 8 bits a dimension value + 128, 64-byte aligned, pitch a multiple of 64; of 2 or 4 as in
+    kernels.packed, 32-byte aligned; factors: (n, 2) float32, what products with a code are multiplied by, and, where
+    links are looked for, one more coordinate, by which all views have the same norm; links: (n, degree) int32, -1 after
+    the last; owners: (n,) int32, document rows; starts: (m + 1,) int64; entries: (e,) int32, views; bits: 2, 4 or 8.
     """
 
     codes: Any
@@ -45,15 +49,16 @@ class Graph(NamedTuple):
     owners: Any
     starts: Any
     entries: Any
+    bits: Any
 
 
 class Steps(NamedTuple):
     """Working memory for the walks of one thread.
 
-    query: (pitch,) int8, 64-byte aligned; reached: (s,) int64, a hash table of views and documents, s a power of two;
-    scores and views: (s,) float32 and int32, the heap of views to go on from; todo: (t,) int32, views or documents to
-    be scored next, t at least the degree; of_views: (most views of a document,) float32; epoch: (1,) int64, grows with
-    every walk.
+    query: (pitch * 8 / bits,) int8, 64-byte aligned; reached: (s,) int64, a hash table of views and documents, s a
+    power of two; scores and views: (s,) float32 and int32, the heap of views to go on from; todo: (t,) int32, views or
+    documents to be scored next, t at least the degree; of_views: (most views of a document,) float32; epoch: (1,)
+    int64, grows with every walk.
     """
 
     query: Any
@@ -77,16 +82,27 @@ class Query(NamedTuple):
     allowed: Any
 
 
-def vnni_product(codes: Any, view: Any, query: Any) -> Any:
-    """Return the integer product of a view's code with a query, by AVX-512 VNNI."""
-    return dot_alone(codes.ctypes.data + view * codes.shape[1], query.ctypes.data, codes.shape[1] // 64)
+def vnni_product(graph: Any, view: Any, query: Any) -> Any:
+    """Return the integer product of a view's code with a query, too high by offset_of(), by AVX-512 VNNI."""
+    pitch = graph.codes.shape[1]
+    code_at, query_at, total = graph.codes.ctypes.data + view * pitch, query.ctypes.data, np.int32(0)
+    if graph.bits == 8:
+        total = dot_alone(code_at, query_at, pitch // 64)
+    elif graph.bits == 4:
+        total = 2 * dot_4(code_at, query_at, pitch // CHUNK_BYTES)
+    else:
+        total = 2 * dot_2(code_at, query_at, pitch // CHUNK_BYTES)
+    return total
 
 
-def plain_product(codes: Any, view: Any, query: Any) -> Any:
+def plain_product(graph: Any, view: Any, query: Any) -> Any:
     """Return the same without."""
     total = np.int32(0)
-    for i in range(codes.shape[1]):
-        total += np.int32(codes[view, i]) * np.int32(query[i])
+    if graph.bits == 8:
+        for i in range(graph.codes.shape[1]):
+            total += np.int32(graph.codes[view, i]) * np.int32(query[i])
+    else:
+        total = 2 * plain_dot(graph.codes[view], query)
     return total
 
 
@@ -126,12 +142,12 @@ def _encode_query(query: Any, integers: Any) -> Any:
 
 
 @compiled_inline
-def offset_of(query: Any) -> Any:
-    """Return what the products of codes are too high by, since these are held as value + 128."""
+def offset_of(query: Any, bits: Any) -> Any:
+    """Return what products are too high by, since codes hold value + 128, or levels, twice, around (2^bits - 1) / 2."""
     total = np.int32(0)
     for i in range(len(query)):
         total += np.int32(query[i])
-    return total * VIEW_OFFSET
+    return total * (VIEW_OFFSET if bits == 8 else (1 << bits) - 1)
 
 
 @compiled_strict
@@ -167,7 +183,7 @@ def _start(graph: Graph, query: Query, steps: Steps, offset: Any, mark: Any, sco
     """Write the entries nearest to the query to steps.todo, and return how many; scores and views are written over."""
     count, most = 0, min(_FIRST_STEPS, len(views))
     for view in graph.entries:
-        total = np.float32(product(graph.codes, view, steps.query) - offset)
+        total = np.float32(product(graph, view, steps.query) - offset)
         score = total * graph.factors[view, 0] + query.rest * graph.factors[view, 1]
         if count < most:
             push(scores, views, count, score, view, LOWEST_FIRST)
@@ -194,7 +210,7 @@ def walk(  # noqa: C901 - one loop over what stays in registers
     pitch, degree, num_views = codes.shape[1], links.shape[1], np.int64(len(owners))
     codes_at, factors_at = codes.ctypes.data, factors.ctypes.data
     steps.epoch[0] += 1
-    mark, offset = steps.epoch[0] << _EPOCH_SHIFT, offset_of(integers)
+    mark, offset = steps.epoch[0] << _EPOCH_SHIFT, offset_of(integers, graph.bits)
     count = _start(graph, query, steps, offset, mark, beam_scores, beam_views)
     beam, held, waiting, worst = len(beam_views), 0, 0, _LOWEST
     room = (len(reached) * 3) // 4 - count
@@ -202,20 +218,20 @@ def walk(  # noqa: C901 - one loop over what stays in registers
         entering = 0
         for i in range(count):
             view = todo[i]
-            score = np.float32(product(codes, view, integers) - offset) * factors[view, 0] + rest * factors[view, 1]
+            score = np.float32(product(graph, view, integers) - offset) * factors[view, 0] + rest * factors[view, 1]
             row = owners[view]
             if score > worst and reach(reached, mark, num_views + np.int64(row)):
                 todo[entering] = row
                 entering += 1
                 room -= 1 + starts[row + 1] - starts[row]
-                for at in range(codes_at + starts[row] * pitch, codes_at + starts[row + 1] * pitch, 64):
+                for at in range((codes_at + starts[row] * pitch) & _LINE, codes_at + starts[row + 1] * pitch, 64):
                     prefetch(at)
         for i in range(entering):
             row = todo[i]
             best, best_view, first = _LOWEST, np.int32(0), starts[row]
             for view in range(first, starts[row + 1]):
                 reach(reached, mark, view)
-                score = np.float32(product(codes, view, integers) - offset) * factors[view, 0] + rest * factors[view, 1]
+                score = np.float32(product(graph, view, integers) - offset) * factors[view, 0] + rest * factors[view, 1]
                 of_views[view - first] = score
                 if score > worst:
                     push(heap_scores, heap_views, waiting, score, view, HIGHEST_FIRST)
@@ -246,7 +262,8 @@ def walk(  # noqa: C901 - one loop over what stays in registers
             if reach(reached, mark, other):
                 todo[count] = other
                 count += 1
-                for at in range(codes_at + np.int64(other) * pitch, codes_at + np.int64(other + 1) * pitch, 64):
+                begin = codes_at + np.int64(other) * pitch
+                for at in range(begin & _LINE, begin + pitch, 64):
                     prefetch(at)
                 prefetch(factors_at + np.int64(other) * 8)
         room -= count
@@ -282,7 +299,7 @@ def new_steps(graph: Graph, places: int, max_views: int) -> Steps:
     # All that one step reaches must fit several times, or a walk ends before its time.
     places = max(places, 1 << (_STEPS_HELD * num_todo * (max_views + 1)).bit_length())
     return Steps(
-        query=aligned_bytes(graph.codes.shape[1]).view(np.int8),
+        query=aligned_bytes(graph.codes.shape[1] * 8 // graph.bits).view(np.int8),
         reached=np.zeros(places, dtype=np.int64),
         scores=np.empty(places, dtype=np.float32),
         views=np.empty(places, dtype=np.int32),

@@ -2,6 +2,7 @@
 
 import json
 import resource
+import shutil
 from types import SimpleNamespace
 
 import numpy as np
@@ -51,6 +52,24 @@ def recall(index, queries=QUERIES, **options):
     found, exact = (index.search(queries, exact=is_exact, **options) for is_exact in (False, True))
     assert all(len(set(ids(one))) == len(one.hits) == len(other.hits) for one, other in zip(found, exact, strict=True))
     return float(np.mean([len(set(ids(a)) & set(ids(b))) / len(b.hits) for a, b in zip(found, exact, strict=True)]))
+
+
+@pytest.mark.parametrize("bits", [2, 4])
+def test_smaller_codes_find_nearly_all_too_with_the_same_links(path, tmp_path, bits):
+    shutil.copytree(path, tmp_path / "x.mvx")
+    (whole,) = (tmp_path / "x.mvx").glob("*/engine-graph-*/links.npy")
+    links = whole.read_bytes()
+    with mvindex.open(tmp_path / "x.mvx") as index:
+        index.build("graph", parameters={"bits": bits})
+        (built,) = (tmp_path / "x.mvx").glob("*/engine-graph-*/links.npy")
+        assert built != whole and built.read_bytes() == links
+        assert np.load(built.parent / "codes.npy").shape == (COUNT * VIEWS, 32)
+        for top_k, scoring in ((1, "max"), (10, "drpq"), (100, "max"), (COUNT, "max")):
+            assert recall(index, top_k=top_k, scoring=scoring) > 0.95
+        assert recall(index, top_k=50, filter={"half": 1}) > 0.95
+        index.delete(ids=(best := ids(index.search(QUERIES[0], 3)))[:1])
+        index.add_views([mvindex.Document("new", "t")], [[QUERIES[0] * 50]])
+        assert ids(index.search(QUERIES[0], 2)) == ["new", best[1]]
 
 
 @pytest.mark.parametrize("scoring", ["max", "drpq"])
@@ -118,10 +137,11 @@ def test_what_is_deleted_added_or_replaced_after_the_build_counts(tmp_path):
     ],
     ids=["one", "same", "line", "sizes", "zeros"],
 )
-def test_odd_views_are_found_too(tmp_path, views):
+@pytest.mark.parametrize("bits", [2, 8])
+def test_odd_views_are_found_too(tmp_path, views, bits):
     queries = np.random.default_rng(2).standard_normal((10, views.shape[2])).astype(np.float32)
     with mvindex.open(make(tmp_path / "x.mvx", views)) as index:
-        index.build("graph")
+        index.build("graph", parameters={"bits": bits})
         for found, exact in zip(index.search(queries, 5), index.search(queries, 5, exact=True), strict=True):
             assert [hit.score for hit in found.hits] == pytest.approx([hit.score for hit in exact.hits])
         assert len(index.search(queries[0] * 0, 5).hits) == min(5, len(views))
@@ -139,7 +159,7 @@ def test_documents_of_very_many_views_are_walked_through(tmp_path):
 
 
 def test_memory_holds_steps_among_documents_of_very_many_views():
-    graph = SimpleNamespace(links=np.empty((0, 32), np.int32), codes=np.empty((0, 64), np.uint8))
+    graph = SimpleNamespace(links=np.empty((0, 32), np.int32), codes=np.empty((0, 64), np.uint8), bits=8)
     held = len(new_steps(graph, 1 << 14, 20_000).reached)
     assert held > 2 * 32 * 20_000 and held & held - 1 == 0
     assert len(new_steps(graph, 1 << 14, 8).reached) == 1 << 14
@@ -232,7 +252,7 @@ def test_a_tuned_beam_is_kept_and_grows_with_top_k(tmp_path):
     ],
 )
 def test_the_beam_grows_with_the_documents_asked_for(search, top_k, beam):
-    assert beam_of(search, top_k) == beam
+    assert beam_of(search, {"beam": 400, "top_k": 10}, top_k) == beam
 
 
 def test_a_fixed_depth_is_scanned(tmp_path):
@@ -247,8 +267,9 @@ def test_a_fixed_depth_is_scanned(tmp_path):
     ("parameters", "message"),
     [
         ({"degree": 3}, "degree: expected a whole number from 4 to 256, got 3"),
+        ({"bits": 3}, "bits: expected 2, 4 or 8, got 3"),
         ({"beam": 5000}, "beam: expected a whole number from 4 to 4096, got 5000"),
-        ({"nlist": 3}, "kind 'graph': has no parameter 'nlist'; it has degree, beam"),
+        ({"nlist": 3}, "kind 'graph': has no parameter 'nlist'; it has bits, degree, beam"),
     ],
 )
 def test_wrong_parameters_are_refused(path, parameters, message):
