@@ -8,9 +8,8 @@ All are asked the same questions in one process, in turns question by question, 
 the process's CPU milliseconds. mvindex answers `index.search(question, top_k)` with ids, texts and scores, once a
 beam; the peers hold the views in float32, are built with M 16 and ef_construction 200 (hnswlib's documented defaults)
 and fetch 8 k views, of which the first k distinct documents count, without texts. Recall is of documents against the
-exact answer in float64. Each of --bits is a graph of its own, the default without. `build` is CPU seconds on one thread.
-A peer that is not installed is named as not run. --keep: the graphs of the peers are saved in that folder, and not built
-again.
+exact answer in float64. Each of --bits is a graph of its own. `build` is CPU seconds on one thread. A peer that is not
+installed is named as not run. --keep: the graphs of the peers are saved in that folder, and not built again.
 """
 
 import argparse
@@ -31,7 +30,7 @@ from scale_parts.indexes import cached
 import mvindex
 from mvindex import kernels
 from mvindex.engines.build import save_search_params
-from mvindex.engines.graph_codes import WALKED_BITS
+from mvindex.engines.graph_codes import BITS, WALKED_BITS
 from mvindex.index import embedded_store_of
 
 TIMES = 8
@@ -135,12 +134,10 @@ def rows_of(corpus, documents, kept, options):
         np.load(folder / f"{name}.npy") for name in ("views", "document", "questions", "truth")
     )
     common = {"corpus": corpus, "documents": documents}
-    paths = {bits: path if bits == 8 else path.with_name(f"index-{bits}-bits.mvx") for bits in options.bits}
+    paths = {bits: path.with_name(f"index-{bits}-bits.mvx") for bits in options.bits}
     for bits, place in paths.items():
         if not place.exists():
             shutil.copytree(path, place)
-            with mvindex.open(place) as index:
-                index.build("exact")
         with mvindex.open(place) as index:
             if index.info().kind != "graph":
                 seconds, report = timed(lambda index=index, bits=bits: index.build("graph", parameters={"bits": bits}))
@@ -176,7 +173,7 @@ def main():
     parser.add_argument("--views", type=int, default=8)
     parser.add_argument("--dim", type=int, help="of projections onto as many principal components; 384 without")
     parser.add_argument("--questions", type=int, default=256)
-    parser.add_argument("--bits", nargs="+", type=int, choices=WALKED_BITS, default=[8])
+    parser.add_argument("--bits", nargs="+", type=int, choices=WALKED_BITS, default=[BITS])
     parser.add_argument("--peers", nargs="*", choices=list(PEERS), default=list(PEERS))
     parser.add_argument("--data", type=Path, default=Path("../shared/data"))
     parser.add_argument("--keep", type=Path, help="folder for the graphs of the peers; without it they are not kept")

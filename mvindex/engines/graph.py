@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from mvindex.engines.graph_build import BEAM, DEGREE, build_graph
-from mvindex.engines.graph_codes import BUILT_BITS, WALKED_BITS
+from mvindex.engines.graph_build import BEAM, DEGREE, SPARE, build_graph
+from mvindex.engines.graph_codes import BITS, BUILT_BITS, WALKED_BITS, code_bytes_of
 from mvindex.engines.protocol import BuildOptions, Capabilities, EngineKind, Parameter, Search, ViewBytes
 from mvindex.errors import EngineError
 from mvindex.kernels.loading import Loading
@@ -175,16 +175,18 @@ def _open(directory: Path, settings: Mapping[str, Any], device: str | None) -> G
 
 def _view_bytes(dim: int) -> ViewBytes:
     """Return a view's bytes: its code and factors, and beside them links, its document's row, a share of its start."""
-    return ViewBytes(code=-(-dim // 64) * 64 + 8, beside=4 * DEGREE + 4 + 1)
+    beside, spare = 4 * DEGREE + 4 + 1, 4 * DEGREE // SPARE
+    built = code_bytes_of(dim, BUILT_BITS) + 8 + beside + spare
+    return ViewBytes(code=code_bytes_of(dim, BITS) + 8, beside=beside, building=built)
 
 
 GRAPH = EngineKind(
     name="graph",
-    help="Views linked to near ones, walked by document over a byte a dimension; the fastest for single queries.",
+    help="Views linked to near ones, walked by document over small codes; the fastest for single queries.",
     build=_build,
     open=_open,
     parameters=(
-        Parameter(name="bits", help="Bits a dimension of the codes.", default=BUILT_BITS, choices=WALKED_BITS),
+        Parameter(name="bits", help="Bits a dimension of the codes.", default=BITS, choices=WALKED_BITS),
         Parameter(name="degree", help="Links of a view.", default=DEGREE, least=4, most=256),
         Parameter(name="beam", help="Documents looked at when a view is linked.", default=BEAM, least=4, most=4096),
     ),

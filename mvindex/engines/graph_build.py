@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from mvindex.engines.graph_codes import BUILT_BITS, replace_by_packed, save, write_bytes
+from mvindex.engines.graph_codes import BITS, BUILT_BITS, replace_by_packed, save, write_bytes
 from mvindex.engines.protocol import BuildOptions
 from mvindex.errors import ConfigError
 from mvindex.kernels.threads import default_threads, run_in_threads, taken_from
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 DEGREE, BEAM = 32, 64
 # While a graph is built a view has room for half as many links again, so that the best are seldom chosen anew.
-_SPARE = 2
+SPARE = 2
 # A batch is this share of what is linked already, and no more than so many documents.
 _BATCH_SHARE, _MOST_BATCH = 32, 4096
 _ENTRIES = 256
@@ -66,7 +66,7 @@ def build_graph(snapshot: Snapshot, directory: Path, options: BuildOptions) -> M
         )
     degree = options.parameters.get("degree", DEGREE)
     beam = options.parameters.get("beam", BEAM)
-    bits = options.parameters.get("bits", BUILT_BITS)
+    bits = options.parameters.get("bits", BITS)
     graph, square = _unlinked(snapshot, directory, degree, options.on_progress)
     order = np.random.default_rng(_SEED).permutation(snapshot.num_rows)
     first = np.arange(min(_ENTRIES, len(order)))
@@ -94,7 +94,7 @@ def _unlinked(
     graph = Graph(
         codes=codes,
         factors=factors,
-        links=np.full((views.num_views, degree + degree // _SPARE), -1, dtype=np.int32),
+        links=np.full((views.num_views, degree + degree // SPARE), -1, dtype=np.int32),
         owners=np.repeat(np.arange(views.num_rows, dtype=np.int32), np.diff(views.starts)),
         starts=views.starts,
         entries=np.empty(0, dtype=np.int32),

@@ -12,10 +12,16 @@ import numpy.typing as npt
 from mvindex.records import Floats, ProgressCallback
 from mvindex.store.views import MappedViews, decode
 
-# Bits a dimension.
-BUILT_BITS, WALKED_BITS = 8, (2, 4, 8)
+# Bits a dimension: while a graph is built, those that it can be walked by, and the default.
+BUILT_BITS, WALKED_BITS, BITS = 8, (2, 4, 8), 4
 CODES, FACTORS = "codes.npy", "factors.npy"
 _READ_VIEWS = 65_536
+
+
+def code_bytes_of(dim: int, bits: int) -> int:
+    """Return the bytes of the code of a view, in whole vectors of 64 bytes, or of 32 for 2 or 4 bits a dimension."""
+    width = 64 if bits == BUILT_BITS else 32
+    return -(-dim * bits // (8 * width)) * width
 
 
 def write_bytes(
@@ -24,7 +30,7 @@ def write_bytes(
     """Write codes of 8 bits and their factors; return both, the codes mapped, and the square of all norms."""
     from mvindex.kernels.walk import encode_views
 
-    shape = (views.num_views, -(-views.dim // 64) * 64)
+    shape = (views.num_views, code_bytes_of(views.dim, BUILT_BITS))
     factors: npt.NDArray[np.float32] = np.empty((views.num_views, 2), dtype=np.float32)
     block = np.empty((min(_READ_VIEWS, views.num_views), shape[1]), dtype=np.uint8)
     # Written, not mapped: a full disk is an error then, and no signal.
@@ -44,12 +50,12 @@ def write_bytes(
 
 def replace_by_packed(views: MappedViews, directory: Path, bits: int, on_progress: ProgressCallback) -> None:
     """Write codes of 2 or 4 bits and their factors in the place of those of 8."""
-    from mvindex.kernels.packed import encode_packed, pitch_of
+    from mvindex.kernels.packed import encode_packed
 
     mean = np.zeros(views.dim)
     for _, _, rows in _blocks(views):
         mean += rows.sum(axis=0, dtype=np.float64) / views.num_views
-    shape = (views.num_views, pitch_of(views.dim, bits))
+    shape = (views.num_views, code_bytes_of(views.dim, bits))
     factors: npt.NDArray[np.float32] = np.zeros((views.num_views, 2), dtype=np.float32)
     block = np.empty((min(_READ_VIEWS, views.num_views), shape[1]), dtype=np.uint8)
     for name in (CODES, FACTORS):

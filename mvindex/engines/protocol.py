@@ -65,11 +65,13 @@ class ViewBytes:
     """The bytes of a view in an engine: its code, and its row number and links beside it.
 
     is_in_blocks: codes stand 32 at a time.
+    building: those while the engine is built, where they are more than both.
     """
 
     code: float
     beside: float = 0.0
     is_in_blocks: bool = False
+    building: float = 0.0
 
     @property
     def total(self) -> float:

@@ -29,11 +29,6 @@ _STEPS = {2: np.float32(0.9957), 4: np.float32(0.3352)}
 _TRIED = np.array([0.75, 1, 1.33, 1.78, 2.4, 3.2], dtype=np.float32)
 
 
-def pitch_of(dim: int, bits: int) -> int:
-    """Return the bytes of a code of 2 or 4 bits a dimension."""
-    return -(-dim * bits // (8 * CHUNK_BYTES)) * CHUNK_BYTES
-
-
 def encode_packed(views: Any, mean: Any, bits: int, codes: Any, factors: Any) -> None:
     """Write views, (r, d) float32, less the mean, (d,) float32, to codes, (r, pitch) uint8, and factors, (r,) float32.
 

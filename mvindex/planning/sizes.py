@@ -93,7 +93,7 @@ def engine_bytes(kind: str, num_views: int, dim: int, nlist: int, all_views: int
     row = view_bytes(kind, dim)
     if kind not in IVF_KINDS:
         size = round(num_views * row.total)
-        return EngineBytes(disk=size, resident=size, building=size)
+        return EngineBytes(disk=size, resident=size, building=max(size, round(num_views * row.building)))
     fixed = _tables(kind, dim) + _quantiser(kind, dim, nlist)
     filled = num_views
     if row.is_in_blocks:

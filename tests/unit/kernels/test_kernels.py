@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import mvindex
+from mvindex.engines.graph_codes import code_bytes_of
 from mvindex.kernels import SUM_LANES
 from mvindex.scoring.aggregate import view_sums
 from mvindex.testing import unit
@@ -22,7 +23,7 @@ from mvindex.kernels import walk  # noqa: E402 - needs numba
 from mvindex.kernels.aligned import aligned_bytes  # noqa: E402 - needs numba
 from mvindex.kernels.compiled import compiled, compiled_strict  # noqa: E402 - needs numba
 from mvindex.kernels.numbers import decoded  # noqa: E402 - needs numba
-from mvindex.kernels.packed import encode_packed, pitch_of  # noqa: E402 - needs numba
+from mvindex.kernels.packed import encode_packed  # noqa: E402 - needs numba
 from mvindex.kernels.quantize import round_block  # noqa: E402 - needs numba
 from mvindex.kernels.scan import _best, _soft  # noqa: E402 - needs numba
 from mvindex.kernels.sums import sums_of_documents  # noqa: E402 - needs numba
@@ -472,7 +473,7 @@ def test_packed_codes_keep_the_direction_and_a_views_own_product(bits, error):
     mean = rng.standard_normal(70).astype(np.float32)
     rest = rng.standard_normal((60, 70)).astype(np.float32) * np.logspace(-3, 3, 60, dtype=np.float32)[:, None]
     rest[0] = 0
-    codes, factors = np.empty((60, pitch_of(70, bits)), np.uint8), np.empty(60, np.float32)
+    codes, factors = np.empty((60, code_bytes_of(70, bits)), np.uint8), np.empty(60, np.float32)
     encode_packed(mean + rest, mean, bits, codes, factors)
     rest = ((mean + rest) - mean).astype(np.float64)
     values = factors[:, None] * (2 * levels_of(codes, bits)[:, :70] - (1 << bits) + 1)
