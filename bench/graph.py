@@ -136,16 +136,16 @@ def rows_of(corpus, documents, kept, options):
     common = {"corpus": corpus, "documents": documents}
     paths = {bits: path.with_name(f"index-{bits}-bits.mvx") for bits in options.bits}
     for bits, place in paths.items():
-        if not place.exists():
-            shutil.copytree(path, place)
-        with mvindex.open(place) as index:
-            if index.info().kind != "graph":
-                seconds, report = timed(lambda index=index, bits=bits: index.build("graph", parameters={"bits": bits}))
-                yield common | {
-                    "side": f"graph of {bits} bits",
-                    "build_s": round(seconds, 1),
-                    "B_doc": round(report.engine_bytes / documents),
-                }
+        if place.exists():
+            continue
+        building = place.with_name(f"building-{place.name}")
+        shutil.rmtree(building, ignore_errors=True)
+        shutil.copytree(path, building)
+        with mvindex.open(building) as index:
+            seconds, report = timed(lambda index=index, bits=bits: index.build("graph", parameters={"bits": bits}))
+        building.rename(place)
+        size = round(report.engine_bytes / documents)
+        yield common | {"side": f"graph of {bits} bits", "build_s": round(seconds, 1), "B_doc": size}
     found = {}
     for name in options.peers:
         try:
