@@ -172,7 +172,7 @@ class ScanEngine(Protocol):
 
 
 class TunedEngine(Protocol):
-    """What engines over document rows [0, num_rows) have in common: capabilities, and parameters that `tune` sets."""
+    """Name what all engines over document rows [0, num_rows) have: capabilities, and parameters that `tune` sets."""
 
     capabilities: Capabilities
     num_rows: int

@@ -13,6 +13,7 @@ from mvindex import engines
 from mvindex.engines.protocol import BuildOptions, Capabilities, EngineKind, Parameter, ViewBytes, flat_error
 from mvindex.engines.scan_torch import TorchScan
 from mvindex.errors import ConfigError, EngineMissing
+from mvindex.index import embedded_store_of
 from mvindex.kernels import has_int8_products
 from mvindex.records import Document
 from mvindex.store.embedded import EmbeddedStore
@@ -201,8 +202,9 @@ def test_a_scan_on_a_gpu_is_named_with_its_device(device):
     assert engines.scan_name(device) == f"torch fp32 on {device}"
 
 
-def test_the_scan_of_the_cpu_is_named_by_what_multiplies():
+def test_the_scan_of_the_cpu_is_named_by_what_multiplies(tmp_path):
     assert engines.scan_name() == engines.scan_name("cpu")
-    fast = engines.open_scan()._open_fast()
+    with mvindex.create(tmp_path / "x.mvx", dim=4) as index:
+        fast = engines.open_scan()._open_fast(embedded_store_of(index).snapshot)
     assert isinstance(fast, TorchScan) is not has_int8_products()
     assert engines.scan_name().split()[0] == ("native" if has_int8_products() else "torch")
