@@ -6,6 +6,7 @@ Order of every write: bytes appended, file fsynced (its directory too, when new)
 from __future__ import annotations
 
 import logging
+import os
 import shutil
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -397,15 +398,15 @@ def temperature_of(settings: Mapping[str, Any]) -> float:
 
 
 def size_of(directory: Path) -> int:
-    """Return the bytes of all files under a directory."""
-    return sum(file.stat().st_size for file in directory.rglob("*") if file.is_file())
+    """Return the bytes of all files under a directory, without those that are removed meanwhile."""
+    return sum(_file_bytes(Path(folder, name)) for folder, _, names in os.walk(directory) for name in names)
 
 
 def _file_bytes(path: Path) -> int:
     """Return the size of a file; 0 where there is none."""
     try:
-        return path.stat().st_size
-    except FileNotFoundError:
+        return path.lstat().st_size
+    except (FileNotFoundError, NotADirectoryError):
         return 0
 
 
