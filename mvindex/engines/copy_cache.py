@@ -174,9 +174,10 @@ class SnapshotCopies:
 
 
 class CopyCache:
-    """The copies of the latest snapshot: mapped where the file has them; others up to a number of bytes, while there is
-    memory for them.
-    """  # noqa: D205 - one sentence
+    """The copies of the latest snapshot.
+
+    Those in the file are mapped; others are made, and kept up to a number of bytes while there is memory for them.
+    """
 
     def __init__(self, max_bytes: int, memory: Memory) -> None:
         self._max_bytes, self._memory = max_bytes, memory

@@ -87,6 +87,9 @@ class GraphEngine:
         """See DocumentEngine."""
         from mvindex.kernels.walk import walk_for_queries
 
+        width = code_bytes_of(queries.shape[1], self._graph.bits)
+        if self._graph.codes.shape[1] != width:
+            raise EngineError(f"kind graph: expected codes of {width} bytes, got {self._graph.codes.shape[1]}")
         # Arrays that cannot be written are another type to the compiler.
         queries = np.require(queries, requirements=["C", "W"])
         beam = min(beam_of(self._search, self._default, top_k), self.num_rows)
@@ -165,6 +168,8 @@ def _open(directory: Path, settings: Mapping[str, Any], device: str | None) -> G
         return np.ascontiguousarray(array.view(np.ndarray))
 
     bits = settings["parameters"].get("bits", BUILT_BITS)
+    if bits not in WALKED_BITS:
+        raise EngineError(f"{directory}: expected codes of {WALKED_BITS} bits a dimension, got {bits!r:.40}")
     graph = Graph(**{name: mapped(name) for name in ARRAYS}, bits=bits)
     num_views, num_rows = len(graph.owners), len(graph.starts) - 1
     lengths = {len(graph.codes), len(graph.factors), len(graph.links), num_views, int(graph.starts[-1])}

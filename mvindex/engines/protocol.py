@@ -172,7 +172,7 @@ class ScanEngine(Protocol):
 
 
 class TunedEngine(Protocol):
-    """Name what all engines over document rows [0, num_rows) have: capabilities, and parameters that `tune` sets."""
+    """An engine over document rows [0, num_rows), with capabilities and search parameters that `tune` sets."""
 
     capabilities: Capabilities
     num_rows: int

@@ -186,14 +186,8 @@ class Index:
 
     def info(self) -> IndexInfo:
         """Describe the index: encoder, dimensions, engine, sizes."""
-        kept, engine = self._store.parts(), self._engine
-        text_bytes = sum(part.store.snapshot.source.recent.size_bytes for part in kept) if kept else None
-        return replace(
-            self._store.info(),
-            copy_bytes=engine.copy_bytes(),
-            mapped_bytes=engine.mapped_bytes(),
-            text_bytes=text_bytes,
-        )
+        engine = self._engine
+        return replace(self._store.info(), copy_bytes=engine.copy_bytes(), mapped_bytes=engine.mapped_bytes())
 
     def add(self, documents: Iterable[Document], *, hooks: IngestHooks | None = None) -> IngestReport:
         """Encode and store documents; see IndexProtocol.add()."""

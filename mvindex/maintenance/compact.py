@@ -46,9 +46,8 @@ class CompactReport:
 def compact_store(store: EmbeddedStore, on_progress: CountCallback = no_progress) -> CompactReport:
     """Write a new generation with the live documents only, in the order of their ordinals.
 
-    Ordinals, views and settings stay as they are; the active engine and the file of copies are made again.
-    Readers go on with the files they
-    have; writers wait. Takes the writer lock. Without deleted documents nothing is written.
+    Ordinals, views and settings stay as they are; the active engine and the file of copies are made again. Readers
+    go on with the files they have; writers wait. Takes the writer lock. Without deleted documents nothing is written.
 
     Args:
         store: The store to compact.

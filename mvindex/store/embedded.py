@@ -151,6 +151,7 @@ class EmbeddedStore:
             fresh_documents=int(np.count_nonzero(snapshot.alive[built_rows:])),
             size_bytes=size_of(self.directory),
             copies_file_bytes=_file_bytes(copies_path(snapshot.directory, snapshot.generation)),
+            text_bytes=snapshot.source.recent.size_bytes,
         )
 
     def get(self, ids: Sequence[str]) -> dict[str, StoredDocument]:

@@ -216,6 +216,7 @@ class ShardedStore:
             fresh_documents=sum(info.fresh_documents for info in infos),
             size_bytes=size_of(self.directory),
             copies_file_bytes=sum(info.copies_file_bytes or 0 for info in infos),
+            text_bytes=sum(info.text_bytes or 0 for info in infos),
             shards=self._count,
             missing_shards=self.missing_shards,
         )

@@ -287,3 +287,18 @@ def test_arrays_that_do_not_fit_each_other_are_refused(tmp_path):
             GRAPH.open(snapshot.directory / record["directory"], record["settings"], None)
     with mvindex.open(tmp_path / "x.mvx") as again, pytest.raises(DamagedIndex, match=r"owners\.npy"):
         again.search(QUERIES[0])
+
+
+@pytest.mark.parametrize(
+    ("bits", "message"),
+    [(8, "expected codes of 64 bytes, got 32"), (3, r"expected codes of \(2, 4, 8\) bits a dimension, got 3")],
+)
+def test_codes_of_other_bits_than_the_catalog_says_are_refused(path, tmp_path, bits, message):
+    shutil.copytree(path, tmp_path / "x.mvx")
+    with mvindex.open(tmp_path / "x.mvx") as index:
+        record = embedded_store_of(index).settings["engine"]
+        settings = record["settings"] | {"parameters": record["settings"]["parameters"] | {"bits": bits}}
+        with embedded_store_of(index).writing():
+            embedded_store_of(index).change_settings(engine=record | {"settings": settings})
+    with mvindex.open(tmp_path / "x.mvx") as index, pytest.raises(EngineError, match=message):
+        index.search(QUERIES[0], 3)

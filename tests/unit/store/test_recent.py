@@ -74,3 +74,11 @@ def test_all_open_indexes_share_the_room(path, monkeypatch):
         monkeypatch.setattr(recent, "_MOST_BYTES", 2 * len(recent._OPEN) * other.info().text_bytes - 1)
         found(index)
         assert index.info().text_bytes == 0 < other.info().text_bytes
+
+
+def test_texts_in_memory_are_counted_over_shards(tmp_path):
+    with mvindex.create(tmp_path / "x.mvx", dim=2, shards=2) as index:
+        index.add_views([mvindex.Document(str(number), "text") for number in range(8)], np.ones((8, 1, 2)))
+        assert index.info().text_bytes == 0
+        index.search(np.ones(2, np.float32), 8)
+        assert index.info().text_bytes > 0
