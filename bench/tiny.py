@@ -62,7 +62,7 @@ def write_data(folder):
     for article in range(_ARTICLES):
         title = f"{nouns[article]} {nouns[article + 1]}"
         for _ in range(_PASSAGES):
-            sentences = [" ".join(rng.sample(nouns, 6)) for _ in range(2)]
+            sentences = [" ".join(rng.sample(nouns, 6)).capitalize() for _ in range(2)]
             passages.append((str(len(passages) + 1), ". ".join(sentences) + ".", title))
             words = rng.choice(sentences).split()
             question = {"id": f"q{len(questions)}", "question": f"Where is the {words[1]} of {words[2]}?"}

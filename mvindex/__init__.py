@@ -4,7 +4,7 @@ import mvindex
 
 with mvindex.create("corpus.mvx", encoder="minilm") as index:
     index.add([mvindex.Document("1", "The oil crisis began in 1973. It ended in March 1974.")])
-    print(index.search("when did the oil crisis end?", top_k=1).hits[0].snippet)
+    print(index.search("when did the oil crisis end?", top_k=1).hits[0].citation.text)
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from mvindex.errors import MvindexError
-from mvindex.records import Document, Hit, SearchResult, Views
+from mvindex.records import Citation, Document, Hit, SearchResult, Views
 
 if TYPE_CHECKING:
     from mvindex.encoder import CallableEncoder, load_encoder
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 __all__ = [
     "CallableEncoder",
+    "Citation",
     "Document",
     "Hit",
     "Index",

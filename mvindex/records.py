@@ -99,6 +99,24 @@ class Component:
     contribution: float
 
 
+@dataclass(frozen=True, slots=True)
+class Citation:
+    """The part of a hit's text that most likely answers the query.
+
+    text: the characters [start, end) of the document's text; why: the parts of its score, higher is better: "views",
+    "terms", "context" (what stands beside it) and "cues" (the kind of thing that the query asks for).
+    """
+
+    text: str
+    start: int
+    end: int
+    why: Mapping[str, float]
+
+
+# Chooses the citation of a hit.
+Cite: TypeAlias = "Callable[[], Citation | None]"
+
+
 class Field(Enum):
     """A part of a document that hits may carry beside id, score and slot."""
 
@@ -134,9 +152,9 @@ class HitSource(Protocol):
 
 
 class _Undecoded:
-    """Holds the document that a hit of undecoded_hit() decodes on demand."""
+    """Holds the document that a hit of undecoded_hit() decodes on demand, and what chooses its citation."""
 
-    __slots__ = ("_source",)
+    __slots__ = ("_cite", "_source")
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +164,9 @@ class Hit(_Undecoded):
     Where the search left fields out: text and title are "", metadata is {}; without the text, span and snippet are
     None.
 
-    components: of lexical and hybrid search, what views and words have to do with the score.
+    components: of lexical and hybrid search, what views and words have to do with the score. citation: the part of the
+    text that most likely answers, chosen when it is first asked for; None for a query without a text, and without the
+    document's text. It does not count when hits are compared.
     """
 
     id: str
@@ -158,16 +178,19 @@ class Hit(_Undecoded):
     title: str
     metadata: Mapping[str, Any]
     components: tuple[Component, ...] = ()
+    citation: Citation | None = field(default=None, compare=False)
 
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> Any:
             """Decode an attribute that undecoded_hit() left open; called for unset slots and unknown names only."""
-            if name not in ("span", "snippet", "metadata"):
+            if name not in ("span", "snippet", "metadata", "citation"):
                 raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
             source = _SOURCE(self)
             if name == "metadata":
                 _SET["metadata"](self, source.metadata)
+            elif name == "citation":
+                _SET["citation"](self, _CITE(self)())
             else:
                 span, snippet = span_and_snippet(source, self.slot)
                 _SET["span"](self, span)
@@ -179,14 +202,21 @@ class Hit(_Undecoded):
 _SET: dict[str, Callable[[Hit, Any], None]] = {name: getattr(Hit, name).__set__ for name in Hit.__dataclass_fields__}
 _SOURCE: Callable[[Hit], HitSource] = _Undecoded.__dict__["_source"].__get__
 _SET_SOURCE: Callable[[Hit, HitSource], None] = _Undecoded.__dict__["_source"].__set__
+_CITE: Callable[[Hit], Cite] = _Undecoded.__dict__["_cite"].__get__
+_SET_CITE: Callable[[Hit, Cite], None] = _Undecoded.__dict__["_cite"].__set__
 _SET_ID, _SET_SCORE, _SET_SLOT, _SET_TEXT, _SET_TITLE, _SET_COMPONENTS = (
     _SET[name] for name in ("id", "score", "slot", "text", "title", "components")
 )
-_SET_SPAN, _SET_SNIPPET = _SET["span"], _SET["snippet"]
+_SET_SPAN, _SET_SNIPPET, _SET_CITATION = _SET["span"], _SET["snippet"], _SET["citation"]
 
 
-def undecoded_hit(source: HitSource, score: float, slot: int, components: tuple[Component, ...] = ()) -> Hit:
-    """Return the hit of a document whose span, snippet and metadata are decoded when they are asked for."""
+def undecoded_hit(
+    source: HitSource, score: float, slot: int, components: tuple[Component, ...] = (), cite: Cite | None = None
+) -> Hit:
+    """Return the hit of a document whose span, snippet and metadata are decoded when they are asked for.
+
+    cite: called when the citation is first asked for; None for a hit without one.
+    """
     hit: Hit = object.__new__(Hit)
     _SET_ID(hit, source.id)
     _SET_SCORE(hit, score)
@@ -195,13 +225,17 @@ def undecoded_hit(source: HitSource, score: float, slot: int, components: tuple[
     _SET_TITLE(hit, source.title)
     _SET_COMPONENTS(hit, components)
     _SET_SOURCE(hit, source)
+    if cite is None:
+        _SET_CITATION(hit, None)
+    else:
+        _SET_CITE(hit, cite)
     return hit
 
 
 def undecoded_hit_without_text(
-    source: HitSource, score: float, slot: int, components: tuple[Component, ...] = ()
+    source: HitSource, score: float, slot: int, components: tuple[Component, ...] = (), cite: Cite | None = None
 ) -> Hit:
-    """Return the same without span and snippet, be it the title."""
+    """Return the same without span, snippet (be it the title) and citation."""
     hit = undecoded_hit(source, score, slot, components)
     _SET_SPAN(hit, None)
     _SET_SNIPPET(hit, None)

@@ -49,6 +49,9 @@ def evaluate(  # noqa: PLR0913 - each option is a flag of the command
         str | None, typer.Option(help="Relevance judgements, BEIR or TREC: adds nDCG@10, MRR@10 and recall.")
     ] = None,
     regex: Annotated[bool, typer.Option("--regex", help="Answers are regular expressions (CuratedTREC).")] = False,
+    citations: Annotated[
+        bool, typer.Option("--citations", help="Also measure how often what a hit cites holds an answer.")
+    ] = False,
     filter_json: FilterOption = None,
     scoring: ScoringOption = "max",
     temperature: TemperatureOption = None,
@@ -98,7 +101,8 @@ def evaluate(  # noqa: PLR0913 - each option is a flag of the command
         open_run(trec, force=force) if trec else nullcontext() as run,
     ):
         # Without a shard, its documents would look like gold documents that the index does not have.
-        evaluation = Evaluation(cutoffs, judged, regex, None if target.missing_shards else target)
+        documents = None if target.missing_shards else target
+        evaluation = Evaluation(cutoffs, judged, regex, documents, citations=citations)
         options = replace(options, top_k=evaluation.needed_depth)
         searcher, named = Searcher(target, options, reranking, device), describe_search(target, options, reranking)
         with render.show_question_progress(None) as progress:
@@ -117,7 +121,7 @@ def evaluate(  # noqa: PLR0913 - each option is a flag of the command
 def _print_report(report: Mapping[str, Any]) -> None:
     from mvindex.cli import render
 
-    for section in ("gold", "answer", "qrels"):
+    for section in ("gold", "answer", "citations", "gold_citations", "qrels"):
         if section in report:
             shares = {name: f"{100 * value:.2f} %" for name, value in report[section].items()}
             render.print_table(f"{section} ({report['counts'][section]:,} questions)", shares)

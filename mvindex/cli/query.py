@@ -81,7 +81,7 @@ def query(  # noqa: PLR0913 - each option is a flag of the command
     threads: ThreadsOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Search for a query, or for a file of queries: top-k distinct documents, each with its best snippet.
+    """Search for a query, or for a file of queries: top-k distinct documents, each with the sentence that answers best.
 
     Example: mvindex query "when did the oil crisis begin?" --top-k 5 --json
     """

@@ -61,7 +61,7 @@ def result_as_json(
 def print_result(
     query: str, result: SearchResult, options: Mapping[str, Any], explained: Explained | None = None
 ) -> None:
-    """Print the hits of a query to stdout, each text with its best snippet highlighted; see result_as_json()."""
+    """Print the hits of a query to stdout, each text with its citation highlighted; see result_as_json()."""
     width, is_coloured = stdout_width(), has_colours()
     state = "exact" if result.exact else "approximate"
     shown_options = ", ".join(f"{name} {value}" for name, value in options.items())
@@ -72,18 +72,19 @@ def print_result(
     for rank, hit in enumerate(result.hits, start=1):
         title = f"  {escape_controls(hit.title)}" if hit.title else ""
         head = [(f"{rank:3d}. {hit.score:.4f}  ", PLAIN), (escape_controls(hit.id), BOLD_CYAN), (title, PLAIN)]
-        lines += [wrapped(pieces, width, is_coloured=is_coloured) for pieces in (head, _text_with_snippet(hit))]
+        lines += [wrapped(pieces, width, is_coloured=is_coloured) for pieces in (head, _text_with_citation(hit))]
         details = [_component_line(component) for component in hit.components if explained is not None]
         details += _view_lines((explained or {}).get(hit.id, ()), has_weights="temperature" in options)
         lines += [shortened(line, width, DIM, is_coloured=is_coloured) for line in details]
     sys.stdout.write("\n".join(lines) + "\n\n")
 
 
-def _text_with_snippet(hit: Hit) -> list[Piece]:
-    """Return the text, cut to a readable length around the best snippet, which is highlighted."""
-    if hit.span is None:
+def _text_with_citation(hit: Hit) -> list[Piece]:
+    """Return the text, cut to a readable length around the citation, or the best snippet, which is highlighted."""
+    span = hit.span if hit.citation is None else (hit.citation.start, hit.citation.end)
+    if span is None:
         return [("     " + escape_controls(hit.snippet or hit.text[:_MAX_TEXT_CHARS]), PLAIN)]
-    begin, end = hit.span
+    begin, end = span
     first = max(0, begin - _MAX_TEXT_CHARS // 3)
     last = min(len(hit.text), max(end, first + _MAX_TEXT_CHARS))
     lead, tail = "..." if first else "", "..." if last < len(hit.text) else ""

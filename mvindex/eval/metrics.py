@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 from mvindex.errors import QueryError
@@ -36,6 +36,7 @@ class Evaluation:
         qrels: Question id to document id to grade, for nDCG, MRR and recall; needs ir-measures.
         regex: Whether answers are regular expressions.
         documents: The index, to report its size and the gold documents it does not have.
+        citations: Whether to report how often citations hold an answer.
 
     Raises:
         QueryError: Cutoffs are not whole numbers from 1.
@@ -49,12 +50,15 @@ class Evaluation:
         qrels: Mapping[str, Mapping[str, int]] | None = None,
         regex: bool = False,
         documents: Documents | None = None,
+        *,
+        citations: bool = False,
     ) -> None:
         self._cutoffs = _check_cutoffs(cutoffs)
         self._judged = None if qrels is None else _JudgedMeans(qrels, self._cutoffs[-1])
         self._matcher = AnswerMatcher(patterns=regex)
         self._documents = documents
         self._gold, self._answer = _HitRate(), _HitRate()
+        self._cited = {"citations": _Cited(), "gold_citations": _Cited()} if citations else {}
         self._counts: Counter[str] = Counter()
 
     @property
@@ -76,6 +80,9 @@ class Evaluation:
         if question.answers:
             holds_answer = self._matcher.prepare(question.id, question.answers)
             self._answer.add(next((rank for rank, hit in enumerate(hits, 1) if holds_answer(hit.text)), None))
+            if self._cited:
+                self._cited["citations"].add(hits[:1], holds_answer)
+                self._cited["gold_citations"].add([hit for hit in hits if hit.id == question.passage_id], holds_answer)
         if self._judged:
             self._judged.add(question.id, result.hits)
 
@@ -83,12 +90,16 @@ class Evaluation:
         """Return the figures so far, as JSON values: shares from 0 to 1, rounded to 4 digits.
 
         `gold`, `answer` and `qrels` are present only if some question had a gold document, answers or judgements;
-        `counts` gives their number. `questions`, `exact` (certified results) and `short` (results with fewer than top_k
+        `counts` gives their number. With citations, `citations` gives for the first hits of questions with answers, and
+        `gold_citations` for their gold documents among the hits, the share whose text, winning snippet and citation
+        hold an answer. `questions`, `exact` (certified results) and `short` (results with fewer than top_k
         documents) are always present; `documents` and `gold_missing` (questions whose gold document is not in the
         index, each a miss) if the documents are known; `unjudged` (questions without judgements) if there are qrels.
         """
         sections = {"gold": self._gold.shares(self._cutoffs), "answer": self._answer.shares(self._cutoffs)}
         counts = {"gold": self._gold.total, "answer": self._answer.total}
+        for name, cited in self._cited.items():
+            sections[name], counts[name] = cited.shares(), cited.total
         report: dict[str, Any] = {"questions": self._counts["questions"]}
         if self._documents is not None:
             report.update(documents=len(self._documents), gold_missing=self._counts["gold_missing"])
@@ -122,6 +133,26 @@ class _HitRate:
         total = max(self.total, 1)
         found = {k: sum(count for rank, count in self._by_rank.items() if rank <= k) for k in cutoffs}
         return {f"R@{k}": round(found[k] / total, 4) for k in cutoffs}
+
+
+class _Cited:
+    """Counts how often the text, the winning snippet and the citation of a hit hold an answer."""
+
+    def __init__(self) -> None:
+        self.total = 0
+        self._found: Counter[str] = Counter()
+
+    def add(self, hits: Sequence[Hit], holds_answer: Callable[[str], bool]) -> None:
+        """Count hits of one question."""
+        for hit in hits:
+            self.total += 1
+            cited = "" if hit.citation is None else hit.citation.text
+            texts = {"text": hit.text, "snippet": hit.snippet or "", "citation": cited}
+            self._found.update(name for name, text in texts.items() if holds_answer(text))
+
+    def shares(self) -> dict[str, float]:
+        total = max(self.total, 1)
+        return {name: round(self._found[name] / total, 4) for name in ("text", "snippet", "citation")}
 
 
 class _JudgedMeans:

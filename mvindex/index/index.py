@@ -331,7 +331,7 @@ class Index:
             results: SearchResult | list[SearchResult] = self.search_with_options(query, options, text=text)
             return results
         check_reranked_fields(fields)
-        questions, text = plan.questions(query, mode, text)
+        questions = plan.questions(query, text)
         found = self.search_with_options(query, replace(options, top_k=plan.depth), text=text)
         return plan.reranked(questions, found, mode)
 
@@ -341,10 +341,13 @@ class Index:
         """Return what search() does, for options that are checked already."""
         options = options.with_defaults(self.temperature, self.fusion if options.mode is Mode.HYBRID else None)
         if options.mode is Mode.DENSE:
-            if text is not None:
-                raise QueryError("text= does not belong to mode='dense'; expected mode='lexical' or 'hybrid'")
-            queries, is_single = self._query_vectors(query)
-            results = self._engine.search(queries, options)
+            texts, is_single = None, False
+            if text is None and not is_texts(query):
+                queries, is_single = self._query_vectors(query)
+            else:
+                texts, is_single = query_texts(query, text, options.mode)
+                queries = self._vectors_for(query, len(texts), is_single)
+            results = self._engine.search(queries, options, texts)
         else:
             self.capabilities.check(Operation.LEXICAL, self.where)
             texts, is_single = query_texts(query, text, options.mode)
@@ -403,7 +406,7 @@ class Index:
         return as_vectors(self.encoder.encode_queries(texts), self.dim)
 
     def _vectors_for(self, query: Any, count: int, is_single: bool) -> Floats:
-        """Return the vectors of a hybrid query, one for each of `count` texts."""
+        """Return the vectors of a query, one for each of `count` texts."""
         vectors, is_one = self._query_vectors(query)
         if (len(vectors), is_one) != (count, is_single):
             raise QueryError(f"expected a text for each query vector, got {len(vectors)} vectors and {count} texts")

@@ -215,9 +215,10 @@ class IndexProtocol(Protocol):
                 fused, for indexes with a lexical side.
             fusion: For "hybrid": "zscore", "minmax" or "rrf"; the index's own by default.
             weights: For "hybrid": weights of the dense and the lexical score; the index's own by default.
-            text: The text of each query for lexical search; the query itself by default, needed with vectors.
+            text: The text of each query, for lexical search and citations; the query itself by default. With vectors,
+                "lexical" and "hybrid" need it, and "dense" cites nothing without it.
             fields: "text", "title", "metadata": those of them that hits carry; all of them by default. Without the text
-                a hit has neither span nor snippet, and what is left out need not be read: () gives ids and scores.
+                a hit has no span, snippet or citation, and what is left out need not be read: () gives ids and scores.
             rerank: A function of the query and the hits that returns a score for each, higher is better, or a
                 checkpoint of a cross-encoder.
             rerank_on: For a checkpoint: "snippet" (the default) or "text".

@@ -34,13 +34,12 @@ class Rerank:
     depth: int
     top_k: int
 
-    def questions(self, query: Any, mode: str, text: Any) -> tuple[list[str] | str, Any]:
-        """Return each query's question, and the text= of the search; raise QueryError for a vector without a text."""
+    def questions(self, query: Any, text: Any) -> list[str] | str:
+        """Return the question of each query; raise QueryError for a vector without a text."""
         source = query if _is_text(query) else text
         if not _is_text(source):
             raise QueryError("rerank= reads the question; give it beside the vector: search(vector, text=..., ...)")
-        is_spent = mode == Mode.DENSE.value and source is text
-        return (source if isinstance(source, str) else list(source)), None if is_spent else text
+        return source if isinstance(source, str) else list(source)
 
     def reranked(
         self, questions: list[str] | str, found: list[SearchResult] | SearchResult, mode: str

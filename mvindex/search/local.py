@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
+from itertools import islice, repeat
 from threading import Lock
 from typing import NamedTuple
 
@@ -16,9 +17,10 @@ from mvindex.engines.build import EngineCache
 from mvindex.engines.protocol import Engine, ScanEngine
 from mvindex.errors import QueryError, StaleReader
 from mvindex.lexical.bm25 import LexicalSearch, LexicalShard
-from mvindex.records import ALL_FIELDS, Field, Floats, SearchResult
+from mvindex.records import ALL_FIELDS, Cite, Field, Floats, SearchResult
 from mvindex.scoring.fusion import Mode
 from mvindex.search import Part, Ranking, merge_rankings, owners, search_documents
+from mvindex.search.citation import cites_of, view_scores_of_hits
 from mvindex.search.hybrid import (
     Hybrid,
     HybridResult,
@@ -86,14 +88,17 @@ class LocalSearch:
         with self._lock:
             return sum(kept.scan.mapped_bytes() for kept in self._engines.values() if kept.scan is not None)
 
-    def search(self, queries: Floats, options: SearchOptions) -> list[SearchResult]:
-        """Return a dense result for each query, (q, d) float32."""
+    def search(self, queries: Floats, options: SearchOptions, texts: Sequence[str] | None = None) -> list[SearchResult]:
+        """Return a dense result for each query, (q, d) float32; texts: those that citations are chosen for."""
 
         def read() -> list[SearchResult]:
             with self.opened(options) as parts:
-                begins = range(0, len(queries), QUERY_BATCH)
-                batches = (queries[at : at + QUERY_BATCH] for at in begins)
-                return [one for batch in batches for one in self._results(parts, batch, options.fields)]
+                batches = (slice(at, at + QUERY_BATCH) for at in range(0, len(queries), QUERY_BATCH))
+                return [
+                    one
+                    for at in batches
+                    for one in self._results(parts, queries[at], options.fields, None if texts is None else texts[at])
+                ]
 
         return self._store.attempt(read)
 
@@ -125,11 +130,16 @@ class LocalSearch:
         how = Hybrid(options.scoring, options.fusion, options.top_k)
         dense = rankings(parts, queries.vectors)
         found = hybrid_rankings(lexical, queries.texts, queries.vectors, dense, how)
-        pairs = zip(queries.texts, found, strict=True)
-        return [self._text_result(lexical, text, mixed, options) for text, mixed in pairs]
+        columns = zip(queries.texts, queries.vectors, found, strict=True)
+        return [self._text_result(lexical, text, mixed, options, vector) for text, vector, mixed in columns]
 
     def _text_result(
-        self, lexical: LexicalSearch, text: str, found: HybridResult, options: SearchOptions
+        self,
+        lexical: LexicalSearch,
+        text: str,
+        found: HybridResult,
+        options: SearchOptions,
+        vector: Floats | None = None,
     ) -> SearchResult:
         """Return the result of one query; a lexical one shows the view whose span matches the text best."""
         ranking = found.ranking
@@ -140,17 +150,38 @@ class LocalSearch:
             slots = lexical.slots(text, [stored[row] for row in ranking.rows.tolist()])
             ranking = ranking._replace(slots=np.array(slots, dtype=np.int64))
             stored = {row: document.only(options.fields) for row, document in stored.items()}
-        hits = hits_of(ranking, stored, options.fields, found.components)
+        cites, scores = None, None
+        if Field.TEXT in options.fields:
+            if vector is not None:
+                shards = ((part.snapshot.views, places, own) for part, places, own in lexical.split(ranking.rows))
+                scores = view_scores_of_hits(shards, vector[None], np.zeros(len(ranking.rows), dtype=np.int64))
+            cites = cites_of(text, ranking.rows.tolist(), stored, scores)
+        hits = hits_of(ranking, stored, options.fields, found.components, cites)
         missing = self._store.missing_shards
         return SearchResult(hits, ranking.exact and not missing, ranking.short_by, ranking.rounds, missing)
 
-    def _results(self, parts: Sequence[OpenPart], queries: Floats, fields: Collection[Field]) -> list[SearchResult]:
+    def _results(
+        self, parts: Sequence[OpenPart], queries: Floats, fields: Collection[Field], texts: Sequence[str] | None
+    ) -> list[SearchResult]:
         found = rankings(parts, queries)
         stored = _documents(parts, found, fields)
+        cites: Iterable[list[Cite] | None] = repeat(None, len(found))
+        if texts is not None and Field.TEXT in fields:
+            scores = iter(_view_scores(parts, found, queries))
+            cites = (
+                cites_of(text, each.rows.tolist(), stored, list(islice(scores, len(each.rows))))
+                for text, each in zip(texts, found, strict=True)
+            )
         missing = self._store.missing_shards
         return [
-            SearchResult(hits_of(each, stored, fields), each.exact and not missing, each.short_by, each.rounds, missing)
-            for each in found
+            SearchResult(
+                hits_of(each, stored, fields, cites=own),
+                each.exact and not missing,
+                each.short_by,
+                each.rounds,
+                missing,
+            )
+            for each, own in zip(found, cites, strict=True)
         ]
 
     @contextmanager
@@ -246,6 +277,16 @@ def lexical_search(parts: Sequence[OpenPart]) -> LexicalSearch:
         allowed = part.search.request.allowed
         shards.append(LexicalShard(part.search.snapshot, part.reader, lexical, allowed, part.source.errors))
     return LexicalSearch(shards)
+
+
+def _view_scores(parts: Sequence[OpenPart], found: Sequence[Ranking], queries: Floats) -> list[Floats]:
+    """Return the scores of all views of each hit, of one ranking after the other."""
+    rows = np.concatenate([ranking.rows for ranking in found])
+    which = np.repeat(np.arange(len(found)), [len(ranking.rows) for ranking in found])
+    owner, local = owners([part.search for part in parts], rows)
+    places = [np.flatnonzero(owner == number) for number in range(len(parts))]
+    shards = ((part.search.snapshot.views, at, local[at]) for part, at in zip(parts, places, strict=True))
+    return view_scores_of_hits(shards, queries, which)
 
 
 def _documents(

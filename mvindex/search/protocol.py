@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Protocol
 
 from mvindex.records import Floats, SearchResult
@@ -12,8 +13,8 @@ from mvindex.search.queries import TextQueries
 class SearchEngine(Protocol):
     """Answers queries over one store. Options come with the index's defaults filled in."""
 
-    def search(self, queries: Floats, options: SearchOptions) -> list[SearchResult]:
-        """Return a dense result for each query, (q, d) float32."""
+    def search(self, queries: Floats, options: SearchOptions, texts: Sequence[str] | None = None) -> list[SearchResult]:
+        """Return a dense result for each query, (q, d) float32; texts: those that citations are chosen for."""
 
     def search_text(self, queries: TextQueries, options: SearchOptions) -> list[SearchResult]:
         """Return a lexical result for each text, or a hybrid one where vectors are given."""

@@ -52,7 +52,7 @@ def is_texts(query: Any) -> bool:
 
 
 def query_texts(query: Any, text: object, mode: Mode) -> tuple[list[str], bool]:
-    """Return the texts of a lexical or hybrid search, and whether a single one was given.
+    """Return the texts of a search, and whether a single one was given.
 
     Args:
         query: The query of search().

@@ -52,6 +52,15 @@ def score_pairs(views: MappedViews, queries: Floats, pairs: Pairs, scoring: Scor
     )
 
 
+def scores_of_views(views: MappedViews, queries: Floats, pairs: Pairs) -> list[Floats]:
+    """Return the scores of all views of each pair's document, (k,) float32 each. queries: (q, d) float32."""
+    if not len(pairs.doc_rows):
+        return []
+    ranges = _ranges_of(views, pairs)
+    scores = _view_sums(views, queries, ranges).astype(np.float32)
+    return [scores[begin:end] for begin, end in pairwise(ranges.starts.tolist())]
+
+
 class _Ranges(NamedTuple):
     """Pairs with the view rows of each: [begins[i], ends[i]), of which the sums are written from starts[i] on."""
 

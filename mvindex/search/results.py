@@ -8,6 +8,7 @@ import numpy as np
 
 from mvindex.records import (
     ALL_FIELDS,
+    Cite,
     Component,
     Document,
     Field,
@@ -28,6 +29,7 @@ def hits_of(
     stored: Mapping[int, StoredDocument],
     fields: Collection[Field] = ALL_FIELDS,
     components: Sequence[tuple[Component, ...]] | None = None,
+    cites: Sequence[Cite] | None = None,
 ) -> tuple[Hit, ...]:
     """Return the hits of a ranking.
 
@@ -36,13 +38,15 @@ def hits_of(
         stored: The documents, by row, with the fields.
         fields: What hits carry of them.
         components: Those of each hit; None for a dense search.
+        cites: What chooses the citation of each hit; None for hits without one.
 
     """
     rows, scores, slots = ranking.rows.tolist(), ranking.scores.tolist(), ranking.slots.tolist()
     parts = [()] * len(rows) if components is None else components
-    columns = zip(rows, scores, slots, parts, strict=True)
+    choices: Sequence[Cite | None] = [None] * len(rows) if cites is None else cites
+    columns = zip(rows, scores, slots, parts, choices, strict=True)
     make = undecoded_hit if Field.TEXT in fields else undecoded_hit_without_text
-    return tuple([make(stored[row], score, slot, part) for row, score, slot, part in columns])
+    return tuple([make(stored[row], score, slot, part, cite) for row, score, slot, part, cite in columns])
 
 
 def score_views(

@@ -15,6 +15,7 @@ from mvindex.index import IndexProtocol
 from mvindex.records import Bools, Document, Floats
 from mvindex.search.options import FieldName
 from mvindex.testing.truth import assert_same, brute_force
+from mvindex.text.citation import Citer
 
 
 class IndexContract:
@@ -312,6 +313,19 @@ class IndexContract:
             assert hit.title == (full.title if "title" in fields else "")
             assert hit.metadata == (full.metadata if "metadata" in fields else {})
             assert (hit.span, hit.snippet) == ((full.span, full.snippet) if "text" in fields else (None, None))
+
+    def test_hits_cite_for_the_text_of_a_query(self, index: IndexProtocol, rng: np.random.Generator) -> None:
+        texts = ["Cats sleep all day. Dogs bark at night.", "Rain fell in May. Dogs sleep.", "Nothing else."]
+        documents = [Document(f"d{n}", text, "animals") for n, text in enumerate(texts)]
+        index.add_views(documents, list(unit(rng.standard_normal((3, 2, self.dim)))))
+        self.settle(index)
+        query, question = unit(rng.standard_normal(self.dim)), "when do dogs bark"
+        assert all(hit.citation is None for hit in index.search(query).hits)
+        for result in (index.search(query, text=question), *index.search(query[None], text=[question])):
+            # Given views stand for no part of a text, so that terms decide.
+            cited = {hit.id: hit.citation for hit in result.hits}
+            assert cited == {one.id: Citer(question).cite(one.text, one.title) for one in documents}
+        assert all(hit.citation is None for hit in index.search(query, text=question, fields=["title"]).hits)
 
     def test_several_documents_come_in_the_order_of_their_ids(
         self, index: IndexProtocol, rng: np.random.Generator

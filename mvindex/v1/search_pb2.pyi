@@ -120,20 +120,41 @@ class Span(_message.Message):
     def __init__(self, begin: _Optional[int] = ..., end: _Optional[int] = ...) -> None: ...
 
 class Hit(_message.Message):
-    __slots__ = ("document", "score", "slot", "span", "snippet", "components")
+    __slots__ = ("document", "score", "slot", "span", "snippet", "components", "citation")
     DOCUMENT_FIELD_NUMBER: _ClassVar[int]
     SCORE_FIELD_NUMBER: _ClassVar[int]
     SLOT_FIELD_NUMBER: _ClassVar[int]
     SPAN_FIELD_NUMBER: _ClassVar[int]
     SNIPPET_FIELD_NUMBER: _ClassVar[int]
     COMPONENTS_FIELD_NUMBER: _ClassVar[int]
+    CITATION_FIELD_NUMBER: _ClassVar[int]
     document: _documents_pb2.Document
     score: float
     slot: int
     span: Span
     snippet: str
     components: _containers.RepeatedCompositeFieldContainer[Component]
-    def __init__(self, document: _Optional[_Union[_documents_pb2.Document, _Mapping]] = ..., score: _Optional[float] = ..., slot: _Optional[int] = ..., span: _Optional[_Union[Span, _Mapping]] = ..., snippet: _Optional[str] = ..., components: _Optional[_Iterable[_Union[Component, _Mapping]]] = ...) -> None: ...
+    citation: Citation
+    def __init__(self, document: _Optional[_Union[_documents_pb2.Document, _Mapping]] = ..., score: _Optional[float] = ..., slot: _Optional[int] = ..., span: _Optional[_Union[Span, _Mapping]] = ..., snippet: _Optional[str] = ..., components: _Optional[_Iterable[_Union[Component, _Mapping]]] = ..., citation: _Optional[_Union[Citation, _Mapping]] = ...) -> None: ...
+
+class Citation(_message.Message):
+    __slots__ = ("text", "start", "end", "why")
+    class WhyEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: float
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[float] = ...) -> None: ...
+    TEXT_FIELD_NUMBER: _ClassVar[int]
+    START_FIELD_NUMBER: _ClassVar[int]
+    END_FIELD_NUMBER: _ClassVar[int]
+    WHY_FIELD_NUMBER: _ClassVar[int]
+    text: str
+    start: int
+    end: int
+    why: _containers.ScalarMap[str, float]
+    def __init__(self, text: _Optional[str] = ..., start: _Optional[int] = ..., end: _Optional[int] = ..., why: _Optional[_Mapping[str, float]] = ...) -> None: ...
 
 class Component(_message.Message):
     __slots__ = ("name", "rank", "score", "contribution")

@@ -61,6 +61,8 @@ def test_three_questions_find_three_views_of_one_passage(folder):
         assert hit["id"] == "201" and result["exact"] and result["short_by"] == 0
         begin, end = hit["span"]
         assert hit["text"][begin:end] == hit["snippet"]
+        cited = hit["citation"]
+        assert hit["text"][cited["start"] : cited["end"]] == cited["text"]
     assert len({result["hits"][0]["slot"] for result in results}) == 3
     assert "plains of Central Asia" in results[0]["hits"][0]["snippet"]
 

@@ -63,6 +63,7 @@ def test_a_hit_carries_what_its_view_stands_for_its_score_and_that_it_is_exact(s
     assert cited["score"] == found[0].score == pytest.approx(3 / np.sqrt(18), abs=1e-3)
     assert (found[0].id, cited["snippet"], cited["snippet_span"]) == ("plague", PLAGUE, [0, len(PLAGUE)])
     assert cited["view"] == 0 and cited["exact"] is True
+    assert cited["citation"] is None  # the query's text is not known
     assert found[0].meta["year"] == 1343 and found[0].embedding is None
 
 

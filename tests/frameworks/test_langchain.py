@@ -64,6 +64,9 @@ def test_a_hit_carries_the_sentence_that_won_where_it_stands_and_that_it_is_exac
     assert document.id == "plague" and document.page_content == PLAGUE and document.metadata["year"] == 1343
     assert cited["snippet"] == "It killed a third of Europe." == PLAGUE[slice(*cited["snippet_span"])]
     assert cited["view"] == 1 and cited["exact"] is True
+    start, end = cited["citation"]["start"], cited["citation"]["end"]
+    assert cited["citation"]["text"] == "It killed a third of Europe." == PLAGUE[start:end]
+    assert list(cited["citation"]["why"]) == ["views", "terms", "context", "cues"]
     # (killed, europe, 1) both: the same direction, as far as fp16 keeps it.
     assert cited["score"] == pytest.approx(1.0, abs=1e-3)
 

@@ -5,6 +5,7 @@ import http.client
 import json
 import os
 import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import grpc
 import numpy as np
@@ -163,12 +164,12 @@ WRONG = [
     ({"mode": "fuzzy"}, "mode is 'fuzzy'"),
     ({"mode": "hybrid"}, "give the text"),
     ({"mode": "hybrid", "text": ["oil", "war"]}, "a text for each"),
+    ({"text": ["oil", "war"]}, "a text for each"),
     ({"mode": "hybrid", "text": "oil", "fusion": "sum"}, "fusion is 'sum'"),
     ({"mode": "hybrid", "text": "oil", "weights": (0, 0)}, "weights are"),
     ({"mode": "lexical", "text": "oil", "weights": (1, 1)}, "weights= does not belong"),
     ({"mode": "lexical", "text": "oil", "scoring": "drpq"}, "reads none"),
     ({"mode": "hybrid", "text": " "}, "empty"),
-    ({"text": "oil"}, "text= does not belong"),
 ]
 
 
@@ -177,6 +178,24 @@ def test_contradictory_options_are_refused_alike(both, options, message):
     for one in both:
         with pytest.raises(QueryError, match=message):
             one.search(VECTORS[0], **options)
+
+
+@pytest.mark.parametrize("mode", ["dense", "lexical", "hybrid"])
+def test_citations_are_those_of_the_index(both, mode):
+    index, client = both
+    found = [one.search(VECTORS, mode=mode, text=TEXTS, top_k=20) for one in (index, client)]
+    cited, received = ([[hit.citation for hit in result.hits] for result in results] for results in found)
+    assert received == cited and cited[0][0] is not None
+
+
+def test_queries_with_and_without_texts_are_searched_at_once(both):
+    index, client = both
+    with ThreadPoolExecutor(8) as pool:
+        texts = [TEXTS[0] if number % 2 else None for number in range(16)]
+        found = list(pool.map(lambda text: client.search(VECTORS[0], text=text, top_k=3), texts))
+    expected = [hit.citation for hit in index.search(VECTORS[0], text=TEXTS[0], top_k=3).hits]
+    for text, result in zip(texts, found, strict=True):
+        assert [hit.citation for hit in result.hits] == (expected if text else [None] * 3)
 
 
 def test_an_index_without_lexical_search_raises_the_same_class(folder, serving):
@@ -196,7 +215,6 @@ REQUESTS = [
     ({"mode": search_pb2.MODE_HYBRID, "terms": search_pb2.Texts(values=["a", "b"])}, "a text for each"),
     ({"mode": search_pb2.MODE_LEXICAL, "fusion": search_pb2.FUSION_RRF}, "fusion= does not belong"),
     ({"fusion": search_pb2.FUSION_RRF}, "fusion= does not belong"),
-    ({"terms": search_pb2.Texts(values=["a"])}, "text= does not belong"),
 ]
 
 
@@ -268,7 +286,6 @@ def test_http_takes_the_query_as_lexical_text_and_a_dense_search_has_no_componen
         ({"mode": "hybrid", "text": "oil", "weights": [1, 2, 3]}, "weights: expected array of length 2"),
         ({"mode": "fuzzy"}, "mode is 'fuzzy'"),
         ({"mode": None}, "mode: expected str, got null"),
-        ({"text": "oil"}, "text= does not belong"),
     ],
     ids=str,
 )

@@ -128,14 +128,14 @@ def test_each_document_shows_its_rank_in_the_other_ranking(browser, serving):
     browser.picture(PICTURES / "moved.png")
 
 
-def test_the_winning_snippet_is_marked_exactly_and_each_view_has_a_bar(browser, serving):
+def test_the_citation_is_marked_exactly_and_each_view_has_a_bar(browser, serving):
     """The text begins with an emoji of two code points, which JavaScript counts as three units."""
     ask(browser, serving, "why did the oil price rise?")
     with mvindex.open(serving.url("page")) as client:
         hit = client.search("why did the oil price rise?", top_k=1).hits[0]
         views = client.explain("why did the oil price rise?", "oil")
-    assert hit.snippet in DOCUMENTS[1].text
-    assert browser.texts("#max li:first-child mark.won") == [hit.snippet]
+    assert hit.citation.text in DOCUMENTS[1].text
+    assert browser.texts("#max li:first-child mark.won") == [hit.citation.text]
     scores = [float(text) for text in browser.texts("#max li:first-child .view span")]
     assert scores == [round(view.score, 2) for view in sorted(views)] and len(scores) > 2
     heights = [row[0] for row in browser.attributes("#max li:first-child .view rect.score", "height")]
@@ -377,7 +377,7 @@ def test_a_phone_shows_one_ranking_at_a_time(browser, serving):
     assert browser.ask("return document.activeElement.closest('ol').id") == "max"
 
 
-def test_a_long_text_is_cut_around_its_snippet_and_expands(browser, serving):
+def test_a_long_text_is_cut_around_its_citation_and_expands(browser, serving):
     ask(browser, serving, "what did the comet hit?")
     assert ids(browser, "max")[0] == "long"
     first = "#max li:first-child "

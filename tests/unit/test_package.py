@@ -14,6 +14,7 @@ from mvindex.errors import ConfigError, ExtraMissing
 def test_the_public_names_are_these():
     assert mvindex.__all__ == [
         "CallableEncoder",
+        "Citation",
         "Document",
         "Hit",
         "Index",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from mvindex.records import Floats, Hit, SearchResult, Span
@@ -13,7 +14,7 @@ if TYPE_CHECKING:
 # The one key of a document's metadata that is ours. A returned document has its citation there; a stored document has
 # there the fields of a framework's document that an mvindex.Document lacks. Users' own keys cannot collide with them.
 HIT_KEY = "mvindex"
-_NAMES = frozenset({"snippet", "snippet_span", "view", "score", "exact", "title", "view_scores"})
+_NAMES = frozenset({"snippet", "snippet_span", "view", "score", "exact", "title", "view_scores", "citation"})
 
 
 def citation(hit: Hit, exact: bool) -> dict[str, Any]:
@@ -24,12 +25,15 @@ def citation(hit: Hit, exact: bool) -> dict[str, Any]:
         exact: Whether the result is certified.
 
     Returns:
-        snippet, snippet_span ([begin, end) in the text), view (the slot), score, exact, and title where there is one.
-        snippet and snippet_span are None where the span of the view is unknown; a title as snippet has no span.
+        citation: the part of the text that most likely answers (text, start, end, why); None where the text of the
+        query is unknown. snippet, snippet_span ([begin, end) in the text), view (the slot), score, exact, and title
+        where there is one. snippet and snippet_span are None where the span of the view is unknown; a title as snippet
+        has no span.
 
     """
     span = hit.span or _stored_span(hit)
     cited: dict[str, Any] = {
+        "citation": None if hit.citation is None else asdict(hit.citation),
         "snippet": hit.snippet if span is None else hit.text[span[0] : span[1]],
         "snippet_span": None if span is None else list(span),
         "view": hit.slot,

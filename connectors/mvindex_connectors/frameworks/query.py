@@ -20,7 +20,7 @@ class Query:
 
     Attributes:
         source: What views are searched with: a (d,) vector, or a text that the index encodes; None for lexical search.
-        text: The text for lexical search and for a reranker; None where the source is a text, or there is none.
+        text: The text for lexical search, a reranker and citations; None where the source is a text, or there is none.
 
     """
 
@@ -51,6 +51,8 @@ class Query:
             if text is None:
                 raise ValueError(f"mode={mode!r} and rerank: expected the query's text, got none. Give text=...")
             source, search = (text, search) if mode == "lexical" else (source, {**search, "text": text})
+        elif self.text is not None and not isinstance(source, str):
+            search["text"] = self.text  # for citations
         result: SearchResult = await api.search(source, top_k, condition, **search)
         return await _with_best_snippets(api, source, result) if mode == "lexical" and result.hits else result
 

@@ -8,6 +8,7 @@ from typing import Any
 from mvindex.errors import StaleReader, Unsupported
 from mvindex.records import Field, Floats, SearchResult
 from mvindex.search import Ranking
+from mvindex.search.citation import cites_of
 from mvindex.search.options import SearchOptions
 from mvindex.search.queries import QUERY_BATCH, TextQueries
 from mvindex.search.results import hits_of
@@ -37,17 +38,23 @@ class MilvusEngine:
         """Raise Unsupported: an index in Milvus has no lexical side."""
         raise Unsupported(f"{self._store.where}: lexical search needs an index in a directory; mode='dense' works here")
 
-    def search(self, queries: Floats, options: SearchOptions) -> list[SearchResult]:
-        """Return a dense result for each query, (q, d) float32."""
+    def search(self, queries: Floats, options: SearchOptions, texts: Sequence[str] | None = None) -> list[SearchResult]:
+        """Return a dense result for each query, (q, d) float32; texts: those that citations are chosen for."""
         if not self._store.has_views:
             return [SearchResult((), True, 0, 0) for _ in queries]
         allowed = None if options.filter is None else self._store.matching(options.filter)
         request = CandidateRequest(options.top_k, options.scoring, options.candidates, options.exact, allowed)
         size = max(1, min(QUERY_BATCH, _PAIRS_AT_ONCE // options.top_k))
-        begins = range(0, len(queries), size)
-        return [one for at in begins for one in self._batch(queries[at : at + size], request, options.fields)]
+        batches = (slice(at, at + size) for at in range(0, len(queries), size))
+        return [
+            one
+            for at in batches
+            for one in self._batch(queries[at], request, options.fields, None if texts is None else texts[at])
+        ]
 
-    def _batch(self, queries: Floats, request: CandidateRequest, fields: Collection[Field]) -> list[SearchResult]:
+    def _batch(
+        self, queries: Floats, request: CandidateRequest, fields: Collection[Field], texts: Sequence[str] | None
+    ) -> list[SearchResult]:
         """Return the results of a few queries; one whose documents change meanwhile is searched again."""
         results: dict[int, SearchResult] = {}
         for _ in range(RETRIES):
@@ -58,7 +65,7 @@ class MilvusEngine:
             stored = self._documents([answer.best for answer in answers], records)
             for number, answer in zip(left, answers, strict=True):
                 if all((pair in stored) for pair in _pairs(answer.best)):
-                    results[number] = self._result(answer, stored, fields)
+                    results[number] = self._result(answer, stored, fields, None if texts is None else texts[number])
         if len(results) < len(queries):
             raise StaleReader(
                 f"{self._store.where}: the documents of a result were replaced again and again; try later"
@@ -99,7 +106,11 @@ class MilvusEngine:
         return {(number, int(row["version"])): stored_document(row, where) for number, row in rows.items()}
 
     def _result(
-        self, answer: Answer, stored: Mapping[tuple[int, int], StoredDocument], fields: Collection[Field]
+        self,
+        answer: Answer,
+        stored: Mapping[tuple[int, int], StoredDocument],
+        fields: Collection[Field],
+        text: str | None,
     ) -> SearchResult:
         best = answer.best
         by_number = {number: stored[number, version].only(fields) for number, version in _pairs(best)}
@@ -109,7 +120,12 @@ class MilvusEngine:
         ranking = Ranking(
             best.documents, best.scores, best.slots, answer.exact, max(short_by, 0), answer.rounds, best.num_scored
         )
-        return SearchResult(hits_of(ranking, by_number, fields), ranking.exact, ranking.short_by, ranking.rounds)
+        cites = None
+        if text is not None and Field.TEXT in fields:
+            numbers = best.documents.tolist()
+            cites = cites_of(text, numbers, by_number, [best.view_scores[number] for number in numbers])
+        hits = hits_of(ranking, by_number, fields, cites=cites)
+        return SearchResult(hits, ranking.exact, ranking.short_by, ranking.rounds)
 
 
 def _pairs(best: Best) -> Iterator[tuple[int, int]]:

@@ -27,6 +27,8 @@ class Best:
     ordinals: Ints = field(default_factory=_no_ints)
     versions: Ints = field(default_factory=_no_ints)
     num_scored: int = 0
+    # Of each of these documents, by number, the scores of its views, (k,).
+    view_scores: dict[int, Floats] = field(default_factory=dict)
 
     @property
     def is_full(self) -> bool:
@@ -44,7 +46,8 @@ class Best:
             return
         packed = np.concatenate([rows for _, rows in documents])
         starts = np.append(0, np.cumsum([len(rows) for _, rows in documents]))
-        found = document_scores(view_sums(packed, query), starts, scoring)
+        sums = view_sums(packed, query)
+        found = document_scores(sums, starts, scoring)
         numbers, ordinals, versions = np.array(
             [(light.document, light.ordinal, light.version) for light, _ in documents], dtype=np.int64
         ).T
@@ -54,5 +57,9 @@ class Best:
         self.documents = np.concatenate([self.documents, numbers])[order]
         self.slots = np.concatenate([self.slots, found.slots])[order]
         self.versions = np.concatenate([self.versions, versions])[order]
+        known = dict(self.view_scores)
+        for row in (order[order >= len(self.scores)] - len(self.scores)).tolist():
+            known[int(numbers[row])] = sums[starts[row] : starts[row + 1]].astype(np.float32)
+        self.view_scores = {number: known[number] for number in self.documents.tolist()}
         self.scores, self.ordinals = scores[order], ordinals[order]
         self.num_scored += len(documents)

@@ -210,7 +210,7 @@ class AsyncIndexClient:
         plan = await asyncio.to_thread(parse_rerank, rerank, rerank_on, rerank_depth, top_k)
         if plan is None:
             return await self.search_with_options(query, options, text=text)
-        questions, text = plan.questions(query, mode, text)
+        questions = plan.questions(query, text)
         found = await self.search_with_options(query, replace(options, top_k=plan.depth), text=text)
         return await asyncio.to_thread(plan.reranked, questions, found, mode)
 

@@ -215,7 +215,7 @@ class IndexClient:
         if plan is None:
             return self.search_with_options(query, options, text=text)
         check_reranked_fields(fields)
-        questions, text = plan.questions(query, mode, text)
+        questions = plan.questions(query, text)
         found = self.search_with_options(query, replace(options, top_k=plan.depth), text=text)
         return plan.reranked(questions, found, mode)
 

@@ -13,6 +13,7 @@ from mvindex.errors import DocumentError, EncoderError, QueryError
 from mvindex.ingest import IngestReport
 from mvindex.records import (
     ALL_FIELDS,
+    Citation,
     Component,
     Document,
     Field,
@@ -206,6 +207,9 @@ def _fill_hit(message: search.Hit, hit: Hit) -> None:
         message.span.begin, message.span.end = hit.span
     for each in hit.components:
         message.components.add(name=each.name, rank=each.rank, score=each.score, contribution=each.contribution)
+    if (cited := hit.citation) is not None:
+        message.citation.text, message.citation.start, message.citation.end = cited.text, cited.start, cited.end
+        message.citation.why.update(cited.why)
 
 
 def result_from(message: search.SearchResult) -> SearchResult:
@@ -230,7 +234,12 @@ def _hit_from(message: search.Hit) -> Hit:
         document.text,
         document.title,
         json.loads(metadata) if metadata else {},
+        citation=_citation_from(message.citation) if message.HasField("citation") else None,
     )
+
+
+def _citation_from(message: search.Citation) -> Citation:
+    return Citation(message.text, message.start, message.end, dict(message.why))
 
 
 def _component_from(message: search.Component) -> Component:

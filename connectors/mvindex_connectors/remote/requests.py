@@ -79,9 +79,7 @@ def texts_message(texts: Sequence[str]) -> search.Texts:
 def search_call(index: str, query: Any, options: SearchOptions, text: str | Sequence[str] | None) -> SearchCall:
     """Return the call of a search; QueryError for queries and texts that do not go together."""
     terms: list[str] | None = None
-    if options.mode is Mode.DENSE:
-        if text is not None:
-            raise QueryError("text= does not belong to mode='dense'; expected mode='lexical' or 'hybrid'")
+    if options.mode is Mode.DENSE and text is None:
         queries = queries_of(query)
     else:
         queries, terms = _text_queries(query, text, options.mode)
@@ -96,7 +94,7 @@ def search_call(index: str, query: Any, options: SearchOptions, text: str | Sequ
 
 
 def _text_queries(query: Any, text: str | Sequence[str] | None, mode: Mode) -> tuple[Queries, list[str] | None]:
-    """Return the queries of a lexical or hybrid search, and its texts; None if these are the queries."""
+    """Return the queries of a search, and the texts beside them; None if these are the queries."""
     texts, is_single = query_texts(query, text, mode)
     if mode is Mode.LEXICAL:
         return Queries(search.Texts(values=texts), None, is_single), None

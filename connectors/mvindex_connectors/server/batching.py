@@ -44,7 +44,7 @@ class _Job:
     queries: list[str] | Floats
     options: SearchOptions
     future: asyncio.Future[list[SearchResult]]
-    texts: list[str] | None = None  # of the lexical part, one for each query
+    texts: list[str] | None = None  # for terms and citations, one for each query
     since: float = field(default_factory=time.monotonic)
 
     @property
@@ -89,7 +89,7 @@ class Batcher:
         Args:
             queries: (q, d) or texts, checked.
             options: The options of all queries; searches of equal ones are run together.
-            texts: The texts of the lexical part, one for each query.
+            texts: The texts for terms and citations, one for each query.
 
         """
         is_large = len(queries) > _MAX_SMALL
@@ -218,7 +218,7 @@ class Batcher:
         groups: dict[Any, list[int]] = {}
         for number, (job, each) in enumerate(zip(jobs, vectors, strict=True)):
             if not isinstance(each, Exception):
-                groups.setdefault(job.options.key, []).append(number)
+                groups.setdefault((job.options.key, job.texts is None), []).append(number)
         for members in groups.values():
             self._search_group(jobs, vectors, members, answers)
         return answers
@@ -227,13 +227,14 @@ class Batcher:
         """Set the answers of the members of a group. If they fail together, each is searched by itself."""
         options = jobs[members[0]].options
         texts = None
-        if options.mode is not Mode.DENSE:
+        if jobs[members[0]].texts is not None:
             texts = [text for number in members for text in jobs[number].texts or []]
         try:
             queries: Any = texts
             if options.mode is not Mode.LEXICAL:
                 queries = np.concatenate([vectors[number] for number in members])
             found = self._index.search_with_options(queries, options, text=texts)
+            _choose_citations(found)
         except (MvindexError, ValueError) as err:
             if len(members) == 1:
                 answers[members[0]] = err
@@ -245,6 +246,13 @@ class Batcher:
         for number in members:
             answers[number] = found[at : at + jobs[number].size]
             at += jobs[number].size
+
+
+def _choose_citations(results: Sequence[SearchResult]) -> None:
+    """Choose the citations of all hits here, in the searching thread: the event loop has no time for it."""
+    for result in results:
+        for hit in result.hits:
+            _ = hit.citation
 
 
 def _new_future() -> asyncio.Future[list[SearchResult]]:

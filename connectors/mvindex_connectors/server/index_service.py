@@ -97,12 +97,12 @@ class IndexService:
         Args:
             queries: Texts, or vectors (q, d).
             options: The options of all queries.
-            text: The texts of the lexical part, one for each query, if they are not the queries.
+            text: The texts for terms and citations, one for each query, if they are not the queries.
 
         """
         texts = None
-        if text is not None or options.mode is not Mode.DENSE:
-            texts = self._lexical_texts(queries, text, options.mode)
+        if text is not None or options.mode is not Mode.DENSE or isinstance(queries, Sequence):
+            texts = self._texts(queries, text, options.mode)
             queries = texts if options.mode is Mode.LEXICAL else queries
         self._check_hits(len(queries), options.top_k)
         return await self._batcher.search(self._checked(queries), options, texts)
@@ -119,14 +119,12 @@ class IndexService:
                 f"most {self._limits.hits} (--max-hits). Send fewer queries at a time"
             )
 
-    def _lexical_texts(self, queries: Sequence[str] | Floats, text: Sequence[str] | None, mode: Mode) -> list[str]:
-        """Return the texts of the lexical part, one for each query."""
-        if mode is Mode.DENSE:
-            raise QueryError("text= does not belong to mode='dense'; expected mode='lexical' or 'hybrid'")
+    def _texts(self, queries: Sequence[str] | Floats, text: Sequence[str] | None, mode: Mode) -> list[str]:
+        """Return the texts for terms and citations, one for each query."""
         if text is not None:
             self._check_number(text)
         texts, _ = query_texts(queries, text, mode)
-        if mode is Mode.HYBRID and len(texts) != len(queries):
+        if mode is not Mode.LEXICAL and len(texts) != len(queries):
             raise QueryError(f"text: expected a text for each of {len(queries)} query vectors, got {len(texts)}")
         return texts
 

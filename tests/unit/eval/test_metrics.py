@@ -14,7 +14,7 @@ from mvindex.errors import ExtraMissing, QueryError
 from mvindex.eval import metrics as evaluate
 from mvindex.eval.metrics import Evaluation
 from mvindex.eval.questions import Question
-from mvindex.records import Hit, SearchResult
+from mvindex.records import Citation, Hit, SearchResult
 
 SCHEMAS = Path(__file__).parents[3] / "schemas/records"
 EVAL_SCHEMA = json.loads((SCHEMAS / "eval.schema.json").read_text())
@@ -105,6 +105,37 @@ def test_answers_are_patterns_with_regex():
     assert report(evaluation)["answer"] == {"R@1": 1.0}
     with pytest.raises(QueryError, match="^question '2': answers: expected"):
         evaluation.add(Question("2", "?", ("(",)), result("a", texts=["x"]))
+
+
+# --- citations
+
+
+def cited_hit(doc_id, snippet, citation, text="Denver won. In May."):
+    cited = None if citation is None else Citation(citation, 0, len(citation), {})
+    return Hit(doc_id, 1.0, 0, (0, len(snippet)), snippet, text, "", {}, citation=cited)
+
+
+def test_citations_of_first_hits_and_of_gold_documents_are_counted_apart():
+    evaluation = Evaluation(cutoffs=(2,), citations=True)
+    hits = [
+        (cited_hit("a", "In May.", "Denver won."), cited_hit("g", "Denver won.", "Denver won.")),
+        (cited_hit("g", "In May.", "Denver won."), cited_hit("b", "Denver won.", "Denver won.")),
+        (cited_hit("a", "Denver won.", None, text="Denver."), cited_hit("b", "x", "x"), cited_hit("g", "x", "x")),
+    ]
+    for number, own in enumerate(hits):
+        evaluation.add(Question(str(number), "?", ("Denver",), "g"), SearchResult(own, True, 0, 1))
+    evaluation.add(Question("no answer known", "?"), SearchResult(hits[0], True, 0, 1))
+    evaluation.add(Question("no hits", "?", ("Denver",), "g"), SearchResult((), True, 0, 1))
+    made = report(evaluation)
+    assert made["citations"] == {"text": 1.0, "snippet": 0.3333, "citation": 0.6667}
+    assert made["gold_citations"] == {"text": 1.0, "snippet": 0.5, "citation": 1.0}  # the third is beyond the cut-off
+    assert (made["counts"]["citations"], made["counts"]["gold_citations"]) == (3, 2)
+
+
+def test_citations_are_counted_where_they_are_asked_for_only():
+    evaluation = Evaluation(cutoffs=(1,))
+    evaluation.add(Question("1", "?", ("x",)), result("a"))
+    assert not {"citations", "gold_citations"} & report(evaluation).keys()
 
 
 # --- judgements

@@ -83,7 +83,7 @@ def _readable(message: str, whole: str = "body") -> MvindexError:
 
 
 class SearchCall(NamedTuple):
-    """A search as the index takes it: texts, or vectors (q, d), and options; texts: for the lexical part, if given."""
+    """A search as the index takes it: texts, or vectors (q, d), and options; texts: for terms and citations."""
 
     queries: list[str] | Floats
     is_single: bool
@@ -165,8 +165,17 @@ def result_response(
 
 
 def _hit(hit: records.Hit, explanations: Mapping[str, Sequence[records.ViewScore]] | None) -> schemas.Hit:
+    cited = hit.citation
     shown = schemas.Hit(
-        hit.id, hit.score, hit.slot, hit.span, hit.snippet, hit.text, hit.title, cast(dict[str, Any], hit.metadata)
+        hit.id,
+        hit.score,
+        hit.slot,
+        hit.span,
+        hit.snippet,
+        hit.text,
+        hit.title,
+        cast(dict[str, Any], hit.metadata),
+        None if cited is None else schemas.Citation(cited.text, cited.start, cited.end, dict(cited.why)),
     )
     if hit.components:
         shown.components = [

@@ -106,7 +106,8 @@ class SearchRequest(Request):
         Annotated[
             list[Annotated[str, _described("A field of documents.", enum=[each.value for each in Field])]],
             _described(
-                "What hits carry beside id, score and slot; all by default. Without the text there is no snippet."
+                "What hits carry beside id, score and slot; all by default. Without the text there is no snippet "
+                "and no citation."
             ),
         ]
         | UnsetType
@@ -115,8 +116,8 @@ class SearchRequest(Request):
         Annotated[
             QueryText | Annotated[list[QueryText], Meta(min_length=1)],
             _described(
-                "For lexical and hybrid: the text whose terms are searched, the query by default. A list of as many "
-                "texts for queries or vectors."
+                "The text whose terms are searched, for lexical and hybrid, and that citations are chosen for; the "
+                "query by default. A list of as many texts for queries or vectors."
             ),
         ]
         | UnsetType
@@ -220,6 +221,17 @@ class Component(Struct):
     contribution: Annotated[float, _described("What it adds to the document's score.")]
 
 
+class Citation(Struct):
+    """A sentence, a line or a window of a document's text."""
+
+    text: Annotated[str, _described("The characters [start, end) of the text.")]
+    start: int
+    end: int
+    why: Annotated[
+        dict[str, float], _described("The parts of its score: views, terms, context and cues. Higher is better.")
+    ]
+
+
 class Hit(Struct):
     """A document in a result."""
 
@@ -231,6 +243,10 @@ class Hit(Struct):
     text: str
     title: str
     metadata: dict[str, Any]
+    citation: Annotated[
+        Citation | None,
+        _described("The part of the text that most likely answers; null for a query without a text."),
+    ]
     views: Annotated[list[ViewScore], _described("With explain: best first.")] | UnsetType = UNSET
     components: (
         Annotated[list[Component], _described("For lexical and hybrid: what views and terms add to the score.")]

@@ -1,4 +1,4 @@
-// A document in a ranking: its text with the winning snippet marked, and a bar for each view.
+// A document in a ranking: its text with the citation marked, and a bar for each view.
 // Texts reach the page as text nodes only: no document is ever parsed as HTML.
 const SHOWN_CHARS = 480;
 const BAR = { width: 28, height: 32 };
@@ -145,12 +145,12 @@ function metadata(hit, filterBy) {
   }));
 }
 
-// The text with the winning snippet and that of the view under the pointer marked. Spans count code points.
+// The text with the citation and the snippet of the view under the pointer marked. Spans count code points.
 function mark(hit, node, view) {
   const letters = Array.from(hit.text);
-  const other = view && view.slot !== hit.slot ? view.span : null;
-  const spans = [[hit.span, "won"], [other, "other"]].filter(([span]) => span !== null);
-  const [begin, end] = node.dataset.whole ? [0, letters.length] : cut(letters, hit.span);
+  const cited = hit.citation ? [hit.citation.start, hit.citation.end] : hit.span;
+  const spans = [[cited, "won"], [view && view.span, "other"]].filter(([span]) => span !== null);
+  const [begin, end] = node.dataset.whole ? [0, letters.length] : cut(letters, cited);
   const cuts = [...new Set([begin, end, ...spans.flatMap(([span]) => span)])].filter((at) => at >= begin && at <= end);
   cuts.sort((one, two) => one - two);
   const pieces = begin > 0 ? ["\u2026 "] : [];

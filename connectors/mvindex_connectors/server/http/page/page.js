@@ -219,7 +219,7 @@ async function describe() {
   } else {
     const other = info.lexical === null ? "by all views (DRPQ)" : "beside it by all views (DRPQ) or by views and terms";
     blank("Ask, and see why each document was found", `Two rankings are shown: by the best view, and ${other}. `
-      + "In each document the snippet that won is marked; each bar is a view, and shows its snippet when pointed at.");
+      + "In each document the sentence that answers best is marked; each bar is a view, and shows its snippet when pointed at.");
   }
 }
 

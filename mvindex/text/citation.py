@@ -1,0 +1,266 @@
+"""Chooses the part of a document's text that most likely answers a question: what a hit cites.
+
+Every part is scored by four signals, a weighted sum: the score of the view that stands for it, the question's terms in
+it, what stands beside it, and whether it holds the kind of thing that the question asks for. Nothing is encoded and no
+index is read. The weights were fitted on questions of SQuAD by `bench/citations.py --fit`; question words and pronouns
+are English, the rest is of any language.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from enum import Enum
+from functools import cached_property, lru_cache
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from mvindex.records import Citation, Doubles, Span
+from mvindex.text.units import split_units
+
+if TYPE_CHECKING:
+    from mvindex.records import Floats, Ints
+
+# The weight of each feature, by the part of the score that it belongs to.
+WEIGHTS: Mapping[str, Mapping[str, float]] = {
+    "views": {"view": 0.7},
+    "terms": {"terms": 4.8, "stems": 3.1},
+    "context": {"before": 2.3, "title": -0.8},
+    "cues": {"date": 2.3, "number": 1.8, "name": 2.0},
+}
+FEATURES = [(part, name) for part, weights in WEIGHTS.items() for name in weights]
+_VALUES = np.array([WEIGHTS[part][name] for part, name in FEATURES])
+
+_WORD = re.compile(r"[^\W_]+(?:['’][^\W_]+)?(?:[.,][0-9]+)*")
+# Views whose scores differ by less say nothing.
+_SAME = 1e-9
+# Scripts written without spaces: Thai, Japanese, Chinese. Their terms are pairs of letters.
+_UNSPACED = re.compile(r"[\u0e00-\u0e7f\u3040-\u30ff\u3400-\u9fff]")
+# Of these no answer is made: articles, pronouns, auxiliary verbs, question words.
+_COMMON = frozenset(
+    "a an the of in on at to for by with from and or but as is are was were be been being do does did has have had it "
+    "its this that these those he she they his her their them which who whom whose what when where why how many much "
+    "there than then so such not no can could would should will may might must i you we s".split()
+)
+_MONTHS = frozenset("january february march april may june july august september october november december".split())
+_NUMBERS = frozenset(
+    "one two three four five six seven eight nine ten eleven twelve dozen hundred thousand million billion half third "
+    "quarter twice first second fourth fifth several couple percent".split()
+)
+_YEAR = re.compile(r"1[0-9]{3}s?|20[0-9]{2}s?|BC|AD|[Cc]entur(?:y|ies)")
+_SUFFIXES = (
+    ("ational", 3), ("ization", 3), ("ation", 3), ("ment", 4), ("ness", 3), ("ingly", 3), ("edly", 3), ("ing", 3),
+    ("ied", 2), ("ed", 3), ("ion", 4), ("er", 4), ("or", 4), ("ly", 3), ("al", 4), ("ive", 4), ("e", 3), ("y", 3),
+)  # fmt: skip
+
+
+class Sought(Enum):
+    """The kind of thing that a question asks for."""
+
+    DATE = "date"
+    NUMBER = "number"
+    NAME = "name"
+    OTHER = "other"
+
+
+# In this order: "how many years" asks for a number, "what year" for a date.
+_QUESTIONS = (
+    (
+        Sought.DATE,
+        r"\bwhen\b|\b(?:what|which|what was the) (?:year|date|day|month|decade|century|time|period|season)"
+        r"|\bhow (?:old|long ago)",
+    ),
+    (
+        Sought.NUMBER,
+        r"\bhow (?:many|much|long|far|large|big|tall|high|fast|often|deep|wide)"
+        r"|\b(?:percentage|percent|number|population|amount|cost|price|size|distance|length|rate|ratio|temperature)\b",
+    ),
+    (
+        Sought.NAME,
+        r"\bwho(?:m|se)?\b|\bwhere\b|\bname of\b|\bnamed?\b|\b(?:what|which) (?:person|man|woman|scientist|king|queen|"
+        r"player|author|actor|president|leader|singer|artist|team|company|group|organization|actress|composer|emperor|"
+        r"philosopher|architect|character|family|people|city|country|state|place|location|region|river|town|continent|"
+        r"island|area|stadium|university|school|building|street|county|nation)",
+    ),
+)
+_SOUGHT = [(kind, re.compile(pattern, re.IGNORECASE)) for kind, pattern in _QUESTIONS]
+
+
+class ScoredViews(NamedTuple):
+    """A document's views: the characters that each stands for, (k, 2) int64, -1 for none, and its score, (k,)."""
+
+    spans: Ints
+    scores: Floats
+
+
+class Citer:
+    """Chooses citations for one question."""
+
+    def __init__(self, question: str) -> None:
+        self._question = question
+
+    def cite(self, text: str, title: str = "", views: ScoredViews | None = None) -> Citation | None:
+        """Return the part of the text that most likely answers; None for a text without letters and digits.
+
+        Args:
+            text: The document's text.
+            title: Its title.
+            views: Its views with their scores for the question; None where they are not known.
+        """
+        units = split_units(text)
+        if not units:
+            return None
+        weighted = self.features(text, units, title, views) * _VALUES
+        best = int(np.argmax(weighted.sum(axis=1)))
+        start, end = units[best]
+        why = dict.fromkeys(WEIGHTS, 0.0)
+        for (part, _), value in zip(FEATURES, weighted[best].tolist(), strict=True):
+            why[part] += value
+        return Citation(text[start:end], start, end, why)
+
+    def features(self, text: str, units: Sequence[Span], title: str, views: ScoredViews | None) -> Doubles:
+        """Return the features of each part, (n, f), in the order of FEATURES."""
+        parts = [_Part.of(text[start:end]) for start, end in units]
+        found = {**self._term_features(parts, title), **self._cue_features(parts)}
+        found["view"] = _view_feature(units, views).tolist()
+        return np.array([found[name] for _, name in FEATURES], dtype=np.float64).T
+
+    @cached_property
+    def _terms(self) -> list[str]:
+        """The distinct terms of the question that say something; all of them where none does."""
+        terms = dict.fromkeys(_terms_of(self._question)[1])
+        return [term for term in terms if term not in _COMMON_TERMS] or list(terms)
+
+    @cached_property
+    def _all_terms(self) -> frozenset[str]:
+        return frozenset(_terms_of(self._question)[1])
+
+    @cached_property
+    def _sought(self) -> Sought:
+        return next((kind for kind, pattern in _SOUGHT if pattern.search(self._question)), Sought.OTHER)
+
+    def _term_features(self, parts: Sequence[_Part], title: str) -> dict[str, list[float]]:
+        """Return the features of terms in common, of this part and of the one before."""
+        counts = Counter(term for part in parts for term in part.terms)
+        rarity = {
+            term: math.log1p((len(parts) - counts[term] + 0.5) / (counts[term] + 0.5))
+            for term in self._terms
+            if counts[term]
+        }
+        total = sum(rarity.values()) or 1.0
+        present = len(rarity) or 1
+        absent = [term[: max(4, int(0.7 * len(term)))] for term in self._terms if not counts[term] and len(term) >= 4]
+        titled = frozenset(_terms_of(title)[1])
+        found: dict[str, list[float]] = {name: [] for name in ("terms", "stems", "before", "title")}
+        previous: frozenset[str] = frozenset()
+        for part in parts:
+            common = [term for term in rarity if term in part.terms]
+            before = [term for term in rarity if term in previous]
+            found["terms"].append(sum(rarity[term] for term in common) / total)
+            found["stems"].append(
+                sum(any(term.startswith(stem) for term in part.terms) for stem in absent) / len(self._terms or "-")
+            )
+            found["before"].append(len(set(before).difference(common)) / present)
+            found["title"].append(len(titled & part.terms) / (len(titled) or 1))
+            previous = part.terms
+        return found
+
+    def _cue_features(self, parts: Sequence[_Part]) -> dict[str, list[float]]:
+        """Return the features of things of the kind that is sought, which the question does not have itself."""
+        found = {kind.value: [0.0] * len(parts) for kind in Sought if kind is not Sought.OTHER}
+        if self._sought in _CUES:
+            cue = _CUES[self._sought]
+            found[self._sought.value] = [cue(part.new_words(self._all_terms)) for part in parts]
+        return found
+
+
+class _Part(NamedTuple):
+    """A part of a text: its words, their terms, in order, and the set of terms."""
+
+    words: list[str]
+    in_order: list[str]
+    terms: frozenset[str]
+
+    @classmethod
+    def of(cls, text: str) -> _Part:
+        words, terms = _terms_of(text)
+        return cls(words, terms, frozenset(terms))
+
+    def new_words(self, asked: frozenset[str]) -> list[str]:
+        """Return the words that the question does not have."""
+        return [word for word, term in zip(self.words, self.in_order, strict=True) if term not in asked]
+
+
+def _view_feature(units: Sequence[Span], views: ScoredViews | None) -> Doubles:
+    """Return the score of the view that stands for most of each part, in standard deviations from their mean.
+
+    Encoders have scores of different scales. A part that no view stands for has the lowest score of the others.
+    """
+    none = np.zeros(len(units))
+    if views is None or not len(views.spans):
+        return none
+    starts, ends = np.array(units).T
+    shared = np.minimum(ends[:, None], views.spans[:, 1]) - np.maximum(starts[:, None], views.spans[:, 0])
+    shared[:, views.spans[:, 0] < 0] = 0
+    has_view = shared.max(axis=1) > 0
+    if not has_view.any():
+        return none
+    scores = views.scores.astype(np.float64)[shared.argmax(axis=1)]
+    scores[~has_view] = scores[has_view].min()
+    deviation = scores.std()
+    return none if deviation < _SAME else (scores - scores.mean()) / deviation
+
+
+def _date(words: Sequence[str]) -> float:
+    return float(any(word.lower() in _MONTHS or _YEAR.fullmatch(word) for word in words))
+
+
+def _number(words: Sequence[str]) -> float:
+    return min(sum(map(_is_number, words)), 2) / 2
+
+
+def _is_number(word: str) -> bool:
+    return word.lower() in _NUMBERS if word.isalpha() else any(char.isdigit() for char in word)
+
+
+def _name(words: Sequence[str]) -> float:
+    return min(sum(word[0].isupper() and word.lower() not in _COMMON for word in words), 3) / 3
+
+
+_CUES = {Sought.DATE: _date, Sought.NUMBER: _number, Sought.NAME: _name}
+
+
+def _terms_of(text: str) -> tuple[list[str], list[str]]:
+    """Return the words of a text, and the term of each; of scripts without spaces both are pairs of letters."""
+    words = _WORD.findall(text)
+    if not text.isascii() and _UNSPACED.search(text):
+        words = [part for word in words for part in (_pairs(word) if _UNSPACED.search(word) else [word])]
+    return words, [_stem(word) for word in words]
+
+
+def _pairs(word: str) -> list[str]:
+    return [word[at : at + 2] for at in range(max(1, len(word) - 1))]
+
+
+@lru_cache(1 << 16)
+def _stem(word: str) -> str:
+    """Return a word in lower case without plural and common English suffixes."""
+    term = word.lower()
+    if term.endswith(("'s", "’s")):
+        term = term[:-2]
+    if len(term) > 3 and term.endswith("s") and not term.endswith(("ss", "us", "is")):
+        if term.endswith("ies") and len(term) > 4:
+            term = term[:-3] + "y"
+        else:
+            term = term[:-2] if term.endswith(("sses", "shes", "ches", "xes")) else term[:-1]
+    for suffix, least in _SUFFIXES:
+        if term.endswith(suffix) and len(term) - len(suffix) >= least:
+            term = term[: -len(suffix)]
+            return term[:-1] if len(term) > 3 and term[-1] == term[-2] and term[-1] not in "sl" else term
+    return term
+
+
+_COMMON_TERMS = frozenset(_stem(word) for word in _COMMON)
