@@ -4,6 +4,7 @@ import json
 import os
 import random
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -25,6 +26,7 @@ from mvindex.errors import ConfigError, CorpusError, MvindexError  # noqa: E402 
 from mvindex_train.cli import app  # noqa: E402 - only where the extra is
 from mvindex_train.config import TrainConfig  # noqa: E402 - as above
 from mvindex_train.loop import Interrupted  # noqa: E402 - as above
+from mvindex_train.scaling import SCALES  # noqa: E402 - as above
 from mvindex_train.trainer import TrainJob, train  # noqa: E402 - as above
 from tests.helpers.tiny_training import NUM_WORDS, make_base  # noqa: E402 - as above
 
@@ -137,6 +139,29 @@ def test_the_checkpoint_is_clean_and_says_what_it_is(trained):
     assert "preset snippets" in card
     assert f"after epoch {report['best_epoch']}" in card
     assert sorted(path.name for path in out.with_name("trained.run").glob("*-*")) == []
+
+
+def test_a_scale_is_chosen_by_dev_questions_and_sets_to_keep(files, tmp_path):
+    judged = tmp_path / "judged"
+    (judged / "qrels").mkdir(parents=True)
+    shutil.copy(files["passages"], judged / "corpus.jsonl")
+    write_lines(judged / "queries.jsonl", [{"_id": row["id"], "text": row["question"]} for row in files["questions"]])
+    qrels = [f"{row['id']}\t{row['passage_id']}\t1\n" for row in files["questions"]]
+    (judged / "qrels/dev.tsv").write_text("query-id\tcorpus-id\tscore\n" + "".join(qrels))
+    out = tmp_path / "out"
+    chosen = ["--scale", "auto", "--keep", judged, "--set", "encoder.lora_rank=2", "--set", "encoder.lora_alpha=4"]
+    done = run_cli(*flags(files, out), *chosen, "--json")
+    assert done.exit_code == 0, done.output
+    report = json.loads(done.stdout)
+    trials = {trial["scale"]: trial for trial in report["scale"]["trials"]}
+    assert list(trials) == [0.0, *SCALES]
+    assert trials[0.0]["recall"] == pytest.approx(report["before"]["R@1"], abs=1e-4)
+    assert trials[1.0]["recall"] == pytest.approx(report["dev"]["R@1"], abs=1e-4)
+    assert 0 < trials[1.0]["nDCG@10"]["judged"] < 1
+    scale = report["scale"]["chosen"]
+    assert json.loads((out / "adapter_config.json").read_text())["lora_alpha"] == 4 * scale
+    assert f"scale {scale:g}: recall" in done.stderr
+    assert not list(tmp_path.glob("out.run/scaling-*"))
 
 
 @pytest.mark.full

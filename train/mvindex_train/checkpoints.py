@@ -85,7 +85,10 @@ def _save_peft(encoder: TrainableEncoder, name: str, folder: Path) -> None:
     adapter, base = encoder.adapters[name], encoder.base.source
     # A name by which peft finds the base anywhere; by default it is the path on this machine.
     adapter.peft_config["default"].base_model_name_or_path = PACKAGED_HUB_ID if base == PACKAGED else base
+    trained_alpha = adapter.peft_config["default"].lora_alpha
+    adapter.peft_config["default"].lora_alpha = trained_alpha * encoder.scale
     adapter.save_pretrained(folder, save_embedding_layers=False)
+    adapter.peft_config["default"].lora_alpha = trained_alpha
     (folder / CARD).unlink()  # peft's own card is an empty template
 
 

@@ -64,6 +64,14 @@ def train(  # noqa: PLR0913 - each option is a flag of the command
     batch: Annotated[int | None, typer.Option(help="Passages in a batch, over all processes.")] = None,
     learning_rate: Annotated[float | None, typer.Option(help="Learning rate of the optimiser.")] = None,
     seed: Annotated[int | None, typer.Option(help="Seed of all random numbers.")] = None,
+    scale: Annotated[
+        str | None,
+        typer.Option(help="Factor of what LoRA learnt (default: 1), or auto: the best for the dev questions."),
+    ] = None,
+    keep: Annotated[
+        list[str] | None,
+        typer.Option(help="BEIR folders of judged questions that --scale auto must not answer worse than the base."),
+    ] = None,
     warm_up: Annotated[
         str | None, typer.Option(help="Corpus for a warm-up without questions, before training.")
     ] = None,
@@ -90,12 +98,14 @@ def train(  # noqa: PLR0913 - each option is a flag of the command
     from mvindex.cli.options import parse_choice
     from mvindex_train.data.options import TrainingFormat
 
-    overrides = [*(overrides or []), *_as_overrides(base, epochs, batch, learning_rate, seed)]
+    overrides = [*(overrides or []), *_as_overrides(base, epochs, batch, learning_rate, seed, _scale(scale))]
     settings = _load(config, preset, budget, overrides)
     if format is not None:
         parse_choice("--format", format, TrainingFormat)
     paths = {"train": files, "dev": dev, "negatives": negatives, "passages": passages, "format": format}
     settings = _with_data(settings, paths, warm_up)
+    if keep:
+        settings = replace(settings, evaluation=replace(settings.evaluation, keep=tuple(keep)))
     if show_config:
         from mvindex_train.config_cli import describe
 
@@ -113,8 +123,14 @@ def train(  # noqa: PLR0913 - each option is a flag of the command
 
 
 def _as_overrides(*values: Any) -> list[str]:
-    names = ("encoder.base", "optimiser.epochs", "data.batch_passages", "optimiser.learning_rate", "optimiser.seed")
+    names = ("encoder.base", "optimiser.epochs", "data.batch_passages", "optimiser.learning_rate", "optimiser.seed",
+             "evaluation.scale")  # fmt: skip
     return [f"{name}={value}" for name, value in zip(names, values, strict=True) if value is not None]
+
+
+def _scale(text: str | None) -> str | None:
+    """Return the setting of --scale: "none" lets training choose."""
+    return "none" if text == "auto" else text
 
 
 def _load(file: Path | None, preset: str | None, budget: str | None, overrides: list[str]) -> TrainConfig:

@@ -157,12 +157,15 @@ class EvaluationConfig:
     """Evaluation on dev questions.
 
     cutoff: the best checkpoint is chosen by R@cutoff. patience: number of evaluations without a better one after which
-    training stops; None: never.
+    training stops; None: never. scale: factor of what LoRA learnt, from 0, the base, to 1, as trained; None chooses it
+    by R@cutoff. keep: BEIR folders of judged questions whose nDCG@10 that choice must not lower.
     """
 
     every_epochs: Count = 1
     patience: Count | None = None
     cutoff: Count = 1
+    scale: Positive | None = 1.0
+    keep: Names = ()
 
     def __post_init__(self) -> None:
         check_fields(self, "evaluation.")
@@ -227,7 +230,16 @@ class TrainConfig:
         return hashlib.sha256(json.dumps(values, sort_keys=True).encode("utf-8", "surrogatepass")).hexdigest()
 
 
-def check_has_train(config: TrainConfig) -> None:
-    """Raise ConfigError when there is no file to train on, which presets do not set."""
+def check_can_train(config: TrainConfig) -> None:
+    """Raise ConfigError when a file that the settings need, and presets do not set, is missing."""
     if not config.data.train:
         raise ConfigError("data.train: expected at least one file of questions to train on, got none")
+    scale = config.evaluation.scale
+    if scale != 1 and config.encoder.lora_rank is None:
+        raise ConfigError(f"evaluation.scale: expected 1 without encoder.lora_rank, got {scale or 'auto'}")
+    if scale is None and not config.data.dev:
+        raise ConfigError("evaluation.scale: expected dev questions (--dev) to choose it by, got none")
+    if scale is not None and config.evaluation.keep:
+        raise ConfigError(
+            f"evaluation.keep: expected --scale auto, which chooses a factor by these sets, got {scale:g}"
+        )

@@ -45,7 +45,7 @@ class TrainableEncoder(torch.nn.Module):
     """Encodes documents to views and questions to vectors, with gradients.
 
     documents, queries: the transformers, the same object unless the settings are `separate`. adapters: peft's models
-    around them, by name; empty when all weights are trained. codes: of the Poly-encoder.
+    around them, by name; empty when all weights are trained. codes: of the Poly-encoder. scale: see set_scale().
     """
 
     def __init__(self, base: Checkpoint, settings: Settings, tokenizer: Any, models: Parts) -> None:
@@ -54,6 +54,7 @@ class TrainableEncoder(torch.nn.Module):
         self.documents, self.queries = models.documents, models.queries
         self.adapters: dict[str, Any] = {}
         self.codes: torch.nn.Parameter | None = None
+        self.scale = 1.0
         self._inputs = Inputs(settings, tokenizer.backend_tokenizer, str(base.folder))
 
     @property
@@ -92,6 +93,14 @@ class TrainableEncoder(torch.nn.Module):
             decay = 0.0 if is_new or parameter.ndim < 2 else config.weight_decay
             groups.setdefault((rate, decay), []).append(parameter)
         return [{"params": each, "lr": rate, "weight_decay": decay} for (rate, decay), each in groups.items()]
+
+    def set_scale(self, scale: float) -> None:
+        """Apply what LoRA learnt times `scale`, here and in what is saved: 0 is the base, 1 as trained."""
+        self.scale = scale
+        for adapter in self.adapters.values():
+            for module in adapter.modules():
+                if hasattr(module, "set_scale"):
+                    module.set_scale("default", scale)
 
     def frozen_encoder(self) -> TransformerEncoder:
         """Return a copy as an encoder for inference, equal to a saved checkpoint of these weights."""
@@ -148,7 +157,7 @@ class TrainableEncoder(torch.nn.Module):
         return Checkpoint(f"{self.base.source} in training", self.base.folder, self.settings, "", self.base.weights)
 
     def _fingerprint(self) -> str:
-        digest = hashlib.sha256(f"{self.base.fingerprint} {self.settings}".encode())
+        digest = hashlib.sha256(f"{self.base.fingerprint} {self.settings} {self.scale}".encode())
         for name, parameter in self.named_parameters():
             if parameter.requires_grad:
                 digest.update(name.encode() + parameter.detach().float().cpu().numpy().tobytes())

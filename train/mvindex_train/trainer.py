@@ -16,7 +16,7 @@ from mvindex.encoder.device import torch_threads
 from mvindex.errors import ConfigError, IndexLocked
 from mvindex.plugins import require
 from mvindex.store.locks import writer_lock
-from mvindex_train.config import TrainConfig, check_has_train
+from mvindex_train.config import TrainConfig, check_can_train
 from mvindex_train.config_cli import label
 from mvindex_train.data import ExampleStore
 from mvindex_train.evaluation import DevReport, DevSet, evaluate
@@ -24,6 +24,7 @@ from mvindex_train.fsync import map_write_errors
 from mvindex_train.history import History, OnRecord
 from mvindex_train.loop import Run, Stage, run_stages
 from mvindex_train.resume import Position, RunFolder, discard_other_run
+from mvindex_train.scaling import SCALES, Trial, choose_scale, judged_values, read_judged_set
 from mvindex_train.seeding import preserve_random_state
 from mvindex_train.sources import EXAMPLES, StoreBatches, fingerprints, read_dev, refresh_examples, write_examples
 from mvindex_train.warm_up import WarmUpBatches, warm_up_loss
@@ -57,7 +58,7 @@ class TrainJob:
     should_stop: Callable[[], bool] = lambda: False
 
     def __post_init__(self) -> None:
-        check_has_train(self.config)
+        check_can_train(self.config)
         _check(self.save_every is None or self.save_every > 0, f"save_every: expected 1 or more, got {self.save_every}")
         _check(
             self.warm_up_steps is None or self.warm_up_steps > 0,
@@ -124,6 +125,7 @@ class _Trainer:
         self._folder = self._open_folder()
         self._notes = self._in_main_first(lambda: write_examples(job.run_folder, job.config.data))
         self._dev = read_dev(job.config.data)
+        self._judged = [read_judged_set(path) for path in job.config.evaluation.keep]
 
     def run(self) -> dict[str, Any]:
         """Run all stages and write the checkpoint; return the report."""
@@ -250,11 +252,34 @@ class _Trainer:
             "stopped_early": position.is_stopped,
             "before": position.before,
             "dev": position.best_dev,
+            "scale": self._set_scale(),
         }
         if self._processes.is_main:
             self._write(report)
         self._processes.wait()
         return report
+
+    def _set_scale(self) -> dict[str, Any]:
+        """Set the factor of what LoRA learnt, chosen where the settings say so; return it and the trials."""
+        scale, trials = self._config.evaluation.scale, []
+        if scale is None and self._dev is not None:
+            trials = [self._try_scale(each, self._dev) for each in (0.0, *SCALES)]
+            scale, is_kept = choose_scale(trials)
+            if not is_kept:
+                self._job.on_note(f"no scale keeps the judged sets: the smallest, {scale:g}, is taken")
+        self._encoder.set_scale(1.0 if scale is None else scale)
+        return {"chosen": scale, "trials": [trial.as_json() for trial in trials]}
+
+    def _try_scale(self, scale: float, dev: DevSet) -> Trial:
+        """Evaluate a factor; the main process alone, which writes the checkpoint, asks the judged sets."""
+        self._encoder.set_scale(scale)
+        recall = self._evaluate(dev).recall[self._config.evaluation.cutoff]
+        judged = self._judged if self._processes.is_main else []
+        frozen = self._encoder.frozen_encoder()
+        trial = Trial(scale, recall, {one.name: judged_values(frozen, one, self._job.run_folder) for one in judged})
+        if self._processes.is_main:
+            self._job.on_note(str(trial))
+        return trial
 
     def _write(self, report: dict[str, Any]) -> None:
         from mvindex_train.card import write_card

@@ -65,6 +65,20 @@ def test_a_saved_encoder_gives_the_views_that_it_had_in_training(
     assert np.abs(loaded.encode_queries(QUESTIONS) - untrained_questions).max() > 0.01
 
 
+@pytest.mark.parametrize("scale", [0.0, 0.5])
+def test_a_scaled_adapter_gives_the_views_that_it_had_in_training(base, tmp_path, untrained_questions, scale):
+    encoder = trained(base, lora_rank=2)
+    at_one = encoder.frozen_encoder()
+    encoder.set_scale(scale)
+    loaded = load_encoder(saved(encoder, tmp_path / "saved"))
+    check_same(encoder, loaded)
+    assert encoder.frozen_encoder().spec != at_one.spec
+    is_base = np.allclose(loaded.encode_queries(QUESTIONS), untrained_questions, atol=ATOL, rtol=0)
+    assert is_base == (scale == 0)
+    encoder.set_scale(1.0)
+    check_same(encoder, at_one)
+
+
 @pytest.mark.parametrize(
     "options",
     [

@@ -18,7 +18,7 @@ from mvindex_train.config import (
     LossConfig,
     OptimiserConfig,
     TrainConfig,
-    check_has_train,
+    check_can_train,
 )
 from mvindex_train.fields import kinds_of
 from mvindex_train.tables import merge, read_toml
@@ -218,8 +218,23 @@ def test_a_fingerprint_follows_the_values_and_not_the_name_of_the_preset():
 
 def test_training_needs_a_file_to_train_on():
     with pytest.raises(ConfigError, match=r"data\.train: expected at least one file"):
-        check_has_train(TrainConfig())
-    check_has_train(TrainConfig(data=DataConfig(train=("a.jsonl",))))
+        check_can_train(TrainConfig())
+    check_can_train(TrainConfig(data=DataConfig(train=("a.jsonl",))))
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        (["evaluation.scale=0.5"], "evaluation.scale: expected 1 without encoder.lora_rank, got 0.5"),
+        (["evaluation.scale=none"], "evaluation.scale: expected 1 without encoder.lora_rank, got auto"),
+        (["evaluation.scale=none", "encoder.lora_rank=2"], r"evaluation.scale: expected dev questions \(--dev\)"),
+        (["evaluation.keep=a"], "evaluation.keep: expected --scale auto, which chooses a factor by these sets, got 1"),
+    ],
+)
+def test_a_scale_needs_lora_and_its_choice_needs_dev_questions(overrides, message):
+    config = TrainConfig().with_overrides(["data.train=a.jsonl", *overrides])
+    with pytest.raises(ConfigError, match=message):
+        check_can_train(config)
 
 
 def test_settings_import_no_torch():
