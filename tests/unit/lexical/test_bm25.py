@@ -206,7 +206,8 @@ def test_thousands_of_words_in_a_question_and_in_a_text_are_all_counted(tmp_path
 def test_vectors_have_no_words(tmp_path):
     index = made(tmp_path / "a.mvx", ["oil", "war"])
     for mode in ("lexical", "hybrid"):
-        index.search(np.ones(2), mode=mode)
+        with pytest.raises(QueryError, match="text="):
+            index.search(np.ones(2), mode=mode)
     with pytest.raises(QueryError, match="given vectors"):
         index.search("oil", mode="hybrid")
     with pytest.raises(QueryError, match="empty"):
