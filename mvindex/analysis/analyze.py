@@ -211,7 +211,7 @@ class _Analysis:
         with_answers = [one for one in answered.questions if one.question.answers]
         answer = {
             name: recalls(rank_array([getattr(one, name) for one in with_answers]), cutoffs) if with_answers else None
-            for name in ("answer", "answer_view")
+            for name in ("answer", "answer_view", "answer_citation")
         }
         if not with_answers:
             self._left_out["recall.answer"] = "the questions have no answers"

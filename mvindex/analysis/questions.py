@@ -44,6 +44,7 @@ class AnsweredQuestion:
         first: The best hit.
         answer: Rank of the first hit that holds an answer; None if none of those searched does.
         answer_view: Rank of the first hit whose winning snippet holds an answer; None if none does.
+        answer_citation: Rank of the first hit whose citation holds an answer; None if none does.
 
     """
 
@@ -53,6 +54,7 @@ class AnsweredQuestion:
     first: Hit
     answer: int | None
     answer_view: int | None
+    answer_citation: int | None
 
 
 @dataclass(slots=True)
@@ -115,8 +117,11 @@ def answer_questions(
     scoring: dict[str, Any] = {"scoring": options.scoring, "temperature": options.temperature}
     for begin in range(0, len(chosen), _BATCH):
         batch = chosen[begin : begin + _BATCH]
-        vectors = index.encode_queries([question.text for question in batch])
-        results: list[SearchResult] = index.search(vectors, top_k=max(options.cutoffs), exact=True, **scoring)
+        texts = [question.text for question in batch]
+        vectors = index.encode_queries(texts)
+        results: list[SearchResult] = index.search(
+            vectors, top_k=max(options.cutoffs), exact=True, text=texts, **scoring
+        )
         with embedded_store_of(index).reading(embedded_store_of(index).snapshot) as reader:
             for question, vector, result in zip(batch, vectors, results, strict=True):
                 hits = result.hits
@@ -128,7 +133,7 @@ def answer_questions(
                 }[answered.target]
                 rows = tuple(row for row in map(reader.find, ids) if row is not None)
                 answered.gold_missing += answered.target == "gold" and not rows
-                first_ranks = (min(ranks.in_text, default=None), min(ranks.in_snippet, default=None))
+                first_ranks = [min(some, default=None) for some in (ranks.in_text, ranks.in_snippet, ranks.in_citation)]
                 answered.questions.append(AnsweredQuestion(question, vector, rows, hits[0], *first_ranks))
         on_progress(len(batch))
     return answered
@@ -142,16 +147,22 @@ def gold_of(question: Question, qrels: Qrels | None) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class _AnswerRanks:
-    """Ranks from 1 of the hits that hold an answer in their text, and in their winning snippet."""
+    """Ranks from 1 of the hits that hold an answer in their text, in their winning snippet, and in their citation."""
 
     in_text: list[int]
     in_snippet: list[int]
+    in_citation: list[int]
 
     @classmethod
     def of(cls, question: Question, hits: Sequence[Hit], matcher: AnswerMatcher) -> _AnswerRanks:
         """Return the ranks of the hits that answer the question; none if its answers are not known."""
         if not question.answers:
-            return cls([], [])
+            return cls([], [], [])
         holds_answer = matcher.prepare(question.id, question.answers)
         in_text = [rank for rank, hit in enumerate(hits, start=1) if holds_answer(hit.text)]
-        return cls(in_text, [rank for rank in in_text if holds_answer(hits[rank - 1].snippet or "")])
+        cited = {rank: hits[rank - 1].citation for rank in in_text}
+        return cls(
+            in_text,
+            [rank for rank in in_text if holds_answer(hits[rank - 1].snippet or "")],
+            [rank for rank, one in cited.items() if one is not None and holds_answer(one.text)],
+        )

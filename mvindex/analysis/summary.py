@@ -92,6 +92,7 @@ def _recall(report: Mapping[str, Any], names: Sequence[str]) -> list[list[str]]:
     if recall["answer"]:
         rows.append(["answer in the text", *_shares(recall["answer"], names)])
         rows.append(["answer in the winning snippet (CAMVR eq. 15)", *_shares(recall["answer_view"], names)])
+        rows.append(["answer in the citation", *_shares(recall["answer_citation"], names)])
     return rows
 
 

@@ -221,8 +221,9 @@ def _gradient(gradient: Report, _: Report) -> Content:
 def _answers(recall: Report, report: Report) -> Content:
     names = cutoff_names(report)
     series = [Series("a document holds the answer", [recall["answer"][name] for name in names])]
-    if recall["answer_view"]:
-        series.append(Series("its winning view holds it", [recall["answer_view"][name] for name in names]))
+    for key, text in (("answer_view", "its winning view holds it"), ("answer_citation", "its citation holds it")):
+        if recall[key]:
+            series.append(Series(text, [recall[key][name] for name in names]))
     drawn = charts.bars(names, series, Axes("documents looked at", "questions (%)"))
     rows = [[name, *(percent(one.values[row]) for one in series)] for row, name in enumerate(names)]
     return drawn, make_folded_table("answer accuracy", ["first k", *(one.name for one in series)], rows)
@@ -322,7 +323,7 @@ CHAPTERS: Mapping[str, Sequence[Card]] = {
     ),
     "Do they hold the answers?": (
         Card(
-            "Answers found, and held by the winning view", ["recall.answer", "recall"],
+            "Answers found, and held by winning view and citation", ["recall.answer", "recall"],
             lambda report: report["recall"] if report["recall"] and report["recall"]["answer"] else None, _answers,
             good="the second bar is nearly as high as the first: documents are found by the snippet that answers",
             bad="it is far lower: they are found by context, and a snippet shown to a reader would mislead",

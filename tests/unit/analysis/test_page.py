@@ -128,7 +128,7 @@ def test_every_number_has_a_mark_that_says_it(page):
         "Where the views look": 8 * 8,
         "Cosines between views of one document": len(filled),
         "Gradient weight of a view, by rank": 8,
-        "Answers found, and held by the winning view": 2 * len(names),
+        "Answers found, and held by winning view and citation": 3 * len(names),
         "Documents and their questions": 3 * (8 + 6),
     }
     assert {card: len(page.labels(card)) for card in counts} == counts
@@ -200,11 +200,13 @@ def test_a_reader_is_warned_of_numbers_that_do_not_compare():
 
 def test_few_views_and_few_numbers_are_drawn():
     report = made_report(1, num_questions=0, num_maps=1)
-    report["recall"]["answer_view"] = report["one_vector"] = report["single_view"] = None
+    report["recall"]["answer_view"] = report["recall"]["answer_citation"] = report["one_vector"] = report[
+        "single_view"
+    ] = None
     for place in report["maps"][0]["views"]:
         place.update(x=0.0, y=0.0)
     page = Page(make_page(report))
-    assert len(page.labels("Answers found, and held by the winning view")) == 4
+    assert len(page.labels("Answers found, and held by winning view and citation")) == 4
     assert "No question is about this document." in page.text
 
 
