@@ -28,7 +28,7 @@ from mvindex.eval.metrics import Evaluation
 from mvindex.eval.questions import read_qrels, read_questions
 
 MODES = {
-    "dense": {},
+    "dense": {"mode": "dense"},
     "lexical": {"mode": "lexical"},
     "hybrid": {"mode": "hybrid"},
     "minmax": {"mode": "hybrid", "fusion": "minmax"},

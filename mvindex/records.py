@@ -257,6 +257,7 @@ class SearchResult:
     exact: True only when they are provably the top_k of brute force over the stored vectors.
     short_by: how many documents are missing from min(top_k, documents allowed). rounds: searches of the engine.
     missing_shards: the shards that could not be asked, by number; what they hold is not among the hits.
+    mode: "dense", "lexical" or "hybrid", how the query was searched.
     """
 
     hits: tuple[Hit, ...]
@@ -264,6 +265,7 @@ class SearchResult:
     short_by: int
     rounds: int
     missing_shards: tuple[int, ...] = ()
+    mode: str = "dense"
 
 
 class ViewScore(NamedTuple):

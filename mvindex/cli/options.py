@@ -69,7 +69,11 @@ CandidatesOption = Annotated[
     int | None, typer.Option(help="For drpq: number of view hits to look at; only what they prove is certified.")
 ]
 ModeOption = Annotated[
-    str, typer.Option(help="dense: by views; lexical: by terms (BM25); hybrid: both, fused (docs/hybrid.md).")
+    str,
+    typer.Option(
+        help="dense: by views; lexical: by terms (BM25); hybrid: both, fused; auto: hybrid where the index has terms, "
+        "else dense (docs/hybrid.md)."
+    ),
 ]
 HybridOption = Annotated[bool, typer.Option("--hybrid", help="Short for --mode hybrid.")]
 FusionOption = Annotated[
@@ -212,7 +216,7 @@ def parse_search_options(  # noqa: PLR0913 - one parameter for each option of th
     temperature: float | None = None,
     candidates: int | None = None,
     exact: bool = False,
-    mode: str = "dense",
+    mode: str = "auto",
     hybrid: bool = False,
     fusion: str | None = None,
     weights: str | None = None,
@@ -242,7 +246,7 @@ def parse_search_options(  # noqa: PLR0913 - one parameter for each option of th
     if aggregate is Aggregate.DRPQ and chosen is Mode.LEXICAL:
         raise typer.BadParameter("--scoring drpq: combines view scores, but --mode lexical reads no views")
     for option, text in (("--fusion", fusion), ("--weights", weights)):
-        if text is not None and chosen is not Mode.HYBRID:
+        if text is not None and chosen not in (Mode.AUTO, Mode.HYBRID):
             raise typer.BadParameter(f"{option} {text}: belongs to --hybrid, got --mode {chosen.value}")
     return SearchOptions.parse(
         top_k,
@@ -261,7 +265,7 @@ def _parse_mode(mode: str, hybrid: bool) -> Mode:
     from mvindex.scoring.fusion import Mode
 
     chosen = parse_choice("--mode", mode, Mode)
-    if hybrid and chosen is Mode.LEXICAL:
+    if hybrid and chosen not in (Mode.AUTO, Mode.HYBRID):
         raise typer.BadParameter(f"--hybrid is short for --mode hybrid; give it without --mode {mode}")
     return Mode.HYBRID if hybrid else chosen
 

@@ -62,7 +62,7 @@ def query(  # noqa: PLR0913 - each option is a flag of the command
     scoring: ScoringOption = "max",
     temperature: TemperatureOption = None,
     candidates: CandidatesOption = None,
-    mode: ModeOption = "dense",
+    mode: ModeOption = "auto",
     hybrid: HybridOption = False,
     fusion: FusionOption = None,
     weights: WeightsOption = None,

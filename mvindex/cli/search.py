@@ -18,10 +18,16 @@ if TYPE_CHECKING:
 
 def describe_search(index: IndexProtocol, options: SearchOptions, rerank: RerankOptions | None) -> dict[str, Any]:
     """Return the options as results name them, with the index's own values where none were given."""
+    options = _with_mode(index, options)
     tuned = index.info().fusion if options.mode is Mode.HYBRID else None
     fusion = Fusion() if tuned is None else parse_fusion(tuned["method"], tuned["weights"])
     named = options.with_defaults(index.temperature, fusion).as_json()
     return named if rerank is None else named | rerank.as_json()
+
+
+def _with_mode(index: IndexProtocol, options: SearchOptions) -> SearchOptions:
+    """Return the options with the mode that texts are searched in."""
+    return options.with_mode(has_text=True, has_lexical=options.mode is Mode.AUTO and index.info().lexical is not None)
 
 
 class Searcher:
@@ -37,6 +43,7 @@ class Searcher:
             QueryError: When the depth of reranking is less than top_k.
 
         """
+        options = _with_mode(index, options)
         if options.mode is not Mode.DENSE:
             index.capabilities.check(Operation.LEXICAL, index.where)
         self._index, self._options = index, options
@@ -62,4 +69,4 @@ class Searcher:
             found = self._index.search_with_options(query, self._options, text=text)
             return cast("list[SearchResult]", found)
         candidates = self._index.search_with_options(query, replace(self._options, top_k=self._rerank.depth), text=text)
-        return cast("list[SearchResult]", self._rerank.reranked(texts, candidates, mode.value))
+        return cast("list[SearchResult]", self._rerank.reranked(texts, candidates))

@@ -300,7 +300,7 @@ class Index:
         *,
         temperature: float | None = None,
         candidates: int | None = None,
-        mode: ModeName = "dense",
+        mode: ModeName = "auto",
         fusion: FusionName | None = None,
         weights: tuple[float, float] | None = None,
         text: str | Sequence[str] | None = None,
@@ -333,12 +333,13 @@ class Index:
         check_reranked_fields(fields)
         questions = plan.questions(query, text)
         found = self.search_with_options(query, replace(options, top_k=plan.depth), text=text)
-        return plan.reranked(questions, found, mode)
+        return plan.reranked(questions, found)
 
     def search_with_options(
         self, query: str | Sequence[str] | Vector, options: SearchOptions, *, text: str | Sequence[str] | None = None
     ) -> Any:
         """Return what search() does, for options that are checked already."""
+        options = options.with_mode(has_text=text is not None or is_texts(query), has_lexical=self._has_lexical)
         options = options.with_defaults(self.temperature, self.fusion if options.mode is Mode.HYBRID else None)
         if options.mode is Mode.DENSE:
             texts, is_single = None, False
@@ -354,6 +355,11 @@ class Index:
             vectors = None if options.mode is Mode.LEXICAL else self._vectors_for(query, len(texts), is_single)
             results = self._engine.search_text(TextQueries(texts, vectors), options)
         return results[0] if is_single else results
+
+    @property
+    def _has_lexical(self) -> bool:
+        """Whether the index has a lexical side."""
+        return self.capabilities.supports(Operation.LEXICAL) and self._store.settings.get("lexical") is not None
 
     def warm_up(self) -> bool:
         """Load what searches need, so that no later one waits for it; see IndexProtocol.warm_up()."""

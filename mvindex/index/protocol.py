@@ -190,7 +190,7 @@ class IndexProtocol(Protocol):
         *,
         temperature: float | None = None,
         candidates: int | None = None,
-        mode: ModeName = "dense",
+        mode: ModeName = "auto",
         fusion: FusionName | None = None,
         weights: tuple[float, float] | None = None,
         text: str | Sequence[str] | None = None,
@@ -212,11 +212,12 @@ class IndexProtocol(Protocol):
             candidates: For "drpq": look at no more than so many view hits, at least top_k documents (the paper's
                 fixed depth, 1,000 k of them); the result is exact only where that is proven all the same.
             mode: "dense", by views; "lexical", by terms (BM25), only documents that have one of them; "hybrid", both,
-                fused, for indexes with a lexical side.
+                fused, for indexes with a lexical side; "auto", hybrid for a query with a text where the index has a
+                lexical side, else dense. With fusion or weights auto is hybrid. The result says which it was.
             fusion: For "hybrid": "zscore", "minmax" or "rrf"; the index's own by default.
             weights: For "hybrid": weights of the dense and the lexical score; the index's own by default.
             text: The text of each query, for lexical search and citations; the query itself by default. With vectors,
-                "lexical" and "hybrid" need it, and "dense" cites nothing without it.
+                "lexical" and "hybrid" need it, "auto" is dense and "dense" cites nothing without it.
             fields: "text", "title", "metadata": those of them that hits carry; all of them by default. Without the text
                 a hit has no span, snippet or citation, and what is left out need not be read: () gives ids and scores.
             rerank: A function of the query and the hits that returns a score for each, higher is better, or a

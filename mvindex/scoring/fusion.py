@@ -29,8 +29,12 @@ _Choice = TypeVar("_Choice", bound=Enum)
 
 
 class Mode(Enum):
-    """The mode of a search: by views, by terms, or by both."""
+    """The mode of a search: by views, by terms, or by both.
 
+    AUTO: both for a query with a text in an index with a lexical side, else by views.
+    """
+
+    AUTO = "auto"
     DENSE = "dense"
     LEXICAL = "lexical"
     HYBRID = "hybrid"

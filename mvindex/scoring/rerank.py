@@ -42,20 +42,22 @@ class Rerank:
         return source if isinstance(source, str) else list(source)
 
     def reranked(
-        self, questions: list[str] | str, found: list[SearchResult] | SearchResult, mode: str
+        self, questions: list[str] | str, found: list[SearchResult] | SearchResult
     ) -> list[SearchResult] | SearchResult:
         """Return the results in the new order, for one question or for each of several."""
         if isinstance(questions, str) and isinstance(found, SearchResult):
-            return self._result(questions, found, mode)
+            return self._result(questions, found)
         if isinstance(questions, str) or isinstance(found, SearchResult) or len(questions) != len(found):
             raise QueryError("rerank= wants one text for one query vector, as many texts as vectors for several")
-        return [self._result(*pair, mode) for pair in zip(questions, found, strict=True)]
+        return [self._result(*pair) for pair in zip(questions, found, strict=True)]
 
-    def _result(self, question: str, found: SearchResult, mode: str) -> SearchResult:
+    def _result(self, question: str, found: SearchResult) -> SearchResult:
         hits = found.hits
         scores = _checked(self.score(question, hits), len(hits)) if hits else []
         order = sorted(range(len(hits)), key=lambda place: (-scores[place], place))[: self.top_k]
-        again = [_hit(hits[place], mode, place + 1, rank, scores[place]) for rank, place in enumerate(order, start=1)]
+        again = [
+            _hit(hits[place], found.mode, place + 1, rank, scores[place]) for rank, place in enumerate(order, start=1)
+        ]
         short_by = min(self.top_k, len(hits) + found.short_by) - len(again)
         return replace(found, hits=tuple(again), short_by=short_by)
 

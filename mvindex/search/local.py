@@ -158,7 +158,8 @@ class LocalSearch:
             cites = cites_of(text, ranking.rows.tolist(), stored, scores)
         hits = hits_of(ranking, stored, options.fields, found.components, cites)
         missing = self._store.missing_shards
-        return SearchResult(hits, ranking.exact and not missing, ranking.short_by, ranking.rounds, missing)
+        exact = ranking.exact and not missing
+        return SearchResult(hits, exact, ranking.short_by, ranking.rounds, missing, options.mode.value)
 
     def _results(
         self, parts: Sequence[OpenPart], queries: Floats, fields: Collection[Field], texts: Sequence[str] | None

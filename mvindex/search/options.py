@@ -17,7 +17,7 @@ from mvindex.store.filters import Filter
 if TYPE_CHECKING:
     from mvindex.scoring.rerank import Reranker
 
-ModeName: TypeAlias = Literal["dense", "lexical", "hybrid"]
+ModeName: TypeAlias = Literal["auto", "dense", "lexical", "hybrid"]
 ScoringName: TypeAlias = Literal["max", "drpq"]
 FusionName: TypeAlias = Literal["zscore", "minmax", "rrf"]
 FieldName: TypeAlias = Literal["text", "title", "metadata"]
@@ -49,7 +49,7 @@ class SearchOptions:
         temperature: T of DRPQ's softmax; None for the index's own.
         exact: Whether a certified answer is demanded, whatever engine is active.
         candidates: For DRPQ: look at no more than so many view hits; None looks as far as it takes.
-        mode: Dense, lexical or hybrid.
+        mode: Dense, lexical, hybrid, or which of dense and hybrid the query and the index allow.
         method: For hybrid: how scores are put on one scale; None for the index's own.
         weights: For hybrid: weights of the dense and the lexical score; None for the index's own.
         fields: What hits carry beside id, score and slot.
@@ -62,7 +62,7 @@ class SearchOptions:
     temperature: float | None = None
     exact: bool = False
     candidates: int | None = None
-    mode: Mode = Mode.DENSE
+    mode: Mode = Mode.AUTO
     method: Method | None = None
     weights: tuple[float, float] | None = None
     fields: frozenset[Field] = ALL_FIELDS
@@ -77,7 +77,7 @@ class SearchOptions:
         *,
         temperature: float | None = None,
         candidates: int | None = None,
-        mode: str = "dense",
+        mode: str = "auto",
         fusion: str | None = None,
         weights: Sequence[float] | None = None,
         fields: Sequence[str] | None = None,
@@ -91,7 +91,7 @@ class SearchOptions:
             exact: Whether to demand a certified answer.
             temperature: T of DRPQ, a finite number above 0.
             candidates: For DRPQ: number of view hits to look at.
-            mode: "dense", "lexical" or "hybrid".
+            mode: "auto", "dense", "lexical" or "hybrid"; auto with a fusion or weights is hybrid.
             fusion: For hybrid: "zscore", "minmax" or "rrf".
             weights: For hybrid: weights of the dense and the lexical score.
             fields: "text", "title", "metadata", those of them that hits carry; all of them by default.
@@ -109,6 +109,8 @@ class SearchOptions:
             if exact:
                 raise QueryError("candidates= limits the search, exact=True demands a certified one; give one of them")
         way = parse_mode(mode)
+        if way is Mode.AUTO and (fusion is not None or weights is not None):
+            way = Mode.HYBRID
         if way is not Mode.HYBRID and (fusion is not None or weights is not None):
             name = "weights" if fusion is None else "fusion"
             raise QueryError(f"{name}= does not belong to mode={way.value!r}; expected mode='hybrid'")
@@ -141,6 +143,12 @@ class SearchOptions:
             weights=chosen.weights,
         )
 
+    def with_mode(self, *, has_text: bool, has_lexical: bool) -> SearchOptions:
+        """Return the options with the mode that AUTO stands for, of a query with a text, an index with terms."""
+        if self.mode is not Mode.AUTO:
+            return self
+        return replace(self, mode=Mode.HYBRID if has_text and has_lexical else Mode.DENSE)
+
     @property
     def scoring(self) -> Scoring:
         """The aggregate and its temperature."""
@@ -158,13 +166,11 @@ class SearchOptions:
 
     def as_json(self) -> dict[str, Any]:
         """Return the options other than top_k and filter that results name, as parse() takes them."""
-        named: dict[str, Any] = {"scoring": self.aggregate.value}
+        named: dict[str, Any] = {"mode": self.mode.value, "scoring": self.aggregate.value}
         if self.aggregate is Aggregate.DRPQ:
             named["temperature"] = self.temperature
         if self.candidates is not None:
             named["candidates"] = self.candidates
-        if self.mode is not Mode.DENSE:
-            named["mode"] = self.mode.value
         if self.mode is Mode.HYBRID:
             named |= {"fusion": self.fusion.method.value, "weights": list(self.fusion.weights)}
         return named

@@ -406,6 +406,15 @@ class IndexContract:
         with pytest.raises(Unsupported, match="lexical"):
             index.search(np.ones(self.dim, dtype=np.float32), mode="hybrid", text="text")
 
+    def test_without_words_every_search_is_dense(self, index: IndexProtocol, rng: np.random.Generator) -> None:
+        self.fill(index, random_views(rng, 5, self.dim))
+        query = np.ones(self.dim, dtype=np.float32)
+        assert index.search(query).mode == "dense"
+        found, dense = index.search(query, text="text"), index.search(query, text="text", mode="dense")
+        assert found == dense
+        assert found.mode == "dense"
+        assert not any(hit.components for hit in found.hits)
+
 
 class EngineContract:
     """The promises of every ranking engine: falling scores, rows that exist, -inf and -1 as padding, masks obeyed."""

@@ -111,7 +111,7 @@ def test_fusion_is_tuned_by_judgements_of_a_file(folder, copy):
 def test_a_cross_encoder_orders_what_was_found(folder, tmp_path):
     checkpoint = save_classifiers(tmp_path) / "1"
     options = ("-k", "3", "--rerank", checkpoint, "--rerank-on", "text", "--rerank-depth", "9")
-    for mode in ((), ("--hybrid",), ("--mode", "lexical")):
+    for mode in (("--mode", "dense"), ("--hybrid",), ("--mode", "lexical")):
         line = answer(folder, *mode, *options)
         scores = [hit["score"] for hit in line["hits"]]
         assert (line["rerank_on"], line["rerank_depth"], len(scores)) == ("text", 9, 3)
@@ -126,10 +126,19 @@ def test_a_cross_encoder_orders_what_was_found(folder, tmp_path):
     assert report["rerank"] == str(checkpoint)
 
 
-@pytest.mark.full
-def test_dense_results_are_written_as_before(folder):
+def test_a_text_is_searched_by_both_where_the_index_has_words(folder):
     line = answer(folder)
-    assert not {"mode", "fusion", "weights"} & line.keys()
+    assert line == answer(folder, "--hybrid")
+    assert line["mode"] == "hybrid"
+    weighted = answer(folder, "--weights", "2,1")
+    assert (weighted["mode"], weighted["weights"]) == ("hybrid", [2, 1])
+
+
+@pytest.mark.full
+def test_dense_results_name_no_fusion(folder):
+    line = answer(folder, "--mode", "dense")
+    assert line["mode"] == "dense"
+    assert not {"fusion", "weights"} & line.keys()
     assert all("components" not in hit for hit in line["hits"])
 
 
@@ -137,12 +146,12 @@ def test_dense_results_are_written_as_before(folder):
     ("arguments", "what"),
     [
         (["--mode", "lexical", "--fusion", "rrf"], "belongs to --hybrid"),
-        (["--weights", "1,1"], "belongs to --hybrid"),
+        (["--mode", "dense", "--weights", "1,1"], "belongs to --hybrid"),
         (["--hybrid", "--mode", "lexical"], "short for"),
         (["--hybrid", "--weights", "1,x"], "expected two numbers"),
         (["--rerank-on", "text"], "belongs to --rerank"),
         (["--rerank", "nowhere/at-all", "--rerank-on", "title"], "expected snippet or text"),
-        (["--mode", "fuzzy"], "expected dense, lexical or hybrid"),
+        (["--mode", "fuzzy"], "expected auto, dense, lexical or hybrid"),
     ],
 )
 def test_options_that_do_not_go_together_are_refused(folder, arguments, what):

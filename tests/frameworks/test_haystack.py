@@ -297,7 +297,7 @@ def test_words_and_both_are_asked_by_either_retriever(tmp_path):
     assert ids(hybrid.run(word_counts("plague"), query="shock", filters=with_date)) == [hit.id for hit in plain.hits]
     with pytest.raises(ValueError, match="expected the query's text, got none"):
         hybrid.run(word_counts("plague"))
-    with pytest.raises(ValueError, match="expected dense, hybrid or lexical, got 'both'"):
+    with pytest.raises(ValueError, match="expected auto, dense, hybrid or lexical, got 'both'"):
         MVIndexTextRetriever(store, mode="both")
     again = MVIndexEmbeddingRetriever.from_dict(hybrid.to_dict())
     assert again.options == hybrid.options and again.document_store.lexical == "english"

@@ -181,6 +181,24 @@ def test_words_find_only_what_has_one_and_the_sentence_that_says_most_is_cited(w
     assert "view_scores" not in cited
 
 
+def test_a_threshold_is_one_of_dense_scores_in_hybrid_search(wordy):
+    question = "shock in Europe"
+    found = wordy.similarity_search_with_relevance_scores(question, k=2)
+    assert [document.metadata["mvindex"]["mode"] for document, _ in found] == ["hybrid"] * 2
+    dense = {
+        document.id: relevance
+        for document, relevance in wordy.similarity_search_with_relevance_scores(question, k=2, mode="dense")
+    }
+    assert {document.id: relevance for document, relevance in found} == dense
+    for document, relevance in found:
+        assert relevance == relevance_of_cosine(document.metadata["mvindex"]["dense_score"])
+    best = max(dense, key=dense.__getitem__)
+    above = wordy.similarity_search_with_relevance_scores(question, k=2, score_threshold=dense[best])
+    assert [document.id for document, _ in above] == [best]
+    (lexical, *_) = wordy.similarity_search("shock", mode="lexical")
+    assert lexical.metadata["mvindex"]["dense_score"] is None
+
+
 def test_hybrid_search_is_the_indexs_own_by_the_embedding_and_the_words(wordy):
     vector = np.array(word_counts("shock in Europe")) / np.linalg.norm(word_counts("shock in Europe"))
     with mvindex.open(wordy._handle.path) as index:
@@ -204,7 +222,7 @@ def test_a_reranker_is_given_the_question(wordy):
 
 def test_what_has_no_cosines_has_no_relevance_and_no_mmr_by_itself(wordy):
     with pytest.raises(ValueError, match="relevance: expected cosines"):
-        wordy.similarity_search_with_relevance_scores("oil", mode="hybrid")
+        wordy.similarity_search_with_relevance_scores("oil", mode="lexical")
     with pytest.raises(ValueError, match="relevance: expected cosines"):
         asyncio.run(wordy.asimilarity_search_with_relevance_scores("oil", mode="lexical"))
     with pytest.raises(ValueError, match="MMR compares views"):
@@ -352,7 +370,7 @@ def test_a_server_gives_the_same_documents_mmr_and_snippets_awaited_without_a_th
         documents = store.get_by_ids(["oil", "plague"])
         assert await remote.aadd_documents(documents) == ["oil", "plague"]
         for question in ("oil?", "Who was killed in Europe?"):
-            here, there = store.similarity_search(question), await remote.asimilarity_search(question)
+            here, there = store.similarity_search(question), await remote.asimilarity_search(question, mode="dense")
             assert there == here and [dict(d.metadata) for d in there] == [dict(d.metadata) for d in here]
             diverse = await remote.amax_marginal_relevance_search(question, k=2)
             assert diverse == store.max_marginal_relevance_search(question, k=2)

@@ -78,8 +78,9 @@ def test_a_hit_carries_the_sentence_that_won_where_it_stands_and_that_it_is_exac
     start, end = cited["citation"]["start"], cited["citation"]["end"]
     assert cited["citation"]["text"] == "It killed a third of Europe." == PLAGUE[start:end]
     assert list(cited["citation"]["why"]) == ["views", "terms", "context", "cues"]
-    # (killed, europe, 1) both: the same direction, as far as fp16 keeps it.
-    assert cited["score"] == best.score == pytest.approx(1.0, abs=1e-3)
+    # (killed, europe, 1) both: the same direction, as far as fp16 keeps it. The score is of terms, too.
+    assert (cited["mode"], cited["dense_score"]) == ("hybrid", pytest.approx(1.0, abs=1e-3))
+    assert cited["score"] == best.score
 
 
 def test_every_views_score_is_told_unless_that_is_not_wanted(words):
@@ -221,7 +222,7 @@ def test_options_of_a_search_go_to_the_index(words):
     plain = mvindex.open(words.index)
     vector = np.array(word_counts("oil price")) / np.linalg.norm(word_counts("oil price"))
     retriever = index.as_retriever(vector_store_kwargs={"scoring": "drpq", "temperature": 0.5})
-    expected = plain.search(vector, 2, scoring="drpq", temperature=0.5).hits
+    expected = plain.search(vector, 2, scoring="drpq", temperature=0.5, text="oil price").hits
     assert [found.score for found in retriever.retrieve("oil price")] == [hit.score for hit in expected]
     plain.close()
 

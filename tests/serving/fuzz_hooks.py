@@ -67,22 +67,23 @@ def fitted(body):
 
 def with_texts(body):
     """Return the body of a search with the options of its mode, and one text for each vector."""
-    mode = body.get("mode", "dense")
+    mode = body.get("mode", "auto")
     is_valid = {
         "fusion": body.get("fusion") in ("zscore", "minmax", "rrf"),
         "weights": are_all(lambda each: type(each) in (int, float), body.get("weights")),
         "text": is_text(body.get("text")) or are_all(is_text, body.get("text")),
     }
-    allowed = {"dense": (), "lexical": ("text",), "hybrid": ("fusion", "weights", "text")}
+    allowed = {"auto": (), "dense": (), "lexical": ("text",), "hybrid": ("fusion", "weights", "text")}
     if not isinstance(mode, str) or mode not in allowed:
         return body
     body = {name: value for name, value in body.items() if name in allowed[mode] or not is_valid.get(name)}
     if mode == "lexical" and body.get("scoring") in ("max", "drpq"):
         for name in ("scoring", "temperature", "candidates"):
             body.pop(name, None)
-    if mode != "dense" and "text" not in body:
+    has_terms = mode in ("lexical", "hybrid")
+    if has_terms and "text" not in body:
         body["text"] = "text"
-    if mode != "dense" and (is_valid["text"] or body["text"] == "text"):
+    if has_terms and (is_valid["text"] or body["text"] == "text"):
         several = body.get("vectors")
         body["text"] = "text 3" if "vector" in body or not isinstance(several, list) else ["text 3"] * len(several)
     return body

@@ -214,7 +214,7 @@ REQUESTS = [
     ({"mode": search_pb2.MODE_HYBRID}, "give the text"),
     ({"mode": search_pb2.MODE_HYBRID, "terms": search_pb2.Texts(values=["a", "b"])}, "a text for each"),
     ({"mode": search_pb2.MODE_LEXICAL, "fusion": search_pb2.FUSION_RRF}, "fusion= does not belong"),
-    ({"fusion": search_pb2.FUSION_RRF}, "fusion= does not belong"),
+    ({"mode": search_pb2.MODE_DENSE, "fusion": search_pb2.FUSION_RRF}, "fusion= does not belong"),
 ]
 
 

@@ -14,7 +14,9 @@ if TYPE_CHECKING:
 # The one key of a document's metadata that is ours. A returned document has its citation there; a stored document has
 # there the fields of a framework's document that an mvindex.Document lacks. Users' own keys cannot collide with them.
 HIT_KEY = "mvindex"
-_NAMES = frozenset({"snippet", "snippet_span", "view", "score", "exact", "title", "view_scores", "citation"})
+_NAMES = frozenset(
+    {"snippet", "snippet_span", "view", "score", "exact", "title", "view_scores", "citation", "mode", "dense_score"}
+)
 
 
 def citation(hit: Hit, exact: bool) -> dict[str, Any]:
@@ -26,9 +28,9 @@ def citation(hit: Hit, exact: bool) -> dict[str, Any]:
 
     Returns:
         citation: the part of the text that most likely answers (text, start, end, why); None where the text of the
-        query is unknown. snippet, snippet_span ([begin, end) in the text), view (the slot), score, exact, and title
-        where there is one. snippet and snippet_span are None where the span of the view is unknown; a title as snippet
-        has no span.
+        query is unknown. snippet, snippet_span ([begin, end) in the text), view (the slot), score, dense_score (see
+        dense_score()), exact, and title where there is one. snippet and snippet_span are None where the span of the
+        view is unknown; a title as snippet has no span.
 
     """
     span = hit.span or _stored_span(hit)
@@ -38,22 +40,30 @@ def citation(hit: Hit, exact: bool) -> dict[str, Any]:
         "snippet_span": None if span is None else list(span),
         "view": hit.slot,
         "score": hit.score,
+        "dense_score": dense_score(hit),
         "exact": exact,
     }
     return cited | ({"title": hit.title} if hit.title else {})
 
 
 async def citations(api: AsyncIndexAPI, vector: Floats | None, result: SearchResult) -> list[dict[str, Any]]:
-    """Return the citation of each hit; given the query's vector, with every view's own score, best first.
+    """Return the citation of each hit, with the mode of the search; given a vector, with every view's score as well.
 
     A document that was deleted since the search has no view scores.
     """
-    cited = [citation(hit, result.exact) for hit in result.hits]
+    cited = [citation(hit, result.exact) | {"mode": result.mode} for hit in result.hits]
     if vector is not None and cited:
         explained = await api.explain_all(vector, [hit.id for hit in result.hits])
         for hit, one in zip(result.hits, cited, strict=True):
             one["view_scores"] = [{"view": view.slot, "score": view.score} for view in explained.get(hit.id, ())]
     return cited
+
+
+def dense_score(hit: Hit) -> float | None:
+    """Return the score of a hit by its views, be the search dense, hybrid or reranked; None after a lexical one."""
+    if not hit.components:
+        return hit.score
+    return next((part.score for part in hit.components if part.name == "dense"), None)
 
 
 class CitedMetadata(dict[str, Any]):

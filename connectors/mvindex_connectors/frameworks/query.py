@@ -45,16 +45,24 @@ class Query:
 
         """
         source, search = self.source, dict(options)
-        mode = search.get("mode", "dense")
-        if (mode != "dense" or search.get("rerank") is not None) and not isinstance(source, str):
+        mode = search.get("mode", "auto")
+        if (mode not in ("auto", "dense") or search.get("rerank") is not None) and not isinstance(source, str):
             text = search.pop("text", None) or self.text
             if text is None:
                 raise ValueError(f"mode={mode!r} and rerank: expected the query's text, got none. Give text=...")
             source, search = (text, search) if mode == "lexical" else (source, {**search, "text": text})
         elif self.text is not None and not isinstance(source, str):
-            search["text"] = self.text  # for citations
+            search["text"] = self.text  # for terms and citations
         result: SearchResult = await api.search(source, top_k, condition, **search)
         return await _with_best_snippets(api, source, result) if mode == "lexical" and result.hits else result
+
+    async def is_hybrid(self, api: AsyncIndexAPI, options: Mapping[str, Any]) -> bool:
+        """Return whether a search with these options is hybrid."""
+        mode = options.get("mode", "auto")
+        if mode != "auto" or (self.text is None and not isinstance(self.source, str)):
+            return bool(mode == "hybrid")
+        info = await api.info()
+        return info is not None and info.lexical is not None
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +90,7 @@ async def search_filtered(
     pushed = plan.pushed
     if pushed.is_exact:
         return await query.search(api, top_k, pushed.filter, options)
-    if options.get("mode") == "hybrid" or options.get("rerank") is not None:
+    if await query.is_hybrid(api, options) or options.get("rerank") is not None:
         # Fusion scales by the documents that the filter allows, and rerank_depth counts those: the index must know.
         allowed = [stored.id async for stored in api.scan(pushed.filter) if plan.passes(stored)]
         return await query.search(api, top_k, {"and": [pushed.filter or {}, {"id": {"in": allowed}}]}, options)

@@ -178,7 +178,7 @@ class AsyncIndexClient:
         *,
         temperature: float | None = None,
         candidates: int | None = None,
-        mode: str = "dense",
+        mode: str = "auto",
         fusion: str | None = None,
         weights: tuple[float, float] | None = None,
         text: str | Sequence[str] | None = None,
@@ -212,7 +212,7 @@ class AsyncIndexClient:
             return await self.search_with_options(query, options, text=text)
         questions = plan.questions(query, text)
         found = await self.search_with_options(query, replace(options, top_k=plan.depth), text=text)
-        return await asyncio.to_thread(plan.reranked, questions, found, mode)
+        return await asyncio.to_thread(plan.reranked, questions, found)
 
     async def search_with_options(
         self, query: str | Sequence[str] | Vector, options: SearchOptions, *, text: str | Sequence[str] | None = None

@@ -186,7 +186,7 @@ class IndexClient:
         *,
         temperature: float | None = None,
         candidates: int | None = None,
-        mode: str = "dense",
+        mode: str = "auto",
         fusion: str | None = None,
         weights: tuple[float, float] | None = None,
         text: str | Sequence[str] | None = None,
@@ -217,7 +217,7 @@ class IndexClient:
         check_reranked_fields(fields)
         questions = plan.questions(query, text)
         found = self.search_with_options(query, replace(options, top_k=plan.depth), text=text)
-        return plan.reranked(questions, found, mode)
+        return plan.reranked(questions, found)
 
     def search_with_options(
         self, query: str | Sequence[str] | Vector, options: SearchOptions, *, text: str | Sequence[str] | None = None

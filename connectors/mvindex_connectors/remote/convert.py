@@ -40,7 +40,12 @@ MAX_INT64 = 2**63 - 1
 MAX_EXPLAINED = 1000
 MAX_IDS = 4096
 _TO_SCORING = {Aggregate.MAX: search.SCORING_MAX, Aggregate.DRPQ: search.SCORING_DRPQ}
-_TO_MODE = {Mode.DENSE: search.MODE_DENSE, Mode.LEXICAL: search.MODE_LEXICAL, Mode.HYBRID: search.MODE_HYBRID}
+_TO_MODE = {
+    Mode.AUTO: search.MODE_UNSPECIFIED,
+    Mode.DENSE: search.MODE_DENSE,
+    Mode.LEXICAL: search.MODE_LEXICAL,
+    Mode.HYBRID: search.MODE_HYBRID,
+}
 _TO_FUSION = {
     Method.ZSCORE: search.FUSION_ZSCORE,
     Method.MINMAX: search.FUSION_MINMAX,
@@ -167,7 +172,7 @@ def options_from(message: search.SearchRequest) -> SearchOptions:
         message.exact,
         temperature=message.temperature if message.HasField("temperature") else None,
         candidates=message.candidates if message.HasField("candidates") else None,
-        mode=_name_of("mode", message.mode, _FROM_MODE) or Mode.DENSE.value,
+        mode=_name_of("mode", message.mode, _FROM_MODE) or Mode.AUTO.value,
         fusion=_name_of("fusion", message.fusion, _FROM_FUSION),
         weights=weights,
         fields=message.fields.names if message.HasField("fields") else None,
@@ -181,7 +186,7 @@ def _fields_message(fields: Set[Field]) -> search.Fields | None:
 def _name_of(field: str, number: int, names: Mapping[int, NameT]) -> NameT | None:
     """Return the name of an enum's number, None for 0 (unspecified); QueryError for an unknown number."""
     if number and number not in names:
-        *first, last = (f"{known} ({name})" for known, name in names.items())
+        *first, last = (f"{known} ({name})" for known, name in names.items() if known)
         raise QueryError(f"{field}: expected {', '.join(first)} or {last}, got {number}")
     return names.get(number)
 
@@ -192,6 +197,7 @@ def results_message(results: Sequence[SearchResult]) -> search.SearchResponse:
     for result in results:
         message = response.results.add(exact=result.exact, short_by=result.short_by, rounds=result.rounds)
         message.missing_shards.extend(result.missing_shards)
+        message.mode = _TO_MODE[Mode(result.mode)]
         add = message.hits.add
         for hit in result.hits:
             _fill_hit(add(score=hit.score, slot=hit.slot, snippet=hit.snippet), hit)
@@ -219,7 +225,9 @@ def result_from(message: search.SearchResult) -> SearchResult:
     if hits and message.hits[0].components:
         components = (tuple(map(_component_from, each.components)) for each in message.hits)
         hits = tuple(replace(hit, components=found) for hit, found in zip(hits, components, strict=True))
-    return SearchResult(hits, message.exact, message.short_by, message.rounds, tuple(message.missing_shards))
+    missing = tuple(message.missing_shards)
+    mode = _name_of("mode", message.mode or search.MODE_DENSE, _FROM_MODE) or Mode.DENSE.value
+    return SearchResult(hits, message.exact, message.short_by, message.rounds, missing, mode)
 
 
 def _hit_from(message: search.Hit) -> Hit:

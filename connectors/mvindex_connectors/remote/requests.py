@@ -79,7 +79,7 @@ def texts_message(texts: Sequence[str]) -> search.Texts:
 def search_call(index: str, query: Any, options: SearchOptions, text: str | Sequence[str] | None) -> SearchCall:
     """Return the call of a search; QueryError for queries and texts that do not go together."""
     terms: list[str] | None = None
-    if options.mode is Mode.DENSE and text is None:
+    if options.mode in (Mode.AUTO, Mode.DENSE) and text is None:
         queries = queries_of(query)
     else:
         queries, terms = _text_queries(query, text, options.mode)

@@ -101,7 +101,7 @@ class IndexService:
 
         """
         texts = None
-        if text is not None or options.mode is not Mode.DENSE or isinstance(queries, Sequence):
+        if text is not None or options.mode in (Mode.LEXICAL, Mode.HYBRID) or isinstance(queries, Sequence):
             texts = self._texts(queries, text, options.mode)
             queries = texts if options.mode is Mode.LEXICAL else queries
         self._check_hits(len(queries), options.top_k)

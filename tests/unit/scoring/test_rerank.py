@@ -39,7 +39,7 @@ def test_documents_come_by_the_new_scores_and_tell_the_old(index):
         asked.append((query, [hit.id for hit in hits]))
         return [number(hit) % 50 for hit in hits]
 
-    found = index.search(QUERY, 3, text="what is it", rerank=rerank)
+    found = index.search(QUERY, 3, mode="dense", text="what is it", rerank=rerank)
     assert asked == [("what is it", [f"d{n}" for n in range(50)])]
     assert [(hit.id, hit.score) for hit in found.hits] == [("d49", 49.0), ("d48", 48.0), ("d47", 47.0)]
     before, after = found.hits[0].components
@@ -72,7 +72,7 @@ def test_what_was_missing_before_is_missing_after():
     found = SearchResult((hit,) * 5, False, 3, 1)
     for top_k, short_by in ((6, 1), (4, 0), (8, 3)):
         again = parse_rerank(lambda query, hits: [0] * len(hits), None, None, top_k)
-        assert again.reranked("x", found, "dense").short_by == short_by
+        assert again.reranked("x", found).short_by == short_by
 
 
 def test_several_questions_are_each_reranked_by_their_own(index):
@@ -162,7 +162,7 @@ def test_a_cross_encoder_orders_by_its_scores_of_snippets_or_texts(tmp_path, che
     scores = model.score([("what is it", Document("x", text)) for text in shown])
     assert len(set(scores)) == 5
     again = parse_rerank(str(checkpoint), read, None, 5)
-    found = again.reranked("what is it", SearchResult(tuple(hits), True, 0, 1), "dense")
+    found = again.reranked("what is it", SearchResult(tuple(hits), True, 0, 1))
     wanted = sorted(zip(scores, (hit.id for hit in hits), strict=True), reverse=True)
     assert [(hit.score, hit.id) for hit in found.hits] == [(pytest.approx(score, abs=2e-5), i) for score, i in wanted]
 
@@ -190,7 +190,7 @@ def test_any_sequence_of_numbers_will_do():
     for kind in (tuple, list, np.array):
         again = parse_rerank(lambda query, hits, kind=kind: kind([1, 3, 2]), None, None, 3)
         made = tuple(mvindex.Hit(f"d{n}", 0.5, 0, None, None, "", "", {}) for n in range(3))
-        assert [hit.id for hit in again.reranked("x", SearchResult(made, True, 0, 1), "dense").hits] == [
+        assert [hit.id for hit in again.reranked("x", SearchResult(made, True, 0, 1)).hits] == [
             "d1",
             "d2",
             "d0",

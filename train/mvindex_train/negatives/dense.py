@@ -31,7 +31,7 @@ class DenseSource:
 
     def search(self, questions: Sequence[str], depth: int) -> list[list[Candidate]]:
         """Return for each question the depth documents of highest score, best first."""
-        results = self._index.search(list(questions), top_k=depth, exact=self._exact)
+        results = self._index.search(list(questions), top_k=depth, exact=self._exact, mode="dense")
         return [
             [
                 Candidate(Document(hit.id, hit.text, hit.title), hit.score, rank, SOURCE_NAME)

@@ -294,7 +294,7 @@ class MVIndexDocumentStore:
 
         """
         await self._decide_views(api)
-        prepared = await self._prepare_query(api, query, text, has_view_scores, search.get("mode", "dense"))
+        prepared = await self._prepare_query(api, query, text, has_view_scores, search.get("mode", "auto"))
         result = await search_documents(api, prepared, filters, top_k, search)
         cited = await citations(api, prepared.vector if has_view_scores else None, result)
         return [

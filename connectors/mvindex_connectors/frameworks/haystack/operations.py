@@ -95,8 +95,8 @@ async def search_documents(
     def passes(stored: mvindex.Document | Hit) -> bool:
         return not filters or document_matches_filter(dict(filters), original_document(stored))
 
-    mode = options.get("mode", "dense")
-    if mode != "hybrid":
+    mode = options.get("mode", "auto")
+    if not await query.is_hybrid(api, options):
         result = await search_filtered(api, query, FilterPlan(pushed, passes), top_k, options)
         if mode == "lexical" or all(map(has_view, result.hits)):
             return result

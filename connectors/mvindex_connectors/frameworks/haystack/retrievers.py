@@ -10,7 +10,7 @@ from haystack.document_stores.types import FilterPolicy, apply_filter_policy
 
 from mvindex_connectors.frameworks.haystack.document_store import MVIndexDocumentStore
 
-_MODES = ("dense", "hybrid", "lexical")
+_MODES = ("auto", "dense", "hybrid", "lexical")
 
 
 class _Retriever:
@@ -26,7 +26,7 @@ class _Retriever:
         return_embedding: bool = False,
         has_view_scores: bool = True,
         filter_policy: str | FilterPolicy = FilterPolicy.REPLACE,
-        mode: str = "dense",
+        mode: str = "auto",
     ) -> None:
         """Make a retriever.
 
@@ -39,13 +39,13 @@ class _Retriever:
             return_embedding: Return documents with their embeddings.
             has_view_scores: Return every view's score in the citation; one more call on a server and in Milvus.
             filter_policy: Whether filters of a run replace those above, or are merged with them.
-            mode: "dense", "hybrid" or "lexical".
+            mode: "auto" (hybrid for a text where the index has terms, else dense), "dense", "hybrid" or "lexical".
 
         """
         if not isinstance(document_store, MVIndexDocumentStore):
             raise TypeError(f"document_store: expected MVIndexDocumentStore, got {type(document_store).__name__}")
         if mode not in _MODES:
-            raise ValueError(f"mode: expected dense, hybrid or lexical, got {mode!r}")
+            raise ValueError(f"mode: expected auto, dense, hybrid or lexical, got {mode!r}")
         self.document_store, self.filters, self.top_k = document_store, filters, _checked_top_k(top_k)
         self.options = {
             "scoring": scoring,
@@ -79,7 +79,7 @@ class _Retriever:
 
     def _run_options(self, filters: dict[str, Any] | None, top_k: int | None) -> dict[str, Any]:
         """Return the filters and options of one run."""
-        options = {name: value for name, value in self.options.items() if name != "mode" or value != "dense"}
+        options = {name: value for name, value in self.options.items() if name != "mode" or value != "auto"}
         return {
             "filters": apply_filter_policy(self.filter_policy, self.filters, filters),
             "top_k": self.top_k if top_k is None else _checked_top_k(top_k),
@@ -105,7 +105,7 @@ class MVIndexEmbeddingRetriever(_Retriever):
             query_embedding: The embedding of the query.
             filters: Haystack's filters of this run; see filter_policy.
             top_k: Number of documents of this run.
-            query: The text of the query, which mode="hybrid" and "lexical" need.
+            query: The text of the query: mode="hybrid" and "lexical" need it, "auto" is dense without it.
 
         """
         options = self._run_options(filters, top_k)

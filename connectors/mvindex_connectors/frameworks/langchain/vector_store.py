@@ -15,7 +15,7 @@ from langchain_core.vectorstores.utils import maximal_marginal_relevance
 from mvindex.errors import ConfigError, QueryError
 from mvindex.index.factory import EncoderLike
 from mvindex.records import Floats, SearchResult
-from mvindex_connectors.frameworks.citations import HIT_KEY, CitedMetadata, citation, citations
+from mvindex_connectors.frameworks.citations import HIT_KEY, CitedMetadata, citation, citations, dense_score
 from mvindex_connectors.frameworks.connection import AsyncIndexAPI, IndexHandle, IndexLike
 from mvindex_connectors.frameworks.langchain.documents import (
     documents_of,
@@ -68,7 +68,8 @@ class MVIndexVectorStore(VectorStore):
             lexical: "unicode" or "english", for a new index with lexical search: mode="hybrid" and "lexical" work.
             cites: Add the citation to what is found.
             has_view_scores: Add every view's score to the citation; one more call on a server and in Milvus.
-            relevance_score_fn: Maps a score to 0..1; (1 + score) / 2 by default.
+            relevance_score_fn: Maps a cosine to 0..1; (1 + score) / 2 by default. Of hybrid search the cosine is the
+                dense score; of lexical search and a reranker it gets their scores, which the default refuses.
 
         Raises:
             ConfigError: For a value that is none.
@@ -191,7 +192,7 @@ class MVIndexVectorStore(VectorStore):
         return [document for document, _ in await self.asimilarity_search_with_score(query, k, **options)]
 
     def similarity_search_with_score(self, query: str, k: int = 4, **options: Any) -> list[tuple[Document, float]]:
-        """Return the k best documents with their scores: cosines, unless lexical, hybrid or reranked."""
+        """Return the k best documents with their scores: cosines of a dense search, else its own."""
         return self._handle.run_sync(lambda api: self._scored(api, query, k, options))
 
     async def asimilarity_search_with_score(
@@ -252,26 +253,30 @@ class MVIndexVectorStore(VectorStore):
     def _similarity_search_with_relevance_scores(
         self, query: str, k: int = 4, **options: Any
     ) -> list[tuple[Document, float]]:
-        self._check_relevance(options)
-        found: list[tuple[Document, float]] = super()._similarity_search_with_relevance_scores(query, k, **options)
-        return found
+        return self._handle.run_sync(lambda api: self._relevant(api, query, k, options))
 
     async def _asimilarity_search_with_relevance_scores(
         self, query: str, k: int = 4, **options: Any
     ) -> list[tuple[Document, float]]:
-        self._check_relevance(options)
-        found: list[tuple[Document, float]] = await super()._asimilarity_search_with_relevance_scores(
-            query, k, **options
-        )
-        return found
+        return await self._handle.run_async(lambda api: self._relevant(api, query, k, options))
 
-    def _check_relevance(self, options: Mapping[str, Any]) -> None:
-        """Raise ValueError for scores that are no cosines, unless the user maps them to a relevance."""
-        is_dense = options.get("mode", "dense") == "dense" and options.get("rerank") is None
-        if not is_dense and self._relevance is relevance_of_cosine:
-            raise ValueError(
-                "relevance: expected cosines, got lexical, hybrid or reranked scores. Give relevance_score_fn="
-            )
+    async def _relevant(
+        self, api: AsyncIndexAPI, query: str, k: int, options: Mapping[str, Any]
+    ) -> list[tuple[Document, float]]:
+        """Return the k best documents with their relevance; ValueError for scores that are no cosines.
+
+        Of a hybrid search it is that of the dense score, which is a cosine; the order stays that of the search.
+        """
+        is_other = options.get("mode") == "lexical" or options.get("rerank") is not None
+        if is_other and self._relevance is relevance_of_cosine:
+            raise ValueError("relevance: expected cosines, got lexical or reranked scores. Give relevance_score_fn=")
+        prepared, result = await self._search(api, query, k, options)
+        documents = await self._documents(api, prepared, result)
+        scores = [None if is_other else dense_score(hit) for hit in result.hits]
+        return [
+            (document, self._relevance(hit.score if score is None else score))
+            for document, hit, score in zip(documents, result.hits, scores, strict=True)
+        ]
 
     def _select_relevance_score_fn(self) -> Callable[[float], float]:
         return self._relevance
@@ -353,9 +358,9 @@ class MVIndexVectorStore(VectorStore):
     async def _diverse(
         self, api: AsyncIndexAPI, query: str | Floats, mmr: _MMR, options: Mapping[str, Any]
     ) -> list[Document]:
-        if options.get("mode", "dense") != "dense":
+        if options.get("mode", "auto") not in ("auto", "dense"):
             raise ValueError(f"MMR compares views: expected mode='dense', got mode={options['mode']!r}")
-        prepared, result = await self._search(api, query, max(mmr.k, mmr.fetch_k), options)
+        prepared, result = await self._search(api, query, max(mmr.k, mmr.fetch_k), {**options, "mode": "dense"})
         if not result.hits:
             return []
         vector = prepared.vector

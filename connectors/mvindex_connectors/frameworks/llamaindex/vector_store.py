@@ -43,7 +43,7 @@ MMR_FACTOR, MMR_THRESHOLD = 4, 0.5
 
 
 class MVIndexVectorStore(BasePydanticVectorStore):
-    """An index as a vector store; adding an id again replaces its node. Scores are cosines, higher is better.
+    """An index as a vector store; adding an id again replaces its node. Higher scores are better.
 
     Give at most one of `encoder`, `embed_model` and `embedding_dim`. With none of them an index that exists decides; a
     new one takes the embeddings of nodes where the first ones have some, else it encodes.
@@ -306,7 +306,7 @@ class MVIndexVectorStore(BasePydanticVectorStore):
         self, api: AsyncIndexAPI, query: VectorStoreQuery, options: dict[str, Any]
     ) -> VectorStoreQueryResult:
         """Return the nodes in the order in which MMR chooses them, with the scores of LlamaIndex's own function."""
-        search = dict(options)
+        search = {"mode": "dense", **options}
         factor, default_threshold = search.pop("mmr_prefetch_factor", MMR_FACTOR), search.pop("mmr_threshold", None)
         limit = search.pop("mmr_prefetch_k", None) or int(factor * query.similarity_top_k)
         threshold = default_threshold if query.mmr_threshold is None else query.mmr_threshold

@@ -161,7 +161,8 @@ def result_response(
 ) -> schemas.SearchResult:
     """Return a result as the response shows it; explanations: every view of each hit by id, best first."""
     hits = [_hit(hit, explanations) for hit in result.hits]
-    return schemas.SearchResult(hits, result.exact, result.short_by, result.rounds, list(result.missing_shards))
+    missing = list(result.missing_shards)
+    return schemas.SearchResult(hits, result.exact, result.short_by, result.rounds, missing, result.mode)
 
 
 def _hit(hit: records.Hit, explanations: Mapping[str, Sequence[records.ViewScore]] | None) -> schemas.Hit:

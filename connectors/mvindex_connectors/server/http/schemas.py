@@ -84,8 +84,8 @@ class SearchRequest(Request):
         Annotated[
             str,
             _described(
-                "Search by views (dense, the default), by terms (lexical, BM25) or by both (hybrid). The last two need "
-                "an index with lexical search.",
+                "Search by views (dense), by terms (lexical, BM25) or by both (hybrid). The last two need an index "
+                "with lexical search. auto, the default: hybrid for a text where the index has it, else dense.",
                 enum=[each.value for each in Mode],
             ),
         ]
@@ -262,6 +262,7 @@ class SearchResult(Struct):
     short_by: Annotated[int, _described("How many fewer documents these are than requested.")]
     rounds: int
     missing_shards: list[int]
+    mode: Annotated[str, _described("How the query was searched.", enum=["dense", "lexical", "hybrid"])]
 
 
 class SearchResults(Struct):

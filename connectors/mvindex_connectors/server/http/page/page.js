@@ -55,7 +55,7 @@ function place() {
 }
 
 function question() {
-  const body = { query: part("query").value, top_k: Number(part("top_k").value) || 10, explain: true };
+  const body = { query: part("query").value, top_k: Number(part("top_k").value) || 10, explain: true, mode: "dense" };
   const filter = part("filter").value.trim();
   if (filter) {
     try { body.filter = JSON.parse(filter); } catch (err) { throw new Error(`The filter is not JSON: ${err.message}`); }
