@@ -73,6 +73,7 @@ def write_data(folder):
     (squad / "passages.tsv").write_text(table)
     for name, part in (("train", questions[:50]), ("test", questions[50:])):
         (squad / f"questions.{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in part))
+    _write_lists(folder / "limit_small", nouns, rng)
     (folder / "wiki_sample").mkdir()
     (folder / "pubmedqa").mkdir()
     import zstandard
@@ -81,3 +82,14 @@ def write_data(folder):
     records = ({"_id": row[0], "text": row[1], "title": row[2]} for row in passages)
     with gzip.open(folder / "pubmedqa/corpus.jsonl.gz", "wt") as file:
         file.writelines(json.dumps(record) + "\n" for record in records)
+
+
+def _write_lists(folder, nouns, rng):
+    """Write documents of one sentence that lists what a person likes, and a question for each of two things."""
+    folder.mkdir()
+    people = {f"{nouns[place].title()} {nouns[place + 1].title()}": rng.sample(nouns, 12) for place in range(6)}
+    corpus = [{"_id": name, "title": "", "text": f"{name} likes {', '.join(liked)}."} for name, liked in people.items()]
+    queries = [{"_id": f"q{liked[2]}", "text": f"Who likes {liked[2]}?"} for liked in people.values()]
+    qrels = [{"query-id": f"q{liked[2]}", "corpus-id": name, "score": 1} for name, liked in people.items()]
+    for name, rows in (("corpus", corpus), ("queries", queries), ("qrels", qrels)):
+        (folder / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))

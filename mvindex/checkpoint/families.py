@@ -12,8 +12,11 @@ from dataclasses import dataclass
 from importlib.metadata import entry_points
 
 from mvindex.errors import ConfigError
+from mvindex.text.parts import Splitter
 
 GROUP = "mvindex.encoder_families"
+# The most views where their number follows the text: one a part, so that none but the longest texts reach it.
+AUTO_VIEWS = 256
 _PARTS, _VIEWERS, _WHOLE = (f"mvindex.encoder.families.{name}" for name in ("parts", "viewers", "whole"))
 _APART = "is read as a text of its own, and no module cuts a text"
 
@@ -24,8 +27,8 @@ class Family:
 
     arrange: "module:function" from tokens to windows, imported when the family is first used. default_max_views: as in
     its paper. is_trained: it needs weights of its own; has_viewers: it puts viewer tokens into a text; pools_tokens:
-    its rows are tokens, of which the views are made afterwards. no_export: why modules of sentence-transformers cannot
-    express it; None where they can.
+    its rows are tokens, of which the views are made afterwards. splitter: what cuts its texts.
+    no_export: why modules of sentence-transformers cannot express it; None where they can.
     """
 
     name: str
@@ -34,12 +37,14 @@ class Family:
     is_trained: bool = False
     has_viewers: bool = False
     pools_tokens: bool = False
+    splitter: Splitter = Splitter.SENTENCES
     no_export: str | None = "no module of sentence-transformers makes its views"
 
 
 SNIPPETS = Family(
     name="snippets",
     arrange=f"{_PARTS}:arrange_snippets",
+    splitter=Splitter.PARTS,
     no_export="a view is the mean of a snippet's own states, and no module knows where sentences end",
 )
 SINGLE = Family(name="single", arrange=f"{_WHOLE}:arrange_single", default_max_views=1, no_export=None)

@@ -8,7 +8,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from mvindex.checkpoint.dense import DENSE_WEIGHTS, Dense, read_dense
 from mvindex.checkpoint.families import SNIPPETS, Family
@@ -25,7 +25,7 @@ from mvindex.checkpoint.settings import (
     read_settings,
 )
 from mvindex.errors import CheckpointError, ConfigError
-from mvindex.text.snippets import SPLITTER_VERSION
+from mvindex.text.parts import Splitter
 
 # Part of the fingerprint: raise it whenever the encoder makes other vectors of the same weights and settings.
 RECIPE_VERSION = 1
@@ -80,21 +80,32 @@ class Checkpoint:
         return self.folder if has_own or self.base is None else self.base.tokenizer_folder
 
 
+class Overrides(NamedTuple):
+    """Settings that the caller gives in place of the checkpoint's; None leaves them."""
+
+    family: Family | None
+    max_views: int | None
+    splitter: Splitter | None
+
+
 def read_checkpoint(
-    source: str | os.PathLike[str], family: Family | None = None, max_views: int | None = None
+    source: str | os.PathLike[str],
+    family: Family | None = None,
+    max_views: int | None = None,
+    splitter: Splitter | None = None,
 ) -> Checkpoint:
-    """Return the checkpoint at source (see find_source), its family and number of views overridden where given.
+    """Return the checkpoint at source (see find_source), with family, number of views and splitter where given.
 
     Raises CheckpointError for a directory that is incomplete, damaged or would need code, pickles or parts that are
     not supported; ConfigError for a wrong override.
     """
     try:
-        return _read_found(find_source(source), family, max_views)
+        return _read_found(find_source(source), Overrides(family, max_views, splitter))
     except OSError as err:  # of looking for a file: a name that is too long, a folder that may not be entered
         raise CheckpointError(f"{os.fspath(source)}: cannot be read: {err}") from err
 
 
-def _read_found(found: Source, family: Family | None, max_views: int | None) -> Checkpoint:
+def _read_found(found: Source, given: Overrides) -> Checkpoint:
     folder = find_transformer(found.folder)
     base = _read_base(folder) if (folder / ADAPTER_CONFIG).exists() else None
     model_folder = folder if base is None else base.folder
@@ -102,7 +113,7 @@ def _read_found(found: Source, family: Family | None, max_views: int | None) -> 
     own = read_settings(found.folder)
     weights = _hash_weights(folder, found, base, has_query=own.get("separate", False))
     limit = _position_limit(config)
-    settings = _resolve(found.folder, _own_settings(found, limit, base, own), limit, family, max_views)
+    settings = _resolve(found.folder, _own_settings(found, limit, base, own), limit, given)
     dense = _read_dense(found.folder, base)
     weights |= _hash_dense(dense)
     checkpoint = Checkpoint(found.name, folder, settings, "", weights, base, dense)
@@ -219,21 +230,21 @@ def _own_settings(found: Source, limit: int | None, base: Checkpoint | None, own
     return inherited | own
 
 
-def _resolve(
-    folder: Path, settings: dict[str, Any], limit: int | None, family: Family | None, max_views: int | None
-) -> Settings:
-    """Return the settings, with the caller's family and max_views where given."""
+def _resolve(folder: Path, settings: dict[str, Any], limit: int | None, given: Overrides) -> Settings:
+    """Return the settings, with the caller's where given."""
     own_family = settings.setdefault("family", SNIPPETS)
-    if family is not None and family != own_family:
-        _check_untrained(folder, family)
-        for name in ("max_views", "residual", "own_snippet", "cluster_init"):
+    if given.family is not None and given.family != own_family:
+        _check_untrained(folder, given.family)
+        for name in ("max_views", "residual", "own_snippet", "cluster_init", "splitter"):
             settings.pop(name, None)  # belong to the family that the checkpoint names
-        settings["family"] = family
-    if max_views is not None:
-        settings["max_views"] = max_views
+        settings["family"] = given.family
+    if given.max_views is not None:
+        settings["max_views"] = given.max_views
+    if given.splitter is not None:
+        settings["splitter"] = given.splitter
     settings.setdefault("max_views", settings["family"].default_max_views)
     _check_lengths(folder, settings, limit)
-    return _as_settings(folder, settings, is_overridden=family is not None or max_views is not None)
+    return _as_settings(folder, settings, is_overridden=any(each is not None for each in given))
 
 
 def _layout(found: Source, limit: int | None) -> dict[str, Any]:
@@ -289,7 +300,7 @@ def _fingerprint(checkpoint: Checkpoint, config: Mapping[str, Any]) -> str:
     paths = [found[name] for name in _TOKENIZER_FILES if name in found]
     ingredients: dict[str, Any] = {
         "recipe": RECIPE_VERSION,
-        "splitter": SPLITTER_VERSION,
+        "splitter": settings.text_splitter.version,
         "weights": weights,
         "tokenizer": {path.name: sha256_of(path) for path in paths},
         "config": _lasting(config),

@@ -16,6 +16,7 @@ from typing import Any, BinaryIO
 
 from mvindex.checkpoint.families import KMEANS, SINGLE, SNIPPETS, VIEWERS, Family, family_names, parse_family
 from mvindex.errors import CheckpointError, ConfigError
+from mvindex.text.parts import Splitter
 
 FORMAT_VERSION = 1
 FILE_NAME = "mvindex.json"
@@ -57,8 +58,8 @@ class Settings:
     pooling: of whole texts, hence of questions in every family. temperature: of DRPQ scoring; it changes scores, not
     vectors. residual, own_snippet: of viewers, see mvindex.encoder.families.viewers. cluster_init: of `kmeans`.
     separate: questions have weights of their own. lower_case: texts are lower-cased, whatever the tokenizer does by
-    itself. label: what to know of the training, such as a small budget. Raises
-    ConfigError when a value is out of range.
+    itself. splitter: what cuts texts, None for the family's own. label: what to know of the training, such as a small
+    budget. Raises ConfigError when a value is out of range.
     """
 
     family: Family = SNIPPETS
@@ -76,6 +77,7 @@ class Settings:
     cluster_init: ClusterInit = ClusterInit.INTERVAL
     separate: bool = False
     lower_case: bool = False
+    splitter: Splitter | None = None
     label: str = ""
 
     def __post_init__(self) -> None:
@@ -93,6 +95,11 @@ class Settings:
             raise ConfigError("similarity 'cosine' needs normalise true; without it the similarity is 'dot'")
         if not (math.isfinite(self.temperature) and self.temperature > 0):
             raise ConfigError(f"temperature is {self.temperature}; expected a number above 0")
+
+    @property
+    def text_splitter(self) -> Splitter:
+        """Return what cuts the texts of documents."""
+        return self.splitter or self.family.splitter
 
     def _check_viewers(self) -> None:
         if not (math.isfinite(self.residual) and self.residual >= 0):
@@ -164,6 +171,8 @@ def write_settings(folder: Path, settings: Settings, base: Base | None = None) -
     }
     if settings.cluster_init is not ClusterInit.INTERVAL:
         content["cluster_init"] = settings.cluster_init.value
+    if settings.splitter is not None:
+        content["splitter"] = settings.splitter.value
     if base is not None:
         content["base"] = {"source": base.source, "weights": dict(base.weights)}
     (folder / FILE_NAME).write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
@@ -229,6 +238,7 @@ _KEYS: Mapping[str, Any] = {
     "cluster_init": ("cluster_init", ClusterInit),
     "separate": ("separate", bool),
     "lower_case": ("lower_case", bool),
+    "splitter": ("splitter", Splitter),
     "label": ("label", str),
 }
 

@@ -52,7 +52,11 @@ def ingest(  # noqa: PLR0913 - each option is a flag of the command
         str | None, typer.Option(help="For a new index: snippets (default), single, or another; see docs/training.md.")
     ] = None,
     views: Annotated[
-        int | None, typer.Option(help="For a new index: maximum number of views of a document (default 8).")
+        str | None,
+        typer.Option(
+            help="For a new index: maximum number of views of a document (default 8); auto: one for each part of the "
+            "text, up to 256."
+        ),
     ] = None,
     dtype: Annotated[str | None, typer.Option(help="For a new index: stored type, fp16 (default) or fp32.")] = None,
     temperature: Annotated[
@@ -117,7 +121,13 @@ def ingest(  # noqa: PLR0913 - each option is a flag of the command
         lambda source: console.print(escape_controls(f"reading {source}"), soft_wrap=True, markup=False),
     )
     path = index or str(_default_path(corpus.paths))
-    new = {"encoder": encoder, "family": family, "max_views": views, "dtype": dtype, "temperature": temperature}
+    new = {
+        "encoder": encoder,
+        "family": family,
+        "max_views": _parse_views(views),
+        "dtype": dtype,
+        "temperature": temperature,
+    }
     new["prune_views"] = None if prune_views is None else check_eps(prune_views)
     new["shards"] = shards
     new["lexical"] = lexical
@@ -140,6 +150,15 @@ def ingest(  # noqa: PLR0913 - each option is a flag of the command
             prepare_queries(target)
     if report.ingest.stopped:
         raise typer.Exit(1)
+
+
+def _parse_views(value: str | None) -> int | str | None:
+    """Return the number of --views, or "auto"."""
+    if value is None or value == "auto":
+        return value
+    if not value.isdecimal():
+        raise typer.BadParameter(f"--views: expected a whole number or auto, got {value!r}")
+    return int(value)
 
 
 def _default_path(paths: Sequence[str]) -> Path:
@@ -209,6 +228,8 @@ def _create(path: str, new: dict[str, Any], device: str | None, place: ShardPlac
 
 def _check_settings(index: IndexProtocol, new: dict[str, Any]) -> None:
     """Raise ConfigError when an option for a new index differs from this one; equal options are accepted."""
+    from mvindex.checkpoint.families import AUTO_VIEWS
+
     info = index.info()
     encoder = info.encoder or {}
     has = {**encoder, "encoder": encoder.get("source"), "dtype": info.dtype, "temperature": info.temperature}
@@ -216,6 +237,8 @@ def _check_settings(index: IndexProtocol, new: dict[str, Any]) -> None:
     for name, value in new.items():
         if name == "encoder" and value is not None and os.path.isdir(value):
             value = has[name] if has[name] in (os.path.abspath(value), os.path.realpath(value)) else value
+        if (name, value) == ("max_views", "auto"):
+            value = AUTO_VIEWS
         if value is not None and value != has.get(name):
             flag = "views" if name == "max_views" else name.replace("_", "-")
             raise ConfigError(f"{index.where} was made with {flag} {has.get(name)!r}, not {value!r}; see mvindex info")
@@ -270,7 +293,7 @@ def _print_ingest(report: CorpusIngestReport, path: str, index: IndexProtocol, s
         note("stopped before the end; the same command continues from here")
 
 
-def _view_counts(done: IngestReport, info: IndexInfo) -> dict[str, int]:
+def _view_counts(done: IngestReport, info: IndexInfo) -> dict[str, int | float]:
     """Return the views of documents added and replaced, before and after pruning, and their bytes in the store."""
     from mvindex.store.views import ViewType
 
@@ -278,6 +301,7 @@ def _view_counts(done: IngestReport, info: IndexInfo) -> dict[str, int]:
     return {
         "views_given": done.views_given,
         "views_stored": done.views_stored,
+        "views_per_document": round(done.views_stored / max(done.added + done.replaced, 1), 2),
         "view_bytes_given": done.views_given * view_bytes,
         "view_bytes_stored": done.views_stored * view_bytes,
     }

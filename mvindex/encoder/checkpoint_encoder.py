@@ -53,6 +53,7 @@ class CheckpointEncoder(ABC):
             "source": self.checkpoint.source,
             "family": settings.family.name,
             "max_views": settings.max_views,
+            "splitter": settings.text_splitter.value,
             "fingerprint": self.fingerprint,
             "dim": self.dim,
             "similarity": settings.similarity.value,

@@ -23,7 +23,7 @@ class Inputs:
     def __init__(self, settings: Settings, tokenizer: tokenizers.Tokenizer, place: str) -> None:
         self._place, self._settings = place, settings
         ids = _viewers(settings, tokenizer, place)
-        self._documents = TextTokenizer(tokenizer, settings.document_prompt)
+        self._documents = TextTokenizer(tokenizer, settings.document_prompt, settings.text_splitter)
         self._queries = TextTokenizer(tokenizer, settings.query_prompt)
         self._document_frame = self._frame(self._documents, settings.document_length, ids[1:])
         # [VIE] stands in [CLS]'s place before a question, and CLS pooling takes its state (MVR section 3.2). A question

@@ -6,15 +6,17 @@ import importlib.util
 import logging
 import os
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Literal
 
 from mvindex.checkpoint import parse_family, read_checkpoint
+from mvindex.checkpoint.families import AUTO_VIEWS, SENTENCES, SNIPPETS
 from mvindex.checkpoint.hub import PACKAGED, PACKAGED_ADAPTER
 from mvindex.checkpoint.load import check_can_load
 from mvindex.encoder.base import Encoder
 from mvindex.encoder.onnx_cache import FormState, OnnxForm, Refused, find_form, form_folder
 from mvindex.encoder.onnx_encoder import OnnxEncoder
 from mvindex.errors import CheckpointError, ConfigError, ExtraMissing, MvindexError
+from mvindex.text.parts import Splitter, parse_splitter
 
 logger = logging.getLogger(__name__)
 
@@ -26,7 +28,8 @@ def load_encoder(
     source: str | os.PathLike[str] = PACKAGED,
     *,
     family: str | None = None,
-    max_views: int | None = None,
+    max_views: int | Literal["auto"] | None = None,
+    splitter: str | None = None,
     device: str | None = None,
 ) -> Encoder:
     """Return the encoder of a checkpoint: "minilm" or "minilm-snippets" (packaged), a directory, or a hub id.
@@ -34,10 +37,19 @@ def load_encoder(
     A hub id is `org/name` or `org/name@revision`.
     family: "snippets", "single", "first-k", "kmeans", "sentences" or "splits" fit any weights, "poly", "viewers" and
     "context-viewers" only those trained so; max_views: the most views a document gets; both default to what the
-    checkpoint says, else to snippets and 8. device: "cpu", "cuda", "cuda:N"; by default CUDA where there is one.
+    checkpoint says, else to snippets and 8. "auto" is one view a part of the text, up to 256: of the families snippets
+    and sentences. splitter: "parts-1" (sentences, items of lists, lines, clauses) or "sentences-1"; by default the
+    family's, parts for snippets. device: "cpu", "cuda", "cuda:N"; by default CUDA where there is one.
     Raises ConfigError, ExtraMissing (packages to install) or CheckpointError.
     """
-    checkpoint = read_checkpoint(source, None if family is None else parse_family(family), max_views)
+    most = AUTO_VIEWS if max_views == "auto" else max_views
+    cut = None if splitter is None else parse_splitter(splitter)
+    checkpoint = read_checkpoint(source, None if family is None else parse_family(family), most, cut)
+    if max_views == "auto" and checkpoint.settings.family not in (SNIPPETS, SENTENCES):
+        raise ConfigError(
+            f"max_views: expected a number for the family {checkpoint.settings.family.name!r}, got 'auto', which is "
+            "for views that each stand for a part of the text (snippets, sentences)"
+        )
     if device in (None, "cpu") and isinstance(form := find_form(checkpoint.fingerprint), OnnxForm):
         return OnnxEncoder(checkpoint, form, device)
     try:
@@ -125,10 +137,17 @@ def encoder_from_spec(spec: Mapping[str, Any], device: str | None = None) -> Enc
         )
     if spec.get("kind") != "checkpoint":
         raise ConfigError(f"this index was made with an encoder of kind {spec.get('kind')!r}; expected checkpoint")
-    encoder = load_encoder(spec["source"], family=spec["family"], max_views=spec["max_views"], device=device)
+    encoder = load_encoder(
+        spec["source"], family=spec["family"], max_views=spec["max_views"], splitter=splitter_of(spec), device=device
+    )
     if encoder.fingerprint != spec["fingerprint"]:
         raise CheckpointError(
             f"encoder {spec['source']!r}: has changed since the index was made: fingerprint {encoder.fingerprint}, "
             f"expected {spec['fingerprint']}. Bring back the old one, or ingest again with this one"
         )
     return encoder
+
+
+def splitter_of(spec: Mapping[str, Any]) -> str:
+    """Return the splitter that an index's encoder cut texts with; one that records none is of the first."""
+    return str(spec.get("splitter", Splitter.SENTENCES.value))

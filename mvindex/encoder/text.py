@@ -1,4 +1,4 @@
-"""Tokenize texts, sentence by sentence."""
+"""Tokenize texts, part by part."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from mvindex.errors import CheckpointError
 from mvindex.records import Document, Ints, Span, has_visible
-from mvindex.text.snippets import split_sentences
+from mvindex.text.parts import Splitter
 
 if TYPE_CHECKING:
     import tokenizers
@@ -29,14 +29,14 @@ class TokenizedText:
     """The tokens of a document or query, without special tokens.
 
     prefix: prompt and title, read before the text in every window; ids: of the text, or of the title where the text
-    has none. ids[starts[i]:starts[i + 1]] is sentence i, and sentences[i] its characters (NO_SPAN for a title).
-    whole: the characters that all ids stand for; title_chars: how many characters the title in the prefix has.
+    has none. ids[starts[i]:starts[i + 1]] is part i, mostly a sentence, and parts[i] its characters (NO_SPAN for a
+    title). whole: the characters that all ids stand for; title_chars: how many characters the title in the prefix has.
     """
 
     prefix: Ids
     ids: Ids
     starts: Ints
-    sentences: list[Span]
+    parts: list[Span]
     whole: Span
     title_chars: int = 0
 
@@ -44,12 +44,12 @@ class TokenizedText:
 class TextTokenizer:
     """A checkpoint's tokenizer and one of its prompts. head, tail: the special tokens around every input.
 
-    Sentences are tokenised one by one, each with the whitespace before it: the tokens are those of the whole text,
-    and no character offset has to be followed.
+    Parts are tokenised one by one, each with the whitespace before it: the tokens are those of the whole text, and no
+    character offset has to be followed.
     """
 
-    def __init__(self, tokenizer: tokenizers.Tokenizer, prompt: str) -> None:
-        self._tokenizer = tokenizer
+    def __init__(self, tokenizer: tokenizers.Tokenizer, prompt: str, splitter: Splitter = Splitter.SENTENCES) -> None:
+        self._tokenizer, self._splitter = tokenizer, splitter
         self.head, self.tail = _special_tokens(tokenizer)
         # The prompt's last whitespace goes with the word after it, as it would in one text.
         self._prompt = prompt.rstrip()
@@ -59,12 +59,12 @@ class TextTokenizer:
 
     def tokenize_documents(self, documents: Sequence[Document]) -> list[TokenizedText]:
         """Return the documents' tokens, in order."""
-        sentences = [split_sentences(document.text) for document in documents]
+        spans = [self._splitter.split(document.text) for document in documents]
         prefixes, _ = self._ids([[self._prefix(document.title)] for document in documents])
-        pieces = [self._pieces(document, spans) for document, spans in zip(documents, sentences, strict=True)]
+        pieces = [self._pieces(document, own) for document, own in zip(documents, spans, strict=True)]
         texts, starts = self._ids(pieces)
-        parts = zip(documents, prefixes, texts, starts, sentences, strict=True)
-        return [self._tokenize(*part) for part in parts]
+        tokenized = zip(documents, prefixes, texts, starts, spans, strict=True)
+        return [self._tokenize(*each) for each in tokenized]
 
     def tokenize_queries(self, texts: Sequence[str]) -> list[TokenizedText]:
         """Return the queries' tokens, in order, each as one sentence."""
@@ -75,18 +75,16 @@ class TextTokenizer:
     def _prefix(self, title: str) -> str:
         return self._prompt + self._gap + title if title else self._prompt
 
-    def _pieces(self, document: Document, sentences: Sequence[Span]) -> Iterator[str]:
-        """Yield the text cut after each sentence; the first part begins with what joins it to prompt or title."""
+    def _pieces(self, document: Document, parts: Sequence[Span]) -> Iterator[str]:
+        """Yield the text cut after each part; the first piece begins with what joins it to prompt or title."""
         begin, gap = 0, "\n" if document.title else self._gap
-        for _, end in sentences:
+        for _, end in parts:
             yield gap + document.text[begin:end]
             begin, gap = end, ""
 
-    def _tokenize(
-        self, document: Document, prefix: Ids, ids: Ids, starts: Ints, sentences: list[Span]
-    ) -> TokenizedText:
+    def _tokenize(self, document: Document, prefix: Ids, ids: Ids, starts: Ints, parts: list[Span]) -> TokenizedText:
         if len(ids):
-            return TokenizedText(prefix, ids, starts, sentences, (0, len(document.text)), len(document.title))
+            return TokenizedText(prefix, ids, starts, parts, (0, len(document.text)), len(document.title))
         # The title speaks for a text without tokens. With neither, the special tokens will have to do.
         title = prefix[self.prompt_tokens :]
         span = (0, len(document.text)) if not len(title) and has_visible(document.text) else NO_SPAN

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeAlias, cast
 
 from mvindex.encoder import CallableEncoder, Encoder, load_encoder
-from mvindex.encoder.registry import leave_form
+from mvindex.encoder.registry import leave_form, splitter_of
 from mvindex.errors import ConfigError, QueryError
 from mvindex.index.admin import LocalAdmin
 from mvindex.index.backends import find_backend
@@ -135,7 +135,7 @@ def open_local(
         index = local_index(EmbeddedStore(Path(path)), None, device)
     try:
         if encoder is not None:
-            index.use_encoder(as_encoder(encoder))
+            index.use_encoder(_recorded_encoder(encoder, index.info().encoder))
     except BaseException:
         index.close()
         raise
@@ -232,6 +232,13 @@ def check_temperature(value: object) -> None:
         Scoring(Aggregate.DRPQ, value)  # type: ignore[arg-type]  # whatever the caller gave
     except QueryError as err:
         raise ConfigError(str(err)) from err
+
+
+def _recorded_encoder(encoder: EncoderLike, spec: Mapping[str, Any] | None) -> Encoder:
+    """Return the encoder that was given or named; one that is named splits texts as the index records it."""
+    if isinstance(encoder, str | os.PathLike) and spec is not None:
+        return load_encoder(encoder, splitter=splitter_of(spec))
+    return as_encoder(encoder)
 
 
 def as_encoder(encoder: EncoderLike) -> Encoder:

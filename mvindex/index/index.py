@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, overload
 import numpy as np
 
 from mvindex.encoder import Encoder, encoder_from_spec
+from mvindex.encoder.registry import splitter_of
 from mvindex.errors import ConfigError, DamagedIndex, QueryError, Unsupported
 from mvindex.kernels.loading import Loading
 from mvindex.records import (
@@ -171,7 +172,8 @@ class Index:
         if encoder.fingerprint != spec["fingerprint"]:
             raise ConfigError(
                 f"{self.where}: expected the encoder {spec['fingerprint']!r}, got {encoder.fingerprint!r}; vectors of "
-                "two encoders cannot be compared"
+                f"two encoders cannot be compared. Of a checkpoint, load_encoder(..., splitter={splitter_of(spec)!r}) "
+                "splits texts as this index does"
             )
         self._encoder = encoder
 

@@ -50,7 +50,7 @@ def _borders(text: str) -> Iterator[int]:
     """Yield the positions at which a new part begins."""
     for end in _END.finditer(text):
         if end[0].isspace():
-            if _ends_line(text, end):
+            if ends_line(text, end):
                 yield end.end()
         elif end["dot"] != "." or not _is_abbreviation(text, end.start()):
             yield end.end()
@@ -63,7 +63,7 @@ def _is_abbreviation(text: str, dot: int) -> bool:
     return word in _abbreviations() or (len(word) == 1 and word.isalpha())
 
 
-def _ends_line(text: str, gap: re.Match[str]) -> bool:
+def ends_line(text: str, gap: re.Match[str]) -> bool:
     """Return whether a line break ends a part, rather than wraps it."""
     begin = text.rfind("\n", 0, gap.start()) + 1
     last, stop = gap.end(), text.find("\n", gap.end())

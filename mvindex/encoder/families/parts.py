@@ -30,7 +30,7 @@ def arrange_snippets(text: TokenizedText, frame: Frame) -> Arrangement:
     """
     if not len(text.ids):
         return arrange_single(text, frame)
-    slots, spans = token_slots(text, merge_sentences(text.sentences, frame.max_views))
+    slots, spans = token_slots(text, merge_sentences(text.parts, frame.max_views))
     prefix = text.prefix[: frame.longest_prefix(len(text.ids))]
     outer = context(len(frame.head) + len(prefix)), context(len(frame.tail))
     windows = [
@@ -50,7 +50,7 @@ def arrange_sentences(text: TokenizedText, frame: Frame) -> Arrangement:
     """
     if not len(text.ids):
         return arrange_single(text, frame)
-    slots, spans = token_slots(text, merge_sentences(text.sentences, frame.max_views))
+    slots, spans = token_slots(text, merge_sentences(text.parts, frame.max_views))
     bounds = np.searchsorted(slots, np.arange(len(spans) + 1))
     return Arrangement(list(_apart(text, frame, bounds)), spans, len(spans))
 
@@ -67,8 +67,8 @@ def arrange_splits(text: TokenizedText, frame: Frame) -> Arrangement:
 def token_slots(text: TokenizedText, snippets: Sequence[Span]) -> tuple[Slots, list[Span]]:
     """Return the slot of each token, and the spans of the slots; snippets without tokens take none."""
     begins = [begin for begin, _ in snippets]
-    snippet_of_sentence = np.searchsorted(begins, [begin for begin, _ in text.sentences], side="right") - 1
-    snippet_of_token = np.repeat(snippet_of_sentence, np.diff(text.starts))
+    snippet_of_part = np.searchsorted(begins, [begin for begin, _ in text.parts], side="right") - 1
+    snippet_of_token = np.repeat(snippet_of_part, np.diff(text.starts))
     is_used = np.bincount(snippet_of_token, minlength=len(snippets)) > 0
     slot_of_snippet = np.cumsum(is_used) - 1
     spans = [span for span, used in zip(snippets, is_used.tolist(), strict=True) if used]

@@ -70,15 +70,15 @@ def _prepend_title(text: TokenizedText, frame: Frame) -> tuple[Ids, Ints, Slots,
     if not len(title):
         if not len(text.ids):
             return text.ids, np.array([0, 0]), np.zeros(0, np.int32), [text.whole]
-        slots, spans = token_slots(text, merge_sentences(text.sentences, len(frame.viewers)))
+        slots, spans = token_slots(text, merge_sentences(text.parts, len(frame.viewers)))
         return text.ids, text.starts, slots, spans
     # The title's characters come before the text's, so the text's are shifted while snippets are merged.
     shift = max(text.title_chars, 1) + 1
-    sentences = [(0, shift - 1), *((begin + shift, end + shift) for begin, end in text.sentences)]
+    sentences = [(0, shift - 1), *((begin + shift, end + shift) for begin, end in text.parts)]
     ids, starts = np.concatenate([title, text.ids]), np.concatenate([[0], text.starts + len(title)])
     joined = TokenizedText(text.prefix[:0], ids, starts, sentences, text.whole)
     slots, spans = token_slots(joined, merge_sentences(sentences, len(frame.viewers)))
-    return ids, starts, slots, [_unshift(span, shift, text.sentences[0][0]) for span in spans]
+    return ids, starts, slots, [_unshift(span, shift, text.parts[0][0]) for span in spans]
 
 
 def _unshift(span: Span, shift: int, first: int) -> Span:

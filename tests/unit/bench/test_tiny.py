@@ -34,6 +34,7 @@ ENCODING = {
     "pruning.py",
     "quality.py",
     "scale.py",
+    "views.py",
 }
 ENCODING |= {"training.py", "training_speed.py"}
 

@@ -61,7 +61,7 @@ def test_special_tokens_stand_around_every_input(tokenizer):
 def test_sentences_on_end_are_the_tokens_of_the_whole_text(tokenizer):
     [found] = TextTokenizer(tokenizer, "").tokenize_documents([Document("1", TEXT)])
     assert found.ids.tolist() == whole_ids(tokenizer, TEXT.rstrip())
-    assert len(found.sentences) == 6 and found.whole == (0, len(TEXT))
+    assert len(found.parts) == 6 and found.whole == (0, len(TEXT))
 
 
 def test_prompt_title_and_text_on_end_are_the_tokens_of_the_whole(tokenizer):
@@ -75,8 +75,8 @@ def test_prompt_title_and_text_on_end_are_the_tokens_of_the_whole(tokenizer):
 
 def test_each_sentence_owns_its_tokens(tokenizer):
     [found] = TextTokenizer(tokenizer, "").tokenize_documents([Document("1", TEXT)])
-    assert found.sentences == split_sentences(TEXT)
-    for (begin, end), (first, last) in zip(found.sentences, itertools.pairwise(found.starts), strict=True):
+    assert found.parts == split_sentences(TEXT)
+    for (begin, end), (first, last) in zip(found.parts, itertools.pairwise(found.starts), strict=True):
         shown = tokenizer.decode(found.ids[first:last].tolist()).lower()
         assert "".join(char for char in shown if char.isalnum()) == "".join(
             char for char in TEXT[begin:end].lower() if char.isalnum()
@@ -89,9 +89,9 @@ def test_documents_keep_their_order_and_empty_ones_their_place(tokenizer, monkey
     found = TextTokenizer(tokenizer, "").tokenize_documents(documents)
     expected = [whole_ids(tokenizer, text) for text in ("He ran. It ran.", "A title", "\nWhy? Nobody.")]
     assert [text.ids.tolist() for text in found] == expected
-    assert [len(text.sentences) for text in found] == [2, 1, 2]
+    assert [len(text.parts) for text in found] == [2, 1, 2]
     assert [text.prefix.tolist() for text in found] == [[], [], whole_ids(tokenizer, "The")]
-    assert found[1].sentences == [(-1, -1)] and found[1].whole == (-1, -1)
+    assert found[1].parts == [(-1, -1)] and found[1].whole == (-1, -1)
     assert found[0].ids.dtype == np.int32
     assert TextTokenizer(tokenizer, "").tokenize_documents([]) == []
 

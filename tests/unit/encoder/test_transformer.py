@@ -15,7 +15,8 @@ from mvindex.encoder import encoder_from_spec, load_encoder, transformer  # noqa
 from mvindex.encoder.batches import BatchShape  # noqa: E402 - as above
 from mvindex.errors import CheckpointError, ConfigError, EncoderError, ExtraMissing  # noqa: E402 - as above
 from mvindex.records import Document  # noqa: E402 - as above
-from mvindex.text.snippets import split_sentences, split_snippets  # noqa: E402 - as above
+from mvindex.text.parts import split_parts  # noqa: E402 - as above
+from mvindex.text.snippets import merge_sentences, split_sentences  # noqa: E402 - as above
 
 WORDS = "the a cat dog sat ran on under mat rug it was he she red blue old new house river".split()
 POSITIONS = 40
@@ -31,6 +32,10 @@ DOCUMENTS = [
     Document("title only", "", "the red dog"),
     Document("odd words", "Zebras unhouse the\u0301 cat.  \n\n xyz?", "it"),
 ]
+
+
+def split_snippets(text, max_snippets):
+    return merge_sentences(split_parts(text), max_snippets)
 
 
 @pytest.fixture(scope="module")
@@ -103,13 +108,13 @@ class Plain:
         encoding = self.tokenizer.encode(text, add_special_tokens=False)
         return encoding.ids, encoding.offsets
 
-    def inputs(self, document):
+    def inputs(self, document, split=split_sentences):
         """Return each window's states, the start of its text tokens, and their character offsets."""
         title = self.tokens(document.title)[0] if document.text else []
         ids, offsets = self.tokens(document.text or document.title)
         room = POSITIONS - 2 - len(title)
         windows, window = [], []
-        for sentence in split_sentences(document.text) or [(0, len(document.title))]:
+        for sentence in split(document.text) or [(0, len(document.title))]:
             own = [row for row, (begin, end) in enumerate(offsets) if sentence[0] <= begin < sentence[1]]
             if window and len(window) + len(own) > room:
                 windows.append(window)
@@ -125,7 +130,7 @@ class Plain:
     def snippets(self, document, max_views=8):
         spans = split_snippets(document.text, max_views) or [(0, len(document.title))]
         members = [[] for _ in spans]
-        for states, first, offsets in self.inputs(document):
+        for states, first, offsets in self.inputs(document, split_parts):
             for row, (begin, _) in enumerate(offsets):
                 [at] = [at for at, span in enumerate(spans) if span[0] <= begin < span[1]]
                 members[at].append(states[first + row])
@@ -246,9 +251,14 @@ def test_a_document_without_any_token_is_its_special_tokens(folder, plain, famil
 
 
 def test_a_snippet_without_any_token_has_no_view(folder):
-    views = load_encoder(folder).encode_documents([Document("1", "The cat sat. It ran. \u0301")])
-    assert split_snippets("The cat sat. It ran. \u0301", 8) == [(0, 12), (13, 20), (21, 22)]
-    assert views.spans.tolist() == [[0, 12], [13, 20]]
+    document = Document("1", "The cat sat. It ran. \u0301")
+    assert split_sentences(document.text) == [(0, 12), (13, 20), (21, 22)]
+    assert load_encoder(folder, splitter="sentences-1").encode_documents([document]).spans.tolist() == [
+        [0, 12],
+        [13, 20],
+    ]
+    # A part without a letter joins the one before.
+    assert load_encoder(folder).encode_documents([document]).spans.tolist() == [[0, 12], [13, 22]]
 
 
 def test_the_order_and_company_of_documents_change_nothing_but_the_last_digits(folder):
