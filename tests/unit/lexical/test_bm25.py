@@ -223,7 +223,7 @@ def test_vectors_have_no_words(tmp_path):
         ({"mode": "fuzzy"}, "fuzzy"),
         ({"mode": "lexical", "fusion": "rrf"}, "fusion="),
         ({"mode": "lexical", "scoring": "drpq"}, "scoring="),
-        ({"weights": (1, 1)}, "weights="),
+        ({"mode": "dense", "weights": (1, 1)}, "weights="),
         ({"mode": "hybrid", "text": "oil", "fusion": "max"}, "fusion is 'max'"),
         ({"mode": "hybrid", "text": "oil", "weights": (0, 0)}, "the larger from"),
         ({"mode": "hybrid", "text": "oil", "weights": (1, -1)}, "weights"),
