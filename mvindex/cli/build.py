@@ -64,7 +64,8 @@ def build(  # noqa: PLR0913 - each option is a flag of the command
     lexical: Annotated[
         str | None,
         typer.Option(
-            help="Only enable lexical search, with the tokenizer unicode or english (stems); none disables it."
+            help="Only enable lexical search, with the tokenizer unicode, english (stems) or auto (by the texts); none "
+            "disables it."
         ),
     ] = None,
     questions: Annotated[
@@ -157,9 +158,10 @@ def _parse_parameters(texts: Sequence[str] | None) -> dict[str, dict[str, int]]:
 def _build_lexical(place: str | None, lexical: str, as_json: bool) -> None:
     """Enable lexical search with this tokenizer, or remove it."""
     from mvindex.cli import render
+    from mvindex.lexical.language import AUTO
     from mvindex.lexical.tokenizer import Lexical
 
-    if lexical != _NO_LEXICAL:
+    if lexical not in (_NO_LEXICAL, AUTO):
         parse_choice("--lexical", lexical, Lexical)
     started = time.monotonic()
     with _open_for_build(place) as target, render.show_count_progress("indexing terms", None) as advance:

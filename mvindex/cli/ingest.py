@@ -72,7 +72,8 @@ def ingest(  # noqa: PLR0913 - each option is a flag of the command
     lexical: Annotated[
         str | None,
         typer.Option(
-            help="For a new index: enable lexical search, tokenizer unicode or english (stems) (docs/hybrid.md)."
+            help="For a new index: enable lexical search, tokenizer unicode, english (stems) or auto (by the first "
+            "texts) (docs/hybrid.md)."
         ),
     ] = None,
     shards: Annotated[
@@ -103,6 +104,7 @@ def ingest(  # noqa: PLR0913 - each option is a flag of the command
     from mvindex.corpus import open_corpus
     from mvindex.ingest.files import CorpusIngest, OnError
     from mvindex.ingest.prune import check_eps
+    from mvindex.lexical.language import AUTO
     from mvindex.lexical.tokenizer import Lexical
     from mvindex.store.views import ViewType
 
@@ -110,7 +112,7 @@ def ingest(  # noqa: PLR0913 - each option is a flag of the command
     check_value("--family", family, parse_family)
     if dtype is not None:
         parse_choice("--dtype", dtype, ViewType)
-    if lexical is not None:
+    if lexical not in (None, AUTO):
         parse_choice("--lexical", lexical, Lexical)
     skip_or_stop = parse_choice("--on-error", on_error, OnError)
     options = _corpus_options(format, id_field, text_field, title_field)
@@ -146,6 +148,8 @@ def ingest(  # noqa: PLR0913 - each option is a flag of the command
         with render.DocumentProgress(corpus.bytes_total) as progress, _stop_on_interrupt() as should_stop:
             report = run.run(lambda count: progress.advance(count, corpus.bytes_read), should_stop)
         _print_ingest(report, path, target, time.monotonic() - started, as_json)
+        if lexical == AUTO:
+            note(f"terms: {target.info().lexical or 'none yet'}, by the first texts")
         if not report.ingest.stopped:
             prepare_queries(target)
     if report.ingest.stopped:
@@ -229,12 +233,15 @@ def _create(path: str, new: dict[str, Any], device: str | None, place: ShardPlac
 def _check_settings(index: IndexProtocol, new: dict[str, Any]) -> None:
     """Raise ConfigError when an option for a new index differs from this one; equal options are accepted."""
     from mvindex.checkpoint.families import AUTO_VIEWS
+    from mvindex.lexical.language import AUTO
 
     info = index.info()
     encoder = info.encoder or {}
     has = {**encoder, "encoder": encoder.get("source"), "dtype": info.dtype, "temperature": info.temperature}
     has |= {"prune_views": info.prune_views, "shards": info.shards, "lexical": info.lexical}
     for name, value in new.items():
+        if (name, value) == ("lexical", AUTO):
+            continue
         if name == "encoder" and value is not None and os.path.isdir(value):
             value = has[name] if has[name] in (os.path.abspath(value), os.path.realpath(value)) else value
         if (name, value) == ("max_views", "auto"):

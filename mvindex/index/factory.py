@@ -15,9 +15,11 @@ from mvindex.index.admin import LocalAdmin
 from mvindex.index.backends import find_backend
 from mvindex.index.index import Index, store_of
 from mvindex.index.protocol import IndexProtocol
+from mvindex.lexical.language import AUTO
 from mvindex.lexical.tokenizer import parse_lexical
 from mvindex.scoring.aggregate import Aggregate, Scoring
 from mvindex.search.local import LocalSearch
+from mvindex.store import catalog
 from mvindex.store.create import create_store
 from mvindex.store.embedded import EmbeddedStore
 from mvindex.store.protocol import LocalStore
@@ -58,8 +60,8 @@ def create(  # noqa: PLR0913 - each argument is a setting of the index
             which one is stored. No score by best view is lower by more than that times the query's norm
             (docs/pruning.md).
         shards: Number of stores that the documents are spread over, by their ids (docs/sharding.md).
-        lexical: "unicode" or "english" (terms are stems) for lexical search too (docs/hybrid.md); None goes without,
-            until enable_lexical().
+        lexical: "unicode" or "english" (terms are stems) for lexical search too, or "auto", which of them suits the
+            first documents (docs/hybrid.md); None goes without, until enable_lexical().
 
     Raises:
         ConfigError: When the path exists, for neither or both of encoder and dim, or for a value that is none.
@@ -76,8 +78,9 @@ def create(  # noqa: PLR0913 - each argument is a setting of the index
 def create_index(path: str | Path, settings: dict[str, Any], encoder: Encoder | None, shards: int | None) -> Index:
     """Create an empty index of what new_settings() returns; otherwise as create(), without a form for the encoder."""
     if (backend := find_backend(path)) is not None:
-        for name, value in (("lexical", settings.get("lexical")), ("shards", shards)):
-            if value is not None:
+        has_lexical = catalog.LEXICAL_KEY in settings or catalog.CHOOSE_LEXICAL_KEY in settings
+        for name, is_given in (("lexical", has_lexical), ("shards", shards is not None)):
+            if is_given:
                 raise ConfigError(f"{backend.shown(str(path))}: {name}= belongs to an index in a directory")
         return backend.create(str(path), settings, encoder)
     if shards is not None:
@@ -221,7 +224,9 @@ def new_settings(  # noqa: PLR0913 - each argument is a setting of the index
         temperature = float((spec or {}).get("temperature", 1.0))
     check_temperature(temperature)
     settings = {"dim": dim, "dtype": dtype, "encoder": spec, "temperature": temperature, "prune_views": eps}
-    if parse_lexical(lexical) is not None:
+    if lexical == AUTO:
+        settings[catalog.CHOOSE_LEXICAL_KEY] = True
+    elif parse_lexical(lexical) is not None:
         settings["lexical"] = lexical
     return settings, loaded
 

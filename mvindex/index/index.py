@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from threading import Lock
 from types import TracebackType
@@ -16,6 +16,7 @@ from mvindex.encoder import Encoder, encoder_from_spec
 from mvindex.encoder.registry import splitter_of
 from mvindex.errors import ConfigError, DamagedIndex, QueryError, Unsupported
 from mvindex.kernels.loading import Loading
+from mvindex.lexical.language import AUTO, JUDGED_TEXTS, detect_lexical
 from mvindex.records import (
     CountCallback,
     Document,
@@ -36,6 +37,7 @@ from mvindex.search.options import SearchOptions, check_reranked_fields
 from mvindex.search.protocol import SearchEngine
 from mvindex.search.queries import TextQueries, Vector, as_vectors, check_query_text, is_texts, query_texts
 from mvindex.search.results import document_of, score_views
+from mvindex.store import catalog
 from mvindex.store.embedded import EmbeddedStore, temperature_of
 from mvindex.store.filters import Filter
 from mvindex.store.protocol import Capabilities, Operation, Store
@@ -203,7 +205,7 @@ class Index:
 
         encoder = self.encoder
         encode: Encode = lambda documents, on_progress: encoder.encode_documents(documents, on_progress)  # noqa: E731 - the encoder has more parameters
-        return ingest(self._store, entries, encode, hooks)
+        return ingest(self._store, self._with_terms(entries), encode, hooks)
 
     def add_views(
         self, documents: Iterable[Document], views: Vector | Sequence[Vector], *, hooks: IngestHooks | None = None
@@ -211,7 +213,18 @@ class Index:
         """Store documents whose views are given; see IndexProtocol.add_views()."""
         from mvindex.ingest import ingest, view_entries
 
-        return ingest(self._store, view_entries(documents, views, self.dim), None, hooks)
+        return ingest(self._store, self._with_terms(view_entries(documents, views, self.dim)), None, hooks)
+
+    def _with_terms(self, entries: Iterable[Entry]) -> Iterable[Entry]:
+        """Return the entries, after the first ones have decided how texts are split, where they are to."""
+        if not self._store.settings.get(catalog.CHOOSE_LEXICAL_KEY):
+            return entries
+        rest = iter(entries)
+        first = list(islice(rest, JUDGED_TEXTS))
+        if first:
+            tokenizer = detect_lexical(entry.document.text or entry.document.title for entry in first)
+            self._admin.set_lexical(tokenizer.value, no_progress)
+        return chain(first, rest)
 
     @overload
     def get(self, ids: str) -> Document | None: ...  # type: ignore[overload-overlap]  # a str is iterable, too
@@ -530,7 +543,7 @@ class Index:
         """Index the terms of all texts, all at once; later documents as they are added.
 
         Args:
-            tokenizer: "unicode", or "english" (terms are stems).
+            tokenizer: "unicode", "english" (terms are stems), or "auto", which of them suits the first documents.
             on_progress: Called with numbers of document rows.
 
         Raises:
@@ -539,6 +552,8 @@ class Index:
 
         """
         self.capabilities.check(Operation.LEXICAL, self.where)
+        if tokenizer == AUTO:
+            tokenizer = detect_lexical(document.text or document.title for document in self.scan()).value
         self._admin.set_lexical(tokenizer, on_progress)
 
     def disable_lexical(self) -> None:

@@ -17,6 +17,7 @@ from mvindex.index.backends import Backend, find_backend
 from mvindex.index.factory import EncoderLike, index_exists, local_index, new_settings, open_local
 from mvindex.io.manifest import Manifest
 from mvindex.io.validation import TargetSchema, VectorSource, make_batches
+from mvindex.lexical.tokenizer import parse_lexical
 from mvindex.records import ProgressCallback
 from mvindex.scoring.fusion import is_fusion
 from mvindex.store.create import create_store
@@ -37,7 +38,7 @@ class Target:
         path: A directory or an address.
         encoder: The encoder that made the vectors, for text queries.
         dtype: fp16 or fp32; None for that of the files (fp32 for float64).
-        lexical: See mvindex.create().
+        lexical: See mvindex.create(); not "auto".
 
     """
 
@@ -116,13 +117,14 @@ def _settings(target: Target, source: VectorSource, manifest: Manifest | None) -
     """Return the settings of the new index: those of the export, unless the caller chose others."""
     kept: Mapping[str, Any] = {} if manifest is None else manifest.settings
     dtype = target.dtype or kept.get("dtype") or ("fp16" if source.dtype.itemsize == 2 else "fp32")
+    lexical = parse_lexical(target.lexical or kept.get("lexical"))
     settings, encoder = new_settings(
         encoder=target.encoder,
         dim=source.dim if target.encoder is None else None,
         dtype=dtype,
         temperature=kept.get("temperature"),
         prune_views=kept.get("prune_views"),
-        lexical=target.lexical or kept.get("lexical"),
+        lexical=None if lexical is None else lexical.value,
     )
     if "lexical" in settings and is_fusion(kept.get("fusion")):
         settings["fusion"] = kept["fusion"]

@@ -40,6 +40,8 @@ _LEAST_BYTES = 512
 CHECKSUM_KEY = "checksum"
 # How texts are split into terms (see Lexical), in an index with a lexical index; and the settings of hybrid search.
 LEXICAL_KEY = "lexical"
+# True until the first documents decide how; False once they have.
+CHOOSE_LEXICAL_KEY = "choose_lexical"
 FUSION_KEY = "fusion"
 
 # Narrow and wide rows live apart: a pass over ids or metadata must not read 13 GB of text.

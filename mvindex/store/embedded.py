@@ -102,7 +102,9 @@ class EmbeddedStore:
     @property
     def is_untouched(self) -> bool:
         """Whether nothing was ever stored."""
-        return int(self.settings["version"]) == 0
+        # The choice of terms is a write of its own, before the first documents.
+        has_chosen = self.settings.get(catalog.CHOOSE_LEXICAL_KEY) is False
+        return int(self.settings["version"]) == int(has_chosen)
 
     def parts(self) -> Sequence[StorePart]:
         """Return the store itself, the only part."""

@@ -103,7 +103,9 @@ class GenerationWriter:
         snapshot: this writer's state. on_progress: called with the number of rows done since the last call.
         """
         kind = None if lexical is None else lexical.value
-        settings = {catalog.LEXICAL_KEY: kind, "version": self.settings["version"] + 1}
+        settings: dict[str, Any] = {catalog.LEXICAL_KEY: kind, "version": self.settings["version"] + 1}
+        if catalog.CHOOSE_LEXICAL_KEY in self.settings:
+            settings[catalog.CHOOSE_LEXICAL_KEY] = False
         with self._transaction() as connection:
             for table in postings.TABLES:
                 connection.execute(f"DROP TABLE IF EXISTS {table}")

@@ -14,6 +14,7 @@ from mvindex.errors import ConfigError
 from mvindex.index import Index, IndexProtocol
 from mvindex.index.backends import find_backend
 from mvindex.index.factory import EncoderLike, as_encoder, create, index_exists, open_index
+from mvindex.lexical.language import AUTO
 from mvindex.lexical.tokenizer import parse_lexical
 from mvindex.records import Document, Floats, Hit, IndexInfo, ViewScore
 from mvindex.store.filters import Filter
@@ -115,7 +116,7 @@ class IndexHandle:
             ConfigError: For an unknown tokenizer, or an index of the other kind.
 
         """
-        parse_lexical(lexical)
+        parse_lexical(None if lexical == AUTO else lexical)
         self._given = None if isinstance(index, str | os.PathLike) else index
         self.path = os.fspath(index) if isinstance(index, str | os.PathLike) else index.where
         self._encoder, self._dim, self._lexical, self._accepts_both = encoder, dim, lexical, accepts_both
