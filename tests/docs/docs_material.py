@@ -28,8 +28,23 @@ def make_material(folder):
     write_lines(folder / "dev.jsonl", map(json.dumps, questions[:4]))
     write_lines(folder / "questions.txt", (one["question"] for one in questions))
     write_lines(folder / "queries.jsonl", (json.dumps({"id": one["id"], "text": one["question"]}) for one in questions))
-    judged = ("\t".join((one["id"], one["passage_id"], "1")) for one in questions)
-    write_lines(folder / "qrels.tsv", ["query-id\tcorpus-id\tscore", *judged])
+    judged = ["\t".join((one["id"], one["passage_id"], "1")) for one in questions]
+    qrels = ["query-id\tcorpus-id\tscore", *judged]
+    write_lines(folder / "qrels.tsv", qrels)
+    for name in ("topics", "abstracts"):
+        make_judged_folder(folder / name, rows, questions, qrels)
+
+
+def make_judged_folder(folder, rows, questions, qrels):
+    """Write a BEIR folder of the passages and questions."""
+    (folder / "qrels").mkdir(parents=True)
+    write_lines(
+        folder / "corpus.jsonl", (json.dumps({"_id": id, "text": text, "title": title}) for id, text, title in rows)
+    )
+    write_lines(
+        folder / "queries.jsonl", (json.dumps({"_id": one["id"], "text": one["question"]}) for one in questions)
+    )
+    write_lines(folder / "qrels" / "dev.tsv", qrels)
 
 
 def shortened(row):

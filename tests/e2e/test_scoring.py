@@ -98,7 +98,7 @@ def test_max_names_itself_and_gives_the_whole_weight_to_the_winner(folder):
 @pytest.mark.full
 def test_text_shows_the_scoring_and_the_weights(folder):
     shown = ok(mvindex("query", QUESTIONS["toll"], "-k", "1", "--scoring", "drpq", "--explain", cwd=folder)).stdout
-    assert "(1 documents, exact; scoring drpq, temperature 0.1)" in " ".join(shown.split())
+    assert "(1 documents, exact; mode dense, scoring drpq, temperature 0.1)" in " ".join(shown.split())
     shares = [float(line.split("weight")[1].split()[0]) for line in shown.splitlines() if "weight" in line]
     assert len(shares) > 1 and sum(shares) == pytest.approx(1.0, abs=1e-4 * len(shares))
     by_max = ok(mvindex("query", QUESTIONS["toll"], "-k", "1", "--explain", cwd=folder)).stdout

@@ -15,7 +15,6 @@ from starlette.routing import Route
 
 from mvindex.errors import LimitExceeded, MvindexError, QueryError, TimedOut, Unsupported
 from mvindex.records import SearchResult, ViewScore
-from mvindex.scoring.fusion import Mode
 from mvindex_connectors.remote.convert import MAX_EXPLAINED, SCORING_NAMES
 from mvindex_connectors.remote.status import REQUEST_ID_KEY, http_status, nearest_known_class
 from mvindex_connectors.server.admission import Admission, CallContext, request_id_from
@@ -303,10 +302,7 @@ def _by_method(endpoints: Mapping[str, Endpoint]) -> Endpoint:
 async def _encoded(index: IndexService, search: SearchCall) -> SearchCall:
     """Return the search with its texts encoded once: it and every explanation then use the same vectors."""
     queries = cast(list[str], search.queries)
-    texts = search.texts
-    if texts is None and search.options.mode is not Mode.DENSE:
-        texts = queries
-    return search._replace(queries=await index.encode(queries), texts=texts)
+    return search._replace(queries=await index.encode(queries), texts=search.texts or queries)
 
 
 async def _while_connected(request: Request, answer: Awaitable[T]) -> T:
