@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from mvindex.errors import MvindexError
-from mvindex.records import Citation, Document, Hit, SearchResult, Views
+from mvindex.records import Citation, Document, Hit, SearchResult, Views, ViewText
 
 if TYPE_CHECKING:
     from mvindex.encoder import CallableEncoder, load_encoder
@@ -33,6 +33,7 @@ __all__ = [
     "IndexProtocol",
     "MvindexError",
     "SearchResult",
+    "ViewText",
     "Views",
     "create",
     "load_encoder",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import unicodedata
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
@@ -32,18 +32,45 @@ def no_progress(*_: object) -> None:
 
 
 @dataclass(frozen=True, slots=True)
+class ViewText:
+    """A text that makes a view of a document: a generated question, a proposition, a title, a caption.
+
+    span: the characters [begin, end) of the document's text that a hit by this view cites; None where it cites none.
+    Raises DocumentError when the text says nothing or the span is no range.
+    """
+
+    text: str
+    span: Span | None = None
+
+    def __post_init__(self) -> None:
+        _check_string("view text", self.text)
+        if not has_visible(self.text):
+            raise DocumentError(f"view text: expected one that says something, got {self.text!r:.60}")
+        if self.span is None:
+            return
+        if len(self.span) != 2 or not all(type(place) is int for place in self.span):
+            raise DocumentError(f"view text {self.text!r:.60}: span: expected two whole numbers, got {self.span!r:.60}")
+        if not 0 <= self.span[0] < self.span[1]:
+            raise DocumentError(f"view text {self.text!r:.60}: span: expected 0 <= begin < end, got {self.span}")
+
+
+@dataclass(frozen=True, slots=True)
 class Document:
     """One document: an id, a text and/or a title, and JSON metadata.
 
+    view_texts: each is encoded as a text of its own, and makes views beside those of the text. A string cites no span.
+    They are not stored: a document that an index returns has none.
+
     Raises DocumentError when a value is not a string, the id is empty, longer than MAX_ID_CHARS or has control
-    characters, a string holds NUL or a lone surrogate, or the metadata is not a JSON object (finite numbers,
-    string keys). Text and title may both be empty only where views are given: see require_text.
+    characters, a string holds NUL or a lone surrogate, the metadata is not a JSON object (finite numbers, string keys),
+    or a span ends after the text. Text and title may both be empty only where views are given: see require_text.
     """
 
     id: str
     text: str
     title: str = ""
     metadata: Mapping[str, Any] = field(default_factory=dict)
+    view_texts: Sequence[str | ViewText] = ()
 
     def __post_init__(self) -> None:
         for name in ("id", "text", "title"):
@@ -54,6 +81,23 @@ class Document:
                 f"document {self.id!r}: metadata: expected an object, got {type(self.metadata).__name__}"
             )
         dump_metadata(self.metadata, self.id)
+        if self.view_texts:
+            self._check_view_texts()
+
+    @property
+    def own_view_texts(self) -> tuple[ViewText, ...]:
+        """The view_texts, each as a ViewText."""
+        return tuple(each if isinstance(each, ViewText) else ViewText(each) for each in self.view_texts)
+
+    def _check_view_texts(self) -> None:
+        if isinstance(self.view_texts, str):
+            raise DocumentError(f"document {self.id!r}: view_texts: expected a list of texts, got a string")
+        for each in self.own_view_texts:
+            if each.span is not None and each.span[1] > len(self.text):
+                raise DocumentError(
+                    f"document {self.id!r}: view_texts: expected a span within the text's {len(self.text)} characters, "
+                    f"got {each.span}"
+                )
 
 
 @dataclass(frozen=True, slots=True, eq=False)

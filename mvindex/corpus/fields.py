@@ -10,9 +10,10 @@ from mvindex.corpus.lines import Lines
 from mvindex.corpus.options import CorpusOptions
 from mvindex.corpus.rows import Reject, Source
 from mvindex.errors import DocumentError
-from mvindex.records import Document, require_text
+from mvindex.records import Document, ViewText, require_text
 
 METADATA = "metadata"
+VIEW_TEXTS = "view_texts"
 _SHOWN_NAMES = 20
 _SHOWN_CHARS = 40
 _JSON_NAMES = {dict: "an object", list: "an array", str: "a string", bool: "a boolean", type(None): "null"}
@@ -32,15 +33,17 @@ def decode_utf8(raw: bytes) -> str:
 def document_of(fields: Mapping[str, Any], source: Source) -> Document:
     """Return the document that the fields of one JSON object or Parquet row make; raise DocumentError for a bad row.
 
-    A null text or title is empty; fields without a role become metadata.
+    A null text or title is empty; "view_texts" are strings or objects of text and span; fields without a role become
+    metadata.
     """
     title_field = source.title_field
     doc_id = _read_id(fields, source.id_field)
     text = _read_text(fields, source.text_field)
     title = "" if title_field is None else _read_text(fields, title_field)
-    taken = (source.id_field, source.text_field, title_field, METADATA)
+    taken = (source.id_field, source.text_field, title_field, METADATA, VIEW_TEXTS)
     extra = {name: value for name, value in fields.items() if name not in taken}
-    return require_text(Document(doc_id, text, title, _merge_metadata(fields.get(METADATA), extra)))
+    metadata = _merge_metadata(fields.get(METADATA), extra)
+    return require_text(Document(doc_id, text, title, metadata, _read_view_texts(fields.get(VIEW_TEXTS))))
 
 
 def reject_oversize(lines: Lines, begin: bytes) -> Reject:
@@ -72,6 +75,24 @@ def _read_text(fields: Mapping[str, Any], name: str) -> str:
     if isinstance(value, str):
         return value
     raise DocumentError(f'"{name}" is {json_name(value)}; expected a string')
+
+
+def _read_view_texts(value: object) -> tuple[str | ViewText, ...]:
+    if value is None:
+        return ()
+    if not isinstance(value, list):
+        raise DocumentError(f'"{VIEW_TEXTS}" is {json_name(value)}; expected an array')
+    return tuple(_read_view_text(item) for item in value)
+
+
+def _read_view_text(item: object) -> str | ViewText:
+    if isinstance(item, str):
+        return item
+    if isinstance(item, dict) and isinstance(item.get("text"), str) and item.keys() <= {"text", "span"}:
+        span = item.get("span")
+        if span is None or isinstance(span, list):
+            return ViewText(item["text"], None if span is None else tuple(span))
+    raise DocumentError(f'"{VIEW_TEXTS}": expected strings, or objects of text and span, got {item!r:.80}')
 
 
 def _merge_metadata(metadata: object, extra: dict[str, Any]) -> dict[str, Any]:

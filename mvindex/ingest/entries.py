@@ -53,6 +53,8 @@ def _view_entry(number: int, document: Document | None, rows: npt.ArrayLike | No
         missing, extra = ("documents", "views") if document is None else ("views", "documents")
         raise EncoderError(f"there are fewer {missing} than {extra}: item {number} has none; expected one for one")
     _check_document(document, number)
+    if document.view_texts:
+        raise EncoderError(f"document {document.id!r}: expected no view_texts beside given views; encode them too")
     array = np.asarray(rows)
     array = array[None] if array.ndim == 1 else array
     if array.ndim != 2 or not len(array) or array.dtype.kind not in "fiu":

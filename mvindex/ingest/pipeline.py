@@ -17,6 +17,7 @@ import numpy as np
 
 from mvindex.errors import ConfigError, DocumentError, EncoderError
 from mvindex.ingest.prune import remove_near_duplicates
+from mvindex.ingest.view_texts import encode_with_view_texts
 from mvindex.records import CountCallback, Document, Floats, Ints, Views, dump_metadata, no_progress
 from mvindex.store.batch import Batch, content_hash
 from mvindex.store.catalog import ExistingDocument
@@ -210,7 +211,7 @@ def _metadata_updates(entries: Sequence[Entry], known: dict[str, ExistingDocumen
 
 def _make_views(fresh: Sequence[Entry], encode: Encode | None, on_progress: CountCallback) -> Views:
     if encode is not None:
-        return encode([entry.document for entry in fresh], on_progress)
+        return encode_with_view_texts(encode, [entry.document for entry in fresh], on_progress)
     parts = [entry.views for entry in fresh if entry.views is not None]
     dims = {part.shape[1] for part in parts}
     if len(dims) > 1:

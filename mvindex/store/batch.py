@@ -47,11 +47,13 @@ class Batch:
 
 
 def content_hash(document: Document, views: Floats | None = None) -> bytes:
-    """Return the xxh3-128 of a document's title, text and, where given, (k, d) views: what its rows depend on."""
+    """Return the xxh3-128 of what makes a document's rows: title, text, view_texts, and (k, d) views where given."""
     digest = xxhash.xxh3_128()
     for part in (document.title.encode(), document.text.encode()):
         digest.update(len(part).to_bytes(8, "little"))
         digest.update(part)
+    for each in document.own_view_texts:
+        digest.update(repr((each.text, each.span)).encode())
     if views is not None:
         digest.update(np.ascontiguousarray(views, dtype="<f4").tobytes())
     return digest.digest()

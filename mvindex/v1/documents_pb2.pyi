@@ -7,16 +7,28 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class Document(_message.Message):
-    __slots__ = ("id", "text", "title", "metadata_json")
+    __slots__ = ("id", "text", "title", "metadata_json", "view_texts")
     ID_FIELD_NUMBER: _ClassVar[int]
     TEXT_FIELD_NUMBER: _ClassVar[int]
     TITLE_FIELD_NUMBER: _ClassVar[int]
     METADATA_JSON_FIELD_NUMBER: _ClassVar[int]
+    VIEW_TEXTS_FIELD_NUMBER: _ClassVar[int]
     id: str
     text: str
     title: str
     metadata_json: str
-    def __init__(self, id: _Optional[str] = ..., text: _Optional[str] = ..., title: _Optional[str] = ..., metadata_json: _Optional[str] = ...) -> None: ...
+    view_texts: _containers.RepeatedCompositeFieldContainer[ViewText]
+    def __init__(self, id: _Optional[str] = ..., text: _Optional[str] = ..., title: _Optional[str] = ..., metadata_json: _Optional[str] = ..., view_texts: _Optional[_Iterable[_Union[ViewText, _Mapping]]] = ...) -> None: ...
+
+class ViewText(_message.Message):
+    __slots__ = ("text", "begin", "end")
+    TEXT_FIELD_NUMBER: _ClassVar[int]
+    BEGIN_FIELD_NUMBER: _ClassVar[int]
+    END_FIELD_NUMBER: _ClassVar[int]
+    text: str
+    begin: int
+    end: int
+    def __init__(self, text: _Optional[str] = ..., begin: _Optional[int] = ..., end: _Optional[int] = ...) -> None: ...
 
 class Vectors(_message.Message):
     __slots__ = ("dim", "values")

@@ -23,6 +23,7 @@ from mvindex.records import (
     SearchResult,
     Span,
     ViewScore,
+    ViewText,
     dump_metadata,
 )
 from mvindex.scoring.aggregate import Aggregate
@@ -61,12 +62,26 @@ _COUNTS = ("added", "replaced", "updated", "unchanged", "views_given", "views_st
 def document_message(document: Document) -> documents.Document:
     """Return the message of a document."""
     dumped = dump_metadata(document.metadata, document.id) if document.metadata else ""
-    return documents.Document(id=document.id, text=document.text, title=document.title, metadata_json=dumped)
+    message = documents.Document(id=document.id, text=document.text, title=document.title, metadata_json=dumped)
+    for each in document.own_view_texts:
+        begin, end = each.span or (None, None)
+        message.view_texts.add(text=each.text, begin=begin, end=end)
+    return message
 
 
 def document_from(message: documents.Document) -> Document:
-    """Return the document of a message; DocumentError if its metadata is malformed."""
-    return Document(message.id, message.text, message.title, metadata_from(message.metadata_json, message.id))
+    """Return the document of a message; DocumentError if its metadata or a view text is malformed."""
+    metadata = metadata_from(message.metadata_json, message.id)
+    return Document(
+        message.id, message.text, message.title, metadata, [_view_text(each) for each in message.view_texts]
+    )
+
+
+def _view_text(message: documents.ViewText) -> ViewText:
+    has_begin, has_end = message.HasField("begin"), message.HasField("end")
+    if has_begin != has_end:
+        raise DocumentError(f"view text {message.text!r:.60}: span: expected both begin and end, or neither")
+    return ViewText(message.text, (message.begin, message.end) if has_begin else None)
 
 
 def metadata_from(text: str, doc_id: str) -> Mapping[str, Any]:

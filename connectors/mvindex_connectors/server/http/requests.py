@@ -139,7 +139,7 @@ class AddCall(NamedTuple):
 def add_call(request: schemas.AddRequest) -> AddCall:
     """Return the documents of a request; LimitExceeded for more than are committed at once."""
     key = check_idempotency_key(request.idempotency_key)
-    documents = [records.Document(each.id, each.text, each.title, each.metadata) for each in request.documents]
+    documents = [_document(each) for each in request.documents]
     check_chunk(documents)
     if request.views is UNSET:
         return AddCall([require_text(document) for document in documents], None, key)
@@ -149,6 +149,13 @@ def add_call(request: schemas.AddRequest) -> AddCall:
     arrays = [_vectors(f"views[{number}]", rows) for number, rows in enumerate(request.views)]
     entries = view_entries(documents, arrays, None)
     return AddCall(documents, [entry.views for entry in entries if entry.views is not None], key)
+
+
+def _document(given: schemas.NewDocument) -> records.Document:
+    view_texts = [
+        each if isinstance(each, str) else records.ViewText(each.text, each.span) for each in given.view_texts
+    ]
+    return records.Document(given.id, given.text, given.title, given.metadata, view_texts)
 
 
 def document_response(document: records.Document) -> schemas.Document:

@@ -124,6 +124,16 @@ class SearchRequest(Request):
     ) = UNSET
 
 
+class ViewText(Request):
+    """A text that makes a view of a document: a generated question, a proposition, a title, a caption."""
+
+    text: Text
+    span: Annotated[
+        tuple[int, int] | None,
+        _described("The characters [begin, end) of the document's text that a hit by this view cites; null: none."),
+    ] = None
+
+
 class NewDocument(Request):
     """A document to store. Text and title may both be empty only where views are given."""
 
@@ -131,6 +141,12 @@ class NewDocument(Request):
     text: Text = ""
     title: Text = ""
     metadata: dict[str, Any] = {}
+    view_texts: Annotated[
+        list[Text | ViewText],
+        _described(
+            "Texts that make views beside those of the text. They are not stored: returned documents have none."
+        ),
+    ] = []
 
 
 class AddRequest(Request):
