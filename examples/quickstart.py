@@ -33,7 +33,7 @@ def main() -> None:
         for question in ("how expensive was oil?", "when did the plague come to Crimea?"):
             result = index.search(question, top_k=1)
             hit = result.hits[0]
-            print(f"{question} -> {hit.id} ({hit.score:.3f}, exact={result.exact}): {hit.snippet}")
+            print(f"{question} -> {hit.id} ({result.mode}, exact={result.exact}): {hit.citation.text}")
         recent = index.search("disaster", top_k=2, filter={"year": {"gte": 1900}})
         print("since 1900:", [hit.id for hit in recent.hits])
 

@@ -102,7 +102,7 @@ def answer_questions(
     qrels: Qrels | None,
     on_progress: CountCallback,
 ) -> AnsweredSet:
-    """Search the index exactly for each question, and decide which documents are relevant.
+    """Search the index exactly by its views for each question, and decide which documents are relevant.
 
     If any question has gold documents or documents judged relevant, these are, and other questions are left out. Else,
     if any question has answers, the retrieved documents that hold one are. Else it is the document that the index
@@ -120,7 +120,7 @@ def answer_questions(
         texts = [question.text for question in batch]
         vectors = index.encode_queries(texts)
         results: list[SearchResult] = index.search(
-            vectors, top_k=max(options.cutoffs), exact=True, text=texts, **scoring
+            vectors, top_k=max(options.cutoffs), mode="dense", exact=True, text=texts, **scoring
         )
         with embedded_store_of(index).reading(embedded_store_of(index).snapshot) as reader:
             for question, vector, result in zip(batch, vectors, results, strict=True):

@@ -32,9 +32,6 @@ if TYPE_CHECKING:
     from mvindex.eval.questions import Question
     from mvindex.index import Index
 
-# The value of --lexical that removes the lexical side.
-_NO_LEXICAL = "none"
-
 
 def build(  # noqa: PLR0913 - each option is a flag of the command
     kind: Annotated[
@@ -158,14 +155,14 @@ def _parse_parameters(texts: Sequence[str] | None) -> dict[str, dict[str, int]]:
 def _build_lexical(place: str | None, lexical: str, as_json: bool) -> None:
     """Enable lexical search with this tokenizer, or remove it."""
     from mvindex.cli import render
-    from mvindex.lexical.language import AUTO
+    from mvindex.lexical.language import AUTO, NONE
     from mvindex.lexical.tokenizer import Lexical
 
-    if lexical not in (_NO_LEXICAL, AUTO):
+    if lexical not in (NONE, AUTO):
         parse_choice("--lexical", lexical, Lexical)
     started = time.monotonic()
     with _open_for_build(place) as target, render.show_count_progress("indexing terms", None) as advance:
-        if lexical == _NO_LEXICAL:
+        if lexical == NONE:
             target.disable_lexical()
         else:
             target.enable_lexical(lexical, advance)

@@ -28,6 +28,7 @@ from mvindex.cli.terminal import escape_controls
 from mvindex.errors import ConfigError
 
 if TYPE_CHECKING:
+    from mvindex.corpus import CorpusOptions
     from mvindex.index import Index, IndexProtocol
     from mvindex.ingest import IngestReport
     from mvindex.ingest.files import CorpusIngestReport
@@ -72,8 +73,8 @@ def ingest(  # noqa: PLR0913 - each option is a flag of the command
     lexical: Annotated[
         str | None,
         typer.Option(
-            help="For a new index: enable lexical search, tokenizer unicode, english (stems) or auto (by the first "
-            "texts) (docs/hybrid.md)."
+            help="For a new index: the terms of lexical search, unicode, english (stems), auto (which of them suits "
+            "the first texts; the default in a directory) or none (docs/hybrid.md)."
         ),
     ] = None,
     shards: Annotated[
@@ -102,9 +103,10 @@ def ingest(  # noqa: PLR0913 - each option is a flag of the command
     from mvindex.checkpoint.families import parse_family
     from mvindex.cli import render
     from mvindex.corpus import open_corpus
+    from mvindex.index.factory import has_shard
     from mvindex.ingest.files import CorpusIngest, OnError
     from mvindex.ingest.prune import check_eps
-    from mvindex.lexical.language import AUTO
+    from mvindex.lexical.language import AUTO, NONE
     from mvindex.lexical.tokenizer import Lexical
     from mvindex.store.views import ViewType
 
@@ -112,7 +114,7 @@ def ingest(  # noqa: PLR0913 - each option is a flag of the command
     check_value("--family", family, parse_family)
     if dtype is not None:
         parse_choice("--dtype", dtype, ViewType)
-    if lexical not in (None, AUTO):
+    if lexical not in (None, AUTO, NONE):
         parse_choice("--lexical", lexical, Lexical)
     skip_or_stop = parse_choice("--on-error", on_error, OnError)
     options = _corpus_options(format, id_field, text_field, title_field)
@@ -133,6 +135,8 @@ def ingest(  # noqa: PLR0913 - each option is a flag of the command
     new["prune_views"] = None if prune_views is None else check_eps(prune_views)
     new["shards"] = shards
     new["lexical"] = lexical
+    if place is not None and lexical in (None, AUTO) and not has_shard(index_directory(path), place):
+        new["lexical"] = _lexical_of_shards(corpus.paths, options)
     with _open_for_ingest(path, new, device, place) as target:
         stem = _rejects_stem(path)
         run = CorpusIngest(
@@ -148,12 +152,23 @@ def ingest(  # noqa: PLR0913 - each option is a flag of the command
         with render.DocumentProgress(corpus.bytes_total) as progress, _stop_on_interrupt() as should_stop:
             report = run.run(lambda count: progress.advance(count, corpus.bytes_read), should_stop)
         _print_ingest(report, path, target, time.monotonic() - started, as_json)
-        if lexical == AUTO:
-            note(f"terms: {target.info().lexical or 'none yet'}, by the first texts")
+        if lexical in (None, AUTO) and report.ingest.added and (terms := target.info().lexical) is not None:
+            note(f"lexical search: {terms} terms")
         if not report.ingest.stopped:
             prepare_queries(target)
     if report.ingest.stopped:
         raise typer.Exit(1)
+
+
+def _lexical_of_shards(paths: Sequence[str], options: CorpusOptions) -> str:
+    """Return the terms that suit the first texts of a whole corpus: all shards of an index have the same."""
+    from mvindex.corpus import Row, open_corpus
+    from mvindex.lexical.language import detect_lexical
+
+    if "-" in paths:
+        raise ConfigError("stdin cannot be read twice: with --shard, expected --lexical unicode, english or none")
+    with open_corpus(paths, options) as corpus:
+        return detect_lexical(row.document.text or row.document.title for row in corpus if isinstance(row, Row)).value
 
 
 def _parse_views(value: str | None) -> int | str | None:
@@ -213,12 +228,19 @@ def _open_for_ingest(
 def _create(path: str, new: dict[str, Any], device: str | None, place: ShardPlace | None) -> Index:
     """Create an index, or a shard of one."""
     from mvindex.encoder import load_encoder
-    from mvindex.index.factory import check_temperature, create_index, create_shard_index, new_settings
+    from mvindex.index.factory import (
+        check_temperature,
+        create_index,
+        create_shard_index,
+        default_lexical,
+        new_settings,
+    )
     from mvindex.store.shard_layout import check_place
 
     chosen = {name: value for name, value in new.items() if value is not None}
     shards = chosen.pop("shards", None)
     settings = {name: chosen.pop(name) for name in ("dtype", "temperature", "prune_views", "lexical") if name in chosen}
+    settings.setdefault("lexical", default_lexical(path, has_texts=True))
     # Checked before the encoder, which takes seconds to load.
     if "temperature" in settings:
         check_temperature(settings["temperature"])
@@ -233,12 +255,12 @@ def _create(path: str, new: dict[str, Any], device: str | None, place: ShardPlac
 def _check_settings(index: IndexProtocol, new: dict[str, Any]) -> None:
     """Raise ConfigError when an option for a new index differs from this one; equal options are accepted."""
     from mvindex.checkpoint.families import AUTO_VIEWS
-    from mvindex.lexical.language import AUTO
+    from mvindex.lexical.language import AUTO, NONE
 
     info = index.info()
     encoder = info.encoder or {}
     has = {**encoder, "encoder": encoder.get("source"), "dtype": info.dtype, "temperature": info.temperature}
-    has |= {"prune_views": info.prune_views, "shards": info.shards, "lexical": info.lexical}
+    has |= {"prune_views": info.prune_views, "shards": info.shards, "lexical": info.lexical or NONE}
     for name, value in new.items():
         if (name, value) == ("lexical", AUTO):
             continue

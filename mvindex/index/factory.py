@@ -15,7 +15,7 @@ from mvindex.index.admin import LocalAdmin
 from mvindex.index.backends import find_backend
 from mvindex.index.index import Index, store_of
 from mvindex.index.protocol import IndexProtocol
-from mvindex.lexical.language import AUTO
+from mvindex.lexical.language import AUTO, NONE
 from mvindex.lexical.tokenizer import parse_lexical
 from mvindex.scoring.aggregate import Aggregate, Scoring
 from mvindex.search.local import LocalSearch
@@ -60,19 +60,30 @@ def create(  # noqa: PLR0913 - each argument is a setting of the index
             which one is stored. No score by best view is lower by more than that times the query's norm
             (docs/pruning.md).
         shards: Number of stores that the documents are spread over, by their ids (docs/sharding.md).
-        lexical: "unicode" or "english" (terms are stems) for lexical search too, or "auto", which of them suits the
-            first documents (docs/hybrid.md); None goes without, until enable_lexical().
+        lexical: The terms of lexical search: "unicode", "english" (stems), "auto" (which of them suits the first
+            documents), or "none" for no lexical search until enable_lexical(). "auto" by default with an encoder in a
+            directory, else "none" (docs/hybrid.md).
 
     Raises:
         ConfigError: When the path exists, for neither or both of encoder and dim, or for a value that is none.
 
     """
     settings, loaded = new_settings(
-        encoder=encoder, dim=dim, dtype=dtype, temperature=temperature, prune_views=prune_views, lexical=lexical
+        encoder=encoder,
+        dim=dim,
+        dtype=dtype,
+        temperature=temperature,
+        prune_views=prune_views,
+        lexical=lexical or default_lexical(path, has_texts=encoder is not None),
     )
     index = create_index(path, settings, loaded, shards)
     leave_form(loaded, logger.warning)
     return index
+
+
+def default_lexical(path: str | Path, *, has_texts: bool) -> str:
+    """Return the lexical= of a new index of texts, or of vectors alone, at a path or address."""
+    return AUTO if has_texts and find_backend(path) is None else NONE
 
 
 def create_index(path: str | Path, settings: dict[str, Any], encoder: Encoder | None, shards: int | None) -> Index:
@@ -203,7 +214,7 @@ def new_settings(  # noqa: PLR0913 - each argument is a setting of the index
     dtype: str = "fp16",
     temperature: float | None = None,
     prune_views: float | None = None,
-    lexical: str | None = None,
+    lexical: str = NONE,
 ) -> tuple[dict[str, Any], Encoder | None]:
     """Return the checked settings of a new index, and its encoder; see create()."""
     if (encoder is None) == (dim is None):
@@ -226,7 +237,8 @@ def new_settings(  # noqa: PLR0913 - each argument is a setting of the index
     settings = {"dim": dim, "dtype": dtype, "encoder": spec, "temperature": temperature, "prune_views": eps}
     if lexical == AUTO:
         settings[catalog.CHOOSE_LEXICAL_KEY] = True
-    elif parse_lexical(lexical) is not None:
+    elif lexical != NONE:
+        parse_lexical(lexical)
         settings["lexical"] = lexical
     return settings, loaded
 

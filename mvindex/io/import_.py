@@ -17,6 +17,7 @@ from mvindex.index.backends import Backend, find_backend
 from mvindex.index.factory import EncoderLike, index_exists, local_index, new_settings, open_local
 from mvindex.io.manifest import Manifest
 from mvindex.io.validation import TargetSchema, VectorSource, make_batches
+from mvindex.lexical.language import NONE
 from mvindex.lexical.tokenizer import parse_lexical
 from mvindex.records import ProgressCallback
 from mvindex.scoring.fusion import is_fusion
@@ -124,7 +125,7 @@ def _settings(target: Target, source: VectorSource, manifest: Manifest | None) -
         dtype=dtype,
         temperature=kept.get("temperature"),
         prune_views=kept.get("prune_views"),
-        lexical=None if lexical is None else lexical.value,
+        lexical=NONE if lexical is None else lexical.value,
     )
     if "lexical" in settings and is_fusion(kept.get("fusion")):
         settings["fusion"] = kept["fusion"]

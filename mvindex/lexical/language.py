@@ -10,6 +10,8 @@ from mvindex.lexical.tokenizer import Lexical
 
 # In place of a tokenizer: the one that suits the first texts.
 AUTO = "auto"
+# In place of a tokenizer: no lexical search.
+NONE = "none"
 # Texts that decide, and characters of each.
 JUDGED_TEXTS = 256
 _JUDGED_CHARS = 2000

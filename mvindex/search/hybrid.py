@@ -98,8 +98,9 @@ def candidates_of(search: LexicalSearch, question: str, query: Floats, dense: Ra
     lexical = search.ranking(terms, depth)
     rows = np.union1d(dense.rows[:depth], lexical.rows)
     view_scores, slots = _by_views(search, rows, query, how.scoring)
-    # As many of the best by terms count as of the best by views: documents that do not match have 0.
-    padded = np.zeros(min(DEPTH, search.num_allowed), dtype=np.float32)
+    # Documents that do not match have 0. Of fewer than DEPTH documents as many again count as such, since scores on the
+    # scale of a handful of documents are far apart however little they differ.
+    padded = np.zeros(min(DEPTH, 2 * search.num_allowed), dtype=np.float32)
     padded[: min(len(padded), len(lexical.scores))] = lexical.scores[: len(padded)]
     lists = (
         RankedList(dense.rows[:depth], dense.scores[:DEPTH], view_scores),

@@ -35,7 +35,7 @@ sys.stderr.write(answer["error"])
 sys.stdout.write(answer["output"])
 sys.exit(answer["status"])
 """
-LIMIT_S = 120
+LIMIT_S = 300
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -59,7 +59,7 @@ def test_every_section_is_there_with_the_recall_that_an_evaluation_finds(index):
     jsonschema.validate(json.loads(json.dumps(report)), SCHEMA)
     evaluation = Evaluation((1, 5, 20, 100))
     for question in questions():
-        evaluation.add(question, index.search(question.text, top_k=100))
+        evaluation.add(question, index.search(question.text, top_k=100, mode="dense"))
     assert {name: round(value, 4) for name, value in report["recall"]["whole"].items()} == evaluation.report()["gold"]
     assert report["left_out"] == {"attention": "the encoder's attention cannot be read"}
     assert report["questions"]["per_document"] == pytest.approx(7 / 5)

@@ -124,7 +124,7 @@ def test_a_trained_checkpoint_makes_an_index_that_answers(files, trained, tmp_pa
         rows = [json.loads(line) for line in Path(files["passages"]).read_text().splitlines()]
         index.add(mvindex.Document(row["id"], row["text"]) for row in rows)
         asked = [row for row in files["questions"] if row["id"].endswith("-1")]
-        found = index.search([row["question"] for row in asked], top_k=5)
+        found = index.search([row["question"] for row in asked], top_k=5, mode="dense")
         ids = [[hit.id for hit in result.hits] for result in found]
         right = sum(row["passage_id"] in hits for row, hits in zip(asked, ids, strict=True))
     assert right / len(asked) == pytest.approx(report["dev"]["R@5"], abs=1.5 / len(asked))

@@ -246,7 +246,7 @@ def test_texts_are_encoded_by_the_index_and_the_sentence_is_cited(tmp_path):
     cited = document.meta["mvindex"]
     assert cited["snippet"] == "It killed a third of Europe." == PLAGUE[slice(*cited["snippet_span"])]
     assert [view["view"] for view in cited["view_scores"]][0] == cited["view"] == 1
-    assert len(cited["view_scores"]) == 3 and cited["view_scores"][0]["score"] == document.score
+    assert len(cited["view_scores"]) == 3 and cited["view_scores"][0]["score"] == cited["dense_score"]
     store.close()
 
 

@@ -68,12 +68,12 @@ def test_a_hit_carries_the_sentence_that_won_where_it_stands_and_that_it_is_exac
     assert cited["citation"]["text"] == "It killed a third of Europe." == PLAGUE[start:end]
     assert list(cited["citation"]["why"]) == ["views", "terms", "context", "cues"]
     # (killed, europe, 1) both: the same direction, as far as fp16 keeps it.
-    assert cited["score"] == pytest.approx(1.0, abs=1e-3)
+    assert cited["mode"] == "hybrid" and cited["dense_score"] == pytest.approx(1.0, abs=1e-3)
 
 
 def test_scores_are_the_cosines_worked_by_hand_and_relevance_is_half_of_one_plus_them(store):
     # The query is (oil, 1); the best sentence on oil (price, oil, 1), on the plague (population, 1).
-    hits = store.similarity_search_with_score("oil?", k=2)
+    hits = store.similarity_search_with_score("oil?", k=2, mode="dense")
     assert [document.id for document, _ in hits] == ["oil", "plague"]
     assert hits[0][1] == pytest.approx(2 / (np.sqrt(2) * np.sqrt(3)), abs=1e-3)
     assert hits[1][1] == pytest.approx(1 / (np.sqrt(2) * np.sqrt(2)), abs=1e-3)
@@ -370,7 +370,8 @@ def test_a_server_gives_the_same_documents_mmr_and_snippets_awaited_without_a_th
         documents = store.get_by_ids(["oil", "plague"])
         assert await remote.aadd_documents(documents) == ["oil", "plague"]
         for question in ("oil?", "Who was killed in Europe?"):
-            here, there = store.similarity_search(question), await remote.asimilarity_search(question, mode="dense")
+            here = store.similarity_search(question, mode="dense")
+            there = await remote.asimilarity_search(question, mode="dense")
             assert there == here and [dict(d.metadata) for d in there] == [dict(d.metadata) for d in here]
             diverse = await remote.amax_marginal_relevance_search(question, k=2)
             assert diverse == store.max_marginal_relevance_search(question, k=2)
@@ -434,7 +435,7 @@ def test_the_packaged_encoder_is_the_default_and_cites_the_sentence(tmp_path):
     document = MVIndexRetriever(store=store, k=1).invoke("How many Europeans died?")[0]
     cited = document.metadata["mvindex"]
     assert document.id == "plague" and cited["snippet"] == "It killed a third of Europe."
-    assert cited["view_scores"][0] == {"view": 1, "score": cited["score"]} and len(cited["view_scores"]) == 3
+    assert cited["view_scores"][0] == {"view": 1, "score": cited["dense_score"]} and len(cited["view_scores"]) == 3
     assert len(store.max_marginal_relevance_search("oil", k=2)) == 2
     store.close()
 

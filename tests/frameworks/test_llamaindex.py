@@ -207,7 +207,7 @@ def both(*triples):
 
 def test_words_are_refused_where_the_index_has_none(tmp_path, server):
     for place in (tmp_path / "a.mvx", server.url("dim2")):
-        store = MVIndexVectorStore(place, embedding_dim=2)
+        store = MVIndexVectorStore(place, embedding_dim=2, lexical="none" if place == tmp_path / "a.mvx" else None)
         store.add(corpus())
         with pytest.raises((QueryError, ConfigError, Unsupported), match="lexical"):
             store.query(asked(mode=VectorStoreQueryMode.HYBRID, query_str="text"))

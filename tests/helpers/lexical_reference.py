@@ -62,6 +62,8 @@ def fused(dense, lexical, how, weights=(1, 1), depth=100):
         total[doc_id] = 0.0
         for scores, ranked, proposed, weight in zip((dense, lexical), lists, found, weights, strict=True):
             top = [score for _, score in ranked[:100]]
+            if scores is lexical:
+                top += [0.0] * min(100 - len(top), len(ranked))
             if how == "rrf":
                 ids = [other for other, _ in ranked]
                 part = 1 / (60 + ids.index(doc_id) + 1) if doc_id in proposed else 0.0

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar, cast
 from mvindex.errors import ConfigError
 from mvindex.index import Index, IndexProtocol
 from mvindex.index.backends import find_backend
-from mvindex.index.factory import EncoderLike, as_encoder, create, index_exists, open_index
-from mvindex.lexical.language import AUTO
+from mvindex.index.factory import EncoderLike, as_encoder, create, default_lexical, index_exists, open_index
+from mvindex.lexical.language import AUTO, NONE
 from mvindex.lexical.tokenizer import parse_lexical
 from mvindex.records import Document, Floats, Hit, IndexInfo, ViewScore
 from mvindex.store.filters import Filter
@@ -109,14 +109,16 @@ class IndexHandle:
             encoder: The encoder of an index that has yet to be created; for one that exists, an object that it cannot
                 load by name.
             dim: Instead of an encoder: the dimensions of given vectors; None takes those of the first ones.
-            lexical: The tokenizer for lexical search of an index that has yet to be created.
+            lexical: Of an index that has yet to be created: see mvindex.create(). Given vectors have texts here, so the
+                default is "auto" for them too.
             accepts_both: Accept an index of texts or of vectors, whatever `encoder` says.
 
         Raises:
             ConfigError: For an unknown tokenizer, or an index of the other kind.
 
         """
-        parse_lexical(None if lexical == AUTO else lexical)
+        if lexical not in (None, AUTO, NONE):
+            parse_lexical(lexical)
         self._given = None if isinstance(index, str | os.PathLike) else index
         self.path = os.fspath(index) if isinstance(index, str | os.PathLike) else index.where
         self._encoder, self._dim, self._lexical, self._accepts_both = encoder, dim, lexical, accepts_both
@@ -178,10 +180,11 @@ class IndexHandle:
             return opened
         with self._open_lock:
             if self._index is None:
+                lexical = self._lexical or default_lexical(self.path, has_texts=True)
                 if dim is None:
-                    self._index = create(self.path, encoder=self._encoder, lexical=self._lexical)
+                    self._index = create(self.path, encoder=self._encoder, lexical=lexical)
                 else:
-                    self._index = create(self.path, dim=self._dim or dim, lexical=self._lexical)
+                    self._index = create(self.path, dim=self._dim or dim, lexical=lexical)
             return self._index
 
     def close(self) -> None:

@@ -61,8 +61,8 @@ class MVIndexDocumentStore:
             encoder: The encoder of an index that makes the views of texts itself.
             embedding_dim: Instead of an encoder: the dimensions of the documents' embeddings, which are the views.
             similarity: Of embeddings: "cosine" scales them to length 1, "dot_product" takes them as they are.
-            lexical: "unicode" or "english", for a new index with lexical search; retrievers then take mode="hybrid"
-                and "lexical".
+            lexical: The terms of a new index, "unicode", "english", "auto" (by the first texts) or "none". In a
+                directory "auto" is the default.
 
         Raises:
             ConfigError: For both of encoder and embedding_dim, or a value that is none.

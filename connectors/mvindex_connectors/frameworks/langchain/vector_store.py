@@ -65,7 +65,8 @@ class MVIndexVectorStore(VectorStore):
                 index's own multi-view encoder.
             encoder: The encoder of a new index without `embedding`.
             max_snippets: With `embedding`: most snippets of a text; 1 makes one view of the whole text.
-            lexical: "unicode" or "english", for a new index with lexical search: mode="hybrid" and "lexical" work.
+            lexical: The terms of a new index, "unicode", "english", "auto" (by the first texts) or "none". In a
+                directory "auto" is the default.
             cites: Add the citation to what is found.
             has_view_scores: Add every view's score to the citation; one more call on a server and in Milvus.
             relevance_score_fn: Maps a cosine to 0..1; (1 + score) / 2 by default. Of hybrid search the cosine is the

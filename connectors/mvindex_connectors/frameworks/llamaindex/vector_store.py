@@ -54,7 +54,8 @@ class MVIndexVectorStore(BasePydanticVectorStore):
         embed_model: The model that embeds each snippet of a text, which becomes a view.
         embedding_dim: Dimensions of the nodes' own embeddings, one view each.
         max_snippets: With `embed_model`: most snippets of a text.
-        lexical: "unicode" or "english", for a new index with lexical search: modes HYBRID and TEXT_SEARCH work.
+        lexical: The terms of a new index, "unicode", "english", "auto" (by the first texts) or "none". In a
+            directory "auto" is the default.
         cites: Add a citation, metadata["mvindex"], to found nodes; see docs/llamaindex.md.
         has_view_scores: Add every view's score to the citation; one more call on a server and in Milvus.
 
