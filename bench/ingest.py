@@ -54,7 +54,7 @@ def main():
         runs = iter(range(1_000_000))
 
         def ingest():
-            with mvindex.create(Path(folder) / f"{next(runs)}.mvx", encoder=encoder) as index:
+            with mvindex.create(Path(folder) / f"{next(runs)}.mvx", encoder=encoder, lexical="none") as index:
                 index.add(islice(read_documents(options.corpus), options.limit))
 
         calls = {

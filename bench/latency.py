@@ -227,7 +227,7 @@ def tiny_sources(stack):
     encoder = mvindex.CallableEncoder(
         encoded, query_function=lambda texts: encoded(texts)[:, 0], name="tiny", dim=TINY_DIM
     )
-    index = stack.enter_context(mvindex.create(folder / "tiny.mvx", encoder=encoder))
+    index = stack.enter_context(mvindex.create(folder / "tiny.mvx", encoder=encoder, lexical="none"))
     index.add(mvindex.Document(str(number), text) for text, number in numbers.items())
     yield Questions("mvindex query", index, [Question(text, text) for text in numbers], folder)
     yield Vectors("vectors exact", index, views[:, 0])

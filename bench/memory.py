@@ -24,7 +24,7 @@ def measure(files, size):
 
     with (
         tempfile.TemporaryDirectory() as folder,
-        mvindex.create(Path(folder) / "bench.mvx", encoder="minilm") as index,
+        mvindex.create(Path(folder) / "bench.mvx", encoder="minilm", lexical="none") as index,
     ):
         report = index.add(islice(read_documents(files), size))
         info = index.info()

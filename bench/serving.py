@@ -153,7 +153,7 @@ def record(row, rows):
 
 def figures(folder, seconds, documents, kinds):
     path = folder / "bench.mvx"
-    with mvindex.create(path, encoder="minilm") as index:
+    with mvindex.create(path, encoder="minilm", lexical="none") as index:
         index.add(passages(documents))
     rows = embedded_loop(path, seconds, kinds) + load(path, 256, seconds, kinds) + load(path, 1, seconds, kinds)
     # Once more, at the end: what else the machine does changes.

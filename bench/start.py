@@ -153,7 +153,7 @@ def make_tiny(folder):
     """Return an index of a few documents."""
     lines = Path(__file__).parents[1].joinpath("examples/squad/passages.tsv").read_text(encoding="utf-8").splitlines()
     documents = [mvindex.Document(row[0], row[1], row[2]) for row in (line.split("\t") for line in lines[1:9])]
-    with mvindex.create(folder / "tiny.mvx", encoder="minilm") as index:
+    with mvindex.create(folder / "tiny.mvx", encoder="minilm", lexical="none") as index:
         index.add(documents)
     return folder / "tiny.mvx"
 

@@ -53,7 +53,7 @@ def cached_squad(data):
     if not path.exists():
         building = CACHE / f"building-{os.getpid()}.mvx"
         print(f"encoding {data}/squad into {path}", file=sys.stderr)
-        with mvindex.create(building, encoder="minilm") as index:
+        with mvindex.create(building, encoder="minilm", lexical="none") as index:
             index.add(read_documents(str(data / "squad/passages.tsv"), CorpusOptions()))
         building.rename(path)
     files = ("questions.train.jsonl", "questions.test.jsonl")

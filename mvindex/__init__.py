@@ -2,7 +2,7 @@
 
 import mvindex
 
-with mvindex.create("corpus.mvx", encoder="minilm") as index:
+with mvindex.create("corpus.mvx", encoder="minilm-views") as index:
     index.add([mvindex.Document("1", "The oil crisis began in 1973. It ended in March 1974.")])
     print(index.search("when did the oil crisis end?", top_k=1).hits[0].citation.text)
 """

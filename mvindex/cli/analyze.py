@@ -117,9 +117,9 @@ def _print(report: Mapping[str, Any]) -> None:
 
 def _is_encoder(path: Path) -> bool:
     """Return whether this names an encoder rather than an index."""
-    from mvindex.checkpoint.hub import PACKAGED, PACKAGED_ADAPTER
+    from mvindex.checkpoint.hub import PACKAGED_NAMES
 
-    is_packaged = str(path) in (PACKAGED, PACKAGED_ADAPTER) and not path.exists()
+    is_packaged = str(path) in PACKAGED_NAMES and not path.exists()
     return is_packaged or any((path / name).is_file() for name in ("mvindex.json", "config.json"))
 
 

@@ -12,7 +12,7 @@ from mvindex.cli.options import JsonOption, note
 
 
 def export_encoder(
-    checkpoint: Annotated[str, typer.Argument(help="minilm, minilm-snippets, a checkpoint folder or a hub id.")],
+    checkpoint: Annotated[str, typer.Argument(help="minilm-views, minilm, a checkpoint folder or a hub id.")],
     folder: Annotated[Path, typer.Argument(help="New or empty folder.")],
     family: Annotated[
         str | None, typer.Option(help="single: export one vector per document of a checkpoint that makes several.")

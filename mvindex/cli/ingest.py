@@ -47,7 +47,7 @@ def ingest(  # noqa: PLR0913 - each option is a flag of the command
     title_field: Annotated[str | None, typer.Option(help="Column or field of the title; '' for none.")] = None,
     on_error: Annotated[str, typer.Option(help="Stop at a bad row, or skip it into a rejects file.")] = "stop",
     encoder: Annotated[
-        str | None, typer.Option(help="For a new index: minilm (default), minilm-snippets, a directory, a hub id.")
+        str | None, typer.Option(help="For a new index: minilm-views (default), minilm, a directory, a hub id.")
     ] = None,
     family: Annotated[
         str | None, typer.Option(help="For a new index: snippets (default), single, or another; see docs/training.md.")
@@ -227,6 +227,7 @@ def _open_for_ingest(
 
 def _create(path: str, new: dict[str, Any], device: str | None, place: ShardPlace | None) -> Index:
     """Create an index, or a shard of one."""
+    from mvindex.checkpoint.hub import DEFAULT
     from mvindex.encoder import load_encoder
     from mvindex.index.factory import (
         check_temperature,
@@ -246,7 +247,7 @@ def _create(path: str, new: dict[str, Any], device: str | None, place: ShardPlac
         check_temperature(settings["temperature"])
     if place is not None:
         check_place(Path(path), place)
-    encoder = load_encoder(chosen.pop("encoder", "minilm"), device=device, **chosen)
+    encoder = load_encoder(chosen.pop("encoder", DEFAULT), device=device, **chosen)
     if place is None:
         return create_index(path, *new_settings(encoder=encoder, **settings), shards)
     return create_shard_index(Path(path), place, encoder=encoder, **settings)

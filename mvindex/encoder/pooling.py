@@ -79,6 +79,19 @@ def _weighted_sums(weights: Floats, states: torch.Tensor | Floats) -> Floats:
     return np.asarray(torch.bmm(torch.from_numpy(weights).to(states.device), states.float()).cpu().numpy())
 
 
+def add_document_share(rows: Floats, starts: Ints, share: float) -> None:
+    """Add to each view, in place, `share` times the unit mean of its document's views; scale to length 1.
+
+    A view alone says little of what its document is about: a question of a topic then finds one document of a sentence
+    that fits by chance. rows: (r, d) float32 of length 1; starts: (n + 1,), each document has a view.
+    """
+    means = np.add.reduceat(rows, starts[:-1], axis=0)
+    # Views that cancel out have no mean to add.
+    means /= np.maximum(np.linalg.norm(means, axis=1, keepdims=True), np.finfo(np.float32).tiny)
+    rows += np.float32(share) * np.repeat(means, np.diff(starts), axis=0)
+    rows /= np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), np.finfo(np.float32).tiny)
+
+
 def row_means(parts: Iterable[tuple[Batch, torch.Tensor]], num_rows: int, dim: int) -> torch.Tensor:
     """Return the means over batches that together hold all windows of the rows: (num_rows, dim) fp32, with gradients.
 

@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from mvindex.checkpoint import parse_family, read_checkpoint
 from mvindex.checkpoint.families import AUTO_VIEWS, SENTENCES, SNIPPETS
-from mvindex.checkpoint.hub import PACKAGED, PACKAGED_ADAPTER
+from mvindex.checkpoint.hub import DEFAULT, PACKAGED_NAMES
 from mvindex.checkpoint.load import check_can_load
 from mvindex.encoder.base import Encoder
 from mvindex.encoder.onnx_cache import FormState, OnnxForm, Refused, find_form, form_folder
@@ -25,14 +25,14 @@ _KEEPS_TORCH = "queries go on loading torch"
 
 
 def load_encoder(
-    source: str | os.PathLike[str] = PACKAGED,
+    source: str | os.PathLike[str] = DEFAULT,
     *,
     family: str | None = None,
     max_views: int | Literal["auto"] | None = None,
     splitter: str | None = None,
     device: str | None = None,
 ) -> Encoder:
-    """Return the encoder of a checkpoint: "minilm" or "minilm-snippets" (packaged), a directory, or a hub id.
+    """Return the encoder of a checkpoint: "minilm-views" (default) or "minilm" (packaged), a directory, or a hub id.
 
     A hub id is `org/name` or `org/name@revision`.
     family: "snippets", "single", "first-k", "kmeans", "sentences" or "splits" fit any weights, "poly", "viewers" and
@@ -53,7 +53,7 @@ def load_encoder(
     if device in (None, "cpu") and isinstance(form := find_form(checkpoint.fingerprint), OnnxForm):
         return OnnxEncoder(checkpoint, form, device)
     try:
-        check_can_load("minilm" if source in (PACKAGED, PACKAGED_ADAPTER) else "encode")
+        check_can_load("minilm" if source in PACKAGED_NAMES else "encode")
     except ExtraMissing as err:
         raise ExtraMissing(f"{err}{_way_without_torch(checkpoint.fingerprint)}") from None
     # Imported late: the encoder needs torch only from here on.

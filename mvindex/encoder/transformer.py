@@ -17,6 +17,7 @@ from mvindex.encoder.device import batch_shape, choose_device, document_dtype, t
 from mvindex.encoder.families import Arrangement
 from mvindex.encoder.forward import last_states
 from mvindex.encoder.inputs import Inputs
+from mvindex.encoder.pooling import add_document_share
 from mvindex.errors import Unsupported
 from mvindex.records import CountCallback, Document, Floats, Ints, Views, no_progress
 
@@ -87,6 +88,8 @@ class TransformerEncoder(CheckpointEncoder):
         encode = self._encode_tokens if self.checkpoint.settings.family.pools_tokens else self._encode
         rows = self._project(encode(arranged, self._document_model, on_progress or no_progress))
         self._finish(rows, lambda row: _owner(documents, starts, row))
+        if share := self.checkpoint.settings.document_share:
+            add_document_share(rows, starts, share)
         spans = np.array([span for one in arranged for span in one.spans], dtype=np.int64).reshape(-1, 2)
         return Views(rows, starts, spans)
 

@@ -50,8 +50,8 @@ def create(  # noqa: PLR0913 - each argument is a setting of the index
 
     Args:
         path: A directory, or an address such as milvus://host:19530/corpus (docs/milvus.md).
-        encoder: An Encoder, any callable (see CallableEncoder), or what load_encoder() takes ("minilm", a directory, a
-            hub id).
+        encoder: An Encoder, any callable (see CallableEncoder), or what load_encoder() takes ("minilm-views", a
+            directory, a hub id).
         dim: Instead of an encoder: the dimensions of given vectors; the index then takes add_views() and vector
             queries only.
         dtype: "fp16" or "fp32", how views are stored.

@@ -27,6 +27,7 @@ class EncoderConfig:
     """The encoder to train. Lengths are in tokens, special tokens included; None takes the value of the base.
 
     base: "minilm", a folder or a hub id. family, max_views, pooling, normalise: as in a checkpoint's settings.
+    document_share: how much of the mean of a document's views is added to each; None takes the value of the base.
     residual: factor of the mean of a viewer's snippet, which is added to its state. own_snippet: a viewer attends to
     its own snippet only (for `viewers`, to its own of k equal parts of the text). viewer_init: initial embeddings of
     the viewers. cluster_init: initial tokens of k-means, at equal intervals or random. separate: questions have a
@@ -37,6 +38,7 @@ class EncoderConfig:
     family: Family = "snippets"
     max_views: Count = 8
     pooling: Literal["mean", "cls"] | None = None
+    document_share: PositiveOrZero | None = None
     residual: PositiveOrZero = 0.0
     own_snippet: bool = False
     viewer_init: Literal["random", "cls", "pooled"] = "random"

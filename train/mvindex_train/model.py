@@ -89,6 +89,7 @@ def _settings(config: EncoderConfig, base: Checkpoint) -> Settings:
         query_length=config.query_length or old.query_length,
         document_prompt=old.document_prompt,
         query_prompt=old.query_prompt,
+        document_share=old.document_share if config.document_share is None else config.document_share,
         residual=config.residual,
         own_snippet=config.own_snippet,
         cluster_init=ClusterInit(config.cluster_init),

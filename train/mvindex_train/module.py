@@ -76,7 +76,9 @@ class TrainableEncoder(torch.nn.Module):
             rows = self._views_of_tokens(rows, arranged)
         starts = np.cumsum([0, *(len(one.spans) for one in arranged)], dtype=np.int64)
         spans = np.array([span for one in arranged for span in one.spans], dtype=np.int64).reshape(-1, 2)
-        return ViewRows(self._normalise(rows), torch.from_numpy(starts).to(rows.device), spans)
+        return ViewRows(
+            self._with_share(self._normalise(rows), starts), torch.from_numpy(starts).to(rows.device), spans
+        )
 
     def encode_queries(self, texts: Sequence[str]) -> torch.Tensor:
         """Return one vector per text, (q, d) fp32."""
@@ -152,6 +154,16 @@ class TrainableEncoder(torch.nn.Module):
 
     def _normalise(self, rows: torch.Tensor) -> torch.Tensor:
         return torch.nn.functional.normalize(rows, dim=-1) if self.settings.normalise else rows
+
+    def _with_share(self, rows: torch.Tensor, starts: Ints) -> torch.Tensor:
+        """Return the rows with the document's share, as mvindex.encoder.pooling.add_document_share() makes them."""
+        share = self.settings.document_share
+        if not share:
+            return rows
+        counts = torch.from_numpy(np.diff(starts)).to(rows.device)
+        owners = torch.repeat_interleave(counts)
+        means = torch.zeros(len(counts), rows.shape[1], device=rows.device).index_add(0, owners, rows)
+        return self._normalise(rows + share * self._normalise(means)[owners])
 
     def _as_checkpoint(self) -> Checkpoint:
         return Checkpoint(f"{self.base.source} in training", self.base.folder, self.settings, "", self.base.weights)

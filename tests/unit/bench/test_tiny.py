@@ -29,7 +29,6 @@ ENCODING = {
     "drpq.py",
     "encoding.py",
     "graph.py",
-    "hybrid.py",
     "ingest.py",
     "pruning.py",
     "quality.py",

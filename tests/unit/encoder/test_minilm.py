@@ -59,20 +59,25 @@ def test_what_it_is(encoder):
     assert encoder_from_spec(spec).fingerprint == encoder.fingerprint
 
 
-def test_the_default_is_the_plain_model_and_the_trained_one_has_a_name_of_its_own(encoder):
-    assert load_encoder().fingerprint == encoder.fingerprint
-    trained = load_encoder("minilm-snippets")
-    assert (trained.spec["source"], trained.spec["family"], trained.max_views) == ("minilm-snippets", "snippets", 8)
+ADAPTERS = ("minilm-views", "minilm-snippets")
+
+
+@pytest.mark.parametrize("name", ADAPTERS)
+def test_the_trained_encoders_have_names_of_their_own_and_one_is_the_default(encoder, name):
+    trained = load_encoder(name)
+    assert (trained.spec["source"], trained.spec["family"], trained.max_views) == (name, "snippets", 8)
     assert trained.fingerprint != encoder.fingerprint
     assert encoder_from_spec(trained.spec).fingerprint == trained.fingerprint
+    assert (load_encoder().fingerprint == trained.fingerprint) is (name == "minilm-views")
 
 
-def test_the_adapter_is_the_one_that_its_card_speaks_of(encoder):
-    checkpoint = read_checkpoint("minilm-snippets")
+@pytest.mark.parametrize("name", ADAPTERS)
+def test_the_adapter_is_the_one_that_its_card_speaks_of(encoder, name):
+    checkpoint = read_checkpoint(name)
     card = (checkpoint.folder / "README.md").read_text(encoding="utf-8")
     assert checkpoint.weights["adapter_model.safetensors"] in card
     assert checkpoint.base.fingerprint == encoder.fingerprint
-    rows = load_encoder("minilm-snippets").encode_documents([Document("1", TEXT)]).rows
+    rows = load_encoder(name).encode_documents([Document("1", TEXT)]).rows
     cosines = np.sum(rows * encoder.encode_documents([Document("1", TEXT)]).rows, axis=1)
     assert np.all(cosines > 0.5) and np.all(cosines < 0.99)
 
@@ -92,7 +97,7 @@ def test_snippets_equal_a_direct_computation(encoder, states_of):
 
 def test_single_and_queries_equal_a_direct_computation(encoder, states_of):
     expected = unit(states_of(TEXT)[0].mean(axis=0))
-    [row] = load_encoder(family="single").encode_documents([Document("1", TEXT)]).rows
+    [row] = load_encoder("minilm", family="single").encode_documents([Document("1", TEXT)]).rows
     assert row @ expected > BF16_COSINE
     # Queries are fp32 on any machine.
     np.testing.assert_allclose(encoder.encode_queries([TEXT])[0], expected, atol=1e-5)

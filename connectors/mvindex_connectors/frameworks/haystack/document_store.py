@@ -12,6 +12,7 @@ from haystack import Document, default_from_dict, default_to_dict
 from haystack.document_stores.types import DuplicatePolicy
 from haystack.utils import Secret
 
+from mvindex.checkpoint.hub import DEFAULT
 from mvindex.errors import ConfigError
 from mvindex.index.factory import EncoderLike
 from mvindex.records import Floats
@@ -83,7 +84,7 @@ class MVIndexDocumentStore:
         self._dim = embedding_dim
         # Whether documents' embeddings are the views; None until the index, or the first documents, decide.
         self._takes_embeddings = None if accepts_both else embedding_dim is not None
-        chosen = None if embedding_dim is not None else encoder or "minilm"
+        chosen = None if embedding_dim is not None else encoder or DEFAULT
         self._handle = IndexHandle(where, chosen, embedding_dim, lexical, accepts_both=accepts_both)
 
     def to_dict(self) -> dict[str, Any]:

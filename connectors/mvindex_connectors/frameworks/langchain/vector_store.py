@@ -12,6 +12,7 @@ from langchain_core.embeddings import Embeddings
 from langchain_core.vectorstores import VectorStore
 from langchain_core.vectorstores.utils import maximal_marginal_relevance
 
+from mvindex.checkpoint.hub import DEFAULT
 from mvindex.errors import ConfigError, QueryError
 from mvindex.index.factory import EncoderLike
 from mvindex.records import Floats, SearchResult
@@ -50,7 +51,7 @@ class MVIndexVectorStore(VectorStore):
         index: IndexLike,
         embedding: Embeddings | None = None,
         *,
-        encoder: EncoderLike = "minilm",
+        encoder: EncoderLike = DEFAULT,
         max_snippets: int = 8,
         lexical: str | None = None,
         cites: bool = True,

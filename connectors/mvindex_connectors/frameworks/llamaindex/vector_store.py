@@ -18,6 +18,7 @@ from llama_index.core.vector_stores.types import (
     VectorStoreQueryResult,
 )
 
+from mvindex.checkpoint.hub import DEFAULT
 from mvindex.errors import ConfigError
 from mvindex.index import IndexProtocol
 from mvindex.index.factory import EncoderLike
@@ -100,7 +101,7 @@ class MVIndexVectorStore(BasePydanticVectorStore):
             raise ConfigError("expected at most one of encoder, embed_model and embedding_dim, got several")
         has_vectors = embed_model is not None or embedding_dim is not None
         accepts_both = encoder is None and not has_vectors
-        chosen = None if has_vectors else encoder or "minilm"
+        chosen = None if has_vectors else encoder or DEFAULT
         handle = IndexHandle(index, chosen, embedding_dim, options.get("lexical"), accepts_both=accepts_both)
         # Where it is False LlamaIndex embeds no queries: they arrive as texts.
         options["is_embedding_query"] = embedding_dim is not None or accepts_both
