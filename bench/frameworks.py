@@ -56,16 +56,22 @@ def fill_stores(folder, rows, queries):
     lists, metadata = rows.tolist(), [{"number": number, "half": number % 2} for number in range(len(rows))]
     texts = [f"a text of {number}" for number in range(len(rows))]
     langchain.MVIndexVectorStore.from_texts(
-        texts, NumberedEmbeddings(lists, queries), metadata, ids=texts, index=folder / "langchain.mvx", max_snippets=1
+        texts,
+        NumberedEmbeddings(lists, queries),
+        metadata,
+        ids=texts,
+        index=folder / "langchain.mvx",
+        max_snippets=1,
+        lexical="none",
     ).close()
     nodes = [TextNode(id_=t, text=t, metadata=m, embedding=v) for t, m, v in zip(texts, metadata, lists, strict=True)]
-    store = llamaindex.MVIndexVectorStore(folder / "llamaindex.mvx")
+    store = llamaindex.MVIndexVectorStore(folder / "llamaindex.mvx", lexical="none")
     store.add(nodes)
     store.close()
     documents = [
         HaystackDocument(id=t, content=t, meta=m, embedding=v) for t, m, v in zip(texts, metadata, lists, strict=True)
     ]
-    store = haystack.MVIndexDocumentStore(folder / "haystack.mvx")
+    store = haystack.MVIndexDocumentStore(folder / "haystack.mvx", lexical="none")
     store.write_documents(documents)
     store.close()
 

@@ -220,11 +220,16 @@ class Index:
         if not self._store.settings.get(catalog.CHOOSE_LEXICAL_KEY):
             return entries
         rest = iter(entries)
-        first = list(islice(rest, JUDGED_TEXTS))
+        first: list[Entry] = []
+        failure: Exception | None = None
+        try:
+            first.extend(islice(rest, JUDGED_TEXTS))
+        except Exception as err:  # noqa: BLE001 - raised again below, after what was read before it
+            failure = err
         if first:
             tokenizer = detect_lexical(entry.document.text or entry.document.title for entry in first)
             self._admin.set_lexical(tokenizer.value, no_progress)
-        return chain(first, rest)
+        return chain(first, rest if failure is None else _failing(failure))
 
     @overload
     def get(self, ids: str) -> Document | None: ...  # type: ignore[overload-overlap]  # a str is iterable, too
@@ -623,3 +628,9 @@ def embedded_store_of(index: Index) -> EmbeddedStore:
 def search_engine_of(index: Index) -> SearchEngine:
     """Return the engine slot of an index, for tools that measure it."""
     return index._engine
+
+
+def _failing(failure: Exception) -> Iterator[Entry]:
+    """Raise the failure when the first entry is asked for."""
+    raise failure
+    yield

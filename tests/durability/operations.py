@@ -98,7 +98,7 @@ def made_of(*parts: list[mvindex.Document], kind: str | None = None, then: Call 
     """Return a start: an index of texts, its parts added in turn, an engine built after the first; then a call."""
 
     def start(folder: Path) -> None:
-        with mvindex.create(folder / INDEX, encoder=SentenceViews(), temperature=0.05) as index:
+        with mvindex.create(folder / INDEX, encoder=SentenceViews(), temperature=0.05, lexical="none") as index:
             for number, part in enumerate(parts):
                 index.add(part)
                 if kind is not None and number == 0:
@@ -132,7 +132,7 @@ def calling(*calls: Call) -> Run:
 def _create_and_add(folder: Path, acknowledge: Acknowledge) -> None:
     path = folder / INDEX
     is_new = not path.exists()
-    create = {"encoder": SentenceViews(), "temperature": 0.05}
+    create = {"encoder": SentenceViews(), "temperature": 0.05, "lexical": "none"}
     with mvindex.create(path, **create) if is_new else open_with_encoder(path) as index:
         _add(index, _FIRST, acknowledge, first=1)
 

@@ -201,7 +201,7 @@ def test_two_rounds_mine_with_bm25_then_with_the_index_and_keep_both(folder, ind
         assert {document.id for document in before.negatives} <= {document.id for document in after.negatives}
     # The dense ones are what a search of the index gives, without the positive and the answers.
     with mvindex.open(index) as opened:
-        hits = opened.search(united[0].question, top_k=20, exact=True).hits
+        hits = opened.search(united[0].question, top_k=20, exact=True, mode="dense").hits
     answers = [tokenize(answer) for answer in united[0].answers]
     wanted = [
         hit.id for hit in hits if hit.id != united[0].positives[0].id and not has_answer(tokenize(hit.text), answers)

@@ -101,7 +101,7 @@ def ingest(index, corpus):
 
 
 def new(folder, count):
-    with mvindex.create(folder / "x.mvx", encoder=TwoViews()) as index:
+    with mvindex.create(folder / "x.mvx", encoder=TwoViews(), lexical="none") as index:
         ingest(index, folder / "all.jsonl")
 
 

@@ -34,7 +34,7 @@ def test_every_command_takes_an_address(place, tmp_path, monkeypatch):
     at, same = ("--index", place), ("--index", "same.mvx")
     [made] = told("ingest", "p.tsv", *at)
     assert (made["added"], made["index"]) == (30, place.partition("?")[0])
-    told("ingest", "p.tsv", *same)
+    told("ingest", "p.tsv", *same, "--lexical", "none")
     for options in ((), ("--scoring", "drpq"), ("--filter", '{"id": {"in": ["3", "4"]}}'), ("--exact",)):
         [found], [wanted] = (told("query", QUESTION, *index, *options) for index in (at, same))
         assert (found["hits"], found["exact"]) == (wanted["hits"], True)

@@ -39,6 +39,21 @@ def distinct(documents):
         yield {**document, "id": doc_id}
 
 
+def is_view_text(value):
+    text = value.get("text") if isinstance(value, dict) and value.keys() <= {"text", "span"} else value
+    span = value.get("span") if isinstance(value, dict) else None
+    is_span = span is None or (isinstance(span, list) and len(span) == 2 and all(type(n) is int for n in span))
+    return is_text(text) and "\0" not in text and is_span
+
+
+def without_view_texts(document):
+    """Return the document without its view texts, which have no place beside given views, if these are valid."""
+    texts = document.get("view_texts")
+    if isinstance(texts, list) and all(map(is_view_text, texts)):
+        return {name: value for name, value in document.items() if name != "view_texts"}
+    return document
+
+
 def fitted(body):
     """Return the body of a search or an add for this index, without contradictions and within its limits."""
     body = dict(body)
@@ -61,7 +76,7 @@ def fitted(body):
     if isinstance(documents, list) and ("views" not in body or are_all(are_vectors, body["views"])):
         body["views"] = [[[0.5] * DIM]] * len(documents)
     if are_all(lambda one: isinstance(one, dict) and isinstance(one.get("id"), str), documents):
-        body["documents"] = list(distinct(documents))
+        body["documents"] = [without_view_texts(each) for each in distinct(documents)]
     return body
 
 

@@ -38,7 +38,7 @@ DOCUMENTS = [
 @pytest.fixture(scope="module")
 def serving(tmp_path_factory):
     folder = tmp_path_factory.mktemp("page")
-    for name, lexical in (("page", None), ("lexical", "english")):
+    for name, lexical in (("page", "none"), ("lexical", "english")):
         with mvindex.create(folder / f"{name}.mvx", encoder="minilm", lexical=lexical) as index:
             index.add(DOCUMENTS)
     with served(

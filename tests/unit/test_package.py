@@ -21,6 +21,7 @@ def test_the_public_names_are_these():
         "IndexProtocol",
         "MvindexError",
         "SearchResult",
+        "ViewText",
         "Views",
         "create",
         "load_encoder",

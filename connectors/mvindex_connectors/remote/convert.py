@@ -72,9 +72,7 @@ def document_message(document: Document) -> documents.Document:
 def document_from(message: documents.Document) -> Document:
     """Return the document of a message; DocumentError if its metadata or a view text is malformed."""
     metadata = metadata_from(message.metadata_json, message.id)
-    return Document(
-        message.id, message.text, message.title, metadata, [_view_text(each) for each in message.view_texts]
-    )
+    return Document(message.id, message.text, message.title, metadata, tuple(map(_view_text, message.view_texts)))
 
 
 def _view_text(message: documents.ViewText) -> ViewText:

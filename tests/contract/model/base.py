@@ -87,7 +87,7 @@ class Base(RuleBasedStateMachine):
         self.chunk = mock.patch.object(pipeline, "CHUNK_DOCUMENTS", chunk_documents)
         self.chunk.start()
         wanted = {"dtype": made.dtype, "temperature": made.temperature, "prune_views": made.prune_views}
-        maker = {"dim": made.dim} if self.encoder is None else {"encoder": self.encoder}
+        maker = {"dim": made.dim} if self.encoder is None else {"encoder": self.encoder, "lexical": "none"}
         self.handles = [Handle(mvindex.create(self.path, **maker, **wanted), self.truth)]
         self.handles.append(Handle(self.opened(), self.truth))
         self.give(self.handles[0], first, form=0)

@@ -40,7 +40,7 @@ class Kit:
     def create(self, path: Path) -> mvindex.Index:
         """Create an empty index."""
         if self.dim is None:
-            return mvindex.create(path, encoder=SentenceViews(), dtype=self.dtype, temperature=0.05)
+            return mvindex.create(path, encoder=SentenceViews(), dtype=self.dtype, temperature=0.05, lexical="none")
         return mvindex.create(path, dim=self.dim, dtype=self.dtype, temperature=0.5)
 
     def open(self, path: Path) -> mvindex.Index:

@@ -64,7 +64,9 @@ def life(*stages: Stage, targets: tuple[str, ...] = (INDEX,), is_read: bool = Fa
         path = folder / targets[0]
         with ExitStack() as stack:
             index = stack.enter_context(
-                open_with_encoder(path) if path.exists() else mvindex.create(path, encoder=SentenceViews())
+                open_with_encoder(path)
+                if path.exists()
+                else mvindex.create(path, encoder=SentenceViews(), lexical="none")
             )
             acknowledge(1)
             if is_read:

@@ -188,7 +188,7 @@ def test_an_index_is_made_with_such_a_folder(tmp_path):
         index.add([Document(str(number), text) for number, text in enumerate(TEXTS)])
     with mvindex.open(tmp_path / "x.mvx", device="cpu") as index:
         assert index.dim == 16
-        hits = index.search(TEXTS[1], top_k=2).hits
+        hits = index.search(TEXTS[1], top_k=2, mode="dense").hits
     best = index_scores(folder)
     assert [hit.id for hit in hits] == [str(number) for number in np.argsort(-best)[:2]]
     near([hit.score for hit in hits], np.sort(best)[::-1][:2].astype(np.float64))

@@ -318,7 +318,8 @@ def test_a_query_is_answered_where_torch_is_missing(folder, tmp_path):
     assert [hit[0] for hit in hits] == [hit.id for hit in expected]
     np.testing.assert_allclose([hit[1] for hit in hits], [hit.score for hit in expected], atol=ATOL)
     assert refused == "encoding texts needs the package 'torch': pip install 'mvindex[encode]'"
-    command = [sys.executable, "-c", IMPORTED, "query", "was the cat on the mat?", "-i", str(tmp_path / "x.mvx")]
+    command = [sys.executable, "-c", IMPORTED, "query", "was the cat on the mat?", "--mode", "dense", "-i"]
+    command.append(str(tmp_path / "x.mvx"))
     done = subprocess.run(command, check=True, capture_output=True, text=True)
     assert done.stderr == "[]" and "1. 0." in done.stdout
 

@@ -26,6 +26,7 @@ def _described(description: str = "", **schema: Any) -> Meta:
 
 
 Text = Annotated[str, _described(pattern=r"^[^\u0000]*$")]
+ViewTextString = Annotated[str, _described(pattern=r"^[^\u0000]*[^\s\u0000][^\u0000]*$")]
 QueryText = Annotated[str, _described(pattern=r"\S")]
 DocumentId = Annotated[
     str,
@@ -127,7 +128,7 @@ class SearchRequest(Request):
 class ViewText(Request):
     """A text that makes a view of a document: a generated question, a proposition, a title, a caption."""
 
-    text: Text
+    text: ViewTextString
     span: Annotated[
         tuple[int, int] | None,
         _described("The characters [begin, end) of the document's text that a hit by this view cites; null: none."),
@@ -142,7 +143,7 @@ class NewDocument(Request):
     title: Text = ""
     metadata: dict[str, Any] = {}
     view_texts: Annotated[
-        list[Text | ViewText],
+        list[ViewTextString | ViewText],
         _described(
             "Texts that make views beside those of the text. They are not stored: returned documents have none."
         ),
