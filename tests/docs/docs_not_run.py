@@ -34,7 +34,6 @@ NOT_RUN = [
         "docs/crosscheck.md", "sh bench/crosscheck/run.sh", "installs another implementation of MVR from a registry"
     ),
     NotRun("docs/hybrid.md", "python bench/lexical.py", BENCH),
-    NotRun("docs/hybrid.md", "python bench/hybrid.py", BENCH),
     NotRun(
         "docs/hybrid.md",
         'mvindex query "ISO 9660" --hybrid --index grpc',
