@@ -30,7 +30,11 @@ def folder(tmp_path_factory):
     asked = [{"id": name, "question": text, "passage_id": "201"} for name, text in QUESTIONS.items()]
     (folder / "questions.jsonl").write_text("".join(json.dumps(question) + "\n" for question in asked))
     (folder / "questions.txt").write_text("".join(f"{text}\n" for text in QUESTIONS.values()))
-    ok(mvindex("ingest", "corpus.tsv", "--temperature", TEMPERATURE, "--lexical", "none", "--encoder", "minilm", cwd=folder))
+    ok(
+        mvindex(
+            "ingest", "corpus.tsv", "--temperature", TEMPERATURE, "--lexical", "none", "--encoder", "minilm", cwd=folder
+        )
+    )
     return folder
 
 

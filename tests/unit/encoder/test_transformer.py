@@ -417,7 +417,9 @@ def test_a_prompt_that_fills_the_window_is_refused(folder, tmp_path):
 
 
 @pytest.mark.parametrize("module", ["torch", "transformers", "safetensors"])
-def test_a_missing_package_is_named_with_its_install_command(folder, monkeypatch, module):
+def test_a_missing_package_is_named_with_its_install_command(folder, tmp_path, monkeypatch, module):
+    # Without the forms of encoders that other tests left.
+    monkeypatch.setenv("MVINDEX_CACHE", str(tmp_path / "cache"))
     monkeypatch.setitem(sys.modules, module, None)
     with pytest.raises(ExtraMissing, match=rf"'{module}': pip install 'mvindex\[encode\]'"):
         load_encoder(folder)
