@@ -61,8 +61,8 @@ def build(  # noqa: PLR0913 - each option is a flag of the command
     lexical: Annotated[
         str | None,
         typer.Option(
-            help="Only enable lexical search, with the tokenizer unicode, english (stems) or auto (by the texts); none "
-            "disables it."
+            help="Only enable lexical search, with the terms unicode, english (stems), bigrams (pairs) or auto "
+            "(by the texts); none disables it."
         ),
     ] = None,
     questions: Annotated[

@@ -30,7 +30,9 @@ EncoderOption = Annotated[
     str | None, typer.Option(help="Encoder that made the vectors, for text queries: minilm, a directory, a hub id.")
 ]
 DtypeOption = Annotated[str | None, typer.Option(help="Stored type, fp16 or fp32; by default that of the files.")]
-LexicalOption = Annotated[str | None, typer.Option(help="Enable lexical search with the tokenizer unicode or english.")]
+LexicalOption = Annotated[
+    str | None, typer.Option(help="Enable lexical search with the terms unicode, english or bigrams.")
+]
 MemoryOption = Annotated[
     str | None,
     typer.Option(

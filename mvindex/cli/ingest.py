@@ -73,7 +73,8 @@ def ingest(  # noqa: PLR0913 - each option is a flag of the command
     lexical: Annotated[
         str | None,
         typer.Option(
-            help="For a new index: the terms of lexical search, unicode, english (stems), auto (which of them suits "
+            help="For a new index: the terms of lexical search, unicode, english (stems), bigrams (pairs of letters, "
+            "for Chinese, Japanese, Thai), auto (which of them suits "
             "the first texts; the default in a directory) or none (docs/hybrid.md)."
         ),
     ] = None,
@@ -166,7 +167,9 @@ def _lexical_of_shards(paths: Sequence[str], options: CorpusOptions) -> str:
     from mvindex.lexical.language import detect_lexical
 
     if "-" in paths:
-        raise ConfigError("stdin cannot be read twice: with --shard, expected --lexical unicode, english or none")
+        raise ConfigError(
+            "stdin cannot be read twice: with --shard, expected --lexical unicode, english, bigrams or none"
+        )
     with open_corpus(paths, options) as corpus:
         return detect_lexical(row.document.text or row.document.title for row in corpus if isinstance(row, Row)).value
 

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from itertools import islice
 
 from mvindex.lexical.tokenizer import Lexical
+from mvindex.text.unspaced import UNSPACED
 
 # In place of a tokenizer: the one that suits the first texts.
 AUTO = "auto"
@@ -18,15 +19,26 @@ _JUDGED_CHARS = 2000
 _WORD = re.compile(r"[^\W\d_]+")
 # Frequent in English, rare in other languages that are written in Latin letters.
 _ENGLISH = frozenset("the of and to that for with by from which this are it as at be his were has their".split())
+_LETTER = re.compile(r"[^\W\d_]")
+# Pairs of letters do no harm to words, so that few such texts among others decide.
+_LEAST_UNSPACED = 0.05
 # English prose has some 25 to 35 % of these, lists and titles 10 to 20 %; Dutch and German have 1 to 4 %.
 _LEAST_SHARE = 0.08
 
 
 def detect_lexical(texts: Iterable[str]) -> Lexical:
-    """Return ENGLISH where the first texts are English for the most part, else UNICODE, which suits every language."""
-    num_words = num_english = 0
+    """Return BIGRAMS where a part of the first texts has no spaces, ENGLISH where most are English, else UNICODE.
+
+    UNICODE suits every language that has spaces.
+    """
+    num_words = num_english = num_letters = num_unspaced = 0
     for text in islice(texts, JUDGED_TEXTS):
-        words = _WORD.findall(text[:_JUDGED_CHARS].lower())
+        begin = text[:_JUDGED_CHARS]
+        num_letters += len(_LETTER.findall(begin))
+        num_unspaced += 0 if begin.isascii() else len(UNSPACED.findall(begin))
+        words = _WORD.findall(begin.lower())
         num_words += len(words)
         num_english += sum(word in _ENGLISH for word in words)
+    if num_unspaced > _LEAST_UNSPACED * num_letters:
+        return Lexical.BIGRAMS
     return Lexical.ENGLISH if num_english > _LEAST_SHARE * num_words else Lexical.UNICODE

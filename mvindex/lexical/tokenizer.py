@@ -18,6 +18,7 @@ import xxhash
 
 from mvindex.errors import ConfigError, StoreError, Unsupported
 from mvindex.records import Ints
+from mvindex.text.unspaced import split_unspaced
 
 Hashes = npt.NDArray[np.uint64]
 
@@ -25,16 +26,20 @@ Hashes = npt.NDArray[np.uint64]
 class Lexical(Enum):
     """How texts are split into terms: by Unicode 6.1's letters and digits, lower case and without diacritics.
 
-    ENGLISH: terms are reduced to their stems as well (Porter 1980).
+    ENGLISH: terms are reduced to their stems as well (Porter 1980). BIGRAMS: of scripts without spaces between words,
+    such as Chinese, Japanese and Thai, each two letters that follow each other are a term.
     """
 
     UNICODE = "unicode"
     ENGLISH = "english"
+    BIGRAMS = "bigrams"
 
 
 _TOKENIZERS = {
     Lexical.UNICODE: "unicode61 remove_diacritics 2",
     Lexical.ENGLISH: "porter unicode61 remove_diacritics 2",
+    # With marks, which are vowels in Thai.
+    Lexical.BIGRAMS: "unicode61 remove_diacritics 2 categories ''L* N* Co Mn Mc''",
 }
 
 _MOST_CHARS = 1 << 24
@@ -64,7 +69,7 @@ def parse_lexical(value: object) -> Lexical | None:
         return None
     names = [kind.value for kind in Lexical]
     if not isinstance(value, str) or value not in names:
-        raise ConfigError(f"lexical: expected {' or '.join(names)}, or None; got {value!r:.60}")
+        raise ConfigError(f"lexical: expected {', '.join(names)}, auto or none, got {value!r:.60}")
     return Lexical(value)
 
 
@@ -82,7 +87,7 @@ def tokenize_in_parts(texts: Sequence[str], lexical: Lexical) -> Iterator[Tokens
 
 def tokenize(texts: Sequence[str], lexical: Lexical) -> Tokens:
     """Return the terms of the texts; Unsupported where SQLite was built without FTS5."""
-    terms, lists = _terms(texts, lexical)
+    terms, lists = _terms(list(map(split_unspaced, texts)) if lexical is Lexical.BIGRAMS else texts, lexical)
     numbers: Ints = np.fromstring(b",".join(lists), dtype=np.int64, sep=",") if lists else np.empty(0, np.int64)
     ends = np.cumsum([each.count(b",") + 1 for each in lists], dtype=np.int64)
     # One entry per occurrence of a term in a text; equal ones follow each other.

@@ -23,6 +23,7 @@ from mvindex.text.units import split_units
 
 if TYPE_CHECKING:
     from mvindex.records import Floats, Ints
+from mvindex.text.unspaced import UNSPACED, pairs_of
 
 # The weight of each feature, by the part of the score that it belongs to.
 WEIGHTS: Mapping[str, Mapping[str, float]] = {
@@ -38,7 +39,6 @@ _WORD = re.compile(r"[^\W_]+(?:['’][^\W_]+)?(?:[.,][0-9]+)*")
 # Views whose scores differ by less say nothing.
 _SAME = 1e-9
 # Scripts written without spaces: Thai, Japanese, Chinese. Their terms are pairs of letters.
-_UNSPACED = re.compile(r"[\u0e00-\u0e7f\u3040-\u30ff\u3400-\u9fff]")
 # Of these no answer is made: articles, pronouns, auxiliary verbs, question words.
 _COMMON = frozenset(
     "a an the of in on at to for by with from and or but as is are was were be been being do does did has have had it "
@@ -236,13 +236,9 @@ _CUES = {Sought.DATE: _date, Sought.NUMBER: _number, Sought.NAME: _name}
 def _terms_of(text: str) -> tuple[list[str], list[str]]:
     """Return the words of a text, and the term of each; of scripts without spaces both are pairs of letters."""
     words = _WORD.findall(text)
-    if not text.isascii() and _UNSPACED.search(text):
-        words = [part for word in words for part in (_pairs(word) if _UNSPACED.search(word) else [word])]
+    if not text.isascii() and UNSPACED.search(text):
+        words = [part for word in words for part in (pairs_of(word) if UNSPACED.search(word) else [word])]
     return words, [_stem(word) for word in words]
-
-
-def _pairs(word: str) -> list[str]:
-    return [word[at : at + 2] for at in range(max(1, len(word) - 1))]
 
 
 @lru_cache(1 << 16)

@@ -160,7 +160,7 @@ def test_an_index_that_was_given_open_is_left_open(tmp_path):
 def test_what_is_no_embeddings_is_refused_at_once(tmp_path):
     with pytest.raises(ConfigError, match=r"embedding: expected langchain_core\S+, got function"):
         MVIndexVectorStore(tmp_path / "a.mvx", word_counts)
-    with pytest.raises(ConfigError, match="lexical: expected unicode or english"):
+    with pytest.raises(ConfigError, match="lexical: expected unicode, english"):
         MVIndexVectorStore(tmp_path / "a.mvx", WordEmbeddings(), lexical="german")
 
 

@@ -25,7 +25,6 @@ OTHERS = {
     "razón y conciencia, deben comportarse fraternalmente los unos con los otros.",
     "Danish": "Alle mennesker er født frie og lige i værdighed og rettigheder. De er udstyret med fornuft og "
     "samvittighed, og de bør handle mod hverandre i en broderskabets ånd.",
-    "Japanese": "すべての人間は、生まれながらにして自由である。",
     "numbers": "1973 12.5 42",
 }
 
