@@ -22,7 +22,7 @@ EXAMPLES = ROOT / "examples" / "serving"
 @pytest.mark.needs("minilm")
 def test_commands_work_remotely_as_locally(tmp_path, monkeypatch):
     local, remote = tmp_path / "local.mvx", tmp_path / "remote.mvx"
-    with package.create(remote, encoder="minilm"):
+    with package.create(remote, encoder="minilm-views"):
         pass
     rows = read_passages(12, first=195)
     write_tsv(tmp_path / "corpus.tsv", [*rows, ["bad", "", ""]])

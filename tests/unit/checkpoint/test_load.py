@@ -372,7 +372,7 @@ def test_a_directory_is_kept_by_its_absolute_path(folder, monkeypatch):
 
 @pytest.mark.parametrize("source", ["no/such/folder/here", "./nothing", "/nothing", "nothing", ""])
 def test_a_source_that_is_nowhere_is_named_with_what_was_wanted(source):
-    with pytest.raises(CheckpointError, match="no such directory; expected 'minilm'"):
+    with pytest.raises(CheckpointError, match="no such directory; expected 'minilm-views'"):
         read_checkpoint(source)
 
 
