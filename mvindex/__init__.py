@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from mvindex.errors import MvindexError
-from mvindex.records import Citation, Document, Hit, SearchResult, Views, ViewText
+from mvindex.records import Citation, Document, Hit, QueryGroup, SearchResult, Views, ViewText
 
 if TYPE_CHECKING:
     from mvindex.encoder import CallableEncoder, load_encoder
@@ -32,6 +32,7 @@ __all__ = [
     "Index",
     "IndexProtocol",
     "MvindexError",
+    "QueryGroup",
     "SearchResult",
     "ViewText",
     "Views",

@@ -294,6 +294,41 @@ def span_and_snippet(stored: HitSource, slot: int) -> tuple[Span | None, str | N
     return span, stored.text[span[0] : span[1]]
 
 
+class Combine(Enum):
+    """How the scores of a document for the queries of a group make one."""
+
+    MAX = "max"
+    SUM = "sum"
+    MEAN = "mean"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class QueryGroup:
+    """Several queries of one question, searched as one: a single list of documents, not one for each query.
+
+    A document's score is the max, sum or mean of its scores for the queries.
+
+    Attributes:
+        queries: Texts, or an (m, d) array of query vectors; at least one.
+        combine: "max", "sum" or "mean".
+
+    Raises QueryError for a single text, no query, or another way to combine.
+    """
+
+    queries: Sequence[str] | npt.NDArray[np.floating[Any]]
+    combine: str = "max"
+
+    def __post_init__(self) -> None:
+        """Check the values."""
+        if self.combine not in [one.value for one in Combine]:
+            raise QueryError(f"combine: expected 'max', 'sum' or 'mean', got {self.combine!r:.60}")
+        if isinstance(self.queries, str | bytes) or not hasattr(self.queries, "__len__"):
+            got = type(self.queries).__name__
+            raise QueryError(f"query group: expected several texts or an (m, d) array, got {got}")
+        if len(self.queries) == 0:
+            raise QueryError("query group: expected at least one query, got none")
+
+
 @dataclass(frozen=True, slots=True)
 class SearchResult:
     """The hits of one query, best first.

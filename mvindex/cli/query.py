@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, nullcontext
-from typing import TYPE_CHECKING, Annotated, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
@@ -56,6 +56,13 @@ def query(  # noqa: PLR0913 - each option is a flag of the command
     text: Annotated[str | None, typer.Argument(help="The query.", show_default=False)] = None,
     index: IndexOption = None,
     queries: Annotated[str | None, typer.Option(help="File of queries instead; - is stdin.")] = None,
+    also: Annotated[
+        list[str] | None, typer.Option(help="Another wording of the query, searched together with it; repeatable.")
+    ] = None,
+    combine: Annotated[
+        str | None,
+        typer.Option(help="With --also: max (default), sum or mean of a document's scores for the wordings."),
+    ] = None,
     format: QuestionFormatOption = None,
     top_k: TopKOption = 10,
     filter_json: FilterOption = None,
@@ -91,6 +98,7 @@ def query(  # noqa: PLR0913 - each option is a flag of the command
         raise typer.BadParameter("expected either a query or --queries FILE")
     if format is not None and queries is None:
         raise typer.BadParameter(f"--format {format}: belongs to --queries FILE")
+    _check_group_options(also, combine, text=text, rerank=rerank, explain=explain)
     options = parse_search_options(
         top_k=top_k,
         filter_json=filter_json,
@@ -111,12 +119,13 @@ def query(  # noqa: PLR0913 - each option is a flag of the command
         open_chosen(index, device, allow_partial=allow_partial) as target,
         _open_run(trec, force) if trec else nullcontext() as run,
     ):
-        searcher, named = Searcher(target, options, reranking, device), describe_search(target, options, reranking)
+        searcher = Searcher(target, options, reranking, device)
+        named = describe_search(target, options, reranking) | _describe_group(also, combine)
         for batch in split_batches(questions, QUESTION_BATCH):
             texts = [question.text for question in batch]
             # Encoded once: the search and every explanation then use the same vector.
             vectors = target.encode_queries(texts) if explain else None
-            results = searcher.search(texts, vectors)
+            results = [searcher.search_group([*texts, *also], combine)] if also else searcher.search(texts, vectors)
             for row, (question, result) in enumerate(zip(batch, results, strict=True)):
                 if run is not None:
                     run.add(question.id, result.hits)
@@ -132,6 +141,24 @@ def query(  # noqa: PLR0913 - each option is a flag of the command
         prepare_queries(target)
     if trec not in (None, "-"):
         note(f"wrote {trec}")
+
+
+def _check_group_options(
+    also: list[str] | None, combine: str | None, *, text: str | None, rerank: str | None, explain: bool
+) -> None:
+    """Raise BadParameter for options that do not go with --also, or need it."""
+    if not also:
+        if combine is not None:
+            raise typer.BadParameter(f"--combine {combine}: belongs to --also TEXT")
+        return
+    if text is None:
+        raise typer.BadParameter("--also: belongs to a query, not to --queries FILE")
+    if explain or rerank is not None:
+        raise typer.BadParameter(f"--also: does not go with {'--explain' if explain else '--rerank'}")
+
+
+def _describe_group(also: list[str] | None, combine: str | None) -> dict[str, Any]:
+    return {"also": also, "combine": combine or "max"} if also else {}
 
 
 def _read_queries(path: str, format: str | None) -> Iterator[_Query]:

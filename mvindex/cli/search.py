@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from mvindex.cli.options import RerankOptions
 from mvindex.index import IndexProtocol
-from mvindex.records import Floats, SearchResult
+from mvindex.records import Floats, QueryGroup, SearchResult
 from mvindex.scoring.fusion import Fusion, Mode, parse_fusion
 from mvindex.search.options import SearchOptions
 from mvindex.store.protocol import Operation
@@ -70,3 +70,8 @@ class Searcher:
             return cast("list[SearchResult]", found)
         candidates = self._index.search_with_options(query, replace(self._options, top_k=self._rerank.depth), text=text)
         return cast("list[SearchResult]", self._rerank.reranked(texts, candidates))
+
+    def search_group(self, texts: list[str], combine: str | None) -> SearchResult:
+        """Return the result of several wordings of one question; combine: "max" where None."""
+        group = QueryGroup(texts, combine or "max")
+        return cast(SearchResult, self._index.search_with_options(group, self._options))

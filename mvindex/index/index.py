@@ -18,11 +18,13 @@ from mvindex.errors import ConfigError, DamagedIndex, QueryError, Unsupported
 from mvindex.kernels.loading import Loading
 from mvindex.lexical.language import AUTO, JUDGED_TEXTS, detect_lexical
 from mvindex.records import (
+    Combine,
     CountCallback,
     Document,
     Floats,
     IndexInfo,
     ProgressCallback,
+    QueryGroup,
     SearchResult,
     ViewScore,
     check_count,
@@ -35,7 +37,16 @@ from mvindex.scoring.aggregate import Aggregate, parse_scoring
 from mvindex.scoring.fusion import Fusion, Mode, is_fusion, parse_fusion
 from mvindex.search.options import SearchOptions, check_reranked_fields
 from mvindex.search.protocol import SearchEngine
-from mvindex.search.queries import TextQueries, Vector, as_vectors, check_query_text, is_texts, query_texts
+from mvindex.search.queries import (
+    TextQueries,
+    Vector,
+    as_groups,
+    as_vectors,
+    check_query_text,
+    group_texts,
+    is_texts,
+    query_texts,
+)
 from mvindex.search.results import document_of, score_views
 from mvindex.store import catalog
 from mvindex.store.embedded import EmbeddedStore, temperature_of
@@ -303,6 +314,26 @@ class Index:
     @overload
     def search(
         self,
+        query: QueryGroup,
+        top_k: int = 10,
+        filter: Filter | None = None,
+        scoring: ScoringName = "max",
+        exact: bool = False,
+        **options: Unpack[SearchKeywords],
+    ) -> SearchResult: ...
+    @overload
+    def search(
+        self,
+        query: Sequence[QueryGroup],
+        top_k: int = 10,
+        filter: Filter | None = None,
+        scoring: ScoringName = "max",
+        exact: bool = False,
+        **options: Unpack[SearchKeywords],
+    ) -> list[SearchResult]: ...
+    @overload
+    def search(
+        self,
         query: Vector,
         top_k: int = 10,
         filter: Filter | None = None,
@@ -312,7 +343,7 @@ class Index:
     ) -> Any: ...
     def search(  # noqa: PLR0913 - the one public call; each argument is a choice of the caller's
         self,
-        query: str | Sequence[str] | Vector,
+        query: str | Sequence[str] | Vector | QueryGroup | Sequence[QueryGroup],
         top_k: int = 10,
         filter: Filter | None = None,
         scoring: ScoringName = "max",
@@ -334,6 +365,8 @@ class Index:
         if (rerank, rerank_on, rerank_depth) != (None, None, None):
             from mvindex.scoring.rerank import parse_rerank
 
+            if as_groups(query) is not None:
+                raise QueryError("rerank= reads one text, a query group has several; rerank its hits, or search a text")
             plan = parse_rerank(rerank, rerank_on, rerank_depth, top_k, self._device)
         options = SearchOptions.parse(
             top_k,
@@ -356,9 +389,20 @@ class Index:
         return plan.reranked(questions, found)
 
     def search_with_options(
-        self, query: str | Sequence[str] | Vector, options: SearchOptions, *, text: str | Sequence[str] | None = None
+        self,
+        query: str | Sequence[str] | Vector | QueryGroup | Sequence[QueryGroup],
+        options: SearchOptions,
+        *,
+        text: str | Sequence[str] | None = None,
     ) -> Any:
         """Return what search() does, for options that are checked already."""
+        groups = as_groups(query)
+        if groups is not None:
+            own: Sequence[Any] = [text] * len(groups) if text is None or isinstance(query, QueryGroup) else text
+            if isinstance(own, str) or len(own) != len(groups):
+                raise QueryError(f"text: expected a text for each of {len(groups)} query groups")
+            found = [self._search_group(group, options, one) for group, one in zip(groups, own, strict=True)]
+            return found[0] if isinstance(query, QueryGroup) else found
         options = options.with_mode(has_text=text is not None or is_texts(query), has_lexical=self._has_lexical)
         options = options.with_defaults(self.temperature, self.fusion if options.mode is Mode.HYBRID else None)
         if options.mode is Mode.DENSE:
@@ -375,6 +419,23 @@ class Index:
             vectors = None if options.mode is Mode.LEXICAL else self._vectors_for(query, len(texts), is_single)
             results = self._engine.search_text(TextQueries(texts, vectors), options)
         return results[0] if is_single else results
+
+    def _search_group(self, group: QueryGroup, options: SearchOptions, text: str | None) -> SearchResult:
+        """Return the result of one query group."""
+        texts = group_texts(group, text)
+        options = options.with_mode(has_text=texts is not None, has_lexical=self._has_lexical)
+        if options.mode is Mode.LEXICAL:
+            raise QueryError("mode='lexical' reads no vectors of a query group; expected mode='dense' or 'hybrid'")
+        is_hybrid = options.mode is Mode.HYBRID
+        options = options.with_defaults(self.temperature, self.fusion if is_hybrid else None)
+        if is_hybrid:
+            self.capabilities.check(Operation.LEXICAL, self.where)
+            if texts is None:
+                raise QueryError("mode='hybrid' searches texts; give one beside the vectors of the group: text=...")
+        vectors, is_single = self._query_vectors(group.queries)
+        if is_single:
+            raise QueryError(f"query group: expected an (m, d) array, got shape {vectors.shape[1:]}")
+        return self._engine.search_group(vectors, Combine(group.combine), options, texts)
 
     @property
     def _has_lexical(self) -> bool:

@@ -7,7 +7,7 @@ from os import PathLike
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol, overload
 
-from mvindex.records import Document, Floats, IndexInfo, SearchResult, ViewScore
+from mvindex.records import Document, Floats, IndexInfo, QueryGroup, SearchResult, ViewScore
 
 if TYPE_CHECKING:
     from typing_extensions import Self, Unpack
@@ -173,6 +173,26 @@ class IndexProtocol(Protocol):
     @overload
     def search(
         self,
+        query: QueryGroup,
+        top_k: int = 10,
+        filter: Filter | None = None,
+        scoring: ScoringName = "max",
+        exact: bool = False,
+        **options: Unpack[SearchKeywords],
+    ) -> SearchResult: ...
+    @overload
+    def search(
+        self,
+        query: Sequence[QueryGroup],
+        top_k: int = 10,
+        filter: Filter | None = None,
+        scoring: ScoringName = "max",
+        exact: bool = False,
+        **options: Unpack[SearchKeywords],
+    ) -> list[SearchResult]: ...
+    @overload
+    def search(
+        self,
         query: Vector,
         top_k: int = 10,
         filter: Filter | None = None,
@@ -182,7 +202,7 @@ class IndexProtocol(Protocol):
     ) -> Any: ...
     def search(  # noqa: PLR0913 - the one public call; each argument is a choice of the caller's
         self,
-        query: str | Sequence[str] | Vector,
+        query: str | Sequence[str] | Vector | QueryGroup | Sequence[QueryGroup],
         top_k: int = 10,
         filter: Filter | None = None,
         scoring: ScoringName = "max",
@@ -202,7 +222,9 @@ class IndexProtocol(Protocol):
         """Return the best documents of a query: min(top_k, documents that pass the filter) distinct ones.
 
         Args:
-            query: A text or a (d,) vector for one result; texts or a (q, d) array for a list of results.
+            query: A text or a (d,) vector for one result; texts or a (q, d) array for a list of results. A QueryGroup
+                for one result by several queries together, several groups for a list of results; text= is then one
+                text for each group, and rerank= is refused.
             top_k: Number of documents.
             filter: A metadata filter.
             scoring: "max", the best view's score, or "drpq", the mean of the view scores s weighted by
@@ -232,7 +254,11 @@ class IndexProtocol(Protocol):
         """
 
     def search_with_options(
-        self, query: str | Sequence[str] | Vector, options: SearchOptions, *, text: str | Sequence[str] | None = None
+        self,
+        query: str | Sequence[str] | Vector | QueryGroup | Sequence[QueryGroup],
+        options: SearchOptions,
+        *,
+        text: str | Sequence[str] | None = None,
     ) -> Any:
         """Return what search() does, for options that are checked already."""
 

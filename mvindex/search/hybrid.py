@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
 from mvindex.lexical.bm25 import LexicalRanking, LexicalSearch
-from mvindex.records import Component, Doubles, Floats, Ints
+from mvindex.records import Combine, Component, Doubles, Floats, Ints
 from mvindex.scoring.aggregate import Scoring
 from mvindex.scoring.fusion import DEPTH, Fusion, FusionResult, RankedList, fuse
+from mvindex.search.group import score_group
 from mvindex.search.request import Ranking
-from mvindex.search.rescore import Pairs, score_pairs
 
 
 class HybridResult(NamedTuple):
@@ -57,12 +57,12 @@ def lexical_rankings(search: LexicalSearch, questions: Sequence[str], top_k: int
 
 
 def hybrid_rankings(
-    search: LexicalSearch, questions: Sequence[str], queries: Floats, dense: Sequence[Ranking], how: Hybrid
+    search: LexicalSearch, questions: Sequence[str], queries: Iterable[Floats], dense: Sequence[Ranking], how: Hybrid
 ) -> list[HybridResult]:
     """Return the best documents of each question by both.
 
-    queries: (q, d) float32, of the same questions; dense: their rankings by views, at least depth_of(top_k) documents
-    where there are so many; rows are numbered through all parts.
+    queries: (d,) float32 of each question, or (m, d), its group; dense: their rankings by views, at least
+    depth_of(top_k) documents where there are so many; rows are numbered through all parts.
     """
     return [
         _fused(search, question, query, ranking, how)
@@ -71,11 +71,12 @@ def hybrid_rankings(
 
 
 class Hybrid(NamedTuple):
-    """How views are scored, how both lists are fused, and top_k."""
+    """How views are scored, how both lists are fused, top_k, and how the scores for a group of vectors make one."""
 
     scoring: Scoring
     fusion: Fusion
     top_k: int
+    combine: Combine = Combine.MAX
 
 
 def depth_of(top_k: int) -> int:
@@ -97,7 +98,7 @@ def candidates_of(search: LexicalSearch, question: str, query: Floats, dense: Ra
     terms = search.query_terms(question)
     lexical = search.ranking(terms, depth)
     rows = np.union1d(dense.rows[:depth], lexical.rows)
-    view_scores, slots = _by_views(search, rows, query, how.scoring)
+    view_scores, slots = _by_views(search, rows, np.atleast_2d(query), how)
     # Documents that do not match have 0. Of fewer than DEPTH documents as many again count as such, since scores on the
     # scale of a handful of documents are far apart however little they differ.
     padded = np.zeros(min(DEPTH, 2 * search.num_allowed), dtype=np.float32)
@@ -120,13 +121,13 @@ def _fused(search: LexicalSearch, question: str, query: Floats, dense: Ranking, 
     )
 
 
-def _by_views(search: LexicalSearch, rows: Ints, query: Floats, scoring: Scoring) -> tuple[Floats, Ints]:
+def _by_views(search: LexicalSearch, rows: Ints, queries: Floats, how: Hybrid) -> tuple[Floats, Ints]:
     """Return the exact score and the winning slot of each document, by its stored views."""
     scores, slots = np.empty(len(rows), dtype=np.float32), np.empty(len(rows), dtype=np.int64)
     for part, places, local in search.split(rows):
         with part.errors():
-            pairs = Pairs(local, np.zeros(len(local), dtype=np.int64))
-            scores[places], slots[places] = score_pairs(part.snapshot.views, query[None], pairs, scoring)
+            views = part.snapshot.views
+            scores[places], slots[places] = score_group(views, queries, local, how.scoring, how.combine)
     return scores, slots
 
 

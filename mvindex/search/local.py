@@ -17,10 +17,11 @@ from mvindex.engines.build import EngineCache
 from mvindex.engines.protocol import Engine, ScanEngine
 from mvindex.errors import QueryError, StaleReader
 from mvindex.lexical.bm25 import LexicalSearch, LexicalShard
-from mvindex.records import ALL_FIELDS, Cite, Field, Floats, SearchResult
+from mvindex.records import ALL_FIELDS, Cite, Combine, Field, Floats, SearchResult
 from mvindex.scoring.fusion import Mode
 from mvindex.search import Part, Ranking, merge_rankings, owners, search_documents
 from mvindex.search.citation import cites_of, view_scores_of_hits
+from mvindex.search.group import GroupSearch
 from mvindex.search.hybrid import (
     Hybrid,
     HybridResult,
@@ -118,6 +119,33 @@ class LocalSearch:
             with self.opened(replace(options, top_k=depth_of(options.top_k))) as parts:
                 lexical = lexical_search(parts)
                 return [one for batch in queries.batches() for one in self._hybrid(parts, lexical, batch, options)]
+
+        return self._store.attempt(read)
+
+    def search_group(
+        self, queries: Floats, combine: Combine, options: SearchOptions, texts: Sequence[str] | None
+    ) -> SearchResult:
+        """Return the dense or hybrid result of one group of query vectors; see SearchEngine."""
+        is_hybrid = options.mode is Mode.HYBRID
+        top_k = depth_of(options.top_k) if is_hybrid else options.top_k
+
+        def read() -> SearchResult:
+            with self.opened(replace(options, top_k=top_k)) as parts:
+                ranking, components = _group_ranking(parts, queries, combine), None
+                if is_hybrid:
+                    if texts is None:
+                        raise QueryError("hybrid search needs a text")
+                    how = Hybrid(options.scoring, options.fusion, options.top_k, combine)
+                    mixed = hybrid_rankings(lexical_search(parts), texts[:1], [queries], [ranking], how)
+                    ranking, components = mixed[0]
+                stored = _documents(parts, [ranking], options.fields)
+                cites = None
+                if texts is not None and Field.TEXT in options.fields:
+                    cites = _group_cites(parts, queries, texts, ranking, stored)
+                hits = hits_of(ranking, stored, options.fields, components, cites)
+                missing = self._store.missing_shards
+                exact = ranking.exact and not missing
+                return SearchResult(hits, exact, ranking.short_by, ranking.rounds, missing, options.mode.value)
 
         return self._store.attempt(read)
 
@@ -267,6 +295,41 @@ def rankings(parts: Sequence[OpenPart], queries: Floats) -> list[Ranking]:
             search = part.search
             found.append(search_documents(search.snapshot, search.engines, queries, search.request))
     return merge_rankings([part.search for part in parts], found)
+
+
+def _group_ranking(parts: Sequence[OpenPart], queries: Floats, combine: Combine) -> Ranking:
+    """Return the dense ranking of one group, (m, d), over all parts together."""
+
+    def search(top_k: int) -> list[Ranking]:
+        deeper = [
+            part._replace(search=part.search._replace(request=replace(part.search.request, top_k=top_k)))
+            for part in parts
+        ]
+        begins = range(0, len(queries), QUERY_BATCH)
+        return [one for at in begins for one in rankings(deeper, queries[at : at + QUERY_BATCH])]
+
+    errors = [part.source.errors for part in parts]
+    return GroupSearch([part.search for part in parts], errors, queries, combine, search).run()
+
+
+def _group_cites(
+    parts: Sequence[OpenPart],
+    queries: Floats,
+    texts: Sequence[str],
+    ranking: Ranking,
+    stored: Mapping[int, StoredDocument],
+) -> list[Cite]:
+    """Return what chooses the citation of each hit: by the vector that has the best view score, and its text."""
+    rows = ranking.rows.tolist()
+    if not rows:
+        return []
+    scores = _view_scores(parts, [ranking] * len(queries), queries)
+    best = np.array([own.max() for own in scores]).reshape(len(queries), len(rows)).argmax(axis=0).tolist()
+    chosen = [
+        (row, scores[winner * len(rows) + place], winner)
+        for place, (row, winner) in enumerate(zip(rows, best, strict=True))
+    ]
+    return [cites_of(texts[winner if len(texts) > 1 else 0], [row], stored, [own])[0] for row, own, winner in chosen]
 
 
 def lexical_search(parts: Sequence[OpenPart]) -> LexicalSearch:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from mvindex.records import Floats, SearchResult
+from mvindex.records import Combine, Floats, SearchResult
 from mvindex.search.options import SearchOptions
 from mvindex.search.queries import TextQueries
 
@@ -18,6 +18,19 @@ class SearchEngine(Protocol):
 
     def search_text(self, queries: TextQueries, options: SearchOptions) -> list[SearchResult]:
         """Return a lexical result for each text, or a hybrid one where vectors are given."""
+
+    def search_group(
+        self, queries: Floats, combine: Combine, options: SearchOptions, texts: Sequence[str] | None
+    ) -> SearchResult:
+        """Return the dense or hybrid result of one group of query vectors.
+
+        Args:
+            queries: (m, d) float32.
+            combine: How the m scores of a document make one.
+            options: For hybrid, the terms are those of the first text.
+            texts: One, or one for each vector, that citations are chosen for; hybrid needs them.
+
+        """
 
     def copy_bytes(self) -> int | None:
         """Return the bytes of copies of views that exact scans of this process have in memory; None without scans."""

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from mvindex.errors import QueryError
-from mvindex.records import Floats
+from mvindex.records import Floats, QueryGroup
 from mvindex.scoring.fusion import Mode
 from mvindex.store.views import MAX_NORM
 
@@ -49,6 +49,31 @@ def check_query_text(text: str, number: int, count: int) -> None:
 def is_texts(query: Any) -> bool:
     """Return whether the query is a text or a sequence of texts."""
     return isinstance(query, str) or (isinstance(query, Sequence) and all(isinstance(text, str) for text in query))
+
+
+def as_groups(query: Any) -> list[QueryGroup] | None:
+    """Return the groups of a query that is one or a sequence of them, else None; QueryError for a mixture."""
+    if isinstance(query, QueryGroup):
+        return [query]
+    if isinstance(query, str) or not isinstance(query, Sequence):
+        return None
+    groups = [one for one in query if isinstance(one, QueryGroup)]
+    if groups and len(groups) < len(query):
+        raise QueryError(f"queries: expected query groups only, got {len(groups)} of {len(query)}")
+    return groups or None
+
+
+def group_texts(group: QueryGroup, text: object) -> list[str] | None:
+    """Return the texts of a group, or the one given beside it; None for vectors alone. QueryError for an empty one."""
+    source = [text] if text is not None else group.queries
+    if not is_texts(source):
+        if text is not None:
+            raise QueryError(f"text: expected one text for a query group, got {type(text).__name__}")
+        return None
+    texts = list(cast("Sequence[str]", source))
+    for number, one in enumerate(texts, start=1):
+        check_query_text(one, number, len(texts))
+    return texts
 
 
 def query_texts(query: Any, text: object, mode: Mode) -> tuple[list[str], bool]:

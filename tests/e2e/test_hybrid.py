@@ -178,3 +178,21 @@ def test_an_ingest_with_other_words_than_the_index_has_is_refused(folder):
     done = mvindex("ingest", "corpus.tsv", "--lexical", "unicode", cwd=folder)
     assert done.returncode != 0
     assert "made with lexical 'english', not 'unicode'" in done.stderr
+
+
+def test_other_wordings_are_searched_as_one(tmp_path):
+    write_tsv(tmp_path / "corpus.tsv", read_passages(12, first=195))
+    ok(mvindex("ingest", "corpus.tsv", cwd=tmp_path))
+    asked = ["where did the black death originate?", "--also", "origin of the plague", "--also", "Crimea", "-k", "3"]
+    [found] = lines(mvindex("query", *asked, "--combine", "mean", "--json", cwd=tmp_path))
+    jsonschema.validate(found, schema("query_result"))
+    assert (found["also"], found["combine"], found["exact"]) == (["origin of the plague", "Crimea"], "mean", True)
+    with package.open(tmp_path / "corpus.mvx") as index:
+        group = package.QueryGroup([asked[0], "origin of the plague", "Crimea"], "mean")
+        assert [hit["id"] for hit in found["hits"]] == [hit.id for hit in index.search(group, 3).hits]
+    for wrong in (
+        ["x", "--combine", "sum"],
+        ["x", "--also", "y", "--explain"],
+        ["x", "--also", "y", "--combine", "min"],
+    ):
+        assert mvindex("query", *wrong, cwd=tmp_path).returncode != 0

@@ -20,6 +20,7 @@ def test_the_public_names_are_these():
         "Index",
         "IndexProtocol",
         "MvindexError",
+        "QueryGroup",
         "SearchResult",
         "ViewText",
         "Views",

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from mvindex.errors import StaleReader, Unsupported
-from mvindex.records import Field, Floats, SearchResult
+from mvindex.records import Combine, Field, Floats, SearchResult
 from mvindex.search import Ranking
 from mvindex.search.citation import cites_of
 from mvindex.search.options import SearchOptions
@@ -37,6 +37,12 @@ class MilvusEngine:
     def search_text(self, queries: TextQueries, options: SearchOptions) -> list[SearchResult]:
         """Raise Unsupported: an index in Milvus has no lexical side."""
         raise Unsupported(f"{self._store.where}: lexical search needs an index in a directory; mode='dense' works here")
+
+    def search_group(
+        self, queries: Floats, combine: Combine, options: SearchOptions, texts: Sequence[str] | None
+    ) -> SearchResult:
+        """Raise Unsupported: Milvus ranks single queries."""
+        raise Unsupported(f"{self._store.where}: a query group needs an index in a directory; search each query here")
 
     def search(self, queries: Floats, options: SearchOptions, texts: Sequence[str] | None = None) -> list[SearchResult]:
         """Return a dense result for each query, (q, d) float32; texts: those that citations are chosen for."""

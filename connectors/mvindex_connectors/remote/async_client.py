@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from mvindex.ingest import Entry, IngestHooks, IngestReport, text_entries, view_entries
-from mvindex.records import Document, Floats, IndexInfo, ViewScore
+from mvindex.records import Document, Floats, IndexInfo, QueryGroup, ViewScore
 from mvindex.scoring.rerank import parse_rerank
 from mvindex.search.options import SearchOptions, check_reranked_fields
 from mvindex.search.queries import Vector
@@ -170,7 +170,7 @@ class AsyncIndexClient:
 
     async def search(  # noqa: PLR0913 - the one public call; each argument is a choice of the caller's
         self,
-        query: str | Sequence[str] | Vector,
+        query: str | Sequence[str] | Vector | QueryGroup | Sequence[QueryGroup],
         top_k: int = 10,
         filter: Filter | None = None,
         scoring: str = "max",
@@ -215,7 +215,11 @@ class AsyncIndexClient:
         return await asyncio.to_thread(plan.reranked, questions, found)
 
     async def search_with_options(
-        self, query: str | Sequence[str] | Vector, options: SearchOptions, *, text: str | Sequence[str] | None = None
+        self,
+        query: str | Sequence[str] | Vector | QueryGroup | Sequence[QueryGroup],
+        options: SearchOptions,
+        *,
+        text: str | Sequence[str] | None = None,
     ) -> Any:
         """Return what search() does, for options that are checked already."""
         call = search_call(self._address.name, query, options, text)

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from mvindex.errors import QueryError
+from mvindex.errors import QueryError, Unsupported
 from mvindex.records import SearchResult, check_count, check_id, check_ids, dump_metadata
 from mvindex.scoring.aggregate import parse_scoring
 from mvindex.scoring.fusion import Mode
 from mvindex.search.options import SearchOptions
-from mvindex.search.queries import as_vectors, check_query_text, is_texts, query_texts
+from mvindex.search.queries import as_groups, as_vectors, check_query_text, is_texts, query_texts
 from mvindex.store.filters import Filter
 from mvindex.v1 import documents_pb2 as documents
 from mvindex.v1 import search_pb2 as search
@@ -78,6 +78,8 @@ def texts_message(texts: Sequence[str]) -> search.Texts:
 
 def search_call(index: str, query: Any, options: SearchOptions, text: str | Sequence[str] | None) -> SearchCall:
     """Return the call of a search; QueryError for queries and texts that do not go together."""
+    if as_groups(query) is not None:
+        raise Unsupported("a query group is searched where the index is; a server takes single queries")
     terms: list[str] | None = None
     if options.mode in (Mode.AUTO, Mode.DENSE) and text is None:
         queries = queries_of(query)
