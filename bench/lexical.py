@@ -26,8 +26,8 @@ import mvindex
 from mvindex.corpus import read_documents
 from mvindex.eval.questions import read_questions
 from mvindex.index import embedded_store_of
-from mvindex.lexical.bm25 import K1, B
 from mvindex.lexical.tokenizer import Lexical, tokenize
+from mvindex.scoring.fusion import Fusion
 
 FILES = ("squad/passages.tsv", "wiki_sample/passages.tsv.zst", "pubmedqa/corpus.jsonl.gz")
 BATCH, DIM, TOP_K = 10_000, 8, 10
@@ -101,7 +101,7 @@ def by_bm25s(data, count):
             for text, times in zip(found.texts[at].tolist(), found.counts[at].tolist(), strict=True):
                 of_text[text] += [number] * times
         texts += [np.array(each, dtype=np.int32) for each in of_text]
-    other = bm25s.BM25(k1=K1, b=B, method="lucene")
+    other = bm25s.BM25(k1=Fusion().k1, b=Fusion().b, method="lucene")
     names = {term.hex(): number for term, number in vocabulary.items()}
     other.index(bm25s.tokenization.Tokenized(ids=texts, vocab=names), show_progress=False)
 
@@ -112,7 +112,7 @@ def by_bm25s(data, count):
         known = [term.hex() for term, times in pairs if term.hex() in names for _ in range(times)]
         _, scores = other.retrieve([known], k=TOP_K, show_progress=False)
         # Lucene leaves out the factor k1 + 1, which changes no order.
-        return [(K1 + 1) * float(score) for score in scores[0] if score > 0]
+        return [(Fusion().k1 + 1) * float(score) for score in scores[0] if score > 0]
 
     return ask
 

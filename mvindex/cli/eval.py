@@ -21,6 +21,7 @@ from mvindex.cli.options import (
     IndexOption,
     JsonOption,
     ModeOption,
+    OperatorsOption,
     PartialOption,
     QuestionFormatOption,
     RerankDepthOption,
@@ -60,6 +61,7 @@ def evaluate(  # noqa: PLR0913 - each option is a flag of the command
     hybrid: HybridOption = False,
     fusion: FusionOption = None,
     weights: WeightsOption = None,
+    operators: OperatorsOption = False,
     rerank: RerankOption = None,
     rerank_on: RerankOnOption = None,
     rerank_depth: RerankDepthOption = None,
@@ -90,6 +92,7 @@ def evaluate(  # noqa: PLR0913 - each option is a flag of the command
         hybrid=hybrid,
         fusion=fusion,
         weights=weights,
+        operators=operators,
     )
     reranking = parse_rerank_options(rerank, rerank_on, rerank_depth)
     cutoffs, question_format = parse_cutoffs(at), parse_question_format(format)

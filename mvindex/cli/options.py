@@ -79,6 +79,13 @@ HybridOption = Annotated[bool, typer.Option("--hybrid", help="Short for --mode h
 FusionOption = Annotated[
     str | None, typer.Option(help="For hybrid: zscore, minmax or rrf (default: as tuned, else zscore).")
 ]
+OperatorsOption = Annotated[
+    bool,
+    typer.Option(
+        "--operators",
+        help='Read "quoted phrases" and +words as required, -words as excluded; without it these signs mean nothing.',
+    ),
+]
 WeightsOption = Annotated[
     str | None,
     typer.Option(
@@ -220,6 +227,7 @@ def parse_search_options(  # noqa: PLR0913 - one parameter for each option of th
     hybrid: bool = False,
     fusion: str | None = None,
     weights: str | None = None,
+    operators: bool = False,
 ) -> SearchOptions:
     """Return the options of a search, checked before an index is opened.
 
@@ -245,6 +253,8 @@ def parse_search_options(  # noqa: PLR0913 - one parameter for each option of th
         )
     if aggregate is Aggregate.DRPQ and chosen is Mode.LEXICAL:
         raise typer.BadParameter("--scoring drpq: combines view scores, but --mode lexical reads no views")
+    if operators and chosen is Mode.DENSE:
+        raise typer.BadParameter("--operators: looks at terms, but --mode dense reads none")
     for option, text in (("--fusion", fusion), ("--weights", weights)):
         if text is not None and chosen not in (Mode.AUTO, Mode.HYBRID):
             raise typer.BadParameter(f"{option} {text}: belongs to --hybrid, got --mode {chosen.value}")
@@ -258,6 +268,7 @@ def parse_search_options(  # noqa: PLR0913 - one parameter for each option of th
         mode=chosen.value,
         fusion=fusion,
         weights=None if weights is None else _parse_weights(weights),
+        operators=operators,
     )
 
 

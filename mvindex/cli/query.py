@@ -20,6 +20,7 @@ from mvindex.cli.options import (
     IndexOption,
     JsonOption,
     ModeOption,
+    OperatorsOption,
     PartialOption,
     QuestionFormatOption,
     RerankDepthOption,
@@ -43,6 +44,7 @@ from mvindex.cli.terminal import print_json
 
 if TYPE_CHECKING:
     from mvindex.eval.run_files import RunWriter
+    from mvindex.search.options import SearchOptions
 
 
 class _Query(NamedTuple):
@@ -73,6 +75,7 @@ def query(  # noqa: PLR0913 - each option is a flag of the command
     hybrid: HybridOption = False,
     fusion: FusionOption = None,
     weights: WeightsOption = None,
+    operators: OperatorsOption = False,
     rerank: RerankOption = None,
     rerank_on: RerankOnOption = None,
     rerank_depth: RerankDepthOption = None,
@@ -110,6 +113,7 @@ def query(  # noqa: PLR0913 - each option is a flag of the command
         hybrid=hybrid,
         fusion=fusion,
         weights=weights,
+        operators=operators,
     )
     reranking = parse_rerank_options(rerank, rerank_on, rerank_depth)
     questions: Iterable[_Query] = [_Query("1", text)] if text is not None else _read_queries(queries or "-", format)
@@ -124,7 +128,7 @@ def query(  # noqa: PLR0913 - each option is a flag of the command
         for batch in split_batches(questions, QUESTION_BATCH):
             texts = [question.text for question in batch]
             # Encoded once: the search and every explanation then use the same vector.
-            vectors = target.encode_queries(texts) if explain else None
+            vectors = target.encode_queries(_encoded_texts(texts, options)) if explain else None
             results = [searcher.search_group([*texts, *also], combine)] if also else searcher.search(texts, vectors)
             for row, (question, result) in enumerate(zip(batch, results, strict=True)):
                 if run is not None:
@@ -141,6 +145,15 @@ def query(  # noqa: PLR0913 - each option is a flag of the command
         prepare_queries(target)
     if trec not in (None, "-"):
         note(f"wrote {trec}")
+
+
+def _encoded_texts(texts: list[str], options: SearchOptions) -> list[str]:
+    """Return the texts as a search encodes them: without operators."""
+    if not options.operators:
+        return texts
+    from mvindex.lexical.operators import parse_operators
+
+    return [parse_operators(text).text for text in texts]
 
 
 def _check_group_options(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 from mvindex.cli.options import RerankOptions
 from mvindex.index import IndexProtocol
 from mvindex.records import Floats, QueryGroup, SearchResult
-from mvindex.scoring.fusion import Fusion, Mode, parse_fusion
+from mvindex.scoring.fusion import Fusion, Mode, parse_setting
 from mvindex.search.options import SearchOptions
 from mvindex.store.protocol import Operation
 
@@ -20,7 +20,7 @@ def describe_search(index: IndexProtocol, options: SearchOptions, rerank: Rerank
     """Return the options as results name them, with the index's own values where none were given."""
     options = _with_mode(index, options)
     tuned = index.info().fusion if options.mode is Mode.HYBRID else None
-    fusion = Fusion() if tuned is None else parse_fusion(tuned["method"], tuned["weights"])
+    fusion = parse_setting(tuned) or Fusion()
     named = options.with_defaults(index.temperature, fusion).as_json()
     return named if rerank is None else named | rerank.as_json()
 
@@ -64,7 +64,7 @@ class Searcher:
         """
         mode = self._options.mode
         query = texts if vectors is None or mode is Mode.LEXICAL else vectors
-        text = texts if query is vectors and mode is Mode.HYBRID else None
+        text = texts if query is vectors and mode is not Mode.DENSE else None
         if self._rerank is None:
             found = self._index.search_with_options(query, self._options, text=text)
             return cast("list[SearchResult]", found)

@@ -36,6 +36,15 @@ def tune(  # noqa: PLR0913 - each option is a flag of the command
         Path | None, typer.Option(help="Plot recall against time (PNG, SVG or PDF; needs matplotlib).")
     ] = None,
     fusion: Annotated[bool, typer.Option("--fusion", help="Tune the fusion of hybrid search by nDCG instead.")] = False,
+    set_: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set",
+            metavar="NAME=VALUE",
+            help="With --fusion: set method, weights, depth, constant, k1 or b without measuring; the rest is as in a "
+            "new index. Repeatable.",
+        ),
+    ] = None,
     qrels: Annotated[
         str | None,
         typer.Option(help="For --fusion: relevance judgements, BEIR or TREC (default: passage_id of the questions)."),
@@ -50,11 +59,18 @@ def tune(  # noqa: PLR0913 - each option is a flag of the command
     Example: mvindex tune --target-recall 0.97 --queries questions.jsonl --top-k 100 --plot tune.png
 
     Example: mvindex tune --fusion --queries questions.jsonl --qrels qrels/dev.tsv
+
+    Example: mvindex tune --fusion --set method=rrf --set constant=20 --set k1=0.9 --set b=0.4
     """
     from mvindex.cli import render
     from mvindex.errors import ConfigError
     from mvindex.store.protocol import Operation
 
+    if set_:
+        if not fusion or queries is not None or qrels is not None:
+            raise typer.BadParameter("--set: belongs to --fusion, without --queries and --qrels")
+        _set_fusion(index, set_, as_json)
+        return
     if fusion or qrels is not None:
         _check_fusion_options(fusion, queries, {"--plot": plot})
     if format is not None and queries is None:
@@ -96,6 +112,33 @@ def _check_fusion_options(fusion: bool, queries: str | None, others: Mapping[str
         raise typer.BadParameter("--fusion: expected --queries FILE with texts, as lexical search needs them")
 
 
+def _set_fusion(path: str | None, values: list[str], as_json: bool) -> None:
+    """Set the fusion of an index to these values."""
+    from mvindex.cli import render
+
+    options = dict(_parse_setting(value) for value in values)
+    method, weights = options.pop("method", None), options.pop("weights", None)
+    with open_chosen_local(path) as target:
+        target.set_hybrid_weights(method, weights, **options)
+        setting = target.fusion.as_setting()
+    render.print_json({"fusion": setting}) if as_json else render.print_table("fusion", setting)
+
+
+def _parse_setting(text: str) -> tuple[str, Any]:
+    """Return the name and the value of NAME=VALUE."""
+    name, sign, value = text.partition("=")
+    if not sign:
+        raise typer.BadParameter(f"--set {text}: expected NAME=VALUE")
+    if name == "method":
+        return name, value
+    if name == "weights":
+        return name, value.split(",")
+    try:
+        return name, int(value) if name == "depth" else float(value)
+    except ValueError as err:
+        raise typer.BadParameter(f"--set {text}: expected a number, got {value!r}") from err
+
+
 class _JudgedQuestions(NamedTuple):
     """Questions that have a relevant document, with the gain of each relevant document by id.
 
@@ -131,11 +174,16 @@ def _print_fusion(report: FusionReport, unjudged: int, as_json: bool) -> None:
     if as_json:
         render.print_json(asdict(report) | {"unjudged": unjudged})
         return
-    shown = [*report.points[:5], *(point for point in report.points[5:] if not all(point.weights))]
+    singles = [next((point for point in report.points if not point.weights[place]), None) for place in (0, 1)]
+    shown = [*report.points[:5], *(point for point in singles if point is not None and point not in report.points[:5])]
     rows = [("-> " if point == report.chosen else "", point) for point in shown] + [("before: ", report.current)]
-    header = ("fusion", "dense", "lexical", f"nDCG@{report.top_k}")
+    header = ("fusion", "dense", "lexical", "depth", "k1", "b", f"nDCG@{report.top_k}")
     table = [
-        (mark + point.method, f"{point.weights[0]:g}", f"{point.weights[1]:g}", f"{point.ndcg:.4f}")
+        (
+            mark + (f"rrf {point.constant:g}" if point.method == "rrf" else point.method),
+            *(f"{number:g}" for number in (*point.weights, point.depth, point.k1, point.b)),
+            f"{point.ndcg:.4f}",
+        )
         for mark, point in rows
     ]
     render.print_grid(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
@@ -12,6 +12,7 @@ from mvindex.errors import DamagedIndex, Unsupported
 from mvindex.lexical.tokenizer import parse_lexical
 from mvindex.records import CountCallback, Floats, ProgressCallback
 from mvindex.scoring.fusion import Fusion
+from mvindex.search.hybrid import JudgedQuestion
 from mvindex.search.local import LocalSearch
 from mvindex.search.options import SearchOptions
 from mvindex.search.queries import TextQueries
@@ -131,11 +132,13 @@ class LocalAdmin:
         from mvindex.tuning import checked_judgements, tune_fusion
 
         checked_judgements(questions.texts, relevant)
-        judged = []
-        for each in self._search.judged(questions, relevant, options):
-            judged.append(each)
-            on_progress("searching", len(judged), len(questions.texts))
-        report = tune_fusion(judged, options.top_k, options.fusion, on_progress)
+
+        def judged(fusions: Sequence[Fusion]) -> Iterator[list[JudgedQuestion]]:
+            for number, each in enumerate(self._search.judged(questions, relevant, options, fusions), start=1):
+                yield each
+                on_progress("measuring", number, len(questions.texts))
+
+        report = tune_fusion(judged, options.top_k, options.fusion)
         if report.chosen is not None:
             self.set_fusion(report.chosen.fusion)
         return report

@@ -17,6 +17,7 @@ from mvindex.encoder.registry import splitter_of
 from mvindex.errors import ConfigError, DamagedIndex, QueryError, Unsupported
 from mvindex.kernels.loading import Loading
 from mvindex.lexical.language import AUTO, JUDGED_TEXTS, detect_lexical
+from mvindex.lexical.operators import parse_operators
 from mvindex.records import (
     Combine,
     CountCallback,
@@ -34,7 +35,7 @@ from mvindex.records import (
     no_progress,
 )
 from mvindex.scoring.aggregate import Aggregate, parse_scoring
-from mvindex.scoring.fusion import Fusion, Mode, is_fusion, parse_fusion
+from mvindex.scoring.fusion import Fusion, Mode, make_fusion, parse_fusion, parse_setting
 from mvindex.search.options import SearchOptions, check_reranked_fields
 from mvindex.search.protocol import SearchEngine
 from mvindex.search.queries import (
@@ -152,9 +153,10 @@ class Index:
         kept = self._store.settings.get("fusion")
         if kept is None:
             return Fusion()
-        if not is_fusion(kept):
+        fusion = parse_setting(kept)
+        if fusion is None:
             raise DamagedIndex(f"{self.where}: setting 'fusion': expected a method and two weights, got {kept!r:.80}")
-        return parse_fusion(kept["method"], kept["weights"])
+        return fusion
 
     @property
     def missing_shards(self) -> tuple[int, ...]:
@@ -355,6 +357,7 @@ class Index:
         fusion: FusionName | None = None,
         weights: tuple[float, float] | None = None,
         text: str | Sequence[str] | None = None,
+        operators: bool = False,
         fields: Sequence[FieldName] | None = None,
         rerank: Reranker | str | PathLike[str] | None = None,
         rerank_on: str | None = None,
@@ -379,6 +382,7 @@ class Index:
             fusion=fusion,
             weights=weights,
             fields=fields,
+            operators=operators,
         )
         if plan is None:
             results: SearchResult | list[SearchResult] = self.search_with_options(query, options, text=text)
@@ -396,6 +400,8 @@ class Index:
         text: str | Sequence[str] | None = None,
     ) -> Any:
         """Return what search() does, for options that are checked already."""
+        if options.operators:
+            return self._search_with_operators(query, options, text)
         groups = as_groups(query)
         if groups is not None:
             own: Sequence[Any] = [text] * len(groups) if text is None or isinstance(query, QueryGroup) else text
@@ -404,7 +410,7 @@ class Index:
             found = [self._search_group(group, options, one) for group, one in zip(groups, own, strict=True)]
             return found[0] if isinstance(query, QueryGroup) else found
         options = options.with_mode(has_text=text is not None or is_texts(query), has_lexical=self._has_lexical)
-        options = options.with_defaults(self.temperature, self.fusion if options.mode is Mode.HYBRID else None)
+        options = options.with_defaults(self.temperature, None if options.mode is Mode.DENSE else self.fusion)
         if options.mode is Mode.DENSE:
             texts, is_single = None, False
             if text is None and not is_texts(query):
@@ -419,6 +425,33 @@ class Index:
             vectors = None if options.mode is Mode.LEXICAL else self._vectors_for(query, len(texts), is_single)
             results = self._engine.search_text(TextQueries(texts, vectors), options)
         return results[0] if is_single else results
+
+    def _search_with_operators(
+        self,
+        query: str | Sequence[str] | Vector | QueryGroup | Sequence[QueryGroup],
+        options: SearchOptions,
+        text: str | Sequence[str] | None,
+    ) -> Any:
+        """Return the result of each text, its operators obeyed; vectors are searched as they are."""
+        if as_groups(query) is not None:
+            raise QueryError("operators= reads the text of one query; a query group has several")
+        self.capabilities.check(Operation.LEXICAL, self.where)
+        if not self._has_lexical:
+            raise QueryError(
+                f"{self.where}: operators= looks at terms, and this index has none; `mvindex build --lexical` adds them"
+            )
+        mode = Mode.LEXICAL if options.mode is Mode.LEXICAL else Mode.HYBRID
+        texts, is_single = query_texts(query, text, mode)
+        vectors: Sequence[Any] | None = None
+        if mode is Mode.HYBRID and not is_texts(query):
+            vectors = list(self._vectors_for(query, len(texts), is_single))
+        found = []
+        for number, own in enumerate(texts):
+            words = parse_operators(own)
+            how = replace(options, mode=mode, operators=False, words=words)
+            vector = words.text if vectors is None else vectors[number]
+            found.append(self.search_with_options(vector, how, text=words.text))
+        return found[0] if is_single else found
 
     def _search_group(self, group: QueryGroup, options: SearchOptions, text: str | None) -> SearchResult:
         """Return the result of one query group."""
@@ -599,11 +632,23 @@ class Index:
         options = SearchOptions(top_k=top_k, mode=Mode.HYBRID).with_defaults(self.temperature, self.fusion)
         return self._admin.tune_fusion(TextQueries(texts, found), relevant, options, on_progress)
 
-    def set_hybrid_weights(self, fusion: str | None, weights: tuple[float, float] | None = None) -> None:
-        """Fuse hybrid search by this method and these weights unless a search says otherwise; None, None resets."""
+    def set_hybrid_weights(
+        self, fusion: str | None = None, weights: tuple[float, float] | None = None, **numbers: float
+    ) -> None:
+        """Set how the index fuses hybrid search, and its BM25; what is not given is as in a new index.
+
+        Args:
+            fusion: "zscore", "minmax" or "rrf"; a search may name another.
+            weights: Of the views' and of the terms' scores; a search may name others.
+            numbers: depth, constant, k1 and b; see Fusion.
+
+        Raises:
+            QueryError: For a method or a name that is none, and a number out of range.
+
+        """
         self.capabilities.check(Operation.LEXICAL, self.where)
-        is_default = fusion is None and weights is None
-        self._admin.set_fusion(None if is_default else parse_fusion(fusion, weights))
+        chosen = parse_fusion(fusion, weights, make_fusion(numbers))
+        self._admin.set_fusion(None if chosen == Fusion() else chosen)
 
     def enable_lexical(self, tokenizer: str, on_progress: CountCallback = no_progress) -> None:
         """Index the terms of all texts, all at once; later documents as they are added.

@@ -214,6 +214,7 @@ class IndexProtocol(Protocol):
         fusion: FusionName | None = None,
         weights: tuple[float, float] | None = None,
         text: str | Sequence[str] | None = None,
+        operators: bool = False,
         fields: Sequence[FieldName] | None = None,
         rerank: Reranker | str | PathLike[str] | None = None,
         rerank_on: str | None = None,
@@ -240,6 +241,8 @@ class IndexProtocol(Protocol):
             weights: For "hybrid": weights of the dense and the lexical score; the index's own by default.
             text: The text of each query, for lexical search and citations; the query itself by default. With vectors,
                 "lexical" and "hybrid" need it, "auto" is dense and "dense" cites nothing without it.
+            operators: For "hybrid" and "lexical": "quoted phrases" and +required words of the text must occur in a
+                document's title or text, -excluded ones must not. By default these signs mean nothing.
             fields: "text", "title", "metadata": those of them that hits carry; all of them by default. Without the text
                 a hit has no span, snippet or citation, and what is left out need not be read: () gives ids and scores.
             rerank: A function of the query and the hits that returns a score for each, higher is better, or a

@@ -25,7 +25,6 @@ from mvindex.records import Bools, Doubles, Field, Floats, Ints
 from mvindex.store.reader import SnapshotReader, StoredDocument
 from mvindex.store.snapshot import Snapshot
 
-K1, B = 1.2, 0.75
 # Where the next term is in more than one document of so many, it is checked whether the rest of the terms is needed.
 _PAYS = 8
 # Rows of all parts up to which every document is scored.
@@ -50,17 +49,14 @@ class QueryTerm(NamedTuple):
     """A term of a question: its hash, its weight (a document's score for it is up to k1 + 1 times that), its documents.
 
     postings: where these are few; None where they are read again, so that not all of a question's are in memory.
+    bound: greater than any document's score for the term.
     """
 
     hash: int
     weight: float
     num_documents: int
     postings: list[tuple[int, Chunk]] | None
-
-    @property
-    def bound(self) -> float:
-        """Greater than any document's score for the term."""
-        return self.weight * (K1 + 1)
+    bound: float
 
 
 class LexicalRanking(NamedTuple):
@@ -73,9 +69,9 @@ class LexicalRanking(NamedTuple):
 class LexicalSearch:
     """Lexical search in several stores as in one; rows are numbered through all of them: see owners()."""
 
-    def __init__(self, parts: Sequence[LexicalShard]) -> None:
+    def __init__(self, parts: Sequence[LexicalShard], k1: float, b: float) -> None:
         """Combine the shards; raise StoreError if they tokenize differently: an unfinished build reached some only."""
-        self._parts = parts
+        self._parts, self._k1, self._b = parts, k1, b
         if len({part.terms.kind for part in parts}) > 1:
             raise StoreError(
                 f"{parts[0].snapshot.directory.parents[1]}: its shards tokenize differently; "
@@ -103,7 +99,8 @@ class LexicalSearch:
             num_documents = sum(len(chunk.rows) for _, chunk in postings)
             cached = postings if num_documents < _FEW else None
             if num_documents:
-                terms.append(QueryTerm(hashed, times * self._idf(num_documents), num_documents, cached))
+                weight = times * self._idf(num_documents)
+                terms.append(QueryTerm(hashed, weight, num_documents, cached, weight * (self._k1 + 1)))
         return terms
 
     def scores(self, terms: Sequence[QueryTerm], rows: Ints) -> Floats:
@@ -121,7 +118,7 @@ class LexicalSearch:
                     has_it = chunk.rows[places] == inside
                     counts = chunk.counts[places[has_it]].astype(np.int64)
                     some = begin + np.flatnonzero(has_it)
-                    total[some] += term.weight * _saturated(counts, shares[some])
+                    total[some] += term.weight * self._saturated(counts, shares[some])
         return total.astype(np.float32)
 
     def ranking(self, terms: Sequence[QueryTerm], limit: int) -> LexicalRanking:
@@ -155,7 +152,7 @@ class LexicalSearch:
         """Add to the scores of all rows the contribution of a term in the documents of a chunk."""
         rows = first + chunk.rows.astype(np.int64)
         shares = chunk.lengths[chunk.rows] / self._mean_length
-        total[rows] += term.weight * _saturated(chunk.counts.astype(np.int64), shares)
+        total[rows] += term.weight * self._saturated(chunk.counts.astype(np.int64), shares)
 
     def _candidates(self, terms: Sequence[QueryTerm], limit: int) -> Ints:
         """Return allowed documents that may be among the best, rows ascending: all matches if there are no more."""
@@ -243,10 +240,16 @@ class LexicalSearch:
             if hashed in places:
                 at = slice(found.starts[places[hashed]], found.starts[places[hashed] + 1])
                 documents_with = sum(len(chunk.rows) for _, chunk in self._postings(hashed))
-                total[found.texts[at]] += self._idf(documents_with) * found.counts[at] / (found.counts[at] + K1)
+                total[found.texts[at]] += self._idf(documents_with) * found.counts[at] / (found.counts[at] + self._k1)
         starts = np.searchsorted(owners, np.arange(len(documents) + 1)).tolist()
         bounds = zip(starts[:-1], starts[1:], strict=True)
         return [int(np.argmax(total[begin:end])) if end > begin else 0 for begin, end in bounds]
+
+    def _saturated(self, counts: npt.NDArray[Any], lengths: Doubles) -> Doubles:
+        """Return BM25's saturation of term frequencies in documents of these lengths, as shares of the mean."""
+        k1, b = self._k1, self._b
+        saturated: Doubles = counts * (k1 + 1) / (counts + k1 * (1 - b + b * lengths))
+        return saturated
 
     @property
     def _kind(self) -> Lexical:
@@ -275,9 +278,3 @@ def count_terms(question: str, kind: Lexical) -> list[tuple[int, int]]:
     for hashed, times in zip(tokens.hashes().tolist(), tokens.counts.tolist(), strict=True):
         found[hashed] += times
     return sorted(found.items())
-
-
-def _saturated(counts: npt.NDArray[Any], lengths: Doubles) -> Doubles:
-    """Return BM25's saturation of term frequencies in documents of these lengths, as shares of the mean."""
-    saturated: Doubles = counts * (K1 + 1) / (counts + K1 * (1 - B + B * lengths))
-    return saturated

@@ -73,6 +73,11 @@ class LexicalReader:
         return self._snapshot.lengths
 
     @property
+    def num_rows(self) -> int:
+        """Number of document rows, live or not."""
+        return self._snapshot.num_rows
+
+    @property
     def num_documents(self) -> int:
         """Number of live documents."""
         return self._snapshot.num_documents

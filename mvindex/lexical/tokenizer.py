@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterator, Sequence
-from contextlib import closing
+from contextlib import closing, contextmanager
 from enum import Enum
 from typing import Any, NamedTuple
 
@@ -17,7 +17,7 @@ import numpy.typing as npt
 import xxhash
 
 from mvindex.errors import ConfigError, StoreError, Unsupported
-from mvindex.records import Ints
+from mvindex.records import Bools, Ints
 from mvindex.text.unspaced import split_unspaced
 
 Hashes = npt.NDArray[np.uint64]
@@ -87,7 +87,7 @@ def tokenize_in_parts(texts: Sequence[str], lexical: Lexical) -> Iterator[Tokens
 
 def tokenize(texts: Sequence[str], lexical: Lexical) -> Tokens:
     """Return the terms of the texts; Unsupported where SQLite was built without FTS5."""
-    terms, lists = _terms(list(map(split_unspaced, texts)) if lexical is Lexical.BIGRAMS else texts, lexical)
+    terms, lists = _terms(texts, lexical)
     numbers: Ints = np.fromstring(b",".join(lists), dtype=np.int64, sep=",") if lists else np.empty(0, np.int64)
     ends = np.cumsum([each.count(b",") + 1 for each in lists], dtype=np.int64)
     # One entry per occurrence of a term in a text; equal ones follow each other.
@@ -104,25 +104,45 @@ def tokenize(texts: Sequence[str], lexical: Lexical) -> Tokens:
     )
 
 
+def has_phrase(texts: Sequence[str], phrase: str, lexical: Lexical) -> Bools:
+    """Return which texts have the terms of the phrase, one after the other, (n,)."""
+    found = np.zeros(len(texts), dtype=bool)
+    with _split_texts(texts, lexical) as connection:
+        plain = split_unspaced(phrase) if lexical is Lexical.BIGRAMS else phrase
+        # A string of FTS5: nothing in it is an operator, and it ends at no NUL.
+        query = '"' + plain.replace('"', " ").replace("\0", " ") + '"'
+        rows = connection.execute("SELECT rowid FROM t WHERE t MATCH ?", (query,)).fetchall()
+    found[[row for (row,) in rows]] = True
+    return found
+
+
 def _terms(texts: Sequence[str], lexical: Lexical) -> tuple[list[bytes], list[bytes]]:
     """Return the distinct terms, and for each the rising numbers of the texts that have it, once per occurrence."""
+    with _split_texts(texts, lexical) as connection:
+        connection.execute("CREATE VIRTUAL TABLE terms USING fts5vocab(t, instance)")
+        rows: list[tuple[Any, Any]] = connection.execute(
+            "SELECT term, group_concat(doc) FROM terms GROUP BY term"
+        ).fetchall()
+    return [term for term, _ in rows], [numbers for _, numbers in rows]
+
+
+@contextmanager
+def _split_texts(texts: Sequence[str], lexical: Lexical) -> Iterator[sqlite3.Connection]:
+    """Split the texts by FTS5, into a table t in memory, for as long as the block takes."""
+    split = map(split_unspaced, texts) if lexical is Lexical.BIGRAMS else texts
     with closing(sqlite3.connect(":memory:", isolation_level=None)) as connection:
         try:
             connection.execute(
                 f"CREATE VIRTUAL TABLE t USING fts5(text, content='', tokenize='{_TOKENIZERS[lexical]}')"
             )
-            connection.execute("CREATE VIRTUAL TABLE terms USING fts5vocab(t, instance)")
         except sqlite3.OperationalError as err:
             raise Unsupported(f"lexical search needs SQLite with FTS5; this one says: {err}") from err
         # FTS5 cuts terms of more than 32 KiB, maybe inside a letter: then they are not valid UTF-8.
         connection.text_factory = bytes
         try:
             connection.execute("BEGIN")
-            connection.executemany("INSERT INTO t(rowid, text) VALUES (?, ?)", enumerate(texts))
-            rows: list[tuple[Any, Any]] = connection.execute(
-                "SELECT term, group_concat(doc) FROM terms GROUP BY term"
-            ).fetchall()
+            connection.executemany("INSERT INTO t(rowid, text) VALUES (?, ?)", enumerate(split))
+            yield connection
             connection.execute("ROLLBACK")
         except sqlite3.Error as err:
             raise StoreError(f"texts of {sum(map(len, texts)):,} characters cannot be split into terms: {err}") from err
-    return [term for term, _ in rows], [numbers for _, numbers in rows]

@@ -1,16 +1,17 @@
 """Fusion of two rankings: scores put on a common scale, weighted and added; or reciprocal ranks.
 
-zscore: (s - mean) / standard deviation over the list's own best 100 scores for the question; minmax: (s - lowest) /
-(highest - lowest) of these; rrf: 1 / (60 + rank) (Cormack, Clarke and Buettcher 2009). A list without spread adds 0.
-A score below the best 100 counts as the last of them: how far below says nothing of the document (in a large corpus the
-best 100 lie close together, and a term that only one document has could never lift it).
+zscore: (s - mean) / standard deviation over the best `depth` scores of the list for the question (100 by default);
+minmax: (s - lowest) / (highest - lowest) of these; rrf: 1 / (constant + rank), 60 by default (Cormack, Clarke and
+Buettcher 2009). A list without spread adds 0. A score below the best counts as the last of them: how far below says
+nothing of the document (in a large corpus the best 100 lie close together, and a term that only one document has could
+never lift it).
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from enum import Enum
 from typing import Any, NamedTuple, TypeVar
 
@@ -19,11 +20,15 @@ import numpy as np
 from mvindex.errors import QueryError
 from mvindex.records import Doubles, Floats, Ints
 
-# What a list is standardised over; and no list is read less deep.
-DEPTH = 100
-RRF_K = 60
 # Of the larger weight: far beyond, fused scores would be infinite, or all 0, in float32.
 _LEAST_WEIGHT, _MOST_WEIGHT = 1e-6, 1e6
+# The numbers of a fusion beside its weights, from and to.
+_RANGES: dict[str, tuple[float, float]] = {
+    "depth": (1, 10_000),
+    "constant": (0, 1e6),
+    "k1": (0, 100),
+    "b": (0, 1),
+}
 
 _Choice = TypeVar("_Choice", bound=Enum)
 
@@ -50,12 +55,32 @@ class Method(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Fusion:
-    """The scale and the weights of views and terms. Raises QueryError for weights out of range."""
+    """How views and terms make one ranking. Raises QueryError for a number out of range.
+
+    Attributes:
+        method: The scale on which both are added.
+        weights: Of the views' and of the terms' scores.
+        depth: How many of the best documents of each list are candidates, and set the scale of their list.
+        constant: What rrf adds to a rank.
+        k1: Of BM25: how soon more occurrences of a term stop counting.
+        b: Of BM25: how much the length of a document counts, 0 to 1.
+
+    """
 
     method: Method = Method.ZSCORE
     weights: tuple[float, float] = (1.0, 1.0)
+    depth: int = 100
+    constant: float = 60.0
+    k1: float = 1.2
+    b: float = 0.75
 
     def __post_init__(self) -> None:
+        for name, (least, most) in _RANGES.items():
+            value = getattr(self, name)
+            is_number = isinstance(value, int if name == "depth" else int | float) and not isinstance(value, bool)
+            if not is_number or not least <= value <= most:
+                kind = "a whole number" if name == "depth" else "a number"
+                raise QueryError(f"{name}: expected {kind} from {least:g} to {most:g}, got {value!r:.60}")
         is_right = len(self.weights) == 2 and all(math.isfinite(weight) and weight >= 0 for weight in self.weights)
         if not is_right or not _LEAST_WEIGHT <= max(self.weights) <= _MOST_WEIGHT:
             raise QueryError(
@@ -64,14 +89,19 @@ class Fusion:
             )
 
     def as_setting(self) -> dict[str, Any]:
-        """Return the JSON value that an index stores."""
-        return {"method": self.method.value, "weights": list(self.weights)}
+        """Return the JSON value that an index stores: beside method and weights only what is not the default."""
+        numbers = {each.name: getattr(self, each.name) for each in fields(self) if each.name in _RANGES}
+        changed = {name: value for name, value in numbers.items() if value != getattr(_DEFAULT, name)}
+        return {"method": self.method.value, "weights": list(self.weights)} | changed
+
+
+_DEFAULT = Fusion()
 
 
 class RankedList(NamedTuple):
     """One list for one question.
 
-    rows: of its best documents, in order. top: the scores of its best DEPTH documents. scores: of the candidates of
+    rows: of its best documents, in order. top: the scores of its best `depth` documents. scores: of the candidates of
     both lists, (u,), whether they are in this one or not.
     """
 
@@ -96,34 +126,48 @@ def parse_mode(name: object) -> Mode:
     return _parsed("mode", name, Mode)
 
 
-def parse_fusion(method: object, weights: object, default: Fusion = Fusion()) -> Fusion:  # noqa: B008 - is not changed
+def parse_fusion(method: object, weights: object, default: Fusion = _DEFAULT) -> Fusion:
     """Return the fusion of that method and weights; raise QueryError for an unknown one.
 
     Missing values are those of the default; weights of another method become equal.
     """
     chosen = default.method if method is None else _parsed("fusion", method, Method)
     if weights is None:
-        return default if chosen is default.method else Fusion(chosen)
+        return default if chosen is default.method else replace(default, method=chosen, weights=(1.0, 1.0))
     # Of "12" letters would be taken, of a set numbers in no order.
     ordered: Any = None if isinstance(weights, str | bytes | Set | Mapping) else weights
     try:
-        return Fusion(chosen, tuple(float(weight) for weight in ordered))  # type: ignore[arg-type]  # checked there
+        pair = tuple(float(weight) for weight in ordered)
+        return replace(default, method=chosen, weights=pair)  # type: ignore[arg-type]  # checked there
     except (TypeError, ValueError, OverflowError) as err:
         raise QueryError(f"weights are {weights!r:.60}; expected two numbers (dense, lexical)") from err
 
 
-def is_fusion(setting: object) -> bool:
-    """Return whether a value is one that as_setting() returns."""
-    if not isinstance(setting, dict) or set(setting) != {"method", "weights"}:
-        return False
+def make_fusion(numbers: Mapping[str, float]) -> Fusion:
+    """Return the default fusion with these numbers; QueryError for an unknown name, or one out of range."""
+    for name in numbers:
+        if name not in _RANGES:
+            raise QueryError(f"fusion: expected {', '.join(_RANGES)}, got {name!r:.60}")
+    return Fusion(**numbers)  # type: ignore[arg-type]  # checked there
+
+
+def parse_setting(setting: object) -> Fusion | None:
+    """Return the fusion of a value that as_setting() returns; None for another value."""
+    if not isinstance(setting, dict) or not {"method", "weights"} <= set(setting) <= {"method", "weights", *_RANGES}:
+        return None
     weights = setting["weights"]
     if not isinstance(weights, list) or not all(type(weight) is float for weight in weights):
-        return False
+        return None
     try:
-        parse_fusion(setting["method"], weights)
+        numbers = {name: value for name, value in setting.items() if name in _RANGES}
+        return parse_fusion(setting["method"], weights, Fusion(**numbers))
     except QueryError:
-        return False
-    return True
+        return None
+
+
+def is_fusion(setting: object) -> bool:
+    """Return whether a value is one that as_setting() returns."""
+    return parse_setting(setting) is not None
 
 
 def fuse(candidates: Ints, lists: Sequence[RankedList], fusion: Fusion) -> FusionResult:
@@ -132,7 +176,7 @@ def fuse(candidates: Ints, lists: Sequence[RankedList], fusion: Fusion) -> Fusio
     parts = np.empty(ranks.shape)
     for number, (each, weight) in enumerate(zip(lists, fusion.weights, strict=True)):
         if fusion.method is Method.RRF:
-            scaled: Doubles = np.where(ranks[number] > 0, 1 / (RRF_K + ranks[number]), 0.0)
+            scaled: Doubles = np.where(ranks[number] > 0, 1 / (fusion.constant + ranks[number]), 0.0)
         else:
             scaled = _scaled(each.scores.astype(np.float64), each.top.astype(np.float64), fusion.method)
         parts[number] = weight * scaled

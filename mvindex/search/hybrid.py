@@ -10,7 +10,7 @@ import numpy as np
 from mvindex.lexical.bm25 import LexicalRanking, LexicalSearch
 from mvindex.records import Combine, Component, Doubles, Floats, Ints
 from mvindex.scoring.aggregate import Scoring
-from mvindex.scoring.fusion import DEPTH, Fusion, FusionResult, RankedList, fuse
+from mvindex.scoring.fusion import Fusion, FusionResult, RankedList, fuse
 from mvindex.search.group import score_group
 from mvindex.search.request import Ranking
 
@@ -62,7 +62,7 @@ def hybrid_rankings(
     """Return the best documents of each question by both.
 
     queries: (d,) float32 of each question, or (m, d), its group; dense: their rankings by views, at least
-    depth_of(top_k) documents where there are so many; rows are numbered through all parts.
+    how.depth documents where there are so many; rows are numbered through all parts.
     """
     return [
         _fused(search, question, query, ranking, how)
@@ -78,10 +78,10 @@ class Hybrid(NamedTuple):
     top_k: int
     combine: Combine = Combine.MAX
 
-
-def depth_of(top_k: int) -> int:
-    """Return how many documents of each list are candidates."""
-    return max(top_k, DEPTH)
+    @property
+    def depth(self) -> int:
+        """How many documents of each list are candidates."""
+        return max(self.top_k, self.fusion.depth)
 
 
 def _lexical(found: LexicalRanking) -> HybridResult:
@@ -94,17 +94,17 @@ def _lexical(found: LexicalRanking) -> HybridResult:
 
 def candidates_of(search: LexicalSearch, question: str, query: Floats, dense: Ranking, how: Hybrid) -> Candidates:
     """Return the candidates of both lists, before they are fused; see hybrid_rankings()."""
-    depth = depth_of(how.top_k)
+    depth, scaled = how.depth, how.fusion.depth
     terms = search.query_terms(question)
     lexical = search.ranking(terms, depth)
     rows = np.union1d(dense.rows[:depth], lexical.rows)
     view_scores, slots = _by_views(search, rows, np.atleast_2d(query), how)
-    # Documents that do not match have 0. Of fewer than DEPTH documents as many again count as such, since scores on the
-    # scale of a handful of documents are far apart however little they differ.
-    padded = np.zeros(min(DEPTH, 2 * search.num_allowed), dtype=np.float32)
+    # Documents that do not match have 0. Of fewer than `depth` documents as many again count as such, since scores on
+    # the scale of a handful of documents are far apart however little they differ.
+    padded = np.zeros(min(scaled, 2 * search.num_allowed), dtype=np.float32)
     padded[: min(len(padded), len(lexical.scores))] = lexical.scores[: len(padded)]
     lists = (
-        RankedList(dense.rows[:depth], dense.scores[:DEPTH], view_scores),
+        RankedList(dense.rows[:depth], dense.scores[:scaled], view_scores),
         RankedList(lexical.rows, padded, search.scores(terms, rows)),
     )
     return Candidates(rows, search.ordinals(rows), slots, lists)

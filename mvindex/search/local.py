@@ -17,17 +17,17 @@ from mvindex.engines.build import EngineCache
 from mvindex.engines.protocol import Engine, ScanEngine
 from mvindex.errors import QueryError, StaleReader
 from mvindex.lexical.bm25 import LexicalSearch, LexicalShard
-from mvindex.records import ALL_FIELDS, Cite, Combine, Field, Floats, SearchResult
-from mvindex.scoring.fusion import Mode
+from mvindex.records import ALL_FIELDS, Bools, Cite, Combine, Doubles, Field, Floats, SearchResult
+from mvindex.scoring.fusion import Fusion, Mode
 from mvindex.search import Part, Ranking, merge_rankings, owners, search_documents
 from mvindex.search.citation import cites_of, view_scores_of_hits
 from mvindex.search.group import GroupSearch
 from mvindex.search.hybrid import (
+    Candidates,
     Hybrid,
     HybridResult,
     JudgedQuestion,
     candidates_of,
-    depth_of,
     hybrid_rankings,
     lexical_rankings,
 )
@@ -38,6 +38,7 @@ from mvindex.search.results import hits_of
 from mvindex.store.embedded import EmbeddedStore
 from mvindex.store.protocol import LocalStore, StorePart
 from mvindex.store.reader import SnapshotReader, StoredDocument
+from mvindex.store.snapshot import Snapshot
 
 logger = logging.getLogger(__name__)
 
@@ -116,8 +117,8 @@ class LocalSearch:
                             batch.texts, lexical_rankings(lexical, batch.texts, options.top_k), strict=True
                         )
                     ]
-            with self.opened(replace(options, top_k=depth_of(options.top_k))) as parts:
-                lexical = lexical_search(parts)
+            with self.opened(replace(options, top_k=options.depth)) as parts:
+                lexical = lexical_search(parts, options.fusion)
                 return [one for batch in queries.batches() for one in self._hybrid(parts, lexical, batch, options)]
 
         return self._store.attempt(read)
@@ -127,7 +128,7 @@ class LocalSearch:
     ) -> SearchResult:
         """Return the dense or hybrid result of one group of query vectors; see SearchEngine."""
         is_hybrid = options.mode is Mode.HYBRID
-        top_k = depth_of(options.top_k) if is_hybrid else options.top_k
+        top_k = options.depth if is_hybrid else options.top_k
 
         def read() -> SearchResult:
             with self.opened(replace(options, top_k=top_k)) as parts:
@@ -136,7 +137,7 @@ class LocalSearch:
                     if texts is None:
                         raise QueryError("hybrid search needs a text")
                     how = Hybrid(options.scoring, options.fusion, options.top_k, combine)
-                    mixed = hybrid_rankings(lexical_search(parts), texts[:1], [queries], [ranking], how)
+                    mixed = hybrid_rankings(lexical_search(parts, options.fusion), texts[:1], [queries], [ranking], how)
                     ranking, components = mixed[0]
                 stored = _documents(parts, [ranking], options.fields)
                 cites = None
@@ -234,7 +235,7 @@ class LocalSearch:
                 # The engine was built again since; scanning finds the same documents or better ones.
                 logger.info("%s; scanning instead", err)
         reader = stack.enter_context(source.store.reading(snapshot))
-        allowed = snapshot.alive if options.filter is None else reader.matching(options.filter)
+        allowed = _allowed(reader, snapshot, options)
         request = Request(top_k=options.top_k, allowed=allowed, scoring=options.scoring, depth=options.candidates)
         return OpenPart(Part(snapshot, self._engines_of(kept, ranking, share), request), reader, source)
 
@@ -248,9 +249,9 @@ class LocalSearch:
                     snapshot = source.store.snapshot
                     reader = stack.enter_context(source.store.reading(snapshot))
                     lexical = reader.lexical()
-                    allowed = snapshot.alive if options.filter is None else reader.matching(options.filter)
+                    allowed = _allowed(reader, snapshot, options)
                     parts.append(LexicalShard(snapshot, reader, lexical, allowed, source.errors))
-            yield LexicalSearch(parts)
+            yield LexicalSearch(parts, options.fusion.k1, options.fusion.b)
 
     def _part_engines(self, store: EmbeddedStore) -> _PartEngines:
         with self._lock:
@@ -267,24 +268,39 @@ class LocalSearch:
             return Engines(scan=kept.scan, ranking=ranking)
 
     def judged(
-        self, queries: TextQueries, relevant: Sequence[Mapping[str, float]], options: SearchOptions
-    ) -> Iterator[JudgedQuestion]:
-        """Yield for each question what fusion would order, and the gains of that; relevant: gains by document id."""
-        how = Hybrid(options.scoring, options.fusion, options.top_k)
+        self,
+        queries: TextQueries,
+        relevant: Sequence[Mapping[str, float]],
+        options: SearchOptions,
+        fusions: Sequence[Fusion],
+    ) -> Iterator[list[JudgedQuestion]]:
+        """Yield for each question what each fusion would order, and the gains of that.
+
+        relevant: gains by document id. fusions: those that differ in depth, k1 or b; their methods do not matter.
+        """
+        hows = [Hybrid(options.scoring, fusion, options.top_k) for fusion in fusions]
         gains_of = iter(relevant)
-        with self.opened(replace(options, top_k=depth_of(options.top_k)), self._store.all_parts()) as parts:
-            lexical = lexical_search(parts)
+        deepest = replace(options, top_k=max(how.depth for how in hows))
+        with self.opened(deepest, self._store.all_parts()) as parts:
+            searches = [lexical_search(parts, fusion) for fusion in fusions]
             for batch in queries.batches():
                 if batch.vectors is None:
                     raise QueryError("fusion is measured with the vectors of the questions")
                 columns = zip(batch.texts, batch.vectors, rankings(parts, batch.vectors), strict=True)
                 for text, vector, ranking in columns:
                     gains = {doc_id: gain for doc_id, gain in next(gains_of).items() if gain > 0}
-                    found = candidates_of(lexical, text, vector, ranking, how)
-                    by_row = {row: gains[doc_id] for doc_id, row in lexical.rows_of(gains).items()}
-                    values = [by_row.get(row, 0.0) for row in found.rows.tolist()]
+                    by_row = {row: gains[doc_id] for doc_id, row in searches[0].rows_of(gains).items()}
                     ideal = -np.sort(-np.array(list(gains.values()), dtype=np.float64))
-                    yield JudgedQuestion(found, np.array(values, dtype=np.float64), ideal)
+                    yield [
+                        _judged(candidates_of(lexical, text, vector, ranking, how), by_row, ideal)
+                        for lexical, how in zip(searches, hows, strict=True)
+                    ]
+
+
+def _judged(found: Candidates, gains: Mapping[int, float], ideal: Doubles) -> JudgedQuestion:
+    """Return candidates with their gains, which are given by row."""
+    values = [gains.get(row, 0.0) for row in found.rows.tolist()]
+    return JudgedQuestion(found, np.array(values, dtype=np.float64), ideal)
 
 
 def rankings(parts: Sequence[OpenPart], queries: Floats) -> list[Ranking]:
@@ -332,15 +348,21 @@ def _group_cites(
     return [cites_of(texts[winner if len(texts) > 1 else 0], [row], stored, [own])[0] for row, own, winner in chosen]
 
 
-def lexical_search(parts: Sequence[OpenPart]) -> LexicalSearch:
-    """Return lexical search over the parts of one search."""
+def lexical_search(parts: Sequence[OpenPart], fusion: Fusion) -> LexicalSearch:
+    """Return lexical search over the parts of one search, with k1 and b of the fusion."""
     shards = []
     for part in parts:
         with part.source.errors():
             lexical = part.reader.lexical()
         allowed = part.search.request.allowed
         shards.append(LexicalShard(part.search.snapshot, part.reader, lexical, allowed, part.source.errors))
-    return LexicalSearch(shards)
+    return LexicalSearch(shards, fusion.k1, fusion.b)
+
+
+def _allowed(reader: SnapshotReader, snapshot: Snapshot, options: SearchOptions) -> Bools:
+    """Return which document rows filter and operators allow, (num_rows,)."""
+    allowed = snapshot.alive if options.filter is None else reader.matching(options.filter)
+    return allowed if options.words is None else allowed & options.words.matching(reader)
 
 
 def _view_scores(parts: Sequence[OpenPart], found: Sequence[Ranking], queries: Floats) -> list[Floats]:

@@ -9,6 +9,7 @@ from os import PathLike
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypedDict
 
 from mvindex.errors import QueryError
+from mvindex.lexical.operators import Operators
 from mvindex.records import ALL_FIELDS, Field, check_count
 from mvindex.scoring.aggregate import Aggregate, Scoring, parse_scoring
 from mvindex.scoring.fusion import Fusion, Method, Mode, parse_fusion, parse_mode
@@ -32,6 +33,7 @@ class SearchKeywords(TypedDict, total=False):
     fusion: FusionName | None
     weights: tuple[float, float] | None
     text: str | Sequence[str] | None
+    operators: bool
     fields: Sequence[FieldName] | None
     rerank: Reranker | str | PathLike[str] | None
     rerank_on: str | None
@@ -53,6 +55,9 @@ class SearchOptions:
         method: For hybrid: how scores are put on one scale; None for the index's own.
         weights: For hybrid: weights of the dense and the lexical score; None for the index's own.
         fields: What hits carry beside id, score and slot.
+        operators: Whether quotes, + and - in the texts of queries are operators.
+        words: What the operators of one query demand; set where its text is read.
+        tuned: The fusion of the index, for what a search cannot choose.
 
     """
 
@@ -66,6 +71,9 @@ class SearchOptions:
     method: Method | None = None
     weights: tuple[float, float] | None = None
     fields: frozenset[Field] = ALL_FIELDS
+    operators: bool = False
+    words: Operators | None = None
+    tuned: Fusion = Fusion()
 
     @classmethod
     def parse(  # noqa: PLR0913 - one parameter for each option that a caller may give
@@ -81,6 +89,7 @@ class SearchOptions:
         fusion: str | None = None,
         weights: Sequence[float] | None = None,
         fields: Sequence[str] | None = None,
+        operators: bool = False,
     ) -> SearchOptions:
         """Return the options of a search as a caller names them.
 
@@ -95,6 +104,7 @@ class SearchOptions:
             fusion: For hybrid: "zscore", "minmax" or "rrf".
             weights: For hybrid: weights of the dense and the lexical score.
             fields: "text", "title", "metadata", those of them that hits carry; all of them by default.
+            operators: Whether "quoted phrases", +required and -excluded words in query texts are operators.
 
         Raises:
             QueryError: For a value that is none, or options that do not go together.
@@ -116,6 +126,8 @@ class SearchOptions:
             raise QueryError(f"{name}= does not belong to mode={way.value!r}; expected mode='hybrid'")
         if way is Mode.LEXICAL and chosen.aggregate is not Aggregate.MAX:
             raise QueryError("scoring= combines the scores of views; mode='lexical' reads none")
+        if operators and way is Mode.DENSE:
+            raise QueryError("operators= looks at terms; mode='dense' reads none. Expected mode='hybrid' or 'lexical'")
         fused = parse_fusion(fusion, weights) if way is Mode.HYBRID else None
         return cls(
             top_k=int(top_k),
@@ -128,10 +140,14 @@ class SearchOptions:
             method=None if fused is None or fusion is None else fused.method,
             weights=None if fused is None or weights is None else fused.weights,
             fields=ALL_FIELDS if fields is None else parse_fields(fields),
+            operators=bool(operators),
         )
 
     def with_defaults(self, temperature: float, fusion: Fusion | None) -> SearchOptions:
-        """Return the options with the index's own temperature and, for hybrid, fusion where they need and lack them."""
+        """Return the options with the index's own temperature and fusion where they need and lack them.
+
+        fusion: for searches that read terms; None for others.
+        """
         if fusion is None:
             is_complete = self.temperature is not None or self.aggregate is Aggregate.MAX
             return self if is_complete else replace(self, temperature=temperature)
@@ -141,6 +157,7 @@ class SearchOptions:
             temperature=temperature if self.temperature is None else self.temperature,
             method=chosen.method,
             weights=chosen.weights,
+            tuned=fusion,
         )
 
     def with_mode(self, *, has_text: bool, has_lexical: bool) -> SearchOptions:
@@ -157,7 +174,12 @@ class SearchOptions:
     @property
     def fusion(self) -> Fusion:
         """The fusion of hybrid search, with its defaults."""
-        return Fusion(self.method or Method.ZSCORE, self.weights or (1.0, 1.0))
+        return parse_fusion(None if self.method is None else self.method.value, self.weights, self.tuned)
+
+    @property
+    def depth(self) -> int:
+        """How many documents of each list are candidates of hybrid search."""
+        return max(self.top_k, self.fusion.depth)
 
     @property
     def key(self) -> Hashable:
@@ -173,6 +195,8 @@ class SearchOptions:
             named["candidates"] = self.candidates
         if self.mode is Mode.HYBRID:
             named |= {"fusion": self.fusion.method.value, "weights": list(self.fusion.weights)}
+        if self.operators:
+            named["operators"] = True
         return named
 
 

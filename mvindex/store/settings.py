@@ -73,9 +73,11 @@ def _is_temperature(value: object) -> bool:
 
 def _is_fusion(value: object) -> bool:
     """Return whether the value has the form of a fusion; what the method is called is for the index to judge."""
-    if not isinstance(value, dict) or set(value) != {"method", "weights"} or not isinstance(value["method"], str):
+    if not isinstance(value, dict) or not isinstance(value.get("method"), str):
         return False
-    weights = value["weights"]
+    weights, others = value.get("weights"), set(value) - {"method", "weights"}
+    if not all(isinstance(name, str) and isinstance(value[name], int | float) for name in others):
+        return False
     return isinstance(weights, list) and len(weights) == 2 and all(type(each) is float for each in weights)
 
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from numbers import Real
+from typing import NamedTuple
 
 import numpy as np
 
@@ -13,27 +14,36 @@ from mvindex.records import Doubles, Ints
 from mvindex.scoring.fusion import Fusion, Method, fuse
 from mvindex.search.hybrid import JudgedQuestion
 
-# Fewer questions say nothing about which of some thirty settings is the best.
+# Fewer questions say nothing about which of some hundred settings is the best.
 _LEAST = 20
 # Sums of gains stay finite.
 _MOST = 1e9
 _FOLDS = 5
 _SEED = 7
 _SHARES = np.linspace(0, 2, 11).round(1).tolist()
+# Of each number the default first.
+_DEPTHS = (100, 300)
+_SATURATIONS = ((1.2, 0.75), (0.9, 0.4), (0.9, 0.75), (2.0, 0.75), (1.2, 0.4))
+# A constant of rrf that puts more weight on the first ranks than the default.
+_STEEP = 20.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FusionPoint:
-    """The measurement of a fusion: mean nDCG at top_k. weights: of the dense and of the lexical score."""
+    """The measurement of a fusion: mean nDCG at top_k. The rest is as in Fusion."""
 
     method: str
     weights: tuple[float, float]
+    depth: int
+    constant: float
+    k1: float
+    b: float
     ndcg: float
 
     @property
     def fusion(self) -> Fusion:
         """The fusion, as search() takes it."""
-        return Fusion(Method(self.method), self.weights)
+        return Fusion(Method(self.method), self.weights, self.depth, self.constant, self.k1, self.b)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,16 +92,31 @@ def _total(number: int, judged: Mapping[str, float]) -> float:
 
 
 def tune_fusion(
-    judged: Sequence[JudgedQuestion], top_k: int, current: Fusion, on_progress: Callable[[str, int, int], None]
+    judged: Callable[[Sequence[Fusion]], Iterable[Sequence[JudgedQuestion]]], top_k: int, current: Fusion
 ) -> FusionReport:
-    """Measure fusions; nothing is changed."""
+    """Measure fusions; nothing is changed.
+
+    judged: returns for each question what each fusion would order; fusions of the same lists share theirs.
+    """
     fusions = [*_fusions(), current]
-    values = np.empty((len(fusions), len(judged)))
-    for number, question in enumerate(judged):
-        values[:, number] = [_ndcg(question, fusion, top_k) for fusion in fusions]
-        on_progress("measuring", number + 1, len(judged))
+    lists = list(dict.fromkeys(map(_lists_of, fusions)))
+    places = [lists.index(_lists_of(fusion)) for fusion in fusions]
+    columns, missing = [], 0
+    for question in judged([Fusion(depth=depth, k1=k1, b=b) for depth, k1, b in lists]):
+        pairs = zip(fusions, places, strict=True)
+        columns.append([_ndcg(question[place], fusion, top_k) for fusion, place in pairs])
+        missing += not any(each.gains.any() for each in question)
+    values = np.array(columns).T
     points = [
-        FusionPoint(method=fusion.method.value, weights=fusion.weights, ndcg=mean)
+        FusionPoint(
+            method=fusion.method.value,
+            weights=fusion.weights,
+            depth=fusion.depth,
+            constant=fusion.constant,
+            k1=fusion.k1,
+            b=fusion.b,
+            ndcg=mean,
+        )
         for fusion, mean in zip(fusions, values.mean(axis=1).tolist(), strict=True)
     ]
     held_out = _held_out(values[:-1])
@@ -100,8 +125,8 @@ def tune_fusion(
     order = np.argsort(-values[:-1].mean(axis=1), kind="stable").tolist()
     return FusionReport(
         top_k=top_k,
-        questions=len(judged),
-        missing=sum(not question.gains.any() for question in judged),
+        questions=len(columns),
+        missing=missing,
         points=tuple(points[place] for place in order),
         current=points[-1],
         held_out=float(held_out.mean()),
@@ -111,12 +136,30 @@ def tune_fusion(
     )
 
 
+class _Lists(NamedTuple):
+    """The numbers that the two lists of a fusion depend on."""
+
+    depth: int
+    k1: float
+    b: float
+
+
+def _lists_of(fusion: Fusion) -> _Lists:
+    return _Lists(fusion.depth, fusion.k1, fusion.b)
+
+
 def _fusions() -> list[Fusion]:
     """Return the fusions to try, the default first: of equally good ones the first is chosen."""
     weights = sorted(((share, round(2 - share, 1)) for share in _SHARES), key=lambda pair: abs(pair[0] - 1))
-    both = [pair for pair in weights if all(pair)]
+    both = [Fusion(method, pair) for pair in weights if all(pair) for method in Method]
+    ranks = [replace(each, constant=_STEEP) for each in both if each.method is Method.RRF]
     single = [Fusion(Method.ZSCORE, pair) for pair in weights if not all(pair)]
-    return [Fusion(method, pair) for pair in both for method in Method] + single
+    return [
+        replace(each, depth=depth, k1=k1, b=b)
+        for depth in _DEPTHS
+        for k1, b in _SATURATIONS
+        for each in [*both, *ranks, *single]
+    ]
 
 
 def _held_out(values: Doubles) -> Doubles:

@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from mvindex.v1 import documents_pb2 as mvindex_dot_v1_dot_documents__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x17mvindex/v1/search.proto\x12\nmvindex.v1\x1a\x1amvindex/v1/documents.proto\")\n\x07Weights\x12\r\n\x05\x64\x65nse\x18\x01 \x01(\x01\x12\x0f\n\x07lexical\x18\x02 \x01(\x01\"\x17\n\x05Texts\x12\x0e\n\x06values\x18\x01 \x03(\t\"\x17\n\x06\x46ields\x12\r\n\x05names\x18\x01 \x03(\t\"\x95\x04\n\rSearchRequest\x12\r\n\x05index\x18\x01 \x01(\t\x12\"\n\x05texts\x18\x02 \x01(\x0b\x32\x11.mvindex.v1.TextsH\x00\x12&\n\x07vectors\x18\x03 \x01(\x0b\x32\x13.mvindex.v1.VectorsH\x00\x12\r\n\x05top_k\x18\x04 \x01(\x04\x12\x18\n\x0b\x66ilter_json\x18\x05 \x01(\tH\x01\x88\x01\x01\x12$\n\x07scoring\x18\x06 \x01(\x0e\x32\x13.mvindex.v1.Scoring\x12\x18\n\x0btemperature\x18\x07 \x01(\x01H\x02\x88\x01\x01\x12\r\n\x05\x65xact\x18\x08 \x01(\x08\x12\x17\n\ncandidates\x18\t \x01(\x04H\x03\x88\x01\x01\x12\x1e\n\x04mode\x18\n \x01(\x0e\x32\x10.mvindex.v1.Mode\x12\"\n\x06\x66usion\x18\x0b \x01(\x0e\x32\x12.mvindex.v1.Fusion\x12)\n\x07weights\x18\x0c \x01(\x0b\x32\x13.mvindex.v1.WeightsH\x04\x88\x01\x01\x12%\n\x05terms\x18\r \x01(\x0b\x32\x11.mvindex.v1.TextsH\x05\x88\x01\x01\x12\'\n\x06\x66ields\x18\x0e \x01(\x0b\x32\x12.mvindex.v1.FieldsH\x06\x88\x01\x01\x42\t\n\x07queriesB\x0e\n\x0c_filter_jsonB\x0e\n\x0c_temperatureB\r\n\x0b_candidatesB\n\n\x08_weightsB\x08\n\x06_termsB\t\n\x07_fields\";\n\x0eSearchResponse\x12)\n\x07results\x18\x01 \x03(\x0b\x32\x18.mvindex.v1.SearchResult\"\x96\x01\n\x0cSearchResult\x12\x1d\n\x04hits\x18\x01 \x03(\x0b\x32\x0f.mvindex.v1.Hit\x12\r\n\x05\x65xact\x18\x02 \x01(\x08\x12\x10\n\x08short_by\x18\x03 \x01(\x04\x12\x0e\n\x06rounds\x18\x04 \x01(\x04\x12\x16\n\x0emissing_shards\x18\x05 \x03(\r\x12\x1e\n\x04mode\x18\x06 \x01(\x0e\x32\x10.mvindex.v1.Mode\"\"\n\x04Span\x12\r\n\x05\x62\x65gin\x18\x01 \x01(\x04\x12\x0b\n\x03\x65nd\x18\x02 \x01(\x04\"\xff\x01\n\x03Hit\x12&\n\x08\x64ocument\x18\x01 \x01(\x0b\x32\x14.mvindex.v1.Document\x12\r\n\x05score\x18\x02 \x01(\x02\x12\x0c\n\x04slot\x18\x03 \x01(\r\x12#\n\x04span\x18\x04 \x01(\x0b\x32\x10.mvindex.v1.SpanH\x00\x88\x01\x01\x12\x14\n\x07snippet\x18\x05 \x01(\tH\x01\x88\x01\x01\x12)\n\ncomponents\x18\x06 \x03(\x0b\x32\x15.mvindex.v1.Component\x12+\n\x08\x63itation\x18\x07 \x01(\x0b\x32\x14.mvindex.v1.CitationH\x02\x88\x01\x01\x42\x07\n\x05_spanB\n\n\x08_snippetB\x0b\n\t_citation\"\x8c\x01\n\x08\x43itation\x12\x0c\n\x04text\x18\x01 \x01(\t\x12\r\n\x05start\x18\x02 \x01(\x04\x12\x0b\n\x03\x65nd\x18\x03 \x01(\x04\x12*\n\x03why\x18\x04 \x03(\x0b\x32\x1d.mvindex.v1.Citation.WhyEntry\x1a*\n\x08WhyEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x01:\x02\x38\x01\"Z\n\tComponent\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x11\n\x04rank\x18\x02 \x01(\x04H\x00\x88\x01\x01\x12\r\n\x05score\x18\x03 \x01(\x02\x12\x14\n\x0c\x63ontribution\x18\x04 \x01(\x01\x42\x07\n\x05_rank\"\xc8\x01\n\x0e\x45xplainRequest\x12\r\n\x05index\x18\x01 \x01(\t\x12\x0e\n\x04text\x18\x02 \x01(\tH\x00\x12%\n\x06vector\x18\x03 \x01(\x0b\x32\x13.mvindex.v1.VectorsH\x00\x12\n\n\x02id\x18\x04 \x01(\t\x12$\n\x07scoring\x18\x05 \x01(\x0e\x32\x13.mvindex.v1.Scoring\x12\x18\n\x0btemperature\x18\x06 \x01(\x01H\x01\x88\x01\x01\x12\x0b\n\x03ids\x18\x07 \x03(\tB\x07\n\x05queryB\x0e\n\x0c_temperature\"c\n\x0f\x45xplainResponse\x12$\n\x05views\x18\x01 \x03(\x0b\x32\x15.mvindex.v1.ViewScore\x12*\n\tdocuments\x18\x02 \x03(\x0b\x32\x17.mvindex.v1.Explanation\"?\n\x0b\x45xplanation\x12\n\n\x02id\x18\x01 \x01(\t\x12$\n\x05views\x18\x02 \x03(\x0b\x32\x15.mvindex.v1.ViewScore\"\x88\x01\n\tViewScore\x12\x0c\n\x04slot\x18\x01 \x01(\r\x12\r\n\x05score\x18\x02 \x01(\x02\x12#\n\x04span\x18\x03 \x01(\x0b\x32\x10.mvindex.v1.SpanH\x00\x88\x01\x01\x12\x14\n\x07snippet\x18\x04 \x01(\tH\x01\x88\x01\x01\x12\x0e\n\x06weight\x18\x05 \x01(\x01\x42\x07\n\x05_spanB\n\n\x08_snippet\"@\n\rEncodeRequest\x12\r\n\x05index\x18\x01 \x01(\t\x12 \n\x05texts\x18\x02 \x01(\x0b\x32\x11.mvindex.v1.Texts\"6\n\x0e\x45ncodeResponse\x12$\n\x07vectors\x18\x01 \x01(\x0b\x32\x13.mvindex.v1.Vectors*E\n\x07Scoring\x12\x17\n\x13SCORING_UNSPECIFIED\x10\x00\x12\x0f\n\x0bSCORING_MAX\x10\x01\x12\x10\n\x0cSCORING_DRPQ\x10\x02*O\n\x04Mode\x12\x14\n\x10MODE_UNSPECIFIED\x10\x00\x12\x0e\n\nMODE_DENSE\x10\x01\x12\x10\n\x0cMODE_LEXICAL\x10\x02\x12\x0f\n\x0bMODE_HYBRID\x10\x03*V\n\x06\x46usion\x12\x16\n\x12\x46USION_UNSPECIFIED\x10\x00\x12\x11\n\rFUSION_ZSCORE\x10\x01\x12\x11\n\rFUSION_MINMAX\x10\x02\x12\x0e\n\nFUSION_RRF\x10\x03\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x17mvindex/v1/search.proto\x12\nmvindex.v1\x1a\x1amvindex/v1/documents.proto\")\n\x07Weights\x12\r\n\x05\x64\x65nse\x18\x01 \x01(\x01\x12\x0f\n\x07lexical\x18\x02 \x01(\x01\"\x17\n\x05Texts\x12\x0e\n\x06values\x18\x01 \x03(\t\"\x17\n\x06\x46ields\x12\r\n\x05names\x18\x01 \x03(\t\"\xa8\x04\n\rSearchRequest\x12\r\n\x05index\x18\x01 \x01(\t\x12\"\n\x05texts\x18\x02 \x01(\x0b\x32\x11.mvindex.v1.TextsH\x00\x12&\n\x07vectors\x18\x03 \x01(\x0b\x32\x13.mvindex.v1.VectorsH\x00\x12\r\n\x05top_k\x18\x04 \x01(\x04\x12\x18\n\x0b\x66ilter_json\x18\x05 \x01(\tH\x01\x88\x01\x01\x12$\n\x07scoring\x18\x06 \x01(\x0e\x32\x13.mvindex.v1.Scoring\x12\x18\n\x0btemperature\x18\x07 \x01(\x01H\x02\x88\x01\x01\x12\r\n\x05\x65xact\x18\x08 \x01(\x08\x12\x17\n\ncandidates\x18\t \x01(\x04H\x03\x88\x01\x01\x12\x1e\n\x04mode\x18\n \x01(\x0e\x32\x10.mvindex.v1.Mode\x12\"\n\x06\x66usion\x18\x0b \x01(\x0e\x32\x12.mvindex.v1.Fusion\x12)\n\x07weights\x18\x0c \x01(\x0b\x32\x13.mvindex.v1.WeightsH\x04\x88\x01\x01\x12%\n\x05terms\x18\r \x01(\x0b\x32\x11.mvindex.v1.TextsH\x05\x88\x01\x01\x12\'\n\x06\x66ields\x18\x0e \x01(\x0b\x32\x12.mvindex.v1.FieldsH\x06\x88\x01\x01\x12\x11\n\toperators\x18\x14 \x01(\x08\x42\t\n\x07queriesB\x0e\n\x0c_filter_jsonB\x0e\n\x0c_temperatureB\r\n\x0b_candidatesB\n\n\x08_weightsB\x08\n\x06_termsB\t\n\x07_fields\";\n\x0eSearchResponse\x12)\n\x07results\x18\x01 \x03(\x0b\x32\x18.mvindex.v1.SearchResult\"\x96\x01\n\x0cSearchResult\x12\x1d\n\x04hits\x18\x01 \x03(\x0b\x32\x0f.mvindex.v1.Hit\x12\r\n\x05\x65xact\x18\x02 \x01(\x08\x12\x10\n\x08short_by\x18\x03 \x01(\x04\x12\x0e\n\x06rounds\x18\x04 \x01(\x04\x12\x16\n\x0emissing_shards\x18\x05 \x03(\r\x12\x1e\n\x04mode\x18\x06 \x01(\x0e\x32\x10.mvindex.v1.Mode\"\"\n\x04Span\x12\r\n\x05\x62\x65gin\x18\x01 \x01(\x04\x12\x0b\n\x03\x65nd\x18\x02 \x01(\x04\"\xff\x01\n\x03Hit\x12&\n\x08\x64ocument\x18\x01 \x01(\x0b\x32\x14.mvindex.v1.Document\x12\r\n\x05score\x18\x02 \x01(\x02\x12\x0c\n\x04slot\x18\x03 \x01(\r\x12#\n\x04span\x18\x04 \x01(\x0b\x32\x10.mvindex.v1.SpanH\x00\x88\x01\x01\x12\x14\n\x07snippet\x18\x05 \x01(\tH\x01\x88\x01\x01\x12)\n\ncomponents\x18\x06 \x03(\x0b\x32\x15.mvindex.v1.Component\x12+\n\x08\x63itation\x18\x07 \x01(\x0b\x32\x14.mvindex.v1.CitationH\x02\x88\x01\x01\x42\x07\n\x05_spanB\n\n\x08_snippetB\x0b\n\t_citation\"\x8c\x01\n\x08\x43itation\x12\x0c\n\x04text\x18\x01 \x01(\t\x12\r\n\x05start\x18\x02 \x01(\x04\x12\x0b\n\x03\x65nd\x18\x03 \x01(\x04\x12*\n\x03why\x18\x04 \x03(\x0b\x32\x1d.mvindex.v1.Citation.WhyEntry\x1a*\n\x08WhyEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x01:\x02\x38\x01\"Z\n\tComponent\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x11\n\x04rank\x18\x02 \x01(\x04H\x00\x88\x01\x01\x12\r\n\x05score\x18\x03 \x01(\x02\x12\x14\n\x0c\x63ontribution\x18\x04 \x01(\x01\x42\x07\n\x05_rank\"\xc8\x01\n\x0e\x45xplainRequest\x12\r\n\x05index\x18\x01 \x01(\t\x12\x0e\n\x04text\x18\x02 \x01(\tH\x00\x12%\n\x06vector\x18\x03 \x01(\x0b\x32\x13.mvindex.v1.VectorsH\x00\x12\n\n\x02id\x18\x04 \x01(\t\x12$\n\x07scoring\x18\x05 \x01(\x0e\x32\x13.mvindex.v1.Scoring\x12\x18\n\x0btemperature\x18\x06 \x01(\x01H\x01\x88\x01\x01\x12\x0b\n\x03ids\x18\x07 \x03(\tB\x07\n\x05queryB\x0e\n\x0c_temperature\"c\n\x0f\x45xplainResponse\x12$\n\x05views\x18\x01 \x03(\x0b\x32\x15.mvindex.v1.ViewScore\x12*\n\tdocuments\x18\x02 \x03(\x0b\x32\x17.mvindex.v1.Explanation\"?\n\x0b\x45xplanation\x12\n\n\x02id\x18\x01 \x01(\t\x12$\n\x05views\x18\x02 \x03(\x0b\x32\x15.mvindex.v1.ViewScore\"\x88\x01\n\tViewScore\x12\x0c\n\x04slot\x18\x01 \x01(\r\x12\r\n\x05score\x18\x02 \x01(\x02\x12#\n\x04span\x18\x03 \x01(\x0b\x32\x10.mvindex.v1.SpanH\x00\x88\x01\x01\x12\x14\n\x07snippet\x18\x04 \x01(\tH\x01\x88\x01\x01\x12\x0e\n\x06weight\x18\x05 \x01(\x01\x42\x07\n\x05_spanB\n\n\x08_snippet\"@\n\rEncodeRequest\x12\r\n\x05index\x18\x01 \x01(\t\x12 \n\x05texts\x18\x02 \x01(\x0b\x32\x11.mvindex.v1.Texts\"6\n\x0e\x45ncodeResponse\x12$\n\x07vectors\x18\x01 \x01(\x0b\x32\x13.mvindex.v1.Vectors*E\n\x07Scoring\x12\x17\n\x13SCORING_UNSPECIFIED\x10\x00\x12\x0f\n\x0bSCORING_MAX\x10\x01\x12\x10\n\x0cSCORING_DRPQ\x10\x02*O\n\x04Mode\x12\x14\n\x10MODE_UNSPECIFIED\x10\x00\x12\x0e\n\nMODE_DENSE\x10\x01\x12\x10\n\x0cMODE_LEXICAL\x10\x02\x12\x0f\n\x0bMODE_HYBRID\x10\x03*V\n\x06\x46usion\x12\x16\n\x12\x46USION_UNSPECIFIED\x10\x00\x12\x11\n\rFUSION_ZSCORE\x10\x01\x12\x11\n\rFUSION_MINMAX\x10\x02\x12\x0e\n\nFUSION_RRF\x10\x03\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -34,12 +34,12 @@ if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_CITATION_WHYENTRY']._loaded_options = None
   _globals['_CITATION_WHYENTRY']._serialized_options = b'8\001'
-  _globals['_SCORING']._serialized_start=2069
-  _globals['_SCORING']._serialized_end=2138
-  _globals['_MODE']._serialized_start=2140
-  _globals['_MODE']._serialized_end=2219
-  _globals['_FUSION']._serialized_start=2221
-  _globals['_FUSION']._serialized_end=2307
+  _globals['_SCORING']._serialized_start=2088
+  _globals['_SCORING']._serialized_end=2157
+  _globals['_MODE']._serialized_start=2159
+  _globals['_MODE']._serialized_end=2238
+  _globals['_FUSION']._serialized_start=2240
+  _globals['_FUSION']._serialized_end=2326
   _globals['_WEIGHTS']._serialized_start=67
   _globals['_WEIGHTS']._serialized_end=108
   _globals['_TEXTS']._serialized_start=110
@@ -47,31 +47,31 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_FIELDS']._serialized_start=135
   _globals['_FIELDS']._serialized_end=158
   _globals['_SEARCHREQUEST']._serialized_start=161
-  _globals['_SEARCHREQUEST']._serialized_end=694
-  _globals['_SEARCHRESPONSE']._serialized_start=696
-  _globals['_SEARCHRESPONSE']._serialized_end=755
-  _globals['_SEARCHRESULT']._serialized_start=758
-  _globals['_SEARCHRESULT']._serialized_end=908
-  _globals['_SPAN']._serialized_start=910
-  _globals['_SPAN']._serialized_end=944
-  _globals['_HIT']._serialized_start=947
-  _globals['_HIT']._serialized_end=1202
-  _globals['_CITATION']._serialized_start=1205
-  _globals['_CITATION']._serialized_end=1345
-  _globals['_CITATION_WHYENTRY']._serialized_start=1303
-  _globals['_CITATION_WHYENTRY']._serialized_end=1345
-  _globals['_COMPONENT']._serialized_start=1347
-  _globals['_COMPONENT']._serialized_end=1437
-  _globals['_EXPLAINREQUEST']._serialized_start=1440
-  _globals['_EXPLAINREQUEST']._serialized_end=1640
-  _globals['_EXPLAINRESPONSE']._serialized_start=1642
-  _globals['_EXPLAINRESPONSE']._serialized_end=1741
-  _globals['_EXPLANATION']._serialized_start=1743
-  _globals['_EXPLANATION']._serialized_end=1806
-  _globals['_VIEWSCORE']._serialized_start=1809
-  _globals['_VIEWSCORE']._serialized_end=1945
-  _globals['_ENCODEREQUEST']._serialized_start=1947
-  _globals['_ENCODEREQUEST']._serialized_end=2011
-  _globals['_ENCODERESPONSE']._serialized_start=2013
-  _globals['_ENCODERESPONSE']._serialized_end=2067
+  _globals['_SEARCHREQUEST']._serialized_end=713
+  _globals['_SEARCHRESPONSE']._serialized_start=715
+  _globals['_SEARCHRESPONSE']._serialized_end=774
+  _globals['_SEARCHRESULT']._serialized_start=777
+  _globals['_SEARCHRESULT']._serialized_end=927
+  _globals['_SPAN']._serialized_start=929
+  _globals['_SPAN']._serialized_end=963
+  _globals['_HIT']._serialized_start=966
+  _globals['_HIT']._serialized_end=1221
+  _globals['_CITATION']._serialized_start=1224
+  _globals['_CITATION']._serialized_end=1364
+  _globals['_CITATION_WHYENTRY']._serialized_start=1322
+  _globals['_CITATION_WHYENTRY']._serialized_end=1364
+  _globals['_COMPONENT']._serialized_start=1366
+  _globals['_COMPONENT']._serialized_end=1456
+  _globals['_EXPLAINREQUEST']._serialized_start=1459
+  _globals['_EXPLAINREQUEST']._serialized_end=1659
+  _globals['_EXPLAINRESPONSE']._serialized_start=1661
+  _globals['_EXPLAINRESPONSE']._serialized_end=1760
+  _globals['_EXPLANATION']._serialized_start=1762
+  _globals['_EXPLANATION']._serialized_end=1825
+  _globals['_VIEWSCORE']._serialized_start=1828
+  _globals['_VIEWSCORE']._serialized_end=1964
+  _globals['_ENCODEREQUEST']._serialized_start=1966
+  _globals['_ENCODEREQUEST']._serialized_end=2030
+  _globals['_ENCODERESPONSE']._serialized_start=2032
+  _globals['_ENCODERESPONSE']._serialized_end=2086
 # @@protoc_insertion_point(module_scope)

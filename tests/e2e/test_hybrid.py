@@ -27,7 +27,7 @@ def folder(tmp_path_factory):
 @pytest.fixture
 def copy(folder, tmp_path):
     """A folder of its own with a copy of that index."""
-    ok(mvindex("snapshot", tmp_path / "copy.mvx", cwd=folder))
+    ok(mvindex("snapshot", tmp_path / "copy.mvx", "--index", "corpus.mvx", cwd=folder))
     return tmp_path
 
 
@@ -196,3 +196,38 @@ def test_other_wordings_are_searched_as_one(tmp_path):
         ["x", "--also", "y", "--combine", "min"],
     ):
         assert mvindex("query", *wrong, cwd=tmp_path).returncode != 0
+
+
+def test_operators_demand_phrases_and_words(folder):
+    signed = '"black death" -china where did it originate?'
+    [line] = lines(
+        mvindex("query", signed, "--operators", "--index", "corpus.mvx", "--explain", "-k", "40", "--json", cwd=folder)
+    )
+    jsonschema.validate(line, schema("query_result"))
+    assert (line["mode"], line["operators"]) == ("hybrid", True)
+    texts = [f"{hit['title']} {hit['text']}".lower() for hit in line["hits"]]
+    assert texts and all("black death" in text and "china" not in text for text in texts)
+    [plain] = lines(mvindex("query", signed, "--index", "corpus.mvx", "-k", "40", "--json", cwd=folder))
+    assert len(plain["hits"]) == 40 and "operators" not in plain
+    refused = mvindex("query", signed, "--operators", "--index", "corpus.mvx", "--mode", "dense", cwd=folder)
+    assert refused.returncode == 2 and "dense reads none" in " ".join(refused.stderr.split())
+
+
+def test_numbers_of_a_fusion_are_set_on_the_command_line(copy):
+    def tune(*values):
+        options = [part for value in values for part in ("--set", value)]
+        return mvindex("tune", "--fusion", *options, "--index", "copy.mvx", "--json", cwd=copy)
+
+    expected = {"method": "rrf", "weights": [1.0, 2.0], "depth": 50, "k1": 0.9}
+    assert json.loads(ok(tune("method=rrf", "weights=1,2", "k1=0.9", "depth=50")).stdout) == {"fusion": expected}
+    assert json.loads(ok(mvindex("info", "--index", "copy.mvx", "--json", cwd=copy)).stdout)["fusion"] == expected
+    for value, message in (
+        ("k1=x", "expected a number"),
+        ("b=2", "from 0 to 1"),
+        ("k1", "NAME=VALUE"),
+        ("c=1", "got 'c'"),
+    ):
+        refused = tune(value)
+        assert refused.returncode and message in " ".join(refused.stderr.split())
+    assert json.loads(ok(tune("method=zscore")).stdout) == {"fusion": {"method": "zscore", "weights": [1.0, 1.0]}}
+    assert json.loads(ok(mvindex("info", "--index", "copy.mvx", "--json", cwd=copy)).stdout)["fusion"] is None

@@ -87,8 +87,11 @@ def with_texts(body):
         "fusion": body.get("fusion") in ("zscore", "minmax", "rrf"),
         "weights": are_all(lambda each: type(each) in (int, float), body.get("weights")),
         "text": is_text(body.get("text")) or are_all(is_text, body.get("text")),
+        "operators": type(body.get("operators")) is bool,
     }
-    allowed = {"auto": (), "dense": (), "lexical": ("text",), "hybrid": ("fusion", "weights", "text")}
+    # The text beside vectors is one of ours; a drawn query may be all excluded words.
+    both = ("text",) if "query" in body or "queries" in body else ("text", "operators")
+    allowed = {"auto": (), "dense": (), "lexical": both, "hybrid": ("fusion", "weights", *both)}
     if not isinstance(mode, str) or mode not in allowed:
         return body
     body = {name: value for name, value in body.items() if name in allowed[mode] or not is_valid.get(name)}

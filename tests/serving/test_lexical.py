@@ -102,6 +102,21 @@ def test_a_client_returns_what_the_index_returns(both, options):
     assert asyncio.run(searches()) == (expected[1], expected)
 
 
+@pytest.mark.parametrize("mode", ["auto", "hybrid", "lexical"])
+def test_operators_are_obeyed_behind_a_server(both, mode):
+    index, client = both
+    asked = [f"+{TERMS[0]} -{TERMS[1]} {TERMS[2]}", f'"{TERMS[1]} {TERMS[2]}"']
+    query = asked if mode == "lexical" else VECTORS[:2]
+    expected = index.search(query, text=asked, mode=mode, operators=True)
+    assert client.search(query, text=asked, mode=mode, operators=True) == expected
+    assert client.search(query[1], text=asked[1], mode=mode, operators=True) == expected[1]
+    words = [hit.text.split() for hit in expected[0].hits]
+    assert words and all(TERMS[0] in own and TERMS[1] not in own for own in words)
+    assert all(f"{TERMS[1]} {TERMS[2]}" in hit.text for hit in expected[1].hits)
+    with pytest.raises(QueryError, match="beside the excluded"):
+        client.search(VECTORS[0], text="-coal", operators=True)
+
+
 def test_the_query_is_the_lexical_text_by_default(both):
     index, client = both
     for one in (index, client):

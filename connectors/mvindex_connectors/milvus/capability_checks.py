@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 
 from mvindex.errors import StoreError
-from mvindex.lexical.bm25 import K1, B
 from mvindex.records import Floats
+from mvindex.scoring.fusion import Fusion
 from mvindex_connectors.milvus.connection import Connection
 
 _DIM, _DOCUMENTS, _VIEWS, _TOP_K = 8, 20, 16, 10
@@ -128,16 +128,17 @@ def _bm25(client: Any, name: str, options: dict[str, Any]) -> str:
     schema.add_field("words", DataType.SPARSE_FLOAT_VECTOR)
     made_of = {"input_field_names": ["text"], "output_field_names": ["words"]}
     schema.add_function(Function(name="bm25", function_type=FunctionType.BM25, **made_of))
-    parameters = {"bm25_k1": K1, "bm25_b": B}
+    k1, b = Fusion().k1, Fusion().b
+    parameters = {"bm25_k1": k1, "bm25_b": b}
     _make(client, name, schema, ("SPARSE_INVERTED_INDEX", "BM25"), options, field="words", built=parameters)
     texts = ["oil price", "oil oil war peace", "war"]
     client.insert(name, [{"pk": pk, "text": text} for pk, text in enumerate(texts)], **options)
     request = {"limit": 1, "consistency_level": "Strong", "search_params": {"metric_type": "BM25"}}
     [hits] = client.search(name, ["price"], anns_field="words", **request, **options)
     # One of three documents has the term, once among two; a document has 7 / 3 terms on average.
-    score = math.log(1 + 2.5 / 1.5) * (K1 + 1) / (1 + K1 * (1 - B + B * 2 / (7 / 3)))
+    score = math.log(1 + 2.5 / 1.5) * (k1 + 1) / (1 + k1 * (1 - b + b * 2 / (7 / 3)))
     found = abs(float(hits[0]["distance"])) if hits else 0.0
-    return YES if abs(found - score) < 1e-5 else f"no: a score of {found:.4f} where k1 {K1} and b {B} give {score:.4f}"
+    return YES if abs(found - score) < 1e-5 else f"no: a score of {found:.4f} where k1 {k1} and b {b} give {score:.4f}"
 
 
 def _verdict(found: list[int]) -> str:

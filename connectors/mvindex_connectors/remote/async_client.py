@@ -182,6 +182,7 @@ class AsyncIndexClient:
         fusion: str | None = None,
         weights: tuple[float, float] | None = None,
         text: str | Sequence[str] | None = None,
+        operators: bool = False,
         fields: Sequence[str] | None = None,
         rerank: Reranker | str | PathLike[str] | None = None,
         rerank_on: str | None = None,
@@ -202,6 +203,7 @@ class AsyncIndexClient:
             fusion=fusion,
             weights=weights,
             fields=fields,
+            operators=operators,
         )
         if rerank is None and rerank_on is None and rerank_depth is None:
             return await self.search_with_options(query, options, text=text)

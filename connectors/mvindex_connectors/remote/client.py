@@ -190,6 +190,7 @@ class IndexClient:
         fusion: str | None = None,
         weights: tuple[float, float] | None = None,
         text: str | Sequence[str] | None = None,
+        operators: bool = False,
         fields: Sequence[str] | None = None,
         rerank: Reranker | str | PathLike[str] | None = None,
         rerank_on: str | None = None,
@@ -211,6 +212,7 @@ class IndexClient:
             fusion=fusion,
             weights=weights,
             fields=fields,
+            operators=operators,
         )
         if plan is None:
             return self.search_with_options(query, options, text=text)

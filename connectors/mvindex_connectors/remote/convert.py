@@ -172,6 +172,7 @@ def options_fields(options: SearchOptions) -> dict[str, Any]:
         "fusion": None if options.method is None else _TO_FUSION[options.method],
         "weights": None if weights is None else search.Weights(dense=weights[0], lexical=weights[1]),
         "fields": _fields_message(options.fields),
+        "operators": options.operators,
     }
 
 
@@ -189,6 +190,7 @@ def options_from(message: search.SearchRequest) -> SearchOptions:
         fusion=_name_of("fusion", message.fusion, _FROM_FUSION),
         weights=weights,
         fields=message.fields.names if message.HasField("fields") else None,
+        operators=message.operators,
     )
 
 

@@ -53,8 +53,9 @@ class _Job:
 
     @property
     def needs_encoding(self) -> bool:
-        """Whether these are texts that are searched by views."""
-        return isinstance(self.queries, list) and self.options.mode is not Mode.LEXICAL
+        """Whether these are texts that are searched by views as they are: the index reads their operators first."""
+        reads_texts = self.options.mode is Mode.LEXICAL or self.options.operators
+        return isinstance(self.queries, list) and not reads_texts
 
 
 class Batcher:

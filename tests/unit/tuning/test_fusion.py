@@ -55,16 +55,21 @@ def measured(index, asked, **options):
     return ir_measures.calc_aggregate([ir_measures.nDCG @ 10], qrels, run)[ir_measures.nDCG @ 10]
 
 
-def as_searched(point):
-    return {"fusion": point.method, "weights": point.weights}
+def use(index, point):
+    """Let the index fuse as it was measured."""
+    numbers = {name: getattr(point, name) for name in ("depth", "constant", "k1", "b")}
+    index.set_hybrid_weights(point.method, point.weights, **numbers)
+    assert index.fusion == point.fusion
 
 
 def test_each_figure_is_what_a_search_with_that_fusion_gives(tmp_path, asked):
     with fill(tmp_path / "a.mvx") as index:
         report = index.tune_fusion(asked[0], asked[2], vectors=asked[1])
-        for point in [report.points[0], report.points[7], report.points[-1], report.current]:
-            assert point.ndcg == pytest.approx(measured(index, asked, **as_searched(point)), abs=1e-9)
-    assert len(report.points) == 3 * 9 + 2
+        changed = next(point for point in report.points if (point.depth, point.constant, point.k1) == (300, 20, 0.9))
+        for point in [report.points[0], report.points[7], report.points[-1], report.current, changed]:
+            use(index, point)
+            assert point.ndcg == pytest.approx(measured(index, asked), abs=1e-9)
+    assert len(report.points) == (4 * 9 + 2) * 2 * 5
     figures = [point.ndcg for point in report.points]
     assert figures == sorted(figures, reverse=True)
     assert (report.questions, report.current.method, report.current.weights) == (ASKED, "zscore", (1.0, 1.0))
@@ -166,8 +171,7 @@ def test_progress_is_told_of_the_searches_and_of_what_is_measured(tmp_path, aske
     told = []
     with fill(tmp_path / "a.mvx") as index:
         index.tune_fusion(asked[0], asked[2], vectors=asked[1], on_progress=lambda *step: told.append(step))
-    steps = [(what, done, ASKED) for what in ("searching", "measuring") for done in range(1, ASKED + 1)]
-    assert told == steps
+    assert told == [("measuring", done, ASKED) for done in range(1, ASKED + 1)]
 
 
 @pytest.mark.parametrize("allow_partial", [False, True])
@@ -237,3 +241,29 @@ def test_an_export_brings_along_how_the_index_was_tuned(tmp_path):
     import_vectors([tmp_path / "out"], Target(path=str(tmp_path / "b.mvx")))
     with mvindex.open(tmp_path / "b.mvx") as again:
         assert again.info().fusion == {"method": "minmax", "weights": [1.0, 3.0]}
+
+
+@pytest.mark.parametrize(
+    "numbers",
+    [{"depth": 0}, {"depth": 2.5}, {"constant": -1}, {"k1": True}, {"b": 1.5}, {"k1": float("nan")}, {"k2": 1}],
+)
+def test_numbers_of_a_fusion_are_checked(tmp_path, numbers):
+    with fill(tmp_path / "a.mvx") as index:
+        (name,) = numbers
+        with pytest.raises(QueryError, match=name):
+            index.set_hybrid_weights(**numbers)
+        assert index.info().fusion is None
+
+
+def test_k1_and_b_of_the_index_make_lexical_scores(tmp_path):
+    with fill(tmp_path / "a.mvx") as index:
+        index.set_hybrid_weights(k1=0.0)
+        after = index.search("oil", mode="lexical", top_k=50)
+        # Without saturation a term counts once, however often it occurs and however long the text is.
+        assert len({hit.score for hit in after.hits}) == 1
+        index.set_hybrid_weights(b=0.0)
+        once = [
+            hit for hit in index.search("oil", mode="lexical", top_k=300).hits if hit.text.split().count("oil") == 1
+        ]
+        assert len({len(hit.text) for hit in once}) > 1
+        assert len({hit.score for hit in once}) == 1

@@ -32,7 +32,7 @@ _DECODERS: dict[type[schemas.Request], msgspec.json.Decoder[Any]] = {
     )
 }
 _MESSAGE = re.compile(r"(?P<problem>.*?)(?: - at `(?:key in )?\$\.?(?P<place>.*)`)?", re.DOTALL)
-_OPTIONS = ("filter", "scoring", "temperature", "exact", "mode", "fusion", "weights", "fields")
+_OPTIONS = ("filter", "scoring", "temperature", "exact", "mode", "fusion", "weights", "operators", "fields")
 _COUNTS = ("top_k", "candidates")
 _MEMBER_CHARS = 60
 

@@ -103,6 +103,16 @@ class SearchRequest(Request):
         ]
         | UnsetType
     ) = UNSET
+    operators: (
+        Annotated[
+            bool,
+            _described(
+                'For hybrid and lexical: "quoted phrases" and +required words of the query must occur in a '
+                "document, -excluded ones must not. False, the default: these signs mean nothing."
+            ),
+        ]
+        | UnsetType
+    ) = UNSET
     fields: (
         Annotated[
             list[Annotated[str, _described("A field of documents.", enum=[each.value for each in Field])]],
