@@ -1,0 +1,217 @@
+"""What the tools return: passages with their sources, of a bounded number of characters."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
+from urllib.parse import quote
+
+from pydantic_core import to_json
+
+from mvindex.records import Document, Hit, IndexInfo, SearchResult
+
+# Answers are dataclasses without slots, which pydantic takes for defaults.
+
+# Values of metadata that sources shows of each field, and the characters of one.
+_EXAMPLES, _EXAMPLE_CHARS = 3, 60
+# Files that sources names.
+_FILES = 100
+
+
+@dataclass(frozen=True, kw_only=True)
+class Passage:
+    """A document that search found; its text is quoted, and may be cut around the cited sentence.
+
+    file, page, line and end_line: where the cited sentence stands, where the document's metadata say it. text_start:
+    the character of the document that `text` begins at; text_length: of the whole document.
+    """
+
+    id: str
+    uri: str
+    score: float
+    title: str = ""
+    cited: str | None = None
+    file: str | None = None
+    page: int | None = None
+    line: int | None = None
+    end_line: int | None = None
+    text: str = ""
+    text_start: int = 0
+    text_length: int = 0
+    metadata: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Found:
+    """The passages of a search, best first.
+
+    exact: True only where these are provably the best of all documents. left_out: passages dropped for lack of room.
+    """
+
+    mode: str
+    exact: bool
+    passages: list[Passage]
+    left_out: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Text:
+    """Characters [start, end) of a document's text; next_start: where to read on, absent at the end."""
+
+    id: str
+    title: str
+    text: str
+    start: int
+    end: int
+    length: int
+    next_start: int | None
+    metadata: dict[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class MetadataField:
+    """A field of metadata: in how many of the sampled documents, and examples of its values."""
+
+    name: str
+    documents: int
+    examples: list[Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sources:
+    """What the index holds; fields and files are those of the first documents, `sampled` of them."""
+
+    documents: int
+    views: int
+    encoder: str | None
+    lexical: str | None
+    sampled: int
+    fields: list[MetadataField]
+    files: list[str]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Added:
+    """The ids of the documents that were added or replaced."""
+
+    ids: list[str]
+
+
+def size_of(answer: Any) -> int:
+    """Return the characters of an answer as an agent gets it."""
+    return len(to_json(asdict(answer), indent=2).decode())
+
+
+def found_of(result: SearchResult, max_chars: int) -> Found:
+    """Return the passages of a result, each with its share of the characters."""
+    share = max_chars // max(len(result.hits), 1)
+    passages = [_passage(hit, share) for hit in result.hits]
+    found = Found(mode=result.mode, exact=result.exact, passages=passages)
+    while size_of(found) > max_chars and found.passages:
+        found = replace(found, passages=found.passages[:-1], left_out=found.left_out + 1)
+    return found
+
+
+def text_of(document: Document, start: int, end: int | None, max_chars: int) -> Text:
+    """Return a part of a document's text, as much of it as there is room for."""
+    length = len(document.text)
+    begin = min(start, length)
+    stop = max(begin, min(length if end is None else end, length))
+    metadata = dict(document.metadata)
+    while True:
+        answer = Text(
+            id=document.id,
+            title=document.title,
+            text=document.text[begin:stop],
+            start=begin,
+            end=stop,
+            length=length,
+            next_start=stop if stop < length else None,
+            metadata=metadata,
+        )
+        if size_of(answer) <= max_chars or stop == begin:
+            return answer
+        if stop - begin > max_chars:
+            stop = begin + max_chars
+        elif metadata and size_of(replace(answer, text="")) > max_chars // 2:
+            metadata = {}
+        else:
+            stop = begin + (stop - begin) * 3 // 4
+
+
+def sources_of(info: IndexInfo, documents: Iterable[Document], max_chars: int) -> Sources:
+    """Return a description of the index, with the metadata of some documents."""
+    counts: Counter[str] = Counter()
+    examples: dict[str, dict[str, Any]] = {}
+    files: dict[str, None] = {}
+    sampled = 0
+    for document in documents:
+        sampled += 1
+        for name, value in document.metadata.items():
+            counts[name] += 1
+            shown = value if isinstance(value, int | float | bool) else str(value)[:_EXAMPLE_CHARS]
+            examples.setdefault(name, {}).setdefault(str(shown), shown)
+        if isinstance(document.metadata.get("file"), str):
+            files[document.metadata["file"]] = None
+    fields = [
+        MetadataField(name=name, documents=count, examples=list(examples[name].values())[:_EXAMPLES])
+        for name, count in counts.most_common()
+    ]
+    encoder = info.encoder
+    sources = Sources(
+        documents=info.documents,
+        views=info.views,
+        encoder=None if encoder is None else str(encoder.get("name") or encoder.get("checkpoint") or "unnamed"),
+        lexical=info.lexical,
+        sampled=sampled,
+        fields=fields,
+        files=list(files)[:_FILES],
+    )
+    while size_of(sources) > max_chars and (sources.files or sources.fields):
+        sources = replace(sources, files=sources.files[: len(sources.files) // 2])
+        if not sources.files:
+            sources = replace(sources, fields=sources.fields[: len(sources.fields) // 2])
+    return sources
+
+
+def uri_of(id: str) -> str:
+    """Return the address of a document as a resource."""
+    return f"mvindex://documents/{quote(id, safe='')}"
+
+
+def _passage(hit: Hit, room: int) -> Passage:
+    """Return a hit as a passage of about that many characters: text around the citation, metadata where they fit."""
+    passage = Passage(
+        id=hit.id,
+        uri=uri_of(hit.id),
+        score=hit.score,
+        title=hit.title,
+        text_length=len(hit.text),
+        metadata=dict(hit.metadata),
+        **_place(hit.metadata),
+    )
+    if size_of(passage) > room // 2:
+        passage = replace(passage, metadata={})
+    cite = hit.citation
+    if cite is not None:
+        passage = replace(passage, cited=cite.text, **_cited_line(hit.metadata, hit.text, cite.start, cite.end))
+    begin, end = (0, 0) if cite is None else (cite.start, cite.end)
+    spare = max(0, room - size_of(passage) - (end - begin))
+    start = max(0, min(begin - spare // 2, len(hit.text) - (end - begin) - spare))
+    return replace(passage, text=hit.text[start : start + spare + end - begin], text_start=start)
+
+
+def _place(metadata: Mapping[str, Any]) -> dict[str, Any]:
+    """Return file, page and lines of a document, as far as its metadata have them."""
+    kinds = {"file": str, "page": int, "line": int, "end_line": int}
+    return {name: metadata[name] for name, kind in kinds.items() if type(metadata.get(name)) is kind}
+
+
+def _cited_line(metadata: Mapping[str, Any], text: str, start: int, end: int) -> dict[str, Any]:
+    """Return the first and the last line of a citation, where the document's first line is known."""
+    first = metadata.get("line")
+    if type(first) is not int:
+        return {}
+    return {"line": first + text.count("\n", 0, start), "end_line": first + text.count("\n", 0, end)}

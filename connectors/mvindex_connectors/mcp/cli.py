@@ -1,0 +1,51 @@
+"""The command `mvindex mcp`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from mvindex.cli.options import DeviceOption, IndexOption, ThreadsOption, open_chosen
+
+app = typer.Typer()
+# Less holds no passage with its source.
+_LEAST_CHARS = 1000
+
+
+@app.command()
+def mcp(  # noqa: PLR0913 - each option is a flag of the command
+    index: IndexOption = None,
+    http: Annotated[
+        int | None, typer.Option("--http", help="Port on 127.0.0.1 for streamable HTTP, at /mcp (default: stdio).")
+    ] = None,
+    allow_write: Annotated[bool, typer.Option("--allow-write", help="Offer the tool add too.")] = False,
+    max_chars: Annotated[int, typer.Option(help="Characters of one answer.", min=_LEAST_CHARS)] = 20_000,
+    describe: Annotated[
+        list[str] | None,
+        typer.Option(metavar="TOOL=TEXT", help="What an agent is told of a tool, instead of the default; repeatable."),
+    ] = None,
+    device: DeviceOption = None,
+    threads: ThreadsOption = None,
+) -> None:
+    """Serve an index to agents by the Model Context Protocol: the tools search, read and sources.
+
+    Example: mvindex mcp --index docs.mvx
+    """
+    from mvindex.plugins import require
+
+    require("mcp.server.mcpserver", "mcp", "mvindex mcp")
+    from mvindex_connectors.mcp.server import make_server, serve
+
+    texts = dict(_parse_description(text) for text in describe or ())
+    with open_chosen(index, device) as target:
+        serve(make_server(target, max_chars=max_chars, allow_write=allow_write, descriptions=texts), target, http)
+
+
+def _parse_description(text: str) -> tuple[str, str]:
+    from mvindex_connectors.mcp.server import DESCRIPTIONS
+
+    name, sign, value = text.partition("=")
+    if not sign or not value.strip() or name not in DESCRIPTIONS:
+        raise typer.BadParameter(f"--describe {text}: expected TOOL=TEXT, with a tool of {', '.join(DESCRIPTIONS)}")
+    return name, value
