@@ -83,6 +83,8 @@ NEEDS = {
     "strace": (_has_strace, "strace and permission to trace a process", "apt-get install strace"),
     "openssl": (lambda: bool(shutil.which("openssl")), "openssl", "apt-get install openssl"),
     "curl": (lambda: bool(shutil.which("curl")), "curl", "apt-get install curl"),
+    "mteb": (lambda: importlib.util.find_spec("mteb") is not None, "mteb", "install the extra mteb"),
+    "ir_datasets": (lambda: importlib.util.find_spec("ir_datasets") is not None, "ir_datasets", "install the extra ir"),
     "mcp": (lambda: importlib.util.find_spec("mcp") is not None, "the MCP SDK", "install the extra mcp"),
     "ray": (lambda: importlib.util.find_spec("ray") is not None, "ray", "pip install ray (80 MB)"),
     "milvus-lite": (_has_milvus_lite, "pymilvus and milvus-lite", "install the extra milvus"),

@@ -6,11 +6,11 @@ import hashlib
 import json
 import logging
 import os
-import sys
 import time
 from pathlib import Path
 from typing import Any
 
+from mvindex.cache import cache_folder
 from mvindex.checkpoint.settings import open_file
 
 logger = logging.getLogger(__name__)
@@ -21,28 +21,6 @@ _LARGE_BYTES = 1 << 20
 # A file that was changed so recently may change again without another time of change.
 _SETTLED_NS = 2_000_000_000
 _MOST_FILES = 256
-
-
-def cache_folder() -> Path:
-    """Return $MVINDEX_CACHE, else the folder of mvindex in the platform's cache directory; it need not exist.
-
-    Raises:
-        OSError: When the user has no home directory.
-
-    """
-    given, xdg = os.environ.get("MVINDEX_CACHE"), os.environ.get("XDG_CACHE_HOME", "")
-    if given:
-        return Path(given).absolute()
-    if sys.platform == "darwin":
-        return _home() / "Library" / "Caches" / "mvindex"
-    return (Path(xdg) if os.path.isabs(xdg) else _home() / ".cache") / "mvindex"
-
-
-def _home() -> Path:
-    try:
-        return Path.home()
-    except RuntimeError as err:
-        raise OSError(f"no cache directory: {err}; name one in MVINDEX_CACHE") from err
 
 
 def sha256_of(path: Path) -> str:

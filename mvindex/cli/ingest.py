@@ -37,7 +37,10 @@ if TYPE_CHECKING:
 
 
 def ingest(  # noqa: PLR0913 - each option is a flag of the command
-    files: Annotated[list[str], typer.Argument(help="Files or patterns; - is stdin. .gz and .zst are read.")],
+    files: Annotated[
+        list[str],
+        typer.Argument(help="Files, patterns, a BEIR folder or ir_datasets:NAME; - is stdin. .gz and .zst are read."),
+    ],
     index: IndexOption = None,
     format: Annotated[
         str | None, typer.Option(help="Format: dpr, msmarco, beir, jsonl or parquet; detected by default.")

@@ -22,6 +22,7 @@ _COMMANDS = {
     "ingest": "ingest:ingest",
     "query": "query:query",
     "eval": "eval:evaluate",
+    "compare": "compare:compare",
     "analyze": "analyze:analyze",
     "get": "documents:get",
     "delete": "documents:delete",

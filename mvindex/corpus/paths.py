@@ -8,6 +8,8 @@ import stat
 from collections.abc import Iterable, Sequence
 from typing import TypeAlias
 
+from mvindex.corpus.beir import beir_corpus
+from mvindex.corpus.ir_names import folder_of
 from mvindex.errors import CorpusError
 
 STDIN = "-"
@@ -38,6 +40,7 @@ def total_bytes(paths: Iterable[str]) -> int | None:
 def _expand(name: str) -> list[str]:
     if name == STDIN:
         return [name]
+    name = folder_of(name)
     # A file that exists wins, so that a name with [brackets] can be read.
     if os.path.exists(name):
         return [_readable(name)]
@@ -51,7 +54,13 @@ def _expand(name: str) -> list[str]:
 
 def _readable(path: str) -> str:
     if os.path.isdir(path):
-        raise CorpusError(f"{path}: is a directory; name the files in it, for example {os.path.join(path, '*.jsonl')}")
+        corpus = beir_corpus(path)
+        if corpus is not None:
+            return _readable(corpus)
+        raise CorpusError(
+            f"{path}: is a directory without corpus.jsonl, as BEIR's have; name the files in it, for example "
+            f"{os.path.join(path, '*.jsonl')}"
+        )
     if not os.path.exists(path):
         raise CorpusError(f"{path}: is a link to a file that does not exist")
     if not os.access(path, os.R_OK):

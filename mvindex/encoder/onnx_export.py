@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from mvindex.checkpoint.hashes import cache_folder
+from mvindex.cache import cache_folder
 from mvindex.checkpoint.settings import first_line
 from mvindex.encoder.onnx_cache import (
     HEAD,

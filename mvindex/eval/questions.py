@@ -107,7 +107,7 @@ def read_qrels(path: str) -> dict[str, dict[str, int]]:
     """
     qrels: dict[str, dict[str, int]] = {}
     separator: str | None = "\t"
-    for line in _visible_lines(path, 0):
+    for line in visible_lines(path):
         columns = line.text.split("\t")
         if not qrels:
             if [column.strip() for column in columns] == QRELS_HEADER:
@@ -127,7 +127,7 @@ def read_qrels(path: str) -> dict[str, dict[str, int]]:
 
 def _read_file(path: str, format: QuestionFormat | None, lines_before: int) -> Iterator[tuple[Question, _Line]]:
     parse: Callable[[_Line], Question] | None = None
-    for line in _visible_lines(path, lines_before):
+    for line in visible_lines(path, lines_before):
         if parse is None:
             parse = PARSERS[format or _detect(line)]
             if parse is _parse_tsv and line.text.partition("\t")[0].lower() in TSV_HEADER_IDS:
@@ -135,7 +135,8 @@ def _read_file(path: str, format: QuestionFormat | None, lines_before: int) -> I
         yield parse(line), line
 
 
-def _visible_lines(path: str, lines_before: int) -> Iterator[_Line]:
+def visible_lines(path: str, lines_before: int = 0) -> Iterator[_Line]:
+    """Yield the lines of a file that hold visible text, counted after `lines_before` of other files."""
     name = stream_name(path)
     for number, text in read_lines(path):
         if text.strip():

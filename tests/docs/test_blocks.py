@@ -25,6 +25,7 @@ SHOWN = {"text": str, "json": json.loads, "toml": tomllib.loads, "yaml": yaml.sa
 INDEXES = {
     "docs/analysis.md": ("corpus.mvx",),
     "docs/choose-an-engine.md": ("corpus.mvx",),
+    "docs/evaluation.md": ("corpus.mvx",),
     "docs/milvus.md": ("corpus.mvx",),
     "docs/scale.md": ("corpus.mvx",),
     "docs/trust.md": ("corpus.mvx",),

@@ -1,4 +1,4 @@
-"""What the tools return: passages with their sources, of a bounded number of characters."""
+"""Answers of the tools: passages with their sources, of a bounded number of characters."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ class MetadataField:
 
 @dataclass(frozen=True, kw_only=True)
 class Sources:
-    """What the index holds; fields and files are those of the first documents, `sampled` of them."""
+    """A description of the index; fields and files are those of the first documents, `sampled` of them."""
 
     documents: int
     views: int

@@ -1,6 +1,6 @@
 """Measure what the Model Context Protocol adds to a search: the tool over stdio and HTTP beside the index itself.
 
-    python bench/mcp.py [--queries 200] [--json]
+    python bench/mcp_latency.py [--queries 200] [--json]
 
 The index is that of the sample corpus, made by the default encoder. Each side answers the same questions one by one, in
 turns of 20; milliseconds of a call, with encoding, at the median and the 95th percentile.

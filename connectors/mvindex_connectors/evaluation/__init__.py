@@ -1,0 +1,1 @@
+"""Evaluation by the field's tools."""

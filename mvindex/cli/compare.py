@@ -1,0 +1,96 @@
+"""The command `mvindex compare`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from mvindex.cli.options import JsonOption, QuestionFormatOption, note, parse_question_format
+
+if TYPE_CHECKING:
+    from mvindex.eval.compare import RunReport
+
+MeasureOption = Annotated[
+    list[str] | None,
+    typer.Option("--measure", help="A measure of ir-measures, such as nDCG@10 (default), MRR@10, R@100; repeatable."),
+]
+
+
+def compare(  # noqa: PLR0913 - each option is a flag of the command
+    runs: Annotated[list[str], typer.Argument(help="TREC run files; the first is compared with each other one.")],
+    qrels: Annotated[str | None, typer.Option(help="Relevance judgements, BEIR or TREC.")] = None,
+    questions: Annotated[
+        list[str] | None, typer.Option(help="Instead: question files whose passage_id is the relevant document.")
+    ] = None,
+    format: QuestionFormatOption = None,
+    measure: MeasureOption = None,
+    all_pairs: Annotated[bool, typer.Option("--all-pairs", help="Compare each run with each other one.")] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Compare runs: means, differences, and whether these may be chance (paired randomisation test, Holm's correction).
+
+    Example: mvindex compare dense.run hybrid.run --qrels qrels/test.tsv --measure nDCG@10 --measure R@100
+    """
+    from mvindex.cli import render
+    from mvindex.eval.compare import DEFAULT_MEASURES, compare_runs, read_run
+    from mvindex.eval.questions import read_qrels
+
+    if (qrels is None) == (not questions):
+        raise typer.BadParameter("expected judgements: either --qrels FILE or --questions FILE")
+    if len(set(runs)) < len(runs):
+        raise typer.BadParameter("expected each run once")
+    judged = read_qrels(qrels) if qrels else _gold(questions or [], format)
+    report = compare_runs(
+        {path: read_run(path) for path in runs}, judged, measure or DEFAULT_MEASURES, all_pairs=all_pairs
+    )
+    if as_json:
+        from dataclasses import asdict
+
+        render.print_json(asdict(report))
+    else:
+        print_report(report)
+
+
+def print_report(report: RunReport) -> None:
+    """Print means and comparisons as tables."""
+    from mvindex.cli import render
+
+    for measure in dict.fromkeys(each.measure for each in report.runs):
+        means = {each.run: each.mean for each in report.runs if each.measure == measure}
+        render.print_grid(
+            f"{measure}, {report.questions:,} judged questions",
+            ("run", measure),
+            [(run, f"{mean:.4f}") for run, mean in means.items()],
+        )
+        render.print_grid(
+            "differences, and their chance",
+            ("run", "against", "difference", "p", "corrected", "+ = -"),
+            [
+                (
+                    each.second,
+                    each.first,
+                    f"{each.difference:+.4f} ± {each.error:.4f}",
+                    f"{each.p:.4f}",
+                    f"{each.p_corrected:.4f}",
+                    f"{each.better} {each.equal} {each.worse}",
+                )
+                for each in report.comparisons
+                if each.measure == measure
+            ],
+        )
+    for run, missing in {each.run: each.missing for each in report.runs if each.missing}.items():
+        note(f"{run}: lacks {missing:,} of the judged questions, which count as 0")
+
+
+def _gold(files: list[str], format: str | None) -> Mapping[str, Mapping[str, int]]:
+    """Return judgements of which the gold document of each question is the only one."""
+    from mvindex.errors import ConfigError
+    from mvindex.eval.questions import read_questions
+
+    found = read_questions(files, parse_question_format(format))
+    judged = {question.id: {question.passage_id: 1} for question in found if question.passage_id is not None}
+    if not judged:
+        raise ConfigError(f"{', '.join(files)}: no question has a passage_id; give --qrels FILE")
+    return judged
