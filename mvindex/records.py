@@ -149,12 +149,25 @@ class Citation:
 
     text: the characters [start, end) of the document's text; why: the parts of its score, higher is better: "views",
     "terms", "context" (what stands beside it) and "cues" (the kind of thing that the query asks for).
+
+    file, page, line, end_line: where it stands, as far as the document's metadata say where its text begins: "file",
+    "page" (from 1) and "line", the number of its first line (from 1).
     """
 
     text: str
     start: int
     end: int
     why: Mapping[str, float]
+    file: str | None = None
+    page: int | None = None
+    line: int | None = None
+    end_line: int | None = None
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the citation as a JSON object, without what is not known of its place."""
+        place = {name: getattr(self, name) for name in ("file", "page", "line", "end_line")}
+        known = {name: value for name, value in place.items() if value is not None}
+        return {"text": self.text, "start": self.start, "end": self.end, "why": dict(self.why)} | known
 
 
 # Chooses the citation of a hit.

@@ -41,7 +41,8 @@ def result_as_json(
 
     """
     hits = [asdict(hit) for hit in result.hits]
-    for hit in hits:
+    for hit, found in zip(hits, result.hits, strict=True):
+        hit["citation"] = None if found.citation is None else found.citation.as_json()
         hit["components"] = list(hit["components"])
         if not hit["components"]:
             del hit["components"]
@@ -72,11 +73,22 @@ def print_result(
     for rank, hit in enumerate(result.hits, start=1):
         title = f"  {escape_controls(hit.title)}" if hit.title else ""
         head = [(f"{rank:3d}. {hit.score:.4f}  ", PLAIN), (escape_controls(hit.id), BOLD_CYAN), (title, PLAIN)]
+        if place := _place_of(hit):
+            head.append((f"  ({escape_controls(place)})", PLAIN))
         lines += [wrapped(pieces, width, is_coloured=is_coloured) for pieces in (head, _text_with_citation(hit))]
         details = [_component_line(component) for component in hit.components if explained is not None]
         details += _view_lines((explained or {}).get(hit.id, ()), has_weights="temperature" in options)
         lines += [shortened(line, width, DIM, is_coloured=is_coloured) for line in details]
     sys.stdout.write("\n".join(lines) + "\n\n")
+
+
+def _place_of(hit: Hit) -> str:
+    """Return where the citation stands, as far as it is known: file, page and line."""
+    cited = hit.citation
+    if cited is None:
+        return ""
+    known = {"": cited.file, "page ": cited.page, "line ": cited.line}
+    return ", ".join(f"{name}{value}" for name, value in known.items() if value is not None)
 
 
 def _text_with_citation(hit: Hit) -> list[Piece]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -52,4 +53,21 @@ def view_scores_of_hits(shards: Iterable[tuple[MappedViews, Ints, Ints]], querie
 
 def _cite(citer: Citer, stored: StoredDocument, scores: Floats | None) -> Citation | None:
     views = None if scores is None else ScoredViews(stored.spans, scores)
-    return citer.cite(stored.text, stored.title, views)
+    found = citer.cite(stored.text, stored.title, views)
+    return None if found is None else _placed(found, stored)
+
+
+def _placed(cited: Citation, stored: StoredDocument) -> Citation:
+    """Return a citation with its place, as far as the document's metadata tell it; see Citation."""
+    metadata = stored.metadata
+    file, page, first = metadata.get("file"), metadata.get("page"), metadata.get("line")
+    if not isinstance(file, str) and type(page) is not int and type(first) is not int:
+        return cited
+    line = first + stored.text.count("\n", 0, cited.start) if type(first) is int else None
+    return replace(
+        cited,
+        file=file if isinstance(file, str) else None,
+        page=page if type(page) is int else None,
+        line=line,
+        end_line=None if line is None else line + cited.text.count("\n"),
+    )

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypedDict
 
 from mvindex.errors import QueryError
 from mvindex.lexical.operators import Operators
-from mvindex.records import ALL_FIELDS, Field, check_count
+from mvindex.records import ALL_FIELDS, Combine, Field, check_count
 from mvindex.scoring.aggregate import Aggregate, Scoring, parse_scoring
 from mvindex.scoring.fusion import Fusion, Method, Mode, parse_fusion, parse_mode
 from mvindex.store.filters import Filter
@@ -58,6 +58,7 @@ class SearchOptions:
         operators: Whether quotes, + and - in the texts of queries are operators.
         words: What the operators of one query demand; set where its text is read.
         tuned: The fusion of the index, for what a search cannot choose.
+        combine: How the queries make one group, where they are one; servers are sent groups so.
 
     """
 
@@ -74,6 +75,7 @@ class SearchOptions:
     operators: bool = False
     words: Operators | None = None
     tuned: Fusion = Fusion()
+    combine: Combine | None = None
 
     @classmethod
     def parse(  # noqa: PLR0913 - one parameter for each option that a caller may give

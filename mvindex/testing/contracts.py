@@ -397,7 +397,7 @@ class IndexContract:
         with pytest.raises(TypeError):
             index.search(good, k=3)  # type: ignore[call-overload]  # wrong on purpose
 
-    def test_an_index_without_words_refuses_to_search_them(
+    def test_an_index_without_terms_refuses_to_search_them(
         self, index: IndexProtocol, rng: np.random.Generator
     ) -> None:
         self.fill(index, random_views(rng, 5, self.dim))
@@ -406,7 +406,7 @@ class IndexContract:
         with pytest.raises(Unsupported, match="lexical"):
             index.search(np.ones(self.dim, dtype=np.float32), mode="hybrid", text="text")
 
-    def test_without_words_every_search_is_dense(self, index: IndexProtocol, rng: np.random.Generator) -> None:
+    def test_without_terms_auto_is_dense_and_says_so(self, index: IndexProtocol, rng: np.random.Generator) -> None:
         self.fill(index, random_views(rng, 5, self.dim))
         query = np.ones(self.dim, dtype=np.float32)
         assert index.search(query).mode == "dense"

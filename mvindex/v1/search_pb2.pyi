@@ -27,6 +27,13 @@ class Fusion(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     FUSION_ZSCORE: _ClassVar[Fusion]
     FUSION_MINMAX: _ClassVar[Fusion]
     FUSION_RRF: _ClassVar[Fusion]
+
+class Combine(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    COMBINE_UNSPECIFIED: _ClassVar[Combine]
+    COMBINE_MAX: _ClassVar[Combine]
+    COMBINE_SUM: _ClassVar[Combine]
+    COMBINE_MEAN: _ClassVar[Combine]
 SCORING_UNSPECIFIED: Scoring
 SCORING_MAX: Scoring
 SCORING_DRPQ: Scoring
@@ -38,6 +45,10 @@ FUSION_UNSPECIFIED: Fusion
 FUSION_ZSCORE: Fusion
 FUSION_MINMAX: Fusion
 FUSION_RRF: Fusion
+COMBINE_UNSPECIFIED: Combine
+COMBINE_MAX: Combine
+COMBINE_SUM: Combine
+COMBINE_MEAN: Combine
 
 class Weights(_message.Message):
     __slots__ = ("dense", "lexical")
@@ -60,7 +71,7 @@ class Fields(_message.Message):
     def __init__(self, names: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class SearchRequest(_message.Message):
-    __slots__ = ("index", "texts", "vectors", "top_k", "filter_json", "scoring", "temperature", "exact", "candidates", "mode", "fusion", "weights", "terms", "fields", "operators")
+    __slots__ = ("index", "texts", "vectors", "top_k", "filter_json", "scoring", "temperature", "exact", "candidates", "mode", "fusion", "weights", "terms", "fields", "operators", "combine")
     INDEX_FIELD_NUMBER: _ClassVar[int]
     TEXTS_FIELD_NUMBER: _ClassVar[int]
     VECTORS_FIELD_NUMBER: _ClassVar[int]
@@ -76,6 +87,7 @@ class SearchRequest(_message.Message):
     TERMS_FIELD_NUMBER: _ClassVar[int]
     FIELDS_FIELD_NUMBER: _ClassVar[int]
     OPERATORS_FIELD_NUMBER: _ClassVar[int]
+    COMBINE_FIELD_NUMBER: _ClassVar[int]
     index: str
     texts: Texts
     vectors: _documents_pb2.Vectors
@@ -91,7 +103,8 @@ class SearchRequest(_message.Message):
     terms: Texts
     fields: Fields
     operators: bool
-    def __init__(self, index: _Optional[str] = ..., texts: _Optional[_Union[Texts, _Mapping]] = ..., vectors: _Optional[_Union[_documents_pb2.Vectors, _Mapping]] = ..., top_k: _Optional[int] = ..., filter_json: _Optional[str] = ..., scoring: _Optional[_Union[Scoring, str]] = ..., temperature: _Optional[float] = ..., exact: _Optional[bool] = ..., candidates: _Optional[int] = ..., mode: _Optional[_Union[Mode, str]] = ..., fusion: _Optional[_Union[Fusion, str]] = ..., weights: _Optional[_Union[Weights, _Mapping]] = ..., terms: _Optional[_Union[Texts, _Mapping]] = ..., fields: _Optional[_Union[Fields, _Mapping]] = ..., operators: _Optional[bool] = ...) -> None: ...
+    combine: Combine
+    def __init__(self, index: _Optional[str] = ..., texts: _Optional[_Union[Texts, _Mapping]] = ..., vectors: _Optional[_Union[_documents_pb2.Vectors, _Mapping]] = ..., top_k: _Optional[int] = ..., filter_json: _Optional[str] = ..., scoring: _Optional[_Union[Scoring, str]] = ..., temperature: _Optional[float] = ..., exact: _Optional[bool] = ..., candidates: _Optional[int] = ..., mode: _Optional[_Union[Mode, str]] = ..., fusion: _Optional[_Union[Fusion, str]] = ..., weights: _Optional[_Union[Weights, _Mapping]] = ..., terms: _Optional[_Union[Texts, _Mapping]] = ..., fields: _Optional[_Union[Fields, _Mapping]] = ..., operators: _Optional[bool] = ..., combine: _Optional[_Union[Combine, str]] = ...) -> None: ...
 
 class SearchResponse(_message.Message):
     __slots__ = ("results",)
@@ -142,7 +155,7 @@ class Hit(_message.Message):
     def __init__(self, document: _Optional[_Union[_documents_pb2.Document, _Mapping]] = ..., score: _Optional[float] = ..., slot: _Optional[int] = ..., span: _Optional[_Union[Span, _Mapping]] = ..., snippet: _Optional[str] = ..., components: _Optional[_Iterable[_Union[Component, _Mapping]]] = ..., citation: _Optional[_Union[Citation, _Mapping]] = ...) -> None: ...
 
 class Citation(_message.Message):
-    __slots__ = ("text", "start", "end", "why")
+    __slots__ = ("text", "start", "end", "why", "file", "page", "line", "end_line")
     class WhyEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -154,11 +167,19 @@ class Citation(_message.Message):
     START_FIELD_NUMBER: _ClassVar[int]
     END_FIELD_NUMBER: _ClassVar[int]
     WHY_FIELD_NUMBER: _ClassVar[int]
+    FILE_FIELD_NUMBER: _ClassVar[int]
+    PAGE_FIELD_NUMBER: _ClassVar[int]
+    LINE_FIELD_NUMBER: _ClassVar[int]
+    END_LINE_FIELD_NUMBER: _ClassVar[int]
     text: str
     start: int
     end: int
     why: _containers.ScalarMap[str, float]
-    def __init__(self, text: _Optional[str] = ..., start: _Optional[int] = ..., end: _Optional[int] = ..., why: _Optional[_Mapping[str, float]] = ...) -> None: ...
+    file: str
+    page: int
+    line: int
+    end_line: int
+    def __init__(self, text: _Optional[str] = ..., start: _Optional[int] = ..., end: _Optional[int] = ..., why: _Optional[_Mapping[str, float]] = ..., file: _Optional[str] = ..., page: _Optional[int] = ..., line: _Optional[int] = ..., end_line: _Optional[int] = ...) -> None: ...
 
 class Component(_message.Message):
     __slots__ = ("name", "rank", "score", "contribution")

@@ -48,7 +48,7 @@ NOT_RUN = [
         "index.search(",
         "loads a cross-encoder of 90 MB from a hub; a small one is in tests/unit/scoring/test_rerank.py",
     ),
-    NotRun("docs/mcp.md", "pip install", "installs, and serves until its client ends; tests/mcp starts the server"),
+    NotRun("docs/mcp.md", "pip install", "installs, and serves until its client ends; tests/agents starts the server"),
     NotRun("docs/mcp.md", "python bench/mcp_latency.py", BENCH),
     NotRun("docs/milvus.md", "mvindex ingest corpus.tsv --index milvus://", CLUSTER),
     NotRun("docs/milvus.md", "mvindex migrate corpus.mvx milvus://", CLUSTER),

@@ -89,6 +89,10 @@ def with_texts(body):
         "text": is_text(body.get("text")) or are_all(is_text, body.get("text")),
         "operators": type(body.get("operators")) is bool,
     }
+    if body.get("combine") in ("max", "sum", "mean"):
+        is_group = "vectors" in body and mode in ("auto", "dense") and body.get("explain") is not True
+        if not is_group or "operators" in body:
+            body = {name: value for name, value in body.items() if name != "combine"}
     # The text beside vectors is one of ours; a drawn query may be all excluded words.
     both = ("text",) if "query" in body or "queries" in body else ("text", "operators")
     allowed = {"auto": (), "dense": (), "lexical": both, "hybrid": ("fusion", "weights", *both)}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from mvindex.records import Floats, Hit, SearchResult, Span
@@ -35,7 +34,7 @@ def citation(hit: Hit, exact: bool) -> dict[str, Any]:
     """
     span = hit.span or _stored_span(hit)
     cited: dict[str, Any] = {
-        "citation": None if hit.citation is None else asdict(hit.citation),
+        "citation": None if hit.citation is None else hit.citation.as_json(),
         "snippet": hit.snippet if span is None else hit.text[span[0] : span[1]],
         "snippet_span": None if span is None else list(span),
         "view": hit.slot,

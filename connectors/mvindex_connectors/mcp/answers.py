@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 from urllib.parse import quote
@@ -190,28 +190,15 @@ def _passage(hit: Hit, room: int) -> Passage:
         title=hit.title,
         text_length=len(hit.text),
         metadata=dict(hit.metadata),
-        **_place(hit.metadata),
     )
     if size_of(passage) > room // 2:
         passage = replace(passage, metadata={})
     cite = hit.citation
     if cite is not None:
-        passage = replace(passage, cited=cite.text, **_cited_line(hit.metadata, hit.text, cite.start, cite.end))
+        passage = replace(
+            passage, cited=cite.text, file=cite.file, page=cite.page, line=cite.line, end_line=cite.end_line
+        )
     begin, end = (0, 0) if cite is None else (cite.start, cite.end)
     spare = max(0, room - size_of(passage) - (end - begin))
     start = max(0, min(begin - spare // 2, len(hit.text) - (end - begin) - spare))
     return replace(passage, text=hit.text[start : start + spare + end - begin], text_start=start)
-
-
-def _place(metadata: Mapping[str, Any]) -> dict[str, Any]:
-    """Return file, page and lines of a document, as far as its metadata have them."""
-    kinds = {"file": str, "page": int, "line": int, "end_line": int}
-    return {name: metadata[name] for name, kind in kinds.items() if type(metadata.get(name)) is kind}
-
-
-def _cited_line(metadata: Mapping[str, Any], text: str, start: int, end: int) -> dict[str, Any]:
-    """Return the first and the last line of a citation, where the document's first line is known."""
-    first = metadata.get("line")
-    if type(first) is not int:
-        return {}
-    return {"line": first + text.count("\n", 0, start), "end_line": first + text.count("\n", 0, end)}

@@ -35,6 +35,7 @@ from mvindex_connectors.remote.requests import (
     get_requests,
     list_request,
     search_call,
+    search_calls,
     update_request,
 )
 from mvindex_connectors.remote.retry import AsyncRetryingChannel, CallSettings
@@ -224,6 +225,9 @@ class AsyncIndexClient:
         text: str | Sequence[str] | None = None,
     ) -> Any:
         """Return what search() does, for options that are checked already."""
+        several = search_calls(self._address.name, query, options, text)
+        if several is not None:
+            return [one.results(await self._channel.call(self._stub.Search, one.request)) for one in several]
         call = search_call(self._address.name, query, options, text)
         return [] if call.is_empty else call.results(await self._channel.call(self._stub.Search, call.request))
 

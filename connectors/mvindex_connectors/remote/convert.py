@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import asdict, replace
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 import numpy as np
 
@@ -14,6 +14,7 @@ from mvindex.ingest import IngestReport
 from mvindex.records import (
     ALL_FIELDS,
     Citation,
+    Combine,
     Component,
     Document,
     Field,
@@ -56,6 +57,13 @@ SCORING_NAMES: dict[Aggregate, ScoringName] = {Aggregate.MAX: "max", Aggregate.D
 _FROM_SCORING: dict[int, ScoringName] = {number: SCORING_NAMES[kind] for kind, number in _TO_SCORING.items()}
 _FROM_MODE: dict[int, str] = {number: mode.value for mode, number in _TO_MODE.items()}
 _FROM_FUSION: dict[int, str] = {number: method.value for method, number in _TO_FUSION.items()}
+_TO_COMBINE = {
+    Combine.MAX: search.COMBINE_MAX,
+    Combine.SUM: search.COMBINE_SUM,
+    Combine.MEAN: search.COMBINE_MEAN,
+}
+_PLACE: Final = ("file", "page", "line", "end_line")
+_FROM_COMBINE: dict[int, str] = {number: combine.value for combine, number in _TO_COMBINE.items()}
 _COUNTS = ("added", "replaced", "updated", "unchanged", "views_given", "views_stored")
 
 
@@ -173,13 +181,15 @@ def options_fields(options: SearchOptions) -> dict[str, Any]:
         "weights": None if weights is None else search.Weights(dense=weights[0], lexical=weights[1]),
         "fields": _fields_message(options.fields),
         "operators": options.operators,
+        "combine": None if options.combine is None else _TO_COMBINE[options.combine],
     }
 
 
 def options_from(message: search.SearchRequest) -> SearchOptions:
     """Return the options of a search; QueryError for a value that is none, or options that do not go together."""
     weights = (message.weights.dense, message.weights.lexical) if message.HasField("weights") else None
-    return SearchOptions.parse(
+    combine = _name_of("combine", message.combine, _FROM_COMBINE)
+    options = SearchOptions.parse(
         message.top_k or 10,
         filter_from(message.filter_json) if message.HasField("filter_json") else None,
         scoring_from(message.scoring),
@@ -192,6 +202,7 @@ def options_from(message: search.SearchRequest) -> SearchOptions:
         fields=message.fields.names if message.HasField("fields") else None,
         operators=message.operators,
     )
+    return options if combine is None else replace(options, combine=Combine(combine))
 
 
 def _fields_message(fields: Set[Field]) -> search.Fields | None:
@@ -231,6 +242,9 @@ def _fill_hit(message: search.Hit, hit: Hit) -> None:
     if (cited := hit.citation) is not None:
         message.citation.text, message.citation.start, message.citation.end = cited.text, cited.start, cited.end
         message.citation.why.update(cited.why)
+        for name in _PLACE:
+            if (value := getattr(cited, name)) is not None:
+                setattr(message.citation, name, value)
 
 
 def result_from(message: search.SearchResult) -> SearchResult:
@@ -262,7 +276,8 @@ def _hit_from(message: search.Hit) -> Hit:
 
 
 def _citation_from(message: search.Citation) -> Citation:
-    return Citation(message.text, message.start, message.end, dict(message.why))
+    known = {name: getattr(message, name) for name in _PLACE if message.HasField(name)}
+    return Citation(message.text, message.start, message.end, dict(message.why), **known)
 
 
 def _component_from(message: search.Component) -> Component:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
-from mvindex.errors import QueryError, Unsupported
-from mvindex.records import SearchResult, check_count, check_id, check_ids, dump_metadata
+from mvindex.errors import QueryError
+from mvindex.records import Combine, QueryGroup, SearchResult, check_count, check_id, check_ids, dump_metadata
 from mvindex.scoring.aggregate import parse_scoring
 from mvindex.scoring.fusion import Mode
 from mvindex.search.options import SearchOptions
-from mvindex.search.queries import as_groups, as_vectors, check_query_text, is_texts, query_texts
+from mvindex.search.queries import as_groups, as_vectors, check_query_text, group_texts, is_texts, query_texts
 from mvindex.store.filters import Filter
 from mvindex.v1 import documents_pb2 as documents
 from mvindex.v1 import search_pb2 as search
@@ -78,8 +79,8 @@ def texts_message(texts: Sequence[str]) -> search.Texts:
 
 def search_call(index: str, query: Any, options: SearchOptions, text: str | Sequence[str] | None) -> SearchCall:
     """Return the call of a search; QueryError for queries and texts that do not go together."""
-    if as_groups(query) is not None:
-        raise Unsupported("a query group is searched where the index is; a server takes single queries")
+    if isinstance(query, QueryGroup):
+        return _group_call(index, query, options, text)
     terms: list[str] | None = None
     if options.mode in (Mode.AUTO, Mode.DENSE) and text is None:
         queries = queries_of(query)
@@ -93,6 +94,41 @@ def search_call(index: str, query: Any, options: SearchOptions, text: str | Sequ
         **options_fields(options),
     )
     return SearchCall(request, queries)
+
+
+def search_calls(
+    index: str, query: Any, options: SearchOptions, text: str | Sequence[str] | None
+) -> list[SearchCall] | None:
+    """Return the calls of several query groups, one for each; None where the query is something else."""
+    groups = None if isinstance(query, QueryGroup) else as_groups(query)
+    if groups is None:
+        return None
+    texts = [None] * len(groups) if text is None else text
+    if isinstance(texts, str) or len(texts) != len(groups):
+        raise QueryError(f"text: expected a text for each of {len(groups)} query groups")
+    return [search_call(index, group, options, one) for group, one in zip(groups, texts, strict=True)]
+
+
+def _group_call(index: str, group: QueryGroup, options: SearchOptions, text: object) -> SearchCall:
+    """Return the call of one query group."""
+    if options.mode is Mode.LEXICAL:
+        raise QueryError("mode='lexical' reads no vectors of a query group; expected mode='dense' or 'hybrid'")
+    if options.operators:
+        raise QueryError("operators= reads the text of one query; a query group has several")
+    texts = group_texts(group, text)
+    if options.mode is Mode.HYBRID and texts is None:
+        raise QueryError("mode='hybrid' searches texts; give one beside the vectors of the group: text=...")
+    queries = queries_of(group.queries)
+    if queries.is_single:
+        raise QueryError("query group: expected an (m, d) array, got one vector")
+    request = search.SearchRequest(
+        index=index,
+        texts=queries.texts,
+        vectors=queries.vectors,
+        terms=None if text is None else search.Texts(values=texts),
+        **options_fields(replace(options, combine=Combine(group.combine))),
+    )
+    return SearchCall(request, queries._replace(is_single=True))
 
 
 def _text_queries(query: Any, text: str | Sequence[str] | None, mode: Mode) -> tuple[Queries, list[str] | None]:

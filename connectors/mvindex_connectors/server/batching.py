@@ -12,7 +12,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Protocol
 
@@ -20,7 +20,7 @@ import numpy as np
 
 from mvindex.errors import LimitExceeded, MvindexError
 from mvindex.index import IndexProtocol
-from mvindex.records import Floats, SearchResult
+from mvindex.records import Combine, Floats, QueryGroup, SearchResult
 from mvindex.scoring.fusion import Mode
 from mvindex.search.options import SearchOptions
 from mvindex.search.profiling import watched_stages
@@ -53,8 +53,12 @@ class _Job:
 
     @property
     def needs_encoding(self) -> bool:
-        """Whether these are texts that are searched by views as they are: the index reads their operators first."""
-        reads_texts = self.options.mode is Mode.LEXICAL or self.options.operators
+        """Whether these are texts that are searched by views, one by one and as they are.
+
+        The index reads operators first, and encodes a query group itself.
+        """
+        options = self.options
+        reads_texts = options.mode is Mode.LEXICAL or options.operators or options.combine is not None
         return isinstance(self.queries, list) and not reads_texts
 
 
@@ -104,7 +108,9 @@ class Batcher:
             except asyncio.CancelledError:
                 _drop_cancelled(self._small)
                 raise
-        parts = [slice(begin, begin + _PART) for begin in range(0, len(queries), _PART)]
+        # A query group has one result.
+        step = len(queries) if options.combine is not None else _PART
+        parts = [slice(begin, begin + step) for begin in range(0, len(queries), step)]
         futures = [
             self._submit(
                 self._large, _Job(queries[part], options, _new_future(), None if texts is None else texts[part])
@@ -221,11 +227,28 @@ class Batcher:
             if not isinstance(each, Exception):
                 groups.setdefault((job.options.key, job.texts is None), []).append(number)
         for members in groups.values():
-            self._search_group(jobs, vectors, members, answers)
+            if jobs[members[0]].options.combine is None:
+                self._search_together(jobs, vectors, members, answers)
+            else:
+                for number in members:
+                    answers[number] = self._search_query_group(jobs[number])
         return answers
 
-    def _search_group(self, jobs: list[_Job], vectors: list[Any], members: list[int], answers: list[Any]) -> None:
-        """Set the answers of the members of a group. If they fail together, each is searched by itself."""
+    def _search_query_group(self, job: _Job) -> list[SearchResult] | Exception:
+        """Return the result of a job whose queries are one group, or its error."""
+        try:
+            found = self._index.search_with_options(
+                QueryGroup(job.queries, (job.options.combine or Combine.MAX).value),
+                replace(job.options, combine=None),
+                text=job.texts[0] if job.texts else None,
+            )
+        except (MvindexError, ValueError) as err:
+            return err
+        _choose_citations([found])
+        return [found]
+
+    def _search_together(self, jobs: list[_Job], vectors: list[Any], members: list[int], answers: list[Any]) -> None:
+        """Set the answers of jobs of equal options. If they fail together, each is searched by itself."""
         options = jobs[members[0]].options
         texts = None
         if jobs[members[0]].texts is not None:
@@ -241,7 +264,7 @@ class Batcher:
                 answers[members[0]] = err
                 return
             for number in members:
-                self._search_group(jobs, vectors, [number], answers)
+                self._search_together(jobs, vectors, [number], answers)
             return
         at = 0
         for number in members:

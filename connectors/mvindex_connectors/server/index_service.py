@@ -101,11 +101,24 @@ class IndexService:
 
         """
         texts = None
+        if options.combine is not None:
+            return await self._search_query_group(queries, options, text)
         if text is not None or options.mode in (Mode.LEXICAL, Mode.HYBRID) or isinstance(queries, Sequence):
             texts = self._texts(queries, text, options.mode)
             queries = texts if options.mode is Mode.LEXICAL else queries
         self._check_hits(len(queries), options.top_k)
         return await self._batcher.search(self._checked(queries), options, texts)
+
+    async def _search_query_group(
+        self, queries: Sequence[str] | Floats, options: SearchOptions, text: Sequence[str] | None
+    ) -> list[SearchResult]:
+        """Return the one result of a query group; see search()."""
+        if text is not None and len(text) != 1:
+            raise QueryError(f"text: expected one text for a query group, got {len(text)}")
+        for number, one in enumerate(text or (), start=1):
+            check_query_text(one, number, 1)
+        self._check_hits(1, options.top_k)
+        return await self._batcher.search(self._checked(queries), options, None if text is None else list(text))
 
     def _check_hits(self, num_queries: int, top_k: int) -> None:
         """Raise LimitExceeded for more documents than are returned at once."""

@@ -14,6 +14,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from mvindex.errors import LimitExceeded, MvindexError, QueryError, TimedOut, Unsupported
+from mvindex.lexical.operators import parse_operators
 from mvindex.records import SearchResult, ViewScore
 from mvindex_connectors.remote.convert import MAX_EXPLAINED, SCORING_NAMES
 from mvindex_connectors.remote.status import REQUEST_ID_KEY, http_status, nearest_known_class
@@ -302,7 +303,8 @@ def _by_method(endpoints: Mapping[str, Endpoint]) -> Endpoint:
 async def _encoded(index: IndexService, search: SearchCall) -> SearchCall:
     """Return the search with its texts encoded once: it and every explanation then use the same vectors."""
     queries = cast(list[str], search.queries)
-    return search._replace(queries=await index.encode(queries), texts=search.texts or queries)
+    plain = [parse_operators(text).text for text in queries] if search.options.operators else queries
+    return search._replace(queries=await index.encode(plain), texts=search.texts or queries)
 
 
 async def _while_connected(request: Request, answer: Awaitable[T]) -> T:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple, TypeVar, cast
 
 import msgspec
@@ -12,7 +13,8 @@ from msgspec import UNSET
 from mvindex import records
 from mvindex.errors import DocumentError, MvindexError, QueryError
 from mvindex.ingest import view_entries
-from mvindex.records import Floats, require_text
+from mvindex.records import Combine, Floats, require_text
+from mvindex.scoring.fusion import Mode
 from mvindex.search.options import SearchOptions
 from mvindex.search.queries import as_vectors
 from mvindex_connectors.server.http import schemas
@@ -96,7 +98,21 @@ def search_call(request: schemas.SearchRequest) -> SearchCall:
     is_single = request.query is not UNSET or request.vector is not UNSET
     options: dict[str, Any] = {name: value for name in _OPTIONS if (value := getattr(request, name)) is not UNSET}
     options |= {name: int(value) for name in _COUNTS if (value := getattr(request, name)) is not UNSET}
-    return SearchCall(_queries(request), is_single, _texts(request, is_single), SearchOptions.parse(**options))
+    parsed = SearchOptions.parse(**options)
+    if request.combine is not UNSET:
+        _check_group(request, parsed)
+        is_single, parsed = True, replace(parsed, combine=Combine(request.combine))
+    return SearchCall(_queries(request), is_single, _texts(request, is_single), parsed)
+
+
+def _check_group(request: schemas.SearchRequest, options: SearchOptions) -> None:
+    """Raise QueryError where the queries of a request make no group."""
+    if request.combine not in [each.value for each in Combine]:
+        raise QueryError(f"combine: expected max, sum or mean, got {request.combine!r:.60}")
+    if request.queries is UNSET and request.vectors is UNSET:
+        raise QueryError("combine: expected queries or vectors, the members of a group, got a single query")
+    if options.mode is Mode.LEXICAL or options.operators or request.explain:
+        raise QueryError("combine: expected no mode lexical, operators or explain, which take single queries")
 
 
 def _queries(request: schemas.SearchRequest) -> list[str] | Floats:
@@ -172,6 +188,11 @@ def result_response(
     return schemas.SearchResult(hits, result.exact, result.short_by, result.rounds, missing, result.mode)
 
 
+def _citation_response(cited: records.Citation) -> schemas.Citation:
+    """Return a citation; what is not known of its place is absent."""
+    return schemas.Citation(**cited.as_json())
+
+
 def _hit(hit: records.Hit, explanations: Mapping[str, Sequence[records.ViewScore]] | None) -> schemas.Hit:
     cited = hit.citation
     shown = schemas.Hit(
@@ -183,7 +204,7 @@ def _hit(hit: records.Hit, explanations: Mapping[str, Sequence[records.ViewScore
         hit.text,
         hit.title,
         cast(dict[str, Any], hit.metadata),
-        None if cited is None else schemas.Citation(cited.text, cited.start, cited.end, dict(cited.why)),
+        None if cited is None else _citation_response(cited),
     )
     if hit.components:
         shown.components = [

@@ -11,7 +11,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from msgspec import UNSET, Meta, Struct, UnsetType, field
 
 from mvindex.ingest import CHUNK_DOCUMENTS
-from mvindex.records import MAX_ID_CHARS, Field
+from mvindex.records import MAX_ID_CHARS, Combine, Field
 from mvindex.scoring.aggregate import Aggregate
 from mvindex.scoring.fusion import Method, Mode
 from mvindex_connectors.remote.convert import MAX_IDS
@@ -100,6 +100,17 @@ class SearchRequest(Request):
         Annotated[
             tuple[Annotated[float, Meta(ge=0)], Annotated[float, Meta(ge=0)]],
             _described("For hybrid: of views and of terms, not both 0; the index's own by default."),
+        ]
+        | UnsetType
+    ) = UNSET
+    combine: (
+        Annotated[
+            str,
+            _described(
+                "Given: queries or vectors are one group, with one result; a document's score is the max, sum or mean "
+                "of its scores for them. Not with mode lexical, operators or explain.",
+                enum=[each.value for each in Combine],
+            ),
         ]
         | UnsetType
     ) = UNSET
@@ -257,6 +268,13 @@ class Citation(Struct):
     why: Annotated[
         dict[str, float], _described("The parts of its score: views, terms, context and cues. Higher is better.")
     ]
+    file: Annotated[str, _described("The document's metadata file; absent where it has none.")] | UnsetType = UNSET
+    page: Annotated[int, _described("The document's metadata page; absent where it has none.")] | UnsetType = UNSET
+    line: (
+        Annotated[int, _described("The first line, counted from the document's metadata line; absent without that.")]
+        | UnsetType
+    ) = UNSET
+    end_line: Annotated[int, _described("The last line.")] | UnsetType = UNSET
 
 
 class Hit(Struct):

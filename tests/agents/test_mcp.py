@@ -6,7 +6,7 @@ import subprocess
 import pytest
 
 import mvindex
-from tests.mcp.mcp_serving import DOCUMENTS, HOSTILE, LONG, command
+from tests.agents.mcp_serving import DOCUMENTS, HOSTILE, LONG, command
 
 pytestmark = [pytest.mark.needs("minilm"), pytest.mark.needs("mcp")]
 

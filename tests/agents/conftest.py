@@ -6,7 +6,7 @@ import os
 import pytest
 
 import mvindex
-from tests.mcp.mcp_serving import DOCUMENTS, command, listening
+from tests.agents.mcp_serving import DOCUMENTS, command, listening
 
 
 @pytest.fixture(scope="session")
