@@ -1,9 +1,9 @@
 """Measure what the Model Context Protocol adds to a search: the tool over stdio and HTTP beside the index itself.
 
-    python bench/mcp_latency.py [--queries 200] [--json]
+    python bench/mcp_latency.py [--queries 200] [--documents 2067] [--json]
 
-The index is that of the sample corpus, made by the default encoder. Each side answers the same questions one by one, in
-turns of 20; milliseconds of a call, with encoding, at the median and the 95th percentile.
+The index is of passages of the sample corpus, made by the default encoder. Each side answers the same questions one by
+one, in turns of 20; milliseconds of a call, with encoding, at the median and the 95th percentile.
 """
 
 import argparse
@@ -13,9 +13,11 @@ import os
 import sys
 import tempfile
 import time
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
+import tiny
 
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
@@ -52,14 +54,15 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--queries", type=int, default=200)
     parser.add_argument("--json", action="store_true")
-    options = parser.parse_args()
+    parser.add_argument("--documents", type=int, default=2067)
+    options = tiny.parse(parser, queries=2 * TURN, documents=20)
     sample = ROOT / "examples/squad"
     queries = [one.text for one in read_questions([str(sample / "one_passage_three_views.tsv")])]
     queries = (queries * options.queries)[: options.queries]
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "docs.mvx"
         with mvindex.create(path, encoder="minilm-views") as index:
-            index.add(read_documents(str(sample / "passages.tsv"), CorpusOptions()))
+            index.add(islice(read_documents(str(sample / "passages.tsv"), CorpusOptions()), options.documents))
             first, *rest = command(path)
             stdio = StdioServerParameters(command=first, args=rest, env=dict(os.environ))
             with listening(path) as url:

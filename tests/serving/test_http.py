@@ -5,7 +5,6 @@ import json
 import socket
 import threading
 import time
-from dataclasses import asdict
 from urllib.parse import urlencode
 
 import numpy as np
@@ -116,7 +115,7 @@ def test_hits_cite_for_a_text_beside_the_vector(serving, folder):
     found = search(serving, text="text 3", top_k=3)
     with mvindex.open(folder / "a.mvx") as index:
         expected = index.search(QUERY, text="text 3", top_k=3).hits
-    assert [hit["citation"] for hit in found["hits"]] == [asdict(hit.citation) for hit in expected]
+    assert [hit["citation"] for hit in found["hits"]] == [hit.citation.as_json() for hit in expected]
     assert all(hit["citation"] is None for hit in search(serving, top_k=3)["hits"])
     assert all(hit["citation"] is None for hit in search(serving, text="text 3", fields=["title"])["hits"])
 
