@@ -142,7 +142,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--sets", default=",".join(GOLD_SETS))
-    parser.add_argument("--encoder", default="minilm")
+    parser.add_argument("--encoder", default="minilm-views")
     parser.add_argument("--family", default=None, help="another family of the encoder, such as single")
     parser.add_argument("--sample", type=int, default=0, help="so many questions of a set, by chance; 0: all")
     parser.add_argument("--fit", action="store_true")

@@ -1,15 +1,15 @@
 """Measure how fast documents are encoded: every family beside `single`, and the bare transformer in other runtimes.
 
-    python bench/encoding.py [--what families|runtimes|threads] [--documents 48] [--rounds 5] [--threads 1] [--json]
+    python bench/encoding.py [--what families|views|runtimes|threads] [--documents 48] [--rounds 5] [--json]
 
 All take passages of the sample corpus, spread evenly over it. `families` goes through load_encoder(), as `mvindex
 ingest` does: the packaged MiniLM, or, for families that need weights of their own, a checkpoint of it with untrained
-ones, saved first. `runtimes` gives each runtime the batches of `snippets` and pools what it returns: the cosines are
-those of the views with torch's in fp32. What a runtime needs (`pip install onnx onnxscript onnxruntime openvino`) and
-what the processor lacks is said. `threads` encodes the documents and 20 queries by a thread for each core, and by as
-many as the machine leaves (docs/threads.md), with the wall's seconds too. Compared things alternate in one process;
-times are the process's CPU seconds, which other work disturbs less than the wall's: medians over the rounds, of ratios
-too, with their range.
+ones, saved first. `views` does so for the default encoder with up to 1, 2, 4, 8 views, and as many as there are parts.
+`runtimes` gives each runtime the batches of `snippets` and pools what it returns: the cosines are those of the views
+with torch's in fp32. What a runtime needs (`pip install onnx onnxscript onnxruntime openvino`) and what the processor
+lacks is said. `threads` encodes the documents and 20 queries by a thread for each core, and by as many as the machine
+leaves (docs/threads.md), with the wall's seconds too. Compared things alternate in one process; times are the process's
+CPU seconds, which other work disturbs less than the wall's: medians over the rounds, of ratios too, with their range.
 """
 
 import argparse
@@ -75,6 +75,14 @@ def measure_families(documents, rounds):
         }
         found = alternate(calls, rounds)
     return list(speeds(found, "single", len(documents)))
+
+
+def measure_views(documents, rounds):
+    """Return the cost of the default encoder by the most views that a document may have."""
+    single = {"single": load_encoder(family="single", max_views=1)}
+    encoders = single | {f"{views} views": load_encoder(max_views=views) for views in (1, 2, 4, 8, "auto")}
+    calls = {name: lambda encoder=encoder: encoder.encode_documents(documents) for name, encoder in encoders.items()}
+    return list(speeds(alternate(calls, rounds), "single", len(documents)))
 
 
 class Work:
@@ -235,7 +243,7 @@ def as_line(row):
 
 def main():
     parser = argparse.ArgumentParser()
-    parser.add_argument("--what", choices=["families", "runtimes", "threads"], default="families")
+    parser.add_argument("--what", choices=["families", "views", "runtimes", "threads"], default="families")
     parser.add_argument("--documents", type=int, default=48)
     add_options(parser)
     options = tiny.parse(parser, what="threads", documents=4, rounds=1)
@@ -244,6 +252,8 @@ def main():
     documents = sample(options.documents)
     if options.what == "families":
         rows = measure_families(documents, options.rounds)
+    elif options.what == "views":
+        rows = measure_views(documents, options.rounds)
     elif options.what == "runtimes":
         rows = measure_runtimes(documents, options)
     else:

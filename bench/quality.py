@@ -1,6 +1,6 @@
 """Compare one vector, several views, BM25 and hybrid search on real collections: quality and latency.
 
-    python bench/quality.py --data DIR [--sets squad,med] [--encoder minilm] [--sample 2500] [--json]
+    python bench/quality.py --data DIR [--sets squad,med] [--encoder minilm-views] [--sample 2500] [--json]
 
 DIR holds one folder a collection: DPR passages with question files, or the BEIR layout with qrels. Everything goes
 through the product: `Index.add`, `Index.search`, `Evaluation`. Of sets with gold passages a sample of the questions by
@@ -173,7 +173,7 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--sets", default=",".join([*GOLD_SETS, *JUDGED_SETS]))
-    parser.add_argument("--encoder", default="minilm")
+    parser.add_argument("--encoder", default="minilm-views")
     parser.add_argument("--sample", type=int, default=2500)
     parser.add_argument("--json", action="store_true")
     options = tiny.parse(parser, data=tiny.DATA, sets="squad", sample=10)

@@ -50,6 +50,16 @@ FAMILIES = {
         "encoder.family=context-viewers", "encoder.own_snippet=true", "encoder.residual=10",
         "encoder.viewer_init=cls", "optimiser.viewer_learning_rate=0.01",
     ],
+    **{
+        f"{family}, {kind}": [f"encoder.family={family}", f"encoder.max_views={views}", *settings]
+        for family in ("first-k", "poly")
+        for kind, views, settings in (
+            ("nested", 8, ["loss.nested=true"]),
+            *((f"{views} alone", views, []) for views in (1, 2, 4, 8)),
+        )
+    },
+    **{f"snippets, {views} alone": [f"encoder.max_views={views}"] for views in (1, 2, 4)},
+    "snippets, in sequence": ["loss.in_sequence_weight=0.1"],
     "sentences": ["encoder.family=sentences", "encoder.max_views=32"],
     "splits": ["encoder.family=splits", "encoder.max_views=4"],
 }  # fmt: skip
@@ -106,7 +116,13 @@ def test_set(data):
 def show(options, name, folder, asked):
     record = json.loads((folder / "training.json").read_text())
     loss = LossConfig(**record["config"]["loss"])
-    figures = evaluate(load_encoder(folder), asked, loss, Processes()).as_json()
+    # One checkpoint is asked for 1, 2, 4 and 8 views: the first of nested ones, as many snippets.
+    for views in (1, 2, 4, 8) if loss.nested or name == "snippets" else (None,):
+        figures = evaluate(load_encoder(folder, max_views=views), asked, loss, Processes()).as_json()
+        show_row(options, name if views is None else f"{name}, {views} asked for", figures, record)
+
+
+def show_row(options, name, figures, record):
     row = {"row": name, **figures, "steps": record["steps"], "seconds": record.get("seconds")}
     if options.json:
         print(json.dumps(row), flush=True)

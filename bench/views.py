@@ -126,7 +126,7 @@ def main():
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--sets", default="limit_small")
     parser.add_argument("--views", default="1,8,16,32,auto")
-    parser.add_argument("--encoder", default="minilm")
+    parser.add_argument("--encoder", default="minilm-views")
     parser.add_argument("--sample", type=int, default=1500)
     parser.add_argument("--json", action="store_true")
     options = tiny.parse(parser, data=tiny.DATA, sets="limit_small,squad", views="8,auto", sample=10)

@@ -20,6 +20,8 @@ Family: TypeAlias = Literal[
 ]
 # Families whose views have spans, so that an answer is in one of them.
 SPAN_FAMILIES = ("snippets", "context-viewers", "sentences")
+# Families whose first views are the same, however many follow.
+NESTED_FAMILIES = ("first-k", "poly")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,8 +106,10 @@ class LossConfig:
     The papers' tau acts on raw inner products of states with norms of about 10. Products of unit vectors are in
     [-1, 1]: without a scale of about 20 the softmax over a batch is nearly flat and gives hardly any gradient.
     drpq_temperature: divides view scores inside DRPQ's softmax, before any scale, as in search.
-    tau_floor, tau_alpha: both or neither; tau is annealed with them (MVR eq. 8). local_weight: lambda
-    of MVR eq. 5. answer_view: CAMVR eq. 13. distillation_weight: of the KL divergence from a teacher's scores.
+    tau_floor, tau_alpha: both or neither; tau is annealed with them (MVR eq. 8). local_weight: lambda of MVR eq. 5.
+    answer_view: CAMVR eq. 13. in_sequence_weight: of the loss that tells a document's answer view from its other views
+    (InSeNT). nested: the first 1, 2, 4, ... views of a document are trained to be enough by themselves.
+    distillation_weight: of the KL divergence from a teacher's scores.
     """
 
     aggregate: Literal["max", "drpq"] = "max"
@@ -116,6 +120,8 @@ class LossConfig:
     tau_alpha: Positive | None = None
     local_weight: PositiveOrZero = 0.0
     answer_view: bool = False
+    in_sequence_weight: PositiveOrZero = 0.0
+    nested: bool = False
     distillation_weight: PositiveOrZero = 0.0
 
     def __post_init__(self) -> None:
@@ -192,11 +198,18 @@ class TrainConfig:
 
     def __post_init__(self) -> None:
         check_fields(self, "")
-        if self.loss.answer_view and self.encoder.family not in SPAN_FAMILIES:
+        family = self.encoder.family
+        spans = {"answer_view": self.loss.answer_view, "in_sequence_weight": self.loss.in_sequence_weight}
+        for name, value in spans.items():
+            if value and family not in SPAN_FAMILIES:
+                raise ConfigError(
+                    f"loss.{name}: expected {False if value is True else 0} for the family {family!r}, whose views "
+                    f"have no spans, got {value}. The views of {', '.join(SPAN_FAMILIES)} have"
+                )
+        if self.loss.nested and family not in NESTED_FAMILIES:
             raise ConfigError(
-                f"loss.answer_view: expected False for the family {self.encoder.family!r}, whose views have no "
-                f"spans, got "
-                f"True. The views of {', '.join(SPAN_FAMILIES)} have"
+                f"loss.nested: expected False for the family {family!r}, got True. Of {' and '.join(NESTED_FAMILIES)} "
+                "the first views are the same, however many follow"
             )
 
     def with_overrides(self, overrides: Sequence[str]) -> TrainConfig:

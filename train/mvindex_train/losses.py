@@ -8,13 +8,15 @@ of a document share the gradient of the maximum equally.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch.nn.functional import cross_entropy, log_softmax
 
 from mvindex.scoring.aggregate import Aggregate, parse_aggregate
 from mvindex_train.config import LossConfig
+
+_PARTS = ("total", "contrastive", "local", "in_sequence", "distillation", "answer_share")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -39,29 +41,67 @@ class LossInputs:
 class LossParts:
     """The loss, a scalar with its graph, and its unweighted, detached terms; 0 for an unused term.
 
-    answer_share: share of the questions with a known answer view; the others are scored by their best view.
+    answer_share: share of the questions with a known answer view; the others are scored by their best view. With nested
+    views each is the mean over the numbers of views.
     """
 
     total: torch.Tensor
     contrastive: torch.Tensor
     local: torch.Tensor
+    in_sequence: torch.Tensor
     distillation: torch.Tensor
     answer_share: torch.Tensor
 
     def as_floats(self) -> dict[str, float]:
         """Return the values by name, for logs; synchronises with the device once."""
-        names = ("total", "contrastive", "local", "distillation", "answer_share")
-        values = torch.stack([getattr(self, name).detach().double() for name in names])
-        return dict(zip(names, values.tolist(), strict=True))
+        values = torch.stack([getattr(self, name).detach().double() for name in _PARTS])
+        return dict(zip(_PARTS, values.tolist(), strict=True))
 
 
 def total_loss(inputs: LossInputs, config: LossConfig, epoch: int) -> LossParts:
-    """Return the batch loss: contrastive + lambda * local + weight * distillation (MVR eq. 5), with the epoch's tau.
+    """Return the batch loss with the epoch's tau.
+
+    It is contrastive + lambda * local (MVR eq. 5) + weight * in-sequence + weight * distillation. With nested views it
+    is the mean of these losses over the first 1, 2, 4, ... views of each document and over all of them, as Matryoshka
+    embeddings do with dimensions (Kusupati et al. 2022) and MetaEmbed with vectors (arXiv 2509.18095).
 
     Scores are float32 products even under autocast, whose half precision would lose differences of views. The DRPQ
     temperature acts on unscaled products, as in search; then all scores are scaled.
     """
     tau = epoch_tau(config, epoch)
+    if not config.nested:
+        return _loss(inputs, config, tau)
+    found = [_loss(first_views(inputs, size), config, tau) for size in nested_sizes(int(inputs.starts.diff().max()))]
+    means = {name: torch.stack([getattr(each, name) for each in found]).mean() for name in _PARTS}
+    return LossParts(**means)
+
+
+def nested_sizes(most: int) -> list[int]:
+    """Return the numbers of views that a nested loss trains, of documents with at most so many: 1, 2, 4, ..., most."""
+    return [*(1 << power for power in range(most.bit_length()) if 1 << power < most), most]
+
+
+def first_views(inputs: LossInputs, size: int) -> LossInputs:
+    """Return the inputs with the first views of each document only; an answer view beyond them is unknown."""
+    owners = _owners(inputs.starts)
+    places = torch.arange(len(owners), device=owners.device) - inputs.starts[owners]
+    kept = places < size
+    counts = inputs.starts.diff().clamp(max=size)
+    answers = inputs.answer_rows
+    if answers is not None:
+        known = (answers >= 0) & kept[answers.clamp(min=0)]
+        numbers = kept.cumsum(0) - 1
+        answers = torch.where(known, numbers[answers.clamp(min=0)], -1)
+    return replace(
+        inputs,
+        rows=inputs.rows[kept],
+        starts=torch.cat([counts.new_zeros(1), counts.cumsum(0)]),
+        answer_rows=answers,
+    )
+
+
+def _loss(inputs: LossInputs, config: LossConfig, tau: float) -> LossParts:
+    """Return the batch loss over all views of the inputs; see total_loss()."""
     with torch.autocast(inputs.rows.device.type, enabled=False):
         raw = _widen(inputs.queries) @ _widen(inputs.rows).T
         documents = document_scores(raw, inputs.starts, parse_aggregate(config.aggregate), config.drpq_temperature)
@@ -69,10 +109,24 @@ def total_loss(inputs: LossInputs, config: LossConfig, epoch: int) -> LossParts:
         contrastive = _contrastive(raw, documents, inputs, config.answer_view, tau)
         nothing = contrastive.new_zeros(())
         local = local_uniformity(raw, inputs.starts, inputs.positives, tau) if config.local_weight else nothing
+        is_in_sequence = config.in_sequence_weight and inputs.answer_rows is not None
+        within = (
+            in_sequence(raw, inputs.starts, inputs.positives, inputs.answer_rows, tau)  # type: ignore[arg-type]  # is_in_sequence implies them
+            if is_in_sequence
+            else nothing
+        )
         is_taught = config.distillation_weight and inputs.teacher is not None
         distilled = distillation(documents, inputs.teacher, tau) if is_taught else nothing  # type: ignore[arg-type]  # is_taught implies a teacher
-        total = contrastive + config.local_weight * local + config.distillation_weight * distilled
-    return LossParts(total, contrastive.detach(), local.detach(), distilled.detach(), _answer_share(inputs))
+        total = contrastive + config.local_weight * local + config.in_sequence_weight * within
+        total = total + config.distillation_weight * distilled
+    return LossParts(
+        total=total,
+        contrastive=contrastive.detach(),
+        local=local.detach(),
+        in_sequence=within.detach(),
+        distillation=distilled.detach(),
+        answer_share=_answer_share(inputs),
+    )
 
 
 def epoch_tau(config: LossConfig, epoch: int) -> float:
@@ -150,6 +204,22 @@ def local_uniformity(scores: torch.Tensor, starts: torch.Tensor, positives: torc
     sums = _segment_sum(torch.exp(logits - best.detach()[questions]), questions, len(positives))
     # log-sum-exp minus the best score: its value cancels, which avoids a loss of precision, but not its gradient.
     return (torch.log(sums) - (best - best.detach())).mean()
+
+
+def in_sequence(
+    scores: torch.Tensor, starts: torch.Tensor, positives: torch.Tensor, answer_rows: torch.Tensor, tau: float
+) -> torch.Tensor:
+    """Return -log(e^{f_i(q,d+)/tau} / sum_k e^{f_k(q,d+)/tau}), i the answer view: in-sequence negatives (InSeNT).
+
+    The other views of the same document are the negatives (ConTEB, arXiv 2505.24782, for the chunks of a document). The
+    mean is over the questions with a known answer view; 0 when there is none.
+    """
+    known = answer_rows >= 0
+    if not bool(known.any()):
+        return _widen(scores).new_zeros(())
+    scores, positives, answer_rows = _widen(scores)[known] / tau, positives[known], answer_rows[known]
+    is_own = _owners(starts)[None] == positives[:, None]
+    return cross_entropy(scores.masked_fill(~is_own, -math.inf), answer_rows)
 
 
 def distillation(doc_scores: torch.Tensor, teacher: torch.Tensor, tau: float) -> torch.Tensor:

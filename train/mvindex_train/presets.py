@@ -150,6 +150,11 @@ _SNIPPETS: Values = {
     "optimiser.learning_rate": (1e-3, "ours, of LoRA"),
     "optimiser.epochs": (2, "ours"),
 }
+# The first 1, 2, 4 and 8 views each work by themselves (MetaEmbed, arXiv 2509.18095).
+_NESTED: Values = {
+    "encoder.family": ("poly", "ours: each code makes its view without the others"),
+    "loss.nested": (True, "MetaEmbed"),
+}
 
 _ALL = (
     Preset("dpr", "DPR", _BERT, _DPR | _SINGLE),
@@ -159,6 +164,7 @@ _ALL = (
     Preset("mvr", "MVR", _BERT, _DPR | _ONE_ENCODER | _VIEWERS),
     Preset("camvr", "CAMVR", _COCONDENSER, _DPR | _ONE_ENCODER | _VIEWERS | _CONTEXT_VIEWERS),
     Preset("snippets", None, "minilm", _SNIPPETS),
+    Preset("nested", None, "minilm", _SNIPPETS | _NESTED),
     Preset("sentences", "MVR", _BERT, _DPR | _SENTENCES),
     Preset("splits", "MVR", _BERT, _DPR | _SPLITS),
 )

@@ -153,6 +153,21 @@ def test_each_code_of_poly_attends_to_all_tokens_with_special_ones(models, tmp_p
             close(views.rows[3 * number + slot], unit(view), atol=4e-6)
 
 
+@pytest.mark.parametrize("family", ["poly", "first-k"])
+def test_the_first_views_are_the_same_however_many_follow(models, tmp_path, family):
+    save_file = pytest.importorskip("safetensors.torch").save_file
+    folder = copied(models("bert"), tmp_path, family=family, max_views=8)
+    save_file({"codes": torch.randn(8, 32, generator=torch.Generator().manual_seed(5))}, folder / "views.safetensors")
+    documents = [Document("1", TEXT, "Dog"), Document("2", "the cat"), Document("3", "")]
+    whole = load_encoder(folder).encode_documents(documents)
+    for size in (1, 2, 4):
+        some = load_encoder(folder, max_views=size).encode_documents(documents)
+        for number in range(len(documents)):
+            own = some.rows[some.starts[number] : some.starts[number + 1]]
+            full = whole.rows[whole.starts[number] : whole.starts[number + 1]]
+            close(own, full[:size])
+
+
 def test_poly_without_fitting_codes_is_refused_and_its_weights_serve_other_families(models, tmp_path):
     save_file = pytest.importorskip("safetensors.torch").save_file
     folder = copied(models("bert"), tmp_path, family="poly", max_views=3)

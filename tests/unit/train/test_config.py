@@ -89,6 +89,15 @@ def test_an_answer_view_needs_views_that_stand_for_parts_of_the_text():
     encoder = EncoderConfig(family="viewers")
     with pytest.raises(ConfigError, match=r"loss\.answer_view: expected False for the family 'viewers'"):
         TrainConfig(encoder=encoder, loss=LossConfig(answer_view=True))
+    with pytest.raises(ConfigError, match=r"loss\.in_sequence_weight: expected 0 for the family 'viewers'"):
+        TrainConfig(encoder=encoder, loss=LossConfig(in_sequence_weight=0.1))
+
+
+def test_nested_views_need_a_family_whose_first_views_stay():
+    for family in ("first-k", "poly"):
+        TrainConfig(encoder=EncoderConfig(family=family), loss=LossConfig(nested=True))
+    with pytest.raises(ConfigError, match=r"loss\.nested: expected False for the family 'snippets', got True"):
+        TrainConfig(loss=LossConfig(nested=True))
 
 
 def test_whole_numbers_given_for_numbers_become_numbers():

@@ -18,8 +18,11 @@ from mvindex_train.losses import (
     distillation,
     document_scores,
     epoch_tau,
+    first_views,
     global_contrastive,
+    in_sequence,
     local_uniformity,
+    nested_sizes,
     total_loss,
 )
 
@@ -161,7 +164,13 @@ def test_the_total_is_the_weighted_sum_of_the_parts_over_scaled_scores(seed):
     own = [case.scores[i][row] if row >= 0 else best[i][case.positives[i]] for i, row in enumerate(case.answer_rows)]
     wanted = [plain_contrastive(best, own, case), plain_local(case), plain_distillation(best, case)]
     share = float(np.mean(case.answer_rows >= 0))
-    parts = {"contrastive": wanted[0], "local": wanted[1], "distillation": wanted[2], "answer_share": share}
+    parts = {
+        "contrastive": wanted[0],
+        "local": wanted[1],
+        "in_sequence": 0.0,
+        "distillation": wanted[2],
+        "answer_share": share,
+    }
     parts["total"] = wanted[0] + 0.25 * wanted[1] + 0.5 * wanted[2]
     assert found.as_floats() == pytest.approx(parts, rel=1e-6, abs=1e-6)
 
@@ -429,3 +438,61 @@ SPANS = np.array([[0, 10], [10, 20], [-1, -1], [0, 30]])
 def test_the_answers_view_is_the_one_with_most_of_its_characters(document, answer, row):
     found = find_answer_rows(SPANS, np.array([0, 2, 4]), np.array([1, document]), [(29, 30), answer])
     assert found.tolist() == [3, row]
+
+
+@given(seed=seeds)
+@cases
+def test_in_sequence_is_that_of_the_plain_reference(seed):
+    case = Case(seed)
+    scores, starts, positives, rows = case["scores starts positives answer_rows"]
+    wanted = []
+    for question, row in enumerate(case.answer_rows):
+        if row >= 0:
+            own = [math.exp(score / case.tau) for score in case.views(question, case.positives[question])]
+            wanted.append(-math.log(math.exp(case.scores[question][row] / case.tau) / sum(own)))
+    found = in_sequence(scores, starts, positives, rows, case.tau)
+    assert float(found) == pytest.approx(np.mean(wanted) if wanted else 0.0, rel=1e-6, abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("most", "sizes"), [(1, [1]), (2, [1, 2]), (3, [1, 2, 3]), (8, [1, 2, 4, 8]), (9, [1, 2, 4, 8, 9])]
+)
+def test_nested_sizes(most, sizes):
+    assert nested_sizes(most) == sizes
+
+
+@given(seed=seeds)
+@cases
+def test_a_nested_loss_is_the_mean_of_the_losses_of_documents_cut_by_hand(seed):
+    case = Case(seed)
+    rows = torch.from_numpy(np.random.default_rng(seed).normal(size=(case.scores.shape[1], 5)))
+    queries = torch.from_numpy(np.random.default_rng(seed + 1).normal(size=(case.q, 5)))
+    starts, positives, excluded, answers = case["starts positives excluded answer_rows"]
+    inputs = LossInputs(queries, rows, starts, positives, excluded, answers)
+    config = LossConfig(tau=case.tau, local_weight=0.5, answer_view=True, in_sequence_weight=0.3)
+    wanted = []
+    for size in nested_sizes(int(np.diff(case.starts).max())):
+        kept, cut, numbers = [], [0], {}
+        for begin, end in zip(case.starts[:-1], case.starts[1:], strict=True):
+            for row in range(begin, min(end, begin + size)):
+                numbers[row] = len(kept)
+                kept.append(row)
+            cut.append(len(kept))
+        own = [numbers.get(int(row), -1) for row in case.answer_rows]
+        by_hand = LossInputs(queries, rows[kept], torch.tensor(cut), positives, excluded, torch.tensor(own))
+        part = first_views(inputs, size)
+        for name in ("rows", "starts", "answer_rows"):
+            assert torch.equal(getattr(part, name), getattr(by_hand, name))
+        wanted.append(total_loss(by_hand, config, 0).as_floats())
+    nested = LossConfig(tau=case.tau, local_weight=0.5, answer_view=True, in_sequence_weight=0.3, nested=True)
+    found = total_loss(inputs, nested, 0).as_floats()
+    assert found == pytest.approx(
+        {name: np.mean([each[name] for each in wanted]) for name in found}, rel=1e-6, abs=1e-9
+    )
+
+
+def test_the_gradient_of_a_nested_loss_reaches_every_view_and_the_first_most():
+    rows = torch.randn(8, 4, dtype=torch.float64, requires_grad=True)
+    inputs = LossInputs(torch.randn(2, 4, dtype=torch.float64), rows, torch.tensor([0, 4, 8]), POSITIVES, NONE_EXCLUDED)
+    total_loss(inputs, LossConfig(aggregate="drpq", nested=True), 0).total.backward()
+    assert bool((rows.grad.abs().sum(1) > 0).all())

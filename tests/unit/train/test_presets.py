@@ -27,8 +27,19 @@ def values(config, *names):
     return [value_at(config, name) for name in names]
 
 
-def test_the_presets_are_the_nine_methods():
-    assert list(PRESETS) == ["dpr", "me-bert", "poly", "drpq", "mvr", "camvr", "snippets", "sentences", "splits"]
+def test_the_presets_are_the_ten_methods():
+    assert list(PRESETS) == [
+        "dpr",
+        "me-bert",
+        "poly",
+        "drpq",
+        "mvr",
+        "camvr",
+        "snippets",
+        "nested",
+        "sentences",
+        "splits",
+    ]
 
 
 def test_mvr_has_its_papers_values():
