@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import unicodedata
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
+from html import escape
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -358,6 +359,75 @@ class SearchResult:
     rounds: int
     missing_shards: tuple[int, ...] = ()
     mode: str = "dense"
+
+    def __iter__(self) -> Iterator[Hit]:
+        """Yield the hits, best first."""
+        return iter(self.hits)
+
+    def __len__(self) -> int:
+        """Return the number of hits."""
+        return len(self.hits)
+
+    def __bool__(self) -> bool:
+        """Return True: a result without hits is a result."""
+        return True
+
+    @overload
+    def __getitem__(self, place: int) -> Hit: ...
+    @overload
+    def __getitem__(self, place: slice) -> tuple[Hit, ...]: ...
+    def __getitem__(self, place: int | slice) -> Hit | tuple[Hit, ...]:
+        """Return a hit by its place, 0 for the best, or the hits of a slice."""
+        return self.hits[place]
+
+    def to_dicts(self) -> list[dict[str, Any]]:
+        """Return each hit as a JSON object: rank from 1, id, score, title, text, citation, snippet and metadata."""
+        return [
+            {
+                "rank": rank,
+                "id": hit.id,
+                "score": hit.score,
+                "title": hit.title,
+                "text": hit.text,
+                "citation": None if hit.citation is None else hit.citation.text,
+                "snippet": hit.snippet,
+                "metadata": dict(hit.metadata),
+            }
+            for rank, hit in enumerate(self.hits, start=1)
+        ]
+
+    def to_pandas(self) -> Any:
+        """Return the hits as a pandas.DataFrame, with the columns of to_dicts(); ExtraMissing without pandas."""
+        from mvindex.plugins import require
+
+        rows = self.to_dicts()
+        columns = ("rank", "id", "score", "title", "text", "citation", "snippet", "metadata")
+        return require("pandas", "pandas", "to_pandas()").DataFrame(rows, columns=list(columns))
+
+    def _repr_html_(self) -> str:
+        """Return a table for notebooks, the cited sentence of each text marked."""
+        rows = "".join(
+            f"<tr><td>{rank}</td><td>{hit.score:.4f}</td><td>{escape(hit.id)}</td>"
+            f'<td style="text-align:left"><b>{escape(hit.title)}</b> {_marked(hit)}</td></tr>'
+            for rank, hit in enumerate(self.hits[:_SHOWN_HITS], start=1)
+        )
+        state = f"{len(self.hits)} documents, {self.mode}, {'exact' if self.exact else 'approximate'}"
+        heads = "".join(f"<th>{name}</th>" for name in ("rank", "score", "id", "text"))
+        return f"<table><caption>{state}</caption><tr>{heads}</tr>{rows}</table>"
+
+
+# Of a result in a notebook: hits, and characters of each text around what is cited.
+_SHOWN_HITS, _SHOWN_CHARS = 20, 600
+
+
+def _marked(hit: Hit) -> str:
+    """Return the text of a hit as HTML, cut around the citation, which is marked."""
+    begin, end = (0, 0) if hit.citation is None else (hit.citation.start, hit.citation.end)
+    first = max(0, min(begin - _SHOWN_CHARS // 2, len(hit.text) - _SHOWN_CHARS))
+    last = max(end, first + _SHOWN_CHARS)
+    cited = f"<mark>{escape(hit.text[begin:end])}</mark>" if end > begin else ""
+    before, after = ("" if first == 0 else "... "), ("" if last >= len(hit.text) else " ...")
+    return f"{before}{escape(hit.text[first:begin])}{cited}{escape(hit.text[max(end, first) : last])}{after}"
 
 
 class ViewScore(NamedTuple):

@@ -14,7 +14,7 @@ import numpy as np
 
 from mvindex.encoder import Encoder, encoder_from_spec
 from mvindex.encoder.registry import splitter_of
-from mvindex.errors import ConfigError, DamagedIndex, QueryError, Unsupported
+from mvindex.errors import ConfigError, DamagedIndex, MvindexError, QueryError, Unsupported
 from mvindex.kernels.loading import Loading
 from mvindex.lexical.language import AUTO, JUDGED_TEXTS, detect_lexical
 from mvindex.lexical.operators import parse_operators
@@ -62,6 +62,7 @@ if TYPE_CHECKING:
     from mvindex.engines.build import BuildReport
     from mvindex.index.admin import Admin
     from mvindex.ingest import Encode, Entry, IngestHooks, IngestReport
+    from mvindex.ingest.items import Items
     from mvindex.maintenance import CompactReport, SnapshotReport, VerifyReport
     from mvindex.scoring.rerank import Reranker
     from mvindex.search.options import FieldName, FusionName, ModeName, ScoringName, SearchKeywords
@@ -102,6 +103,15 @@ class Index:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self.close()
+
+    def __repr__(self) -> str:
+        """Return what the index is: where, how many documents and views of how many dimensions, and its engine."""
+        try:
+            info = self.info()
+        except MvindexError:
+            return f"<Index {self.where}, closed>"
+        dims = "no dimensions yet" if info.dim is None else f"{info.dim} dimensions"
+        return f"<Index {self.where}: {info.documents:,} documents, {info.views:,} views, {dims}, engine {info.kind}>"
 
     def __len__(self) -> int:
         return self._store.count()
@@ -206,11 +216,12 @@ class Index:
         engine = self._engine
         return replace(self._store.info(), copy_bytes=engine.copy_bytes(), mapped_bytes=engine.mapped_bytes())
 
-    def add(self, documents: Iterable[Document], *, hooks: IngestHooks | None = None) -> IngestReport:
+    def add(self, documents: Items, *, hooks: IngestHooks | None = None, progress: bool = False) -> IngestReport:
         """Encode and store documents; see IndexProtocol.add()."""
         from mvindex.ingest import text_entries
+        from mvindex.ingest.items import documents_of
 
-        return self.add_entries(text_entries(documents), hooks)
+        return self.add_entries(text_entries(documents_of(documents, progress=progress)), hooks)
 
     def add_entries(self, entries: Iterable[Entry], hooks: IngestHooks | None = None) -> IngestReport:
         """Encode and store documents that know their source location; otherwise as add()."""

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from typing_extensions import Self, Unpack
 
     from mvindex.ingest import Entry, IngestHooks, IngestReport
+    from mvindex.ingest.items import Items
     from mvindex.scoring.rerank import Reranker
     from mvindex.search.options import FieldName, FusionName, ModeName, ScoringName, SearchKeywords, SearchOptions
     from mvindex.search.queries import Vector
@@ -67,15 +68,18 @@ class IndexProtocol(Protocol):
     def info(self) -> IndexInfo:
         """Describe the index: encoder, dimensions, engine, sizes."""
 
-    def add(self, documents: Iterable[Document], *, hooks: IngestHooks | None = None) -> IngestReport:
+    def add(self, documents: Items, *, hooks: IngestHooks | None = None, progress: bool = False) -> IngestReport:
         """Encode and store documents; an older document of the same id is replaced.
 
         The same content again changes nothing. Batches of up to 1,024 documents are committed as they are done; an
         error leaves those before it.
 
         Args:
-            documents: Documents with distinct ids and a text or a title.
+            documents: Documents with distinct ids and a text or a title; or texts, dicts with a text, whose further
+                fields are metadata, or a table of pandas, Polars or pyarrow. What has no id gets one from its content;
+                the same content again is left out.
             hooks: Callbacks for progress, duplicates and stopping.
+            progress: Whether to show on stderr how many documents there were.
 
         Returns:
             Counts of added, replaced, updated and unchanged documents.

@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any, TypeVar
 
-import xxhash
 from mcp.server.mcpserver import MCPServer
 from mcp.server.mcpserver.exceptions import ToolError
 from mcp.server.mcpserver.resources.templates import ResourceSecurity
@@ -17,6 +16,7 @@ from pydantic import ConfigDict, Field
 from mvindex import __version__
 from mvindex.errors import MvindexError, QueryError
 from mvindex.index import IndexProtocol
+from mvindex.ingest.items import content_id
 from mvindex.records import Document
 from mvindex_connectors.mcp.answers import Added, Found, Sources, Text, found_of, sources_of, text_of
 
@@ -127,7 +127,8 @@ class _Tools:
 
     def add(self, documents: Annotated[list[NewDocument], Field(min_length=1)]) -> Added:
         made = [
-            Document(each.id or _id_of(each), each.text, title=each.title, metadata=each.metadata) for each in documents
+            Document(each.id or content_id(each.title, each.text), each.text, title=each.title, metadata=each.metadata)
+            for each in documents
         ]
 
         def added() -> Added:
@@ -153,7 +154,3 @@ class _Tools:
             return call()
         except MvindexError as err:
             raise ToolError(str(err)) from err
-
-
-def _id_of(document: NewDocument) -> str:
-    return xxhash.xxh3_128_hexdigest(f"{document.title}\n{document.text}".encode())

@@ -1,0 +1,81 @@
+"""The things that add() takes: texts, dicts, documents and tables."""
+
+import numpy as np
+import pytest
+import xxhash
+
+import mvindex
+from mvindex.errors import DocumentError
+from mvindex.ingest.items import content_id, documents_of
+from mvindex.records import Document
+
+
+def test_texts_and_dicts_become_documents():
+    given = [
+        "A text.",
+        {"text": "Another.", "title": "T", "year": 1973, "none": None},
+        {"id": 7, "text": "x", "metadata": {"a": 1}, "a": 2, "b": 3},
+        {"_id": "own", "title": "only a title"},
+        Document("d", "A document."),
+    ]
+    found = list(documents_of(given))
+    assert [one.id for one in found] == [content_id("", "A text."), content_id("T", "Another."), "7", "own", "d"]
+    assert [one.metadata for one in found] == [{}, {"year": 1973}, {"a": 1, "b": 3}, {}, {}]
+    assert (found[1].title, found[3].title, found[4]) == ("T", "only a title", given[4])
+
+
+def test_the_same_content_without_an_id_is_one_document_and_ids_are_stable():
+    found = [one.id for one in documents_of(["a", "b", "a", {"text": "b"}])]
+    assert found == [content_id("", "a"), content_id("", "b")]
+    assert content_id("", "a") == xxhash.xxh3_128_hexdigest(b"\na")
+
+
+@pytest.mark.parametrize("single", ["One text.", {"text": "One text."}, Document("1", "One text.")])
+def test_a_single_item_is_no_sequence_of_letters(single):
+    [one] = documents_of(single)
+    assert one.text == "One text."
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (["ok", 5], "document 2: expected a Document, a text or a dict with a text, got int"),
+        (["ok", {"txt": "x"}], "document 2: expected a text or a title, got txt"),
+        ([{"text": 5}], "document 1: text: expected a text, got int 5"),
+        ([{"text": "x", "id": 1.5}], "document 1: id: expected a text or a whole number, got 1.5"),
+        ([{"text": "x", "metadata": []}, {"text": "x", "metadata": [1]}], "document 2: metadata: expected an object"),
+        ([""], "document 1: expected a text or a title"),
+        (5, "expected documents, texts, dicts or a table, got int"),
+    ],
+)
+def test_other_things_are_named(given, message):
+    with pytest.raises(DocumentError) as caught:
+        list(documents_of(given))
+    assert message in str(caught.value)
+
+
+@pytest.mark.parametrize("kind", ["pyarrow", "pandas", "polars"])
+def test_tables(kind):
+    library = pytest.importorskip(kind)
+    columns = {"id": ["a", "b"], "text": ["One.", "Two."], "year": [1973, 1974]}
+    table = library.table(columns) if kind == "pyarrow" else library.DataFrame(columns)
+    found = list(documents_of(table))
+    assert [(one.id, one.text, one.metadata) for one in found] == [
+        ("a", "One.", {"year": 1973}),
+        ("b", "Two.", {"year": 1974}),
+    ]
+
+
+def ones(texts):
+    return np.ones((len(texts), 4), dtype=np.float32)
+
+
+def test_an_index_adds_them_and_shows_progress(tmp_path, capfd):
+    with mvindex.create(tmp_path / "a.mvx", encoder=ones) as index:
+        report = index.add(["One text.", {"text": "Two.", "year": 1973}], progress=True)
+        assert (report.added, len(index)) == (2, 2)
+        assert index.get(content_id("", "Two.")).metadata == {"year": 1973}
+        assert index.add("One text.").unchanged == 1
+        with pytest.raises(DocumentError, match="document 2"):
+            index.add(["fine", 7])
+    assert capfd.readouterr().out == ""
