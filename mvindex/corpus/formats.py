@@ -17,6 +17,7 @@ class TextFormat:
 
     Attributes:
         name: Value of `--format`.
+        suffixes: Endings of the names of its files, with the dot, in lower case; they decide before any content.
         matches: Returns whether a file whose first line that is not blank is this one has the format.
         open: Returns how a file is read, and its rows; the lines stand at the beginning of the file.
             Raises CorpusError where the file as a whole is wrong.
@@ -26,15 +27,17 @@ class TextFormat:
     name: str
     matches: Callable[[bytes], bool]
     open: Callable[[Lines, CorpusOptions], tuple[Source, Iterator[Row | Reject]]]
+    suffixes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BinaryFormat:
-    """A format that is not text.
+    """A format that is read as a whole or by its bytes, not line by line.
 
     Attributes:
         name: Value of `--format`.
-        matches: Returns whether a file with these first 8 bytes has the format.
+        suffixes: Endings of the names of its files, with the dot, in lower case.
+        matches: Returns whether a file with these first 8 bytes has the format, whatever its name.
         open: Returns how a file is read, and its rows. Raises CorpusError where the file as a whole is wrong.
 
     """
@@ -42,3 +45,4 @@ class BinaryFormat:
     name: str
     matches: Callable[[bytes], bool]
     open: Callable[[Input, CorpusOptions], tuple[Source, Iterator[Row | Reject]]]
+    suffixes: tuple[str, ...] = ()

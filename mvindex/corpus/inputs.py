@@ -13,6 +13,8 @@ from mvindex.errors import CorpusError
 
 GZIP_MAGIC = b"\x1f\x8b"
 ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
+# Endings of compressed files; whether a file is compressed, its first bytes say.
+COMPRESSED_SUFFIXES = (".gz", ".zst")
 _BLOCK_BYTES = 256 * 1024
 # A zstd block of 4 bytes can stand for 128 KiB, so 2 KiB of input give at most 64 MiB at once, and gzip far less.
 # Larger pieces would let a small hostile or very uniform file fill the memory.

@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import cache
 from importlib.metadata import entry_points
+from pathlib import PurePath
 from typing import TypeAlias
 
 from mvindex.corpus import jsonl, parquet, tsv
 from mvindex.corpus.formats import BinaryFormat, TextFormat
-from mvindex.corpus.inputs import Input
+from mvindex.corpus.inputs import COMPRESSED_SUFFIXES, Input
 from mvindex.corpus.lines import Lines, take_first_line
 from mvindex.corpus.non_text import reject_non_text
 from mvindex.corpus.options import CorpusOptions
@@ -38,6 +39,8 @@ def find_format(name: str) -> CorpusFormat:
 def open_rows(file: Input, options: CorpusOptions) -> tuple[Source, Iterator[Row | Reject]]:
     """Return how an open file is read, by the given format or the one detected, and its rows.
 
+    A format is detected by the first bytes of a binary file, else by the ending of the name, else by the first line.
+
     Raises:
         CorpusError: The file has another format than given, or none that is known.
 
@@ -48,15 +51,26 @@ def open_rows(file: Input, options: CorpusOptions) -> tuple[Source, Iterator[Row
             if given not in (None, one):
                 raise CorpusError(f"{file.name}: is of the format {one.name}, not {options.format}; leave --format out")
             return one.open(file, options)
+    named = given or _format_of_name(file.path)
+    if isinstance(named, BinaryFormat) and named.suffixes:
+        return named.open(file, options)
     lines = Lines(file.stream(), file.name, options.max_row_bytes)
     first, blank = take_first_line(lines)
     reject_non_text(lines.path, first)
-    if isinstance(given, BinaryFormat):
-        raise CorpusError(f"{file.name}: does not begin as a file of the format {given.name} does")
+    if isinstance(named, BinaryFormat):
+        raise CorpusError(f"{file.name}: does not begin as a file of the format {named.name} does")
     lines.push_back(blank + first, 0)
     texts = (one for one in _all_formats() if isinstance(one, TextFormat))
-    chosen = given or next(one for one in texts if one.matches(first))
+    chosen = named or next(one for one in texts if one.matches(first))
     return chosen.open(lines, options)
+
+
+def _format_of_name(path: str) -> CorpusFormat | None:
+    """Return the format of a file's name, below an ending of compression; None where no ending decides."""
+    suffixes = [suffix.lower() for suffix in PurePath(path).suffixes]
+    while suffixes and suffixes[-1] in COMPRESSED_SUFFIXES:
+        suffixes.pop()
+    return next((one for one in _all_formats() if suffixes and suffixes[-1] in one.suffixes), None)
 
 
 @cache

@@ -73,6 +73,38 @@ def test_a_format_of_another_package_is_detected_and_read(install, tmp_path):
         assert str(corpus.source) == f"{path}: toy (detected): id = id, text = text, title = (none)"
 
 
+@pytest.mark.parametrize("name", ["corpus.TOY", "corpus.v2.toy.gz", "corpus.toy.zst"])
+def test_the_ending_of_a_name_decides_before_the_first_line(install, tmp_path, name):
+    install(TOY.replace("open=open_toy)", 'open=open_toy, suffixes=(".toy",))'), "toy = toyformat:FORMAT\n")
+    path = tmp_path / name
+    path.write_text('{"id":one\n')
+    assert list(read_documents(path)) == [Document('{"id"', "one")]
+
+
+WHOLE = """
+from mvindex.corpus import BinaryFormat, Row, Source, SourceLocation
+from mvindex.records import Document
+
+
+def open_whole(file, options):
+    fields = {"id_field": "id", "text_field": "text", "title_field": None, "columns": ("id", "text")}
+    source = Source(path=file.name, format="whole", is_detected=options.format is None, **fields)
+    text = file.stream().read().decode()
+    return source, iter([Row(SourceLocation(file.name, 1), Document(file.name, text), b"")])
+
+
+FORMAT = BinaryFormat(name="whole", matches=lambda head: False, open=open_whole, suffixes=(".whole",))
+"""
+
+
+def test_a_file_read_as_a_whole_is_found_by_its_ending_or_by_the_given_format(install, tmp_path):
+    install(WHOLE, "whole = toyformat:FORMAT\n")
+    for name, options in (("a.whole", None), ("b.txt", CorpusOptions(format="whole"))):
+        path = tmp_path / name
+        path.write_text("one\n\ntwo\n")
+        assert list(read_documents(path, options)) == [Document(str(path), "one\n\ntwo\n")]
+
+
 def test_its_rejected_rows_are_written_and_read_again(install, tmp_path):
     install(TOY, "toy = toyformat:FORMAT\n")
     path = tmp_path / "corpus.txt"
