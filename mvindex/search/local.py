@@ -21,7 +21,7 @@ from mvindex.records import ALL_FIELDS, Bools, Cite, Combine, Doubles, Field, Fl
 from mvindex.scoring.fusion import Fusion, Mode
 from mvindex.search import Part, Ranking, merge_rankings, owners, search_documents
 from mvindex.search.citation import cites_of, view_scores_of_hits
-from mvindex.search.group import GroupSearch
+from mvindex.search.group import GroupSearch, PartsScorer
 from mvindex.search.hybrid import (
     Candidates,
     Hybrid,
@@ -325,7 +325,8 @@ def _group_ranking(parts: Sequence[OpenPart], queries: Floats, combine: Combine)
         return [one for at in begins for one in rankings(deeper, queries[at : at + QUERY_BATCH])]
 
     errors = [part.source.errors for part in parts]
-    return GroupSearch([part.search for part in parts], errors, queries, combine, search).run()
+    scorer = PartsScorer([part.search for part in parts], errors, queries, combine, search)
+    return GroupSearch(scorer, queries, combine, parts[0].search.request.top_k).run()
 
 
 def _group_cites(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +13,9 @@ import pytest
 from mvindex.engines.protocol import RankingEngine
 from mvindex.errors import QueryError, Unsupported
 from mvindex.index import IndexProtocol
-from mvindex.records import Bools, Document, Floats
+from mvindex.records import Bools, Document, Floats, QueryGroup
 from mvindex.search.options import FieldName
-from mvindex.testing.truth import assert_same, brute_force
+from mvindex.testing.truth import assert_same, brute_force, brute_force_group
 from mvindex.text.citation import Citer
 
 
@@ -108,6 +109,26 @@ class IndexContract:
             pytest.skip("an approximate engine may answer a batch by another path through its graph")
         together = index.search(queries, top_k=10)
         assert together == [index.search(query, top_k=10) for query in queries]
+
+    @pytest.mark.parametrize("combine", ["max", "sum", "mean"])
+    @pytest.mark.parametrize("scoring", [{}, {"scoring": "drpq", "temperature": 0.3}], ids=["max", "drpq"])
+    def test_a_query_group_gives_the_brute_force_ranking(
+        self, index: IndexProtocol, rng: np.random.Generator, combine: str, scoring: dict[str, Any]
+    ) -> None:
+        views = random_views(rng, 300, self.dim)
+        self.fill(index, views, {doc_id: {"number": number} for number, doc_id in enumerate(views)})
+        group = QueryGroup(rng.standard_normal((3, self.dim)).astype(np.float32), combine)
+        for condition, allowed in ((None, 300), ({"number": {"lt": 100}}, 100)):
+            left = dict(islice(views.items(), allowed))
+            truth = brute_force_group(left, group, **scoring)
+            for top_k in (1, 10, allowed):
+                result = index.search(group, top_k, condition, **scoring)
+                assert result.exact or not self.is_exact
+                if result.exact:
+                    assert_same(result, truth[:top_k])
+                assert len({hit.id for hit in result.hits}) == min(top_k, allowed)
+                scores = {doc_id: score for doc_id, score, _ in truth}
+                assert [np.float32(hit.score) for hit in result.hits] == [scores[hit.id] for hit in result.hits]
 
     def test_deleted_documents_never_come_back(self, index: IndexProtocol, rng: np.random.Generator) -> None:
         views = random_views(rng, 200, self.dim)

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from mvindex.records import Doubles, Floats, Ints, SearchResult
+from mvindex.records import Doubles, Floats, Ints, QueryGroup, SearchResult
 
 _LANES = 32
 
@@ -43,6 +43,26 @@ def brute_force(  # noqa: PLR0913 - the parameters of a search and of its index
     places = [ordinals[doc_id] if ordinals else position for position, doc_id in enumerate(views)]
     columns = zip(-found.scores, places, views, found.slots.tolist(), strict=True)
     return [(doc_id, -score, slot) for score, _, doc_id, slot in sorted(columns)[:top_k]]
+
+
+def brute_force_group(
+    views: Mapping[str, Floats], group: QueryGroup, *, scoring: str = "max", temperature: float = 1.0
+) -> list[tuple[str, np.float32, int]]:
+    """Return (id, score, slot) of all documents by their combined scores; the slot is that of the best query."""
+    own = [
+        {doc_id: (score, slot) for doc_id, score, slot in found}
+        for found in (
+            brute_force(views, query, len(views), scoring=scoring, temperature=temperature)
+            for query in np.asarray(group.queries)
+        )
+    ]
+    rows = []
+    for place, doc_id in enumerate(views):
+        scores = [float(each[doc_id][0]) for each in own]
+        combined = max(scores) if group.combine == "max" else sum(scores)
+        combined = combined / len(scores) if group.combine == "mean" else combined
+        rows.append((-np.float32(combined), place, doc_id, own[scores.index(max(scores))][doc_id][1]))
+    return [(doc_id, -score, slot) for score, _, doc_id, slot in sorted(rows)]
 
 
 def true_scores(

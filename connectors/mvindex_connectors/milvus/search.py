@@ -124,6 +124,25 @@ class MilvusSearch:
             self._complete(queries)
         return [Answer(query.best, query.is_proven, query.rounds) for query in queries]
 
+    @property
+    def scoring(self) -> Scoring:
+        """How the scores of a document's views make its own."""
+        return self._request.scoring
+
+    def documents(self, numbers: Sequence[int]) -> Iterator[list[tuple[Light, Floats]]]:
+        """Yield the documents that exist with their views, (k, d) float32 each, so many at once as memory allows.
+
+        Raises SettingsChanged when the settings no longer hold.
+        """
+        step = self._documents_at_once()
+        for begin in range(0, len(numbers), step):
+            yield list(self._reader.views(self._lights(numbers[begin : begin + step]), self._dim).values())
+
+    def all_documents(self) -> Iterator[list[tuple[Light, Floats]]]:
+        """Yield all allowed documents with their views, otherwise as documents()."""
+        for lights in self._all_lights():
+            yield list(self._reader.views(lights, self._dim).values())
+
     def _error(self, vector: Floats) -> float:
         """Return the largest error of Milvus' float32 score of any view.
 
@@ -239,13 +258,10 @@ class MilvusSearch:
 
     def _add(self, queries: Sequence[_Query], picked: Sequence[Sequence[int]]) -> None:
         union = sorted({document for each in picked for document in each})
-        step = self._documents_at_once()
         sets = [set(each) for each in picked]
-        for begin in range(0, len(union), step):
-            part = union[begin : begin + step]
-            found = self._reader.views(self._lights(part), self._dim)
+        for found in self.documents(union):
             for query, mine in zip(queries, sets, strict=True):
-                known = [found[document] for document in part if document in mine and document in found]
+                known = [one for one in found if one[0].document in mine]
                 query.best.add(query.vector, known, self._request.scoring)
 
     def _lights(self, documents: Sequence[int]) -> list[Light]:
@@ -280,8 +296,7 @@ class MilvusSearch:
         for query in queries:
             query.best = Best(query.best.top_k, num_scored=query.best.num_scored)
             query.rounds, query.is_proven, query.is_open = query.rounds + 1, True, False
-        for lights in self._all_lights():
-            found = list(self._reader.views(lights, self._dim).values())
+        for found in self.all_documents():
             for query in queries:
                 query.best.add(query.vector, found, self._request.scoring)
 
