@@ -22,6 +22,7 @@ NOT_RUN = [
     NotRun("docs/citations.md", "python bench/citations.py", BENCH),
     NotRun("docs/decisions/010-graphs-by-document.md", "python bench/graph.py", BENCH),
     NotRun("docs/decisions/010-graphs-by-document.md", "OMP_NUM_THREADS=1 python bench/graph.py", BENCH),
+    NotRun("docs/benchmarks.md", "python bench/views.py", BENCH),
     NotRun("docs/benchmarks.md", "python bench/ingest.py", BENCH),
     NotRun("docs/benchmarks.md", "python bench/memory.py", BENCH),
     NotRun("docs/benchmarks.md", "python bench/search.py", BENCH),
@@ -75,5 +76,6 @@ NOT_RUN = [
     NotRun("docs/training.md", "python bench/squad_splits.py", BENCH),
     NotRun("docs/training.md", "python bench/training.py --data DATA --out OUT --steps 30 --small\n", BENCH),
     NotRun("docs/training.md", "python bench/training.py --data DATA --out OUT --steps 30 --small --rows", BENCH),
+    NotRun("docs/training.md", "python bench/training.py --data DATA --out OUT --steps 30 --small --only", BENCH),
     NotRun("docs/training.md", "python bench/training_speed.py", BENCH),
 ]
