@@ -157,7 +157,7 @@ def ingest(  # noqa: PLR0913 - each option is a flag of the command
     in_folders = sum(isinstance(file, FolderFile) for file in corpus.files)
     if in_folders:
         note(f"reading {in_folders} files of folders")
-    path = index or str(_default_path(files if is_folder(files[0]) else corpus.paths))
+    path = index or str(default_path(files if is_folder(files[0]) else corpus.paths))
     new = {
         "encoder": encoder,
         "family": family,
@@ -170,7 +170,7 @@ def ingest(  # noqa: PLR0913 - each option is a flag of the command
     new["lexical"] = lexical
     if place is not None and lexical in (None, AUTO) and not has_shard(index_directory(path), place):
         new["lexical"] = _lexical_of_shards(files, options)
-    with _open_for_ingest(path, new, device, place) as target:
+    with open_for_ingest(path, new, device, place) as target:
         stem = _rejects_stem(path)
         run = CorpusIngest(
             target.add_entries,
@@ -182,7 +182,7 @@ def ingest(  # noqa: PLR0913 - each option is a flag of the command
             rejects_bad_rows=place is None or place.number == 0,
         )
         started = time.monotonic()
-        with render.DocumentProgress(corpus.bytes_total) as progress, _stop_on_interrupt() as should_stop:
+        with render.DocumentProgress(corpus.bytes_total) as progress, stop_on_interrupt() as should_stop:
             report = run.run(lambda count: progress.advance(count, corpus.bytes_read), should_stop)
         if corpus.left_out:
             note(escape_controls(f"left out: {corpus.left_out}"))
@@ -217,7 +217,7 @@ def _parse_views(value: str | None) -> int | str | None:
     return int(value)
 
 
-def _default_path(paths: Sequence[str]) -> Path:
+def default_path(paths: Sequence[str]) -> Path:
     """NAME.mvx in the current directory, after the first input file."""
     if paths[0] == "-":
         raise ConfigError("expected --index DIR, since stdin has no name to derive it from")
@@ -246,7 +246,7 @@ def _parse_place(shards: int | None, shard: str | None) -> ShardPlace | None:
 
 
 @contextmanager
-def _open_for_ingest(
+def open_for_ingest(
     path: str, new: dict[str, Any], device: str | None, place: ShardPlace | None
 ) -> Iterator[IndexProtocol]:
     """Open the index, or create it; remove one that was created and stayed empty."""
@@ -314,7 +314,7 @@ def _check_settings(index: IndexProtocol, new: dict[str, Any]) -> None:
 
 
 @contextmanager
-def _stop_on_interrupt() -> Iterator[Callable[[], bool]]:
+def stop_on_interrupt() -> Iterator[Callable[[], bool]]:
     """Make the first Ctrl-C request a stop; a second one interrupts at once."""
     is_requested = False
 

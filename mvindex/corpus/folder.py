@@ -129,6 +129,8 @@ class Folder:
                 f"{path}: expected a folder name without / and #, got {self.name!r}; give it one with --name"
             )
         self.left_out = LeftOut()
+        # Folders below that cannot be listed, ending in "/", with the reason.
+        self.unreadable: dict[str, str] = {}
         self._options = options
         self._has_reader = has_reader
         self._include = GitIgnoreSpec.from_lines(options.include) if options.include else None
@@ -136,7 +138,7 @@ class Folder:
 
     def files(self) -> Iterator[FolderFile]:
         """Yield the files, sorted by the parts of their paths; what is left out is counted anew."""
-        self.left_out = LeftOut()
+        self.left_out, self.unreadable = LeftOut(), {}
         above = _ignores_above(self.path) if self._options.gitignore else []
         yield from self._walk("", above)
 
@@ -145,9 +147,9 @@ class Folder:
             with os.scandir(os.path.join(self.path, below)) as entries:
                 found = sorted(entries, key=lambda entry: entry.name)
         except OSError as err:
-            self.left_out.add(f"that cannot be read: {err.strerror}", below or ".")
             if not below:
                 raise CorpusError(f"{self.path}: cannot be read: {err.strerror}") from err
+            self.unreadable[below] = f"the folder cannot be read: {err.strerror}"
             return
         if self._options.gitignore and any(entry.name == _IGNORE_FILE for entry in found):
             ignores = [*ignores, _read_ignore(self.path, below)]
@@ -192,10 +194,7 @@ class Folder:
             return "rejects of an ingest"
         if not self._has_reader(file):
             return f"without a reader ({PurePath(file).suffix.lower() or 'no suffix'})"
-        try:
-            return "empty" if entry.stat().st_size == 0 else None
-        except OSError as err:
-            return f"that cannot be read: {err.strerror}"
+        return "empty" if entry.stat().st_size == 0 else None
 
 
 def _is_ignored(file: str, ignores: list[_Ignore]) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import replace
 from types import TracebackType
 
@@ -32,13 +32,16 @@ class Corpus:
         files: Sequence[str | FolderFile],
         options: CorpusOptions,
         on_source: Callable[[Source], None] | None = None,
+        *,
         left_out: LeftOut | None = None,
+        unreadable: Mapping[str, str] | None = None,
     ) -> None:
         self.files = files
         self.paths = [file.path if isinstance(file, FolderFile) else file for file in files]
         self.bytes_total = total_bytes(self.paths)
         self.left_out = LeftOut() if left_out is None else left_out
         self.rejects_files = False
+        self._unreadable = unreadable or {}
         self.source: Source | None = None
         self._sources: dict[str, Source] = {}
         self._options = options
@@ -75,6 +78,8 @@ class Corpus:
 
     def _read_all(self) -> Generator[Row | Reject, None, None]:
         try:
+            for path, reason in self._unreadable.items():
+                yield Reject(SourceLocation(path, 1), reason, (), is_file=True)
             for file in self.files:
                 yield from self._read_or_reject(file)
         finally:
@@ -142,12 +147,14 @@ def open_corpus(
     found = [Folder(name, folders or FolderOptions(), has_reader) for name in names if is_folder(name)]
     _refuse_same_names(found)
     left_out = LeftOut()
+    unreadable: dict[str, str] = {}
     files: list[str | FolderFile] = []
     for name in names:
         if is_folder(name):
             folder = found.pop(0)
             files += folder.files()
             left_out.merge(folder.left_out)
+            unreadable |= {os.path.join(folder.path, below): why for below, why in folder.unreadable.items()}
         else:
             files += expand_paths(name)
     if not files:
@@ -156,7 +163,7 @@ def open_corpus(
             f"{', '.join(names)}: no file can be read; left out: {left_out or 'none'}" if names else expected
         )
     refuse_repeats([file.path if isinstance(file, FolderFile) else file for file in files])
-    return Corpus(files, options, on_source, left_out)
+    return Corpus(files, options, on_source, left_out=left_out, unreadable=unreadable)
 
 
 def is_folder(name: str) -> bool:
