@@ -130,10 +130,8 @@ def _run(index: IndexProtocol | None, folder: str, options: SyncOptions, as_json
     else:
         for side in ("in_folder", "in_index"):
             row[side] = "{files} files, {passages} passages, hash {hash}".format_map(row[side])
-        render.print_table(
-            "sync",
-            {name: value for name, value in row.items() if value not in ({}, [], 0, False)} | {"equal": report.equal},
-        )
+        shown = {field: value for field, value in row.items() if value not in ({}, []) and value is not False}
+        render.print_table("sync", shown | {"equal": report.equal})
     if report.stale:
         note(f"{len(report.stale)} files can no longer be read; their old passages stay")
     return report
