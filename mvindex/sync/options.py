@@ -1,4 +1,4 @@
-"""What a sync does, and whom it tells."""
+"""The options and callbacks of a sync."""
 
 from __future__ import annotations
 

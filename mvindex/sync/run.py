@@ -71,7 +71,7 @@ class _Batch:
 
 @dataclass(slots=True)
 class _Reading:
-    """What a file holds: documents is empty where there are too many of them."""
+    """The content of a file; documents is empty where there are too many of them."""
 
     digest: Digest = field(default_factory=Digest)
     documents: list[Document] = field(default_factory=list)

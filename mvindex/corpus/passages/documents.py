@@ -27,13 +27,16 @@ OWN_FIELDS = frozenset(("file", "folder", "folder_path", "headings", "page", "li
 ReadOutlines = Callable[[Input, CorpusOptions], Iterator[Outline]]
 
 
-def passage_format(name: str, suffixes: tuple[str, ...], read: ReadOutlines) -> BinaryFormat:
+def passage_format(
+    name: str, suffixes: tuple[str, ...], read: ReadOutlines, *, magic: bytes | None = None
+) -> BinaryFormat:
     """Return a format whose files are split into passages.
 
     Args:
         name: Value of `--format`.
         suffixes: Endings of the names of its files.
         read: Yields the outline of a file, or one of each page; raises CorpusError where the file cannot be read.
+        magic: The first bytes of every such file, whatever its name, at most 8; None where there are none.
 
     """
 
@@ -49,7 +52,10 @@ def passage_format(name: str, suffixes: tuple[str, ...], read: ReadOutlines) -> 
         )
         return source, _read_rows(file, read(file, options), options.passage_words)
 
-    return BinaryFormat(name=name, matches=lambda head: False, open=open_file, suffixes=suffixes)
+    def matches(head: bytes) -> bool:
+        return magic is not None and head.startswith(magic)
+
+    return BinaryFormat(name=name, matches=matches, open=open_file, suffixes=suffixes)
 
 
 def read_whole(file: Input, options: CorpusOptions) -> bytes:
@@ -79,7 +85,8 @@ def _read_rows(file: Input, outlines: Iterator[Outline], max_words: int) -> Iter
 
 def _row(file: Input, outline: Outline, section: Section, span: Span, doc_id: str) -> Row:
     text = outline.text[span[0] : span[1]]
-    line = outline.text.count("\n", 0, span[0]) + 1 if outline.has_lines else None
+    first = outline.first_line
+    line = None if first is None else first + outline.text.count("\n", 0, span[0])
     place = {
         "file": file.relative_path,
         "headings": SEPARATOR.join(section.headings) or None,

@@ -26,8 +26,15 @@ _LINK = re.compile(r"!?\[([^\]]*)\](?:\([^)]*\)|\[[^\]]*\])")
 _MARKS = re.compile(r"[*`]+|\s*\{#[^}]*\}\s*\Z")
 
 
-def outline_markdown(text: str) -> Outline:
-    """Return the outline of a Markdown text; front matter that is no YAML object is part of the text."""
+def outline_markdown(text: str, *, title: str = "", page: int | None = None) -> Outline:
+    """Return the outline of Markdown that another format was converted to; it knows no lines."""
+    builder = SectionBuilder()
+    _Scanner(text, 0, builder).scan()
+    return Outline(text=text, sections=builder.finish(), title=title or builder.first_heading, page=page)
+
+
+def outline_markdown_file(text: str) -> Outline:
+    """Return the outline of a Markdown file; front matter that is no YAML object is part of the text."""
     metadata, begin = _front_matter(text)
     builder = SectionBuilder()
     _Scanner(text, begin, builder).scan()
@@ -37,7 +44,7 @@ def outline_markdown(text: str) -> Outline:
         sections=builder.finish(),
         title=str(title) if title else builder.first_heading,
         metadata=metadata,
-        has_lines=True,
+        first_line=1,
     )
 
 
@@ -147,7 +154,7 @@ def _plain(heading: str) -> str:
 
 def _read(file: Input, options: CorpusOptions) -> Iterator[Outline]:
     text, encoding = decode_text(read_whole(file, options), file.name)
-    yield with_encoding(outline_markdown(text), encoding)
+    yield with_encoding(outline_markdown_file(text), encoding)
 
 
 FORMATS = (passage_format("markdown", (".md", ".markdown", ".mdx", ".qmd"), _read),)

@@ -41,7 +41,7 @@ class Outline:
         title: The title that the file gives itself; "" for none.
         metadata: Further fields of every passage.
         page: Number of the page or slide, from 1; None where there are none.
-        has_lines: Whether the line breaks of the text are those of the file, so that passages know their line.
+        first_line: Number of the text's first line in the file, from 1; None where its line breaks are not the file's.
 
     """
 
@@ -50,7 +50,7 @@ class Outline:
     title: str = ""
     metadata: Mapping[str, Any] = field(default_factory=dict)
     page: int | None = None
-    has_lines: bool = False
+    first_line: int | None = None
 
 
 class SectionBuilder:

@@ -31,7 +31,7 @@ _RULE = re.compile(r"([!-/:-@[-`{-~])\1{2,}\s*\Z")
 def outline_text(text: str, *, is_lines: bool = False) -> Outline:
     """Return the outline of a text without headings; blank lines separate its blocks."""
     section = Section((), list(paragraphs(text, line_spans(text), is_lines=is_lines)))
-    return Outline(text=text, sections=[section], has_lines=True)
+    return Outline(text=text, sections=[section], first_line=1)
 
 
 def outline_rst(text: str) -> Outline:
@@ -56,7 +56,7 @@ def outline_rst(text: str) -> Outline:
         begin = at = at + 2
     for block in paragraphs(text, lines[begin:]):
         builder.add_block(block)
-    return Outline(text=text, sections=builder.finish(), title=builder.first_heading, has_lines=True)
+    return Outline(text=text, sections=builder.finish(), title=builder.first_heading, first_line=1)
 
 
 def _cut(text: str, span: tuple[int, int]) -> str:

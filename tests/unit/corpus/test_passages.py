@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from mvindex.corpus import CorpusOptions, read_documents
 from mvindex.corpus.passages.html import outline_html
-from mvindex.corpus.passages.markdown import outline_markdown
+from mvindex.corpus.passages.markdown import outline_markdown, outline_markdown_file
 from mvindex.corpus.passages.outline import Block, Section
 from mvindex.corpus.passages.plain import outline_rst, outline_text
 from mvindex.corpus.passages.split import split_section
@@ -87,7 +87,7 @@ class TestMarkdown:
     @pytest.mark.parametrize("bad", ["a: b: c", "- 1", "a: &x [1]\nb: *x", "{"])
     def test_front_matter_that_is_no_plain_yaml_object_stays_text(self, bad):
         text = f"---\n{bad}\n---\nbody\n"
-        outline = outline_markdown(text)
+        outline = outline_markdown_file(text)
         assert outline.metadata == {}
         assert bad in "".join(found for _, found in headings_and_texts(outline))
 
@@ -149,7 +149,7 @@ class TestOtherFormats:
             "<h2>C</h2><table><tr><th>x<th>y<tr><td>1<td>2</table><pre>a\n  b</pre></body></html>"
         )
         outline = outline_html(page)
-        assert outline.title == "The page" and not outline.has_lines
+        assert outline.title == "The page" and outline.first_line is None
         assert headings_and_texts(outline) == [
             (("A & B",), "A & B\n\nSome bold text.\nmore\n\n- one\n\n- two"),
             (("A & B", "C"), "C\n\nx | y\n1 | 2\n\na\n  b"),

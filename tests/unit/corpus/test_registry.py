@@ -126,7 +126,7 @@ def test_other_formats_are_read_as_before(install, tmp_path):
 
 def test_an_unknown_format_names_those_there_are(install):
     install(TOY, "toy = toyformat:FORMAT\n")
-    with pytest.raises(ConfigError, match=r"expected a corpus format \(.*, jsonl, markdown, .*, toy\), got 'x'"):
+    with pytest.raises(ConfigError, match=r"expected a corpus format \(.*, jsonl, markdown, .*, toy.*\), got 'x'"):
         find_format("x")
     with pytest.raises(ConfigError, match="got 'x'"):
         open_corpus("none.txt", CorpusOptions(format="x"))
