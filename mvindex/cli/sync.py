@@ -110,8 +110,10 @@ def _dry_run(path: str, device: str | None, folder: str, options: SyncOptions, a
         _run(target, folder, options, as_json)
 
 
-def _run(index: IndexProtocol | None, folder: str, options: SyncOptions, as_json: bool) -> SyncReport:
-    """Sync once and print the report."""
+def _run(
+    index: IndexProtocol | None, folder: str, options: SyncOptions, as_json: bool, *, is_quiet: bool = False
+) -> SyncReport:
+    """Sync once and print the report; is_quiet: only where something changed, or is wrong."""
     from mvindex.cli import render
     from mvindex.sync import SyncHooks, sync_folder
 
@@ -122,6 +124,14 @@ def _run(index: IndexProtocol | None, folder: str, options: SyncOptions, as_json
             should_stop=should_stop,
         )
         report = sync_folder(index, folder, options, hooks)
+    if not (is_quiet and report.is_complete and not (report.added or report.changed or report.deleted)):
+        _print(report, as_json)
+    return report
+
+
+def _print(report: SyncReport, as_json: bool) -> None:
+    from mvindex.cli import render
+
     row = report.as_json()
     if report.left_out:
         note(escape_controls(f"left out: {report.left_out}"))
@@ -134,7 +144,6 @@ def _run(index: IndexProtocol | None, folder: str, options: SyncOptions, as_json
         render.print_table("sync", shown | {"equal": report.equal})
     if report.stale:
         note(f"{len(report.stale)} files can no longer be read; their old passages stay")
-    return report
 
 
 def _counting(advance: Callable[[int, int], None]) -> Callable[[int, int], None]:
@@ -156,8 +165,7 @@ def _watch(index: IndexProtocol, folder: str, options: SyncOptions, as_json: boo
     path = os.path.realpath(folder)
     note(f"watching {escape_controls(path)}; press Ctrl-C to end")
     for count in changes(path):
-        note(f"{count} changes")
-        if _run(index, folder, options, as_json).stopped:
+        if _run(index, folder, options, as_json, is_quiet=count == 0).stopped:
             return
 
 

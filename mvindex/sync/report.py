@@ -14,7 +14,7 @@ _SHOWN_FILES = 20
 
 @dataclass(slots=True, kw_only=True)
 class SyncReport:
-    """What a sync found and did.
+    """The result of a sync.
 
     Attributes:
         folder: The folder, absolute.

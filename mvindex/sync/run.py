@@ -31,7 +31,10 @@ _FILES_PER_FILTER = 500
 
 
 def sync_folder(
-    index: IndexProtocol | None, folder: str, options: SyncOptions | None = None, hooks: SyncHooks | None = None
+    index: IndexProtocol | None,
+    folder: str | os.PathLike[str],
+    options: SyncOptions | None = None,
+    hooks: SyncHooks | None = None,
 ) -> SyncReport:
     """Add and replace the documents of the folder's files in an index, and delete those whose file is gone.
 
@@ -53,7 +56,7 @@ def sync_folder(
             any more.
 
     """
-    return _Sync(index, folder, options or SyncOptions(), hooks or SyncHooks()).run()
+    return _Sync(index, os.fspath(folder), options or SyncOptions(), hooks or SyncHooks()).run()
 
 
 @dataclass(slots=True)

@@ -14,7 +14,8 @@ _DEBOUNCE_MS = 1_600
 def changes(folder: str) -> Iterator[int]:
     """Yield the number of changes, once none came for a moment; end at Ctrl-C.
 
-    Hidden files and indexes in the folder are not watched, as they are not read.
+    The first time it may yield 0, soon after watching began, for changes that came before. Hidden files and indexes in
+    the folder are not watched, as they are not read.
 
     Raises:
         ExtraMissing: watchfiles is not installed.
@@ -25,10 +26,13 @@ def changes(folder: str) -> Iterator[int]:
     def is_watched(change: Any, path: str) -> bool:
         return all(_is_read(part) for part in PurePath(path).relative_to(folder).parts)
 
+    is_first = True
     for found in watchfiles.watch(
-        folder, watch_filter=is_watched, debounce=_DEBOUNCE_MS, raise_interrupt=False, recursive=True
+        folder, watch_filter=is_watched, debounce=_DEBOUNCE_MS, raise_interrupt=False, yield_on_timeout=True
     ):
-        yield len(found)
+        if found or is_first:
+            yield len(found)
+        is_first = False
 
 
 def _is_read(part: str) -> bool:
