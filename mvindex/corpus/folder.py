@@ -7,11 +7,12 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import PurePath
-from typing import NamedTuple
-
-from pathspec import GitIgnoreSpec
+from typing import TYPE_CHECKING, NamedTuple
 
 from mvindex.errors import ConfigError, CorpusError
+
+if TYPE_CHECKING:
+    from pathspec import GitIgnoreSpec
 
 _IGNORE_FILE = ".gitignore"
 
@@ -57,7 +58,7 @@ class FolderOptions:
     def __post_init__(self) -> None:
         for name in ("include", "exclude"):
             try:
-                GitIgnoreSpec.from_lines(getattr(self, name))
+                _spec(getattr(self, name))
             except ValueError as err:
                 raise ConfigError(f"{name}: expected patterns as in .gitignore, got {err}") from err
 
@@ -133,8 +134,8 @@ class Folder:
         self.unreadable: dict[str, str] = {}
         self._options = options
         self._has_reader = has_reader
-        self._include = GitIgnoreSpec.from_lines(options.include) if options.include else None
-        self._exclude = GitIgnoreSpec.from_lines(options.exclude)
+        self._include = _spec(options.include) if options.include else None
+        self._exclude = _spec(options.exclude)
 
     def files(self) -> Iterator[FolderFile]:
         """Yield the files, sorted by the parts of their paths; what is left out is counted anew."""
@@ -226,10 +227,17 @@ def _ignores_above(root: str) -> list[_Ignore]:
     return [] if _is_ignored("", found) else found
 
 
+def _spec(lines: Sequence[str]) -> GitIgnoreSpec:
+    # Imported late: most commands read no folder.
+    from pathspec import GitIgnoreSpec
+
+    return GitIgnoreSpec.from_lines(lines)
+
+
 def _spec_of(path: str) -> GitIgnoreSpec:
     try:
         with open(path, encoding="utf-8", errors="surrogateescape") as file:
-            return GitIgnoreSpec.from_lines(file.read().splitlines())
+            return _spec(file.read().splitlines())
     except (OSError, ValueError) as err:
         raise CorpusError(f"{path}: cannot be read as .gitignore patterns: {err}") from err
 

@@ -7,8 +7,6 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-import yaml
-
 from mvindex.corpus.inputs import Input
 from mvindex.corpus.options import CorpusOptions
 from mvindex.corpus.passages.decode import decode_text
@@ -122,6 +120,8 @@ def _front_matter(text: str) -> tuple[dict[str, Any], int]:
     found = _FRONT_MATTER.match(text)
     if found is None or len(found[1]) > _MAX_FRONT_MATTER:
         return {}, 0
+    import yaml
+
     try:
         # References would let a small text stand for a huge value.
         if any(isinstance(event, yaml.AliasEvent) for event in yaml.parse(found[1], yaml.SafeLoader)):
