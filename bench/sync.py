@@ -1,10 +1,10 @@
 """Sync a folder of Markdown files into an index: the first time, unchanged, with 1 % changed, and after a lost cache.
 
-    python bench/sync.py --data DIR [--files 10000] [--json]
+    python bench/sync.py --data DIR [--files 10000] [--words 15] [--json]
 
-Each file is one text of wiki_sample, squad or pubmedqa below a heading. Each run is a process of its own, `mvindex
-sync FOLDER --json`; `seconds` is its whole time with start and report, `sync` that of the sync itself. `check` reads
-every file again. Documents encoded are those of the report.
+Each file is one text of wiki_sample, squad or pubmedqa, or its first words, below a heading. Each run is a process of
+its own, `mvindex sync FOLDER --json`; `seconds` is its whole time with start and report, `sync` that of the sync itself.
+`check` reads every file again. Documents encoded are those of the report.
 """
 
 import argparse
@@ -35,8 +35,8 @@ def texts(data):
             yield row.get("title", ""), row["text"]
 
 
-def write_folder(folder, data, count):
-    """Write `count` files; texts are used again, with their number, where there are too few."""
+def write_folder(folder, data, count, words):
+    """Write `count` files of up to `words` words; texts are used again, with their number, where there are too few."""
     written = 0
     while written < count:
         for title, text in texts(data):
@@ -44,7 +44,8 @@ def write_folder(folder, data, count):
                 break
             path = folder / f"{written // 100:03}" / f"{written:06}.md"
             path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(f"# {title or 'Text'} ({written})\n\n{text}\n", encoding="utf-8")
+            begin = " ".join(text.split()[:words])
+            path.write_text(f"# {title or 'Text'} ({written})\n\n{begin}\n", encoding="utf-8")
             written += 1
 
 
@@ -80,11 +81,12 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--files", type=int, default=10_000)
+    parser.add_argument("--words", type=int, help="of each file (default: all)")
     parser.add_argument("--json", action="store_true")
     options = tiny.parse(parser, data=tiny.DATA, files=20)
     with tempfile.TemporaryDirectory(dir=tiny.FOLDER) as place:
         folder, index, cache = (Path(place) / name for name in ("files", "files.mvx", "cache"))
-        write_folder(folder, options.data, options.files)
+        write_folder(folder, options.data, options.files, options.words)
         rows = {"first": synced(folder, index, cache)}
         rows["unchanged, read once more"] = synced(folder, index, cache)
         time.sleep(2.1)
