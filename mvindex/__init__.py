@@ -15,6 +15,7 @@ from mvindex.errors import MvindexError
 from mvindex.records import Citation, Document, Hit, QueryGroup, SearchResult, Views, ViewText
 
 if TYPE_CHECKING:
+    from mvindex.corpus.files import read_files
     from mvindex.encoder import CallableEncoder, load_encoder
     from mvindex.encoder.sentence_transformers import save_sentence_transformer
     from mvindex.index import Index, IndexProtocol
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from mvindex.index.factory import open_index as open
     from mvindex.kernels.threads import set_threads
     from mvindex.maintenance.dispatch import repair, salvage, verify
+    from mvindex.sync import SyncOptions, SyncReport, sync_folder
 
 __version__ = "0.1.0"
 __all__ = [
@@ -34,15 +36,19 @@ __all__ = [
     "MvindexError",
     "QueryGroup",
     "SearchResult",
+    "SyncOptions",
+    "SyncReport",
     "ViewText",
     "Views",
     "create",
     "load_encoder",
     "open",
+    "read_files",
     "repair",
     "salvage",
     "save_sentence_transformer",
     "set_threads",
+    "sync_folder",
     "verify",
 ]
 
@@ -51,13 +57,17 @@ _LAZY_EXPORTS = {
     "CallableEncoder": ("mvindex.encoder", "CallableEncoder"),
     "Index": ("mvindex.index", "Index"),
     "IndexProtocol": ("mvindex.index", "IndexProtocol"),
+    "SyncOptions": ("mvindex.sync", "SyncOptions"),
+    "SyncReport": ("mvindex.sync", "SyncReport"),
     "create": ("mvindex.index.factory", "create"),
     "load_encoder": ("mvindex.encoder", "load_encoder"),
     "open": ("mvindex.index.factory", "open_index"),
+    "read_files": ("mvindex.corpus.files", "read_files"),
     "repair": ("mvindex.maintenance.dispatch", "repair"),
     "salvage": ("mvindex.maintenance.dispatch", "salvage"),
     "save_sentence_transformer": ("mvindex.encoder.sentence_transformers", "save_sentence_transformer"),
     "set_threads": ("mvindex.kernels.threads", "set_threads"),
+    "sync_folder": ("mvindex.sync", "sync_folder"),
     "verify": ("mvindex.maintenance.dispatch", "verify"),
 }
 

@@ -13,9 +13,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from mvindex.cli.options import (
+    MAX_FILE_MB,
+    PASSAGE_WORDS,
     DeviceOption,
+    ExcludeOption,
+    GitignoreOption,
+    IncludeOption,
     IndexOption,
     JsonOption,
+    MaxFileOption,
+    PassageWordsOption,
     ThreadsOption,
     check_value,
     index_directory,
@@ -39,16 +46,24 @@ if TYPE_CHECKING:
 def ingest(  # noqa: PLR0913 - each option is a flag of the command
     files: Annotated[
         list[str],
-        typer.Argument(help="Files, patterns, a BEIR folder or ir_datasets:NAME; - is stdin. .gz and .zst are read."),
+        typer.Argument(help="Files, folders, patterns or ir_datasets:NAME; - is stdin. .gz and .zst are read."),
     ],
     index: IndexOption = None,
     format: Annotated[
-        str | None, typer.Option(help="Format: dpr, msmarco, beir, jsonl or parquet; detected by default.")
+        str | None,
+        typer.Option(
+            help="Format: dpr, msmarco, beir, jsonl, parquet, markdown, html, text, ...; detected by default."
+        ),
     ] = None,
     id_field: Annotated[str | None, typer.Option(help="Column or field of the id.")] = None,
     text_field: Annotated[str | None, typer.Option(help="Column or field of the text.")] = None,
     title_field: Annotated[str | None, typer.Option(help="Column or field of the title; '' for none.")] = None,
     on_error: Annotated[str, typer.Option(help="Stop at a bad row, or skip it into a rejects file.")] = "stop",
+    passage_words: PassageWordsOption = PASSAGE_WORDS,
+    include: IncludeOption = None,
+    exclude: ExcludeOption = None,
+    gitignore: GitignoreOption = True,
+    max_file_mb: MaxFileOption = MAX_FILE_MB,
     encoder: Annotated[
         str | None, typer.Option(help="For a new index: minilm-views (default), minilm, a directory, a hub id.")
     ] = None,
@@ -95,7 +110,10 @@ def ingest(  # noqa: PLR0913 - each option is a flag of the command
     threads: ThreadsOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Read corpus files, encode their documents, and add them to an index (made if there is none).
+    """Read files, encode their documents, and add them to an index (made if there is none).
+
+    Files of prose (Markdown, HTML, text, and with mvindex[files] PDF and Office files) are split into passages that
+    know their page or line. Of a folder all files that can be read are; mvindex sync also deletes what is gone.
 
     Known ids are replaced, unchanged documents skipped; after an interruption, the same command continues.
 
@@ -106,7 +124,7 @@ def ingest(  # noqa: PLR0913 - each option is a flag of the command
     """
     from mvindex.checkpoint.families import parse_family
     from mvindex.cli import render
-    from mvindex.corpus import open_corpus
+    from mvindex.corpus import FolderFile, FolderOptions, is_folder, open_corpus
     from mvindex.index.factory import has_shard
     from mvindex.ingest.files import CorpusIngest, OnError
     from mvindex.ingest.prune import check_eps
@@ -121,14 +139,25 @@ def ingest(  # noqa: PLR0913 - each option is a flag of the command
     if lexical not in (None, AUTO, NONE):
         parse_choice("--lexical", lexical, Lexical)
     skip_or_stop = parse_choice("--on-error", on_error, OnError)
-    options = _corpus_options(format, id_field, text_field, title_field)
+    options = _corpus_options(
+        format=format,
+        id_field=id_field,
+        text_field=text_field,
+        title_field=title_field,
+        passage_words=passage_words,
+        max_file_bytes=max_file_mb * 2**20,
+    )
     console = render.open_stderr()
     corpus = open_corpus(
         files,
         options,
         lambda source: console.print(escape_controls(f"reading {source}"), soft_wrap=True, markup=False),
+        FolderOptions(include=include or (), exclude=exclude or (), gitignore=gitignore),
     )
-    path = index or str(_default_path(corpus.paths))
+    in_folders = sum(isinstance(file, FolderFile) for file in corpus.files)
+    if in_folders:
+        note(f"reading {in_folders} files of folders")
+    path = index or str(default_path(files if is_folder(files[0]) else corpus.paths))
     new = {
         "encoder": encoder,
         "family": family,
@@ -140,8 +169,8 @@ def ingest(  # noqa: PLR0913 - each option is a flag of the command
     new["shards"] = shards
     new["lexical"] = lexical
     if place is not None and lexical in (None, AUTO) and not has_shard(index_directory(path), place):
-        new["lexical"] = _lexical_of_shards(corpus.paths, options)
-    with _open_for_ingest(path, new, device, place) as target:
+        new["lexical"] = _lexical_of_shards(files, options)
+    with open_for_ingest(path, new, device, place) as target:
         stem = _rejects_stem(path)
         run = CorpusIngest(
             target.add_entries,
@@ -153,14 +182,16 @@ def ingest(  # noqa: PLR0913 - each option is a flag of the command
             rejects_bad_rows=place is None or place.number == 0,
         )
         started = time.monotonic()
-        with render.DocumentProgress(corpus.bytes_total) as progress, _stop_on_interrupt() as should_stop:
+        with render.DocumentProgress(corpus.bytes_total) as progress, stop_on_interrupt() as should_stop:
             report = run.run(lambda count: progress.advance(count, corpus.bytes_read), should_stop)
+        if corpus.left_out:
+            note(escape_controls(f"left out: {corpus.left_out}"))
         _print_ingest(report, path, target, time.monotonic() - started, as_json)
         if lexical in (None, AUTO) and report.ingest.added and (terms := target.info().lexical) is not None:
             note(f"lexical search: {terms} terms")
         if not report.ingest.stopped:
             prepare_queries(target)
-    if report.ingest.stopped:
+    if report.ingest.stopped or (report.rejected_files and skip_or_stop is OnError.STOP):
         raise typer.Exit(1)
 
 
@@ -186,10 +217,12 @@ def _parse_views(value: str | None) -> int | str | None:
     return int(value)
 
 
-def _default_path(paths: Sequence[str]) -> Path:
+def default_path(paths: Sequence[str]) -> Path:
     """NAME.mvx in the current directory, after the first input file."""
     if paths[0] == "-":
         raise ConfigError("expected --index DIR, since stdin has no name to derive it from")
+    if os.path.isdir(paths[0]):
+        return Path(os.path.basename(os.path.realpath(paths[0])) + ".mvx")
     return Path(Path(paths[0]).name.split(".")[0] + ".mvx")
 
 
@@ -213,7 +246,7 @@ def _parse_place(shards: int | None, shard: str | None) -> ShardPlace | None:
 
 
 @contextmanager
-def _open_for_ingest(
+def open_for_ingest(
     path: str, new: dict[str, Any], device: str | None, place: ShardPlace | None
 ) -> Iterator[IndexProtocol]:
     """Open the index, or create it; remove one that was created and stayed empty."""
@@ -281,7 +314,7 @@ def _check_settings(index: IndexProtocol, new: dict[str, Any]) -> None:
 
 
 @contextmanager
-def _stop_on_interrupt() -> Iterator[Callable[[], bool]]:
+def stop_on_interrupt() -> Iterator[Callable[[], bool]]:
     """Make the first Ctrl-C request a stop; a second one interrupts at once."""
     is_requested = False
 
@@ -315,11 +348,14 @@ def _print_ingest(report: CorpusIngestReport, path: str, index: IndexProtocol, s
         **({"elsewhere": done.elsewhere} if done.elsewhere else {}),
         **_view_counts(done, index.info()),
         "rejected": report.rejected,
+        **({"rejected_files": report.rejected_files} if report.rejected_files else {}),
         "rejects_files": files,
         "stopped": done.stopped,
         "seconds": round(seconds, 2),
     }
     render.print_json(row) if as_json else render.print_table("ingest", row)
+    if report.rejected_files:
+        note(f"{report.rejected_files} files could not be read, reasons in {report.reasons_file}")
     if report.rejected:
         note(f"{report.rejected} rows rejected, reasons in {report.reasons_file}; correct them and ingest again:")
         for file, format in report.rejects_files.items():
@@ -343,8 +379,8 @@ def _view_counts(done: IngestReport, info: IndexInfo) -> dict[str, int | float]:
     }
 
 
-def _corpus_options(format: str | None, id_field: str | None, text_field: str | None, title_field: str | None) -> Any:
+def _corpus_options(**options: Any) -> CorpusOptions:
     from mvindex.corpus import CorpusOptions, find_format
 
-    check_value("--format", format, find_format)
-    return CorpusOptions(format=format, id_field=id_field, text_field=text_field, title_field=title_field)
+    check_value("--format", options["format"], find_format)
+    return CorpusOptions(**options)

@@ -109,6 +109,26 @@ QuestionFormatOption = Annotated[
 TrecOption = Annotated[str | None, typer.Option(help="Write a TREC run file; - is stdout.")]
 ForceRunOption = Annotated[bool, typer.Option("--force", help="Overwrite the run file.")]
 
+# As in mvindex.corpus.options, which help does not import.
+PASSAGE_WORDS = 200
+MAX_FILE_MB = 100
+PassageWordsOption = Annotated[
+    int, typer.Option(min=1, help="For files of prose: maximum number of words of a passage.")
+]
+IncludeOption = Annotated[
+    list[str] | None,
+    typer.Option(help="Of folders: read only files that match, such as '*.md' or 'docs/**'; may be repeated."),
+]
+ExcludeOption = Annotated[
+    list[str] | None, typer.Option(help="Of folders: leave out what matches, such as 'drafts/'; may be repeated.")
+]
+GitignoreOption = Annotated[
+    bool, typer.Option("--gitignore/--no-gitignore", help="Of folders: leave out what .gitignore files name.")
+]
+MaxFileOption = Annotated[
+    int, typer.Option(min=1, help="For files that are read whole: reject those of more than so many MiB.")
+]
+
 QUESTION_BATCH = 256
 
 

@@ -20,6 +20,7 @@ from mvindex.errors import MvindexError
 # Commands, and the functions that they call. Only the one that is run is imported.
 _COMMANDS = {
     "ingest": "ingest:ingest",
+    "sync": "sync:sync",
     "query": "query:query",
     "eval": "eval:evaluate",
     "compare": "compare:compare",

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import io
+import os
 import sys
 import zlib
 from collections.abc import Callable, Iterator
+from pathlib import PurePath
 from typing import BinaryIO, Protocol, cast
 
+from mvindex.corpus.folder import FolderFile
 from mvindex.corpus.paths import STDIN, total_bytes
 from mvindex.errors import CorpusError
 
@@ -36,11 +39,14 @@ class Input:
     """One open file or stdin.
 
     head: its first 8 stored bytes. bytes_read: stored bytes read so far, compressed where the file is.
+    relative_path, label: its name in metadata and in the ids of its passages, below the folder that was named, if any.
     """
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, in_folder: FolderFile | None = None) -> None:
         self.path = path
         self.name = "stdin" if path == STDIN else path
+        self.relative_path = in_folder.file if in_folder else PurePath(os.path.normpath(self.name)).as_posix()
+        self.label = in_folder.label if in_folder else self.relative_path
         self.bytes_read = 0
         self.size_bytes = total_bytes([path])
         self._is_ours = path != STDIN

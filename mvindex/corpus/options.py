@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from mvindex.errors import ConfigError
 
 MAX_ROW_BYTES = 64 * 2**20
+MAX_FILE_BYTES = 100 * 2**20
+PASSAGE_WORDS = 200
 MSMARCO = "msmarco"
 
 
@@ -20,6 +22,8 @@ class CorpusOptions:
         text_field: Name of the column or JSON field of the text.
         title_field: Name of the column or JSON field of the title; "" for no title.
         max_row_bytes: A longer row, without its newline, is rejected, and never held in memory whole.
+        passage_words: Files of prose are split into passages of at most so many words.
+        max_file_bytes: A larger file is rejected if its format is read as a whole.
 
     """
 
@@ -28,10 +32,13 @@ class CorpusOptions:
     text_field: str | None = None
     title_field: str | None = None
     max_row_bytes: int = MAX_ROW_BYTES
+    passage_words: int = PASSAGE_WORDS
+    max_file_bytes: int = MAX_FILE_BYTES
 
     def __post_init__(self) -> None:
-        if self.max_row_bytes < 1:
-            raise ConfigError(f"max_row_bytes is {self.max_row_bytes}; expected 1 or more")
+        for name in ("max_row_bytes", "passage_words", "max_file_bytes"):
+            if getattr(self, name) < 1:
+                raise ConfigError(f"{name} is {getattr(self, name)}; expected 1 or more")
         if self.id_field == "" or self.text_field == "":
             raise ConfigError("the id field and the text field need a name; only the title field may be empty")
         named = [name for name in (self.id_field, self.text_field, self.title_field) if name]

@@ -22,12 +22,16 @@ def expand_paths(names: Paths) -> list[str]:
 
     A name that does not exist is expanded as a pattern (`**` goes into folders), whose matches come sorted.
     """
-    given = [names] if isinstance(names, str | os.PathLike) else names
-    paths = [path for name in given for path in _expand(os.fspath(name))]
+    paths = [path for name in names_of(names) for path in _expand(name)]
     if not paths:
         raise CorpusError("expected an input file, got none; name at least one, or - for stdin")
-    _refuse_repeats(paths)
+    refuse_repeats(paths)
     return paths
+
+
+def names_of(names: Paths) -> list[str]:
+    """Return one or several names as a list of texts."""
+    return [os.fspath(name) for name in ([names] if isinstance(names, str | os.PathLike) else names)]
 
 
 def total_bytes(paths: Iterable[str]) -> int | None:
@@ -68,7 +72,8 @@ def _readable(path: str) -> str:
     return path
 
 
-def _refuse_repeats(paths: list[str]) -> None:
+def refuse_repeats(paths: list[str]) -> None:
+    """Raise CorpusError where a file is named twice, by whatever path."""
     seen: dict[str, str] = {}
     for path in paths:
         real = path if path == STDIN else os.path.realpath(path)

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator
+import os
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from dataclasses import replace
 from types import TracebackType
 
+from mvindex.corpus.beir import beir_corpus
+from mvindex.corpus.folder import Folder, FolderFile, FolderOptions, LeftOut
 from mvindex.corpus.inputs import Input
 from mvindex.corpus.options import CorpusOptions
-from mvindex.corpus.paths import Paths, expand_paths, total_bytes
-from mvindex.corpus.registry import find_format, open_rows
+from mvindex.corpus.paths import Paths, expand_paths, names_of, refuse_repeats, total_bytes
+from mvindex.corpus.registry import find_format, has_reader, open_rows
 from mvindex.corpus.rows import Reject, Row, Source, SourceLocation
-from mvindex.errors import CorpusError
+from mvindex.errors import CorpusError, ExtraMissing
 from mvindex.records import Document
 
 
@@ -19,14 +23,25 @@ class Corpus:
 
     bytes_read and bytes_total count stored (compressed) bytes; the total is None when stdin or a pipe is among them.
     source: the file being read, None before the first. Iterating raises CorpusError where a file as a whole is
-    wrong: no documents, a damaged or unknown format, a missing column.
+    wrong: no documents, a damaged or unknown format, a missing column. left_out: the files of folders that are not
+    read, counted. A file of a folder that is wrong becomes a reject; others do where rejects_files is set.
     """
 
     def __init__(
-        self, paths: list[str], options: CorpusOptions, on_source: Callable[[Source], None] | None = None
+        self,
+        files: Sequence[str | FolderFile],
+        options: CorpusOptions,
+        on_source: Callable[[Source], None] | None = None,
+        *,
+        left_out: LeftOut | None = None,
+        unreadable: Mapping[str, str] | None = None,
     ) -> None:
-        self.paths = paths
-        self.bytes_total = total_bytes(paths)
+        self.files = files
+        self.paths = [file.path if isinstance(file, FolderFile) else file for file in files]
+        self.bytes_total = total_bytes(self.paths)
+        self.left_out = LeftOut() if left_out is None else left_out
+        self.rejects_files = False
+        self._unreadable = unreadable or {}
         self.source: Source | None = None
         self._sources: dict[str, Source] = {}
         self._options = options
@@ -63,21 +78,42 @@ class Corpus:
 
     def _read_all(self) -> Generator[Row | Reject, None, None]:
         try:
-            for path in self.paths:
-                yield from self._read_file(path)
+            for path, reason in self._unreadable.items():
+                yield Reject(SourceLocation(path, 1), reason, (), is_file=True)
+            for file in self.files:
+                yield from self._read_or_reject(file)
         finally:
             self._is_closed = True
 
-    def _read_file(self, path: str) -> Iterator[Row | Reject]:
-        file = self._file = Input(path)
+    def _read_or_reject(self, file: str | FolderFile) -> Iterator[Row | Reject]:
+        rows: Iterator[Row | Reject]
+        if isinstance(file, FolderFile):
+            rows = (_in_folder(row, file) for row in self._read_file(file.path, file))
+        elif self.rejects_files:
+            rows = self._read_file(file, None)
+        else:
+            yield from self._read_file(file, None)
+            return
+        path = file.path if isinstance(file, FolderFile) else file
+        try:
+            yield from rows
+        except (CorpusError, ExtraMissing) as err:
+            reason = str(err).removeprefix(f"{path}: ")
+            yield Reject(SourceLocation(path, 1), reason, (), is_file=True)
+
+    def _read_file(self, path: str, in_folder: FolderFile | None) -> Iterator[Row | Reject]:
+        file = self._file = Input(path, in_folder)
         try:
             self.source, rows = open_rows(file, self._options)
             self._sources[file.name] = self.source
-            if self._on_source:
+            if self._on_source and in_folder is None:
                 self._on_source(self.source)
             first = next(rows, None)
+            if first is None and in_folder is not None:
+                self.left_out.add("empty", in_folder.file)
+                return
             if first is None:
-                raise CorpusError(f"{file.name}: has no documents{', only a header' if self.source.header else ''}")
+                raise CorpusError(f"{file.name}: {_why_empty(self.source)}")
             yield first
             yield from rows
         finally:
@@ -86,24 +122,53 @@ class Corpus:
 
 
 def open_corpus(
-    paths: Paths, options: CorpusOptions | None = None, on_source: Callable[[Source], None] | None = None
+    paths: Paths,
+    options: CorpusOptions | None = None,
+    on_source: Callable[[Source], None] | None = None,
+    folders: FolderOptions | None = None,
 ) -> Corpus:
     """Open the files as one corpus, in their order.
 
     Args:
-        paths: Names, patterns such as `part-*.jsonl.gz`, or "-" for stdin.
+        paths: Names, patterns such as `part-*.jsonl.gz`, folders, or "-" for stdin.
         options: Formats and fields; detected by default.
-        on_source: Called with the format and fields of each file before its first row.
+        on_source: Called with the format and fields of each file that is named, before its first row.
+        folders: Which files of folders are read.
 
     Raises:
-        CorpusError: A file is missing or cannot be read.
+        CorpusError: A file is missing or cannot be read, or a folder has none that can be.
         ConfigError: The format has an unknown name.
 
     """
     options = options or CorpusOptions()
     if options.format is not None:
         find_format(options.format)
-    return Corpus(expand_paths(paths), options, on_source)
+    names = names_of(paths)
+    found = [Folder(name, folders or FolderOptions(), has_reader) for name in names if is_folder(name)]
+    _refuse_same_names(found)
+    left_out = LeftOut()
+    unreadable: dict[str, str] = {}
+    files: list[str | FolderFile] = []
+    for name in names:
+        if is_folder(name):
+            folder = found.pop(0)
+            files += folder.files()
+            left_out.merge(folder.left_out)
+            unreadable |= {os.path.join(folder.path, below): why for below, why in folder.unreadable.items()}
+        else:
+            files += expand_paths(name)
+    if not files:
+        expected = "expected an input file, got none; name at least one, or - for stdin"
+        raise CorpusError(
+            f"{', '.join(names)}: no file can be read; left out: {left_out or 'none'}" if names else expected
+        )
+    refuse_repeats([file.path if isinstance(file, FolderFile) else file for file in files])
+    return Corpus(files, options, on_source, left_out=left_out, unreadable=unreadable)
+
+
+def is_folder(name: str) -> bool:
+    """Return whether this is a folder whose files are read, rather than one of the BEIR layout."""
+    return os.path.isdir(name) and beir_corpus(name) is None
 
 
 def read_documents(paths: Paths, options: CorpusOptions | None = None) -> Iterator[Document]:
@@ -113,3 +178,32 @@ def read_documents(paths: Paths, options: CorpusOptions | None = None) -> Iterat
             if isinstance(row, Reject):
                 raise CorpusError(f"{row.location}: {row.reason}")
             yield row.document
+
+
+def _in_folder(row: Row | Reject, file: FolderFile) -> Row | Reject:
+    """Return a row with metadata that name its file and folder."""
+    if isinstance(row, Reject):
+        return row
+    document = row.document
+    own = {"folder": file.folder, "folder_path": file.folder_path, "file": file.file}
+    taken = [name for name in own if document.metadata.get(name, own[name]) != own[name]]
+    if taken:
+        reason = f'the field "{taken[0]}" names the file in a folder; rename it, or ingest the file by its name'
+        return Reject(row.location, reason, (row.raw,))
+    return replace(row, document=replace(document, metadata={**document.metadata, **own}))
+
+
+def _why_empty(source: Source) -> str:
+    if not source.id_field:
+        return "has no text"
+    return f"has no documents{', only a header' if source.header else ''}"
+
+
+def _refuse_same_names(folders: Sequence[Folder]) -> None:
+    paths: dict[str, str] = {}
+    for folder in folders:
+        if paths.setdefault(folder.name, folder.path) != folder.path:
+            raise CorpusError(
+                f"{folder.path}: has the name of {paths[folder.name]}, and ids begin with the folder's name; "
+                "add them one by one with mvindex sync --name"
+            )

@@ -18,6 +18,7 @@ from mvindex.corpus.inputs import COMPRESSED_SUFFIXES, Input
 from mvindex.corpus.lines import Lines, take_first_line
 from mvindex.corpus.non_text import reject_non_text
 from mvindex.corpus.options import CorpusOptions
+from mvindex.corpus.passages import html, markdown, plain
 from mvindex.corpus.rows import Reject, Row, Source
 from mvindex.errors import ConfigError, CorpusError
 
@@ -25,7 +26,16 @@ GROUP = "mvindex.corpus_formats"
 CorpusFormat: TypeAlias = "TextFormat | BinaryFormat"
 
 # Detected in this order, those of other packages first; tsv matches any text and so comes last.
-_FORMATS: tuple[CorpusFormat, ...] = (*parquet.FORMATS, *jsonl.FORMATS, *tsv.FORMATS)
+_FORMATS: tuple[CorpusFormat, ...] = (
+    *parquet.FORMATS,
+    *markdown.FORMATS,
+    *html.FORMATS,
+    *plain.FORMATS,
+    *jsonl.FORMATS,
+    *tsv.FORMATS,
+)
+# Endings of formats that are detected by their content where a file is named; in a folder the ending decides.
+_ROW_SUFFIXES = (".tsv", ".jsonl", ".ndjson", ".parquet")
 
 
 def find_format(name: str) -> CorpusFormat:
@@ -65,12 +75,23 @@ def open_rows(file: Input, options: CorpusOptions) -> tuple[Source, Iterator[Row
     return chosen.open(lines, options)
 
 
+def has_reader(path: str) -> bool:
+    """Return whether a file of this name is read where its folder is."""
+    return _format_of_name(path) is not None or _suffix(path) in _ROW_SUFFIXES
+
+
 def _format_of_name(path: str) -> CorpusFormat | None:
     """Return the format of a file's name, below an ending of compression; None where no ending decides."""
+    suffix = _suffix(path)
+    return next((one for one in _all_formats() if suffix and suffix in one.suffixes), None)
+
+
+def _suffix(path: str) -> str:
+    """Return the ending of a name, below an ending of compression; "" for none."""
     suffixes = [suffix.lower() for suffix in PurePath(path).suffixes]
     while suffixes and suffixes[-1] in COMPRESSED_SUFFIXES:
         suffixes.pop()
-    return next((one for one in _all_formats() if suffixes and suffixes[-1] in one.suffixes), None)
+    return suffixes[-1] if suffixes else ""
 
 
 @cache

@@ -49,10 +49,14 @@ class RejectsWriter:
     def __exit__(self, kind: type[BaseException] | None, err: BaseException | None, at: TracebackType | None) -> None:
         self.close()
 
-    def write(self, reject: Reject, source: Source) -> None:
-        """Write one reject of this source; raise CorpusError when a file cannot be written."""
+    def write(self, reject: Reject, source: Source | None) -> None:
+        """Write one reject of this source; None where a whole file is rejected, which has no rows to write.
+
+        Raises CorpusError when a file cannot be written.
+        """
         try:
-            self._rows_file(source).write(reject)
+            if source is not None:
+                self._rows_file(source).write(reject)
             self._write_reason(reject)
         except OSError as err:
             raise CorpusError(f"{self._stem}: the rejects cannot be written: {err}") from err

@@ -32,12 +32,14 @@ class Row:
 class Reject:
     """One bad row: why it is bad, and its bytes as in the file.
 
-    Read raw before the next row: for a row that is too large it reads on in the file, piece by piece.
+    Read raw before the next row: for a row that is too large it reads on in the file, piece by piece. is_file: whether
+    it stands for the rest of a file of a folder, which cannot be read; raw is empty then.
     """
 
     location: SourceLocation
     reason: str
     raw: Iterable[bytes]
+    is_file: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,7 +50,7 @@ class Source:
         path: The file, as the caller named it.
         format: Name of its format.
         is_detected: Whether the format was detected; False where the caller gave it.
-        id_field: Column or field of the id.
+        id_field: Column or field of the id; "" for a format that makes its own ids.
         text_field: Column or field of the text.
         title_field: Column or field of the title; None for no title.
         columns: Names in the header, the Parquet schema or the first JSON objects; for MS MARCO, which names none,
@@ -80,6 +82,8 @@ class Source:
 
     def __str__(self) -> str:
         how = "detected" if self.is_detected else "given"
+        if not self.id_field:
+            return f"{self.path}: {self.format} ({how})"
         fields = f"id = {self.id_field}, text = {self.text_field}, title = {self.title_field or '(none)'}"
         metadata = f", metadata = {', '.join(self.metadata_columns)}" if self.metadata_columns else ""
         left_out = f", left out = {', '.join(self.left_out)}" if self.left_out else ""

@@ -23,10 +23,14 @@ class OnError(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CorpusIngestReport:
-    """The counts of a run over corpus files, and the files of rejected rows, each with its format."""
+    """The counts of a run over corpus files, and the files of rejected rows, each with its format.
+
+    rejected: rows; rejected_files: files that cannot be read, or not to their end.
+    """
 
     ingest: IngestReport
     rejected: int = 0
+    rejected_files: int = 0
     rejects_files: Mapping[Path, str] = field(default_factory=dict)
     reasons_file: Path | None = None
 
@@ -46,11 +50,13 @@ class CorpusIngest:
     on_warning: Callable[[str], None]
     rejects_bad_rows: bool = True
     _rejects: RejectsWriter | None = field(default=None, init=False)
+    _rejected_files: int = field(default=0, init=False)
 
     def run(self, on_progress: CountCallback, should_stop: Callable[[], bool]) -> CorpusIngestReport:
         """Ingest the corpus and return the counts; raise CorpusError at the first bad row unless they are skipped."""
         on_duplicate = refuse_duplicate if self.on_error is OnError.STOP else self._reject_duplicate
         hooks = IngestHooks(on_progress=on_progress, on_duplicate=on_duplicate, should_stop=should_stop)
+        self.corpus.rejects_files = self.on_error is OnError.SKIP
         with ExitStack() as stack:
             stack.enter_context(self.corpus)
             self._rejects = stack.enter_context(RejectsWriter(self.rejects_stem))
@@ -58,14 +64,18 @@ class CorpusIngest:
             self._rejects.flush()
             files, reasons = self._rejects.formats, self._rejects.reasons_path
             return CorpusIngestReport(
-                ingest=report, rejected=self._rejects.count, rejects_files=files, reasons_file=reasons
+                ingest=report,
+                rejected=self._rejects.count - self._rejected_files,
+                rejected_files=self._rejected_files,
+                rejects_files=files,
+                reasons_file=reasons,
             )
 
     def _entries(self) -> Iterator[Entry]:
         for row in self.corpus:
             if isinstance(row, Row):
                 yield Entry(str(row.location), row.document, source=row)
-            elif self.on_error is OnError.STOP:
+            elif self.on_error is OnError.STOP and not row.is_file:
                 raise CorpusError(
                     f"{row.location}: {row.reason}; correct the row, or skip bad rows with --on-error skip"
                 )
@@ -80,5 +90,10 @@ class CorpusIngest:
     def _reject(self, reject: Reject) -> None:
         if self._rejects is None:
             raise CorpusError(f"{reject.location}: {reject.reason}")
+        if reject.is_file:
+            self._rejected_files += 1
+            self.on_warning(f"{reject.location.path}: {reject.reason}; file rejected")
+            self._rejects.write(reject, None)
+            return
         self.on_warning(f"{reject.location}: {reject.reason}; row rejected")
         self._rejects.write(reject, self.corpus.source_of(reject.location))

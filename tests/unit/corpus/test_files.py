@@ -51,7 +51,11 @@ class TestNames:
 
     @pytest.mark.parametrize(
         ("name", "told"),
-        [("missing.tsv", "no such file"), ("*.jsonl", "no file matches this pattern"), (".", "is a directory")],
+        [
+            ("missing.tsv", "no such file"),
+            ("*.jsonl", "no file matches this pattern"),
+            (".", "no file can be read; left out: none"),
+        ],
     )
     def test_a_name_that_gives_no_file_is_told_when_opened(self, tmp_path, name, told):
         with pytest.raises(CorpusError, match=told):

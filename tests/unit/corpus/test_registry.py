@@ -64,7 +64,7 @@ def install(tmp_path, monkeypatch):
 
 def test_a_format_of_another_package_is_detected_and_read(install, tmp_path):
     install(TOY, "toy = toyformat:FORMAT\n")
-    path = tmp_path / "corpus.txt"
+    path = tmp_path / "corpus"
     path.write_text("%a:one\n%b:two\n")
     for options in (None, CorpusOptions(format="toy")):
         assert list(read_documents(path, options)) == [Document("a", "one"), Document("b", "two")]
@@ -99,7 +99,7 @@ FORMAT = BinaryFormat(name="whole", matches=lambda head: False, open=open_whole,
 
 def test_a_file_read_as_a_whole_is_found_by_its_ending_or_by_the_given_format(install, tmp_path):
     install(WHOLE, "whole = toyformat:FORMAT\n")
-    for name, options in (("a.whole", None), ("b.txt", CorpusOptions(format="whole"))):
+    for name, options in (("a.whole", None), ("b.dat", CorpusOptions(format="whole"))):
         path = tmp_path / name
         path.write_text("one\n\ntwo\n")
         assert list(read_documents(path, options)) == [Document(str(path), "one\n\ntwo\n")]
@@ -107,7 +107,7 @@ def test_a_file_read_as_a_whole_is_found_by_its_ending_or_by_the_given_format(in
 
 def test_its_rejected_rows_are_written_and_read_again(install, tmp_path):
     install(TOY, "toy = toyformat:FORMAT\n")
-    path = tmp_path / "corpus.txt"
+    path = tmp_path / "corpus"
     path.write_text("%a:one\n%b\n")
     with open_corpus(path) as corpus, RejectsWriter(tmp_path / "out") as rejects:
         for row in corpus:
@@ -126,9 +126,7 @@ def test_other_formats_are_read_as_before(install, tmp_path):
 
 def test_an_unknown_format_names_those_there_are(install):
     install(TOY, "toy = toyformat:FORMAT\n")
-    with pytest.raises(
-        ConfigError, match=r"expected a corpus format \(beir, dpr, jsonl, msmarco, parquet, toy\), got 'x'"
-    ):
+    with pytest.raises(ConfigError, match=r"expected a corpus format \(.*, jsonl, markdown, .*, toy.*\), got 'x'"):
         find_format("x")
     with pytest.raises(ConfigError, match="got 'x'"):
         open_corpus("none.txt", CorpusOptions(format="x"))

@@ -1,0 +1,1 @@
+"""Formats of the extra `files`: PDF, Word, PowerPoint, Excel and EPUB, as passages that know page or row."""

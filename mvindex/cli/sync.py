@@ -1,0 +1,175 @@
+"""The command `mvindex sync`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from mvindex.cli.ingest import default_path, open_for_ingest, stop_on_interrupt
+from mvindex.cli.options import (
+    MAX_FILE_MB,
+    PASSAGE_WORDS,
+    DeviceOption,
+    ExcludeOption,
+    GitignoreOption,
+    IncludeOption,
+    IndexOption,
+    JsonOption,
+    MaxFileOption,
+    PassageWordsOption,
+    ThreadsOption,
+    note,
+    open_chosen,
+    prepare_queries,
+)
+from mvindex.cli.terminal import escape_controls
+
+if TYPE_CHECKING:
+    from mvindex.index import IndexProtocol
+    from mvindex.sync import SyncOptions, SyncReport
+
+
+def sync(  # noqa: PLR0913 - each option is a flag of the command
+    folder: Annotated[str, typer.Argument(help="The folder.")],
+    index: IndexOption = None,
+    name: Annotated[
+        str | None,
+        typer.Option(
+            help="What ids begin with, and what tells its documents from others (default: the folder's name)."
+        ),
+    ] = None,
+    include: IncludeOption = None,
+    exclude: ExcludeOption = None,
+    gitignore: GitignoreOption = True,
+    passage_words: PassageWordsOption = PASSAGE_WORDS,
+    max_file_mb: MaxFileOption = MAX_FILE_MB,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Change nothing; show what would change.")] = False,
+    check: Annotated[
+        bool, typer.Option("--check", help="Change nothing; read all files, and exit 1 unless the index equals them.")
+    ] = False,
+    watch: Annotated[bool, typer.Option("--watch", help="Go on, and sync again when files change.")] = False,
+    force: Annotated[
+        bool, typer.Option("--force", help="Delete all documents of the folder, should none of its files be there.")
+    ] = False,
+    encoder: Annotated[
+        str | None, typer.Option(help="For a new index: minilm-views (default), minilm, a directory, a hub id.")
+    ] = None,
+    device: DeviceOption = None,
+    threads: ThreadsOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Bring an index in step with a folder: add and replace what changed, delete what is gone (docs/files.md).
+
+    Unchanged files are not encoded, and documents from elsewhere are not touched. The report compares folder and
+    index by the number and hash of all passages. Exit 1 unless they are equal and every file could be read.
+
+    Example: mvindex sync notes/ --index notes.mvx
+    """
+    from mvindex.sync import SyncOptions
+
+    if watch and (dry_run or check):
+        raise typer.BadParameter("--watch: expected without --dry-run and --check, which change nothing")
+    options = SyncOptions(
+        name=name,
+        include=include or (),
+        exclude=exclude or (),
+        gitignore=gitignore,
+        passage_words=passage_words,
+        max_file_bytes=max_file_mb * 2**20,
+        dry_run=dry_run,
+        check=check,
+        force=force,
+    )
+    path = index or str(default_path([folder]))
+    if check:
+        with open_chosen(path, device) as target:
+            _finish(_run(target, folder, options, as_json))
+        return
+    if dry_run:
+        _dry_run(path, device, folder, options, as_json)
+        return
+    with open_for_ingest(path, {"encoder": encoder}, device, None) as target:
+        report = _run(target, folder, options, as_json)
+        if watch and not report.stopped:
+            _watch(target, folder, options, as_json)
+            return
+        if report.encoded:
+            prepare_queries(target)
+    _finish(report)
+
+
+def _dry_run(path: str, device: str | None, folder: str, options: SyncOptions, as_json: bool) -> None:
+    from mvindex.index.factory import index_exists
+
+    if not index_exists(path):
+        _run(None, folder, options, as_json)
+        return
+    with open_chosen(path, device) as target:
+        _run(target, folder, options, as_json)
+
+
+def _run(
+    index: IndexProtocol | None, folder: str, options: SyncOptions, as_json: bool, *, is_quiet: bool = False
+) -> SyncReport:
+    """Sync once and print the report; is_quiet: only where something changed, or is wrong."""
+    from mvindex.cli import render
+    from mvindex.sync import SyncHooks, sync_folder
+
+    with render.DocumentProgress(None) as progress, stop_on_interrupt() as should_stop:
+        hooks = SyncHooks(
+            on_warning=lambda text: note(escape_controls(text)),
+            on_progress=_counting(progress.advance),
+            should_stop=should_stop,
+        )
+        report = sync_folder(index, folder, options, hooks)
+    if not (is_quiet and report.is_complete and not (report.added or report.changed or report.deleted)):
+        _print(report, as_json)
+    return report
+
+
+def _print(report: SyncReport, as_json: bool) -> None:
+    from mvindex.cli import render
+
+    row = report.as_json()
+    if report.left_out:
+        note(escape_controls(f"left out: {report.left_out}"))
+    if as_json:
+        render.print_json(row)
+    else:
+        for side in ("in_folder", "in_index"):
+            row[side] = "{files} files, {passages} passages, hash {hash}".format_map(row[side])
+        shown = {field: value for field, value in row.items() if value not in ({}, []) and value is not False}
+        render.print_table("sync", shown | {"equal": report.equal})
+    if report.stale:
+        note(f"{len(report.stale)} files can no longer be read; their old passages stay")
+
+
+def _counting(advance: Callable[[int, int], None]) -> Callable[[int, int], None]:
+    total = 0
+
+    def count(documents: int, size_bytes: int) -> None:
+        nonlocal total
+        total += size_bytes
+        advance(documents, total)
+
+    return count
+
+
+def _watch(index: IndexProtocol, folder: str, options: SyncOptions, as_json: bool) -> None:
+    import os
+
+    from mvindex.sync.watch import changes
+
+    path = os.path.realpath(folder)
+    note(f"watching {escape_controls(path)}; press Ctrl-C to end")
+    for count in changes(path):
+        if _run(index, folder, options, as_json, is_quiet=count == 0).stopped:
+            return
+
+
+def _finish(report: SyncReport) -> None:
+    """Exit 1 unless the index equals the folder and every file could be read."""
+    if not report.is_complete:
+        raise typer.Exit(1)

@@ -1,0 +1,250 @@
+"""Walks a folder for the files that can be read: in sorted order, without hidden and ignored ones."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import PurePath
+from typing import TYPE_CHECKING, NamedTuple
+
+from mvindex.errors import ConfigError, CorpusError
+
+if TYPE_CHECKING:
+    from pathspec import GitIgnoreSpec
+
+_IGNORE_FILE = ".gitignore"
+
+
+@dataclass(frozen=True, slots=True)
+class FolderFile:
+    """A file of a folder that was named.
+
+    Attributes:
+        path: Where it is opened.
+        file: Its path below the folder, with "/" between the parts.
+        folder: The name of the folder.
+        folder_path: The folder, absolute.
+
+    """
+
+    path: str
+    file: str
+    folder: str
+    folder_path: str
+
+    @property
+    def label(self) -> str:
+        """Return what the ids of its passages begin with."""
+        return f"{self.folder}/{self.file}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FolderOptions:
+    """Which files of a folder are read.
+
+    Attributes:
+        include: Patterns as in .gitignore; where there are any, a file must match one.
+        exclude: Patterns as in .gitignore of files and folders that are left out.
+        gitignore: Whether .gitignore files are honoured: those below the folder, and above it those of its repository.
+
+    """
+
+    include: Sequence[str] = ()
+    exclude: Sequence[str] = ()
+    gitignore: bool = True
+
+    def __post_init__(self) -> None:
+        for name in ("include", "exclude"):
+            try:
+                _spec(getattr(self, name))
+            except ValueError as err:
+                raise ConfigError(f"{name}: expected patterns as in .gitignore, got {err}") from err
+
+
+@dataclass(slots=True)
+class LeftOut:
+    """The files and folders that a walk left out, counted by reason, with the first of each."""
+
+    counts: Counter[str] = field(default_factory=Counter)
+    examples: dict[str, str] = field(default_factory=dict)
+
+    def add(self, reason: str, file: str) -> None:
+        """Count a file."""
+        self.counts[reason] += 1
+        self.examples.setdefault(reason, file)
+
+    def merge(self, other: LeftOut) -> None:
+        """Add the counts of another walk."""
+        self.counts += other.counts
+        self.examples = {**other.examples, **self.examples}
+
+    def __bool__(self) -> bool:
+        return bool(self.counts)
+
+    def __str__(self) -> str:
+        return ", ".join(
+            f"{count} {reason}"
+            + (f" (such as {self.examples[reason]})" if count > 1 else f" ({self.examples[reason]})")
+            for reason, count in sorted(self.counts.items())
+        )
+
+
+class _Ignore(NamedTuple):
+    """The patterns of a .gitignore; they are relative to its folder, `below` the root, or `above` the root."""
+
+    spec: GitIgnoreSpec
+    below: str = ""
+    above: str = ""
+
+    def check(self, file: str) -> bool | None:
+        """Return whether a file is ignored; None where no pattern decides."""
+        return self.spec.check_file(self.above + file.removeprefix(self.below)).include
+
+
+class Folder:
+    """The readable files of a folder.
+
+    Args:
+        path: The folder.
+        options: Which of its files are read.
+        has_reader: Returns whether a file of this name has a format.
+        name: Its name in ids and metadata; that of the folder by default.
+
+    Raises:
+        CorpusError: There is no such folder.
+        ConfigError: The name holds "/", "#" or what cannot be shown.
+
+    """
+
+    def __init__(
+        self, path: str, options: FolderOptions, has_reader: Callable[[str], bool], name: str | None = None
+    ) -> None:
+        if not os.path.isdir(path):
+            raise CorpusError(f"{path}: expected a folder, got {'a file' if os.path.exists(path) else 'nothing'}")
+        self.path = os.path.realpath(path)
+        self.name = os.path.basename(self.path) if name is None else name
+        if not self.name or not self.name.isprintable() or set(self.name) & {"/", "#"}:
+            raise ConfigError(
+                f"{path}: expected a folder name without / and #, got {self.name!r}; give it one with --name"
+            )
+        self.left_out = LeftOut()
+        # Folders below that cannot be listed, ending in "/", with the reason.
+        self.unreadable: dict[str, str] = {}
+        self._options = options
+        self._has_reader = has_reader
+        self._include = _spec(options.include) if options.include else None
+        self._exclude = _spec(options.exclude)
+
+    def files(self) -> Iterator[FolderFile]:
+        """Yield the files, sorted by the parts of their paths; what is left out is counted anew."""
+        self.left_out, self.unreadable = LeftOut(), {}
+        above = _ignores_above(self.path) if self._options.gitignore else []
+        yield from self._walk("", above)
+
+    def _walk(self, below: str, ignores: list[_Ignore]) -> Iterator[FolderFile]:
+        try:
+            with os.scandir(os.path.join(self.path, below)) as entries:
+                found = sorted(entries, key=lambda entry: entry.name)
+        except OSError as err:
+            if not below:
+                raise CorpusError(f"{self.path}: cannot be read: {err.strerror}") from err
+            self.unreadable[below] = f"the folder cannot be read: {err.strerror}"
+            return
+        if self._options.gitignore and any(entry.name == _IGNORE_FILE for entry in found):
+            ignores = [*ignores, _read_ignore(self.path, below)]
+        for entry in found:
+            file = f"{below}{entry.name}"
+            is_folder = entry.is_dir(follow_symlinks=False)
+            reason = self._why_not(entry, file, is_folder, ignores)
+            if reason is not None:
+                self.left_out.add(reason, file)
+            elif is_folder:
+                yield from self._walk(f"{file}/", ignores)
+            else:
+                yield FolderFile(entry.path, file, self.name, self.path)
+
+    def _why_not(self, entry: os.DirEntry[str], file: str, is_folder: bool, ignores: list[_Ignore]) -> str | None:
+        """Return why an entry is left out; None where it is read."""
+        matched = f"{file}/" if is_folder else file
+        if not _is_unicode(entry.name):
+            return "whose name is not UTF-8"
+        if entry.name.startswith("."):
+            return "hidden"
+        if self._exclude.match_file(matched):
+            return "excluded"
+        if _is_ignored(matched, ignores):
+            return "ignored by .gitignore"
+        if is_folder:
+            return "of an index" if entry.name.endswith(".mvx") else None
+        return self._why_no_file(entry, file)
+
+    def _why_no_file(self, entry: os.DirEntry[str], file: str) -> str | None:
+        if entry.is_symlink():
+            if entry.is_dir():
+                return "links to folders"
+            real = os.path.realpath(entry.path)
+            if os.path.commonpath((real, self.path)) == self.path:
+                return "links within the folder"
+        if not entry.is_file():
+            return "no files (broken links, pipes, devices)"
+        if self._include is not None and not self._include.match_file(file):
+            return "not included"
+        if ".rejects." in entry.name:
+            return "rejects of an ingest"
+        if not self._has_reader(file):
+            return f"without a reader ({PurePath(file).suffix.lower() or 'no suffix'})"
+        return "empty" if entry.stat().st_size == 0 else None
+
+
+def _is_ignored(file: str, ignores: list[_Ignore]) -> bool:
+    """Return what the innermost .gitignore that knows the file says."""
+    for ignore in reversed(ignores):
+        found = ignore.check(file)
+        if found is not None:
+            return found
+    return False
+
+
+def _read_ignore(root: str, below: str) -> _Ignore:
+    return _Ignore(_spec_of(os.path.join(root, below, _IGNORE_FILE)), below=below)
+
+
+def _ignores_above(root: str) -> list[_Ignore]:
+    """Return the .gitignore files above the folder, up to the top of its repository, the outermost first."""
+    found: list[_Ignore] = []
+    here, below = root, ""
+    while not os.path.exists(os.path.join(here, ".git")):
+        parent = os.path.dirname(here)
+        if parent == here:
+            return []
+        below = f"{os.path.basename(here)}/{below}"
+        here = parent
+        if os.path.isfile(os.path.join(here, _IGNORE_FILE)):
+            found.insert(0, _Ignore(_spec_of(os.path.join(here, _IGNORE_FILE)), above=below))
+    # A folder that is ignored itself was named on purpose.
+    return [] if _is_ignored("", found) else found
+
+
+def _spec(lines: Sequence[str]) -> GitIgnoreSpec:
+    # Imported late: most commands read no folder.
+    from pathspec import GitIgnoreSpec
+
+    return GitIgnoreSpec.from_lines(lines)
+
+
+def _spec_of(path: str) -> GitIgnoreSpec:
+    try:
+        with open(path, encoding="utf-8", errors="surrogateescape") as file:
+            return _spec(file.read().splitlines())
+    except (OSError, ValueError) as err:
+        raise CorpusError(f"{path}: cannot be read as .gitignore patterns: {err}") from err
+
+
+def _is_unicode(name: str) -> bool:
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True

@@ -1,0 +1,141 @@
+"""Outlines as documents: the ids of passages, their titles, and the metadata that lead back to the file."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from pathlib import PurePath
+from typing import Any
+
+import xxhash
+
+from mvindex.corpus.formats import BinaryFormat
+from mvindex.corpus.inputs import Input
+from mvindex.corpus.options import CorpusOptions
+from mvindex.corpus.passages.outline import SEPARATOR, Outline, Section
+from mvindex.corpus.passages.split import split_outline
+from mvindex.corpus.rows import Reject, Row, Source, SourceLocation
+from mvindex.errors import CorpusError
+from mvindex.records import MAX_ID_CHARS, Document, Span, has_visible
+
+_NO_SLUG = re.compile(r"[^\w\-]+")
+_MAX_SLUG = 60
+_MAX_PLACE = 300
+_MAX_LABEL = MAX_ID_CHARS - _MAX_PLACE - 60
+OWN_FIELDS = frozenset(("file", "folder", "folder_path", "headings", "page", "line", "encoding"))
+
+ReadOutlines = Callable[[Input, CorpusOptions], Iterator[Outline]]
+
+
+def passage_format(
+    name: str, suffixes: tuple[str, ...], read: ReadOutlines, *, magic: bytes | None = None
+) -> BinaryFormat:
+    """Return a format whose files are split into passages.
+
+    Args:
+        name: Value of `--format`.
+        suffixes: Endings of the names of its files.
+        read: Yields the outline of a file, or one of each page; raises CorpusError where the file cannot be read.
+        magic: The first bytes of every such file, whatever its name, at most 8; None where there are none.
+
+    """
+
+    def open_file(file: Input, options: CorpusOptions) -> tuple[Source, Iterator[Row | Reject]]:
+        source = Source(
+            path=file.name,
+            format=name,
+            is_detected=options.format is None,
+            id_field="",
+            text_field="",
+            title_field=None,
+            columns=(),
+        )
+        return source, _read_rows(file, read(file, options), options.passage_words)
+
+    def matches(head: bytes) -> bool:
+        return magic is not None and head.startswith(magic)
+
+    return BinaryFormat(name=name, matches=matches, open=open_file, suffixes=suffixes)
+
+
+def read_whole(file: Input, options: CorpusOptions) -> bytes:
+    """Return the decompressed bytes of a file; CorpusError where it is too large, or damaged."""
+    limit = options.max_file_bytes
+    try:
+        with file.stream() as stream:
+            data = stream.read(limit + 1)
+    except (OSError, EOFError) as err:
+        raise CorpusError(f"{file.name}: cannot be read: {err}") from err
+    if len(data) > limit:
+        raise CorpusError(
+            f"{file.name}: is over {limit:,} bytes, the limit of files that are read whole; split it, or raise "
+            "--max-file-mb"
+        )
+    return data
+
+
+def _read_rows(file: Input, outlines: Iterator[Outline], max_words: int) -> Iterator[Row | Reject]:
+    ids = _Ids(file.label)
+    for outline in outlines:
+        for section, spans in split_outline(outline.text, outline.sections, max_words):
+            name = ids.begin_section(section, outline.page)
+            for number, span in enumerate(spans, start=1):
+                yield _row(file, outline, section, span, name if number == 1 else f"{name}:{number}")
+
+
+def _row(file: Input, outline: Outline, section: Section, span: Span, doc_id: str) -> Row:
+    text = outline.text[span[0] : span[1]]
+    first = outline.first_line
+    line = None if first is None else first + outline.text.count("\n", 0, span[0])
+    place = {
+        "file": file.relative_path,
+        "headings": SEPARATOR.join(section.headings) or None,
+        "page": outline.page,
+        "line": line,
+    }
+    metadata: dict[str, Any] = {
+        (f"front_matter_{key}" if key in OWN_FIELDS and key != "encoding" else key): value
+        for key, value in outline.metadata.items()
+    }
+    metadata |= {key: value for key, value in place.items() if value is not None}
+    document = Document(doc_id, text, _title(file, outline, section), metadata)
+    return Row(SourceLocation(file.name, line or outline.page or 1), document, text.encode())
+
+
+def _title(file: Input, outline: Outline, section: Section) -> str:
+    own = outline.title if has_visible(outline.title) else PurePath(file.relative_path).name
+    below = section.headings[1:] if section.headings[:1] == (own,) else section.headings
+    return SEPARATOR.join((own, *below))
+
+
+class _Ids:
+    """Makes the ids of a file's passages: its label, and the place of the section, so that other files do not matter.
+
+    notes/oil.md, notes/oil.md#embargo/prices, a later section of the same headings notes/oil.md#embargo/prices-2,
+    paper.pdf#page=3; the second passage of a section ends in ":2".
+    """
+
+    def __init__(self, label: str) -> None:
+        # A longer path would leave no room for the rest of an id.
+        self._label = label if len(label) <= _MAX_LABEL else xxhash.xxh3_128_hexdigest(label.encode())
+        self._used: set[str] = set()
+
+    def begin_section(self, section: Section, page: int | None) -> str:
+        """Return the id of the section's first passage."""
+        parts = [] if page is None else [f"page={page}"]
+        parts += [_slug(heading) for heading in section.headings]
+        place = "/".join(parts)
+        if len(place) > _MAX_PLACE:
+            place = xxhash.xxh3_128_hexdigest(place.encode())
+        unique, number = place, 1
+        while unique in self._used:
+            number += 1
+            unique = f"{place}-{number}"
+        self._used.add(unique)
+        return f"{self._label}#{unique}" if unique else self._label
+
+
+def _slug(heading: str) -> str:
+    """Return a heading in lower case, with hyphens for what is no letter, digit or underscore."""
+    slug = _NO_SLUG.sub("-", heading.lower()).strip("-") or "section"
+    return slug if len(slug) <= _MAX_SLUG else f"{slug[:_MAX_SLUG]}-{xxhash.xxh3_64_hexdigest(slug.encode())[:8]}"

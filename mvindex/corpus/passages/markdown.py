@@ -1,0 +1,160 @@
+"""Markdown: headings, paragraphs, lists, tables and fenced code as blocks; YAML front matter as metadata."""
+
+from __future__ import annotations
+
+import datetime
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from mvindex.corpus.inputs import Input
+from mvindex.corpus.options import CorpusOptions
+from mvindex.corpus.passages.decode import decode_text
+from mvindex.corpus.passages.documents import passage_format, read_whole
+from mvindex.corpus.passages.outline import Block, Outline, SectionBuilder, line_spans, with_encoding
+
+_FRONT_MATTER = re.compile(r"---[ \t]*\r?\n(.*?)^(?:---|\.\.\.)[ \t]*(?:\r?\n|\Z)", re.DOTALL | re.MULTILINE)
+_MAX_FRONT_MATTER = 64 * 1024
+_HEADING = re.compile(r" {0,3}(#{1,6})(?:[ \t]+(.*?))?(?:[ \t]+#+)?\s*\Z")
+_UNDERLINE = re.compile(r" {0,3}(?:(=+)|-+)\s*\Z")
+_FENCE = re.compile(r"\s*(`{3,}|~{3,})")
+_ITEM = re.compile(r" {0,3}(?:[-*+]|\d{1,9}[.)])[ \t]")
+_TABLE_RULE = re.compile(r" {0,3}\|?[ \t]*:?-+:?[ \t]*(?:\|[ \t]*:?-+:?[ \t]*)*\|?\s*\Z")
+_LINK = re.compile(r"!?\[([^\]]*)\](?:\([^)]*\)|\[[^\]]*\])")
+_MARKS = re.compile(r"[*`]+|\s*\{#[^}]*\}\s*\Z")
+
+
+def outline_markdown(text: str, *, title: str = "", page: int | None = None) -> Outline:
+    """Return the outline of Markdown that another format was converted to; it knows no lines."""
+    builder = SectionBuilder()
+    _Scanner(text, 0, builder).scan()
+    return Outline(text=text, sections=builder.finish(), title=title or builder.first_heading, page=page)
+
+
+def outline_markdown_file(text: str) -> Outline:
+    """Return the outline of a Markdown file; front matter that is no YAML object is part of the text."""
+    metadata, begin = _front_matter(text)
+    builder = SectionBuilder()
+    _Scanner(text, begin, builder).scan()
+    title = metadata.pop("title", None)
+    return Outline(
+        text=text,
+        sections=builder.finish(),
+        title=str(title) if title else builder.first_heading,
+        metadata=metadata,
+        first_line=1,
+    )
+
+
+class _Scanner:
+    """Walks over the lines of a text once, and gives its headings and blocks to the builder."""
+
+    def __init__(self, text: str, begin: int, builder: SectionBuilder) -> None:
+        self._text = text
+        self._lines = [span for span in line_spans(text) if span[0] >= begin]
+        self._builder = builder
+        # Lines of the paragraph that is open.
+        self._open: list[tuple[int, int]] = []
+
+    def scan(self) -> None:
+        at = 0
+        while at < len(self._lines):
+            at = self._take(at)
+        self._end_paragraph()
+
+    def _take(self, at: int) -> int:
+        """Take the line at this position, or all lines of a fence or table; return the next position."""
+        line = self._line(at)
+        if fence := _FENCE.match(line):
+            return self._take_lines(at, self._fence_end(at, fence[1]))
+        if heading := _HEADING.match(line):
+            self._end_paragraph()
+            self._builder.add_heading(len(heading[1]), _plain(heading[2] or ""), Block(*self._lines[at]))
+        elif self._open and (rule := _UNDERLINE.match(line)) and not _ITEM.match(self._line_of(self._open[0])):
+            self._end_setext(1 if rule[1] else 2, at)
+        elif "|" in line and at + 1 < len(self._lines) and _TABLE_RULE.match(self._line(at + 1)):
+            return self._take_lines(at, self._blank_after(at))
+        elif not line.strip():
+            self._end_paragraph()
+        else:
+            if _ITEM.match(line):
+                self._end_paragraph()
+            self._open.append(self._lines[at])
+        return at + 1
+
+    def _take_lines(self, at: int, end: int) -> int:
+        self._end_paragraph()
+        self._builder.add_block(Block(self._lines[at][0], self._lines[end - 1][1], is_lines=True))
+        return end
+
+    def _fence_end(self, at: int, fence: str) -> int:
+        """Return the position after the fence that closes this one; the end of the text where none does."""
+        for end in range(at + 1, len(self._lines)):
+            closing = self._line(end).strip()
+            if len(closing) >= len(fence) and closing == fence[0] * len(closing):
+                return end + 1
+        return len(self._lines)
+
+    def _blank_after(self, at: int) -> int:
+        return next((end for end in range(at, len(self._lines)) if not self._line(end).strip()), len(self._lines))
+
+    def _end_setext(self, level: int, at: int) -> None:
+        name = " ".join(self._line_of(span).strip() for span in self._open)
+        self._builder.add_heading(level, _plain(name), Block(self._open[0][0], self._lines[at][1]))
+        self._open = []
+
+    def _end_paragraph(self) -> None:
+        if self._open:
+            self._builder.add_block(Block(self._open[0][0], self._open[-1][1]))
+            self._open = []
+
+    def _line(self, at: int) -> str:
+        return self._line_of(self._lines[at])
+
+    def _line_of(self, span: tuple[int, int]) -> str:
+        return self._text[span[0] : span[1]]
+
+
+def _front_matter(text: str) -> tuple[dict[str, Any], int]:
+    """Return the fields of the front matter, and where the text behind it begins."""
+    found = _FRONT_MATTER.match(text)
+    if found is None or len(found[1]) > _MAX_FRONT_MATTER:
+        return {}, 0
+    import yaml
+
+    try:
+        # References would let a small text stand for a huge value.
+        if any(isinstance(event, yaml.AliasEvent) for event in yaml.parse(found[1], yaml.SafeLoader)):
+            return {}, 0
+        fields = yaml.safe_load(found[1])
+    except (yaml.YAMLError, ValueError, RecursionError):
+        return {}, 0
+    if not isinstance(fields, dict):
+        return {}, 0
+    return {str(name): _json_value(value) for name, value in fields.items()}, found.end()
+
+
+def _json_value(value: Any) -> Any:
+    """Return a value of YAML as one of JSON: dates as ISO texts, sets as lists, NaN and infinities as texts."""
+    if isinstance(value, dict):
+        return {str(name): _json_value(one) for name, one in value.items()}
+    if isinstance(value, list | tuple | set):
+        return [_json_value(one) for one in value]
+    if isinstance(value, datetime.date | datetime.datetime):
+        return value.isoformat()
+    if isinstance(value, float) and (value != value or value in (float("inf"), float("-inf"))):
+        return str(value)
+    return value if value is None or isinstance(value, str | int | float | bool) else str(value)
+
+
+def _plain(heading: str) -> str:
+    """Return a heading without links, emphasis and ids."""
+    return _MARKS.sub("", _LINK.sub(r"\1", heading)).strip()
+
+
+def _read(file: Input, options: CorpusOptions) -> Iterator[Outline]:
+    text, encoding = decode_text(read_whole(file, options), file.name)
+    yield with_encoding(outline_markdown_file(text), encoding)
+
+
+FORMATS = (passage_format("markdown", (".md", ".markdown", ".mdx", ".qmd"), _read),)

@@ -1,0 +1,115 @@
+"""The outline of a text: its sections below headings, and the blocks that a split keeps whole where they fit."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
+
+SEPARATOR = " > "
+
+
+class Block(NamedTuple):
+    """The characters [begin, end) of a paragraph, list item, table or piece of code.
+
+    is_lines: whether it is cut between lines where it is too long, rather than between sentences.
+    """
+
+    begin: int
+    end: int
+    is_lines: bool = False
+
+
+@dataclass(slots=True)
+class Section:
+    """The blocks below one heading, whose own line is the first block.
+
+    headings: the path of headings, the outermost first; empty before the first one.
+    """
+
+    headings: tuple[str, ...]
+    blocks: list[Block] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outline:
+    """A file, or one page of it, as text.
+
+    Attributes:
+        text: The text.
+        sections: Its sections, in order, disjoint; they hold all of the text that is searched.
+        title: The title that the file gives itself; "" for none.
+        metadata: Further fields of every passage.
+        page: Number of the page or slide, from 1; None where there are none.
+        first_line: Number of the text's first line in the file, from 1; None where its line breaks are not the file's.
+
+    """
+
+    text: str
+    sections: list[Section]
+    title: str = ""
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+    page: int | None = None
+    first_line: int | None = None
+
+
+class SectionBuilder:
+    """Collects headings and blocks, in the order of the text, into sections."""
+
+    def __init__(self) -> None:
+        self.sections = [Section(())]
+        self._levels: list[tuple[int, str]] = []
+        self._has_body = True
+
+    @property
+    def first_heading(self) -> str:
+        """Return the first heading; "" while there is none."""
+        return next((one.headings[0] for one in self.sections if one.headings), "")
+
+    def add_heading(self, level: int, name: str, block: Block) -> None:
+        """Begin a section; a heading directly above a deeper one becomes part of that one's section."""
+        above = self.sections.pop() if not self._has_body and self._levels[-1][0] < level else None
+        self._levels = [one for one in self._levels if one[0] < level]
+        self._levels.append((level, name))
+        first = [] if above is None else above.blocks
+        self.sections.append(Section(tuple(name for _, name in self._levels if name), [*first, block]))
+        self._has_body = False
+
+    def add_block(self, block: Block) -> None:
+        """Add a block to the section of the last heading."""
+        self.sections[-1].blocks.append(block)
+        self._has_body = True
+
+    def finish(self) -> list[Section]:
+        """Return the sections that have any text."""
+        return [section for section in self.sections if section.blocks]
+
+
+def paragraphs(text: str, lines: Iterable[tuple[int, int]], *, is_lines: bool = False) -> Iterable[Block]:
+    """Yield the runs of lines, given by their characters [begin, end), that blank lines separate."""
+    begin = end = -1
+    for first, last in lines:
+        if text[first:last].strip():
+            begin, end = (first if begin < 0 else begin), last
+        elif begin >= 0:
+            yield Block(begin, end, is_lines)
+            begin = -1
+    if begin >= 0:
+        yield Block(begin, end, is_lines)
+
+
+def line_spans(text: str) -> list[tuple[int, int]]:
+    r"""Return the characters of each line with its end; only "\n" ends one, as for the lines of citations."""
+    spans, begin = [], 0
+    while begin < len(text):
+        end = text.find("\n", begin) + 1 or len(text)
+        spans.append((begin, end))
+        begin = end
+    return spans
+
+
+def with_encoding(outline: Outline, encoding: str) -> Outline:
+    """Return the outline of a text that was decoded; metadata name the encoding where it is not UTF-8."""
+    if encoding == "utf-8":
+        return outline
+    return replace(outline, metadata={**outline.metadata, "encoding": encoding})

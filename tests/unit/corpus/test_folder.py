@@ -1,0 +1,152 @@
+"""The files of a folder: which are read, in which order, and what is said of the others."""
+
+import os
+
+import pytest
+
+from mvindex.corpus import CorpusOptions, FolderOptions, Reject, open_corpus
+from mvindex.errors import ConfigError, CorpusError
+
+
+@pytest.fixture
+def make(tmp_path):
+    def make(**files):
+        for name, content in files.items():
+            path = tmp_path / "notes" / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(content)
+        return str(tmp_path / "notes")
+
+    return make
+
+
+def read(folder, **options):
+    with open_corpus(folder, folders=FolderOptions(**options)) as corpus:
+        rows = list(corpus)
+    return rows, corpus.left_out.counts
+
+
+def files(rows):
+    return [row.document.metadata["file"] for row in rows]
+
+
+def test_files_are_read_in_sorted_order_with_their_place(make):
+    folder = make(**{"b.md": "b", "a/z.txt": "z", "a/b.md": "# H\nab"})
+    rows, _ = read(folder)
+    assert files(rows) == ["a/b.md", "a/z.txt", "b.md"]
+    document = rows[0].document
+    assert (document.id, document.title) == ("notes/a/b.md#h", "H")
+    assert document.metadata == {
+        "file": "a/b.md",
+        "headings": "H",
+        "line": 1,
+        "folder": "notes",
+        "folder_path": os.path.realpath(folder),
+    }
+
+
+def test_hidden_empty_and_unknown_files_are_left_out_and_counted(make):
+    folder = make(
+        **{".git/x.md": "x", ".h.md": "x", "e.md": "", "blank.md": " \n", "p.png": "x", "noend": "x", "a.md": "a"}
+    )
+    rows, counts = read(folder)
+    assert files(rows) == ["a.md"]
+    assert counts == {"hidden": 2, "empty": 2, "without a reader (.png)": 1, "without a reader (no suffix)": 1}
+
+
+def test_gitignore_files_are_honoured_the_innermost_last(make):
+    folder = make(
+        **{
+            ".gitignore": "*.log\n/build/\n",
+            "a.log": "x",
+            "build/b.md": "x",
+            "sub/build/c.md": "c",
+            "sub/.gitignore": "!keep.log\n",
+            "sub/keep.log": "k",
+            "sub/other.log": "x",
+        }
+    )
+    assert files(read(folder)[0]) == ["sub/build/c.md", "sub/keep.log"]
+    assert len(read(folder, gitignore=False)[0]) == 5
+
+
+def test_gitignore_files_above_count_within_a_repository_only(make, tmp_path):
+    folder = make(**{"a.log": "x", "b.md": "b", "sub/c.md": "c"})
+    (tmp_path / ".gitignore").write_text("*.log\nnotes/sub/\n")
+    assert files(read(folder)[0]) == ["a.log", "b.md", "sub/c.md"]
+    (tmp_path / ".git").mkdir()
+    assert files(read(folder)[0]) == ["b.md"]
+
+
+def test_a_folder_that_its_repository_ignores_is_read_where_it_is_named(make, tmp_path):
+    folder = make(**{"b.md": "b"})
+    (tmp_path / ".gitignore").write_text("notes/\n")
+    (tmp_path / ".git").mkdir()
+    assert files(read(folder)[0]) == ["b.md"]
+
+
+def test_include_and_exclude_are_patterns(make):
+    folder = make(**{"a.md": "a", "a.txt": "a", "drafts/b.md": "b", "docs/c.md": "c"})
+    rows, counts = read(folder, include=["*.md"], exclude=["drafts/"])
+    assert files(rows) == ["a.md", "docs/c.md"]
+    assert counts == {"not included": 1, "excluded": 1}
+    with pytest.raises(ConfigError, match="include: expected patterns"):
+        FolderOptions(include=["!"])
+
+
+def test_links_cannot_make_a_loop(make, tmp_path):
+    folder = make(**{"a.md": "a"})
+    (tmp_path / "out.md").write_text("out")
+    for name, target in {"loop": ".", "same.md": "a.md", "out.md": "../out.md", "dead.md": "nowhere"}.items():
+        os.symlink(target, os.path.join(folder, name))
+    rows, counts = read(folder)
+    assert files(rows) == ["a.md", "out.md"]
+    assert sorted(counts) == [
+        "links to folders",
+        "links within the folder",
+        "no files (broken links, pipes, devices)",
+    ] or sorted(counts) == ["links to folders", "links within the folder"]
+
+
+def test_an_index_in_the_folder_and_rejects_are_no_input(make):
+    folder = make(**{"a.mvx/x.md": "x", "a.rejects.jsonl": "{}", "a.md": "a"})
+    assert files(read(folder)[0]) == ["a.md"]
+
+
+def test_a_broken_file_is_a_reject_and_the_rest_is_read(make):
+    folder = make(**{"a.md": "a\0b", "b.md": "b"})
+    broken, good = read(folder)[0]
+    assert isinstance(broken, Reject) and broken.is_file
+    assert (broken.location.path, broken.reason) == (
+        os.path.join(os.path.realpath(folder), "a.md"),
+        "holds a NUL at character 2; expected text",
+    )
+    assert good.document.text == "b"
+
+
+def test_rows_of_a_folder_keep_their_ids_and_name_their_file(make):
+    folder = make(**{"r.jsonl": '{"id": "1", "text": "x"}\n{"id": "2", "text": "y", "file": "other"}\n'})
+    good, bad = read(folder)[0]
+    assert good.document.id == "1" and good.document.metadata["file"] == "r.jsonl"
+    assert bad.reason.startswith('the field "file" names the file in a folder')
+
+
+def test_folders_and_files_are_read_together(make, tmp_path):
+    folder = make(**{"a.md": "a"})
+    (tmp_path / "c.txt").write_text("c")
+    with open_corpus([folder, tmp_path / "c.txt"], CorpusOptions()) as corpus:
+        assert [row.document.id for row in corpus] == ["notes/a.md", str(tmp_path / "c.txt")]
+    with pytest.raises(CorpusError, match="is named twice"):
+        open_corpus([folder, os.path.join(folder, "a.md")])
+
+
+def test_two_folders_of_one_name_are_refused(make, tmp_path):
+    folder = make(**{"a.md": "a"})
+    (tmp_path / "x" / "notes").mkdir(parents=True)
+    with pytest.raises(CorpusError, match="add them one by one with mvindex sync --name"):
+        open_corpus([folder, str(tmp_path / "x" / "notes")])
+
+
+def test_a_folder_without_readable_files_says_what_was_left_out(make):
+    with pytest.raises(CorpusError, match=r"no file can be read; left out: 1 without a reader \(.png\) \(a.png\)"):
+        open_corpus(make(**{"a.png": "x"}))

@@ -1,0 +1,244 @@
+"""Files of prose are split into passages at headings, paragraphs and sentences; each leads back to its line."""
+
+import codecs
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mvindex.corpus import CorpusOptions, read_documents
+from mvindex.corpus.passages.html import outline_html
+from mvindex.corpus.passages.markdown import outline_markdown, outline_markdown_file
+from mvindex.corpus.passages.outline import Block, Section
+from mvindex.corpus.passages.plain import outline_rst, outline_text
+from mvindex.corpus.passages.split import split_section
+from mvindex.errors import CorpusError
+
+
+def headings_and_texts(outline, max_words=200):
+    return [
+        (section.headings, outline.text[begin:end])
+        for section in outline.sections
+        for begin, end in split_section(outline.text, section, max_words)
+    ]
+
+
+def read(tmp_path, name, content, **options):
+    path = tmp_path / name
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    return list(read_documents(path, CorpusOptions(**options)))
+
+
+class TestMarkdown:
+    def test_sections_begin_at_headings_and_know_their_path(self):
+        text = "before\n\n# A\none\n## B ##\ntwo\n# C\nthree\n"
+        assert headings_and_texts(outline_markdown(text)) == [
+            ((), "before"),
+            (("A",), "# A\none"),
+            (("A", "B"), "## B ##\ntwo"),
+            (("C",), "# C\nthree"),
+        ]
+
+    def test_a_heading_directly_above_a_deeper_one_makes_no_passage_of_its_own(self):
+        assert headings_and_texts(outline_markdown("# A\n\n## B\n\ntext")) == [(("A", "B"), "# A\n\n## B\n\ntext")]
+
+    def test_a_heading_without_text_before_one_of_its_level_is_a_passage(self):
+        assert headings_and_texts(outline_markdown("# A\n# B\ntext")) == [(("A",), "# A"), (("B",), "# B\ntext")]
+
+    def test_underlined_headings_are_headings_and_rules_are_not(self):
+        text = "Top\n===\none\n\nSub\nof it\n---\ntwo\n\n---\n\nthree\n"
+        assert headings_and_texts(outline_markdown(text)) == [
+            (("Top",), "Top\n===\none"),
+            (("Top", "Sub of it"), "Sub\nof it\n---\ntwo\n\n---\n\nthree"),
+        ]
+
+    @pytest.mark.parametrize("fence", ["```", "~~~~", "- ```"[2:]])
+    def test_a_comment_in_a_fence_is_no_heading(self, fence):
+        text = f"# A\n\n{fence}sh\n# comment\n{fence}\n\ntail\n"
+        assert [headings for headings, _ in headings_and_texts(outline_markdown(text))] == [("A",)]
+
+    def test_a_fence_that_is_not_closed_runs_to_the_end(self):
+        assert [found for found, _ in headings_and_texts(outline_markdown("# A\n```\n# no\n"))] == [("A",)]
+
+    def test_a_table_stays_whole_where_it_fits_and_is_cut_between_rows_where_not(self):
+        table = "| a | b |\n| - | - |\n| 1 | 2 |\n| 3 | 4 |"
+        outline = outline_markdown(f"one two three\n\n{table}\n")
+        assert [text for _, text in headings_and_texts(outline, 20)] == ["one two three", table]
+        assert [text for _, text in headings_and_texts(outline, 10)] == [
+            "one two three\n\n| a | b |",
+            "| - | - |\n| 1 | 2 |",
+            "| 3 | 4 |",
+        ]
+
+    def test_front_matter_becomes_metadata_and_title(self, tmp_path):
+        text = "---\ntitle: Oil & gas\ndate: 2024-05-01\ntags: [a, b]\nfile: mine\n---\n# Embargo\ntext\n"
+        [found] = read(tmp_path, "a.md", text)
+        assert (found.title, found.text) == ("Oil & gas > Embargo", "# Embargo\ntext")
+        assert found.metadata == {
+            "date": "2024-05-01",
+            "tags": ["a", "b"],
+            "front_matter_file": "mine",
+            "file": str(tmp_path / "a.md"),
+            "headings": "Embargo",
+            "line": 7,
+        }
+
+    @pytest.mark.parametrize("bad", ["a: b: c", "- 1", "a: &x [1]\nb: *x", "{"])
+    def test_front_matter_that_is_no_plain_yaml_object_stays_text(self, bad):
+        text = f"---\n{bad}\n---\nbody\n"
+        outline = outline_markdown_file(text)
+        assert outline.metadata == {}
+        assert bad in "".join(found for _, found in headings_and_texts(outline))
+
+    def test_marks_are_removed_from_headings(self):
+        outline = outline_markdown("# The `x` of *[y](http://z)* {#id}\n")
+        assert outline.title == "The x of y"
+
+
+class TestSplit:
+    def test_no_sentence_is_cut_unless_it_is_too_long(self):
+        text = "One two three. Four five six. Seven eight nine ten eleven twelve. End."
+        outline = outline_text(text)
+        assert [found for _, found in headings_and_texts(outline, 5)] == [
+            "One two three.",
+            "Four five six.",
+            "Seven eight nine ten eleven",
+            "twelve. End.",
+        ]
+
+    def test_paragraphs_fill_a_passage(self):
+        outline = outline_text("a b\n\nc d\n\ne f g\n")
+        assert [found for _, found in headings_and_texts(outline, 4)] == ["a b\n\nc d", "e f g"]
+
+    def test_a_small_last_passage_takes_text_from_the_one_before(self):
+        outline = outline_text("\n\n".join(f"a{n} b c d" for n in range(5)) + "\n\nlast")
+        assert [len(found.split()) for _, found in headings_and_texts(outline, 20)] == [12, 9]
+
+    def test_letters_without_spaces_are_counted_in_pairs(self):
+        assert [len(found) for _, found in headings_and_texts(outline_text("石油" * 30), 20)] == [40, 20]
+
+    def test_a_line_without_spaces_is_cut(self):
+        assert max(len(found) for _, found in headings_and_texts(outline_text("x" * 100_000), 100)) == 2400
+
+    @given(
+        st.text(alphabet=st.sampled_from("ab .#\n-|`石é\r\t"), max_size=300),
+        st.integers(min_value=1, max_value=12),
+    )
+    def test_passages_are_disjoint_slices_that_hold_every_visible_character(self, text, max_words):
+        for outline in (outline_markdown(text), outline_text(text), outline_rst(text)):
+            spans = [span for one in outline.sections for span in split_section(text, one, max_words)]
+            assert spans == sorted(spans)
+            covered = set()
+            for begin, end in spans:
+                assert text[begin:end] == text[begin:end].strip() != ""
+                assert covered.isdisjoint(range(begin, end))
+                covered.update(range(begin, end))
+            assert all(text[at].isspace() or at in covered for at in range(len(text)))
+
+
+class TestOtherFormats:
+    def test_rst_headings_are_underlined_and_some_overlined(self):
+        text = "=====\nTitle\n=====\n\nintro\n\nPart\n----\n\none\n\n::\n\n  code\n"
+        assert [headings for headings, _ in headings_and_texts(outline_rst(text))] == [("Title",), ("Title", "Part")]
+
+    def test_html_becomes_text_with_headings_and_without_scripts(self):
+        page = (
+            "<html><head><title>The\n page</title><style>p{}</style></head><body><nav>menu</nav><h1>A &amp; B</h1>"
+            "<p>Some <b>bold</b>\n text.<br>more</p><script>if (a<b) {}</script><ul><li>one<li>two</ul>"
+            "<h2>C</h2><table><tr><th>x<th>y<tr><td>1<td>2</table><pre>a\n  b</pre></body></html>"
+        )
+        outline = outline_html(page)
+        assert outline.title == "The page" and outline.first_line is None
+        assert headings_and_texts(outline) == [
+            (("A & B",), "A & B\n\nSome bold text.\nmore\n\n- one\n\n- two"),
+            (("A & B", "C"), "C\n\nx | y\n1 | 2\n\na\n  b"),
+        ]
+
+    def test_code_keeps_its_lines(self, tmp_path):
+        found = read(tmp_path, "a.py", "def f():\n    return 1\n\n\ndef g():\n    return 2\n", passage_words=4)
+        assert [(one.text, one.metadata["line"]) for one in found] == [
+            ("def f():\n    return 1", 1),
+            ("def g():\n    return 2", 5),
+        ]
+
+
+class TestEncodings:
+    TEXT = "Der Preis für Öl stieg während der Krise erheblich, was große Folgen für die Wirtschaft hatte.\n" * 3
+
+    @pytest.mark.parametrize("mark", [codecs.BOM_UTF8, codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE, codecs.BOM_UTF32_LE])
+    def test_a_byte_order_mark_decides(self, tmp_path, mark):
+        encoding = {codecs.BOM_UTF8: "utf-8", codecs.BOM_UTF16_LE: "utf-16-le", codecs.BOM_UTF16_BE: "utf-16-be"}
+        name = encoding.get(mark, "utf-32-le")
+        [found] = read(tmp_path, "a.txt", mark + self.TEXT.encode(name))
+        assert found.text == self.TEXT.strip()
+        assert found.metadata.get("encoding", "utf-8") == name
+
+    def test_latin_1_is_detected(self, tmp_path):
+        pytest.importorskip("charset_normalizer")
+        [found] = read(tmp_path, "a.txt", self.TEXT.encode("latin-1"))
+        assert found.text == self.TEXT.strip() and "encoding" in found.metadata
+
+    def test_html_is_decoded_as_it_declares(self, tmp_path):
+        [found] = read(tmp_path, "a.html", b'<meta charset="iso-8859-2"><p>\xb1</p>')
+        assert (found.text, found.metadata["encoding"]) == ("ą", "iso8859-2")
+
+    @pytest.mark.parametrize(
+        ("content", "told"),
+        [
+            (b"a\0b", "holds a NUL at character 2; expected text"),
+            (b"\xff\xfea", "has the byte order mark of utf-16-le, but byte 2 is not valid in it"),
+            (b"\xff\0\xfa\0", "NUL bytes; expected text, got binary data"),
+            (b" \n\t\n", "has no text"),
+            (b"", "has no text"),
+        ],
+    )
+    def test_what_is_no_text_is_refused(self, tmp_path, content, told):
+        with pytest.raises(CorpusError, match=re.escape(told)):
+            read(tmp_path, "a.md", content)
+
+    def test_a_file_over_the_limit_is_refused(self, tmp_path):
+        with pytest.raises(CorpusError, match="is over 5 bytes, the limit of files that are read whole"):
+            read(tmp_path, "a.md", "123456", max_file_bytes=5)
+
+
+class TestIds:
+    TEXT = "# A\n\none two three\n\nfour five six\n\n## B\n\nb\n\n# A\n\nagain\n"
+
+    def ids(self, tmp_path, text):
+        return [one.id.removeprefix(str(tmp_path) + "/") for one in read(tmp_path, "a.md", text, passage_words=6)]
+
+    def test_they_name_file_headings_and_passage(self, tmp_path):
+        assert self.ids(tmp_path, self.TEXT) == ["a.md#a", "a.md#a:2", "a.md#a/b", "a.md#a-2"]
+
+    def test_an_edit_in_one_section_leaves_those_of_the_others(self, tmp_path):
+        edited = self.TEXT.replace("one two", "zero one two").replace("# A\n\nagain", "# New\n\nx\n\n# A\n\nagain")
+        assert set(self.ids(tmp_path, edited)) > {"a.md#a/b", "a.md#a-2"}
+
+    def test_a_text_without_headings_is_numbered(self, tmp_path):
+        found = read(tmp_path, "a.txt", "one two\n\nthree four\n", passage_words=2)
+        assert [one.id.removeprefix(str(tmp_path) + "/") for one in found] == ["a.txt", "a.txt:2"]
+
+    def test_long_paths_and_headings_make_valid_distinct_ids(self, tmp_path):
+        long = "x" * 500
+        text = "".join(f"{'#' * level} {long}{level}\n\ntext\n\n" for level in range(1, 7))
+        found = self.ids(tmp_path, text)
+        assert len(set(found)) == len(found) == 24 and max(map(len, found)) <= 1024
+
+
+@given(st.text(alphabet=st.sampled_from("ab \n#`"), max_size=200))
+def test_the_line_of_a_passage_is_where_its_text_begins(tmp_path_factory, text):
+    path = tmp_path_factory.mktemp("lines") / "a.md"
+    path.write_text(text, newline="")
+    if not text.strip():
+        return
+    lines = text.split("\n")
+    for found in read_documents(path, CorpusOptions(passage_words=3)):
+        first = found.text.split("\n")[0]
+        assert first in lines[found.metadata["line"] - 1]
+
+
+def test_blocks_of_one_section_are_cut_independently_of_what_follows():
+    text = "a b c d"
+    section = Section((), [Block(0, 3), Block(4, 7)])
+    assert split_section(text, section, 2) == [(0, 3), (4, 7)]

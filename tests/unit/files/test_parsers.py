@@ -1,0 +1,139 @@
+"""PDF, Word, PowerPoint, Excel and EPUB as passages that know page or row; damaged files are named."""
+
+import re
+import sys
+
+import pytest
+
+from mvindex.corpus import CorpusOptions, Reject, open_corpus, read_documents
+from mvindex.errors import CorpusError, ExtraMissing
+from tests.helpers.office_files import write_docx, write_epub, write_pdf, write_pptx, write_xlsx
+
+for name in ("pypdfium2", "markitdown", "openpyxl", "pptx", "fpdf"):
+    pytest.importorskip(name)
+
+
+def read(path, **options):
+    return [
+        (one.id.removeprefix(str(path)), one.title, one.text, {k: v for k, v in one.metadata.items() if k != "file"})
+        for one in read_documents(path, CorpusOptions(**options))
+    ]
+
+
+class TestPdf:
+    def test_pages_are_passages_that_know_their_number(self, tmp_path):
+        write_pdf(tmp_path / "a.pdf", [["The embargo began.", "It was long."], [], ["Oil rose."]], title="Oil")
+        assert read(tmp_path / "a.pdf") == [
+            ("#page=1", "Oil", "The embargo began.\nIt was long.", {"page": 1}),
+            ("#page=3", "Oil", "Oil rose.", {"page": 3}),
+        ]
+
+    def test_bookmarks_are_headings_of_the_pages_that_they_reach(self, tmp_path):
+        marks = [(2, 0, "Prices"), (3, 1, "After"), (4, 0, "End")]
+        write_pdf(tmp_path / "a.pdf", [["one"], ["two"], ["three"], ["four"], ["five"]], bookmarks=marks)
+        assert [metadata.get("headings") for *_, metadata in read(tmp_path / "a.pdf")] == [
+            None,
+            "Prices",
+            "Prices",
+            "Prices > After",
+            "End",
+        ]
+
+    def test_a_long_page_is_split_between_sentences(self, tmp_path):
+        write_pdf(tmp_path / "a.pdf", [["One two three.", "Four five six.", "Seven eight nine."]])
+        found = read(tmp_path / "a.pdf", passage_words=6)
+        assert [(doc_id, text) for doc_id, _, text, _ in found] == [
+            ("#page=1", "One two three.\nFour five six."),
+            ("#page=1:2", "Seven eight nine."),
+        ]
+
+    def test_the_first_bytes_decide_whatever_the_name(self, tmp_path):
+        write_pdf(tmp_path / "a.dat", [["text"]])
+        assert read(tmp_path / "a.dat")[0][2] == "text"
+
+    def test_scans_encrypted_and_damaged_files_are_named_with_a_way_out(self, tmp_path):
+        write_pdf(tmp_path / "scan.pdf", [[], []])
+        write_pdf(tmp_path / "locked.pdf", [["text"]], password="secret")
+        (tmp_path / "bad.pdf").write_bytes(b"%PDF-1.4\nzz")
+        for name, told in (
+            ("scan.pdf", "none of its 2 pages has any text, as in a scan; recognise it first"),
+            ("locked.pdf", "is encrypted; save it without a password"),
+            ("bad.pdf", "is damaged, or no PDF"),
+        ):
+            with pytest.raises(CorpusError, match=re.escape(f"{tmp_path / name}: {told}")):
+                read(tmp_path / name)
+
+
+class TestOffice:
+    def test_word_keeps_headings(self, tmp_path):
+        write_docx(tmp_path / "a.docx", ["# Oil", "intro", "## Prices", "It rose."])
+        assert read(tmp_path / "a.docx") == [
+            ("#oil", "Oil", "# Oil\n\nintro", {"headings": "Oil"}),
+            ("#oil/prices", "Oil > Prices", "## Prices\n\nIt rose.", {"headings": "Oil > Prices"}),
+        ]
+
+    def test_slides_know_their_number(self, tmp_path):
+        write_pptx(tmp_path / "a.pptx", [("Oil", "It began."), ("Prices", "They rose.")])
+        assert read(tmp_path / "a.pptx") == [
+            ("#page=1/oil", "Oil", "# Oil\nIt began.", {"headings": "Oil", "page": 1}),
+            ("#page=2/prices", "Oil > Prices", "# Prices\nThey rose.", {"headings": "Prices", "page": 2}),
+        ]
+
+    def test_chapters_of_a_book_are_sections(self, tmp_path):
+        write_epub(tmp_path / "a.epub", "Oil book", ["<h1>One</h1><p>It began.</p>", "<h1>Two</h1><p>It rose.</p>"])
+        assert [(title, text) for _, title, text, _ in read(tmp_path / "a.epub")] == [
+            ("Oil book > One", "# One\n\nIt began."),
+            ("Oil book > Two", "# Two\n\nIt rose."),
+        ]
+
+    def test_rows_of_a_sheet_name_their_columns_and_know_their_number(self, tmp_path):
+        rows = [["year", "price"], [1973, 3.0], [None, None], [1974, "12\nto 13"]]
+        write_xlsx(tmp_path / "a.xlsx", {"Oil": rows, "Empty": [], "More": [["x"], [True]]})
+        assert read(tmp_path / "a.xlsx") == [
+            (
+                "#oil",
+                "a.xlsx > Oil",
+                "year | price\nyear: 1973 | price: 3\n\nyear: 1974 | price: 12 to 13",
+                {"headings": "Oil", "line": 1},
+            ),
+            ("#more", "a.xlsx > More", "x\nx: True", {"headings": "More", "line": 1}),
+        ]
+
+    def test_a_long_sheet_is_split_between_rows(self, tmp_path, monkeypatch):
+        monkeypatch.setattr("mvindex_connectors.files.sheets._PART_ROWS", 3)
+        write_xlsx(tmp_path / "a.xlsx", {"S": [["n"], *([number] for number in range(2, 8))]})
+        found = read(tmp_path / "a.xlsx", passage_words=4)
+        assert [(text, metadata["line"]) for *_, text, metadata in found] == [
+            ("n\nn: 2", 1),
+            ("n: 3", 3),
+            ("n: 4\nn: 5", 4),
+            ("n: 6", 6),
+            ("n: 7", 7),
+        ]
+
+    def test_what_is_no_office_file_is_named(self, tmp_path):
+        (tmp_path / "a.docx").write_bytes(b"PK\x03\x04 cut")
+        (tmp_path / "b.xlsx").write_bytes(b"\xd0\xcf\x11\xe0\xa1\xb1")
+        with pytest.raises(CorpusError, match="a.docx: is damaged, or not of the kind that its name says"):
+            read(tmp_path / "a.docx")
+        with pytest.raises(CorpusError, match="b.xlsx: is encrypted, or of an Office before 2007"):
+            read(tmp_path / "b.xlsx")
+
+    def test_an_archive_that_swells_is_refused(self, tmp_path):
+        write_docx(tmp_path / "a.docx", ["x" * 100_000])
+        with pytest.raises(CorpusError, match="unpacks to .* bytes; expected at most 60,000"):
+            read(tmp_path / "a.docx", max_file_bytes=3_000)
+
+
+def test_without_the_extra_a_folder_names_the_file_and_a_named_file_is_an_error(tmp_path, monkeypatch):
+    folder = tmp_path / "notes"
+    folder.mkdir()
+    write_pdf(folder / "a.pdf", [["text"]])
+    (folder / "b.md").write_text("b")
+    monkeypatch.setitem(sys.modules, "pypdfium2", None)
+    told = "needs the package 'pypdfium2': pip install 'mvindex[files]'"
+    with pytest.raises(ExtraMissing, match=re.escape(told)):
+        read(folder / "a.pdf")
+    with open_corpus(str(folder)) as corpus:
+        reject, row = corpus
+    assert isinstance(reject, Reject) and told in reject.reason and row.document.text == "b"
