@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from typing import BinaryIO, Protocol, cast
 
 from mvindex.corpus.paths import STDIN, total_bytes
+from mvindex.corpus.remote import is_remote, open_address, shown_address
 from mvindex.errors import CorpusError
 
 GZIP_MAGIC = b"\x1f\x8b"
@@ -33,26 +34,31 @@ class _Decoder(Protocol):
 
 
 class Input:
-    """One open file or stdin.
+    """One open file, of this machine or behind an address, or stdin.
 
     head: its first 8 stored bytes. bytes_read: stored bytes read so far, compressed where the file is.
     """
 
     def __init__(self, path: str) -> None:
         self.path = path
-        self.name = "stdin" if path == STDIN else path
+        self.name = "stdin" if path == STDIN else shown_address(path)
         self.bytes_read = 0
         self.size_bytes = total_bytes([path])
         self._is_ours = path != STDIN
         try:
-            self.file = cast(BinaryIO, open(path, "rb", buffering=0)) if self._is_ours else sys.stdin.buffer
+            self.file = _open(path) if self._is_ours else sys.stdin.buffer
         except OSError as err:
             raise CorpusError(f"{self.name}: cannot be opened: {err.strerror}") from err
         try:
             self.head = self._read_head()
         except OSError as err:
             self.close()
-            raise CorpusError(f"{self.name}: cannot be read: {err.strerror}") from err
+            raise CorpusError(f"{self.name}: cannot be read: {err.strerror or err}") from err
+
+    @property
+    def is_seekable(self) -> bool:
+        """Return whether any part of the file can be read, which is not so for stdin and pipes."""
+        return self.size_bytes is not None and self.file.seekable()
 
     def stream(self) -> io.BufferedReader:
         """Return the decompressed content; reading raises OSError or EOFError where the stored bytes are damaged."""
@@ -88,6 +94,10 @@ class Input:
         block = cast(bytes, read(num_bytes))
         self.bytes_read += len(block)
         return block
+
+
+def _open(path: str) -> BinaryIO:
+    return open_address(path) if is_remote(path) else cast(BinaryIO, open(path, "rb", buffering=0))
 
 
 class _PieceStream(io.RawIOBase):

@@ -16,8 +16,8 @@ class CorpusOptions:
 
     Attributes:
         format: Name of a format of mvindex.corpus.registry, which is then not detected.
-        id_field: Name of the column or JSON field of the id.
-        text_field: Name of the column or JSON field of the text.
+        id_field: Name of the column or JSON field of the id; "" for ids made from the content.
+        text_field: Name of the column or JSON field of the text; several, with commas between, are joined.
         title_field: Name of the column or JSON field of the title; "" for no title.
         max_row_bytes: A longer row, without its newline, is rejected, and never held in memory whole.
 
@@ -32,9 +32,12 @@ class CorpusOptions:
     def __post_init__(self) -> None:
         if self.max_row_bytes < 1:
             raise ConfigError(f"max_row_bytes is {self.max_row_bytes}; expected 1 or more")
-        if self.id_field == "" or self.text_field == "":
-            raise ConfigError("the id field and the text field need a name; only the title field may be empty")
-        named = [name for name in (self.id_field, self.text_field, self.title_field) if name]
+        if self.text_field is not None and not all(name.strip() for name in self.text_field.split(",")):
+            raise ConfigError(
+                f"text_field is {self.text_field!r}; expected the name of a field, or several: title,body"
+            )
+        text_fields = (self.text_field or "").split(",")
+        named = [name for name in (self.id_field, self.title_field, *map(str.strip, text_fields)) if name]
         if len(set(named)) < len(named):
             raise ConfigError(f"the fields {', '.join(named)} must differ")
         if named and self.format == MSMARCO:

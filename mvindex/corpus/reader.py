@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Iterator
 from types import TracebackType
 
+from mvindex.corpus.dataset_names import is_dataset, open_dataset
 from mvindex.corpus.inputs import Input
 from mvindex.corpus.options import CorpusOptions
 from mvindex.corpus.paths import Paths, expand_paths, total_bytes
@@ -69,20 +70,25 @@ class Corpus:
             self._is_closed = True
 
     def _read_file(self, path: str) -> Iterator[Row | Reject]:
+        if is_dataset(path):
+            yield from self._rows_of(*open_dataset(path, self._options))
+            return
         file = self._file = Input(path)
         try:
-            self.source, rows = open_rows(file, self._options)
-            self._sources[file.name] = self.source
-            if self._on_source:
-                self._on_source(self.source)
-            first = next(rows, None)
-            if first is None:
-                raise CorpusError(f"{file.name}: has no documents{', only a header' if self.source.header else ''}")
-            yield first
-            yield from rows
+            yield from self._rows_of(*open_rows(file, self._options))
         finally:
             self._done_bytes, self._file = self._done_bytes + file.bytes_read, None
             file.close()
+
+    def _rows_of(self, source: Source, rows: Iterator[Row | Reject]) -> Iterator[Row | Reject]:
+        self.source = self._sources[source.path] = source
+        if self._on_source:
+            self._on_source(source)
+        first = next(rows, None)
+        if first is None:
+            raise CorpusError(f"{source.path}: has no documents{', only a header' if source.header else ''}")
+        yield first
+        yield from rows
 
 
 def open_corpus(
@@ -91,7 +97,8 @@ def open_corpus(
     """Open the files as one corpus, in their order.
 
     Args:
-        paths: Names, patterns such as `part-*.jsonl.gz`, or "-" for stdin.
+        paths: Names, patterns such as `part-*.jsonl.gz`, addresses such as `s3://bucket/part-*.parquet`, datasets such
+            as `datasets:NAME`, or "-" for stdin.
         options: Formats and fields; detected by default.
         on_source: Called with the format and fields of each file before its first row.
 

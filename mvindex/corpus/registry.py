@@ -12,7 +12,7 @@ from importlib.metadata import entry_points
 from pathlib import PurePath
 from typing import TypeAlias
 
-from mvindex.corpus import jsonl, parquet, tsv
+from mvindex.corpus import arrow_files, csv_files, json_files, jsonl, parquet, tsv
 from mvindex.corpus.formats import BinaryFormat, TextFormat
 from mvindex.corpus.inputs import COMPRESSED_SUFFIXES, Input
 from mvindex.corpus.lines import Lines, take_first_line
@@ -25,7 +25,14 @@ GROUP = "mvindex.corpus_formats"
 CorpusFormat: TypeAlias = "TextFormat | BinaryFormat"
 
 # Detected in this order, those of other packages first; tsv matches any text and so comes last.
-_FORMATS: tuple[CorpusFormat, ...] = (*parquet.FORMATS, *jsonl.FORMATS, *tsv.FORMATS)
+_FORMATS: tuple[CorpusFormat, ...] = (
+    *parquet.FORMATS,
+    *arrow_files.FORMATS,
+    *json_files.FORMATS,
+    *jsonl.FORMATS,
+    *csv_files.FORMATS,
+    *tsv.FORMATS,
+)
 
 
 def find_format(name: str) -> CorpusFormat:

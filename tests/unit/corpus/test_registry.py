@@ -127,7 +127,8 @@ def test_other_formats_are_read_as_before(install, tmp_path):
 def test_an_unknown_format_names_those_there_are(install):
     install(TOY, "toy = toyformat:FORMAT\n")
     with pytest.raises(
-        ConfigError, match=r"expected a corpus format \(beir, dpr, jsonl, msmarco, parquet, toy\), got 'x'"
+        ConfigError,
+        match=r"expected a corpus format \(arrow, beir, csv, dpr, json, jsonl, msmarco, parquet, toy\), got 'x'",
     ):
         find_format("x")
     with pytest.raises(ConfigError, match="got 'x'"):
