@@ -141,7 +141,8 @@ def _check_header(path: str, names: tuple[str, ...], sample: list[dict[str, str]
 
 def _may_be_name(name: str) -> bool:
     is_sentence = name.endswith(_SENTENCE_ENDS) and " " in name.strip()
-    return len(name) <= _MAX_NAME_CHARS and not is_number(name) and not is_sentence and "://" not in name
+    is_word = name.isprintable() and '"' not in name and "//" not in name and not is_number(name)
+    return is_word and not is_sentence and len(name) <= _MAX_NAME_CHARS
 
 
 def _holds_numbers(sample: list[dict[str, str]], name: str) -> bool:

@@ -73,7 +73,8 @@ class Lines:
     def pieces(self) -> Iterator[bytes]:
         """Yield the bytes that no line has taken, in pieces; CorpusError where the input cannot be read."""
         if self._replay is not None:
-            yield self._replay.read()
+            while piece := self._replay.read(_PIECE_BYTES):
+                yield piece
             self._replay = None
         try:
             while piece := self._stream.read1(_PIECE_BYTES):

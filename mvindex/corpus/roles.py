@@ -22,6 +22,8 @@ TITLE_NAMES = ("title", "name", "heading", "headline", "subject")
 _CERTAIN_IDS = frozenset(ID_NAMES[:2])
 # A second column of texts this long, as a share of the longest, leaves open which one is the text.
 _SIMILAR_LENGTH = 0.67
+# A few rows without an id, or with that of another, are bad rows in a column of ids.
+_FEW_BAD = 0.9
 _SHOWN_NAMES = 20
 _SHOWN_CHARS = 40
 
@@ -134,12 +136,12 @@ def _guess_id(columns: Columns, taken: set[str | None]) -> str | None:
 
 
 def _may_be_id(columns: Columns, name: str) -> bool:
-    """Return whether the values of the first rows are ids: there in every row, and each of them once."""
+    """Return whether the values of the first rows are ids: nearly all are there, and nearly each of them once."""
     if name.casefold() in _CERTAIN_IDS:
         return True
     values = [row.get(name) for row in columns.sample()]
-    are_ids = all(type(value) is int or (isinstance(value, str) and value.strip()) for value in values)
-    return are_ids and len(set(values)) == len(values)
+    ids = [value for value in values if type(value) is int or (isinstance(value, str) and value.strip())]
+    return len(ids) > _FEW_BAD * len(values) and len(set(ids)) > _FEW_BAD * len(ids)
 
 
 def _guess_named(columns: Columns, known: Sequence[str], taken: set[str | None]) -> str | None:
