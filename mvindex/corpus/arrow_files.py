@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from typing import Any
 
 from mvindex.corpus.formats import BinaryFormat
@@ -29,7 +29,7 @@ def open_arrow(file: Input, options: CorpusOptions) -> tuple[Source, Iterator[Ro
         file.file.seek(0)
         return arrow.ipc.open_file(file.file) if file.head == _FILE_MAGIC else arrow.ipc.open_stream(file.file)
 
-    def batches(columns: Sequence[str]) -> Iterator[Any]:
+    def batches(columns: Sequence[str]) -> Generator[Any, None, None]:
         done_rows = 0
         try:
             for batch in _record_batches(open_reader()):

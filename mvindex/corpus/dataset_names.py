@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import closing, contextmanager
 from typing import Any
 
 from mvindex.corpus.options import CorpusOptions
@@ -39,15 +39,20 @@ def open_dataset(name: str, options: CorpusOptions) -> tuple[Source, Iterator[Ro
     library = require("datasets", "datasets", f"reading {name}")
     place, config, split = _parse(name)
     with _dataset_errors(library, name):
-        dataset = _choose_split(_load(library, place, config), split, name).with_format("arrow")
-        first = next(iter(dataset.iter(batch_size=1)), None)
+        loaded = _load(library, place, config)
+        if loaded is None:
+            raise CorpusError(f"{name}: has no documents")
+        dataset = _choose_split(loaded, split, name).with_format("arrow")
+        with closing(dataset.iter(batch_size=1)) as tables:
+            first = next(tables, None)
     if first is None:
         raise CorpusError(f"{name}: has no documents")
 
-    def batches(columns: Sequence[str]) -> Iterator[Any]:
+    def batches(columns: Sequence[str]) -> Generator[Any, None, None]:
         with _dataset_errors(library, name):
-            for table in dataset.iter(batch_size=BATCH_ROWS):
-                yield from table.select(list(columns)).to_batches()
+            with closing(dataset.iter(batch_size=BATCH_ROWS)) as tables:
+                for table in tables:
+                    yield from table.select(list(columns)).to_batches()
 
     return open_table(Table(path=name, format="datasets", schema=first.schema, batches=batches), options)
 
@@ -62,9 +67,12 @@ def _parse(name: str) -> tuple[str, str | None, str | None]:
 
 
 def _load(library: Any, place: str, config: str | None) -> Any:
-    """Return the dataset, or its splits by name; nothing but what is read of it is fetched."""
+    """Return the dataset, or its splits by name, None for an empty one; nothing but what is read of it is fetched."""
     if any(os.path.exists(os.path.join(place, file)) for file in _SAVED):
-        return library.load_from_disk(place)
+        try:
+            return library.load_from_disk(place)
+        except IndexError:  # of a dataset that was saved without rows
+            return None
     return library.load_dataset(place, config, streaming=True)
 
 

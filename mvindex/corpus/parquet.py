@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from typing import Any
 
 from mvindex.corpus.formats import BinaryFormat
@@ -32,7 +32,7 @@ def open_parquet(file: Input, options: CorpusOptions) -> tuple[Source, Iterator[
     except (arrow.ArrowException, OSError, UnicodeDecodeError) as err:  # the last for a column's name
         raise CorpusError(f"{file.name}: is not a whole Parquet file: {first_line(err)}") from err
 
-    def batches(columns: Sequence[str]) -> Iterator[Any]:
+    def batches(columns: Sequence[str]) -> Generator[Any, None, None]:
         num_rows = max(1, stored.metadata.num_rows)
         size_bytes = file.size_bytes or 0
         done_rows = 0

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any
@@ -35,7 +36,7 @@ class Table:
     path: str
     format: str
     schema: Any
-    batches: Callable[[Sequence[str]], Iterator[Any]]
+    batches: Callable[[Sequence[str]], Generator[Any, None, None]]
 
 
 def open_table(table: Table, options: CorpusOptions) -> tuple[Source, Iterator[Row | Reject]]:
@@ -104,8 +105,9 @@ def _table_source(table: Table, options: CorpusOptions) -> Source:
 
     def sample() -> list[dict[str, Any]]:
         kept = [name for name in columns if name not in left_out]
-        parts = (part for batch in table.batches(kept) for part in small_batches(batch))
-        return list(islice((fields for part in parts for fields in table_rows(part)), _SAMPLE_ROWS))
+        with closing(table.batches(kept)) as batches:
+            parts = (part for batch in batches for part in small_batches(batch))
+            return list(islice((fields for part in parts for fields in table_rows(part)), _SAMPLE_ROWS))
 
     roles = find_roles(Columns(place=table.path, kind="column", names=columns, sample=sample), options)
     source = Source(
