@@ -341,7 +341,7 @@ def _print_ingest(report: CorpusIngestReport, path: str, index: IndexProtocol, s
     }
     render.print_json(row) if as_json else render.print_table("ingest", row)
     if done.repeated:
-        note(f"{done.repeated} rows without an id repeat the content of an earlier one; each content is one document")
+        note(f"rows without an id that repeat an earlier content: {done.repeated}; each content is one document")
     if report.rejected:
         note(f"{report.rejected} rows rejected, reasons in {report.reasons_file}; correct them and ingest again:")
         for file, source in report.rejects_files.items():

@@ -182,7 +182,7 @@ def _guess_text_by_length(columns: Columns, taken: set[str | None]) -> str:
 
 
 def _text_length(values: Sequence[Any]) -> float:
-    """Return the mean length of the values; 0 where most are no texts of several words (or of another script)."""
+    """Return the mean length of the values; 0 where fewer than half are texts of several words (or of another script)."""
     texts = [value for value in values if isinstance(value, str) and value]
     num_sentences = sum(not text.isascii() or len(text.split(None, 1)) > 1 for text in texts)
-    return sum(map(len, texts)) / len(values) if 2 * num_sentences > len(texts) else 0.0
+    return sum(map(len, texts)) / len(values) if 2 * num_sentences >= max(1, len(texts)) else 0.0
