@@ -15,8 +15,9 @@ from mvindex.plugins import require
 
 ARROW = "arrow"
 _FILE_MAGIC = b"ARROW1\0\0"
-# Of the first message of a stream; its length follows.
+# Of the first message of a stream, its schema; the length follows.
 _STREAM_MAGIC = b"\xff\xff\xff\xff"
+_MAX_SCHEMA_BYTES = 1 << 28
 
 
 def open_arrow(file: Input, options: CorpusOptions) -> tuple[Source, Iterator[Row | Reject]]:
@@ -48,7 +49,9 @@ def open_arrow(file: Input, options: CorpusOptions) -> tuple[Source, Iterator[Ro
 
 def is_arrow(head: bytes) -> bool:
     """Return whether a file with these first bytes is an Arrow file or stream."""
-    return head == _FILE_MAGIC or (head.startswith(_STREAM_MAGIC) and len(head) == len(_FILE_MAGIC))
+    schema_bytes = int.from_bytes(head[4:8], "little")
+    is_stream = head.startswith(_STREAM_MAGIC) and 0 < schema_bytes < _MAX_SCHEMA_BYTES and schema_bytes % 8 == 0
+    return head == _FILE_MAGIC or is_stream
 
 
 FORMATS = (BinaryFormat(name=ARROW, matches=is_arrow, open=open_arrow, suffixes=(".arrow", ".feather")),)

@@ -25,7 +25,7 @@ from mvindex.errors import CorpusError, DocumentError
 CSV = "csv"
 _DELIMITERS = (b",", b";", b"\t", b"|")
 # Excel reads the delimiter from such a first line, and some programs write it for Excel.
-_SEPARATOR_LINE = re.compile(rb'"?sep=([^\w\s"]|\t)"?')
+_SEPARATOR_LINE = re.compile(rb'"?sep=([!#-/:-@\[-`{-~\t])"?')
 _KNOWN_NAMES = frozenset((*ID_NAMES, *TEXT_NAMES, *TITLE_NAMES))
 _MAX_NAME_CHARS = 100
 _SENTENCE_ENDS = (".", "!", "?")

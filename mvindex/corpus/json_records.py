@@ -53,7 +53,7 @@ def json_source(form: str, path: str, probe: list[bytes], options: CorpusOptions
         roles = _found_roles(Columns(place=path, kind="field", names=names, sample=lambda: sample), options)
     else:
         has_texts = not is_promised and any(record.lstrip()[:1] == b'"' for record in probe)
-        roles = _promised_roles(options, None if has_texts else _json_id(_quoted_names(probe), options))
+        roles = _promised_roles(options, names, None if has_texts else _json_id(_quoted_names(probe), options))
     return Source(
         path=path,
         format=options.format or (BEIR if form == JSONL and roles.id == "_id" else form),
@@ -75,12 +75,12 @@ def _found_roles(columns: Columns, options: CorpusOptions) -> Roles:
     return roles
 
 
-def _promised_roles(options: CorpusOptions, id_field: str | None) -> Roles:
+def _promised_roles(options: CorpusOptions, names: tuple[str, ...], id_field: str | None) -> Roles:
     """Return the fields of a given format, which promises their names.
 
     A file of bad rows only, as rejects are, then gives them row by row.
     """
-    text = text_columns(options.text_field, ()) if options.text_field else ("text",)
+    text = text_columns(options.text_field, names) if options.text_field else ("text",)
     title = "title" if options.title_field is None and "title" not in text else options.title_field
     return Roles(id=id_field if options.id_field is None else options.id_field or None, text=text, title=title or None)
 

@@ -32,12 +32,11 @@ class CorpusOptions:
     def __post_init__(self) -> None:
         if self.max_row_bytes < 1:
             raise ConfigError(f"max_row_bytes is {self.max_row_bytes}; expected 1 or more")
-        if self.text_field is not None and not all(name.strip() for name in self.text_field.split(",")):
+        if self.text_field is not None and not self.text_field.strip(" ,"):
             raise ConfigError(
                 f"text_field is {self.text_field!r}; expected the name of a field, or several: title,body"
             )
-        text_fields = (self.text_field or "").split(",")
-        named = [name for name in (self.id_field, self.title_field, *map(str.strip, text_fields)) if name]
+        named = [name for name in (self.id_field, self.text_field, self.title_field) if name]
         if len(set(named)) < len(named):
             raise ConfigError(f"the fields {', '.join(named)} must differ")
         if named and self.format == MSMARCO:

@@ -74,6 +74,8 @@ class Columns:
 def find_roles(columns: Columns, options: CorpusOptions) -> Roles:
     """Return the columns that the options name, the rest guessed by their names, the text also by its length.
 
+    The only column beside an id is the text, also if its name is that of a title.
+
     Raises:
         CorpusError: A named column is missing; no column holds texts; or two hold texts of a similar length.
 
@@ -89,6 +91,8 @@ def find_roles(columns: Columns, options: CorpusOptions) -> Roles:
     if options.title_field is None:
         title = _guess_named(columns, TITLE_NAMES, taken)
         taken.add(title)
+    if not text and columns.kind == "column" and title is not None and not _without_role(columns, taken):
+        return Roles(id=id_field, text=(title,), title=None)
     return Roles(id=id_field, text=text or (_guess_text_by_length(columns, taken),), title=title)
 
 
@@ -115,7 +119,8 @@ def check_roles(columns: Columns, roles: Roles) -> None:
 
 def text_columns(text_field: str, columns: Sequence[str]) -> tuple[str, ...]:
     """Return the columns that a text field names: one, also one with a comma in its name, or several with commas."""
-    return (text_field,) if text_field in columns else tuple(name.strip() for name in text_field.split(","))
+    names = (name.strip() for name in text_field.split(","))
+    return (text_field,) if text_field in columns else tuple(dict.fromkeys(name for name in names if name))
 
 
 def list_names(names: Sequence[str]) -> str:
@@ -161,14 +166,14 @@ def _holds_strings(columns: Columns, name: str) -> bool:
 
 
 def _guess_text_by_length(columns: Columns, taken: set[str | None]) -> str:
-    """Return the column with the longest texts on average; "text" where there is nothing beside id and title."""
-    names = [name for name in columns.names if name not in taken]
-    if not names:
+    """Return the column with the longest texts on average; "text" for JSON where later records may have it."""
+    names = _without_role(columns, taken)
+    if not names and columns.kind == "field":
         return "text"
     sample = columns.sample()
     lengths = {name: _text_length([row.get(name) for row in sample]) for name in names}
-    longest, *others = sorted(names, key=lambda name: -lengths[name])
-    if not lengths[longest]:
+    longest, *others = sorted(names, key=lambda name: -lengths[name]) or [""]
+    if not lengths.get(longest):
         raise CorpusError(
             f"{columns.place}: expected a {columns.kind} of texts, got {list_names(columns.names)}; "
             "name it with --text-field"
@@ -181,8 +186,13 @@ def _guess_text_by_length(columns: Columns, taken: set[str | None]) -> str:
     return longest
 
 
+def _without_role(columns: Columns, taken: set[str | None]) -> list[str]:
+    """Return the columns that may be the text: those without a role whose name the options could give again."""
+    return [name for name in columns.names if name not in taken and name.strip(" ,")]
+
+
 def _text_length(values: Sequence[Any]) -> float:
-    """Return the mean length of the values; 0 where fewer than half are texts of several words (or of another script)."""
+    """Return the mean length of the values; 0 where fewer than half are texts of several words or another script."""
     texts = [value for value in values if isinstance(value, str) and value]
     num_sentences = sum(not text.isascii() or len(text.split(None, 1)) > 1 for text in texts)
     return sum(map(len, texts)) / len(values) if 2 * num_sentences >= max(1, len(texts)) else 0.0

@@ -139,6 +139,10 @@ class TestColumns:
         assert '"back" and "front" hold texts of similar length' in message
         assert '--text-field "back,front"' in message
 
+    def test_titles_alone_are_the_texts(self, tmp_path):
+        assert documents(tmp_path, b"id,title\n1,Oil\n") == [Document("1", "Oil")]
+        assert "expected a column of texts" in error_of(tmp_path, b"id,title\n1,Oil\n", title_field="title")
+
     def test_no_column_of_texts_is_an_error(self, tmp_path):
         assert "expected a column of texts, got a, b" in error_of(tmp_path, b"a,b\n1,x\n")
 

@@ -283,10 +283,8 @@ class TestOptions:
     def test_two_roles_need_two_fields(self):
         with pytest.raises(ConfigError, match="must differ"):
             CorpusOptions(id_field="x", text_field="x")
-        with pytest.raises(ConfigError, match="must differ"):
-            CorpusOptions(text_field="x, x")
 
-    @pytest.mark.parametrize("options", [{"text_field": ""}, {"text_field": "a,"}, {"max_row_bytes": 0}])
+    @pytest.mark.parametrize("options", [{"text_field": ""}, {"text_field": " , "}, {"max_row_bytes": 0}])
     def test_values_that_mean_nothing_are_refused(self, options):
         with pytest.raises(ConfigError):
             CorpusOptions(**options)
