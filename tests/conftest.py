@@ -89,6 +89,7 @@ NEEDS = {
     "curl": (lambda: bool(shutil.which("curl")), "curl", "apt-get install curl"),
     "mteb": (lambda: importlib.util.find_spec("mteb") is not None, "mteb", "install the extra mteb"),
     "ir_datasets": (lambda: importlib.util.find_spec("ir_datasets") is not None, "ir_datasets", "install the extra ir"),
+    "datasets": (lambda: importlib.util.find_spec("datasets") is not None, "datasets", "install the extra datasets"),
     "mcp": (lambda: importlib.util.find_spec("mcp") is not None, "the MCP SDK", "install the extra mcp"),
     "s3": (_has_s3_server, "s3fs, and moto as a server of S3", "install the extra frameworks-dev"),
     "ray": (lambda: importlib.util.find_spec("ray") is not None, "ray", "pip install ray (80 MB)"),

@@ -82,17 +82,20 @@ def find_roles(columns: Columns, options: CorpusOptions) -> Roles:
     """
     named = named_roles(columns, options)
     taken = set(named.taken) | {METADATA, VIEW_TEXTS}
-    id_field, title = named.id, named.title
+    id_field, text, title = named.id, named.text, named.title
     if options.id_field is None:
         id_field = _guess_id(columns, taken)
         taken.add(id_field)
-    text = named.text or _guess_text_by_name(columns, taken)
-    taken.update(text)
+    if not text:
+        text = _guess_named(columns, TEXT_NAMES, taken)
+        taken.update(text)
     if options.title_field is None:
-        title = _guess_named(columns, TITLE_NAMES, taken)
-        taken.add(title)
-    if not text and columns.kind == "column" and title is not None and not _without_role(columns, taken):
-        return Roles(id=id_field, text=(title,), title=None)
+        found = _guess_named(columns, TITLE_NAMES, taken)
+        taken.update(found)
+        if found and not text and columns.kind == "column" and not _without_role(columns, taken):
+            text = found
+        else:
+            title = next(iter(found), None)
     return Roles(id=id_field, text=text or (_guess_text_by_length(columns, taken),), title=title)
 
 
@@ -149,15 +152,10 @@ def _may_be_id(columns: Columns, name: str) -> bool:
     return len(ids) > _FEW_BAD * len(values) and len(set(ids)) > _FEW_BAD * len(ids)
 
 
-def _guess_named(columns: Columns, known: Sequence[str], taken: set[str | None]) -> str | None:
-    """Return the first column of a known name, if it is the first of them or holds strings."""
+def _guess_named(columns: Columns, known: Sequence[str], taken: set[str | None]) -> tuple[str, ...]:
+    """Return the first column of a known name, if it has the first of them or holds strings; () where there is none."""
     found = _matching(columns, known, taken)
-    return next((name for name in found if name == known[0] or _holds_strings(columns, name)), None)
-
-
-def _guess_text_by_name(columns: Columns, taken: set[str | None]) -> tuple[str, ...]:
-    name = _guess_named(columns, TEXT_NAMES, taken)
-    return () if name is None else (name,)
+    return tuple(name for name in found if name == known[0] or _holds_strings(columns, name))[:1]
 
 
 def _holds_strings(columns: Columns, name: str) -> bool:

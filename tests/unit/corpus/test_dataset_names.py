@@ -1,5 +1,6 @@
 """Datasets of Hugging Face from local folders; those of the hub cannot be reached here."""
 
+import gc
 import json
 
 import pytest
@@ -66,6 +67,7 @@ def test_a_folder_of_files_is_streamed(tmp_path, kind):
         datasets.Dataset.from_list(ROWS).to_parquet(folder / "train.parquet")
     assert list(read_documents(f"datasets:{folder}")) == FOUND
     assert list(read_documents(f"datasets:{folder}:train", CorpusOptions(id_field="docid"))) == FOUND
+    gc.collect()
 
 
 def test_bad_rows_are_rejected_as_json(tmp_path):
