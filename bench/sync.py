@@ -3,7 +3,7 @@
     python bench/sync.py --data DIR [--files 10000] [--words 15] [--json]
 
 Each file is one text of wiki_sample, squad or pubmedqa, or its first words, below a heading. Each run is a process of
-its own, `mvindex sync FOLDER --json`; `seconds` is its whole time with start and report, `sync` that of the sync itself.
+its own, `mvindex sync FOLDER --json`; `seconds` is its whole time with start and report, `sync` that of sync itself.
 `check` reads every file again. Documents encoded are those of the report.
 """
 

@@ -66,6 +66,10 @@ def _has_milvus_server():
     return _has_milvus_lite() and is_here()
 
 
+def _has_s3_server():
+    return all(importlib.util.find_spec(name) is not None for name in ("s3fs", "moto", "flask"))
+
+
 def _has_memory_groups():
     from tests.helpers.memory_limits import can_group
 
@@ -85,7 +89,9 @@ NEEDS = {
     "curl": (lambda: bool(shutil.which("curl")), "curl", "apt-get install curl"),
     "mteb": (lambda: importlib.util.find_spec("mteb") is not None, "mteb", "install the extra mteb"),
     "ir_datasets": (lambda: importlib.util.find_spec("ir_datasets") is not None, "ir_datasets", "install the extra ir"),
+    "datasets": (lambda: importlib.util.find_spec("datasets") is not None, "datasets", "install the extra datasets"),
     "mcp": (lambda: importlib.util.find_spec("mcp") is not None, "the MCP SDK", "install the extra mcp"),
+    "s3": (_has_s3_server, "s3fs, and moto as a server of S3", "install the extra frameworks-dev"),
     "ray": (lambda: importlib.util.find_spec("ray") is not None, "ray", "pip install ray (80 MB)"),
     "milvus-lite": (_has_milvus_lite, "pymilvus and milvus-lite", "install the extra milvus"),
     "milvus-server": (

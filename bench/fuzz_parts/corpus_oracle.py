@@ -8,6 +8,8 @@ import re
 import unicodedata
 from typing import NamedTuple
 
+import xxhash
+
 from fuzz_parts.target import require
 
 BOM = b"\xef\xbb\xbf"
@@ -43,7 +45,9 @@ def check_lines(content: bytes, items: list[Item], source, is_whole: bool) -> No
     Left out may be: a byte order mark, the header and its repeats, blank lines of JSON, and of TSV those that begin or
     end the file. is_whole: the reader came to the end.
     """
-    begin = len(BOM) if content.startswith(BOM) else 0
+    begin = 0
+    while content.startswith(BOM, begin):  # as joined files have them
+        begin += len(BOM)
     starts = [0, *(found.end() for found in _LINE_END.finditer(content))]
     done = begin
     for number, item in enumerate(items):
@@ -59,6 +63,9 @@ def check_lines(content: bytes, items: list[Item], source, is_whole: bool) -> No
 
 def _check_skipped(skipped: bytes, source, *, is_first: bool, is_last: bool) -> None:
     lines = io.BytesIO(skipped).readlines()
+    if source.format == "csv":
+        _check_skipped_cells(lines, source)
+        return
     if source.format in ("beir", "jsonl"):
         require(all(line.isspace() for line in lines), "lines left out:", lines)
         return
@@ -70,13 +77,33 @@ def _check_skipped(skipped: bytes, source, *, is_first: bool, is_last: bool) -> 
     require(all(_body(line) == header for line in lines), "lines left out:", lines)
 
 
+def _check_skipped_cells(lines: list[bytes], source) -> None:
+    """Check that lines left out of a table are its header, the line of Excel, or rows of empty cells."""
+    headers = set(source.header.split(b"\n"))
+    empty = frozenset(b'" \t,;|\r' + csv_delimiter(source).encode())
+    for line in lines:
+        body = _body(line.removeprefix(BOM))
+        require(body in headers or set(body) <= empty or body.strip() == b"", "lines left out:", lines)
+
+
+def csv_delimiter(source) -> str:
+    """Return the delimiter that splits the header into as many cells as there are columns."""
+    lines = [_body(line) for line in source.header.removesuffix(b"\n").split(b"\n")]
+    if len(lines) == 2:
+        return lines[0].decode().strip('"')[-1]
+    if len(source.columns) == 1:
+        return ","
+    cells = {one: _csv_cells(lines[0].decode(errors="replace"), one) for one in ",;\t|"}
+    return next((one for one, found in cells.items() if found and len(found) == len(source.columns)), "")
+
+
 def _body(line: bytes) -> bytes:
     return line.removesuffix(b"\n").removesuffix(b"\r")
 
 
 def check_row(item: Item, source, max_bytes: int) -> None:
     """Check that a plain reading of the item's bytes gives the same fields, or also finds none."""
-    is_json = source.format in ("beir", "jsonl")
+    is_json = source.format in ("beir", "jsonl", "json")
     raw = item.raw
     if len(raw) - raw.endswith(b"\n") > max_bytes:
         require(item.fields is None, "a row of over", max_bytes, "bytes was taken:", item)
@@ -90,7 +117,10 @@ def check_row(item: Item, source, max_bytes: int) -> None:
 
 def plain_cells(raw: bytes, source) -> Fields | None:
     """The fields of a tab-separated row; None for one that is bad."""
-    is_quoted = source.format == "dpr" and b'"' in raw
+    is_quoted = source.format in ("dpr", "csv") and b'"' in raw
+    delimiter = csv_delimiter(source) if source.format == "csv" else "\t"
+    if not delimiter:
+        raise Unsure
     try:
         text = raw.decode()
     except UnicodeDecodeError:
@@ -98,19 +128,39 @@ def plain_cells(raw: bytes, source) -> Fields | None:
     if is_quoted and b"\r" in raw.removesuffix(b"\n").removesuffix(b"\r"):
         raise Unsure  # csv takes a lone one for the end of a row
     body = text.removesuffix("\n").removesuffix("\r")
-    cells = _csv_cells(body) if is_quoted else body.split("\t")
+    cells = _csv_cells(body, delimiter) if is_quoted else body.split(delimiter)
     if cells is None or len(cells) != len(source.columns):
         return None
     named = dict(zip(source.columns, cells, strict=True))
     title = "" if source.title_field is None else named[source.title_field]
-    taken = (source.id_field, source.text_field, source.title_field)
+    text = named[source.text_field]
+    taken = (source.id_field, source.text_field, source.title_field, *source.left_out)
     metadata = {name: cell for name, cell in named.items() if name not in taken}
-    return _checked(Fields(named[source.id_field], named[source.text_field], title, metadata))
+    if source.format == "csv":
+        metadata = {name: _number(cell, name in source.numbers) for name, cell in metadata.items() if cell}
+    doc_id = _content_id(title, text) if source.id_field is None else named[source.id_field]
+    return _checked(Fields(doc_id, text, title, metadata))
 
 
-def _csv_cells(body: str) -> list[str] | None:
+def _content_id(title: str, text: str) -> str:
+    return xxhash.xxh3_128_hexdigest(f"{title}\n{text}".encode(errors="surrogatepass"))
+
+
+def _number(cell: str, is_number_column: bool):
+    """Return the number that JSON reads in a cell of such a column, the cell where it reads none."""
+    if not is_number_column or not cell.strip("-").isascii() or cell != cell.strip():
+        return cell
     try:
-        rows = list(csv.reader(io.StringIO(body, newline=""), delimiter="\t", strict=True))
+        value = json.loads(cell, parse_constant=_refuse)
+    except ValueError:
+        return cell
+    is_amount = type(value) in (int, float) and math.isfinite(value) and len(re.match(r"-?(\d*)", cell)[1]) <= 18
+    return value if is_amount and not re.search(r"[eE][+-]?\d{4}", cell) else cell
+
+
+def _csv_cells(body: str, delimiter: str) -> list[str] | None:
+    try:
+        rows = list(csv.reader(io.StringIO(body, newline=""), delimiter=delimiter, strict=True))
     except csv.Error:
         return None
     return rows[0] if len(rows) == 1 else None
@@ -124,6 +174,8 @@ def plain_json(raw: bytes, source) -> Fields | None:
         row = _DECODER.decode(raw.decode())
     except ValueError:
         return None
+    if isinstance(row, str) and source.id_field is None:
+        row = {source.text_field: row}
     if not isinstance(row, dict):
         return None
     doc_id = row.get(source.id_field)
@@ -131,9 +183,11 @@ def plain_json(raw: bytes, source) -> Fields | None:
         doc_id = str(doc_id)
     text, title = (row.get(name) if name else "" for name in (source.text_field, source.title_field))
     text, title = "" if text is None else text, "" if title is None else title
+    if source.id_field is None and isinstance(text, str) and isinstance(title, str):
+        doc_id = _content_id(title, text)
     nested = row.get("metadata")
     nested = {} if nested is None else nested
-    taken = (source.id_field, source.text_field, source.title_field, "metadata")
+    taken = (source.id_field, source.text_field, source.title_field, "metadata", "view_texts")
     extra = {name: value for name, value in row.items() if name not in taken}
     if not isinstance(nested, dict) or set(nested) & set(extra):
         return None

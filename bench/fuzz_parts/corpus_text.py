@@ -38,6 +38,20 @@ BEIR = (
     b'{"_id": "d1", "title": "T", "text": "x", "metadata": {}}\n{"_id": "d2", "title": "", "text": "y"}\n',
     b'{"_id": 5, "text": "a", "url": "http://a"}\n{"_id": "", "text": "b"}\n{"id": "6", "text": "c"}\n',
 )
+CSV = (
+    b'id,title,text,year\n1,Cats,"A ""cat"" sat, here.",1973\n2,Dogs,"Two\nlines",1980.5\n,,,\n',
+    BOM + b"sep=;\r\npid;body;tag\r\n007;It ran.;x\r\n\r\n008;;\r\n",
+    b"name|description|n\nA|A long text, of words.|1\nB|Another of them.|two\n",
+    b'docid\tpassage\theading\na\t"open\ndocid\tpassage\theading\nb\tx y\tT\nc\tz\n',
+    b",text\n0,One text.\n1,One text.\n2,\xff\n",
+)
+JSON = (
+    b'[{"id": "1", "text": "a", "l": [1, {"a": "]"}]}, {"id": 2, "text": "b"}]',
+    b'{\n "version": 1,\n "skip": [1, "x"],\n "data": [\n  {"body": "a b"},\n  {"body": "\\" }"}\n ]\n}\n',
+    b'["One text.", "Another", "One text.", 7, {"text": "z"}]',
+    b'[{"id": 1, "text": "a"},\n{"id": 2, "text": b},,{"id": 3}',
+)
+NO_IDS = (b'{"content": "a b"}\n{"content": "a b", "n": 1}\n{"content": null}\n"x"\n',)
 FOREIGN = (
     b"PK\x03\x04....",
     b"\x1f\x8b\x08",
@@ -52,11 +66,14 @@ SEEDS = {
     "msmarco": MSMARCO,
     "beir": BEIR,
     "jsonl": JSONL,
-    "detect": (*DPR, *MSMARCO, *JSONL, *BEIR, *FOREIGN),
+    "csv": CSV,
+    "json": JSON,
+    "detect": (*DPR, *MSMARCO, *JSONL, *BEIR, *CSV, *JSON, *NO_IDS, *FOREIGN),
 }
 TOKENS = {
     "tsv": (b"\t", b"\n", b"\r\n", b"\r", b'"', b'""', b'"\t"', b'"\n', b"id", b"text", b"title", b"id\ttext\n", BOM,
             b"\0", b"\xff", b"\xe2\x80\xa8", b"\xc2\x85", b" ", b"\n\n", b"docid", b"PAR1", b"\x1c", b"\x0b"),
+    "csv": (b",", b";", b"|", b"sep=;\n", b"1973", b"1e5", b"-0.5", b"body", b"docid", b",,\n", b'","'),
     "json": (b"{", b"}", b"[", b"]", b'"', b":", b",", b"\\", b"\n", b"null", b"true", b"NaN", b"-Infinity", b'"id"',
              b'"_id"', b'"text": "a"', b'"title"', b'"metadata": {"a": 1}', b'"a": 1,', b"\\ud800", b"\\u0000", BOM,
              b"1e999", b"{}", b"\xff", b'{"id": "9", "text": "z"}\n', b"\\\\u0000", b"[[[[", b'{"a":'),
@@ -78,7 +95,8 @@ class CorpusText(Limits):
         self.name = name
         kind = name.removeprefix("corpus-")
         self._given = None if kind == "detect" else kind
-        families = {"dpr": ["tsv"], "msmarco": ["tsv"]}.get(kind, ["json"]) if self._given else ["tsv", "json"]
+        families = {"dpr": ["tsv"], "msmarco": ["tsv"], "csv": ["tsv", "csv"]}.get(kind, ["json"])
+        families = families if self._given else ["tsv", "csv", "json"]
         self.tokens = tuple(token for family in families for token in TOKENS[family])
         self._path, self._stem = folder / "corpus", folder / "rejected"
 
@@ -92,7 +110,8 @@ class CorpusText(Limits):
         self._path.write_bytes(content)
         items, source, error = self._read(options)
         if source is not None:
-            check_lines(content, items, source, is_whole=error is None)
+            if source.format != "json":  # its records are numbered, and written as lines
+                check_lines(content, items, source, is_whole=error is None)
             for item in items:
                 check_row(item, source, options.max_row_bytes)
         if way & 16:
@@ -100,7 +119,7 @@ class CorpusText(Limits):
         if error is not None:
             raise error
         if self._given is None:
-            again = self._read(replace(options, format=source.format))
+            again = self._read(_given_again(options, source, source.format))
             require(again[0] == items, "with the format", source.format, "given other rows are read:", again[0])
         if way & 32:
             self._check_rejects(items, source, options)
@@ -116,8 +135,11 @@ class CorpusText(Limits):
         return items, corpus.source, None
 
     def _check_wrapped(self, content: bytes, options: CorpusOptions, way: int, plain) -> None:
-        """Check that the compressed file gives the same, unless the content itself looks compressed, or is Parquet."""
-        if content.startswith((b"\x1f\x8b", b"\x28\xb5\x2f\xfd", b"PAR1")) or content[1:4] == b"\x2a\x4d\x18":
+        """Check that the compressed file gives the same, unless the content itself looks compressed, or is a table."""
+        if (
+            content.startswith((b"\x1f\x8b", b"\x28\xb5\x2f\xfd", b"PAR1", b"ARROW1\0", b"\xff\xff\xff\xff"))
+            or content[1:4] == b"\x2a\x4d\x18"
+        ):
             return
         half = len(content) // 2
         wrapped = (
@@ -141,7 +163,7 @@ class CorpusText(Limits):
         [(path, written)] = writer.formats.items()
         try:
             self._path.write_bytes(path.read_bytes())
-            found, _, error = self._read(replace(options, format=written))
+            found, _, error = self._read(_given_again(options, source, written))
         finally:
             path.unlink()
             writer.reasons_path.unlink()
@@ -161,6 +183,22 @@ class CorpusText(Limits):
 def _options(way: int, given: str | None) -> CorpusOptions:
     """Parse bits 0 and 1: the largest row; 3: no title; 4: also compressed, 6: with gzip; 5: rejects are read again."""
     return CorpusOptions(format=given, max_row_bytes=_ROW_BYTES[way & 3], title_field="" if way & 8 else None)
+
+
+def _given_again(options: CorpusOptions, source, form: str) -> CorpusOptions:
+    """Return the options with the format and the fields that a file was read with."""
+    if form == "msmarco":
+        return replace(options, format=form)
+    found = replace(source.options_again(), format=form, max_row_bytes=options.max_row_bytes)
+    if form != "json":
+        return found
+    # A given name must be there, and one that is only expected need not.
+    has_text, has_title = source.text_field in source.columns, source.title_field in source.columns
+    return replace(
+        found,
+        text_field=source.text_field if has_text else None,
+        title_field=source.title_field if has_title else options.title_field,
+    )
 
 
 def _item(row) -> Item:

@@ -11,6 +11,8 @@ TARGETS = {
     "corpus-msmarco": ("corpus_text", 0.5),
     "corpus-beir": ("corpus_text", 0.5),
     "corpus-jsonl": ("corpus_text", 1.0),
+    "corpus-csv": ("corpus_text", 1.0),
+    "corpus-json": ("corpus_text", 1.0),
     "corpus-packed": ("corpus_packed", 0.5),
     "corpus-parquet": ("corpus_parquet", 0.3),
     "questions": ("questions", 1.0),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import signal
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -35,7 +36,7 @@ from mvindex.cli.terminal import escape_controls
 from mvindex.errors import ConfigError
 
 if TYPE_CHECKING:
-    from mvindex.corpus import CorpusOptions
+    from mvindex.corpus import CorpusOptions, Source
     from mvindex.index import Index, IndexProtocol
     from mvindex.ingest import IngestReport
     from mvindex.ingest.files import CorpusIngestReport
@@ -46,18 +47,29 @@ if TYPE_CHECKING:
 def ingest(  # noqa: PLR0913 - each option is a flag of the command
     files: Annotated[
         list[str],
-        typer.Argument(help="Files, folders, patterns or ir_datasets:NAME; - is stdin. .gz and .zst are read."),
+        typer.Argument(
+            help="Files, folders, patterns, addresses (https://, s3://), datasets:NAME or ir_datasets:NAME; - is "
+            "stdin. .gz and .zst are read."
+        ),
     ],
     index: IndexOption = None,
     format: Annotated[
         str | None,
         typer.Option(
-            help="Format: dpr, msmarco, beir, jsonl, parquet, markdown, html, text, ...; detected by default."
+            help="Format: csv (any delimiter), json, jsonl, parquet, arrow, dpr, msmarco, beir, markdown, html, text, "
+            "...; detected by default."
         ),
     ] = None,
-    id_field: Annotated[str | None, typer.Option(help="Column or field of the id.")] = None,
-    text_field: Annotated[str | None, typer.Option(help="Column or field of the text.")] = None,
-    title_field: Annotated[str | None, typer.Option(help="Column or field of the title; '' for none.")] = None,
+    id_field: Annotated[
+        str | None, typer.Option(help="Column or field of the id; '' makes ids from the content. Guessed by default.")
+    ] = None,
+    text_field: Annotated[
+        str | None,
+        typer.Option(help="Column or field of the text; several are joined: title,body. Guessed by default."),
+    ] = None,
+    title_field: Annotated[
+        str | None, typer.Option(help="Column or field of the title; '' for none. Guessed by default.")
+    ] = None,
     on_error: Annotated[str, typer.Option(help="Stop at a bad row, or skip it into a rejects file.")] = "stop",
     passage_words: PassageWordsOption = PASSAGE_WORDS,
     include: IncludeOption = None,
@@ -120,7 +132,9 @@ def ingest(  # noqa: PLR0913 - each option is a flag of the command
     With --shard, every process reads the whole corpus and stores its part; the processes are independent and may run
     on several machines. Once all shards are complete, mvindex assemble makes one index from them.
 
-    Example: mvindex ingest corpus.tsv --index corpus.mvx
+    Columns are guessed by their names and reported on stderr; see docs/rows.md.
+
+    Example: mvindex ingest products.csv --text-field name,description --index products.mvx
     """
     from mvindex.checkpoint.families import parse_family
     from mvindex.cli import render
@@ -219,11 +233,14 @@ def _parse_views(value: str | None) -> int | str | None:
 
 def default_path(paths: Sequence[str]) -> Path:
     """NAME.mvx in the current directory, after the first input file."""
+    from mvindex.corpus.remote import shown_address
+
     if paths[0] == "-":
         raise ConfigError("expected --index DIR, since stdin has no name to derive it from")
     if os.path.isdir(paths[0]):
         return Path(os.path.basename(os.path.realpath(paths[0])) + ".mvx")
-    return Path(Path(paths[0]).name.split(".")[0] + ".mvx")
+    name = Path(shown_address(paths[0].removeprefix("datasets:"))).name
+    return Path(name.split(":")[0].split(".")[0] + ".mvx")
 
 
 def _rejects_stem(place: str) -> Path:
@@ -345,6 +362,7 @@ def _print_ingest(report: CorpusIngestReport, path: str, index: IndexProtocol, s
         "replaced": done.replaced,
         "updated": done.updated,
         "unchanged": done.unchanged,
+        **({"repeated": done.repeated} if done.repeated else {}),
         **({"elsewhere": done.elsewhere} if done.elsewhere else {}),
         **_view_counts(done, index.info()),
         "rejected": report.rejected,
@@ -356,13 +374,30 @@ def _print_ingest(report: CorpusIngestReport, path: str, index: IndexProtocol, s
     render.print_json(row) if as_json else render.print_table("ingest", row)
     if report.rejected_files:
         note(f"{report.rejected_files} files could not be read, reasons in {report.reasons_file}")
+    if done.repeated:
+        note(f"rows without an id that repeat an earlier content: {done.repeated}; each content is one document")
     if report.rejected:
         note(f"{report.rejected} rows rejected, reasons in {report.reasons_file}; correct them and ingest again:")
-        for file, format in report.rejects_files.items():
-            note(f"  mvindex ingest {file} --format {format} --index {path}")
+        for file, source in report.rejects_files.items():
+            note(f"  mvindex ingest {file} {_flags_of(source)} --index {path}")
         note("(a row rejected for a duplicate id would then replace the document that has it)")
     if done.stopped:
         note("stopped before the end; the same command continues from here")
+
+
+def _flags_of(source: Source) -> str:
+    """Return the options with which a file of rejected rows is read as their source was, without the default ones."""
+    options = source.options_again()
+    defaults: dict[str, str | None] = {}
+    if options.format != "csv":
+        title = "title" if source.title_field or options.format != "dpr" else ""
+        id_field = "_id" if options.format == "beir" else "id"
+        defaults = {"--id-field": id_field, "--text-field": "text", "--title-field": title}
+    fields = {"--id-field": options.id_field, "--text-field": options.text_field, "--title-field": options.title_field}
+    given = [
+        f"{flag} {shlex.quote(value)}" for flag, value in fields.items() if value not in (None, defaults.get(flag))
+    ]
+    return " ".join([f"--format {options.format}", *given])
 
 
 def _view_counts(done: IngestReport, info: IndexInfo) -> dict[str, int | float]:

@@ -1,4 +1,4 @@
-"""Cells of a csv-quoted, tab-separated row that may run over several lines."""
+"""Cells of a csv-quoted row that may run over several lines."""
 
 from __future__ import annotations
 
@@ -7,16 +7,15 @@ from mvindex.errors import DocumentError
 
 _QUOTE = b'"'
 _PAIR = b'""'
-_TAB = b"\t"
 _LINE_DONE = -1
 
 
-def split_simple(line: bytes) -> list[bytes] | None:
+def split_simple(line: bytes, delimiter: bytes) -> list[bytes] | None:
     """Split a row whose quotes close in their own cell; return None for a row that needs QuotedCells.
 
     Most rows are of the first kind, and this is several times as fast.
     """
-    cells = without_line_end(line).split(_TAB)
+    cells = without_line_end(line).split(delimiter)
     for column, cell in enumerate(cells):
         if cell.startswith(_QUOTE):
             inner = cell[1:-1]
@@ -33,9 +32,9 @@ class QuotedCells:
     lone carriage return as the end of a row.
     """
 
-    def __init__(self, max_cells: int) -> None:
+    def __init__(self, max_cells: int, delimiter: bytes) -> None:
         self.cells: list[bytes] = []
-        self._max_cells = max_cells
+        self._max_cells, self._delimiter = max_cells, delimiter
         self._open: bytearray | None = None
 
     @property
@@ -57,9 +56,9 @@ class QuotedCells:
                 pos = self._read_plain(line, pos, body_bytes)
 
     def _read_plain(self, line: bytes, begin: int, body_bytes: int) -> int:
-        tab = line.find(_TAB, begin, body_bytes)
-        self.cells.append(line[begin : body_bytes if tab < 0 else tab])
-        return _LINE_DONE if tab < 0 else tab + 1
+        end = line.find(self._delimiter, begin, body_bytes)
+        self.cells.append(line[begin : body_bytes if end < 0 else end])
+        return _LINE_DONE if end < 0 else end + 1
 
     def _read_quoted(self, line: bytes, begin: int, body_bytes: int) -> int:
         """Return where the next cell begins; _LINE_DONE when the line ends first, with the quote closed or not."""
@@ -72,7 +71,7 @@ class QuotedCells:
         self._open = None
         if close + 1 == body_bytes:
             return _LINE_DONE
-        if line[close + 1 : close + 2] != _TAB:
+        if line[close + 1 : close + 2] != self._delimiter:
             raise DocumentError(
                 f"column {len(self.cells)}: text after the closing quote; inside quotes a quote is written twice"
             )

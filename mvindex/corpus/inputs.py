@@ -12,6 +12,7 @@ from typing import BinaryIO, Protocol, cast
 
 from mvindex.corpus.folder import FolderFile
 from mvindex.corpus.paths import STDIN, total_bytes
+from mvindex.corpus.remote import is_remote, open_address, shown_address
 from mvindex.errors import CorpusError
 
 GZIP_MAGIC = b"\x1f\x8b"
@@ -36,7 +37,7 @@ class _Decoder(Protocol):
 
 
 class Input:
-    """One open file or stdin.
+    """One open file, of this machine or behind an address, or stdin.
 
     head: its first 8 stored bytes. bytes_read: stored bytes read so far, compressed where the file is.
     relative_path, label: its name in metadata and in the ids of its passages, below the folder that was named, if any.
@@ -44,21 +45,26 @@ class Input:
 
     def __init__(self, path: str, in_folder: FolderFile | None = None) -> None:
         self.path = path
-        self.name = "stdin" if path == STDIN else path
-        self.relative_path = in_folder.file if in_folder else PurePath(os.path.normpath(self.name)).as_posix()
+        self.name = "stdin" if path == STDIN else shown_address(path)
+        self.relative_path = in_folder.file if in_folder else _plain_path(self.name)
         self.label = in_folder.label if in_folder else self.relative_path
         self.bytes_read = 0
         self.size_bytes = total_bytes([path])
         self._is_ours = path != STDIN
         try:
-            self.file = cast(BinaryIO, open(path, "rb", buffering=0)) if self._is_ours else sys.stdin.buffer
+            self.file = _open(path) if self._is_ours else sys.stdin.buffer
         except OSError as err:
             raise CorpusError(f"{self.name}: cannot be opened: {err.strerror}") from err
         try:
             self.head = self._read_head()
         except OSError as err:
             self.close()
-            raise CorpusError(f"{self.name}: cannot be read: {err.strerror}") from err
+            raise CorpusError(f"{self.name}: cannot be read: {err.strerror or err}") from err
+
+    @property
+    def is_seekable(self) -> bool:
+        """Return whether any part of the file can be read, which is not so for stdin and pipes."""
+        return self.size_bytes is not None and self.file.seekable()
 
     def stream(self) -> io.BufferedReader:
         """Return the decompressed content; reading raises OSError or EOFError where the stored bytes are damaged."""
@@ -94,6 +100,15 @@ class Input:
         block = cast(bytes, read(num_bytes))
         self.bytes_read += len(block)
         return block
+
+
+def _open(path: str) -> BinaryIO:
+    return open_address(path) if is_remote(path) else cast(BinaryIO, open(path, "rb", buffering=0))
+
+
+def _plain_path(name: str) -> str:
+    """Return a path with "/" between its parts, without "." and ".."; an address as it is."""
+    return name if is_remote(name) else PurePath(os.path.normpath(name)).as_posix()
 
 
 class _PieceStream(io.RawIOBase):

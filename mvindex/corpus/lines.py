@@ -10,6 +10,8 @@ from mvindex.errors import CorpusError
 
 _PIECE_BYTES = 2**20
 _MAX_BLANK_BYTES = 2**20
+_PROBE_LINES = 1000
+_PROBE_BYTES = 2**20
 _BOM = b"\xef\xbb\xbf"
 
 
@@ -68,6 +70,18 @@ class Lines:
         else:  # all of it came from there, since _read drops what it has emptied
             self._replay.seek(-len(taken), io.SEEK_CUR)
 
+    def pieces(self) -> Iterator[bytes]:
+        """Yield the bytes that no line has taken, in pieces; CorpusError where the input cannot be read."""
+        if self._replay is not None:
+            while piece := self._replay.read(_PIECE_BYTES):
+                yield piece
+            self._replay = None
+        try:
+            while piece := self._stream.read1(_PIECE_BYTES):
+                yield piece
+        except (OSError, EOFError) as err:
+            raise CorpusError(f"{self.path}: cannot be read: {err}") from err
+
     def _skip_rest(self) -> None:
         for _ in self.rest(self.number):
             pass
@@ -104,3 +118,15 @@ def take_first_line(lines: Lines) -> tuple[bytes, bytes]:
     if not line:
         raise CorpusError(f"{lines.path}: is empty: no documents")
     return line, bytes(blank)
+
+
+def take_probe(lines: Lines, first: bytes) -> list[bytes]:
+    """Take the next lines, enough to see a file's fields even if some rows are bad; return them below the first."""
+    probe, num_bytes = [first], len(first)
+    while len(probe) < _PROBE_LINES and num_bytes < _PROBE_BYTES:
+        # A line that was cut off must stay the last one taken, so that its rest can still be read.
+        if lines.is_cut or not (line := lines.take()):
+            break
+        probe.append(line)
+        num_bytes += len(line)
+    return probe

@@ -15,7 +15,7 @@ _MAGICS: tuple[tuple[bytes, str, str], ...] = (
     (b"\x28\xb5\x2f\xfd", "compressed twice with zstd", _PIPE.format("zstdcat")),
     (b"\x1f\x9d", "compressed with compress (.Z)", _PIPE.format("zcat")),
     (b"PAR1\x15", "Parquet inside a compressed file", "decompress it first; Parquet compresses by itself"),
-    (b"ARROW1\0", "an Arrow (Feather) file", "write it as Parquet"),
+    (b"ARROW1\0", "an Arrow file inside a compressed file", "decompress it first"),
     (b"SQLite format 3\0", "an SQLite database", "write its table as JSON Lines"),
     (b"\x93NUMPY", "a NumPy array", "a corpus is text; vectors are added with index.add_views"),
     (b"\x89HDF", "an HDF5 file", "write its documents as JSON Lines"),

@@ -18,8 +18,8 @@ class CorpusOptions:
 
     Attributes:
         format: Name of a format of mvindex.corpus.registry, which is then not detected.
-        id_field: Name of the column or JSON field of the id.
-        text_field: Name of the column or JSON field of the text.
+        id_field: Name of the column or JSON field of the id; "" for ids made from the content.
+        text_field: Name of the column or JSON field of the text; several, with commas between, are joined.
         title_field: Name of the column or JSON field of the title; "" for no title.
         max_row_bytes: A longer row, without its newline, is rejected, and never held in memory whole.
         passage_words: Files of prose are split into passages of at most so many words.
@@ -39,8 +39,10 @@ class CorpusOptions:
         for name in ("max_row_bytes", "passage_words", "max_file_bytes"):
             if getattr(self, name) < 1:
                 raise ConfigError(f"{name} is {getattr(self, name)}; expected 1 or more")
-        if self.id_field == "" or self.text_field == "":
-            raise ConfigError("the id field and the text field need a name; only the title field may be empty")
+        if self.text_field is not None and not self.text_field.strip(" ,"):
+            raise ConfigError(
+                f"text_field is {self.text_field!r}; expected the name of a field, or several: title,body"
+            )
         named = [name for name in (self.id_field, self.text_field, self.title_field) if name]
         if len(set(named)) < len(named):
             raise ConfigError(f"the fields {', '.join(named)} must differ")

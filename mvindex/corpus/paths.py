@@ -9,7 +9,9 @@ from collections.abc import Iterable, Sequence
 from typing import TypeAlias
 
 from mvindex.corpus.beir import beir_corpus
+from mvindex.corpus.dataset_names import is_dataset
 from mvindex.corpus.ir_names import folder_of
+from mvindex.corpus.remote import expand_address, is_remote, remote_bytes, shown_address
 from mvindex.errors import CorpusError
 
 STDIN = "-"
@@ -19,6 +21,8 @@ Paths: TypeAlias = "Path | Sequence[Path]"
 
 def expand_paths(names: Paths) -> list[str]:
     """Return the input files in their order, each checked to exist and to be readable; "-" stands for stdin.
+
+    Addresses and datasets are checked when they are read.
 
     A name that does not exist is expanded as a pattern (`**` goes into folders), whose matches come sorted.
     """
@@ -34,6 +38,15 @@ def names_of(names: Paths) -> list[str]:
     return [os.fspath(name) for name in ([names] if isinstance(names, str | os.PathLike) else names)]
 
 
+def expand_local_paths(names: Paths) -> list[str]:
+    """Return the input files as expand_paths() does; raise CorpusError for what is no file of this machine."""
+    paths = expand_paths(names)
+    for path in paths:
+        if is_remote(path) or is_dataset(path):
+            raise CorpusError(f"{shown_address(path)}: expected a file of this machine; download it first")
+    return paths
+
+
 def total_bytes(paths: Iterable[str]) -> int | None:
     """Return the bytes of all files on disk; None when one of them (stdin, a pipe) has no known size."""
     sizes = [_size_bytes(path) for path in paths]
@@ -42,8 +55,10 @@ def total_bytes(paths: Iterable[str]) -> int | None:
 
 
 def _expand(name: str) -> list[str]:
-    if name == STDIN:
+    if name == STDIN or is_dataset(name):
         return [name]
+    if is_remote(name):
+        return expand_address(name)
     name = folder_of(name)
     # A file that exists wins, so that a name with [brackets] can be read.
     if os.path.exists(name):
@@ -76,15 +91,18 @@ def refuse_repeats(paths: list[str]) -> None:
     """Raise CorpusError where a file is named twice, by whatever path."""
     seen: dict[str, str] = {}
     for path in paths:
-        real = path if path == STDIN else os.path.realpath(path)
+        real = path if path == STDIN or is_remote(path) or is_dataset(path) else os.path.realpath(path)
         if real in seen:
-            raise CorpusError(f"{path}: is named twice (first as {seen[real]}); its ids would be duplicates")
+            first = shown_address(seen[real])
+            raise CorpusError(f"{shown_address(path)}: is named twice (first as {first}); its ids would be duplicates")
         seen[real] = path
 
 
 def _size_bytes(path: str) -> int | None:
-    if path == STDIN:
+    if path == STDIN or is_dataset(path):
         return None
+    if is_remote(path):
+        return remote_bytes(path)
     try:
         status = os.stat(path)
     except (OSError, ValueError) as err:  # ValueError: a name with NUL in it

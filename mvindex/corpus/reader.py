@@ -8,6 +8,7 @@ from dataclasses import replace
 from types import TracebackType
 
 from mvindex.corpus.beir import beir_corpus
+from mvindex.corpus.dataset_names import is_dataset, open_dataset
 from mvindex.corpus.folder import Folder, FolderFile, FolderOptions, LeftOut
 from mvindex.corpus.inputs import Input
 from mvindex.corpus.options import CorpusOptions
@@ -102,23 +103,30 @@ class Corpus:
             yield Reject(SourceLocation(path, 1), reason, (), is_file=True)
 
     def _read_file(self, path: str, in_folder: FolderFile | None) -> Iterator[Row | Reject]:
+        if is_dataset(path):
+            yield from self._rows_of(*open_dataset(path, self._options), in_folder)
+            return
         file = self._file = Input(path, in_folder)
         try:
-            self.source, rows = open_rows(file, self._options)
-            self._sources[file.name] = self.source
-            if self._on_source and in_folder is None:
-                self._on_source(self.source)
-            first = next(rows, None)
-            if first is None and in_folder is not None:
-                self.left_out.add("empty", in_folder.file)
-                return
-            if first is None:
-                raise CorpusError(f"{file.name}: {_why_empty(self.source)}")
-            yield first
-            yield from rows
+            yield from self._rows_of(*open_rows(file, self._options), in_folder)
         finally:
             self._done_bytes, self._file = self._done_bytes + file.bytes_read, None
             file.close()
+
+    def _rows_of(
+        self, source: Source, rows: Iterator[Row | Reject], in_folder: FolderFile | None
+    ) -> Iterator[Row | Reject]:
+        self.source = self._sources[source.path] = source
+        if self._on_source and in_folder is None:
+            self._on_source(source)
+        first = next(rows, None)
+        if first is None and in_folder is not None:
+            self.left_out.add("empty", in_folder.file)
+            return
+        if first is None:
+            raise CorpusError(f"{source.path}: {_why_empty(source)}")
+        yield first
+        yield from rows
 
 
 def open_corpus(
@@ -130,7 +138,8 @@ def open_corpus(
     """Open the files as one corpus, in their order.
 
     Args:
-        paths: Names, patterns such as `part-*.jsonl.gz`, folders, or "-" for stdin.
+        paths: Names, patterns such as `part-*.jsonl.gz`, folders, addresses such as `s3://bucket/part-*.parquet`,
+            datasets such as `datasets:NAME`, or "-" for stdin.
         options: Formats and fields; detected by default.
         on_source: Called with the format and fields of each file that is named, before its first row.
         folders: Which files of folders are read.
@@ -194,7 +203,7 @@ def _in_folder(row: Row | Reject, file: FolderFile) -> Row | Reject:
 
 
 def _why_empty(source: Source) -> str:
-    if not source.id_field:
+    if not source.text_field:
         return "has no text"
     return f"has no documents{', only a header' if source.header else ''}"
 

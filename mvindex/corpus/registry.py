@@ -12,7 +12,7 @@ from importlib.metadata import entry_points
 from pathlib import PurePath
 from typing import TypeAlias
 
-from mvindex.corpus import jsonl, parquet, tsv
+from mvindex.corpus import arrow_files, csv_files, json_files, jsonl, parquet, tsv
 from mvindex.corpus.formats import BinaryFormat, TextFormat
 from mvindex.corpus.inputs import COMPRESSED_SUFFIXES, Input
 from mvindex.corpus.lines import Lines, take_first_line
@@ -28,14 +28,17 @@ CorpusFormat: TypeAlias = "TextFormat | BinaryFormat"
 # Detected in this order, those of other packages first; tsv matches any text and so comes last.
 _FORMATS: tuple[CorpusFormat, ...] = (
     *parquet.FORMATS,
+    *arrow_files.FORMATS,
     *markdown.FORMATS,
     *html.FORMATS,
     *plain.FORMATS,
+    *json_files.FORMATS,
     *jsonl.FORMATS,
+    *csv_files.FORMATS,
     *tsv.FORMATS,
 )
 # Endings of formats that are detected by their content where a file is named; in a folder the ending decides.
-_ROW_SUFFIXES = (".tsv", ".jsonl", ".ndjson", ".parquet")
+_ROW_SUFFIXES = (".tsv", ".json", ".jsonl", ".ndjson", ".parquet")
 
 
 def find_format(name: str) -> CorpusFormat:
@@ -61,7 +64,7 @@ def open_rows(file: Input, options: CorpusOptions) -> tuple[Source, Iterator[Row
             if given not in (None, one):
                 raise CorpusError(f"{file.name}: is of the format {one.name}, not {options.format}; leave --format out")
             return one.open(file, options)
-    named = given or _format_of_name(file.path)
+    named = given or _format_of_name(file.name)
     if isinstance(named, BinaryFormat) and named.suffixes:
         return named.open(file, options)
     lines = Lines(file.stream(), file.name, options.max_row_bytes)

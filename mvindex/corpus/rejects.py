@@ -11,7 +11,7 @@ from typing import BinaryIO, TypeAlias
 from mvindex.corpus.rows import Reject, Source
 from mvindex.errors import CorpusError
 
-_Key: TypeAlias = tuple[str, bytes | None, str, str, str | None]
+_Key: TypeAlias = tuple[str, bytes | None, str | None, tuple[str, ...], str | None]
 
 
 class RejectsWriter:
@@ -37,6 +37,11 @@ class RejectsWriter:
     def formats(self) -> dict[Path, str]:
         """Return the files of rows written so far, each with the format to give when it is read again."""
         return {Path(file.path): key[0] for key, file in self._files.items()}
+
+    @property
+    def sources(self) -> dict[Path, Source]:
+        """Return the files of rows written so far, each with how its rows were read."""
+        return {Path(file.path): file.source for file in self._files.values()}
 
     @property
     def reasons_path(self) -> Path | None:
@@ -81,12 +86,12 @@ class RejectsWriter:
             source.rejects_format or source.format,
             source.header,
             source.id_field,
-            source.text_field,
+            source.roles.text,
             source.title_field,
         )
         if key not in self._files:
             file = _create(f"{self._stem}.rejects", source.rejects_suffix)
-            self._files[key] = _RejectsFile(file, source.header)
+            self._files[key] = _RejectsFile(file, source)
         return self._files[key]
 
     def _write_reason(self, reject: Reject) -> None:
@@ -99,10 +104,10 @@ class RejectsWriter:
 class _RejectsFile:
     """One file of rows, all with the same header."""
 
-    def __init__(self, file: BinaryIO, header: bytes | None) -> None:
-        self.file = file
+    def __init__(self, file: BinaryIO, source: Source) -> None:
+        self.file, self.source = file, source
         self.path = file.name
-        self._header = header
+        self._header = header = source.header
         self._has_quote = False
         self._next_location: tuple[str, int] | None = None
         if header:

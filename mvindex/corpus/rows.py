@@ -5,12 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from mvindex.corpus.options import MSMARCO, CorpusOptions
+from mvindex.corpus.roles import Roles
 from mvindex.records import Document
 
 
 @dataclass(frozen=True, slots=True)
 class SourceLocation:
-    """Where a row begins: the file as the caller named it, and the line (in Parquet the row), counted from 1."""
+    """Where a row begins: the file as the caller named it, and the line, counted from 1.
+
+    In tables (Parquet, Arrow, datasets) and arrays of JSON the number of the row stands for the line.
+    """
 
     path: str
     line: int
@@ -21,11 +26,15 @@ class SourceLocation:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One good row: its document, and its bytes as in the file (in Parquet: the row as a JSON line)."""
+    """One good row: its document, and its bytes as in the file (in Parquet: the row as a JSON line).
+
+    has_made_id: whether the id was made from the content, so that equal rows are one document.
+    """
 
     location: SourceLocation
     document: Document
     raw: bytes
+    has_made_id: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,13 +59,16 @@ class Source:
         path: The file, as the caller named it.
         format: Name of its format.
         is_detected: Whether the format was detected; False where the caller gave it.
-        id_field: Column or field of the id; "" for a format that makes its own ids.
+        id_field: Column or field of the id; None where ids are made from the content, or the file's path.
         text_field: Column or field of the text.
+        more_text_fields: Those whose values are joined to it.
         title_field: Column or field of the title; None for no title.
         columns: Names in the header, the Parquet schema or the first JSON objects; for MS MARCO, which names none,
             "id" and "text".
         header: The header line as in the file, ended by a newline; None where a format has none.
-        left_out: Parquet columns that no JSON metadata can hold (times, bytes, maps) or should not (vectors).
+        numbers: Columns of CSV whose cells become numbers.
+        left_out: Columns that no JSON metadata can hold (times, bytes, maps, a CSV column without a name) or should
+            not (vectors).
         rejects_format: Format in which rejected rows of this file are written; None for its own.
         rejects_suffix: Suffix of the file of rejected rows.
 
@@ -65,26 +77,44 @@ class Source:
     path: str
     format: str
     is_detected: bool
-    id_field: str
+    id_field: str | None
     text_field: str
     title_field: str | None
     columns: tuple[str, ...]
+    more_text_fields: tuple[str, ...] = ()
     header: bytes | None = None
+    numbers: tuple[str, ...] = ()
     left_out: tuple[str, ...] = ()
     rejects_format: str | None = None
     rejects_suffix: str = ".jsonl"
 
     @property
+    def roles(self) -> Roles:
+        """Return the fields of id, text and title."""
+        return Roles(id=self.id_field, text=(self.text_field, *self.more_text_fields), title=self.title_field)
+
+    @property
     def metadata_columns(self) -> tuple[str, ...]:
         """Return the columns that become metadata (for JSON, those seen so far)."""
-        taken = {self.id_field, self.text_field, self.title_field, *self.left_out}
+        taken = {*self.roles.taken, *self.left_out}
         return tuple(name for name in self.columns if name not in taken)
+
+    def options_again(self) -> CorpusOptions:
+        """Return options with which rejected rows are read as the file was, whatever they show of it."""
+        roles, form = self.roles, self.rejects_format or self.format
+        if form == MSMARCO:
+            return CorpusOptions(format=form)
+        return CorpusOptions(
+            format=form, id_field=roles.id or "", text_field=",".join(roles.text), title_field=roles.title or ""
+        )
 
     def __str__(self) -> str:
         how = "detected" if self.is_detected else "given"
-        if not self.id_field:
+        if not self.text_field:
             return f"{self.path}: {self.format} ({how})"
-        fields = f"id = {self.id_field}, text = {self.text_field}, title = {self.title_field or '(none)'}"
+        text = " + ".join((self.text_field, *self.more_text_fields))
+        fields = f"id = {self.id_field or '(from the content)'}, text = {text}, title = {self.title_field or '(none)'}"
         metadata = f", metadata = {', '.join(self.metadata_columns)}" if self.metadata_columns else ""
+        numbers = f", numbers = {', '.join(self.numbers)}" if self.numbers else ""
         left_out = f", left out = {', '.join(self.left_out)}" if self.left_out else ""
-        return f"{self.path}: {self.format} ({how}): {fields}{metadata}{left_out}"
+        return f"{self.path}: {self.format} ({how}): {fields}{metadata}{numbers}{left_out}"

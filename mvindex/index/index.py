@@ -216,12 +216,18 @@ class Index:
         engine = self._engine
         return replace(self._store.info(), copy_bytes=engine.copy_bytes(), mapped_bytes=engine.mapped_bytes())
 
-    def add(self, documents: Items, *, hooks: IngestHooks | None = None, progress: bool = False) -> IngestReport:
+    def add(
+        self,
+        documents: Items,
+        *,
+        text_field: str | None = None,
+        hooks: IngestHooks | None = None,
+        progress: bool = False,
+    ) -> IngestReport:
         """Encode and store documents; see IndexProtocol.add()."""
-        from mvindex.ingest import text_entries
-        from mvindex.ingest.items import documents_of
+        from mvindex.ingest.items import item_entries
 
-        return self.add_entries(text_entries(documents_of(documents, progress=progress)), hooks)
+        return self.add_entries(item_entries(documents, text_field=text_field, progress=progress), hooks)
 
     def add_entries(self, entries: Iterable[Entry], hooks: IngestHooks | None = None) -> IngestReport:
         """Encode and store documents that know their source location; otherwise as add()."""

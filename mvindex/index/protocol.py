@@ -68,21 +68,30 @@ class IndexProtocol(Protocol):
     def info(self) -> IndexInfo:
         """Describe the index: encoder, dimensions, engine, sizes."""
 
-    def add(self, documents: Items, *, hooks: IngestHooks | None = None, progress: bool = False) -> IngestReport:
+    def add(
+        self,
+        documents: Items,
+        *,
+        text_field: str | None = None,
+        hooks: IngestHooks | None = None,
+        progress: bool = False,
+    ) -> IngestReport:
         """Encode and store documents; an older document of the same id is replaced.
 
         The same content again changes nothing. Batches of up to 1,024 documents are committed as they are done; an
         error leaves those before it.
 
         Args:
-            documents: Documents with distinct ids and a text or a title; or texts, dicts with a text, whose further
-                fields are metadata, or a table of pandas, Polars or pyarrow. What has no id gets one from its content;
-                the same content again is left out.
+            documents: Documents with distinct ids and a text or a title; or texts, dicts, or a table of pandas, Polars
+                or pyarrow. The id, text and title of dicts and rows are guessed by the names of their fields, as for
+                CSV files; further fields are metadata. What has no id gets one from its content; the same content
+                again is left out.
+            text_field: The field of the text in dicts and rows, or several to join, with commas between.
             hooks: Callbacks for progress, duplicates and stopping.
             progress: Whether to show on stderr how many documents there were.
 
         Returns:
-            Counts of added, replaced, updated and unchanged documents.
+            Counts of added, replaced, updated and unchanged documents, and of repeated ones without an id.
 
         Raises:
             DocumentError: When an id comes twice, or there is no text.

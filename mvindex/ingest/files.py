@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
 
-from mvindex.corpus import Corpus, Reject, RejectsWriter, Row
+from mvindex.corpus import Corpus, Reject, RejectsWriter, Row, Source
 from mvindex.errors import CorpusError
 from mvindex.ingest.pipeline import Entry, IngestHooks, IngestReport, refuse_duplicate
 from mvindex.records import CountCallback
@@ -23,7 +23,7 @@ class OnError(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CorpusIngestReport:
-    """The counts of a run over corpus files, and the files of rejected rows, each with its format.
+    """The counts of a run over corpus files, and the files of rejected rows, each with how its rows were read.
 
     rejected: rows; rejected_files: files that cannot be read, or not to their end.
     """
@@ -31,7 +31,7 @@ class CorpusIngestReport:
     ingest: IngestReport
     rejected: int = 0
     rejected_files: int = 0
-    rejects_files: Mapping[Path, str] = field(default_factory=dict)
+    rejects_files: Mapping[Path, Source] = field(default_factory=dict)
     reasons_file: Path | None = None
 
 
@@ -62,7 +62,7 @@ class CorpusIngest:
             self._rejects = stack.enter_context(RejectsWriter(self.rejects_stem))
             report = self.add_entries(self._entries(), hooks)
             self._rejects.flush()
-            files, reasons = self._rejects.formats, self._rejects.reasons_path
+            files, reasons = self._rejects.sources, self._rejects.reasons_path
             return CorpusIngestReport(
                 ingest=report,
                 rejected=self._rejects.count - self._rejected_files,
@@ -74,7 +74,7 @@ class CorpusIngest:
     def _entries(self) -> Iterator[Entry]:
         for row in self.corpus:
             if isinstance(row, Row):
-                yield Entry(str(row.location), row.document, source=row)
+                yield Entry(str(row.location), row.document, source=row, has_made_id=row.has_made_id)
             elif self.on_error is OnError.STOP and not row.is_file:
                 raise CorpusError(
                     f"{row.location}: {row.reason}; correct the row, or skip bad rows with --on-error skip"

@@ -1,31 +1,39 @@
-"""Documents, texts, dicts and tables that people add, as documents."""
+"""Documents, texts, dicts and tables that people add, as entries of an ingest."""
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sized
+from dataclasses import replace
+from itertools import islice
 from typing import Any, TypeAlias
 
-import xxhash
-
-from mvindex.errors import DocumentError
+from mvindex.corpus.fields import document_of
+from mvindex.corpus.options import CorpusOptions
+from mvindex.corpus.roles import Columns, Roles, find_roles
+from mvindex.corpus.tables import small_batches, table_rows
+from mvindex.errors import CorpusError, DocumentError
+from mvindex.ingest.pipeline import Entry
 from mvindex.plugins import require
-from mvindex.records import Document
+from mvindex.records import Document, require_text
 
 # A document, its text, or a dict with a text and further fields.
 Item: TypeAlias = "Document | str | Mapping[str, Any]"
 # Items, or a table: whatever gives its rows as an Arrow stream (pandas, Polars, pyarrow).
 Items: TypeAlias = "Iterable[Item] | Any"
-_FIELDS = ("id", "_id", "text", "title", "metadata", "view_texts")
+_SAMPLE_ITEMS = 1000
 
 
-def documents_of(items: Items, *, progress: bool = False) -> Iterator[Document]:
-    """Yield items as documents.
+def item_entries(items: Items, *, text_field: str | None = None, progress: bool = False) -> Iterator[Entry]:
+    """Yield an entry for each item.
 
-    A text gets an id made from its content, as does a dict or a row without "id"; the same content again is left out.
-    Of a dict or a row "text", "title", "metadata" and "view_texts" are the document's, other fields are metadata.
+    A text gets an id made from its content, as does a dict or a row without one. The fields of dicts and rows are
+    guessed as those of files: the id, the text and the title by their names, the text also by its length. "metadata"
+    and "view_texts" are the document's own; other fields are metadata, without null values.
 
     Args:
         items: Documents, texts and dicts, or a table of pandas, Polars or pyarrow; a single one of them too.
+        text_field: The field of the text in dicts and rows, or several to join, with commas between.
         progress: Whether to show their number on stderr while they are taken.
 
     Raises:
@@ -39,72 +47,92 @@ def documents_of(items: Items, *, progress: bool = False) -> Iterator[Document]:
         rows = _rows_of(items)
     elif not isinstance(items, Iterable):
         raise DocumentError(f"documents: expected documents, texts, dicts or a table, got {type(items).__name__}")
-    made = _made(rows)
-    return _shown(made, len(items) if isinstance(items, Sized) else None) if progress else made
+    entries = _entries_of(_Items(rows), CorpusOptions(text_field=text_field))
+    return _shown(entries, len(items) if isinstance(items, Sized) else None) if progress else entries
 
 
-def content_id(title: str, text: str) -> str:
-    """Return the id of a document that was given none: 32 hex digits of its content, the same in every run."""
-    return xxhash.xxh3_128_hexdigest(f"{title}\n{text}".encode("utf-8", "surrogatepass"))
-
-
-def _made(items: Iterable[Any]) -> Iterator[Document]:
-    seen: set[str] = set()
+def _entries_of(items: _Items, options: CorpusOptions) -> Iterator[Entry]:
+    roles: Roles | None = None
     for number, item in enumerate(items, start=1):
+        place = f"document {number}"
         if isinstance(item, Document):
-            yield item
+            yield Entry(place, require_text(item))
             continue
-        fields = {"text": item} if isinstance(item, str) else item
-        if not isinstance(fields, Mapping):
+        if isinstance(item, Mapping):
+            roles = roles or _find_roles(item, items, options)
+            chosen = _with_own_id(roles, item)
+        elif isinstance(item, str):
+            item, chosen = {"text": item}, Roles(id=None)
+        else:
             raise DocumentError(
-                f"document {number}: expected a Document, a text or a dict with a text, got {type(item).__name__}"
+                f"{place}: expected a Document, a text or a dict with a text, got {type(item).__name__}"
             )
-        document, has_id = _document_of(fields, number)
-        if not has_id:
-            if document.id in seen:
-                continue
-            seen.add(document.id)
-        yield document
+        try:
+            document = _document_of(item, chosen)
+        except DocumentError as err:
+            raise DocumentError(f"{place}: {err}") from err
+        yield Entry(place, document, has_made_id=chosen.id is None)
 
 
-def _document_of(fields: Mapping[str, Any], number: int) -> tuple[Document, bool]:
-    """Return the document of a dict, and whether the dict gave its id."""
-    text, title = fields.get("text") or "", fields.get("title") or ""
-    given = next((fields[name] for name in ("id", "_id") if fields.get(name) is not None), None)
-    for name, value in (("text", text), ("title", title)):
-        if not isinstance(value, str):
-            raise DocumentError(f"document {number}: {name}: expected a text, got {type(value).__name__} {value!r:.60}")
-    if not text and not title:
-        raise DocumentError(
-            f"document {number}: expected a text or a title, got {', '.join(map(str, fields)) or 'none'}"
-        )
-    if given is not None and type(given) not in (str, int):
-        raise DocumentError(f"document {number}: id: expected a text or a whole number, got {given!r:.60}")
-    own = fields.get("metadata") or {}
-    if not isinstance(own, Mapping):
-        raise DocumentError(f"document {number}: metadata: expected an object, got {type(own).__name__}")
-    rest = {str(name): value for name, value in fields.items() if name not in _FIELDS and value is not None}
-    document = Document(
-        content_id(title, text) if given is None else str(given),
-        text,
-        title,
-        rest | dict(own),
-        fields.get("view_texts") or (),
-    )
-    return document, given is not None
+class _Items:
+    """An iterator over items that can show the next ones."""
+
+    def __init__(self, items: Iterable[Any]) -> None:
+        self._items = iter(items)
+        self._next: deque[Any] = deque()
+
+    def __iter__(self) -> _Items:
+        return self
+
+    def __next__(self) -> Any:
+        return self._next.popleft() if self._next else next(self._items)
+
+    def peek(self) -> list[Any]:
+        self._next.extend(islice(self._items, _SAMPLE_ITEMS - len(self._next)))
+        return list(self._next)
+
+
+def _find_roles(first: Mapping[str, Any], items: _Items, options: CorpusOptions) -> Roles:
+    """Return the roles of the fields of the first dict; those after it are seen where names do not decide."""
+
+    def sample() -> list[Mapping[str, Any]]:
+        return [first, *(item for item in items.peek() if isinstance(item, Mapping))]
+
+    columns = Columns(place="documents", kind="field", names=tuple(map(str, first)), sample=sample)
+    try:
+        roles = find_roles(columns, options)
+    except CorpusError as err:
+        raise DocumentError(f"{err} (in Python: text_field=)") from err
+    # Later dicts may have a title even if the first has none.
+    has_title = roles.title is not None or "title" in roles.text
+    return roles if has_title else replace(roles, title="title")
+
+
+def _with_own_id(roles: Roles, fields: Mapping[str, Any]) -> Roles:
+    """Return the roles with the id that these fields have; None where they have none."""
+    names = ("id", "_id") if roles.id is None else (roles.id,)
+    return replace(roles, id=next((name for name in names if fields.get(name) is not None), None))
+
+
+def _document_of(fields: Mapping[str, Any], roles: Roles) -> Document:
+    kept = {str(name): value for name, value in fields.items() if value is not None}
+    if not any(kept.get(name) for name in (*roles.text, roles.title) if name is not None):
+        raise DocumentError(f"expected a text or a title, got {', '.join(kept) or 'none'}")
+    return document_of(kept, roles)
 
 
 def _rows_of(table: Any) -> Iterator[dict[str, Any]]:
     """Yield the rows of a table as dicts, batch by batch."""
     pyarrow = require("pyarrow", "parquet", "adding a table")
     for batch in pyarrow.RecordBatchReader.from_stream(table):
-        yield from batch.to_pylist()
+        for part in small_batches(batch):
+            yield from table_rows(part)
 
 
-def _shown(documents: Iterator[Document], total: int | None) -> Iterator[Document]:
-    """Yield the documents, and show on stderr how many there were."""
+def _shown(entries: Iterator[Entry], total: int | None) -> Iterator[Entry]:
+    """Yield the entries, and show on stderr how many there were."""
     from rich.console import Console
     from rich.progress import Progress
 
     with Progress(console=Console(stderr=True), transient=True) as progress:
-        yield from progress.track(documents, total=total, description="documents")
+        yield from progress.track(entries, total=total, description="documents")

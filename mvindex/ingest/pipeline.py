@@ -33,7 +33,8 @@ class Entry(NamedTuple):
     """A document to ingest.
 
     source_location: for messages. views: (k, d), None where they are to be encoded. source: the row of the reader.
-    ordinal: of a new document, where the run numbers them; None for the next.
+    ordinal: of a new document, where the run numbers them; None for the next. has_made_id: whether the id was made
+    from the content, so that a second one in a run is the same document.
     """
 
     source_location: str
@@ -41,6 +42,7 @@ class Entry(NamedTuple):
     views: Floats | None = None
     source: Any = None
     ordinal: int | None = None
+    has_made_id: bool = False
 
 
 @dataclass(slots=True)
@@ -49,7 +51,8 @@ class IngestReport:
 
     updated: documents of which only the metadata changed. stopped: whether the run was stopped before the end.
     views_given, views_stored: of the documents added and replaced; they differ where the index prunes near-duplicates.
-    elsewhere: documents that belong to other shards than the one being filled.
+    elsewhere: documents that belong to other shards than the one being filled. repeated: documents without an id whose
+    content occurred before in the run.
     """
 
     added: int = 0
@@ -60,6 +63,7 @@ class IngestReport:
     views_given: int = 0
     views_stored: int = 0
     elsewhere: int = 0
+    repeated: int = 0
 
     @property
     def documents(self) -> int:
@@ -115,7 +119,7 @@ def ingest_store(
             if hooks.should_stop():
                 report.stopped = True
                 break
-            ingest_chunk(store, seen.drop_repeats(chunk, hooks.on_duplicate), encode, report, hooks)
+            ingest_chunk(store, seen.drop_repeats(chunk, hooks.on_duplicate, report), encode, report, hooks)
     return report
 
 
@@ -244,15 +248,22 @@ class SeenIds:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self._connection.close()
 
-    def drop_repeats(self, chunk: Sequence[Entry], on_duplicate: Callable[[Entry, str], None]) -> list[Entry]:
-        """Return the entries whose id was not seen before in this run; call on_duplicate for the others."""
+    def drop_repeats(
+        self, chunk: Sequence[Entry], on_duplicate: Callable[[Entry, str], None], report: IngestReport
+    ) -> list[Entry]:
+        """Return the entries whose id was not seen before in this run.
+
+        Others with an id made from their content are counted in the report; on_duplicate is called for the rest.
+        """
         with temporary_errors():
             locations = self._locations([entry.document.id for entry in chunk])
         firsts = []
         for entry in chunk:
             earlier = locations.get(entry.document.id)
             if earlier is not None:
-                on_duplicate(entry, earlier)
+                report.repeated += entry.has_made_id
+                if not entry.has_made_id:
+                    on_duplicate(entry, earlier)
                 continue
             locations[entry.document.id] = entry.source_location
             firsts.append(entry)

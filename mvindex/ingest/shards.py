@@ -105,7 +105,7 @@ class _Ingest:
 
     def _queue(self, shard: int, chunk: Sequence[Entry]) -> None:
         """Queue the chunk until its documents can be numbered and those before it are stored."""
-        firsts = self._seen.drop_repeats(chunk, self._hooks.on_duplicate)
+        firsts = self._seen.drop_repeats(chunk, self._hooks.on_duplicate, self._report)
         self._waiting.append(_Cut(shard, firsts, self._digest.run()))
 
     def _commit_known_chunks(self) -> None:

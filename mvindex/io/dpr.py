@@ -8,7 +8,7 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from mvindex.corpus.paths import expand_paths
+from mvindex.corpus.paths import expand_local_paths
 from mvindex.errors import CorpusError
 from mvindex.io.import_ import ImportReport, Target, check_target, compute_mark, fill, spool_folder
 from mvindex.io.join import Texts, join_texts
@@ -47,7 +47,7 @@ def import_dpr(  # noqa: PLR0913 - each argument is a choice of the caller
     """
     texts = texts or Texts()
     check_target(target)
-    paths = sort_by_number(expand_paths([os.fspath(file) for file in files]))
+    paths = sort_by_number(expand_local_paths([os.fspath(file) for file in files]))
     folder = spool_folder(target) or Path(tempfile.gettempdir())
     with Spool(folder) as spool, VectorTable() as table:
         for number, path in enumerate(paths, start=1):
@@ -78,4 +78,4 @@ def sort_by_number(paths: Sequence[str]) -> list[str]:
 
 
 def _corpus_paths(texts: Texts) -> list[str]:
-    return [] if texts.files is None else expand_paths(list(texts.files))
+    return [] if texts.files is None else expand_local_paths(list(texts.files))

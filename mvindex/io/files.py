@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from mvindex.corpus.paths import STDIN, expand_paths
+from mvindex.corpus.paths import STDIN, expand_local_paths
 from mvindex.errors import ConfigError, CorpusError
 from mvindex.io.array_rows import open_array, open_export
 from mvindex.io.import_ import ImportReport, Target, check_target, compute_mark, fill
@@ -58,7 +58,7 @@ def import_vectors(  # noqa: PLR0913 - each argument is a choice of the caller
     if len(names) == 1 and os.path.isdir(names[0]):
         _reject_options(names[0], ids, texts, columns)
         return _import_export(Path(names[0]), target, on_progress)
-    paths = expand_paths(names)
+    paths = expand_local_paths(names)
     kind = _detect_kind(paths)
     if kind == "npy":
         return _import_array(paths, ids, target, texts or Texts(), on_progress)
@@ -104,7 +104,7 @@ def _import_array(
         raise ConfigError(f"{paths[0]}: has vectors and no ids; give --ids FILE, one a line, or .npy or .json")
     with VectorTable() as table:
         source = open_array(paths[0], ids, table, texts, on_progress)
-        corpus = [] if texts.files is None else expand_paths(list(texts.files))
+        corpus = [] if texts.files is None else expand_local_paths(list(texts.files))
         mark = compute_mark([*paths, ids, *corpus], "npy", target.dtype, texts.missing.value, texts.options)
         return fill(target, source, mark, on_progress)
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from mvindex.corpus.inputs import Input
-from mvindex.corpus.jsonl import parse_object
+from mvindex.corpus.json_records import parse_object
 from mvindex.corpus.lines import Lines
 from mvindex.corpus.streams import UTF8_MARK
 from mvindex.errors import CorpusError, DocumentError

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from mvindex.corpus.parquet import is_json_type
+from mvindex.corpus.tables import is_json_type
 from mvindex.errors import CorpusError
 from mvindex.io.validation import ID_NAMES, VECTOR_NAMES, Columns, choose_column
 

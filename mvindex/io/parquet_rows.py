@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from mvindex.corpus.jsonl import parse_object
+from mvindex.corpus.json_records import parse_object
 from mvindex.errors import CorpusError, DocumentError
 from mvindex.io.parquet_columns import ColumnRoles, find_roles
 from mvindex.io.parquet_spans import read_spans

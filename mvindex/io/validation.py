@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from mvindex.errors import ConfigError, CorpusError, DocumentError, StoreError
-from mvindex.ingest import CHUNK_DOCUMENTS, Entry, SeenIds, refuse_duplicate
+from mvindex.ingest import CHUNK_DOCUMENTS, Entry, IngestReport, SeenIds, refuse_duplicate
 from mvindex.records import Document, Views
 from mvindex.store.batch import Batch, content_hash
 from mvindex.store.settings import MAX_DIM
@@ -117,7 +117,9 @@ def make_batches(documents: Iterable[VectorDocument], schema: TargetSchema) -> I
     iterator = iter(documents)
     with SeenIds() as seen:
         while batch := list(islice(iterator, CHUNK_DOCUMENTS)):
-            seen.drop_repeats([Entry(one.source_location, one.document) for one in batch], refuse_duplicate)
+            seen.drop_repeats(
+                [Entry(one.source_location, one.document) for one in batch], refuse_duplicate, IngestReport()
+            )
             yield _make_batch(batch, schema)
 
 

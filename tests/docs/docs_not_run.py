@@ -58,6 +58,7 @@ NOT_RUN = [
     NotRun("docs/peers.md", "python bench/peers.py", BENCH),
     NotRun("docs/pruning.md", "python bench/pruning.py", BENCH),
     NotRun("docs/quickstart.md", "pip install", INSTALLS),
+    NotRun("docs/rows.md", "mvindex ingest https://", "fetches from the internet; tests/unit/corpus has servers here"),
     NotRun("docs/scale.md", "python bench/scale.py --documents 200000", BENCH),
     NotRun("docs/scale.md", "OMP_NUM_THREADS=1 python bench/latency.py", BENCH),
     NotRun("docs/scale.md", "python -m tests.helpers.memory_steps", BENCH),

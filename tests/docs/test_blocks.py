@@ -32,7 +32,7 @@ INDEXES = {
     "docs/serving.md": ("wiki.mvx", "news.mvx"),
 }
 # What a word in the blocks of a page needs.
-NEEDED = {"curl ": "curl", "milvus": "milvus-lite"}
+NEEDED = {"curl ": "curl", "milvus": "milvus-lite", " datasets:": "datasets"}
 # Packages that need not be installed.
 FRAMEWORKS = {"haystack", "langchain_core", "llama_index", "sentence_transformers"}
 

@@ -13,7 +13,7 @@ from types import TracebackType
 
 import numpy as np
 
-from mvindex.corpus.paths import expand_paths
+from mvindex.corpus.paths import expand_local_paths
 from mvindex.errors import CorpusError
 from mvindex.io.array_rows import read_id_map, read_ids
 from mvindex.io.import_ import ImportReport, Target, check_target, compute_mark, fill, spool_folder
@@ -62,7 +62,7 @@ def import_faiss(  # noqa: PLR0913 - each argument is a choice of the caller
     require_faiss()
     texts = texts or Texts()
     check_target(target)
-    path = expand_paths([os.fspath(file)])[0]
+    path = expand_local_paths([os.fspath(file)])[0]
     accepted = {"accept_reconstructions": accept_reconstructions, "accept_inner_product": accept_inner_product}
     options = ReadOptions(has_ids=ids is not None, memory_bytes=memory_bytes, **accepted)
     folder = spool_folder(target) or Path(tempfile.gettempdir())
@@ -72,7 +72,7 @@ def import_faiss(  # noqa: PLR0913 - each argument is a choice of the caller
             on_progress("reading ids", table.num_rows, len(found.numbers))
         table.matrix = found.vectors
         source = join_texts(table, texts, on_progress)
-        files = [path, *([ids] if ids else []), *(expand_paths(list(texts.files)) if texts.files else [])]
+        files = [path, *([ids] if ids else []), *(expand_local_paths(list(texts.files)) if texts.files else [])]
         mark = compute_mark(files, "faiss", target.dtype, texts.missing.value, texts.options, accepted)
         return fill(target, source, mark, on_progress)
 

@@ -14,9 +14,9 @@ from mcp.types import ToolAnnotations
 from pydantic import ConfigDict, Field
 
 from mvindex import __version__
+from mvindex.corpus.ids import content_id
 from mvindex.errors import MvindexError, QueryError
 from mvindex.index import IndexProtocol
-from mvindex.ingest.items import content_id
 from mvindex.records import Document
 from mvindex_connectors.mcp.answers import Added, Found, Sources, Text, found_of, sources_of, text_of
 

@@ -53,7 +53,7 @@ class AsyncUpload:
                 if self._hooks.should_stop():
                     self.report.stopped = True
                     break
-                firsts = seen.drop_repeats(chunk, self._hooks.on_duplicate)
+                firsts = seen.drop_repeats(chunk, self._hooks.on_duplicate, self.report)
                 if firsts:
                     await self._send(chunk_message(number, firsts))
         except MvindexError:

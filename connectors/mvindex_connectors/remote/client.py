@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from mvindex.errors import QueryError
-from mvindex.ingest import Entry, IngestHooks, IngestReport, text_entries, view_entries
-from mvindex.ingest.items import Items, documents_of
+from mvindex.ingest import Entry, IngestHooks, IngestReport, view_entries
+from mvindex.ingest.items import Items, item_entries
 from mvindex.records import Document, Floats, IndexInfo, QueryGroup, ViewScore
 from mvindex.scoring.rerank import parse_rerank
 from mvindex.search.options import SearchOptions, check_reranked_fields
@@ -139,9 +139,16 @@ class IndexClient:
         response = self._channel.call(self._stub.Info, service.InfoRequest(index=self._address.name))
         return info_from(response, self.where)
 
-    def add(self, documents: Items, *, hooks: IngestHooks | None = None, progress: bool = False) -> IngestReport:
+    def add(
+        self,
+        documents: Items,
+        *,
+        text_field: str | None = None,
+        hooks: IngestHooks | None = None,
+        progress: bool = False,
+    ) -> IngestReport:
         """Store documents, which the server encodes; see IndexProtocol.add()."""
-        return self.add_entries(text_entries(documents_of(documents, progress=progress)), hooks)
+        return self.add_entries(item_entries(documents, text_field=text_field, progress=progress), hooks)
 
     def add_entries(self, entries: Iterable[Entry], hooks: IngestHooks | None = None) -> IngestReport:
         """Store documents that know their source location; otherwise as add()."""

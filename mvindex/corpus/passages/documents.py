@@ -45,7 +45,7 @@ def passage_format(
             path=file.name,
             format=name,
             is_detected=options.format is None,
-            id_field="",
+            id_field=None,
             text_field="",
             title_field=None,
             columns=(),

@@ -81,8 +81,7 @@ def test_rows_are_placed_by_their_number_and_kept_as_json(tmp_path):
 @pytest.mark.parametrize(
     ("columns", "told"),
     [
-        ({"docid": ["d"], "text": ["x"]}, r'no column "id" \(columns: docid, text\)'),
-        ({"id": ["d"], "contents": ["x"]}, r'no column "text" \(columns: id, contents\)'),
+        ({"id": ["d"], "tag": ["x"]}, "expected a column of texts, got id, tag"),
         ({"id": [0.5], "text": ["x"]}, 'column "id" holds double; expected strings or integers'),
         ({"id": ["d"], "text": [7]}, 'column "text" holds int64; expected strings'),
         ({"id": ["d"], "text": [b"x"]}, 'column "text" holds binary; expected strings'),

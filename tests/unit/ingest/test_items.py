@@ -5,16 +5,21 @@ import pytest
 import xxhash
 
 import mvindex
+from mvindex.corpus.ids import content_id
 from mvindex.errors import DocumentError
-from mvindex.ingest.items import content_id, documents_of
+from mvindex.ingest.items import item_entries
 from mvindex.records import Document
+
+
+def documents_of(items, **options):
+    return [entry.document for entry in item_entries(items, **options)]
 
 
 def test_texts_and_dicts_become_documents():
     given = [
         "A text.",
         {"text": "Another.", "title": "T", "year": 1973, "none": None},
-        {"id": 7, "text": "x", "metadata": {"a": 1}, "a": 2, "b": 3},
+        {"id": 7, "text": "x", "metadata": {"a": 1}, "b": 3},
         {"_id": "own", "title": "only a title"},
         Document("d", "A document."),
     ]
@@ -24,10 +29,20 @@ def test_texts_and_dicts_become_documents():
     assert (found[1].title, found[3].title, found[4]) == ("T", "only a title", given[4])
 
 
-def test_the_same_content_without_an_id_is_one_document_and_ids_are_stable():
-    found = [one.id for one in documents_of(["a", "b", "a", {"text": "b"}])]
-    assert found == [content_id("", "a"), content_id("", "b")]
+def test_the_same_content_without_an_id_is_one_document_and_ids_are_stable(tmp_path):
+    with mvindex.create(tmp_path / "a.mvx", encoder=ones) as index:
+        report = index.add(["a", "b", "a", {"text": "b"}])
+        assert (report.added, report.repeated) == (2, 2)
+        assert [one.id for one in index.scan()] == [content_id("", "a"), content_id("", "b")]
     assert content_id("", "a") == xxhash.xxh3_128_hexdigest(b"\na")
+
+
+def test_the_same_id_twice_is_an_error_even_where_others_have_none(tmp_path):
+    with (
+        mvindex.create(tmp_path / "a.mvx", encoder=ones) as index,
+        pytest.raises(DocumentError, match="document 3: id '1' occurs at document 1 already"),
+    ):
+        index.add([{"id": "1", "text": "a"}, "b", {"id": "1", "text": "c"}])
 
 
 @pytest.mark.parametrize("single", ["One text.", {"text": "One text."}, Document("1", "One text.")])
@@ -40,10 +55,13 @@ def test_a_single_item_is_no_sequence_of_letters(single):
     ("given", "message"),
     [
         (["ok", 5], "document 2: expected a Document, a text or a dict with a text, got int"),
-        (["ok", {"txt": "x"}], "document 2: expected a text or a title, got txt"),
-        ([{"text": 5}], "document 1: text: expected a text, got int 5"),
-        ([{"text": "x", "id": 1.5}], "document 1: id: expected a text or a whole number, got 1.5"),
-        ([{"text": "x", "metadata": []}, {"text": "x", "metadata": [1]}], "document 2: metadata: expected an object"),
+        (["ok", {"txt": "x"}], "documents: expected a field of texts, got txt"),
+        ([{"text": "ok"}, {"txt": "x"}], "document 2: expected a text or a title, got txt"),
+        ([{"text": 5}], 'document 1: "text" is a number; expected a string'),
+        ([{"text": "x", "id": 1.5}], 'document 1: "id" is a number; expected a string or an integer'),
+        ([{"text": "x", "metadata": {}}, {"text": "x", "metadata": [1]}], 'document 2: "metadata" is an array'),
+        ([{"text": "x", "metadata": {"a": 1}, "a": 2}], 'document 1: "a" occurs both beside "metadata" and in it'),
+        ([{"text": b"x"}], 'document 1: "text" is bytes; expected a string'),
         ([""], "document 1: expected a text or a title"),
         (5, "expected documents, texts, dicts or a table, got int"),
     ],
@@ -64,6 +82,20 @@ def test_tables(kind):
         ("a", "One.", {"year": 1973}),
         ("b", "Two.", {"year": 1974}),
     ]
+
+
+@pytest.mark.parametrize("kind", ["pyarrow", "pandas", "polars", "dicts"])
+def test_fields_of_other_names_are_guessed_as_for_files(kind):
+    rows = [{"sku": 7, "name": "Lamp", "description": "It glows.", "seller_note": "Mind the gap, please."}]
+    columns = {name: [row[name] for row in rows] for name in rows[0]}
+    library = None if kind == "dicts" else pytest.importorskip(kind)
+    makers = {"pyarrow": "table", "pandas": "DataFrame", "polars": "DataFrame"}
+    items = rows if library is None else getattr(library, makers[kind])(columns)
+    [one] = documents_of(items)
+    assert (one.id, one.title, one.text) == (content_id("Lamp", "It glows."), "Lamp", "It glows.")
+    assert one.metadata == {"sku": 7, "seller_note": "Mind the gap, please."}
+    [one] = documents_of(items, text_field="description,seller_note")
+    assert one.text == "It glows.\n\nMind the gap, please."
 
 
 def ones(texts):

@@ -1,0 +1,204 @@
+"""Rows of delimited text: lines, or with csv quoting several lines, that are split into cells."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from mvindex.corpus.cells import QuotedCells, split_simple
+from mvindex.corpus.fields import decode_utf8, reject_oversize
+from mvindex.corpus.ids import content_id
+from mvindex.corpus.lines import Lines, without_line_end
+from mvindex.corpus.rows import Reject, Row, Source, SourceLocation
+from mvindex.errors import CorpusError, DocumentError
+from mvindex.records import Document, require_text
+
+MAX_HEADER_CELLS = 10_000
+_BLANK = frozenset({b"\n", b"\r\n", b"\r"})
+_MAX_BLANK_RUN = 10_000
+# As JSON writes numbers; a longer integer is an id and not an amount.
+_NUMBER = re.compile(r"-?(0|[1-9]\d{0,17})(\.\d+)?([eE][+-]?\d{1,3})?", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Layout:
+    """How cells are found, and what they become.
+
+    Attributes:
+        delimiter: The character between cells.
+        is_quoted: Whether a cell may be quoted, as the csv module writes it.
+        is_sparse: Whether empty cells are missing values, and rows without any other cell are skipped.
+
+    """
+
+    delimiter: bytes = b"\t"
+    is_quoted: bool = True
+    is_sparse: bool = False
+
+
+def read_rows(lines: Lines, source: Source, layout: Layout) -> Iterator[Row | Reject]:
+    """Yield the rows below the header, in order.
+
+    Blank lines that end the file are skipped, and so are repeats of the header, as `cat a.tsv b.tsv` leaves them.
+    """
+    reader = _Reader(lines, source, layout)
+    while line := lines.take():
+        if lines.is_cut:
+            yield reject_oversize(lines, line)
+        elif len(line) <= 2 and line in _BLANK:
+            if not layout.is_sparse:
+                yield from _blank_run(lines, line)
+        elif not reader.is_header(line) and (row := reader.read_row(line)) is not None:
+            yield row
+
+
+def split_header(line: bytes, delimiter: bytes) -> list[bytes] | None:
+    """Return the cells of a line that holds whole rows only; None where its quotes make no sense or stay open."""
+    row = QuotedCells(MAX_HEADER_CELLS, delimiter)
+    try:
+        row.feed(line)
+    except DocumentError:
+        return None
+    return None if row.is_open else row.cells
+
+
+def sample_cells(probe: Sequence[bytes], width: int, delimiter: bytes) -> Iterator[list[str]]:
+    """Yield the cells of the whole rows among the first lines of a file; others are left out."""
+    row = QuotedCells(width, delimiter)
+    for line in probe:
+        try:
+            row.feed(line)
+        except DocumentError:
+            row = QuotedCells(width, delimiter)
+            continue
+        if not row.is_open:
+            if len(row.cells) == width:
+                yield [cell.decode(errors="replace") for cell in row.cells]
+            row = QuotedCells(width, delimiter)
+
+
+def is_number(cell: str) -> bool:
+    """Return whether a cell is a number as JSON writes it."""
+    return _NUMBER.fullmatch(cell) is not None and math.isfinite(float(cell))
+
+
+def _number(cell: str) -> int | float | str:
+    """Return the number of a cell; the cell itself where it is none."""
+    if not is_number(cell):
+        return cell
+    return float(cell) if any(char in cell for char in ".eE") else int(cell)
+
+
+class _Reader:
+    """Makes documents from lines, by the columns of the source."""
+
+    def __init__(self, lines: Lines, source: Source, layout: Layout) -> None:
+        self._lines, self._layout = lines, layout
+        self._columns = source.columns
+        header = (source.header or b"").removesuffix(b"\n").split(b"\n")
+        self._header = frozenset(header) - {b""}
+        self._header_bytes = max(map(len, header), default=0)
+        self._roles = roles = source.roles
+        place = {name: column for column, name in enumerate(source.columns)}
+        self._id_at = None if roles.id is None else place[roles.id]
+        self._text_at = [place[name] for name in roles.text]
+        self._title_at = None if roles.title is None else place[roles.title]
+        numbers = frozenset(source.numbers)
+        self._metadata_at = [(name, place[name], name in numbers) for name in source.metadata_columns]
+
+    def is_header(self, line: bytes) -> bool:
+        return len(line) <= self._header_bytes + 2 and without_line_end(line) in self._header
+
+    def read_row(self, line: bytes) -> Row | Reject | None:
+        location, raw = self._lines.location, line
+        try:
+            if self._layout.is_quoted and b'"' in line:
+                raw, stored = self._read_quoted(line)
+                cells = _decode_cells(raw, stored)
+            else:
+                cells = decode_utf8(without_line_end(line)).split(self._layout.delimiter.decode())
+            if self._layout.is_sparse and not any(cells):
+                return None
+            return Row(location, self._document(cells), raw, has_made_id=self._id_at is None)
+        except DocumentError as err:
+            return Reject(location, str(err), (raw,))
+
+    def _document(self, cells: list[str]) -> Document:
+        if len(cells) != len(self._columns):
+            names = ", ".join(self._columns)
+            raise DocumentError(f"expected {len(self._columns)} columns ({names}), got {len(cells)}")
+        title = "" if self._title_at is None else cells[self._title_at]
+        text = self._roles.join_text([cells[column] for column in self._text_at])
+        doc_id = content_id(title, text) if self._id_at is None else cells[self._id_at]
+        metadata = {
+            name: _number(cells[column]) if has_numbers else cells[column]
+            for name, column, has_numbers in self._metadata_at
+            if cells[column] or not self._layout.is_sparse
+        }
+        return require_text(Document(doc_id, text, title, metadata))
+
+    def _read_quoted(self, first: bytes) -> tuple[bytes, list[bytes]]:
+        """Return the bytes and cells of a row that holds a quote, over all lines that the quote spans."""
+        cells = split_simple(first, self._layout.delimiter)
+        if cells is not None:
+            return first, cells
+        row = QuotedCells(len(self._columns), self._layout.delimiter)
+        row.feed(first)
+        raw = self._close_quote(row, first) if row.is_open else first
+        return raw, row.cells
+
+    def _close_quote(self, row: QuotedCells, first: bytes) -> bytes:
+        """Return the bytes of a row whose first line leaves a quote open; raise DocumentError when it is never closed.
+
+        Only the first line is bad then: the rows after it are read again on their own. The header line ends any open
+        quote, so that rejects written one below the other cannot swallow each other.
+        """
+        lines, number, raw = self._lines, self._lines.number, bytearray(first)
+        column = len(row.cells) + 1
+        while line := lines.take():
+            raw += line
+            if lines.is_over(raw) or self.is_header(line) or not _goes_on(row, line):
+                break
+            if not row.is_open:
+                return bytes(raw)
+        lines.push_back(bytes(raw[len(first) :]), number)
+        raise DocumentError(f"column {column}: the quote that begins it is never closed; close it or take it away")
+
+
+def _goes_on(row: QuotedCells, line: bytes) -> bool:
+    try:
+        row.feed(line)
+    except DocumentError:  # this line is a row of its own: its quotes make no sense inside the open one
+        return False
+    return True
+
+
+def _decode_cells(raw: bytes, cells: list[bytes]) -> list[str]:
+    if not raw.isascii():
+        decode_utf8(raw)  # refuses with the position in the row, which the cells do not know
+    return [cell.decode() for cell in cells]
+
+
+def _blank_run(lines: Lines, line: bytes) -> Iterator[Reject]:
+    """Yield a reject for each of the blank lines that begin here, none where they end the file."""
+    first, run = lines.number, [line]
+    while (line := lines.take()) in _BLANK and len(run) < _MAX_BLANK_RUN:
+        run.append(line)
+    if not line:
+        return
+    lines.push_back(line, lines.number - 1)
+    for offset, blank in enumerate(run):
+        yield Reject(
+            SourceLocation(lines.path, first + offset), "blank line; every row needs an id and a text", (blank,)
+        )
+
+
+def check_names(source: Source) -> None:
+    """Raise CorpusError where two columns have the same name, or one has none and is not left out."""
+    if len(set(source.columns)) < len(source.columns) or "" in source.columns:
+        raise CorpusError(
+            f"{source.path}: expected a name of its own for every column of the header, "
+            f"got {', '.join(source.columns)}; rename them"
+        )

@@ -1,0 +1,156 @@
+"""Rows of Arrow tables (Parquet, Arrow files, datasets), streamed in small batches."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any
+
+from mvindex.corpus.fields import document_of
+from mvindex.corpus.options import CorpusOptions
+from mvindex.corpus.roles import Columns, find_roles
+from mvindex.corpus.rows import Reject, Row, Source, SourceLocation
+from mvindex.errors import CorpusError, DocumentError
+from mvindex.plugins import require
+
+BATCH_ROWS = 1024
+_SAMPLE_ROWS = 1000
+_STRINGS = ("string", "large_string", "string_view")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Table:
+    """A table that is read in batches.
+
+    Attributes:
+        path: Its file or name, for messages.
+        format: The format of the file.
+        schema: Its Arrow schema.
+        batches: Returns its record batches from the first on, of these columns. Raises CorpusError for damage.
+
+    """
+
+    path: str
+    format: str
+    schema: Any
+    batches: Callable[[Sequence[str]], Generator[Any, None, None]]
+
+
+def open_table(table: Table, options: CorpusOptions) -> tuple[Source, Iterator[Row | Reject]]:
+    """Return how the table is read, by its schema and first rows, and its rows.
+
+    Raises:
+        CorpusError: It lacks a column, or one of the id, text or title has the wrong type.
+
+    """
+    source = _table_source(table, options)
+    return source, _read_rows(table, source, options.max_row_bytes)
+
+
+def table_rows(batch: Any) -> list[dict[str, Any]]:
+    """Return the rows of a record batch; bytes of a string that are not UTF-8 become lone surrogates."""
+    try:
+        rows: list[dict[str, Any]] = batch.to_pylist()
+        return rows
+    except UnicodeDecodeError:  # Arrow does not check its strings
+        columns = [_lenient(column) for column in batch.columns]
+        return [dict(zip(batch.schema.names, values, strict=True)) for values in zip(*columns, strict=True)]
+
+
+def small_batches(batch: Any) -> Iterator[Any]:
+    """Yield a record batch in parts of BATCH_ROWS rows, without a copy."""
+    return (batch.slice(begin, BATCH_ROWS) for begin in range(0, batch.num_rows, BATCH_ROWS))
+
+
+def first_line(err: Exception) -> str:
+    """Return the first line of an error's message."""
+    return str(err).partition("\n")[0]
+
+
+def _read_rows(table: Table, source: Source, max_row_bytes: int) -> Iterator[Row | Reject]:
+    columns = [name for name in source.columns if name not in source.left_out]
+    rows = (fields for batch in table.batches(columns) for part in small_batches(batch) for fields in table_rows(part))
+    for number, fields in enumerate(rows, start=1):
+        location = SourceLocation(source.path, number)
+        # A lone surrogate is written as the escape \udcXX, which JSON has and the reader of the rejects refuses again.
+        raw = (json.dumps(fields, ensure_ascii=False) + "\n").encode(errors="backslashreplace")
+        if len(raw) > max_row_bytes + 1:
+            yield Reject(location, f"the row is over {max_row_bytes:,} bytes (max_row_bytes)", (raw,))
+            continue
+        try:
+            yield Row(location, document_of(fields, source.roles), raw, has_made_id=source.id_field is None)
+        except DocumentError as err:
+            yield Reject(location, str(err), (raw,))
+
+
+def _lenient(column: Any) -> list[Any]:
+    try:
+        values: list[Any] = column.to_pylist()
+        return values
+    except UnicodeDecodeError:
+        pyarrow = require("pyarrow", "parquet", "reading a table")
+        stored: list[bytes | None] = column.cast(pyarrow.large_binary()).to_pylist()
+        return [value and value.decode(errors="surrogateescape") for value in stored]
+
+
+def _table_source(table: Table, options: CorpusOptions) -> Source:
+    types = require("pyarrow", "parquet", f"reading {table.path}").types
+    columns = tuple(table.schema.names)
+    if len(set(columns)) < len(columns):
+        raise CorpusError(f"{table.path}: two columns have the same name (columns: {', '.join(columns)})")
+    left_out = tuple(field.name for field in table.schema if not is_json_type(types, field.type))
+
+    def sample() -> list[dict[str, Any]]:
+        kept = [name for name in columns if name not in left_out]
+        with closing(table.batches(kept)) as batches:
+            parts = (part for batch in batches for part in small_batches(batch))
+            return list(islice((fields for part in parts for fields in table_rows(part)), _SAMPLE_ROWS))
+
+    roles = find_roles(Columns(place=table.path, kind="column", names=columns, sample=sample), options)
+    source = Source(
+        path=table.path,
+        format=table.format,
+        is_detected=options.format is None,
+        id_field=roles.id,
+        text_field=roles.text[0],
+        more_text_fields=roles.text[1:],
+        title_field=roles.title,
+        columns=columns,
+        left_out=left_out,
+        # Rejected rows of a table are written as JSON.
+        rejects_format="beir" if roles.id == "_id" else "jsonl",
+    )
+    if roles.id is not None:
+        _check_type(types, table, roles.id, "strings or integers")
+    for name in (*roles.text, roles.title):
+        if name is not None:
+            _check_type(types, table, name, "strings")
+    return source
+
+
+def _check_type(types: Any, table: Table, name: str, expected: str) -> None:
+    if name not in table.schema.names:
+        raise CorpusError(
+            f'{table.path}: has no column "{name}" (columns: {", ".join(table.schema.names)}); name the text with '
+            "--text-field"
+        )
+    kind = table.schema.field(name).type
+    kind = kind.value_type if types.is_dictionary(kind) else kind
+    is_integer = types.is_integer(kind) and "integers" in expected
+    if not (is_integer or types.is_null(kind) or str(kind) in _STRINGS):
+        raise CorpusError(f'{table.path}: column "{name}" holds {kind}; expected {expected}')
+
+
+def is_json_type(types: Any, kind: Any) -> bool:
+    """Return whether the values are JSON. Lists of floats do not count: they are vectors, far larger than the text."""
+    if types.is_dictionary(kind):
+        return is_json_type(types, kind.value_type)
+    if types.is_struct(kind):
+        return all(is_json_type(types, kind.field(position).type) for position in range(kind.num_fields))
+    if types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind):
+        return is_json_type(types, kind.value_type) and not types.is_floating(kind.value_type)
+    is_number = types.is_integer(kind) or types.is_floating(kind) or types.is_boolean(kind)
+    return is_number or types.is_null(kind) or str(kind) in _STRINGS
