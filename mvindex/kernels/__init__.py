@@ -73,3 +73,8 @@ def pays_to_load(elements: int) -> bool:
         return True
     _elements_so_far += elements
     return _elements_so_far > WORTH_LOADING
+
+
+def pays_to_wait(elements: int) -> bool:
+    """Return whether this work alone, of so many elements, takes longer without compiled loops than to load them."""
+    return elements > WORTH_LOADING
