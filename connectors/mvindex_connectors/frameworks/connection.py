@@ -16,8 +16,9 @@ from mvindex.index.backends import find_backend
 from mvindex.index.factory import EncoderLike, as_encoder, create, default_lexical, index_exists, open_index
 from mvindex.lexical.language import AUTO, NONE
 from mvindex.lexical.tokenizer import parse_lexical
-from mvindex.records import Document, Floats, Hit, IndexInfo, ViewScore
+from mvindex.records import CountCallback, Document, Floats, Hit, IndexInfo, ViewScore, no_progress
 from mvindex.store.filters import Filter
+from mvindex.store.protocol import Operation
 from mvindex_connectors.frameworks.sync_adapter import SyncAdapter
 
 if TYPE_CHECKING:
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 IndexLike: TypeAlias = "IndexProtocol | str | os.PathLike[str]"
 _SERVER_SCHEMES = ("grpc://", "grpcs://")
+# Numbers of views that NumPy scans in about a millisecond; smaller indexes need no compiled loops.
+_WORTH_WARMING = 1 << 19
 
 
 class AsyncIndexAPI(Protocol):
@@ -64,8 +67,8 @@ class AsyncIndexAPI(Protocol):
     async def info(self) -> IndexInfo | None:
         """Describe the index; None where there is none yet."""
 
-    async def add(self, documents: Sequence[Document]) -> Any:
-        """Encode and store documents."""
+    async def add(self, documents: Sequence[Document], on_progress: CountCallback = no_progress) -> Any:
+        """Encode and store documents; on_progress takes numbers of further documents done."""
 
     async def add_views(self, documents: Sequence[Document], views: Sequence[Any]) -> Any:
         """Store documents whose views are given."""
@@ -128,6 +131,7 @@ class IndexHandle:
         if find_backend(self.path) is None:
             self.path = str(Path(self.path).absolute())
         self._index = None if self._given is None else self._checked(self._given)
+        self._is_warming = False
 
     def __deepcopy__(self, memo: Any) -> IndexHandle:
         # Copies of a store share the index, and the locks that its writers wait at.
@@ -187,12 +191,29 @@ class IndexHandle:
                     self._index = create(self.path, dim=self._dim or dim, lexical=lexical)
             return self._index
 
+    def warm_up(self) -> bool:
+        """Load what searches need, the encoder too, so that none waits; return whether all is loaded.
+
+        See IndexProtocol.warm_up(); False where there is no index yet.
+        """
+        index = self.open()
+        return index is not None and index.warm_up()
+
+    def warm_up_after_write(self, index: IndexProtocol) -> None:
+        """Load the compiled loops in a thread, after the first write that makes them worth it."""
+        if self._is_warming or not index.capabilities.supports(Operation.FILES):
+            return
+        info = index.info()
+        if info.views * (info.dim or 0) >= _WORTH_WARMING:
+            self._is_warming = True
+            cast(Index, index).warm_up(wait=False)
+
     def close(self) -> None:
         """Close the index unless it was given open; the next call opens it again. aclose() ends connections too."""
         with self._open_lock:
             if self._index is not None and self._given is None:
                 self._index.close()
-                self._index = None
+                self._index, self._is_warming = None, False
 
     async def aclose(self) -> None:
         """Close the index, and the connection of the running event loop."""

@@ -9,7 +9,8 @@ from typing import Any, Protocol, cast
 import numpy as np
 
 from mvindex.index import Index, IndexProtocol
-from mvindex.records import Document, Floats, Hit, IndexInfo, SearchResult, ViewScore
+from mvindex.ingest import IngestHooks
+from mvindex.records import CountCallback, Document, Floats, Hit, IndexInfo, SearchResult, ViewScore, no_progress
 from mvindex.store.filters import Filter
 from mvindex.store.protocol import Operation
 
@@ -26,6 +27,9 @@ class IndexSource(Protocol):
 
     def open_or_create(self, dim: int | None) -> IndexProtocol:
         """Return the index, created now where there is none."""
+
+    def warm_up_after_write(self, index: IndexProtocol) -> None:
+        """Load what searches need, in a thread, once."""
 
 
 class SyncAdapter:
@@ -93,15 +97,21 @@ class SyncAdapter:
         index = self._index
         return None if index is None else index.info()
 
-    async def add(self, documents: Sequence[Document]) -> Any:
+    async def add(self, documents: Sequence[Document], on_progress: CountCallback = no_progress) -> Any:
         """Encode and store documents, in an index that is created now where there is none."""
         with self._handle.write_lock:
-            return self._handle.open_or_create(None).add(documents)
+            index = self._handle.open_or_create(None)
+            report = index.add(documents, hooks=IngestHooks(on_progress=on_progress))
+        self._handle.warm_up_after_write(index)
+        return report
 
     async def add_views(self, documents: Sequence[Document], views: Sequence[Any]) -> Any:
         """Store documents whose views are given, in an index that is created now where there is none."""
         with self._handle.write_lock:
-            return self._handle.open_or_create(np.shape(views[0])[-1]).add_views(documents, views)
+            index = self._handle.open_or_create(np.shape(views[0])[-1])
+            report = index.add_views(documents, views)
+        self._handle.warm_up_after_write(index)
+        return report
 
     async def delete(self, *, ids: Iterable[str] | None = None, filter: Filter | None = None) -> int:
         """Delete documents by id or by a filter; return how many there were."""
