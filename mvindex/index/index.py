@@ -486,18 +486,8 @@ class Index:
         """Whether the index has a lexical side."""
         return self.capabilities.supports(Operation.LEXICAL) and self._store.settings.get("lexical") is not None
 
-    def warm_up(self, *, wait: bool = True) -> bool:
-        """Load what searches need, so that no later one waits for it; see IndexProtocol.warm_up().
-
-        Args:
-            wait: False loads it in a thread, and returns at once. The encoder is left to the first text.
-
-        Returns:
-            Whether all is loaded.
-
-        """
-        if not wait:
-            return self._warming.is_done(self._search_once, waits=False)
+    def warm_up(self) -> bool:
+        """Load what searches need, so that no later one waits for it; see IndexProtocol.warm_up()."""
         if self._store.settings["encoder"] is not None:
             self.encode_queries(["warm up"])
         return self._warming.is_done(self._search_once)

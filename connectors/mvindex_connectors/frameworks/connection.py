@@ -18,7 +18,6 @@ from mvindex.lexical.language import AUTO, NONE
 from mvindex.lexical.tokenizer import parse_lexical
 from mvindex.records import CountCallback, Document, Floats, Hit, IndexInfo, ViewScore, no_progress
 from mvindex.store.filters import Filter
-from mvindex.store.protocol import Operation
 from mvindex_connectors.frameworks.sync_adapter import SyncAdapter
 
 if TYPE_CHECKING:
@@ -27,8 +26,6 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 IndexLike: TypeAlias = "IndexProtocol | str | os.PathLike[str]"
 _SERVER_SCHEMES = ("grpc://", "grpcs://")
-# Numbers of views that NumPy scans in about a millisecond; smaller indexes need no compiled loops.
-_WORTH_WARMING = 1 << 19
 
 
 class AsyncIndexAPI(Protocol):
@@ -131,7 +128,6 @@ class IndexHandle:
         if find_backend(self.path) is None:
             self.path = str(Path(self.path).absolute())
         self._index = None if self._given is None else self._checked(self._given)
-        self._is_warming = False
 
     def __deepcopy__(self, memo: Any) -> IndexHandle:
         # Copies of a store share the index, and the locks that its writers wait at.
@@ -199,21 +195,12 @@ class IndexHandle:
         index = self.open()
         return index is not None and index.warm_up()
 
-    def warm_up_after_write(self, index: IndexProtocol) -> None:
-        """Load the compiled loops in a thread, after the first write that makes them worth it."""
-        if self._is_warming or not index.capabilities.supports(Operation.FILES):
-            return
-        info = index.info()
-        if info.views * (info.dim or 0) >= _WORTH_WARMING:
-            self._is_warming = True
-            cast(Index, index).warm_up(wait=False)
-
     def close(self) -> None:
         """Close the index unless it was given open; the next call opens it again. aclose() ends connections too."""
         with self._open_lock:
             if self._index is not None and self._given is None:
                 self._index.close()
-                self._index, self._is_warming = None, False
+                self._index = None
 
     async def aclose(self) -> None:
         """Close the index, and the connection of the running event loop."""

@@ -28,9 +28,6 @@ class IndexSource(Protocol):
     def open_or_create(self, dim: int | None) -> IndexProtocol:
         """Return the index, created now where there is none."""
 
-    def warm_up_after_write(self, index: IndexProtocol) -> None:
-        """Load what searches need, in a thread, once."""
-
 
 class SyncAdapter:
     """An index in this process, or a client that blocks, for one piece of work; see AsyncIndexAPI."""
@@ -100,18 +97,12 @@ class SyncAdapter:
     async def add(self, documents: Sequence[Document], on_progress: CountCallback = no_progress) -> Any:
         """Encode and store documents, in an index that is created now where there is none."""
         with self._handle.write_lock:
-            index = self._handle.open_or_create(None)
-            report = index.add(documents, hooks=IngestHooks(on_progress=on_progress))
-        self._handle.warm_up_after_write(index)
-        return report
+            return self._handle.open_or_create(None).add(documents, hooks=IngestHooks(on_progress=on_progress))
 
     async def add_views(self, documents: Sequence[Document], views: Sequence[Any]) -> Any:
         """Store documents whose views are given, in an index that is created now where there is none."""
         with self._handle.write_lock:
-            index = self._handle.open_or_create(np.shape(views[0])[-1])
-            report = index.add_views(documents, views)
-        self._handle.warm_up_after_write(index)
-        return report
+            return self._handle.open_or_create(np.shape(views[0])[-1]).add_views(documents, views)
 
     async def delete(self, *, ids: Iterable[str] | None = None, filter: Filter | None = None) -> int:
         """Delete documents by id or by a filter; return how many there were."""

@@ -117,8 +117,7 @@ class MVIndexDocumentStore:
     def warm_up(self) -> bool:
         """Load what searches need, so that the first does not wait; return whether all is loaded.
 
-        The encoder of the index, its engine and compiled loops. Writing documents does the same for the loops, in a
-        thread.
+        The encoder of the index, its engine and compiled loops. Adding documents loads the encoder too.
         """
         return self._handle.warm_up()
 
