@@ -23,7 +23,13 @@ SIDES = {
     "chroma": "langchain_chroma",
     "lancedb": "lancedb",
 }
-SEARCHES = ("first query after add", "first filter after it", "open + first query", "open + first filter")
+SEARCHES = (
+    "first query after add",
+    "first filter after it",
+    "open + first query",
+    "open + first filter",
+    "next 50 queries",
+)
 ROWS = ("import", "add", *SEARCHES, "query", "filter")
 
 
@@ -42,6 +48,7 @@ def job_of(options):
         "queries": questions,
         "sources": [sources[(7 * number) % len(sources)] for number in range(len(questions))],
         "embedding": options.embedding,
+        "settle_s": 0 if options.tiny else 5,
     }
 
 
@@ -75,8 +82,9 @@ def measure_peers(options):
             rows["first filter after it"] += added["first filter"]
             rows["open + first query"] += [by_query["open"][0] + by_query["first query"][0]]
             rows["open + first filter"] += [by_filter["open"][0] + by_filter["first filter"][0]]
-            rows["query"] += by_query["query"]
-            rows["filter"] += by_filter["filter"]
+            rows["next 50 queries"] += by_query["next 50 queries"]
+            rows["query"] += by_query["query"] + by_filter["query"]
+            rows["filter"] += by_query["filter"] + by_filter["filter"]
     return {side: {row: round(float(np.median(rows[row])), 2) for row in ROWS} for side, rows in found.items()}
 
 

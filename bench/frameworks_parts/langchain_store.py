@@ -107,20 +107,32 @@ class Clock:
 
 
 def searched(store, clock, side, job, first):
-    """Time every query, and every query with a filter; those of the kind `first` come first."""
+    """Time the first query and filter, the 50 queries after them, and, after some seconds of queries, all of them."""
     kinds = {
         "query": [(query, {}) for query in job["queries"]],
         "filter": [
-            (query, filter_options(side, source)) for query, source in zip(job["queries"], job["sources"], strict=False)
+            (query, filter_options(side, source)) for query, source in zip(job["queries"], job["sources"], strict=True)
         ],
     }
+
+    def search(kind, number, name):
+        query, options = kinds[kind][number % len(kinds[kind])]
+        with clock.timing(name):
+            found = store.similarity_search(query, k=4, **options)
+        assert found, (side, kind, query)
+        if options:
+            assert {document.metadata["source"] for document in found} == {job["sources"][number]}, found
+
     for kind in sorted(kinds, key=lambda kind: kind != first):
-        for number, (query, options) in enumerate(kinds[kind]):
-            with clock.timing(f"first {kind}" if number == 0 else kind):
-                found = store.similarity_search(query, k=4, **options)
-            assert found, (side, kind, query)
-            if options:
-                assert {document.metadata["source"] for document in found} == {job["sources"][number]}, found
+        search(kind, 0, f"first {kind}")
+    for number in range(50):
+        search("query", number, "next 50 queries")
+    until = time.perf_counter() + job["settle_s"]
+    while time.perf_counter() < until:
+        search("query", len(clock.taken.setdefault("unsettled", [])), "unsettled")
+    for kind, asked in kinds.items():
+        for number in range(len(asked)):
+            search(kind, number, kind)
 
 
 def main():

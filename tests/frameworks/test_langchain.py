@@ -543,6 +543,15 @@ def test_the_example_runs_and_cites_the_sentence(capsys):
     assert "It caused a shock to the global economy. [oil, characters 93-133]" in capsys.readouterr().out
 
 
+@pytest.mark.needs("minilm")
+def test_parents_that_were_moved_come_back_and_as_many_as_were_asked_for(capsys):
+    pytest.importorskip("langchain_classic", reason="NOT RUN: needs langchain-classic (the extra frameworks-dev)")
+    example = Path(__file__).parents[2] / "examples/frameworks/from_parent_document_retriever.py"
+    runpy.run_path(str(example), run_name="__main__")
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == 4 and all(line.endswith("and 2 parents, same first: True") for line in lines)
+
+
 def test_the_core_and_the_other_connectors_import_no_framework():
     code = (
         "import sys, mvindex, mvindex.index.factory, mvindex_connectors.frameworks.connection as r;"
