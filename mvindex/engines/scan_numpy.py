@@ -25,6 +25,8 @@ from mvindex.store.views import decode, row_norms
 
 # Queries scored at once against a block: bounds the score matrix at 64 x 8,192 float32.
 _QUERY_TILE = 64
+# Of rows that one thread multiplies by a query within two milliseconds.
+_FEW_ELEMENTS = 1 << 22
 
 
 class NumpyScan:
@@ -55,7 +57,7 @@ class NumpyScan:
         for begin, end in allowed_blocks(snapshot, allowed):
             packed, starts = snapshot.views.read_block(begin, end)
             rows = decode(packed)
-            scores, dim = scaled @ rows.T, rows.shape[1]
+            scores, dim = _products(scaled, rows), rows.shape[1]
             sizes = norms * row_norms(rows).max()
             # 2^-23: scores that round to the same float32 tie.
             errors = sizes * (sum_error(dim) + 2.0**-23) + underflow_error(dim) + slack
@@ -67,6 +69,18 @@ class NumpyScan:
                 bounds = (found - errors[:, None], found + errors[:, None])
             best.add(bounds[0][:, kept], bounds[1][:, kept], begin + np.flatnonzero(kept))
         return best.candidates(exponents)
+
+
+def _products(queries: Floats, rows: Floats) -> Floats:
+    """Return the inner products, (q, r) float32.
+
+    One query against few rows is multiplied in this thread: the threads of BLAS wait for one another, on a busy machine
+    a hundred times as long as the product takes.
+    """
+    if len(queries) == 1 and rows.size <= _FEW_ELEMENTS:
+        found: Floats = np.einsum("qd,rd->qr", queries, rows)
+        return found
+    return queries @ rows.T
 
 
 def _drpq_bounds(

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from mvindex.engines.protocol import Candidates, ScanEngine
 from mvindex.engines.scan_numpy import NumpyScan
-from mvindex.kernels import pays_to_load
+from mvindex.kernels import pays_to_load, pays_to_wait
 from mvindex.kernels.loading import Loading
 from mvindex.records import Bools, Floats
 from mvindex.scoring.aggregate import Scoring
@@ -27,8 +27,9 @@ class PlainFirstScan:
     ) -> Candidates:
         """See ScanEngine."""
         views = snapshot.views
-        if self._fast is None and pays_to_load(len(queries) * int(views.starts[-1]) * views.dim):
-            self._loading.is_done(lambda: self._load(snapshot))
+        elements = len(queries) * int(views.starts[-1]) * views.dim
+        if self._fast is None and pays_to_load(elements):
+            self._loading.is_done(lambda: self._load(snapshot), waits=pays_to_wait(elements))
         engine = self._fast or self._plain
         return engine.candidates(snapshot, queries, top_k, allowed, scoring)
 

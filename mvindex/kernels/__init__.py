@@ -18,6 +18,8 @@ SUM_LANES = 32
 # Elements of views that NumPy scans in the time in which compiled loops are loaded, some .3 s.
 WORTH_LOADING = 1 << 26
 _elements_so_far = 0
+# A process that has called so often goes on for long: about ten queries, each with a scan and sums.
+_MOST_CALLS = 20
 _is_expecting, _here = False, threading.local()
 
 
@@ -65,11 +67,16 @@ def pays_to_load(elements: int) -> bool:
     A process that answers one question over a small index ends sooner without them; results are the same.
 
     Args:
-        elements: Elements of views that are to be multiplied; they count towards later calls.
+        elements: Elements of views that are to be multiplied; they count towards later calls, each at least a bit.
 
     """
     global _elements_so_far
     if f"{__name__}.compiled" in sys.modules or expects_work():
         return True
-    _elements_so_far += elements
+    _elements_so_far += max(elements, WORTH_LOADING // _MOST_CALLS)
     return _elements_so_far > WORTH_LOADING
+
+
+def pays_to_wait(elements: int) -> bool:
+    """Return whether this work alone, of so many elements, takes longer without compiled loops than to load them."""
+    return elements > WORTH_LOADING

@@ -1,6 +1,6 @@
-"""Loading of compiled loops in a thread: searches wait for them to be read from a cache, but not for the compiler.
+"""Loading of compiled loops in a thread: large searches wait for them to be read from a cache, none for the compiler.
 
-Until loops are compiled, once on a machine, searches are answered without them, with the same results.
+Until loops are loaded, searches are answered without them, with the same results.
 """
 
 from __future__ import annotations
@@ -31,14 +31,15 @@ class Loading:
         self._error: Exception | None = None
         self._is_done = False
 
-    def is_done(self, load: Callable[[], object]) -> bool:
+    def is_done(self, load: Callable[[], object], *, waits: bool = True) -> bool:
         """Return whether the loops are loaded, after beginning with it and waiting unless they have to be compiled.
 
-        A process or thread that expects work waits for the compiler, too.
+        A process or thread that expects work waits in any case, for the compiler, too.
 
         Args:
             load: Uses the loops for the first time. Not called again once it has returned, or failed otherwise than by
                 an MvindexError, which the search itself will meet.
+            waits: False for work that takes less time without the loops than to wait for them.
 
         Raises:
             Exception: What load raised, to those that expect work; others go on without the loops.
@@ -51,7 +52,8 @@ class Loading:
                 self._thread = Thread(target=self._run, args=(load,), name="mvindex-loading")
                 self._thread.start()
             thread, is_patient = self._thread, expects_work()
-            _changed.wait_for(lambda: self._thread is not thread or self._has_ended() or _goes_on(is_patient))
+            if waits or is_patient:
+                _changed.wait_for(lambda: self._thread is not thread or self._has_ended() or _goes_on(is_patient))
             if self._error is not None and is_patient:
                 raise self._error
             if not self._is_done and _num_compiling:

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from mvindex.kernels import SUM_LANES, has_numba, pays_to_load
+from mvindex.kernels import SUM_LANES, has_numba, pays_to_load, pays_to_wait
 from mvindex.kernels.loading import Loading
 from mvindex.kernels.threads import default_threads, run_in_threads, taken_from
 from mvindex.records import Bools, Doubles, Floats, Ints
@@ -85,8 +85,12 @@ def _ranges_of(views: MappedViews, pairs: Pairs) -> _Ranges:
 
 def _view_sums(views: MappedViews, queries: Floats, ranges: _Ranges) -> Doubles:
     """Return the sums of all views of the pairs, (starts[-1],); DamagedIndex as for score_pairs."""
-    pays = has_numba() and pays_to_load(int(ranges.starts[-1]) * views.dim)
-    is_compiled = pays and _SUMS[views.words.dtype.itemsize].is_done(lambda: _load_sums(views.words))
+    elements = int(ranges.starts[-1]) * views.dim
+    is_compiled = (
+        has_numba()
+        and pays_to_load(elements)
+        and _SUMS[views.words.dtype.itemsize].is_done(lambda: _load_sums(views.words), waits=pays_to_wait(elements))
+    )
     return (_compiled_sums if is_compiled else _gathered_sums)(views, queries, ranges)
 
 

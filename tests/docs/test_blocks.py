@@ -34,7 +34,16 @@ INDEXES = {
 # What a word in the blocks of a page needs.
 NEEDED = {"curl ": "curl", "milvus": "milvus-lite", " datasets:": "datasets"}
 # Packages that need not be installed.
-FRAMEWORKS = {"haystack", "langchain_core", "llama_index", "sentence_transformers"}
+FRAMEWORKS = {
+    "dspy",
+    "haystack",
+    "langchain_classic",
+    "langchain_core",
+    "llama_index",
+    "pydantic_ai",
+    "sentence_transformers",
+    "smolagents",
+}
 
 
 def is_not_run(block, one):

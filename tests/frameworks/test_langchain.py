@@ -22,6 +22,7 @@ from langchain_core.documents import Document  # noqa: E402 - there, now
 from langchain_core.embeddings import Embeddings  # noqa: E402
 from langchain_core.indexing import InMemoryRecordManager, aindex, index  # noqa: E402
 from langchain_core.load import dumps, loads  # noqa: E402
+from langchain_core.vectorstores import InMemoryVectorStore  # noqa: E402
 from word_vectors import OIL, PLAGUE, word_counts  # noqa: E402
 
 from mvindex.errors import ConfigError, QueryError  # noqa: E402
@@ -478,6 +479,59 @@ def test_the_indexing_api_changes_nothing_the_second_time_and_drops_what_is_gone
     store.close()
 
 
+def _chunks(num_sources, num_chunks):
+    """Return the chunks of files, one file after the other."""
+    return [
+        Document(page_content=f"file {source} says {chunk}", metadata={"source": f"file {source}"})
+        for source in range(num_sources)
+        for chunk in range(num_chunks)
+    ]
+
+
+def _reindexed(store, records, documents, **options):
+    """Return what a second run over the same documents changed: numbers of added and deleted ones."""
+    records.create_schema()
+    options = {"source_id_key": "source", "key_encoder": "sha256", **options}
+    first = index(documents, records, store, **options)
+    assert (first["num_added"], first["num_deleted"]) == (len(documents), 0)
+    second = index(documents, records, store, **options)
+    assert second["num_added"] + second["num_skipped"] == len(documents)
+    return second["num_added"], second["num_deleted"]
+
+
+@pytest.fixture(params=["in memory", "sql"])
+def records(request, tmp_path):
+    if request.param == "in memory":
+        return InMemoryRecordManager("a")
+    indexes = pytest.importorskip("langchain_classic.indexes", reason="NOT RUN: needs langchain-classic")
+    return indexes.SQLRecordManager("a", db_url=f"sqlite:///{tmp_path / 'records.sqlite'}")
+
+
+def test_a_second_run_over_unchanged_documents_changes_nothing(tmp_path, records):
+    store = MVIndexVectorStore(tmp_path / "a.mvx", WordEmbeddings())
+    documents = _chunks(num_sources=6, num_chunks=50)
+    assert _reindexed(store, records, documents, cleanup="scoped_full") == (0, 0)
+    with mvindex.open(tmp_path / "a.mvx") as opened:
+        assert len(opened) == 300 and opened.info().num_deleted == 0
+    store.close()
+
+
+def test_incremental_cleanup_deletes_unchanged_chunks_of_files_that_batches_split_in_any_store(tmp_path):
+    # 40 chunks a file, 100 a batch: every second batch begins within a file, of whose 40 chunks 20 come later.
+    documents, taken = _chunks(num_sources=5, num_chunks=40), {}
+    for name, store in (
+        ("mvindex", MVIndexVectorStore(tmp_path / "a.mvx", WordEmbeddings())),
+        ("LangChain", InMemoryVectorStore(WordEmbeddings())),
+    ):
+        taken[name] = [
+            _reindexed(store, InMemoryRecordManager(name), documents, cleanup="incremental"),
+            _reindexed(store, InMemoryRecordManager(name + "2"), documents, cleanup="incremental", batch_size=200),
+            _reindexed(store, InMemoryRecordManager(name + "3"), documents, cleanup="scoped_full"),
+            _reindexed(store, InMemoryRecordManager(name + "4"), documents, cleanup="full"),
+        ]
+    assert taken["mvindex"] == taken["LangChain"] == [(20, 20), (0, 0), (0, 0), (0, 0)]
+
+
 def test_without_the_framework_the_command_is_named_that_installs_it():
     code = "import sys; sys.modules['langchain_core'] = None; import mvindex_connectors.frameworks.langchain"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
@@ -487,6 +541,15 @@ def test_without_the_framework_the_command_is_named_that_installs_it():
 def test_the_example_runs_and_cites_the_sentence(capsys):
     runpy.run_path(str(Path(__file__).parents[2] / "examples/frameworks/langchain_citing.py"), run_name="__main__")
     assert "It caused a shock to the global economy. [oil, characters 93-133]" in capsys.readouterr().out
+
+
+@pytest.mark.needs("minilm")
+def test_parents_that_were_moved_come_back_and_as_many_as_were_asked_for(capsys):
+    pytest.importorskip("langchain_classic", reason="NOT RUN: needs langchain-classic (the extra frameworks-dev)")
+    example = Path(__file__).parents[2] / "examples/frameworks/from_parent_document_retriever.py"
+    runpy.run_path(str(example), run_name="__main__")
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == 4 and all(line.endswith("and 2 parents, same first: True") for line in lines)
 
 
 def test_the_core_and_the_other_connectors_import_no_framework():

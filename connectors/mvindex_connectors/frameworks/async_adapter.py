@@ -7,7 +7,8 @@ from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from typing import Any
 
 from mvindex.index import IndexProtocol
-from mvindex.records import Document, Floats, Hit, IndexInfo, ViewScore
+from mvindex.ingest import IngestHooks
+from mvindex.records import CountCallback, Document, Floats, Hit, IndexInfo, ViewScore, no_progress
 from mvindex.store.filters import Filter
 from mvindex_connectors.remote import AsyncIndexClient
 
@@ -70,9 +71,9 @@ class AsyncAdapter:
         """Describe the index."""
         return await self.client.info()
 
-    async def add(self, documents: Sequence[Document]) -> Any:
+    async def add(self, documents: Sequence[Document], on_progress: CountCallback = no_progress) -> Any:
         """Store documents, which the server encodes."""
-        return await self.client.add(documents)
+        return await self.client.add(documents, hooks=IngestHooks(on_progress=on_progress))
 
     async def add_views(self, documents: Sequence[Document], views: Sequence[Any]) -> Any:
         """Store documents whose views are given."""

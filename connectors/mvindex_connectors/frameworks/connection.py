@@ -16,7 +16,7 @@ from mvindex.index.backends import find_backend
 from mvindex.index.factory import EncoderLike, as_encoder, create, default_lexical, index_exists, open_index
 from mvindex.lexical.language import AUTO, NONE
 from mvindex.lexical.tokenizer import parse_lexical
-from mvindex.records import Document, Floats, Hit, IndexInfo, ViewScore
+from mvindex.records import CountCallback, Document, Floats, Hit, IndexInfo, ViewScore, no_progress
 from mvindex.store.filters import Filter
 from mvindex_connectors.frameworks.sync_adapter import SyncAdapter
 
@@ -64,8 +64,8 @@ class AsyncIndexAPI(Protocol):
     async def info(self) -> IndexInfo | None:
         """Describe the index; None where there is none yet."""
 
-    async def add(self, documents: Sequence[Document]) -> Any:
-        """Encode and store documents."""
+    async def add(self, documents: Sequence[Document], on_progress: CountCallback = no_progress) -> Any:
+        """Encode and store documents; on_progress takes numbers of further documents done."""
 
     async def add_views(self, documents: Sequence[Document], views: Sequence[Any]) -> Any:
         """Store documents whose views are given."""
@@ -186,6 +186,14 @@ class IndexHandle:
                 else:
                     self._index = create(self.path, dim=self._dim or dim, lexical=lexical)
             return self._index
+
+    def warm_up(self) -> bool:
+        """Load what searches need, the encoder too, so that none waits; return whether all is loaded.
+
+        See IndexProtocol.warm_up(); False where there is no index yet.
+        """
+        index = self.open()
+        return index is not None and index.warm_up()
 
     def close(self) -> None:
         """Close the index unless it was given open; the next call opens it again. aclose() ends connections too."""

@@ -9,7 +9,8 @@ from typing import Any, Protocol, cast
 import numpy as np
 
 from mvindex.index import Index, IndexProtocol
-from mvindex.records import Document, Floats, Hit, IndexInfo, SearchResult, ViewScore
+from mvindex.ingest import IngestHooks
+from mvindex.records import CountCallback, Document, Floats, Hit, IndexInfo, SearchResult, ViewScore, no_progress
 from mvindex.store.filters import Filter
 from mvindex.store.protocol import Operation
 
@@ -93,10 +94,10 @@ class SyncAdapter:
         index = self._index
         return None if index is None else index.info()
 
-    async def add(self, documents: Sequence[Document]) -> Any:
+    async def add(self, documents: Sequence[Document], on_progress: CountCallback = no_progress) -> Any:
         """Encode and store documents, in an index that is created now where there is none."""
         with self._handle.write_lock:
-            return self._handle.open_or_create(None).add(documents)
+            return self._handle.open_or_create(None).add(documents, hooks=IngestHooks(on_progress=on_progress))
 
     async def add_views(self, documents: Sequence[Document], views: Sequence[Any]) -> Any:
         """Store documents whose views are given, in an index that is created now where there is none."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,6 +11,9 @@ from mvindex.encoder import CallableEncoder
 from mvindex.errors import EncoderError
 from mvindex.records import CountCallback, Document, Floats, Span, Views
 from mvindex.text.snippets import SPLITTER_VERSION, split_snippets
+
+# Texts embedded at once: a few calls a thousand documents, so that progress shows.
+_PART = 512
 
 
 class SnippetEncoder(CallableEncoder):
@@ -91,6 +94,28 @@ def unit_rows(vectors: Any, count: int) -> Floats:
         raise EncoderError(f"embeddings: expected shape ({count}, d), one for each text, got {wide.shape}")
     lengths = np.linalg.norm(wide, axis=1, keepdims=True)
     return (wide / np.where(lengths == 0, 1, lengths)).astype(np.float32)
+
+
+async def embed_in_parts(
+    embed: Callable[[list[str]], Awaitable[Floats]], texts: list[str], sizes: Sequence[int], on_progress: CountCallback
+) -> Floats:
+    """Return a row per text, embedded some at a time.
+
+    Args:
+        embed: n texts -> (n, d).
+        texts: The texts of all documents, one document after the other.
+        sizes: The number of texts of each document.
+        on_progress: Called with numbers of further documents whose texts are all embedded.
+
+    """
+    ends, done = np.cumsum(sizes), 0
+    rows = []
+    for begin in range(0, len(texts), _PART):
+        rows.append(await embed(texts[begin : begin + _PART]))
+        finished = int(np.searchsorted(ends, begin + len(rows[-1]), side="right"))
+        on_progress(finished - done)
+        done = finished
+    return np.concatenate(rows)
 
 
 def group_rows(rows: Floats, sizes: Sequence[int]) -> list[Floats]:

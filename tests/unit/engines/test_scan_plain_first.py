@@ -1,6 +1,7 @@
 """The scan of a process that has just begun: equal results before and after a faster one is loaded."""
 
 import sys
+from threading import Event
 
 import numpy as np
 import pytest
@@ -41,6 +42,17 @@ def test_the_faster_scan_is_opened_once_the_work_pays(beginning, snapshot, monke
         found.append((len(opened), set(candidates.rows.tolist())))
     assert [count for count, _ in found] == [0, 0, 1, 1]
     assert all(rows >= found[0][1] or rows <= found[0][1] for _, rows in found)
+
+
+def test_a_small_scan_does_not_wait_for_the_faster_one(beginning, snapshot, monkeypatch):
+    monkeypatch.setattr(kernels, "WORTH_LOADING", 2 * ELEMENTS)
+    released = Event()
+    scan = PlainFirstScan(lambda snapshot: released.wait(10) and engines._open_plain_scan(1))
+    queries = vectors(1)[0][:1].astype(np.float32)
+    found = [scan.candidates(snapshot, queries, 3, snapshot.alive, Scoring()).rows.tolist() for _ in range(4)]
+    # Were they waiting, the last two would have taken ten seconds and the faster scan.
+    assert scan._fast is None and found == [found[0]] * 4
+    released.set()
 
 
 def test_a_batch_counts_with_all_its_queries(beginning, snapshot, monkeypatch):

@@ -55,6 +55,14 @@ def test_a_search_goes_on_while_loops_are_compiled_and_this_is_announced_once(ca
     assert [often in record.message for record in caplog.records] == [True]
 
 
+def test_small_work_waits_for_no_load_but_uses_it_once_it_is_done():
+    released, loaded = Event(), Loading()
+    assert not loaded.is_done(lambda: released.wait(10), waits=False)
+    released.set()
+    loaded.wait()
+    assert loaded.is_done(lambda: 1 / 0, waits=False)
+
+
 def test_those_that_expect_work_wait_for_the_compiler():
     compiling, loaded = Compiling(), Loading()
     assert not loaded.is_done(compiling)

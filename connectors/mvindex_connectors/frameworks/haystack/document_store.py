@@ -15,7 +15,7 @@ from haystack.utils import Secret
 from mvindex.checkpoint.hub import DEFAULT
 from mvindex.errors import ConfigError
 from mvindex.index.factory import EncoderLike
-from mvindex.records import Floats
+from mvindex.records import CountCallback, Floats
 from mvindex_connectors.frameworks.citations import HIT_KEY, citations
 from mvindex_connectors.frameworks.connection import AsyncIndexAPI, IndexHandle
 from mvindex_connectors.frameworks.haystack.documents import original_document, stored_document
@@ -30,6 +30,7 @@ from mvindex_connectors.frameworks.haystack.operations import (
     search_documents,
     update_matching,
 )
+from mvindex_connectors.frameworks.progress import show_added
 from mvindex_connectors.frameworks.query import Query
 from mvindex_connectors.frameworks.views import unit_rows
 
@@ -112,6 +113,13 @@ class MVIndexDocumentStore:
         """Return the store of a dict that to_dict() made."""
         store: MVIndexDocumentStore = default_from_dict(cls, data)
         return store
+
+    def warm_up(self) -> bool:
+        """Load what searches need, so that the first does not wait; return whether all is loaded.
+
+        The encoder of the index, its engine and compiled loops. Adding documents loads the encoder too.
+        """
+        return self._handle.warm_up()
 
     def close(self) -> None:
         """Close the index; the next call opens it again."""
@@ -339,19 +347,21 @@ class MVIndexDocumentStore:
             raise ValueError(f"documents: expected a list of haystack.Document, got {documents!r:.80}")
         fresh = await documents_to_write(api, documents, policy)
         await self._decide_views(api, fresh)
-        for begin in range(0, len(fresh), BATCH):
-            await self._add(api, fresh[begin : begin + BATCH])
+        with show_added(len(fresh), None) as on_progress:
+            for begin in range(0, len(fresh), BATCH):
+                await self._add(api, fresh[begin : begin + BATCH], on_progress)
         return len(documents) if policy is DuplicatePolicy.OVERWRITE else len(fresh)
 
-    async def _add(self, api: AsyncIndexAPI, batch: Sequence[Document]) -> None:
+    async def _add(self, api: AsyncIndexAPI, batch: Sequence[Document], on_progress: CountCallback) -> None:
         if not self._takes_embeddings:
-            await api.add([stored_document(document, None) for document in batch])
+            await api.add([stored_document(document, None) for document in batch], on_progress)
             return
         items = [stored_document(document, document.embedding is not None) for document in batch]
         rows = [None if document.embedding is None else self._vector(document.embedding) for document in batch]
         # An index stores no document without a view; a zero vector scores 0, and retrievers leave it out.
         zero = np.zeros(self._dim or 1, dtype=np.float32)
         await api.add_views(items, [zero if row is None else row for row in rows])
+        on_progress(len(batch))
 
 
 async def _delete_all(api: AsyncIndexAPI, recreate_index: bool) -> None:

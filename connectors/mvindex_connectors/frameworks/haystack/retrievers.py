@@ -56,6 +56,10 @@ class _Retriever:
         }
         self.filter_policy = FilterPolicy.from_str(str(filter_policy))
 
+    def warm_up(self) -> None:
+        """Load what searches need; a pipeline calls it before its first run."""
+        self.document_store.warm_up()
+
     def to_dict(self) -> dict[str, Any]:
         """Return the retriever as a dict."""
         data: dict[str, Any] = default_to_dict(

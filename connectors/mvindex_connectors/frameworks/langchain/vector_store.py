@@ -10,13 +10,12 @@ import numpy as np
 from langchain_core.documents import Document
 from langchain_core.embeddings import Embeddings
 from langchain_core.vectorstores import VectorStore
-from langchain_core.vectorstores.utils import maximal_marginal_relevance
 
 from mvindex.checkpoint.hub import DEFAULT
 from mvindex.errors import ConfigError, QueryError
 from mvindex.index.factory import EncoderLike
-from mvindex.records import Floats, SearchResult
-from mvindex_connectors.frameworks.citations import HIT_KEY, CitedMetadata, citation, citations, dense_score
+from mvindex.records import CountCallback, Floats, SearchResult
+from mvindex_connectors.frameworks.citations import HIT_KEY, CitedMetadata, citations, dense_score
 from mvindex_connectors.frameworks.connection import AsyncIndexAPI, IndexHandle, IndexLike
 from mvindex_connectors.frameworks.langchain.documents import (
     documents_of,
@@ -24,8 +23,10 @@ from mvindex_connectors.frameworks.langchain.documents import (
     stored_document,
     with_ids,
 )
+from mvindex_connectors.frameworks.mmr import choose_diverse, winning_views
+from mvindex_connectors.frameworks.progress import show_added
 from mvindex_connectors.frameworks.query import Query
-from mvindex_connectors.frameworks.views import group_rows, spans_of, unit_rows
+from mvindex_connectors.frameworks.views import embed_in_parts, group_rows, spans_of, unit_rows
 
 # Documents embedded and committed at once.
 BATCH = 1000
@@ -56,6 +57,7 @@ class MVIndexVectorStore(VectorStore):
         lexical: str | None = None,
         cites: bool = True,
         has_view_scores: bool = True,
+        progress: bool | None = None,
         relevance_score_fn: Callable[[float], float] | None = None,
     ) -> None:
         """Make a store over an index, which is opened when it is first needed, and created by the first write.
@@ -70,6 +72,7 @@ class MVIndexVectorStore(VectorStore):
                 directory "auto" is the default.
             cites: Add the citation to what is found.
             has_view_scores: Add every view's score to the citation; one more call on a server and in Milvus.
+            progress: Show a bar on stderr while documents are added; by default on a terminal, for 50 or more.
             relevance_score_fn: Maps a cosine to 0..1; (1 + score) / 2 by default. Of hybrid search the cosine is the
                 dense score; of lexical search and a reranker it gets their scores, which the default refuses.
 
@@ -83,7 +86,7 @@ class MVIndexVectorStore(VectorStore):
             )
         self._handle = IndexHandle(index, encoder if embedding is None else None, None, lexical)
         self._embedding, self._max_snippets = embedding, max_snippets
-        self._cites, self._has_view_scores = cites, has_view_scores
+        self._cites, self._has_view_scores, self._progress = cites, has_view_scores, progress
         self._relevance = relevance_score_fn or relevance_of_cosine
 
     @classmethod
@@ -122,6 +125,13 @@ class MVIndexVectorStore(VectorStore):
     def embeddings(self) -> Embeddings | None:
         """The model that embeds; None where the index's own encoder does."""
         return self._embedding
+
+    def warm_up(self) -> bool:
+        """Load what searches need, so that the first does not wait; return whether all is loaded.
+
+        The encoder of the index, its engine and compiled loops. Adding documents loads the encoder too.
+        """
+        return self._handle.warm_up()
 
     def close(self) -> None:
         """Close the index unless it was given open; the next call opens it again."""
@@ -289,27 +299,31 @@ class MVIndexVectorStore(VectorStore):
         named = with_ids(list(documents), ids)
         # The last of an id counts, as if they had been added one after the other.
         latest = list({doc_id: (doc_id, document) for doc_id, document in named}.values())
-        for begin in range(0, len(latest), BATCH):
-            batch = latest[begin : begin + BATCH]
-            if self._embedding is None:
-                await api.add([stored_document(doc_id, document, {}) for doc_id, document in batch])
-            else:
-                await self._add_embedded(api, batch)
+        with show_added(len(latest), self._progress) as on_progress:
+            for begin in range(0, len(latest), BATCH):
+                batch = latest[begin : begin + BATCH]
+                if self._embedding is None:
+                    await api.add([stored_document(doc_id, document, {}) for doc_id, document in batch], on_progress)
+                else:
+                    await self._add_embedded(api, batch, on_progress)
         return [doc_id for doc_id, _ in named]
 
-    async def _add_embedded(self, api: AsyncIndexAPI, batch: Sequence[tuple[str, Document]]) -> None:
+    async def _add_embedded(
+        self, api: AsyncIndexAPI, batch: Sequence[tuple[str, Document]], on_progress: CountCallback
+    ) -> None:
         spans = [spans_of(document.page_content, self._max_snippets) for _, document in batch]
         texts = [
             document.page_content[begin:end]
             for (_, document), own in zip(batch, spans, strict=True)
             for begin, end in own
         ]
-        rows = await self._embed_texts(api, texts)
+        sizes = list(map(len, spans))
+        rows = await embed_in_parts(lambda part: self._embed_texts(api, part), texts, sizes, on_progress)
         items = [
             stored_document(doc_id, document, {"spans": [list(span) for span in own]})
             for (doc_id, document), own in zip(batch, spans, strict=True)
         ]
-        await api.add_views(items, group_rows(rows, list(map(len, spans))))
+        await api.add_views(items, group_rows(rows, sizes))
 
     async def _embed_texts(self, api: AsyncIndexAPI, texts: list[str]) -> Floats:
         """Return a unit vector per text of a document."""
@@ -367,17 +381,10 @@ class MVIndexVectorStore(VectorStore):
             return []
         vector = prepared.vector
         if vector is None:
-            vectors = await api.encode_queries([prepared.source])
-            vector = None if vectors is None else vectors[0]
-        views = await self._winning_views(api, result)
-        chosen = maximal_marginal_relevance(vector, list(views), mmr.lambda_mult, mmr.k)
-        return await self._documents(api, prepared, replace(result, hits=tuple(result.hits[row] for row in chosen)))
-
-    async def _winning_views(self, api: AsyncIndexAPI, result: SearchResult) -> Floats:
-        views = await api.winning_views(result.hits)
-        if views is not None:
-            return views
-        return await self._embed_texts(api, [citation(hit, True)["snippet"] or hit.text for hit in result.hits])
+            vector = (await self._embed_texts(api, [prepared.source]))[0]
+        views = await winning_views(api, result, lambda texts: self._embed_texts(api, texts))
+        rows = choose_diverse(vector, views, mmr.k, mmr.lambda_mult).rows
+        return await self._documents(api, prepared, replace(result, hits=tuple(result.hits[row] for row in rows)))
 
     async def _documents(self, api: AsyncIndexAPI, query: Query, result: SearchResult) -> list[Document]:
         documents = [original_document(hit.id, hit.text, hit.metadata) for hit in result.hits]

@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 from llama_index.core.base.embeddings.base import BaseEmbedding
 from llama_index.core.bridge.pydantic import Field, PrivateAttr, field_serializer
-from llama_index.core.indices.query.embedding_utils import get_top_k_mmr_embeddings
 from llama_index.core.schema import BaseNode
 from llama_index.core.vector_stores.types import (
     BasePydanticVectorStore,
@@ -22,8 +21,8 @@ from mvindex.checkpoint.hub import DEFAULT
 from mvindex.errors import ConfigError
 from mvindex.index import IndexProtocol
 from mvindex.index.factory import EncoderLike
-from mvindex.records import Floats, SearchResult
-from mvindex_connectors.frameworks.citations import citation, citations, stored_fields
+from mvindex.records import CountCallback, Floats, SearchResult
+from mvindex_connectors.frameworks.citations import citations, stored_fields
 from mvindex_connectors.frameworks.connection import AsyncIndexAPI, IndexHandle, IndexLike, show_address
 from mvindex_connectors.frameworks.llamaindex.filters import REF_FIELD
 from mvindex_connectors.frameworks.llamaindex.nodes import (
@@ -34,8 +33,10 @@ from mvindex_connectors.frameworks.llamaindex.nodes import (
     unpack_row,
 )
 from mvindex_connectors.frameworks.llamaindex.operations import delete_nodes, list_nodes, plan_filters
+from mvindex_connectors.frameworks.mmr import choose_diverse, winning_views
+from mvindex_connectors.frameworks.progress import show_added
 from mvindex_connectors.frameworks.query import Query, search_filtered
-from mvindex_connectors.frameworks.views import group_rows, spans_of, unit_rows
+from mvindex_connectors.frameworks.views import embed_in_parts, group_rows, spans_of, unit_rows
 
 # Nodes embedded and committed at once.
 BATCH = 1000
@@ -59,6 +60,7 @@ class MVIndexVectorStore(BasePydanticVectorStore):
             directory "auto" is the default.
         cites: Add a citation, metadata["mvindex"], to found nodes; see docs/llamaindex.md.
         has_view_scores: Add every view's score to the citation; one more call on a server and in Milvus.
+        progress: Show a bar on stderr while nodes are added; by default on a terminal, for 50 or more.
 
     """
 
@@ -71,6 +73,7 @@ class MVIndexVectorStore(BasePydanticVectorStore):
     lexical: str | None = None
     cites: bool = True
     has_view_scores: bool = True
+    progress: bool | None = None
     _handle: IndexHandle = PrivateAttr()
     # Whether nodes' embeddings are the views; None until the index, or the first nodes, decide.
     _takes_embeddings: bool | None = PrivateAttr(None)
@@ -125,6 +128,13 @@ class MVIndexVectorStore(BasePydanticVectorStore):
     def client(self) -> IndexProtocol | None:
         """The index at its latest state; None where there is none yet."""
         return self._handle.open()
+
+    def warm_up(self) -> bool:
+        """Load what searches need, so that the first does not wait; return whether all is loaded.
+
+        The encoder of the index, its engine and compiled loops. Adding documents loads the encoder too.
+        """
+        return self._handle.warm_up()
 
     def close(self) -> None:
         """Close the index unless it was given open; the next call opens it again."""
@@ -204,14 +214,16 @@ class MVIndexVectorStore(BasePydanticVectorStore):
         # The last of an id counts, as if they had been added one after the other.
         latest = list({node.node_id: node for node in nodes}.values())
         await self._decide_views(api, latest)
-        for begin in range(0, len(latest), BATCH):
-            batch = latest[begin : begin + BATCH]
-            if self.embed_model is not None:
-                await self._add_snippets(api, batch)
-            elif self._takes_embeddings:
-                await self._add_embedded(api, batch)
-            else:
-                await api.add([stored_node(node, {}) for node in batch])
+        with show_added(len(latest), self.progress) as on_progress:
+            for begin in range(0, len(latest), BATCH):
+                batch = latest[begin : begin + BATCH]
+                if self.embed_model is not None:
+                    await self._add_snippets(api, batch, on_progress)
+                elif self._takes_embeddings:
+                    await self._add_embedded(api, batch)
+                    on_progress(len(batch))
+                else:
+                    await api.add([stored_node(node, {}) for node in batch], on_progress)
         return [node.node_id for node in nodes]
 
     async def _decide_views(self, api: AsyncIndexAPI, nodes: Sequence[BaseNode] = ()) -> None:
@@ -240,15 +252,16 @@ class MVIndexVectorStore(BasePydanticVectorStore):
         ]
         await api.add_views(items, [row[None] for row in rows])
 
-    async def _add_snippets(self, api: AsyncIndexAPI, batch: Sequence[BaseNode]) -> None:
+    async def _add_snippets(self, api: AsyncIndexAPI, batch: Sequence[BaseNode], on_progress: CountCallback) -> None:
         texts = [node_text(node) for node in batch]
         spans = [spans_of(text, self.max_snippets) for text in texts]
         snippets = [text[begin:end] for text, own in zip(texts, spans, strict=True) for begin, end in own]
-        rows = await self._embed_texts(api, snippets)
+        sizes = list(map(len, spans))
+        rows = await embed_in_parts(lambda part: self._embed_texts(api, part), snippets, sizes, on_progress)
         items = [
             stored_node(node, {"spans": [list(span) for span in own]}) for node, own in zip(batch, spans, strict=True)
         ]
-        await api.add_views(items, group_rows(rows, list(map(len, spans))))
+        await api.add_views(items, group_rows(rows, sizes))
 
     async def _embed_texts(self, api: AsyncIndexAPI, texts: list[str]) -> Floats:
         """Return a unit vector per text of a node."""
@@ -307,7 +320,7 @@ class MVIndexVectorStore(BasePydanticVectorStore):
     async def _diverse(
         self, api: AsyncIndexAPI, query: VectorStoreQuery, options: dict[str, Any]
     ) -> VectorStoreQueryResult:
-        """Return the nodes in the order in which MMR chooses them, with the scores of LlamaIndex's own function."""
+        """Return the nodes in the order in which MMR chooses them, with their MMR scores."""
         search = {"mode": "dense", **options}
         factor, default_threshold = search.pop("mmr_prefetch_factor", MMR_FACTOR), search.pop("mmr_threshold", None)
         limit = search.pop("mmr_prefetch_k", None) or int(factor * query.similarity_top_k)
@@ -319,25 +332,22 @@ class MVIndexVectorStore(BasePydanticVectorStore):
         vector = prepared.vector
         if vector is None:
             vector = (await self._embed_texts(api, [prepared.source]))[0]
-        scores, rows = get_top_k_mmr_embeddings(
-            vector.tolist(),
-            (await self._winning_views(api, result)).tolist(),
-            similarity_top_k=query.similarity_top_k,
-            embedding_ids=list(range(len(result.hits))),
-            mmr_threshold=MMR_THRESHOLD if threshold is None else threshold,
-        )
-        chosen = SearchResult(tuple(result.hits[row] for row in rows), result.exact, 0, result.rounds)
+        weight = MMR_THRESHOLD if threshold is None else threshold
+        diverse = choose_diverse(vector, await self._views(api, result), query.similarity_top_k, weight)
+        chosen = SearchResult(tuple(result.hits[row] for row in diverse.rows), result.exact, 0, result.rounds)
         answer = await self._query_result(api, prepared, chosen)
-        answer.similarities = [float(score) for score in scores]
+        answer.similarities = diverse.scores
         return answer
 
-    async def _winning_views(self, api: AsyncIndexAPI, result: SearchResult) -> Floats:
-        views = await api.winning_views(result.hits)
-        if views is not None:
-            return views
-        if self._takes_embeddings:
-            return np.array([unpack_row(stored_fields(hit.metadata)["row"]) for hit in result.hits])
-        return await self._embed_texts(api, [citation(hit, True)["snippet"] or hit.text for hit in result.hits])
+    async def _views(self, api: AsyncIndexAPI, result: SearchResult) -> Floats:
+        """Return the winning view of each hit; where a server sends none, the node's stored embedding if it has one."""
+
+        async def embed(texts: list[str]) -> Floats:
+            if self._takes_embeddings:
+                return np.array([unpack_row(stored_fields(hit.metadata)["row"]) for hit in result.hits])
+            return await self._embed_texts(api, texts)
+
+        return await winning_views(api, result, embed)
 
     async def _query_result(self, api: AsyncIndexAPI, query: Query, result: SearchResult) -> VectorStoreQueryResult:
         cited: Sequence[dict[str, Any] | None] = [None] * len(result.hits)
