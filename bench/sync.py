@@ -1,10 +1,11 @@
 """Sync a folder of Markdown files into an index: the first time, unchanged, with 1 % changed, and after a lost cache.
 
-    python bench/sync.py --data DIR [--files 10000] [--words 15] [--json]
+    python bench/sync.py --data DIR [--files 10000] [--words 15] [--callable] [--json]
 
 Each file is one text of wiki_sample, squad or pubmedqa, or its first words, below a heading. Each run is a process of
-its own, `mvindex sync FOLDER --json`; `seconds` is its whole time with start and report, `sync` that of sync itself.
-`check` reads every file again. Documents encoded are those of the report.
+its own, `mvindex sync FOLDER --json`; `seconds` is its whole time, `sync` that of the sync itself. `check` reads every
+file again. Documents encoded are those of the report. With --callable an encoder that does nearly nothing stands for
+the model, so that what is left is the time of the sync.
 """
 
 import argparse
@@ -49,8 +50,21 @@ def write_folder(folder, data, count, words):
             written += 1
 
 
-def synced(folder, index, cache, *options):
+CALLABLE = """
+import json, sys, mvindex
+folder, place, check = sys.argv[1:]
+encoder = mvindex.CallableEncoder(lambda texts: [[len(one), one.count("e"), 1.0] for one in texts], name="lengths")
+from mvindex.index.factory import index_exists
+with mvindex.open(place) if index_exists(place) else mvindex.create(place, encoder=encoder) as index:
+    index.use_encoder(encoder)
+    print(json.dumps(mvindex.sync_folder(index, folder, mvindex.SyncOptions(check=bool(check))).as_json()))
+"""
+
+
+def synced(folder, index, cache, is_callable, *options):
     command = [sys.executable, "-m", "mvindex", "sync", str(folder), "--index", str(index), "--json", *options]
+    if is_callable:
+        command = [sys.executable, "-c", CALLABLE, str(folder), str(index), "".join(options)]
     started = time.perf_counter()
     done = subprocess.run(
         command, env=os.environ | {"MVINDEX_CACHE": str(cache)}, capture_output=True, text=True, check=False
@@ -82,19 +96,20 @@ def main():
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--files", type=int, default=10_000)
     parser.add_argument("--words", type=int, help="of each file (default: all)")
+    parser.add_argument("--callable", action="store_true", help="an encoder that does nearly nothing")
     parser.add_argument("--json", action="store_true")
     options = tiny.parse(parser, data=tiny.DATA, files=20)
     with tempfile.TemporaryDirectory(dir=tiny.FOLDER) as place:
         folder, index, cache = (Path(place) / name for name in ("files", "files.mvx", "cache"))
         write_folder(folder, options.data, options.files, options.words)
-        rows = {"first": synced(folder, index, cache)}
-        rows["unchanged, read once more"] = synced(folder, index, cache)
+        rows = {"first": synced(folder, index, cache, options.callable)}
+        rows["unchanged, read once more"] = synced(folder, index, cache, options.callable)
         time.sleep(2.1)
-        synced(folder, index, cache)
-        rows["unchanged"] = synced(folder, index, cache)
+        synced(folder, index, cache, options.callable)
+        rows["unchanged"] = synced(folder, index, cache, options.callable)
         changed = change(folder, 0.01 if options.files >= 100 else 0.1)
-        rows[f"{changed} files changed"] = synced(folder, index, cache)
-        rows["check"] = synced(folder, index, cache, "--check")
+        rows[f"{changed} files changed"] = synced(folder, index, cache, options.callable)
+        rows["check"] = synced(folder, index, cache, options.callable, "--check")
     if options.json:
         print(json.dumps(rows))
         return

@@ -20,6 +20,8 @@ NOT_RUN = [
     NotRun("README.md", "make demo", "makes an environment from a package registry; CI runs both"),
     NotRun("docs/benchmarks.md", "python bench/quality.py", BENCH),
     NotRun("docs/citations.md", "python bench/citations.py", BENCH),
+    NotRun("docs/files.md", "python bench/sync.py", BENCH),
+    NotRun("docs/files.md", "python bench/folder.py", BENCH),
     NotRun("docs/decisions/010-graphs-by-document.md", "python bench/graph.py", BENCH),
     NotRun("docs/decisions/010-graphs-by-document.md", "OMP_NUM_THREADS=1 python bench/graph.py", BENCH),
     NotRun("docs/benchmarks.md", "python bench/views.py", BENCH),
