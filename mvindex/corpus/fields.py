@@ -13,7 +13,6 @@ from mvindex.corpus.rows import Reject
 from mvindex.errors import DocumentError
 from mvindex.records import Document, ViewText, require_text
 
-_OWN_FIELDS = (METADATA, VIEW_TEXTS)
 _JSON_NAMES = {dict: "an object", list: "an array", str: "a string", bool: "a boolean", type(None): "null"}
 
 
@@ -37,8 +36,7 @@ def document_of(fields: Mapping[str, Any], roles: Roles) -> Document:
     title = "" if roles.title is None else _read_text(fields, roles.title)
     text = roles.join_text([_read_text(fields, name) for name in roles.text])
     doc_id = content_id(title, text) if roles.id is None else _read_id(fields, roles.id)
-    taken = roles.taken
-    extra = {name: value for name, value in fields.items() if name not in taken and name not in _OWN_FIELDS}
+    extra = {name: value for name, value in fields.items() if name not in roles.taken}
     metadata = _merge_metadata(fields.get(METADATA), extra)
     return require_text(Document(doc_id, text, title, metadata, _read_view_texts(fields.get(VIEW_TEXTS))))
 

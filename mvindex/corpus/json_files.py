@@ -127,5 +127,6 @@ def _one_line(piece: bytes) -> bytes:
 
 
 def _read_rows(records: Iterator[bytes | Reject], source: Source) -> Iterator[Row | Reject]:
+    roles = source.roles
     for number, record in enumerate(records, start=1):
-        yield record if isinstance(record, Reject) else read_record(SourceLocation(source.path, number), record, source)
+        yield record if isinstance(record, Reject) else read_record(SourceLocation(source.path, number), record, roles)

@@ -26,15 +26,15 @@ def parse_object(line: bytes) -> dict[str, Any]:
     return value
 
 
-def read_record(location: SourceLocation, record: bytes, source: Source) -> Row | Reject:
+def read_record(location: SourceLocation, record: bytes, roles: Roles) -> Row | Reject:
     """Return the row of a record; its bytes are a line of JSON. Where records have no ids, a string is a text."""
     try:
         value = _parse(record)
-        if isinstance(value, str) and source.id_field is None:
-            value = {source.text_field: value}
+        if isinstance(value, str) and roles.id is None:
+            value = {roles.text[0]: value}
         if not isinstance(value, dict):
             raise DocumentError(f"the row is {json_name(value)}; expected an object")
-        return Row(location, document_of(value, source.roles), record, has_made_id=source.id_field is None)
+        return Row(location, document_of(value, roles), record, has_made_id=roles.id is None)
     except DocumentError as err:
         return Reject(location, str(err), (record,))
 

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 _SPACE = b" \t\n\r"
 _NO_SPACE = re.compile(rb"[^ \t\n\r]")
 _OUTSIDE_STRING = re.compile(rb'["\[\]{},]')
+_REST_OF_STRING = re.compile(rb'[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)
 _INSIDE_STRING = re.compile(rb'["\\]')
 _MAX_NAME_BYTES = 2**16
 _CLOSING = (b"]", b"}")
@@ -54,7 +55,9 @@ class JsonCursor:
             if byte == b"\\":
                 at += 1
             elif byte == b'"':
-                is_string = not is_string
+                whole = None if is_string else _REST_OF_STRING.match(self._piece, at)
+                is_string = not is_string and whole is None  # a string that goes on in the next piece
+                at = whole.end() if whole else at
             elif byte in (b"[", b"{"):
                 depth += 1
             elif depth == 0:

@@ -49,8 +49,9 @@ def _is_lines(probe: list[bytes]) -> bool:
 
 
 def _read_rows(lines: Lines, source: Source) -> Iterator[Row | Reject]:
+    roles = source.roles
     while line := lines.take():
         if lines.is_cut:
             yield reject_oversize(lines, line)
         elif not line.isspace():
-            yield read_record(lines.location, line, source)
+            yield read_record(lines.location, line, roles)

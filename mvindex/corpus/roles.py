@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from mvindex.corpus.options import CorpusOptions
@@ -36,17 +36,17 @@ class Roles:
         id: None where the id is made from the content.
         text: One or more; their values are joined by a blank line.
         title: None for no title.
+        taken: Those, and the fields that are no metadata in any file.
 
     """
 
     id: str | None = "id"
     text: tuple[str, ...] = ("text",)
     title: str | None = "title"
+    taken: frozenset[str | None] = field(init=False, repr=False, compare=False)
 
-    @property
-    def taken(self) -> frozenset[str | None]:
-        """Return the columns that are no metadata."""
-        return frozenset((self.id, *self.text, self.title))
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "taken", frozenset((self.id, *self.text, self.title, METADATA, VIEW_TEXTS)))
 
     def join_text(self, texts: Sequence[str]) -> str:
         """Return the values of the text's columns as one text; empty ones are left out."""
@@ -81,7 +81,7 @@ def find_roles(columns: Columns, options: CorpusOptions) -> Roles:
 
     """
     named = named_roles(columns, options)
-    taken = set(named.taken) | {METADATA, VIEW_TEXTS}
+    taken = set(named.taken)
     id_field, text, title = named.id, named.text, named.title
     if options.id_field is None:
         id_field = _guess_id(columns, taken)

@@ -96,7 +96,8 @@ class Source:
     @property
     def metadata_columns(self) -> tuple[str, ...]:
         """Return the columns that become metadata (for JSON, those seen so far)."""
-        taken = {*self.roles.taken, *self.left_out}
+        roles = self.roles
+        taken = {roles.id, *roles.text, roles.title, *self.left_out}
         return tuple(name for name in self.columns if name not in taken)
 
     def options_again(self) -> CorpusOptions:

@@ -71,6 +71,7 @@ def first_line(err: Exception) -> str:
 
 
 def _read_rows(table: Table, source: Source, max_row_bytes: int) -> Iterator[Row | Reject]:
+    roles = source.roles
     columns = [name for name in source.columns if name not in source.left_out]
     rows = (fields for batch in table.batches(columns) for part in small_batches(batch) for fields in table_rows(part))
     for number, fields in enumerate(rows, start=1):
@@ -81,7 +82,7 @@ def _read_rows(table: Table, source: Source, max_row_bytes: int) -> Iterator[Row
             yield Reject(location, f"the row is over {max_row_bytes:,} bytes (max_row_bytes)", (raw,))
             continue
         try:
-            yield Row(location, document_of(fields, source.roles), raw, has_made_id=source.id_field is None)
+            yield Row(location, document_of(fields, roles), raw, has_made_id=roles.id is None)
         except DocumentError as err:
             yield Reject(location, str(err), (raw,))
 

@@ -111,7 +111,8 @@ def _find_roles(first: Mapping[str, Any], items: _Items, options: CorpusOptions)
 def _with_own_id(roles: Roles, fields: Mapping[str, Any]) -> Roles:
     """Return the roles with the id that these fields have; None where they have none."""
     names = ("id", "_id") if roles.id is None else (roles.id,)
-    return replace(roles, id=next((name for name in names if fields.get(name) is not None), None))
+    found = next((name for name in names if fields.get(name) is not None), None)
+    return roles if roles.id == found else replace(roles, id=found)
 
 
 def _document_of(fields: Mapping[str, Any], roles: Roles) -> Document:
