@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 
-from mvindex.encoder import Encoder, encoder_from_spec
-from mvindex.encoder.registry import splitter_of
+from mvindex.encoder import Encoder, EncoderLike, encoder_from_spec
+from mvindex.encoder.embedding.encoder import EmbeddingEncoder
+from mvindex.encoder.registry import encoder_given_again, splitter_of
 from mvindex.errors import ConfigError, DamagedIndex, MvindexError, QueryError, Unsupported
 from mvindex.kernels.loading import Loading
 from mvindex.lexical.language import AUTO, JUDGED_TEXTS, detect_lexical
@@ -189,17 +190,20 @@ class Index:
         """The encoder that this object has loaded, None where no text has needed one."""
         return self._encoder
 
-    def use_encoder(self, encoder: Encoder) -> None:
+    def use_encoder(self, given: EncoderLike) -> None:
         """Encode texts with this encoder; ConfigError unless it is the one that made the index."""
         spec = self._store.settings["encoder"]
         if spec is None:
             raise ConfigError(f"{self.where}: this index was made of given vectors; it takes no encoder")
+        encoder = encoder_given_again(given, spec)
         if encoder.fingerprint != spec["fingerprint"]:
             raise ConfigError(
                 f"{self.where}: expected the encoder {spec['fingerprint']!r}, got {encoder.fingerprint!r}; vectors of "
                 f"two encoders cannot be compared. Of a checkpoint, load_encoder(..., splitter={splitter_of(spec)!r}) "
                 "splits texts as this index does"
             )
+        if isinstance(encoder, EmbeddingEncoder):
+            encoder.check_same(spec, self.where)
         self._encoder = encoder
 
     def close(self) -> None:

@@ -13,8 +13,8 @@ from langchain_core.vectorstores import VectorStore
 from langchain_core.vectorstores.utils import maximal_marginal_relevance
 
 from mvindex.checkpoint.hub import DEFAULT
+from mvindex.encoder import EncoderLike
 from mvindex.errors import ConfigError, QueryError
-from mvindex.index.factory import EncoderLike
 from mvindex.records import Floats, SearchResult
 from mvindex_connectors.frameworks.citations import HIT_KEY, CitedMetadata, citation, citations, dense_score
 from mvindex_connectors.frameworks.connection import AsyncIndexAPI, IndexHandle, IndexLike
