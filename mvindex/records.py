@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import json
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -57,7 +58,7 @@ class ViewText:
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """One document: an id, a text and/or a title, and JSON metadata.
+    """One document: an id, a text and/or a title, and JSON metadata; dates in it are stored as ISO 8601 texts.
 
     view_texts: each is encoded as a text of its own, and makes views beside those of the text. A string cites no span.
     They are not stored: a document that an index returns has none.
@@ -525,11 +526,18 @@ def check_ids(ids: str | Iterable[str]) -> list[str]:
 
 
 def dump_metadata(metadata: Mapping[str, Any], doc_id: str) -> str:
-    """Return metadata as canonical JSON (sorted keys); raise DocumentError when JSON cannot represent it."""
+    """Return metadata as canonical JSON (sorted keys, dates in ISO 8601); DocumentError when that is not possible."""
     if not metadata:
         return "{}"
     try:
-        dumped = json.dumps(dict(metadata), ensure_ascii=False, sort_keys=True, allow_nan=False, separators=(",", ":"))
+        dumped = json.dumps(
+            dict(metadata),
+            ensure_ascii=False,
+            sort_keys=True,
+            allow_nan=False,
+            separators=(",", ":"),
+            default=_date_text,
+        )
         has_bad_key = not _has_string_keys(metadata)
     except (TypeError, ValueError, RecursionError) as err:
         raise DocumentError(f"document {doc_id!r}: metadata is not JSON: {err}") from err
@@ -540,6 +548,14 @@ def dump_metadata(metadata: Mapping[str, Any], doc_id: str) -> str:
     if "\\u0000" in dumped.replace("\\\\", ""):
         raise DocumentError(f"document {doc_id!r}: metadata holds a NUL character")
     return dumped
+
+
+def _date_text(value: object) -> str:
+    """Return a date or datetime of Python in ISO 8601; TypeError for anything else that JSON has no form for."""
+    # The NaT of pandas is a datetime, too, and no date.
+    if isinstance(value, datetime.date) and (text := value.isoformat()) != "NaT":
+        return text
+    raise TypeError(f"{type(value).__name__} {value!r:.60}: expected a string, number, boolean, null, date or datetime")
 
 
 def require_text(document: Document) -> Document:

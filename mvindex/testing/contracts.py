@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -132,6 +133,28 @@ class IndexContract:
         ):
             left = {doc_id: rows for doc_id, rows in views.items() if keep(metadata[doc_id])}
             self.check(index, left, query, 30, filter=condition)
+
+    def test_a_filter_on_a_date_compares_texts_in_iso_8601_as_dates(self, index: IndexProtocol) -> None:
+        dates = ["2024-04-30T23:30:00Z", "2024-05-01", "2024-05-01T00:30:00+02:00", "2024-05-01T23:59:59.9", "May 1", 5]
+        metadata = {f"d{number}": {"date": date} for number, date in enumerate(dates)}
+        metadata["d6"] = {"date": datetime.datetime(2024, 5, 2, tzinfo=datetime.timezone.utc)}
+        self.fill(index, {doc_id: np.ones((1, self.dim), np.float32) for doc_id in metadata}, metadata)
+        day = {"$date": "2024-05-01"}
+        for condition, expected in (
+            ({"date": {"eq": day}}, "d1 d3"),
+            ({"date": datetime.date(2024, 5, 1)}, "d1 d3"),
+            ({"date": {"lt": day}}, "d0 d2"),
+            ({"date": {"lte": day}}, "d0 d1 d2 d3"),
+            ({"date": {"gt": day}}, "d6"),
+            ({"date": {"gte": datetime.datetime(2024, 5, 1, 2)}}, "d3 d6"),
+            ({"date": {"in": [{"$date": "2024-04-30T23:30Z"}, "May 1"]}}, "d0 d4"),
+            ({"not": {"date": {"gte": day}}}, "d0 d2 d4 d5"),
+            # Texts compare as texts.
+            ({"date": {"gte": "2024-05-01"}}, "d1 d2 d3 d4 d6"),
+        ):
+            assert sorted(document.id for document in index.scan(condition)) == expected.split(), condition
+            hits = index.search(np.ones(self.dim, np.float32), 10, condition).hits
+            assert sorted(hit.id for hit in hits) == expected.split(), condition
 
     def test_documents_added_since_the_build_are_found(self, index: IndexProtocol, rng: np.random.Generator) -> None:
         views = random_views(rng, 150, self.dim)
