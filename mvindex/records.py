@@ -130,6 +130,24 @@ class Views:
         return len(self.starts) - 1
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class DocumentViews:
+    """The views of one document as they are stored.
+
+    vectors: (k, d) float32; spans: of each view the characters [begin, end) of the text that it stands for, None where
+    it stands for none; snippets: these characters, or the title where the text is empty.
+    """
+
+    id: str
+    vectors: Floats
+    spans: tuple[Span | None, ...]
+    snippets: tuple[str | None, ...]
+
+    def __len__(self) -> int:
+        """Return the number of views."""
+        return len(self.vectors)
+
+
 @dataclass(frozen=True, slots=True)
 class Component:
     """The contribution of one ranking to a fused or reranked score.

@@ -23,6 +23,7 @@ from mvindex.records import (
     Combine,
     CountCallback,
     Document,
+    DocumentViews,
     Floats,
     IndexInfo,
     ProgressCallback,
@@ -49,7 +50,7 @@ from mvindex.search.queries import (
     is_texts,
     query_texts,
 )
-from mvindex.search.results import document_of, score_views
+from mvindex.search.results import document_of, score_views, views_of
 from mvindex.store import catalog
 from mvindex.store.embedded import EmbeddedStore, temperature_of
 from mvindex.store.filters import Filter
@@ -497,12 +498,14 @@ class Index:
         return self._warming.is_done(self._search_once)
 
     def _search_once(self) -> None:
-        """Search in every way that loads something of its own: engine, compiled loops, copies of views."""
-        if self.dim is not None:
-            for aggregate in Aggregate:
-                self.search_with_options(
-                    np.ones((1, self.dim), dtype=np.float32), SearchOptions(top_k=1, aggregate=aggregate)
-                )
+        """Search in every way that loads something of its own: engine, compiled loops, copies of views, terms."""
+        if self.dim is None:
+            return
+        query = np.ones((1, self.dim), dtype=np.float32)
+        for aggregate in Aggregate:
+            self.search_with_options(query, SearchOptions(top_k=1, aggregate=aggregate))
+        if self._has_lexical:
+            self.search_with_options(query, SearchOptions(top_k=1, mode=Mode.HYBRID), text=["warm up"])
 
     def explain(
         self, query: str | Vector, id: str, scoring: ScoringName = "max", *, temperature: float | None = None
@@ -528,9 +531,26 @@ class Index:
             raise QueryError("explain: expected one query, a text or a (d,) vector, got several")
         return score_views(self._store.views(check_ids(ids)), queries[0], chosen)
 
-    def views(self, ids: str | Iterable[str]) -> dict[str, Floats]:
-        """Return the views of the documents that exist, (k, d) as stored, by id."""
-        return {doc_id: views for doc_id, (_, views) in self._store.views(check_ids(ids)).items()}
+    @overload
+    def views(self, ids: str) -> DocumentViews: ...  # type: ignore[overload-overlap]  # a str is iterable, too
+    @overload
+    def views(self, ids: Iterable[str]) -> dict[str, DocumentViews]: ...
+    def views(self, ids: str | Iterable[str]) -> DocumentViews | dict[str, DocumentViews]:
+        """Return the stored views of a document, or of several by id; see IndexProtocol.views()."""
+        found = {
+            doc_id: views_of(stored, vectors) for doc_id, (stored, vectors) in self._store.views(check_ids(ids)).items()
+        }
+        if not isinstance(ids, str):
+            return found
+        if ids not in found:
+            raise QueryError(f"{self.where}: there is no document {ids!r}")
+        return found[ids]
+
+    def to_arrow(self, filter: Filter | None = None, *, views: bool = False) -> Any:
+        """Return the documents as a stream of Arrow; see IndexProtocol.to_arrow()."""
+        from mvindex.index.arrow import arrow_reader
+
+        return arrow_reader(self, filter, views=views)
 
     def encode_queries(self, texts: Sequence[str]) -> Floats:
         """Return one vector per text, (q, dim) float32, by the index's encoder; QueryError for an empty text."""

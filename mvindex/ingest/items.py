@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator, Mapping, Sized
 from typing import Any, TypeAlias
 
@@ -80,7 +81,7 @@ def _document_of(fields: Mapping[str, Any], number: int) -> tuple[Document, bool
         )
     if given is not None and type(given) not in (str, int):
         raise DocumentError(f"document {number}: id: expected a text or a whole number, got {given!r:.60}")
-    own = fields.get("metadata") or {}
+    own = _decoded(fields.get("metadata")) or {}
     if not isinstance(own, Mapping):
         raise DocumentError(f"document {number}: metadata: expected an object, got {type(own).__name__}")
     rest = {str(name): value for name, value in fields.items() if name not in _FIELDS and value is not None}
@@ -92,6 +93,14 @@ def _document_of(fields: Mapping[str, Any], number: int) -> tuple[Document, bool
         fields.get("view_texts") or (),
     )
     return document, given is not None
+
+
+def _decoded(metadata: object) -> object:
+    """Return metadata that are JSON, as Index.to_arrow() writes them, decoded; anything else as it is."""
+    try:
+        return json.loads(metadata) if isinstance(metadata, str) else metadata
+    except ValueError:
+        return metadata
 
 
 def _rows_of(table: Any) -> Iterator[dict[str, Any]]:

@@ -15,6 +15,7 @@ from mvindex.errors import QueryError, Unsupported
 from mvindex.index import IndexProtocol
 from mvindex.records import Bools, Document, Floats
 from mvindex.search.options import FieldName
+from mvindex.store.protocol import Operation
 from mvindex.testing.truth import assert_same, brute_force
 from mvindex.text.citation import Citer
 
@@ -375,6 +376,53 @@ class IndexContract:
         assert [document.id for document in documents] == ids
         assert documents == list(index) == index.get(ids)
         assert documents[3].text == "new text" and documents[4].metadata == {"n": 4, "changed": True}
+
+    def test_the_views_of_a_document_are_those_that_were_added(
+        self, index: IndexProtocol, rng: np.random.Generator
+    ) -> None:
+        views = random_views(rng, 20, self.dim)
+        self.fill(index, views)
+        if not index.capabilities.supports(Operation.TRANSFER):
+            with pytest.raises(Unsupported):
+                index.views("d3")
+            return
+        stored = index.views("d3")
+        assert (stored.id, len(stored), stored.vectors.dtype.name) == ("d3", len(views["d3"]), "float32")
+        np.testing.assert_allclose(stored.vectors, views["d3"], rtol=1e-3, atol=1e-3)
+        none = [None] * len(stored)
+        assert list(stored.spans) == none
+        assert list(stored.snippets) == none
+        assert list(index.views(["d9", "not there", "d3", "d9"])) == ["d9", "d3"]
+        assert index.views([]) == {}
+        with pytest.raises(QueryError, match="not there"):
+            index.views("not there")
+
+    def test_an_arrow_stream_has_every_document_in_its_order(
+        self, index: IndexProtocol, rng: np.random.Generator
+    ) -> None:
+        pytest.importorskip("pyarrow")
+        views = random_views(rng, 1100, self.dim)
+        self.fill(index, views, {"d7": {"lang": "en", "größe": 1}})
+        index.delete(ids=["d0", "d8"])
+        with index.to_arrow() as reader:
+            batches = list(reader)
+        assert len(batches) > 1
+        rows = [row for batch in batches for row in batch.to_pylist()]
+        assert [row["id"] for row in rows] == [doc_id for doc_id in views if doc_id not in ("d0", "d8")]
+        assert rows[6] == {"id": "d7", "title": "", "text": "text of d7", "metadata": '{"größe":1,"lang":"en"}'}
+        assert index.to_arrow({"lang": "en"}).read_all().column("id").to_pylist() == ["d7"]
+        assert index.to_arrow({"lang": "de"}).read_all().num_rows == 0
+        if not index.capabilities.supports(Operation.TRANSFER):
+            with pytest.raises(Unsupported):
+                index.to_arrow(views=True)
+            return
+        table = index.to_arrow({"id": {"in": ["d7", "d1000"]}}, views=True).read_all()
+        assert [len(vectors) for vectors in table.column("vectors").to_pylist()] == [
+            len(views["d7"]),
+            len(views["d1000"]),
+        ]
+        np.testing.assert_allclose(table.column("vectors")[1].as_py(), views["d1000"], rtol=1e-3, atol=1e-3)
+        assert table.column("spans")[0].as_py() == [None] * len(views["d7"])
 
     def test_pages_of_a_scan_neither_skip_nor_repeat_documents(
         self, index: IndexProtocol, rng: np.random.Generator
