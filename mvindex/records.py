@@ -391,6 +391,15 @@ class SearchResult:
         """Return True: a result without hits is a result."""
         return True
 
+    def __repr__(self) -> str:
+        """Return how many documents there are, how they were searched, and the first of them with their scores."""
+        first = ", ".join(f"{hit.id!r} {hit.score:.4f}" for hit in self.hits[:_REPR_HITS])
+        more = ", ..." if len(self.hits) > _REPR_HITS else ""
+        return f"<SearchResult: {self._state()}{': ' if first else ''}{first}{more}>"
+
+    def _state(self) -> str:
+        return f"{len(self.hits)} documents, {self.mode}, {'exact' if self.exact else 'approximate'}"
+
     @overload
     def __getitem__(self, place: int) -> Hit: ...
     @overload
@@ -430,13 +439,14 @@ class SearchResult:
             f'<td style="text-align:left"><b>{escape(hit.title)}</b> {_marked(hit)}</td></tr>'
             for rank, hit in enumerate(self.hits[:_SHOWN_HITS], start=1)
         )
-        state = f"{len(self.hits)} documents, {self.mode}, {'exact' if self.exact else 'approximate'}"
         heads = "".join(f"<th>{name}</th>" for name in ("rank", "score", "id", "text"))
-        return f"<table><caption>{state}</caption><tr>{heads}</tr>{rows}</table>"
+        return f"<table><caption>{self._state()}</caption><tr>{heads}</tr>{rows}</table>"
 
 
 # Of a result in a notebook: hits, and characters of each text around what is cited.
 _SHOWN_HITS, _SHOWN_CHARS = 20, 600
+# Of a result in a terminal.
+_REPR_HITS = 3
 
 
 def _marked(hit: Hit) -> str:
