@@ -69,6 +69,8 @@ def create(  # noqa: PLR0913 - each argument is a setting of the index
         ConfigError: When the path exists, for neither or both of encoder and dim, or for a value that is none.
 
     """
+    if encoder is None and not (family is None and max_views is None):
+        raise ConfigError("family and max_views: expected an encoder=, whose views they are about")
     settings, loaded = new_settings(
         encoder=None if encoder is None else as_encoder(encoder, family, max_views),
         dim=dim,

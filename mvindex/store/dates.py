@@ -54,6 +54,16 @@ def date_as_json(value: object) -> Any:
     raise TypeError(f"{type(value).__name__} {value!r:.60}")
 
 
+def first_text(moment: int) -> str:
+    """Return a text that no date from this moment on is before, by code point: local time may be a day behind UTC."""
+    return _day_text(moment // _DAY - 1, before="", after="9999-12-31")
+
+
+def last_text(moment: int) -> str:
+    """Return a text that every date before this moment is before, by code point: local time may be a day ahead."""
+    return _day_text(moment // _DAY + 2, before="0001-01-01", after="~")
+
+
 def register(connection: sqlite3.Connection) -> None:
     """Add the SQL function that filters on dates call."""
     connection.create_function(FUNCTION, 1, _begin_of, deterministic=True)
@@ -66,7 +76,7 @@ def _begin_of(value: object) -> int | None:
 
 
 def _parse_text(text: str) -> Period | None:
-    found = _ISO.fullmatch(text.strip())
+    found = _ISO.fullmatch(text)
     if found is None:
         return None
     year, month, day, hour, minute, second, fraction, offset = found.groups()
@@ -92,6 +102,14 @@ def _day_after(year: int, month: str | None, day: str | None) -> int:
     last_month = int(month or 12)
     last_day = int(day) if day is not None else calendar.monthrange(year, last_month)[1]
     return datetime.date(year, last_month, last_day).toordinal() + 1
+
+
+def _day_text(days: int, *, before: str, after: str) -> str:
+    """Return the date that many days after 1970; before and after the years that texts can hold, what is given."""
+    ordinal = days + _EPOCH_DAY
+    if ordinal < 1:
+        return before
+    return after if ordinal > datetime.date.max.toordinal() else datetime.date.fromordinal(ordinal).isoformat()
 
 
 def _offset_minutes(offset: str | None) -> int:

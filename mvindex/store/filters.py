@@ -20,7 +20,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 from mvindex.errors import QueryError
-from mvindex.store.dates import DATE_KEY, FUNCTION, Period, is_date, parse_period
+from mvindex.store.dates import DATE_KEY, FUNCTION, Period, first_text, is_date, last_text, parse_period
 
 Filter: TypeAlias = Mapping[str, Any]
 
@@ -112,7 +112,7 @@ def _equals(field: _Field, name: str, operand: object) -> Sql:
         return Sql(f"(coalesce({field.type}, 'null') = 'null')", field.parameters)
     if is_date(operand):
         period = _period(name, operand)
-        return _dated(field, "BETWEEN ? AND ?", period.begin, period.end - 1)
+        return _dated(field, period.begin, period.end)
     types, value = _typed(name, operand)
     condition = f"(coalesce({field.type}, 'null') IN {types} AND {field.value} = ?)"
     return Sql(condition, (*field.parameters, *field.parameters, value))
@@ -124,8 +124,8 @@ def _ordered(field: _Field, name: str, operator: str, operand: object) -> Sql:
     if is_date(operand):
         period = _period(name, operand)
         # A day is over when the next one begins: what is later than it, or not, is so by its end.
-        compared = {"lt": "< ?", "lte": "< ?", "gt": ">= ?", "gte": ">= ?"}[operator]
-        return _dated(field, compared, period.begin if operator in ("lt", "gte") else period.end)
+        border = period.begin if operator in ("lt", "gte") else period.end
+        return _dated(field, begin=border) if operator in ("gt", "gte") else _dated(field, end=border)
     types, value = _typed(name, operand)
     condition = f"(coalesce({field.type}, 'null') IN {types} AND {field.value} {_ORDER[operator]} ?)"
     return Sql(condition, (*field.parameters, *field.parameters, value))
@@ -145,9 +145,22 @@ def _any_of(field: _Field, name: str, operand: object) -> Sql:
     return _join(" OR ", [*parts, *dates], empty="0")
 
 
-def _dated(field: _Field, compared: str, *moments: int) -> Sql:
-    """Return the condition that the field holds a date, whose beginning compares so."""
-    return Sql(f"(coalesce({FUNCTION}({field.value}) {compared}, 0))", (*field.parameters, *moments))
+def _dated(field: _Field, begin: int | None = None, end: int | None = None) -> Sql:
+    """Return the condition that the field holds a date that begins in [begin, end).
+
+    Texts are compared first: that costs a fraction of reading the date, and decides for most of them.
+    """
+    parts: list[str] = []
+    parameters: list[Any] = []
+    for moment, compared, text in ((begin, ">=", first_text), (end, "<", last_text)):
+        if moment is not None:
+            parts += [f"{field.value} {compared} ?"]
+            parameters += [*field.parameters, text(moment)]
+    for moment, compared in ((begin, ">="), (end, "<")):
+        if moment is not None:
+            parts += [f"{FUNCTION}({field.value}) {compared} ?"]
+            parameters += [*field.parameters, moment]
+    return Sql(f"(coalesce({' AND '.join(parts)}, 0))", tuple(parameters))
 
 
 def _period(name: str, operand: Any) -> Period:

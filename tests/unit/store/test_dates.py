@@ -9,7 +9,7 @@ import pytest
 
 import mvindex
 from mvindex.errors import DocumentError
-from mvindex.store.dates import Period, date_as_json, parse_period
+from mvindex.store.dates import Period, date_as_json, first_text, last_text, parse_period
 
 # 2024-05-01T00:00:00Z, by `date -d 2024-05-01Z +%s`.
 MAY = 1_714_521_600_000_000
@@ -31,7 +31,6 @@ HOUR, DAY = 3_600_000_000, 86_400_000_000
         ("2024-05-01T00:00:00-05", MAY + 5 * HOUR, None),
         ("2024-05-01T00:00:00.5", MAY + 500_000, None),
         ("2024-05-01T00:00:00,000001999", MAY + 1, None),
-        (" 2024-05-01 ", MAY, MAY + DAY),
         ("1970-01-01T00:00:00Z", 0, None),
         ("9999-12-31", 253_402_214_400_000_000, 253_402_300_800_000_000),
     ],
@@ -43,7 +42,8 @@ def test_a_text_in_iso_8601_is_a_period_in_utc(text, begin, end):
 @pytest.mark.parametrize(
     "text",
     [
-        "", "now", "12:30", "2460000.5", "20240501", "2024-5-1", "2024-13-01", "2024-02-30", "2023-02-29", "0000-01-01",
+        "", " 2024-05-01", "now", "12:30", "2460000.5", "20240501", "2024-5-1", "2024-13-01",
+        "2024-02-30", "2023-02-29", "0000-01-01",
         "2024-05-01T", "2024-05-01T12", "2024-05-01T24:00", "2024-05-01T12:60", "2024-05-01T12:30:61", "2024-W18-3",
         "2024-05-01T12:30+24:00", "2024-05-01T12:30+02:60", "2024-05-01Z", "٢٠٢٤-٠٥-٠١", "2024-05-01\x00",
         None, 2024, 1.5,
@@ -72,3 +72,19 @@ def test_metadata_of_dates_are_stored_as_texts(tmp_path: Path):
     assert found is not None and found.metadata == {"day": "2024-05-01", "seen": ["2024-05-01T12:30:00"]}
     with pytest.raises(DocumentError, match=r"metadata is not JSON: time .*expected .*date"):
         mvindex.Document("b", "t", metadata={"at": datetime.time(12)})
+
+
+EARLY_OR_LATE = [
+    "2024-04-30T00:01:00-23:59", "2024-05-02T23:58:00+23:59", "2024-05-01", "2024-05", "2024", "0001", "0001-01-01",
+    "0001-01-01T00:00:00+23:59", "9999-12-31", "9999-12-31T23:59:59-23:59",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("text", EARLY_OR_LATE)
+def test_texts_that_are_compared_first_decide_nothing_wrong(text):
+    period = parse_period(text)
+    assert period is not None
+    for moment in (period.begin - DAY, period.begin):
+        assert text >= first_text(moment)
+    for moment in (period.begin + 1, period.begin + DAY):
+        assert text < last_text(moment)
