@@ -150,17 +150,20 @@ def _dated(field: _Field, begin: int | None = None, end: int | None = None) -> S
 
     Texts are compared first: that costs a fraction of reading the date, and decides for most of them.
     """
-    parts: list[str] = []
+    texts: list[str] = []
+    moments: list[str] = []
     parameters: list[Any] = []
-    for moment, compared, text in ((begin, ">=", first_text), (end, "<", last_text)):
+    for compared, moment, text in ((">=", begin, first_text), ("<", end, last_text)):
         if moment is not None:
-            parts += [f"{field.value} {compared} ?"]
+            texts.append(f"{field.value} {compared} ?")
             parameters += [*field.parameters, text(moment)]
-    for moment, compared in ((begin, ">="), (end, "<")):
+    for compared, moment in ((">=", begin), ("<", end)):
         if moment is not None:
-            parts += [f"{FUNCTION}({field.value}) {compared} ?"]
+            moments.append(f"{FUNCTION}({field.value}) {compared} ?")
             parameters += [*field.parameters, moment]
-    return Sql(f"(coalesce({' AND '.join(parts)}, 0))", tuple(parameters))
+    # SQLite evaluates both sides of an AND, but only one branch of a CASE.
+    chosen = f"CASE WHEN {' AND '.join(texts)} THEN {' AND '.join(moments)} END"
+    return Sql(f"(coalesce({chosen}, 0))", tuple(parameters))
 
 
 def _period(name: str, operand: Any) -> Period:
