@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from mvindex.errors import MvindexError
-from mvindex.records import Citation, Document, Hit, QueryGroup, SearchResult, Views, ViewText
+from mvindex.records import Citation, Document, DocumentViews, Hit, QueryGroup, SearchResult, Views, ViewText
 
 if TYPE_CHECKING:
     from mvindex.corpus.files import read_files
@@ -30,6 +30,7 @@ __all__ = [
     "CallableEncoder",
     "Citation",
     "Document",
+    "DocumentViews",
     "Hit",
     "Index",
     "IndexProtocol",

@@ -7,6 +7,7 @@ MvindexError
         DocumentError           a document's own value is wrong (no file known)
     CheckpointError             an encoder directory is wrong
     EncoderError                an encoder or reranker returned something unexpected
+        EncoderUnavailable      the endpoint of an encoder refuses, or cannot be reached
     StoreError                  the index on disk cannot be read or written
         IndexLocked             another writer has the lock of the index
         DamagedIndex            stored bytes do not match their checksum
@@ -55,6 +56,10 @@ class CheckpointError(MvindexError):
 
 class EncoderError(MvindexError):
     """An encoder returned vectors, or a reranker scores, of an unexpected shape, number or type."""
+
+
+class EncoderUnavailable(EncoderError):
+    """The endpoint of an encoder refuses, or cannot be reached; the message names its URL and status."""
 
 
 class StoreError(MvindexError):

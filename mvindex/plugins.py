@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import importlib.metadata
+import sys
+import warnings
 from types import ModuleType
 
 from mvindex.errors import ConfigError, ExtraMissing
@@ -13,12 +16,21 @@ FAISS_PACKAGES = ("faiss-cpu", "faiss-gpu", "faiss-gpu-cu12", "faiss-gpu-cu11", 
 
 def require(module: str, extra: str, purpose: str) -> ModuleType:
     """Import and return a module; raise ExtraMissing, with the install command, when it is missing."""
+    if "ipykernel" in sys.modules:
+        _import_progress_bar()
     try:
         return importlib.import_module(module)
     except ModuleNotFoundError as err:
         if err.name is None or err.name.split(".")[0] != module.split(".")[0]:
             raise
         raise ExtraMissing(f"{purpose} needs the package {module!r}: pip install 'mvindex[{extra}]'") from err
+
+
+def _import_progress_bar() -> None:
+    """Import tqdm's bar for notebooks, with which libraries show progress, without its warning about ipywidgets."""
+    with warnings.catch_warnings(), contextlib.suppress(ModuleNotFoundError):
+        warnings.simplefilter("ignore")
+        importlib.import_module("tqdm.auto")
 
 
 def require_faiss() -> ModuleType:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import json
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -57,7 +58,7 @@ class ViewText:
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """One document: an id, a text and/or a title, and JSON metadata.
+    """One document: an id, a text and/or a title, and JSON metadata; dates in it are stored as ISO 8601 texts.
 
     view_texts: each is encoded as a text of its own, and makes views beside those of the text. A string cites no span.
     They are not stored: a document that an index returns has none.
@@ -127,6 +128,24 @@ class Views:
 
     def __len__(self) -> int:
         return len(self.starts) - 1
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class DocumentViews:
+    """The views of one document as they are stored.
+
+    vectors: (k, d) float32; spans: of each view the characters [begin, end) of the text that it stands for, None where
+    it stands for none; snippets: these characters, or the title where the text is empty.
+    """
+
+    id: str
+    vectors: Floats
+    spans: tuple[Span | None, ...]
+    snippets: tuple[str | None, ...]
+
+    def __len__(self) -> int:
+        """Return the number of views."""
+        return len(self.vectors)
 
 
 @dataclass(frozen=True, slots=True)
@@ -372,6 +391,15 @@ class SearchResult:
         """Return True: a result without hits is a result."""
         return True
 
+    def __repr__(self) -> str:
+        """Return how many documents there are, how they were searched, and the first of them with their scores."""
+        first = ", ".join(f"{hit.id!r} {hit.score:.4f}" for hit in self.hits[:_REPR_HITS])
+        more = ", ..." if len(self.hits) > _REPR_HITS else ""
+        return f"<SearchResult: {self._state()}{': ' if first else ''}{first}{more}>"
+
+    def _state(self) -> str:
+        return f"{len(self.hits)} documents, {self.mode}, {'exact' if self.exact else 'approximate'}"
+
     @overload
     def __getitem__(self, place: int) -> Hit: ...
     @overload
@@ -411,13 +439,14 @@ class SearchResult:
             f'<td style="text-align:left"><b>{escape(hit.title)}</b> {_marked(hit)}</td></tr>'
             for rank, hit in enumerate(self.hits[:_SHOWN_HITS], start=1)
         )
-        state = f"{len(self.hits)} documents, {self.mode}, {'exact' if self.exact else 'approximate'}"
         heads = "".join(f"<th>{name}</th>" for name in ("rank", "score", "id", "text"))
-        return f"<table><caption>{state}</caption><tr>{heads}</tr>{rows}</table>"
+        return f"<table><caption>{self._state()}</caption><tr>{heads}</tr>{rows}</table>"
 
 
 # Of a result in a notebook: hits, and characters of each text around what is cited.
 _SHOWN_HITS, _SHOWN_CHARS = 20, 600
+# Of a result in a terminal.
+_REPR_HITS = 3
 
 
 def _marked(hit: Hit) -> str:
@@ -525,11 +554,18 @@ def check_ids(ids: str | Iterable[str]) -> list[str]:
 
 
 def dump_metadata(metadata: Mapping[str, Any], doc_id: str) -> str:
-    """Return metadata as canonical JSON (sorted keys); raise DocumentError when JSON cannot represent it."""
+    """Return metadata as canonical JSON (sorted keys, dates in ISO 8601); DocumentError when that is not possible."""
     if not metadata:
         return "{}"
     try:
-        dumped = json.dumps(dict(metadata), ensure_ascii=False, sort_keys=True, allow_nan=False, separators=(",", ":"))
+        dumped = json.dumps(
+            dict(metadata),
+            ensure_ascii=False,
+            sort_keys=True,
+            allow_nan=False,
+            separators=(",", ":"),
+            default=_date_text,
+        )
         has_bad_key = not _has_string_keys(metadata)
     except (TypeError, ValueError, RecursionError) as err:
         raise DocumentError(f"document {doc_id!r}: metadata is not JSON: {err}") from err
@@ -540,6 +576,14 @@ def dump_metadata(metadata: Mapping[str, Any], doc_id: str) -> str:
     if "\\u0000" in dumped.replace("\\\\", ""):
         raise DocumentError(f"document {doc_id!r}: metadata holds a NUL character")
     return dumped
+
+
+def _date_text(value: object) -> str:
+    """Return a date or datetime of Python in ISO 8601; TypeError for anything else that JSON has no form for."""
+    # The NaT of pandas is a datetime, too, and no date.
+    if isinstance(value, datetime.date) and (text := value.isoformat()) != "NaT":
+        return text
+    raise TypeError(f"{type(value).__name__} {value!r:.60}: expected a string, number, boolean, null, date or datetime")
 
 
 def require_text(document: Document) -> Document:

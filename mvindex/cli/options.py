@@ -53,7 +53,11 @@ ThreadsOption = Annotated[
 ]
 TopKOption = Annotated[int, typer.Option("--top-k", "-k", help="Number of documents to return.")]
 FilterOption = Annotated[
-    str | None, typer.Option("--filter", help='Metadata filter in JSON, such as \'{"year": {"gte": 1990}}\'.')
+    str | None,
+    typer.Option(
+        "--filter",
+        help="Metadata filter: 'year >= 1990 and date < 2024-05-01', or JSON, '{\"year\": {\"gte\": 1990}}'.",
+    ),
 ]
 ExactOption = Annotated[bool, typer.Option("--exact", help="Return certified results, whatever engine is active.")]
 PartialOption = Annotated[
@@ -324,9 +328,13 @@ def parse_rerank_options(rerank: str | None, text: str | None, depth: int | None
 
 
 def parse_filter(text: str | None) -> Any:
-    """Return the filter of --filter; raise QueryError when it is not JSON."""
+    """Return the filter of --filter, JSON or conditions; raise QueryError when it is neither."""
     if text is None:
         return None
+    if not text.lstrip().startswith("{"):
+        from mvindex.cli.conditions import parse_conditions
+
+        return parse_conditions(text)
     try:
         return json.loads(text)
     except ValueError as err:

@@ -6,13 +6,26 @@ import importlib.util
 import logging
 import os
 from collections.abc import Callable, Mapping
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias, cast
 
 from mvindex.checkpoint import parse_family, read_checkpoint
 from mvindex.checkpoint.families import AUTO_VIEWS, SENTENCES, SNIPPETS
 from mvindex.checkpoint.hub import DEFAULT, PACKAGED_NAMES
 from mvindex.checkpoint.load import check_can_load
 from mvindex.encoder.base import Encoder
+from mvindex.encoder.embedding import openai
+from mvindex.encoder.embedding.embedder import Embedder
+from mvindex.encoder.embedding.encoder import EmbeddingEncoder, ViewPlan
+from mvindex.encoder.embedding.function import FunctionEmbedder
+from mvindex.encoder.embedding.sentence_transformer import (
+    KIND as SENTENCE_TRANSFORMER,
+)
+from mvindex.encoder.embedding.sentence_transformer import (
+    SentenceTransformerEmbedder,
+    is_sentence_transformer,
+    open_sentence_transformer,
+)
+from mvindex.encoder.function import CallableEncoder
 from mvindex.encoder.onnx_cache import FormState, OnnxForm, Refused, find_form, form_folder
 from mvindex.encoder.onnx_encoder import OnnxEncoder
 from mvindex.errors import CheckpointError, ConfigError, ExtraMissing, MvindexError
@@ -20,31 +33,55 @@ from mvindex.text.parts import Splitter, parse_splitter
 
 logger = logging.getLogger(__name__)
 
+# An Encoder, or what load_encoder() takes.
+EncoderLike: TypeAlias = "Encoder | Callable[..., Any] | str | os.PathLike[str] | Any"
+
 _MAKING = "making the ONNX form of the encoder, once: later queries then start without torch"
 _KEEPS_TORCH = "queries go on loading torch"
 
 
-def load_encoder(
-    source: str | os.PathLike[str] = DEFAULT,
+def load_encoder(  # noqa: PLR0913 - each argument is a setting of the encoder
+    source: EncoderLike = DEFAULT,
     *,
     family: str | None = None,
     max_views: int | Literal["auto"] | None = None,
     splitter: str | None = None,
     device: str | None = None,
+    name: str | None = None,
+    query_function: Callable[[list[str]], Any] | None = None,
 ) -> Encoder:
-    """Return the encoder of a checkpoint: "minilm-views" (default) or "minilm" (packaged), a directory, or a hub id.
+    """Return the encoder of a checkpoint, a SentenceTransformer, a function, or an embeddings endpoint.
 
-    A hub id is `org/name` or `org/name@revision`.
-    family: "snippets", "single", "first-k", "kmeans", "sentences" or "splits" fit any weights, "poly", "viewers" and
-    "context-viewers" only those trained so; max_views: the most views a document gets; both default to what the
-    checkpoint says, else to snippets and 8. "auto" is one view a part of the text, up to 256: of the families snippets
-    and sentences. splitter: "parts-1" (sentences, items of lists, lines, clauses) or "sentences-1"; by default the
-    family's, parts for snippets. device: "cpu", "cuda", "cuda:N"; by default CUDA where there is one.
-    Raises ConfigError, ExtraMissing (packages to install) or CheckpointError.
+    Args:
+        source: "minilm-views" (default) or "minilm" (packaged), a directory, or a hub id, `org/name` or
+            `org/name@revision`; "openai:URL#model" for an OpenAI-compatible endpoint; a SentenceTransformer object; or
+            a function that returns an (n, d) array for a list of n texts.
+        family: Of a checkpoint: "snippets", "single", "first-k", "kmeans", "sentences" or "splits" fit any weights,
+            "poly", "viewers" and "context-viewers" only those trained so. Of anything else: "snippets", each of which
+            is embedded as a text of its own, or "single". The checkpoint's own by default, else "snippets".
+        max_views: The most views a document gets, 8 by default; "auto" is one view a part of the text, up to 256, of
+            the families snippets and sentences.
+        splitter: "parts-1" (sentences, items of lists, lines, clauses) or "sentences-1"; by default the family's, parts
+            for snippets.
+        device: "cpu", "cuda", "cuda:N" for a checkpoint; by default CUDA where there is one.
+        name: Of a function, what an index records; its module and qualified name by default.
+        query_function: Of a function, what embeds queries where they are embedded otherwise.
+
+    Raises:
+        ConfigError: For a value that is none, or ExtraMissing, with the packages to install.
+        CheckpointError: When a checkpoint is wrong.
+
     """
     most = AUTO_VIEWS if max_views == "auto" else max_views
     cut = None if splitter is None else parse_splitter(splitter)
-    checkpoint = read_checkpoint(source, None if family is None else parse_family(family), most, cut)
+    if not callable(source) and (name is not None or query_function is not None):
+        raise ConfigError("name and query_function: expected a function as the encoder, which they belong to")
+    if (embedder := _embedder_of(source, name, query_function)) is not None:
+        chosen: dict[str, Any] = {"family": family, "max_views": most, "splitter": cut}
+        return EmbeddingEncoder(
+            embedder, ViewPlan(**{key: value for key, value in chosen.items() if value is not None})
+        )
+    checkpoint = read_checkpoint(cast(str, source), None if family is None else parse_family(family), most, cut)
     if max_views == "auto" and checkpoint.settings.family not in (SNIPPETS, SENTENCES):
         raise ConfigError(
             f"max_views: expected a number for the family {checkpoint.settings.family.name!r}, got 'auto', which is "
@@ -60,6 +97,24 @@ def load_encoder(
     from mvindex.encoder.transformer import TransformerEncoder
 
     return TransformerEncoder(checkpoint, device)
+
+
+def _embedder_of(source: Any, name: str | None, query_function: Callable[[list[str]], Any] | None) -> Embedder | None:
+    """Return a model of one vector a text; None for the name of a checkpoint."""
+    if isinstance(source, str) and source.startswith(openai.PREFIX):
+        return openai.OpenAIEmbedder(source)
+    if isinstance(source, str | os.PathLike):
+        return None
+    if is_sentence_transformer(source):
+        if name is not None or query_function is not None:
+            raise ConfigError("name and query_function: a SentenceTransformer brings its own")
+        return SentenceTransformerEmbedder(source)
+    if callable(source):
+        return FunctionEmbedder(source, query_function, name)
+    raise ConfigError(
+        "encoder: expected a name, a path, openai:URL#model, a SentenceTransformer, a function or an Encoder, "
+        f"got {type(source).__name__}"
+    )
 
 
 def leave_form(encoder: Encoder | None, on_note: Callable[[str], None]) -> None:
@@ -90,6 +145,8 @@ def prepare_queries(encoder: Encoder, on_note: Callable[[str], None] = lambda te
     """
     if isinstance(encoder, OnnxEncoder):
         return _description(encoder.form)
+    if encoder.spec.get("kind") != "checkpoint":
+        return describe_queries(encoder.spec)
     from mvindex.encoder.transformer import TransformerEncoder
 
     if not isinstance(encoder, TransformerEncoder):
@@ -128,24 +185,59 @@ def _description(state: FormState) -> str:
 def encoder_from_spec(spec: Mapping[str, Any], device: str | None = None) -> Encoder:
     """Open the encoder that an index was made with, on the device.
 
-    Raises ConfigError for a callable, which must be given again, CheckpointError when it now gives other vectors.
+    Raises:
+        ConfigError: For a function, which must be given again, and for a model that is another one now.
+        CheckpointError: When a checkpoint now gives other vectors.
+
     """
-    if spec.get("kind") == "callable":
+    kind, source = spec.get("kind"), spec.get("source")
+    if kind in ("callable", "function"):
         raise ConfigError(
-            f"this index was made with the callable {spec.get('name')!r}, which only your program has; "
-            "open the index with encoder=..."
+            f"this index was made with the function {spec.get('name') or source!r}, which only your program has; "
+            "give it: mvindex.open(path, encoder=function)"
         )
-    if spec.get("kind") != "checkpoint":
-        raise ConfigError(f"this index was made with an encoder of kind {spec.get('kind')!r}; expected checkpoint")
+    if kind == openai.KIND:
+        return _same(EmbeddingEncoder(openai.OpenAIEmbedder(str(source)), plan_of(spec), spec), spec, ConfigError)
+    if kind == SENTENCE_TRANSFORMER:
+        opened = open_sentence_transformer(str(source), device)
+        return _same(EmbeddingEncoder(opened, plan_of(spec), spec), spec, ConfigError)
+    if kind != "checkpoint":
+        raise ConfigError(f"this index was made with an encoder of kind {kind!r}; expected checkpoint")
     encoder = load_encoder(
-        spec["source"], family=spec["family"], max_views=spec["max_views"], splitter=splitter_of(spec), device=device
+        source, family=spec["family"], max_views=spec["max_views"], splitter=splitter_of(spec), device=device
     )
+    return _same(encoder, spec, CheckpointError)
+
+
+def _same(encoder: Encoder, spec: Mapping[str, Any], error: type[MvindexError]) -> Encoder:
+    """Return the encoder; raise the error unless its fingerprint is the recorded one."""
     if encoder.fingerprint != spec["fingerprint"]:
-        raise CheckpointError(
+        raise error(
             f"encoder {spec['source']!r}: has changed since the index was made: fingerprint {encoder.fingerprint}, "
             f"expected {spec['fingerprint']}. Bring back the old one, or ingest again with this one"
         )
     return encoder
+
+
+def plan_of(spec: Mapping[str, Any]) -> ViewPlan:
+    """Return how an index of a model of one vector a text makes views."""
+    return ViewPlan(family=spec["family"], max_views=spec["max_views"], splitter=parse_splitter(spec["splitter"]))
+
+
+def encoder_given_again(source: EncoderLike, spec: Mapping[str, Any] | None) -> Encoder:
+    """Return the encoder that a caller gives for an index of this spec: it makes views as the index records it."""
+    if hasattr(source, "encode_documents"):
+        return cast(Encoder, source)
+    kind = (spec or {}).get("kind")
+    if kind == "callable" and callable(source):
+        return CallableEncoder(source)
+    if spec is None or kind == "callable":
+        return load_encoder(source)
+    if isinstance(source, str | os.PathLike) and not str(source).startswith(openai.PREFIX):
+        return load_encoder(source, splitter=splitter_of(spec))
+    if "family" not in spec or kind == "checkpoint":
+        return load_encoder(source)
+    return load_encoder(source, family=spec["family"], max_views=spec["max_views"], splitter=spec["splitter"])
 
 
 def splitter_of(spec: Mapping[str, Any]) -> str:

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, TypeAlias, cast
+from typing import Any, Literal, cast
 
-from mvindex.encoder import CallableEncoder, Encoder, load_encoder
-from mvindex.encoder.registry import leave_form, splitter_of
+from mvindex.encoder import Encoder, EncoderLike, load_encoder
+from mvindex.encoder.registry import leave_form
 from mvindex.errors import ConfigError, QueryError
 from mvindex.index.admin import LocalAdmin
 from mvindex.index.backends import find_backend
@@ -30,13 +29,13 @@ from mvindex.store.views import ViewType
 
 logger = logging.getLogger(__name__)
 
-EncoderLike: TypeAlias = "Encoder | Callable[..., Any] | str | os.PathLike[str]"
-
 
 def create(  # noqa: PLR0913 - each argument is a setting of the index
     path: str | Path,
     *,
     encoder: EncoderLike | None = None,
+    family: str | None = None,
+    max_views: int | Literal["auto"] | None = None,
     dim: int | None = None,
     dtype: str = "fp16",
     temperature: float | None = None,
@@ -50,8 +49,10 @@ def create(  # noqa: PLR0913 - each argument is a setting of the index
 
     Args:
         path: A directory, or an address such as milvus://host:19530/corpus (docs/milvus.md).
-        encoder: An Encoder, any callable (see CallableEncoder), or what load_encoder() takes ("minilm-views", a
-            directory, a hub id).
+        encoder: An Encoder, or what load_encoder() takes: "minilm-views", a directory, a hub id,
+            "openai:URL#model", a SentenceTransformer, or a function that returns an (n, d) array for n texts.
+        family: How views are made, as load_encoder() takes it: "snippets" by default, "single" for one of a document.
+        max_views: The most views a document gets, as load_encoder() takes it.
         dim: Instead of an encoder: the dimensions of given vectors; the index then takes add_views() and vector
             queries only.
         dtype: "fp16" or "fp32", how views are stored.
@@ -68,8 +69,10 @@ def create(  # noqa: PLR0913 - each argument is a setting of the index
         ConfigError: When the path exists, for neither or both of encoder and dim, or for a value that is none.
 
     """
+    if encoder is None and not (family is None and max_views is None):
+        raise ConfigError("family and max_views: expected an encoder=, whose views they are about")
     settings, loaded = new_settings(
-        encoder=encoder,
+        encoder=None if encoder is None else as_encoder(encoder, family, max_views),
         dim=dim,
         dtype=dtype,
         temperature=temperature,
@@ -149,7 +152,7 @@ def open_local(
         index = local_index(EmbeddedStore(Path(path)), None, device)
     try:
         if encoder is not None:
-            index.use_encoder(_recorded_encoder(encoder, index.info().encoder))
+            index.use_encoder(encoder)
     except BaseException:
         index.close()
         raise
@@ -251,19 +254,12 @@ def check_temperature(value: object) -> None:
         raise ConfigError(str(err)) from err
 
 
-def _recorded_encoder(encoder: EncoderLike, spec: Mapping[str, Any] | None) -> Encoder:
-    """Return the encoder that was given or named; one that is named splits texts as the index records it."""
-    if isinstance(encoder, str | os.PathLike) and spec is not None:
-        return load_encoder(encoder, splitter=splitter_of(spec))
-    return as_encoder(encoder)
-
-
-def as_encoder(encoder: EncoderLike) -> Encoder:
+def as_encoder(
+    encoder: EncoderLike, family: str | None = None, max_views: int | Literal["auto"] | None = None
+) -> Encoder:
     """Return the encoder that was given or named; ConfigError for what is none."""
-    if isinstance(encoder, str | os.PathLike):
-        return load_encoder(encoder)
-    if hasattr(encoder, "encode_documents"):
-        return cast(Encoder, encoder)
-    if callable(encoder):
-        return CallableEncoder(encoder)
-    raise ConfigError(f"encoder: expected a name, a path, a callable or an Encoder, got {type(encoder).__name__}")
+    if not hasattr(encoder, "encode_documents"):
+        return load_encoder(encoder, family=family, max_views=max_views)
+    if family is not None or max_views is not None:
+        raise ConfigError("family and max_views: an Encoder makes its own views; give them to load_encoder()")
+    return cast(Encoder, encoder)

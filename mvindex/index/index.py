@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 
-from mvindex.encoder import Encoder, encoder_from_spec
-from mvindex.encoder.registry import splitter_of
+from mvindex.encoder import Encoder, EncoderLike, encoder_from_spec
+from mvindex.encoder.embedding.encoder import EmbeddingEncoder
+from mvindex.encoder.registry import encoder_given_again, splitter_of
 from mvindex.errors import ConfigError, DamagedIndex, MvindexError, QueryError, Unsupported
 from mvindex.kernels.loading import Loading
 from mvindex.lexical.language import AUTO, JUDGED_TEXTS, detect_lexical
@@ -22,6 +23,7 @@ from mvindex.records import (
     Combine,
     CountCallback,
     Document,
+    DocumentViews,
     Floats,
     IndexInfo,
     ProgressCallback,
@@ -48,7 +50,7 @@ from mvindex.search.queries import (
     is_texts,
     query_texts,
 )
-from mvindex.search.results import document_of, score_views
+from mvindex.search.results import document_of, score_views, views_of
 from mvindex.store import catalog
 from mvindex.store.embedded import EmbeddedStore, temperature_of
 from mvindex.store.filters import Filter
@@ -189,17 +191,20 @@ class Index:
         """The encoder that this object has loaded, None where no text has needed one."""
         return self._encoder
 
-    def use_encoder(self, encoder: Encoder) -> None:
+    def use_encoder(self, given: EncoderLike) -> None:
         """Encode texts with this encoder; ConfigError unless it is the one that made the index."""
         spec = self._store.settings["encoder"]
         if spec is None:
             raise ConfigError(f"{self.where}: this index was made of given vectors; it takes no encoder")
+        encoder = encoder_given_again(given, spec)
         if encoder.fingerprint != spec["fingerprint"]:
             raise ConfigError(
                 f"{self.where}: expected the encoder {spec['fingerprint']!r}, got {encoder.fingerprint!r}; vectors of "
                 f"two encoders cannot be compared. Of a checkpoint, load_encoder(..., splitter={splitter_of(spec)!r}) "
                 "splits texts as this index does"
             )
+        if isinstance(encoder, EmbeddingEncoder):
+            encoder.check_same(spec, self.where)
         self._encoder = encoder
 
     def close(self) -> None:
@@ -499,12 +504,14 @@ class Index:
         return self._warming.is_done(self._search_once)
 
     def _search_once(self) -> None:
-        """Search in every way that loads something of its own: engine, compiled loops, copies of views."""
-        if self.dim is not None:
-            for aggregate in Aggregate:
-                self.search_with_options(
-                    np.ones((1, self.dim), dtype=np.float32), SearchOptions(top_k=1, aggregate=aggregate)
-                )
+        """Search in every way that loads something of its own: engine, compiled loops, copies of views, terms."""
+        if self.dim is None:
+            return
+        query = np.ones((1, self.dim), dtype=np.float32)
+        for aggregate in Aggregate:
+            self.search_with_options(query, SearchOptions(top_k=1, aggregate=aggregate))
+        if self._has_lexical:
+            self.search_with_options(query, SearchOptions(top_k=1, mode=Mode.HYBRID), text=["warm up"])
 
     def explain(
         self, query: str | Vector, id: str, scoring: ScoringName = "max", *, temperature: float | None = None
@@ -530,9 +537,26 @@ class Index:
             raise QueryError("explain: expected one query, a text or a (d,) vector, got several")
         return score_views(self._store.views(check_ids(ids)), queries[0], chosen)
 
-    def views(self, ids: str | Iterable[str]) -> dict[str, Floats]:
-        """Return the views of the documents that exist, (k, d) as stored, by id."""
-        return {doc_id: views for doc_id, (_, views) in self._store.views(check_ids(ids)).items()}
+    @overload
+    def views(self, ids: str) -> DocumentViews: ...  # type: ignore[overload-overlap]  # a str is iterable, too
+    @overload
+    def views(self, ids: Iterable[str]) -> dict[str, DocumentViews]: ...
+    def views(self, ids: str | Iterable[str]) -> DocumentViews | dict[str, DocumentViews]:
+        """Return the stored views of a document, or of several by id; see IndexProtocol.views()."""
+        found = {
+            doc_id: views_of(stored, vectors) for doc_id, (stored, vectors) in self._store.views(check_ids(ids)).items()
+        }
+        if not isinstance(ids, str):
+            return found
+        if ids not in found:
+            raise QueryError(f"{self.where}: there is no document {ids!r}")
+        return found[ids]
+
+    def to_arrow(self, filter: Filter | None = None, *, views: bool = False) -> Any:
+        """Return the documents as a stream of Arrow; see IndexProtocol.to_arrow()."""
+        from mvindex.index.arrow import arrow_reader
+
+        return arrow_reader(self, filter, views=views)
 
     def encode_queries(self, texts: Sequence[str]) -> Floats:
         """Return one vector per text, (q, dim) float32, by the index's encoder; QueryError for an empty text."""

@@ -7,7 +7,7 @@ from os import PathLike
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol, overload
 
-from mvindex.records import Document, Floats, IndexInfo, QueryGroup, SearchResult, ViewScore
+from mvindex.records import Document, DocumentViews, Floats, IndexInfo, QueryGroup, SearchResult, ViewScore
 
 if TYPE_CHECKING:
     from typing_extensions import Self, Unpack
@@ -304,6 +304,42 @@ class IndexProtocol(Protocol):
         temperature: float | None = None,
     ) -> dict[str, list[ViewScore]]:
         """Return what explain() does for each of the documents that exist, by id, in the order of the ids."""
+
+    @overload
+    def views(self, ids: str) -> DocumentViews: ...  # type: ignore[overload-overlap]  # a str is iterable, too
+    @overload
+    def views(self, ids: Iterable[str]) -> dict[str, DocumentViews]: ...
+    def views(self, ids: str | Iterable[str]) -> DocumentViews | dict[str, DocumentViews]:
+        """Return the stored views of documents: vectors, and what each stands for.
+
+        Args:
+            ids: One id, or several.
+
+        Returns:
+            For one id its views; for several those of the documents that exist, by id, in the order of the ids.
+
+        Raises:
+            QueryError: When there is no document of the one id.
+            Unsupported: For an index behind a server; explain() gives spans and scores there.
+
+        """
+
+    def to_arrow(self, filter: Filter | None = None, *, views: bool = False) -> Any:
+        """Return the documents as a pyarrow.RecordBatchReader, which reads them batch by batch.
+
+        The columns are id, title, text and metadata (JSON), in the order in which documents were first added. add()
+        takes such a stream, without views.
+
+        Args:
+            filter: A metadata filter; None for all documents.
+            views: Whether to add the columns vectors, a list of float32 vectors, and spans, of each of them a struct of
+                begin and end, null for a view that stands for no part of the text.
+
+        Raises:
+            ExtraMissing: Without pyarrow.
+            Unsupported: For views of an index behind a server.
+
+        """
 
     def encode_queries(self, texts: Sequence[str]) -> Floats:
         """Return one vector per text, (q, dim) float32, by the index's encoder; QueryError for an empty text."""

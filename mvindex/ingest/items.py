@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sized
 from dataclasses import replace
@@ -10,7 +11,7 @@ from typing import Any, TypeAlias
 
 from mvindex.corpus.fields import document_of
 from mvindex.corpus.options import CorpusOptions
-from mvindex.corpus.roles import Columns, Roles, find_roles
+from mvindex.corpus.roles import METADATA, Columns, Roles, find_roles
 from mvindex.corpus.tables import small_batches, table_rows
 from mvindex.errors import CorpusError, DocumentError
 from mvindex.ingest.pipeline import Entry
@@ -117,9 +118,19 @@ def _with_own_id(roles: Roles, fields: Mapping[str, Any]) -> Roles:
 
 def _document_of(fields: Mapping[str, Any], roles: Roles) -> Document:
     kept = {str(name): value for name, value in fields.items() if value is not None}
+    if METADATA in kept:
+        kept[METADATA] = _decoded(kept[METADATA])
     if not any(kept.get(name) for name in (*roles.text, roles.title) if name is not None):
         raise DocumentError(f"expected a text or a title, got {', '.join(kept) or 'none'}")
     return document_of(kept, roles)
+
+
+def _decoded(metadata: object) -> object:
+    """Return metadata that are JSON, as Index.to_arrow() writes them, decoded; anything else as it is."""
+    try:
+        return json.loads(metadata) if isinstance(metadata, str) else metadata
+    except ValueError:
+        return metadata
 
 
 def _rows_of(table: Any) -> Iterator[dict[str, Any]]:

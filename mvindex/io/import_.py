@@ -11,10 +11,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from mvindex.encoder import EncoderLike
 from mvindex.errors import ConfigError, CorpusError, EncoderError, StoreError
 from mvindex.index import Index, store_of
 from mvindex.index.backends import Backend, find_backend
-from mvindex.index.factory import EncoderLike, index_exists, local_index, new_settings, open_local
+from mvindex.index.factory import index_exists, local_index, new_settings, open_local
 from mvindex.io.manifest import Manifest
 from mvindex.io.validation import TargetSchema, VectorSource, make_batches
 from mvindex.lexical.language import NONE

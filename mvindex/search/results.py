@@ -11,6 +11,7 @@ from mvindex.records import (
     Cite,
     Component,
     Document,
+    DocumentViews,
     Field,
     Floats,
     Hit,
@@ -84,6 +85,13 @@ def _weighted(stored: StoredDocument, scores: Floats, scoring: Scoring) -> list[
     return [
         ViewScore(slot, float(scores[slot]), *span_and_snippet(stored, slot), float(weights[slot])) for slot in order
     ]
+
+
+def views_of(stored: StoredDocument, vectors: Floats) -> DocumentViews:
+    """Return the views of a stored document with what each stands for."""
+    shown = [span_and_snippet(stored, slot) for slot in range(len(vectors))]
+    spans, snippets = tuple(span for span, _ in shown), tuple(snippet for _, snippet in shown)
+    return DocumentViews(stored.id, vectors.astype(np.float32), spans, snippets)
 
 
 def document_of(stored: StoredDocument) -> Document:

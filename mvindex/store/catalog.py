@@ -24,6 +24,7 @@ import xxhash
 
 from mvindex.errors import DamagedIndex, StaleReader, StoreError
 from mvindex.lexical import postings
+from mvindex.store import dates
 from mvindex.store.files import check_regular
 from mvindex.store.fsync import audit_step, flush_to_disk
 from mvindex.store.rows import document_checksum
@@ -386,6 +387,7 @@ def _connect(path: Path, mode: str, is_fixed: bool = False) -> ReadConnection:
     # Connections go from thread to thread through the pool, one user at a time.
     connection = sqlite3.connect(uri, uri=True, isolation_level=None, check_same_thread=False, factory=ReadConnection)
     connection.execute(f"PRAGMA busy_timeout={_BUSY_TIMEOUT_MS}")
+    dates.register(connection)
     return connection
 
 

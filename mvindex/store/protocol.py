@@ -32,7 +32,7 @@ class Operation(Enum):
     SNAPSHOT = "snapshot"
     VERIFY = "verify"
     PROBE = "probe"
-    TRANSFER = "copying documents as stored"
+    TRANSFER = "reading documents and views as stored"
     FILES = "working on the files of an index"
 
 

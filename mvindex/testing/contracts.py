@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 from collections.abc import Iterator, Mapping
 from itertools import islice
 from pathlib import Path
@@ -15,6 +16,7 @@ from mvindex.errors import QueryError, Unsupported
 from mvindex.index import IndexProtocol
 from mvindex.records import Bools, Document, Floats, QueryGroup
 from mvindex.search.options import FieldName
+from mvindex.store.protocol import Operation
 from mvindex.testing.truth import assert_same, brute_force, brute_force_group
 from mvindex.text.citation import Citer
 
@@ -153,6 +155,28 @@ class IndexContract:
         ):
             left = {doc_id: rows for doc_id, rows in views.items() if keep(metadata[doc_id])}
             self.check(index, left, query, 30, filter=condition)
+
+    def test_a_filter_on_a_date_compares_texts_in_iso_8601_as_dates(self, index: IndexProtocol) -> None:
+        dates = ["2024-04-30T23:30:00Z", "2024-05-01", "2024-05-01T00:30:00+02:00", "2024-05-01T23:59:59.9", "May 1", 5]
+        metadata = {f"d{number}": {"date": date} for number, date in enumerate(dates)}
+        metadata["d6"] = {"date": datetime.datetime(2024, 5, 2, tzinfo=datetime.timezone.utc)}
+        self.fill(index, {doc_id: np.ones((1, self.dim), np.float32) for doc_id in metadata}, metadata)
+        day = {"$date": "2024-05-01"}
+        for condition, expected in (
+            ({"date": {"eq": day}}, "d1 d3"),
+            ({"date": datetime.date(2024, 5, 1)}, "d1 d3"),
+            ({"date": {"lt": day}}, "d0 d2"),
+            ({"date": {"lte": day}}, "d0 d1 d2 d3"),
+            ({"date": {"gt": day}}, "d6"),
+            ({"date": {"gte": datetime.datetime(2024, 5, 1, 2)}}, "d3 d6"),
+            ({"date": {"in": [{"$date": "2024-04-30T23:30Z"}, "May 1"]}}, "d0 d4"),
+            ({"not": {"date": {"gte": day}}}, "d0 d2 d4 d5"),
+            # Texts compare as texts.
+            ({"date": {"gte": "2024-05-01"}}, "d1 d2 d3 d4 d6"),
+        ):
+            assert sorted(document.id for document in index.scan(condition)) == expected.split(), condition
+            hits = index.search(np.ones(self.dim, np.float32), 10, condition).hits
+            assert sorted(hit.id for hit in hits) == expected.split(), condition
 
     def test_documents_added_since_the_build_are_found(self, index: IndexProtocol, rng: np.random.Generator) -> None:
         views = random_views(rng, 150, self.dim)
@@ -373,6 +397,53 @@ class IndexContract:
         assert [document.id for document in documents] == ids
         assert documents == list(index) == index.get(ids)
         assert documents[3].text == "new text" and documents[4].metadata == {"n": 4, "changed": True}
+
+    def test_the_views_of_a_document_are_those_that_were_added(
+        self, index: IndexProtocol, rng: np.random.Generator
+    ) -> None:
+        views = random_views(rng, 20, self.dim)
+        self.fill(index, views)
+        if not index.capabilities.supports(Operation.TRANSFER):
+            with pytest.raises(Unsupported):
+                index.views("d3")
+            return
+        stored = index.views("d3")
+        assert (stored.id, len(stored), stored.vectors.dtype.name) == ("d3", len(views["d3"]), "float32")
+        np.testing.assert_allclose(stored.vectors, views["d3"], rtol=1e-3, atol=1e-3)
+        none = [None] * len(stored)
+        assert list(stored.spans) == none
+        assert list(stored.snippets) == none
+        assert list(index.views(["d9", "not there", "d3", "d9"])) == ["d9", "d3"]
+        assert index.views([]) == {}
+        with pytest.raises(QueryError, match="not there"):
+            index.views("not there")
+
+    def test_an_arrow_stream_has_every_document_in_its_order(
+        self, index: IndexProtocol, rng: np.random.Generator
+    ) -> None:
+        pytest.importorskip("pyarrow")
+        views = random_views(rng, 1100, self.dim)
+        self.fill(index, views, {"d7": {"lang": "en", "größe": 1}})
+        index.delete(ids=["d0", "d8"])
+        with index.to_arrow() as reader:
+            batches = list(reader)
+        assert len(batches) > 1
+        rows = [row for batch in batches for row in batch.to_pylist()]
+        assert [row["id"] for row in rows] == [doc_id for doc_id in views if doc_id not in ("d0", "d8")]
+        assert rows[6] == {"id": "d7", "title": "", "text": "text of d7", "metadata": '{"größe":1,"lang":"en"}'}
+        assert index.to_arrow({"lang": "en"}).read_all().column("id").to_pylist() == ["d7"]
+        assert index.to_arrow({"lang": "de"}).read_all().num_rows == 0
+        if not index.capabilities.supports(Operation.TRANSFER):
+            with pytest.raises(Unsupported):
+                index.to_arrow(views=True)
+            return
+        table = index.to_arrow({"id": {"in": ["d7", "d1000"]}}, views=True).read_all()
+        assert [len(vectors) for vectors in table.column("vectors").to_pylist()] == [
+            len(views["d7"]),
+            len(views["d1000"]),
+        ]
+        np.testing.assert_allclose(table.column("vectors")[1].as_py(), views["d1000"], rtol=1e-3, atol=1e-3)
+        assert table.column("spans")[0].as_py() == [None] * len(views["d7"])
 
     def test_pages_of_a_scan_neither_skip_nor_repeat_documents(
         self, index: IndexProtocol, rng: np.random.Generator

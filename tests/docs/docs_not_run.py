@@ -40,6 +40,12 @@ NOT_RUN = [
     NotRun(
         "docs/crosscheck.md", "sh bench/crosscheck/run.sh", "installs another implementation of MVR from a registry"
     ),
+    NotRun(
+        "docs/encoders-of-your-own.md",
+        "export OPENAI_API_KEY",
+        "needs a paid endpoint; tests/e2e/test_openai_endpoint.py runs the same against a server of that protocol",
+    ),
+    NotRun("docs/encoders-of-your-own.md", "python bench/own_model.py", BENCH),
     NotRun("docs/hybrid.md", "python bench/lexical.py", BENCH),
     NotRun(
         "docs/hybrid.md",

@@ -106,6 +106,24 @@ def test_eval_reports_gold_answers_and_a_run(folder):
     assert again.returncode == 1 and "run.trec" in again.stderr
 
 
+def test_a_filter_of_conditions_compares_dates(tmp_path):
+    days = ["2024-04-30T23:30:00Z", "2024-05-01", "2024-05-01T00:30:00+02:00", "2024-06-01T08:00:00", "May"]
+    rows = [{"id": f"d{n}", "text": f"Passage number {n}.", "metadata": {"date": day}} for n, day in enumerate(days)]
+    (tmp_path / "c.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    ok(mvindex("ingest", "c.jsonl", "--family", "single", cwd=tmp_path))
+    for filter, expected in (
+        ("date >= 2024-05-01", ["d1", "d3"]),
+        ("date >= 2024-04-30T23:00Z and date < 2024-06", ["d0", "d1"]),
+        ('{"date": {"lt": {"$date": "2024-05-01"}}}', ["d0", "d2"]),
+    ):
+        done = ok(mvindex("query", "passage", "--filter", filter, "--json", cwd=tmp_path))
+        assert sorted(hit["id"] for hit in json.loads(done.stdout)["hits"]) == expected
+    wrong = mvindex("query", "passage", "--filter", "date after 2024", cwd=tmp_path)
+    assert wrong.returncode == 1 and "got 'date after 2024'" in wrong.stderr
+    ok(mvindex("delete", "--filter", "date < 2024-05-01", cwd=tmp_path))
+    assert json.loads(ok(mvindex("info", "--json", cwd=tmp_path)).stdout)["documents"] == 3
+
+
 def test_get_delete_filter_info_and_build(tmp_path):
     rows = [{"id": f"d{n}", "text": f"Passage number {n}.", "metadata": {"year": 1990 + n}} for n in range(6)]
     (tmp_path / "c.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))

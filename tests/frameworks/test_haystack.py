@@ -1,6 +1,7 @@
 """Haystack: what its own suites (test_haystack_suites.py) do not ask."""
 
 import asyncio
+import datetime
 import runpy
 import subprocess
 import sys
@@ -363,3 +364,23 @@ def test_any_embedder_makes_a_view_of_every_snippet_and_another_one_is_refused(t
     for other in (encoder("other"), encoder(max_snippets=3)):
         with pytest.raises(ConfigError, match="expected the encoder"):
             MVIndexDocumentStore(tmp_path / "a.mvx", encoder=other).count_documents()
+
+
+def test_dates_are_stored_as_texts_and_compared_as_haystack_does(tmp_path):
+    noon = datetime.datetime(2024, 5, 1, 12, tzinfo=datetime.timezone.utc)
+    days = {"a": "2024-04-30", "b": "2024-05-01T00:30:00+02:00", "c": noon}
+    store = MVIndexDocumentStore(tmp_path / "dated.mvx", embedding_dim=2)
+    store.write_documents(
+        [Document(id=name, content=name, meta={"day": day}, embedding=[1.0, 0.0]) for name, day in days.items()]
+    )
+    for operator, value, expected in (
+        (">=", "2024-05-01T00:00:00Z", ["c"]),
+        ("<", datetime.datetime(2024, 5, 1, tzinfo=datetime.timezone.utc), ["a", "b"]),
+        ("==", "2024-05-01T14:00:00+02:00", ["c"]),
+        ("!=", noon, ["a", "b"]),
+    ):
+        condition = {"field": "meta.day", "operator": operator, "value": value}
+        found = store.filter_documents(condition)
+        assert sorted(document.id for document in found) == expected
+        assert all(document_matches_filter(condition, document) for document in found)
+    store.close()

@@ -2,11 +2,13 @@
 
 import asyncio
 import copy
+import datetime
 import json
 import runpy
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from multiprocessing.reduction import ForkingPickler
 from pathlib import Path
 
@@ -559,3 +561,19 @@ def test_the_core_and_the_other_connectors_import_no_framework():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "[]\n"
+
+
+def test_dates_are_stored_as_texts_and_compared_as_dates(tmp_path):
+    days = {"a": datetime.date(2024, 4, 30), "b": "2024-05-01T00:30:00+02:00", "c": "2024-05-01T12:30:00Z"}
+    made = MVIndexVectorStore.from_texts(
+        list(days), WordEmbeddings(), [{"day": day} for day in days.values()], ids=list(days), index=tmp_path / "x.mvx"
+    )
+    with closing(made) as store:
+        for condition, expected in (
+            ({"gte": datetime.date(2024, 5, 1)}, ["c"]),
+            ({"lt": {"$date": "2024-05-01"}}, ["a", "b"]),
+            ({"in": [datetime.date(2024, 4, 30)]}, ["a", "b"]),
+        ):
+            found = store.similarity_search("oil", filter={"day": condition})
+            assert sorted(document.id for document in found) == expected
+        assert store.get_by_ids(["a"])[0].metadata["day"] == "2024-04-30"

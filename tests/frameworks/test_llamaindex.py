@@ -2,6 +2,7 @@
 
 import asyncio
 import copy
+import datetime
 import runpy
 import subprocess
 import sys
@@ -399,3 +400,20 @@ def test_without_the_framework_the_command_is_named_that_installs_it():
 def test_the_example_runs_and_cites_the_sentence(capsys):
     runpy.run_path(str(Path(__file__).parents[2] / "examples/frameworks/llamaindex_citing.py"), run_name="__main__")
     assert "It caused a shock to the global economy. [oil, characters 93-133]" in capsys.readouterr().out
+
+
+def test_dates_are_stored_as_texts_and_compared_as_llamaindex_does(tmp_path):
+    days = {"a": datetime.date(2024, 4, 30), "b": "2024-05-01T12:30:00Z", "c": "may"}
+    store = MVIndexVectorStore(tmp_path / "dated.mvx", embedding_dim=2)
+    store.add(
+        [TextNode(id_=name, text=name, metadata={"day": day}, embedding=[1.0, 0.0]) for name, day in days.items()]
+    )
+    filters = MetadataFilters(filters=[MetadataFilter(key="day", value="2024-05-01", operator=FilterOperator.GTE)])
+    query = VectorStoreQuery(query_embedding=[1.0, 0.0], similarity_top_k=9, filters=filters)
+    # By code point: LlamaIndex's filters have no dates.
+    assert store.query(query).ids == ["b", "c"]
+    assert store.get_nodes(["a"])[0].metadata["day"] == "2024-04-30"
+    # The index itself has them.
+    with mvindex.open(tmp_path / "dated.mvx") as index:
+        assert [document.id for document in index.scan({"day": {"gte": datetime.date(2024, 5, 1)}})] == ["b"]
+    store.close()

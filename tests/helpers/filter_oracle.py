@@ -1,9 +1,11 @@
 """The filter grammar as its description says, over one document's metadata: slow and plain."""
 
+import datetime
 import math
 
 _OPERATORS = ("eq", "ne", "lt", "lte", "gt", "gte", "in", "nin", "exists")
 _LARGEST = 1 << 63
+_FORMATS = {"%Y-%m-%dT%H:%M:%S.%f%z": 0, "%Y-%m-%dT%H:%M:%S%z": 0, "%Y-%m-%dT%H:%M:%S": 0, "%Y-%m-%d": 1}
 
 
 def holds(condition, row: dict, doc_id: str) -> bool:
@@ -27,7 +29,7 @@ def _is_member(name, value, depth: int) -> bool:
         return is_of_grammar(value, depth + 1)
     if not name.isprintable() or '"' in name or "\\" in name or not all(name.split(".")):
         return False
-    if not isinstance(value, dict):
+    if not isinstance(value, dict) or "$date" in value:
         return _is_scalar(value)
     return bool(value) and all(_is_test(operator, operand) for operator, operand in value.items())
 
@@ -51,7 +53,29 @@ def _is_scalar(value) -> bool:
         return True
     if isinstance(value, int):
         return -_LARGEST <= value < _LARGEST
+    if isinstance(value, dict):
+        return set(value) == {"$date"} and _period(value["$date"]) is not None
     return isinstance(value, float) and math.isfinite(value)
+
+
+def _period(value):
+    """Return the first moment of a date, in UTC, and the first after it; None for no date. Days and moments only."""
+    for form, days in _FORMATS.items():
+        try:
+            begin = datetime.datetime.strptime(value, form)
+        except (TypeError, ValueError):
+            continue
+        begin = begin if begin.tzinfo else begin.replace(tzinfo=datetime.timezone.utc)
+        return begin, begin + datetime.timedelta(days=days, microseconds=1 - days)
+    return None
+
+
+def _test_date(operator, operand, found) -> bool:
+    (begin, end), own = _period(operand["$date"]), _period(found)
+    if own is None:
+        return False
+    tests = {"eq": begin <= own[0] < end, "lt": own[0] < begin, "lte": own[0] < end, "gt": own[0] >= end}
+    return {**tests, "gte": own[0] >= begin}[operator]
 
 
 def _member(name, value, row, doc_id) -> bool:
@@ -62,7 +86,7 @@ def _member(name, value, row, doc_id) -> bool:
     if name == "not":
         return not holds(value, row, doc_id)
     found = _lookup(name, row, doc_id)
-    tests = value if isinstance(value, dict) else {"eq": value}
+    tests = value if isinstance(value, dict) and "$date" not in value else {"eq": value}
     return all(_test(operator, operand, found) for operator, operand in tests.items())
 
 
@@ -96,10 +120,14 @@ def _test(operator, operand, found) -> bool:
         return _equal(found, operand) == (operator == "eq")
     if operator == "exists":
         return (found is not None) == operand
+    if isinstance(operand, dict):
+        return _test_date(operator, operand, found)
     if _kind(found) != _kind(operand) or isinstance(found, list | dict):
         return False
     return {"lt": found < operand, "lte": found <= operand, "gt": found > operand, "gte": found >= operand}[operator]
 
 
 def _equal(found, operand) -> bool:
+    if isinstance(operand, dict):
+        return _test_date("eq", operand, found)
     return _kind(found) == _kind(operand) and found == operand

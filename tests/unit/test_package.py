@@ -16,6 +16,7 @@ def test_the_public_names_are_these():
         "CallableEncoder",
         "Citation",
         "Document",
+        "DocumentViews",
         "Hit",
         "Index",
         "IndexProtocol",

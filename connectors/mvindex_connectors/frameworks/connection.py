@@ -10,10 +10,11 @@ from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar, cast
 
+from mvindex.encoder import EncoderLike
 from mvindex.errors import ConfigError
 from mvindex.index import Index, IndexProtocol
 from mvindex.index.backends import find_backend
-from mvindex.index.factory import EncoderLike, as_encoder, create, default_lexical, index_exists, open_index
+from mvindex.index.factory import create, default_lexical, index_exists, open_index
 from mvindex.lexical.language import AUTO, NONE
 from mvindex.lexical.tokenizer import parse_lexical
 from mvindex.records import CountCallback, Document, Floats, Hit, IndexInfo, ViewScore, no_progress
@@ -236,7 +237,7 @@ class IndexHandle:
                 )
         if encodes and not self.is_remote and not isinstance(self._encoder, str | os.PathLike | None):
             # Whatever is not behind a server is worked on by this process.
-            cast(Index, index).use_encoder(as_encoder(self._encoder))
+            cast(Index, index).use_encoder(self._encoder)
         return index
 
 

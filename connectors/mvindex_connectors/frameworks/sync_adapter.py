@@ -69,7 +69,7 @@ class SyncAdapter:
         # A document may be gone, or replaced by one of fewer views, since the search.
         if any(hit.id not in views or hit.slot >= len(views[hit.id]) for hit in hits):
             return None
-        return np.array([views[hit.id][hit.slot] for hit in hits], dtype=np.float32)
+        return np.array([views[hit.id].vectors[hit.slot] for hit in hits], dtype=np.float32)
 
     async def get(self, ids: Sequence[str]) -> list[Document]:
         """Return the documents of the ids that exist, in the order of the ids."""

@@ -15,6 +15,7 @@ import numpy as np
 
 from mvindex.errors import QueryError
 from mvindex.records import Ints
+from mvindex.store import dates
 from mvindex.store.filters import Filter, parse_filter
 from mvindex.store.temporary import temporary_database, temporary_errors
 from mvindex_connectors.milvus.reader import Reader
@@ -59,6 +60,7 @@ class FilterTable:
 
 def _filled(reader: Reader, next_document: int) -> sqlite3.Connection:
     connection = temporary_database(is_shared=True)
+    dates.register(connection)
     connection.execute("CREATE TABLE documents(doc_row INTEGER PRIMARY KEY, id TEXT NOT NULL)")
     connection.execute("CREATE TABLE metadata(doc_row INTEGER PRIMARY KEY, json TEXT NOT NULL)")
     for rows in reader.each(next_document, _FIELDS):

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from mvindex.errors import Unsupported
 from mvindex.ingest import Entry, IngestHooks, IngestReport, view_entries
 from mvindex.ingest.items import Items, item_entries
 from mvindex.records import Document, Floats, IndexInfo, QueryGroup, ViewScore
@@ -20,7 +21,7 @@ from mvindex.scoring.rerank import parse_rerank
 from mvindex.search.options import SearchOptions, check_reranked_fields
 from mvindex.search.queries import Vector
 from mvindex.store.filters import Filter
-from mvindex.store.protocol import Capabilities
+from mvindex.store.protocol import Capabilities, Operation
 from mvindex.v1 import documents_pb2 as messages
 from mvindex.v1 import service_pb2 as service
 from mvindex.v1.service_pb2_grpc import MvindexServiceStub
@@ -258,6 +259,14 @@ class AsyncIndexClient:
         for request in explain_requests(self._address.name, query, ids, scoring, temperature):
             found |= explanations_from(await self._channel.call(self._stub.Explain, request))
         return found
+
+    async def views(self, ids: str | Iterable[str]) -> Any:
+        """Raise Unsupported: no message carries stored vectors."""
+        (await self.capabilities()).check(Operation.TRANSFER, self.where)
+
+    async def to_arrow(self, filter: Filter | None = None, *, views: bool = False) -> Any:
+        """Raise Unsupported: Arrow reads a stream without waiting for an event loop; scan() yields documents."""
+        raise Unsupported(f"{self.where}: to_arrow() is not supported by an asynchronous client; use scan()")
 
     async def encode_queries(self, texts: Sequence[str]) -> Floats:
         """Return one vector per text, (q, dim) float32, by the server's encoder; QueryError for an empty text."""

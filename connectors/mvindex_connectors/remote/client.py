@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from mvindex.errors import QueryError
+from mvindex.index.arrow import arrow_reader
 from mvindex.ingest import Entry, IngestHooks, IngestReport, view_entries
 from mvindex.ingest.items import Items, item_entries
 from mvindex.records import Document, Floats, IndexInfo, QueryGroup, ViewScore
@@ -263,6 +264,16 @@ class IndexClient:
         for request in explain_requests(self._address.name, query, ids, scoring, temperature):
             found |= explanations_from(self._channel.call(self._stub.Explain, request))
         return found
+
+    def views(self, ids: str | Iterable[str]) -> Any:
+        """Raise Unsupported: no message carries stored vectors."""
+        self.capabilities.check(Operation.TRANSFER, self.where)
+
+    def to_arrow(self, filter: Filter | None = None, *, views: bool = False) -> Any:
+        """Return the documents as a stream of Arrow, without views; see IndexProtocol.to_arrow()."""
+        if views:
+            self.capabilities.check(Operation.TRANSFER, self.where)
+        return arrow_reader(self, filter, views=False)
 
     def encode_queries(self, texts: Sequence[str]) -> Floats:
         """Return one vector per text, (q, dim) float32, by the server's encoder; QueryError for an empty text."""

@@ -30,6 +30,7 @@ from mvindex.records import (
 from mvindex.scoring.aggregate import Aggregate
 from mvindex.scoring.fusion import Method, Mode
 from mvindex.search.options import ScoringName, SearchOptions
+from mvindex.store.dates import date_as_json
 from mvindex.v1 import documents_pb2 as documents
 from mvindex.v1 import search_pb2 as search
 from mvindex.v1 import service_pb2 as service
@@ -143,7 +144,7 @@ def filter_json(condition: Mapping[str, Any] | None) -> str | None:
     if condition is None:
         return None
     try:
-        return json.dumps(condition, allow_nan=False, ensure_ascii=True)
+        return json.dumps(condition, allow_nan=False, ensure_ascii=True, default=date_as_json)
     except (TypeError, ValueError, RecursionError) as err:
         raise QueryError(f"filter: expected a value that JSON can represent: {err}") from err
 

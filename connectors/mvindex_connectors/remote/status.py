@@ -23,6 +23,7 @@ CODES: dict[type[errors.MvindexError], StatusCode] = {
     errors.DocumentError: StatusCode.INVALID_ARGUMENT,
     errors.CheckpointError: StatusCode.FAILED_PRECONDITION,
     errors.EncoderError: StatusCode.INVALID_ARGUMENT,
+    errors.EncoderUnavailable: StatusCode.FAILED_PRECONDITION,
     errors.StoreError: StatusCode.FAILED_PRECONDITION,
     errors.IndexLocked: StatusCode.ABORTED,
     errors.DamagedIndex: StatusCode.DATA_LOSS,

@@ -149,7 +149,7 @@ def test_a_function_without_a_name_needs_one(function):
 def test_a_callable_must_be_given_again():
     spec = CallableEncoder(two_dims, name="mine").spec
     assert spec["fingerprint"] == "callable:mine"
-    with pytest.raises(ConfigError, match="made with the callable 'mine'.*encoder="):
+    with pytest.raises(ConfigError, match="made with the function 'mine'.*encoder="):
         encoder_from_spec(json.loads(json.dumps(spec)))
 
 

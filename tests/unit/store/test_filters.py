@@ -11,13 +11,15 @@ from hypothesis import strategies as st
 
 import mvindex
 from mvindex.errors import QueryError
+from mvindex.store import dates
 from mvindex.store.filters import parse_filter
 from tests.helpers.filter_oracle import holds
 
+DATES = ["2024-05-01", "2024-05-01T12:30:00Z", "2024-05-01T00:30:00+02:00", "2024-05-02T00:00:00", "2024-02-30"]
 VALUES = [None, True, False, 0, 1, -3, 2.5, 1.0, "a", "b", "1", "", "é", "'; DROP", [1], {"x": 1}, 2**60, 2**60 + 1]
-scalars = st.sampled_from(VALUES[:14] + VALUES[16:])
+scalars = st.sampled_from(VALUES[:14] + VALUES[16:] + DATES + [{"$date": date} for date in DATES[:4]])
 fields = st.sampled_from(["a", "b", "a.x", "id"])
-rows = st.dictionaries(st.sampled_from(["a", "b"]), st.sampled_from(VALUES))
+rows = st.dictionaries(st.sampled_from(["a", "b"]), st.sampled_from(VALUES + DATES))
 
 
 def conditions():
@@ -45,6 +47,7 @@ def conditions():
 def test_a_filter_selects_what_its_description_says(condition, row, doc_id):
     sql = parse_filter(condition)
     connection = sqlite3.connect(":memory:")
+    dates.register(connection)
     try:
         query = f"SELECT count(*) FROM (SELECT ? AS id) AS d, (SELECT ? AS json) AS m WHERE {sql.text}"
         (count,) = connection.execute(query, (doc_id, json.dumps(row), *sql.parameters)).fetchone()
@@ -77,6 +80,10 @@ def test_a_filter_selects_what_its_description_says(condition, row, doc_id):
         {"a..b": 1},
         {"lang": "\ud800"},
         {1: 2},
+        {"day": {"$date": "tomorrow"}},
+        {"day": {"gte": {"$date": "2024-02-30"}}},
+        {"day": {"gte": {"$date": 20240501}}},
+        {"day": {"in": [{"$date": None}]}},
     ],
 )
 def test_what_is_not_in_the_grammar_is_refused(condition):

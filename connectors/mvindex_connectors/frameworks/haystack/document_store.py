@@ -13,8 +13,8 @@ from haystack.document_stores.types import DuplicatePolicy
 from haystack.utils import Secret
 
 from mvindex.checkpoint.hub import DEFAULT
+from mvindex.encoder import EncoderLike
 from mvindex.errors import ConfigError
-from mvindex.index.factory import EncoderLike
 from mvindex.records import CountCallback, Floats
 from mvindex_connectors.frameworks.citations import HIT_KEY, citations
 from mvindex_connectors.frameworks.connection import AsyncIndexAPI, IndexHandle

@@ -12,8 +12,8 @@ from langchain_core.embeddings import Embeddings
 from langchain_core.vectorstores import VectorStore
 
 from mvindex.checkpoint.hub import DEFAULT
+from mvindex.encoder import EncoderLike
 from mvindex.errors import ConfigError, QueryError
-from mvindex.index.factory import EncoderLike
 from mvindex.records import CountCallback, Floats, SearchResult
 from mvindex_connectors.frameworks.citations import HIT_KEY, CitedMetadata, citations, dense_score
 from mvindex_connectors.frameworks.connection import AsyncIndexAPI, IndexHandle, IndexLike

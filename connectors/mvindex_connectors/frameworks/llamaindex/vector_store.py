@@ -18,9 +18,9 @@ from llama_index.core.vector_stores.types import (
 )
 
 from mvindex.checkpoint.hub import DEFAULT
+from mvindex.encoder import EncoderLike
 from mvindex.errors import ConfigError
 from mvindex.index import IndexProtocol
-from mvindex.index.factory import EncoderLike
 from mvindex.records import CountCallback, Floats, SearchResult
 from mvindex_connectors.frameworks.citations import citations, stored_fields
 from mvindex_connectors.frameworks.connection import AsyncIndexAPI, IndexHandle, IndexLike, show_address

@@ -1,0 +1,58 @@
+"""Conditions of --filter."""
+
+import pytest
+
+from mvindex.cli.conditions import parse_conditions
+from mvindex.cli.options import parse_filter
+from mvindex.errors import QueryError
+
+
+@pytest.mark.parametrize(
+    ("text", "condition"),
+    [
+        ("date >= 2024-05-01", {"date": {"gte": {"$date": "2024-05-01"}}}),
+        ("date<2024-05-01T12:30+02:00", {"date": {"lt": {"$date": "2024-05-01T12:30+02:00"}}}),
+        ("date = 2024-05", {"date": {"eq": {"$date": "2024-05"}}}),
+        ('date >= "2024-05-01"', {"date": {"gte": "2024-05-01"}}),
+        ("year == 1990", {"year": {"eq": 1990}}),
+        ("year > -1.5", {"year": {"gt": -1.5}}),
+        ("lang != en", {"lang": {"ne": "en"}}),
+        ('author.name = "Ada and \\"Bob\\""', {"author.name": {"eq": 'Ada and "Bob"'}}),
+        ("open = true AND end = null", {"and": [{"open": {"eq": True}}, {"end": {"eq": None}}]}),
+        (" größe <= 3 and größe >= 1 ", {"and": [{"größe": {"lte": 3}}, {"größe": {"gte": 1}}]}),
+    ],
+)
+def test_conditions_are_a_filter(text, condition):
+    assert parse_conditions(text) == condition
+
+
+@pytest.mark.parametrize(
+    ("text", "rest"),
+    [
+        ("year", "year"),
+        ("year >=", "year >="),
+        ("year like 3", "year like 3"),
+        ("year = 3 or year = 4", "or year = 4"),
+        ("year = 3 and", "and"),
+        ("year = 3 and 4", "4"),
+        ("= 3", "= 3"),
+        ('lang = "en', 'lang = "en'),
+        ("", ""),
+    ],
+)
+def test_what_cannot_be_read_is_named(text, rest):
+    with pytest.raises(QueryError) as caught:
+        parse_conditions(text)
+    assert str(caught.value).endswith(f"got {rest!r}")
+
+
+def test_a_list_needs_json():
+    with pytest.raises(QueryError, match="write JSON for lists"):
+        parse_conditions("year = [1990]")
+
+
+def test_what_begins_with_a_brace_is_json():
+    assert parse_filter(' {"year": {"in": [1990]}}') == {"year": {"in": [1990]}}
+    assert parse_filter("year = 1990") == {"year": {"eq": 1990}}
+    with pytest.raises(QueryError, match="expected JSON"):
+        parse_filter('{"year": ')
