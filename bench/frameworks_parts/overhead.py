@@ -1,4 +1,4 @@
-"""Measure what the stores of LangChain, LlamaIndex and Haystack add to a query of the bare index."""
+"""Time what the stores of LangChain, LlamaIndex and Haystack add to a query of the bare index."""
 
 import sys
 import tempfile
