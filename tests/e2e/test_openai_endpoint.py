@@ -57,8 +57,8 @@ def _wait_for(port, process):
     raise TimeoutError(f"llmock does not listen at port {port}")
 
 
+def control(server, name, body=None, method=None):
     """Return the answer of a control call of llmock."""
-    """What llmock's control API answers."""
     data = None if body is None else json.dumps(body).encode()
     request = urllib.request.Request(f"{server}/_llmock/{name}", data, method=method)
     with urllib.request.urlopen(request, timeout=20) as response:
