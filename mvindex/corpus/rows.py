@@ -67,8 +67,8 @@ class Source:
             "id" and "text".
         header: The header line as in the file, ended by a newline; None where a format has none.
         numbers: Columns of CSV whose cells become numbers.
-        left_out: Columns that no JSON metadata can hold (times, bytes, maps, a CSV column without a name) or should
-            not (vectors).
+        left_out: Columns that no JSON metadata can hold (times of day, bytes, maps, CSV columns without a name) or
+            should not (vectors).
         rejects_format: Format in which rejected rows of this file are written; None for its own.
         rejects_suffix: Suffix of the file of rejected rows.
 

@@ -51,13 +51,20 @@ def open_table(table: Table, options: CorpusOptions) -> tuple[Source, Iterator[R
 
 
 def table_rows(batch: Any) -> list[dict[str, Any]]:
-    """Return the rows of a record batch; bytes of a string that are not UTF-8 become lone surrogates."""
+    """Return the rows of a record batch; dates and times are ISO 8601 texts, to the microsecond.
+
+    Bytes of a string that are not UTF-8 become lone surrogates.
+    """
+    batch, dates = _in_microseconds(batch)
     try:
         rows: list[dict[str, Any]] = batch.to_pylist()
-        return rows
     except UnicodeDecodeError:  # Arrow does not check its strings
         columns = [_lenient(column) for column in batch.columns]
-        return [dict(zip(batch.schema.names, values, strict=True)) for values in zip(*columns, strict=True)]
+        rows = [dict(zip(batch.schema.names, values, strict=True)) for values in zip(*columns, strict=True)]
+    for name in dates:
+        for row in rows:
+            row[name] = None if row[name] is None else row[name].isoformat()
+    return rows
 
 
 def small_batches(batch: Any) -> Iterator[Any]:
@@ -87,6 +94,19 @@ def _read_rows(table: Table, source: Source, max_row_bytes: int) -> Iterator[Row
             yield Reject(location, str(err), (raw,))
 
 
+def _in_microseconds(batch: Any) -> tuple[Any, list[str]]:
+    """Return the batch with times in microseconds, as Python's are, and the names of its columns of dates and times."""
+    pyarrow = require("pyarrow", "parquet", "reading a table")
+    types, dates = pyarrow.types, []
+    for place, field in enumerate(batch.schema):
+        if types.is_timestamp(field.type) and field.type.unit == "ns":
+            column = batch.column(place).cast(pyarrow.timestamp("us", field.type.tz), safe=False)
+            batch = batch.set_column(place, field.name, column)
+        if types.is_timestamp(field.type) or types.is_date(field.type):
+            dates.append(field.name)
+    return batch, dates
+
+
 def _lenient(column: Any) -> list[Any]:
     try:
         values: list[Any] = column.to_pylist()
@@ -102,7 +122,7 @@ def _table_source(table: Table, options: CorpusOptions) -> Source:
     columns = tuple(table.schema.names)
     if len(set(columns)) < len(columns):
         raise CorpusError(f"{table.path}: two columns have the same name (columns: {', '.join(columns)})")
-    left_out = tuple(field.name for field in table.schema if not is_json_type(types, field.type))
+    left_out = tuple(field.name for field in table.schema if not _is_metadata_type(types, field.type))
 
     def sample() -> list[dict[str, Any]]:
         kept = [name for name in columns if name not in left_out]
@@ -143,6 +163,11 @@ def _check_type(types: Any, table: Table, name: str, expected: str) -> None:
     is_integer = types.is_integer(kind) and "integers" in expected
     if not (is_integer or types.is_null(kind) or str(kind) in _STRINGS):
         raise CorpusError(f'{table.path}: column "{name}" holds {kind}; expected {expected}')
+
+
+def _is_metadata_type(types: Any, kind: Any) -> bool:
+    """Return whether metadata can hold the values: JSON, dates and times."""
+    return is_json_type(types, kind) or types.is_date(kind) or types.is_timestamp(kind)
 
 
 def is_json_type(types: Any, kind: Any) -> bool:

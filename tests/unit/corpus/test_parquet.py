@@ -63,10 +63,17 @@ def test_columns_that_are_no_metadata_are_left_out_and_told(tmp_path):
     }
     with open_corpus(save(tmp_path, columns)) as corpus:
         (row,) = corpus
-        assert row.document == Document("d", "x", "", {"scores": [1, 2]})
+        assert row.document == Document("d", "x", "", {"day": "1963-01-01", "scores": [1, 2]})
         assert corpus.source.format == "parquet"
-        assert corpus.source.left_out == ("day", "blob", "vector")
-        assert corpus.source.metadata_columns == ("scores",)
+        assert corpus.source.left_out == ("blob", "vector")
+        assert corpus.source.metadata_columns == ("day", "scores")
+
+
+def test_times_become_iso_texts_to_the_microsecond(tmp_path):
+    pyarrow = pytest.importorskip("pyarrow")
+    utc = pyarrow.array([1_714_564_800_123_456_789, None], pyarrow.timestamp("ns", "UTC"))
+    path = save(tmp_path, {"id": ["d", "e"], "text": ["x", "y"], "at": utc})
+    assert [one.metadata["at"] for one in documents(path)] == ["2024-05-01T12:00:00.123456+00:00", None]
 
 
 def test_rows_are_placed_by_their_number_and_kept_as_json(tmp_path):
