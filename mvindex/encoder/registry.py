@@ -16,7 +16,7 @@ from mvindex.encoder.base import Encoder
 from mvindex.encoder.embedding import openai
 from mvindex.encoder.embedding.embedder import Embedder
 from mvindex.encoder.embedding.encoder import EmbeddingEncoder, ViewPlan
-from mvindex.encoder.embedding.function import FunctionEmbedder
+from mvindex.encoder.embedding.function import FunctionEmbedder, makes_views
 from mvindex.encoder.embedding.sentence_transformer import (
     KIND as SENTENCE_TRANSFORMER,
 )
@@ -97,6 +97,23 @@ def load_encoder(  # noqa: PLR0913 - each argument is a setting of the encoder
     from mvindex.encoder.transformer import TransformerEncoder
 
     return TransformerEncoder(checkpoint, device)
+
+
+def as_encoder(
+    encoder: EncoderLike, family: str | None = None, max_views: int | Literal["auto"] | None = None
+) -> Encoder:
+    """Return the encoder that was given or named; ConfigError for what is none.
+
+    A function that gives several vectors of a text makes its own views, see CallableEncoder.
+    """
+    if hasattr(encoder, "encode_documents"):
+        if family is not None or max_views is not None:
+            raise ConfigError("family and max_views: an Encoder makes its own views; give them to load_encoder()")
+        return cast(Encoder, encoder)
+    is_function = callable(encoder) and not is_sentence_transformer(encoder)
+    if is_function and family is None and max_views is None and makes_views(cast(Callable[..., Any], encoder)):
+        return CallableEncoder(cast(Callable[..., Any], encoder))
+    return load_encoder(encoder, family=family, max_views=max_views)
 
 
 def _embedder_of(source: Any, name: str | None, query_function: Callable[[list[str]], Any] | None) -> Embedder | None:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import logging
 import os
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import Any, Literal
 
-from mvindex.encoder import Encoder, EncoderLike, load_encoder
-from mvindex.encoder.registry import leave_form
+from mvindex.encoder import Encoder, EncoderLike
+from mvindex.encoder.registry import as_encoder, leave_form
 from mvindex.errors import ConfigError, QueryError
 from mvindex.index.admin import LocalAdmin
 from mvindex.index.backends import find_backend
@@ -252,14 +252,3 @@ def check_temperature(value: object) -> None:
         Scoring(Aggregate.DRPQ, value)  # type: ignore[arg-type]  # whatever the caller gave
     except QueryError as err:
         raise ConfigError(str(err)) from err
-
-
-def as_encoder(
-    encoder: EncoderLike, family: str | None = None, max_views: int | Literal["auto"] | None = None
-) -> Encoder:
-    """Return the encoder that was given or named; ConfigError for what is none."""
-    if not hasattr(encoder, "encode_documents"):
-        return load_encoder(encoder, family=family, max_views=max_views)
-    if family is not None or max_views is not None:
-        raise ConfigError("family and max_views: an Encoder makes its own views; give them to load_encoder()")
-    return cast(Encoder, encoder)

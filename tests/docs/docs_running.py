@@ -1,5 +1,6 @@
 """The blocks of one page, run one after the other in one folder, by one shell and in one Python namespace."""
 
+import asyncio
 import contextlib
 import io
 import re
@@ -23,6 +24,9 @@ class Page:
         self._ports = dict(zip(PORTS, free_ports(len(PORTS)), strict=True))
         self._shell = Shell(self._arguments_for, serving=["--port", self._ports["7700"]])
         self._names = {"__name__": "__main__"}
+        # Libraries run coroutines in the loop that is set, or leave one of their own open.
+        self._loop = asyncio.new_event_loop()
+        asyncio.set_event_loop(self._loop)
 
     def run(self, block):
         """Run the block to its end and compare its output with the page."""
@@ -50,6 +54,8 @@ class Page:
 
     def close(self):
         self._shell.close()
+        asyncio.set_event_loop(None)
+        self._loop.close()
 
 
 def free_ports(count):

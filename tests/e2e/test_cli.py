@@ -145,7 +145,7 @@ def test_get_delete_filter_info_and_build(tmp_path):
 def test_wrong_usage_is_2_and_our_errors_are_1_line_and_1(folder, tmp_path):
     for wrong in (["query"], ["ingest"], ["ingest", "corpus.tsv", "--on-error", "maybe"], ["nonsense"], ["tune", "x"],
                   ["query", "x", "--colour", "red"], ["delete"], ["build", "--kind", "ivf"],
-                  ["ingest", "corpus.tsv", "--format", "csv"], ["query", "x", "--hybrid", "--fusion", "sum"],
+                  ["ingest", "corpus.tsv", "--format", "xml"], ["query", "x", "--hybrid", "--fusion", "sum"],
                   ["eval", "--questions", "q", "--at", "one"]):  # fmt: skip
         assert mvindex(*wrong, cwd=folder).returncode == 2, wrong
     for wrong in (["query", "x", "--index", "no.mvx"], ["ingest", "no.tsv"], ["query", " "], ["query", "x", "-k", "0"],

@@ -3,6 +3,7 @@
 After a change: python -m tests.e2e.test_notebook writes the outputs into it.
 """
 
+import asyncio
 import json
 import re
 import sys
@@ -26,7 +27,8 @@ def executed(folder):
     client = nbclient.NotebookClient(
         notebook, timeout=300, kernel_name="python3", resources={"metadata": {"path": folder}}
     )
-    return client.execute()
+    # execute() would leave its event loop open.
+    return asyncio.run(client.async_execute())
 
 
 def shown(notebook, kind):

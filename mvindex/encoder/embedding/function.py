@@ -6,6 +6,8 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
 # Some 2,000 tokens, which embedding models of today read at once; longer texts are embedded in pieces.
 MAX_CHARS = 8_000
 
@@ -41,6 +43,15 @@ class FunctionEmbedder:
     def embed_queries(self, texts: list[str]) -> Any:
         """Return the query function's result."""
         return self._query_function(texts)
+
+
+def makes_views(function: Callable[[list[str]], Any]) -> bool:
+    """Return whether a function gives several vectors of a text, (k, d), tried with one text."""
+    result = function(["A short text."])
+    try:
+        return bool(np.asarray(result[0]).ndim == 2)
+    except (TypeError, ValueError, RuntimeError, LookupError):  # a wrong result is named when it is used
+        return False
 
 
 def qualified_name(function: Callable[..., Any]) -> str:

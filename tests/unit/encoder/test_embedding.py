@@ -7,9 +7,11 @@ import numpy as np
 import pytest
 
 import mvindex
-from mvindex.encoder import load_encoder
+from mvindex.encoder import CallableEncoder, load_encoder
 from mvindex.encoder.embedding import encoder as embedding
+from mvindex.encoder.registry import as_encoder
 from mvindex.errors import ConfigError, EncoderError
+from mvindex.records import Document
 
 TEXT = "The embargo began in 1973. It ended in 1974! Was it a shock?"
 
@@ -196,3 +198,19 @@ def test_a_callable_encoder_still_makes_its_own_views(tmp_path: Path):
     with mvindex.create(tmp_path / "a.mvx", encoder=made) as index:
         index.add([TEXT])
         assert index.info().views == 2
+
+
+def two_views(texts):
+    return np.ones((len(texts), 2, 3))
+
+
+def ragged_views(texts):
+    return [np.ones((1 + number % 2, 3)) for number, _ in enumerate(texts)]
+
+
+@pytest.mark.parametrize("function", [two_views, ragged_views])
+def test_a_function_that_makes_several_vectors_of_a_text_makes_the_views_itself(function):
+    encoder = as_encoder(function)
+    assert isinstance(encoder, CallableEncoder)
+    assert encoder.encode_documents([Document("a", TEXT), Document("b", TEXT)]).starts.tolist()[-1] in (3, 4)
+    assert not isinstance(as_encoder(letters), CallableEncoder)
