@@ -55,16 +55,13 @@ def table_rows(batch: Any) -> list[dict[str, Any]]:
 
     Bytes of a string that are not UTF-8 become lone surrogates.
     """
-    batch, dates = _in_microseconds(batch)
+    batch = _with_date_texts(batch)
     try:
         rows: list[dict[str, Any]] = batch.to_pylist()
+        return rows
     except UnicodeDecodeError:  # Arrow does not check its strings
         columns = [_lenient(column) for column in batch.columns]
-        rows = [dict(zip(batch.schema.names, values, strict=True)) for values in zip(*columns, strict=True)]
-    for name in dates:
-        for row in rows:
-            row[name] = None if row[name] is None else row[name].isoformat()
-    return rows
+        return [dict(zip(batch.schema.names, values, strict=True)) for values in zip(*columns, strict=True)]
 
 
 def small_batches(batch: Any) -> Iterator[Any]:
@@ -94,17 +91,25 @@ def _read_rows(table: Table, source: Source, max_row_bytes: int) -> Iterator[Row
             yield Reject(location, str(err), (raw,))
 
 
-def _in_microseconds(batch: Any) -> tuple[Any, list[str]]:
-    """Return the batch with times in microseconds, as Python's are, and the names of its columns of dates and times."""
+def _with_date_texts(batch: Any) -> Any:
+    """Return the batch with texts in place of dates and times."""
     pyarrow = require("pyarrow", "parquet", "reading a table")
-    types, dates = pyarrow.types, []
     for place, field in enumerate(batch.schema):
-        if types.is_timestamp(field.type) and field.type.unit == "ns":
-            column = batch.column(place).cast(pyarrow.timestamp("us", field.type.tz), safe=False)
-            batch = batch.set_column(place, field.name, column)
-        if types.is_timestamp(field.type) or types.is_date(field.type):
-            dates.append(field.name)
-    return batch, dates
+        if pyarrow.types.is_timestamp(field.type) or pyarrow.types.is_date(field.type):
+            texts = pyarrow.array(_date_texts(pyarrow, batch.column(place), field.type), pyarrow.string())
+            batch = batch.set_column(place, field.name, texts)
+    return batch
+
+
+def _date_texts(pyarrow: Any, column: Any, kind: Any) -> list[str | None]:
+    """Return dates or times as texts; by Arrow's form where there is a year that Python has not."""
+    if pyarrow.types.is_timestamp(kind) and kind.unit == "ns":
+        column = column.cast(pyarrow.timestamp("us", kind.tz), safe=False)
+    try:
+        return [None if value is None else value.isoformat() for value in column.to_pylist()]
+    except (ValueError, OverflowError):
+        texts: list[str | None] = column.cast(pyarrow.string()).to_pylist()
+        return texts
 
 
 def _lenient(column: Any) -> list[Any]:

@@ -47,6 +47,11 @@ def is_date(value: object) -> bool:
     return isinstance(value, datetime.date) or (isinstance(value, Mapping) and set(value) == {DATE_KEY})
 
 
+def names_day(text: str) -> bool:
+    """Return whether a text is a date of at least a day, such as "2024-05-01" or "2024-05-01T12:30:00Z"."""
+    return len(text) >= len("2024-05-01") and _parse_text(text) is not None
+
+
 def date_as_json(value: object) -> Any:
     """Return a date of Python as a filter in JSON holds it; TypeError for anything else, as json.dumps() expects."""
     if isinstance(value, datetime.date):

@@ -9,7 +9,7 @@ Numbers compare with numbers, strings with strings (by code point), booleans wit
 equal and in no order. A whole number of the metadata beyond 64 bits counts as the nearest double. A missing key
 and a JSON null are the same: only ne, nin, {"eq": null} and {"exists": false} hold for it.
 {"$date": "2024-05-01"}, or a date or datetime of Python, compares with texts that are dates in ISO 8601, and with
-nothing else; see dates.py.
+nothing else; so does a text of at least a day with lt, lte, gt and gte. See dates.py.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 from mvindex.errors import QueryError
-from mvindex.store.dates import DATE_KEY, FUNCTION, Period, first_text, is_date, last_text, parse_period
+from mvindex.store.dates import DATE_KEY, FUNCTION, Period, first_text, is_date, last_text, names_day, parse_period
 
 Filter: TypeAlias = Mapping[str, Any]
 
@@ -121,6 +121,8 @@ def _equals(field: _Field, name: str, operand: object) -> Sql:
 def _ordered(field: _Field, name: str, operator: str, operand: object) -> Sql:
     if operand is None or isinstance(operand, bool):
         raise QueryError(f"filter on {name!r}: {operator}: expected a number or a string, got {operand}")
+    if isinstance(operand, str) and name != "id" and names_day(operand):
+        operand = {DATE_KEY: operand}
     if is_date(operand):
         period = _period(name, operand)
         # A day is over when the next one begins: what is later than it, or not, is so by its end.

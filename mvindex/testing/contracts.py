@@ -171,8 +171,10 @@ class IndexContract:
             ({"date": {"gte": datetime.datetime(2024, 5, 1, 2)}}, "d3 d6"),
             ({"date": {"in": [{"$date": "2024-04-30T23:30Z"}, "May 1"]}}, "d0 d4"),
             ({"not": {"date": {"gte": day}}}, "d0 d2 d4 d5"),
-            # Texts compare as texts.
-            ({"date": {"gte": "2024-05-01"}}, "d1 d2 d3 d4 d6"),
+            # A text of a day is a date where values are ordered, else a text.
+            ({"date": {"gte": "2024-05-01"}}, "d1 d3 d6"),
+            ({"date": "2024-05-01"}, "d1"),
+            ({"date": {"gte": "2024"}}, "d0 d1 d2 d3 d4 d6"),
         ):
             assert sorted(document.id for document in index.scan(condition)) == expected.split(), condition
             hits = index.search(np.ones(self.dim, np.float32), 10, condition).hits

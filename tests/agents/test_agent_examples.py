@@ -1,5 +1,6 @@
 """Examples for agent frameworks: the real framework calls the tool, and the right passage comes with its citation."""
 
+import asyncio
 import importlib.util
 import runpy
 from pathlib import Path
@@ -20,7 +21,18 @@ INSTALLED_BY = {
 }
 
 
+@pytest.fixture
+def event_loop():
+    """The loop of this thread, closed at the end: a framework would leave one of its own open."""
+    loop = asyncio.new_event_loop()
+    asyncio.set_event_loop(loop)
+    yield loop
+    asyncio.set_event_loop(None)
+    loop.close()
+
+
 @pytest.mark.needs("minilm")
+@pytest.mark.usefixtures("event_loop")
 # These frameworks and what they import warn of their own doings.
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("framework", PRINTED)

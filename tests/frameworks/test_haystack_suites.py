@@ -77,7 +77,7 @@ class TestAsyncStoreInADirectory(_InADirectory, _AsyncSuite):
 @pytest.fixture
 def loaded_once(packaged, monkeypatch):
     """The packaged encoder is loaded once for all tests; nothing else of the store is touched."""
-    monkeypatch.setattr("mvindex.index.factory.load_encoder", lambda *args, **options: packaged)
+    monkeypatch.setattr("mvindex.encoder.registry.load_encoder", lambda *args, **options: packaged)
 
 
 class _AsItComes:

@@ -87,7 +87,13 @@ def _member(name, value, row, doc_id) -> bool:
         return not holds(value, row, doc_id)
     found = _lookup(name, row, doc_id)
     tests = value if isinstance(value, dict) and "$date" not in value else {"eq": value}
-    return all(_test(operator, operand, found) for operator, operand in tests.items())
+    return all(_test(operator, _operand(name, operator, operand), found) for operator, operand in tests.items())
+
+
+def _operand(name, operator, operand):
+    """Return the operand; a text of a day or moment is a date where values are ordered, but for ids."""
+    is_day = operator in ("lt", "lte", "gt", "gte") and name != "id" and isinstance(operand, str)
+    return {"$date": operand} if is_day and _period(operand) is not None else operand
 
 
 def _lookup(name, row, doc_id):

@@ -76,6 +76,16 @@ def test_times_become_iso_texts_to_the_microsecond(tmp_path):
     assert [one.metadata["at"] for one in documents(path)] == ["2024-05-01T12:00:00.123456+00:00", None]
 
 
+# 10000-01-01, by `date -d 9999-12-31Z +%s` and a day.
+LATE = (253402214400 + 86400) * 1_000_000
+
+
+def test_a_year_that_python_has_not_stays_a_text(tmp_path):
+    pyarrow = pytest.importorskip("pyarrow")
+    path = save(tmp_path, {"id": ["d"], "text": ["x"], "at": pyarrow.array([LATE], pyarrow.timestamp("us"))})
+    assert [one.metadata["at"] for one in documents(path)] == ["10000-01-01 00:00:00.000000"]
+
+
 def test_rows_are_placed_by_their_number_and_kept_as_json(tmp_path):
     path = save(tmp_path, {"id": [f"d{number}" for number in range(3000)], "text": ["é"] * 3000})
     with open_corpus(path) as corpus:

@@ -8,6 +8,7 @@ from typing import Any
 from llama_index.core.vector_stores.types import FilterCondition, FilterOperator, MetadataFilter, MetadataFilters
 from llama_index.core.vector_stores.utils import build_metadata_filter_fn
 
+from mvindex.store.dates import names_day
 from mvindex.store.filters import Filter
 from mvindex_connectors.frameworks.citations import HIT_KEY
 from mvindex_connectors.frameworks.filter_pushdown import (
@@ -43,7 +44,7 @@ _NEGATED = (FilterOperator.NE, FilterOperator.NIN)
 def pushed_filter(filters: MetadataFilters | None) -> PushedFilter:
     """Return the part of the filters that an index can evaluate; ValueError for malformed filters.
 
-    The rest: lists, parts of texts, keys with dots, quotes or backslashes.
+    The rest: lists, parts of texts, an order of dates, keys with dots, quotes or backslashes.
     """
     if filters is None:
         return ALL
@@ -107,6 +108,9 @@ def _push_one(each: MetadataFilter) -> PushedFilter:
     operator, value = each.operator, each.value
     known: Filter | None = None
     if operator in _ORDER:
+        if isinstance(value, str) and names_day(value):
+            # An index compares dates, LlamaIndex their texts.
+            return PushedFilter({name: {"exists": True}}, False)
         order = _ORDER[operator]
         known = ordered_text(name, order, value) if isinstance(value, str) else ordered(name, order, value)
     elif operator in (FilterOperator.EQ, FilterOperator.NE):
