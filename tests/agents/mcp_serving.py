@@ -15,7 +15,7 @@ DOCUMENTS = [
         "guide.md#2",
         "Pumps.\nThe pump starts at eight bar.\nIt stops at ten.",
         title="Pumps",
-        metadata={"file": "guide.md", "line": 10, "end_line": 12, "year": 2020},
+        metadata={"file": "guide.md", "line": 10, "end_line": 12, "year": 2020, "folder_path": "/home/ada/docs"},
     ),
     mvindex.Document("../etc/passwd", HOSTILE, metadata={"file": "notes.txt", "year": 2021}),
     mvindex.Document("long", LONG + "The zebra lives at the very end." + LONG, metadata={"page": 7}),

@@ -35,6 +35,7 @@ def test_tools_are_listed_and_search_cites_file_and_lines(session):
     assert first["cited"] == "The pump starts at eight bar."
     assert (first["file"], first["line"], first["end_line"]) == ("guide.md", 11, 11)
     assert first["text"] == DOCUMENTS[0].text and first["metadata"]["year"] == 2020
+    assert "folder_path" not in first["metadata"]
     assert [each["id"] for each in filtered["passages"]] == ["../etc/passwd"]
 
 
@@ -50,6 +51,7 @@ def test_documents_are_read_whole_in_ranges_and_as_resources(session):
 
     whole, part, resources, missing = session(work, "--max-chars", "400000")
     assert (whole["text"], whole["next_start"]) == (DOCUMENTS[0].text, None)
+    assert "folder_path" not in whole["metadata"]
     assert (part["text"], part["start"], part["end"], part["next_start"]) == ("危機", 2, 4, 4)
     assert dict(resources) == {document.id: document.text for document in DOCUMENTS}
     assert missing.is_error and "there is no document 'none'" in missing.content[0].text

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 from urllib.parse import quote
@@ -119,7 +119,7 @@ def text_of(document: Document, start: int, end: int | None, max_chars: int) -> 
     length = len(document.text)
     begin = min(start, length)
     stop = max(begin, min(length if end is None else end, length))
-    metadata = dict(document.metadata)
+    metadata = _shown(document.metadata)
     while True:
         answer = Text(
             id=document.id,
@@ -149,7 +149,7 @@ def sources_of(info: IndexInfo, documents: Iterable[Document], max_chars: int) -
     sampled = 0
     for document in documents:
         sampled += 1
-        for name, value in document.metadata.items():
+        for name, value in _shown(document.metadata).items():
             counts[name] += 1
             shown = value if isinstance(value, int | float | bool) else str(value)[:_EXAMPLE_CHARS]
             examples.setdefault(name, {}).setdefault(str(shown), shown)
@@ -189,7 +189,7 @@ def _passage(hit: Hit, room: int) -> Passage:
         score=hit.score,
         title=hit.title,
         text_length=len(hit.text),
-        metadata=dict(hit.metadata),
+        metadata=_shown(hit.metadata),
     )
     if size_of(passage) > room // 2:
         passage = replace(passage, metadata={})
@@ -202,3 +202,8 @@ def _passage(hit: Hit, room: int) -> Passage:
     spare = max(0, room - size_of(passage) - (end - begin))
     start = max(0, min(begin - spare // 2, len(hit.text) - (end - begin) - spare))
     return replace(passage, text=hit.text[start : start + spare + end - begin], text_start=start)
+
+
+def _shown(metadata: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the metadata without the absolute path of the folder that a file was read from."""
+    return {name: value for name, value in metadata.items() if name != "folder_path"}
