@@ -84,17 +84,19 @@ def sync(  # noqa: PLR0913 - each option is a flag of the command
     )
     path = index or str(default_path([folder]))
     if check:
-        with open_chosen(path, device) as target:
-            _finish(_run(target, folder, options, as_json))
+        with open_chosen(path, device) as target, stop_on_interrupt() as should_stop:
+            report = _run(target, folder, options, as_json, should_stop)
+        _finish(report)
         return
     if dry_run:
         _dry_run(path, device, folder, options, as_json)
         return
     with open_for_ingest(path, {"encoder": encoder}, device, None) as target:
-        report = _run(target, folder, options, as_json)
-        if watch and not report.stopped:
-            _watch(target, folder, options, as_json)
-            return
+        with stop_on_interrupt() as should_stop:
+            report = _run(target, folder, options, as_json, should_stop)
+            if watch and not report.stopped:
+                _watch(target, folder, options, as_json, should_stop)
+                return
         if report.encoded:
             prepare_queries(target)
     _finish(report)
@@ -103,21 +105,28 @@ def sync(  # noqa: PLR0913 - each option is a flag of the command
 def _dry_run(path: str, device: str | None, folder: str, options: SyncOptions, as_json: bool) -> None:
     from mvindex.index.factory import index_exists
 
-    if not index_exists(path):
-        _run(None, folder, options, as_json)
-        return
-    with open_chosen(path, device) as target:
-        _run(target, folder, options, as_json)
+    with stop_on_interrupt() as should_stop:
+        if not index_exists(path):
+            _run(None, folder, options, as_json, should_stop)
+            return
+        with open_chosen(path, device) as target:
+            _run(target, folder, options, as_json, should_stop)
 
 
-def _run(
-    index: IndexProtocol | None, folder: str, options: SyncOptions, as_json: bool, *, is_quiet: bool = False
+def _run(  # noqa: PLR0913 - what one sync takes
+    index: IndexProtocol | None,
+    folder: str,
+    options: SyncOptions,
+    as_json: bool,
+    should_stop: Callable[[], bool],
+    *,
+    is_quiet: bool = False,
 ) -> SyncReport:
     """Sync once and print the report; is_quiet: only where something changed, or is wrong."""
     from mvindex.cli import render
     from mvindex.sync import SyncHooks, sync_folder
 
-    with render.DocumentProgress(None) as progress, stop_on_interrupt() as should_stop:
+    with render.DocumentProgress(None) as progress:
         hooks = SyncHooks(
             on_warning=lambda text: note(escape_controls(text)),
             on_progress=_counting(progress.advance),
@@ -157,15 +166,17 @@ def _counting(advance: Callable[[int, int], None]) -> Callable[[int, int], None]
     return count
 
 
-def _watch(index: IndexProtocol, folder: str, options: SyncOptions, as_json: bool) -> None:
+def _watch(
+    index: IndexProtocol, folder: str, options: SyncOptions, as_json: bool, should_stop: Callable[[], bool]
+) -> None:
     import os
 
     from mvindex.sync.watch import changes
 
     path = os.path.realpath(folder)
     note(f"watching {escape_controls(path)}; press Ctrl-C to end")
-    for count in changes(path):
-        if _run(index, folder, options, as_json, is_quiet=count == 0).stopped:
+    for count in changes(path, should_stop):
+        if _run(index, folder, options, as_json, should_stop, is_quiet=count == 0).stopped:
             return
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import PurePath
+from types import SimpleNamespace
 from typing import Any
 
 from mvindex.plugins import require
@@ -11,8 +12,8 @@ from mvindex.plugins import require
 _DEBOUNCE_MS = 1_600
 
 
-def changes(folder: str) -> Iterator[int]:
-    """Yield the number of changes, once none came for a moment; end at Ctrl-C.
+def changes(folder: str, should_stop: Callable[[], bool]) -> Iterator[int]:
+    """Yield the number of changes, once none came for a moment; end when should_stop() is true.
 
     The first time it may yield 0, soon after watching began, for changes that came before. Hidden files and indexes in
     the folder are not watched, as they are not read.
@@ -28,7 +29,11 @@ def changes(folder: str) -> Iterator[int]:
 
     is_first = True
     for found in watchfiles.watch(
-        folder, watch_filter=is_watched, debounce=_DEBOUNCE_MS, raise_interrupt=False, yield_on_timeout=True
+        folder,
+        watch_filter=is_watched,
+        debounce=_DEBOUNCE_MS,
+        stop_event=SimpleNamespace(is_set=should_stop),
+        yield_on_timeout=True,
     ):
         if found or is_first:
             yield len(found)
