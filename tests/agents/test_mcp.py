@@ -1,14 +1,17 @@
 """The Model Context Protocol: what an agent gets, by the SDK's own client over stdio and HTTP."""
 
+import contextlib
 import json
+import os
 import subprocess
 
 import pytest
 
 import mvindex
-from tests.agents.mcp_serving import DOCUMENTS, HOSTILE, LONG, command
+from tests.agents.mcp_serving import DOCUMENTS, HOSTILE, LONG, command, listening
 
 pytestmark = [pytest.mark.needs("minilm"), pytest.mark.needs("mcp")]
+INSPECTOR = os.environ.get("MVINDEX_MCP_INSPECTOR", "")
 
 
 def content(result):
@@ -150,3 +153,33 @@ def test_wrong_options_are_refused(folder):
         assert done.returncode == 2 and message in " ".join(done.stderr.split())
     done = subprocess.run(command(folder / "none.mvx"), capture_output=True, text=True, timeout=60)
     assert done.returncode == 1 and "none.mvx" in done.stderr
+
+
+def inspect(target, method, *options):
+    """Return the JSON that the protocol's inspector prints for one method of a server."""
+    done = subprocess.run(
+        [INSPECTOR, "--cli", *target, "--method", method, *options], capture_output=True, text=True, timeout=120
+    )
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+@pytest.mark.needs("mcp-inspector")
+@pytest.mark.parametrize("transport", ["stdio", "http"])
+def test_the_inspector_of_the_protocol_lists_and_calls_everything(folder, transport):
+    index = folder / "docs.mvx"
+    with contextlib.ExitStack() as stack:
+        target = command(index) if transport == "stdio" else [stack.enter_context(listening(index))]
+        tools = inspect(target, "tools/list")["tools"]
+        assert [tool["name"] for tool in tools] == ["search", "read", "sources"]
+        assert inspect(target, "resources/list") == {"resources": []}
+        [template] = inspect(target, "resources/templates/list")["resourceTemplates"]
+        assert template["uriTemplate"] == "mvindex://documents/{id}"
+
+        called = ["--tool-name", "search", "--tool-arg", "query=At which pressure does the pump start?"]
+        found = inspect(target, "tools/call", *called, "--tool-arg", "top_k=1")
+        [passage] = found["structuredContent"]["passages"]
+        assert (passage["id"], passage["cited"]) == ("guide.md#2", "The pump starts at eight bar.")
+        [read] = inspect(target, "resources/read", "--uri", passage["uri"])["contents"]
+        assert read["text"] == DOCUMENTS[0].text
+        assert inspect(target, "tools/call", "--tool-name", "read", "--tool-arg", "id=none")["isError"]
