@@ -30,6 +30,7 @@ _MAX_DEPTH = 20
 # SQLite takes a second to prepare so many, and the time grows with their square.
 _MAX_CONDITIONS = 5_000
 _INT64 = 1 << 63
+_ID = "d.id"
 _NO_LISTS = (str, bytes, bytearray, memoryview)
 
 
@@ -42,6 +43,11 @@ class Sql(NamedTuple):
     text: str
     parameters: tuple[Any, ...]
     size: int = 1
+
+    @property
+    def reads_documents(self) -> bool:
+        """Return whether the condition is about the table of documents too, for their ids."""
+        return _ID in self.text
 
 
 class _Field(NamedTuple):
@@ -114,8 +120,7 @@ def _equals(field: _Field, name: str, operand: object) -> Sql:
         period = _period(name, operand)
         return _dated(field, period.begin, period.end)
     types, value = _typed(name, operand)
-    condition = f"(coalesce({field.type}, 'null') IN {types} AND {field.value} = ?)"
-    return Sql(condition, (*field.parameters, *field.parameters, value))
+    return _compared(field, "= ?", types, value)
 
 
 def _ordered(field: _Field, name: str, operator: str, operand: object) -> Sql:
@@ -129,8 +134,7 @@ def _ordered(field: _Field, name: str, operator: str, operand: object) -> Sql:
         border = period.begin if operator in ("lt", "gte") else period.end
         return _dated(field, begin=border) if operator in ("gt", "gte") else _dated(field, end=border)
     types, value = _typed(name, operand)
-    condition = f"(coalesce({field.type}, 'null') IN {types} AND {field.value} {_ORDER[operator]} ?)"
-    return Sql(condition, (*field.parameters, *field.parameters, value))
+    return _compared(field, f"{_ORDER[operator]} ?", types, value)
 
 
 def _any_of(field: _Field, name: str, operand: object) -> Sql:
@@ -184,8 +188,17 @@ def _one_of(field: _Field, types: str, values: list[object]) -> Sql:
     if types == "null":
         return Sql(f"(coalesce({field.type}, 'null') = 'null')", field.parameters)
     # One JSON parameter, not one per value: SQLite limits the number of parameters, and lists may be long.
-    condition = f"(coalesce({field.type}, 'null') IN {types} AND {field.value} IN (SELECT value FROM json_each(?)))"
-    return Sql(condition, (*field.parameters, *field.parameters, json.dumps(values, ensure_ascii=False)))
+    return _compared(field, "IN (SELECT value FROM json_each(?))", types, json.dumps(values, ensure_ascii=False))
+
+
+def _compared(field: _Field, comparison: str, types: str, operand: Any) -> Sql:
+    """Return the condition that the field has one of the JSON types, and compares so with the operand.
+
+    The value comes first: few documents have it, and only of these the type is read. A field without a value has the
+    type null, so the condition is never NULL.
+    """
+    condition = f"({field.value} {comparison} AND coalesce({field.type}, 'null') IN {types})"
+    return Sql(condition, (*field.parameters, operand, *field.parameters))
 
 
 def _exists(field: _Field, name: str, operand: object) -> Sql:
@@ -196,7 +209,7 @@ def _exists(field: _Field, name: str, operand: object) -> Sql:
 
 def _field(name: str) -> _Field:
     if name == "id":
-        return _Field("d.id", "'text'", ())
+        return _Field(_ID, "'text'", ())
     keys = name.split(".")
     if not name.isprintable() or '"' in name or "\\" in name or not all(keys):
         raise QueryError(

@@ -17,7 +17,14 @@ from mvindex.records import ALL_FIELDS, Bools, Field, Ints, Span
 from mvindex.store.catalog import DOCUMENT_COLUMNS, FILE_NAME, check_document, read_settings
 from mvindex.store.filters import Filter, Sql, parse_filter
 from mvindex.store.generation import Generation
-from mvindex.store.rows import ids_checksum, metadata_checksum, text_checksum, unpack_span, unpack_spans
+from mvindex.store.rows import (
+    first_wrong_metadata,
+    ids_checksum,
+    metadata_checksum,
+    text_checksum,
+    unpack_span,
+    unpack_spans,
+)
 from mvindex.store.snapshot import Snapshot
 
 _FETCH_ROWS = 65_536
@@ -98,15 +105,17 @@ class SnapshotReader:
     def matching(self, condition: Filter) -> Bools:
         """Return which document rows are live and satisfy the filter, (num_rows,).
 
-        The first filter of a snapshot checks all ids and metadata: a damaged row could be left out unnoticed.
+        The first filter of a snapshot checks all metadata, and the first one on ids checks all ids: a damaged row could
+        be left out unnoticed.
         """
         sql = parse_filter(condition)
-        self._check_filtered()
+        self._check_metadata()
+        documents = ""
+        if sql.reads_documents:
+            self._check_documents()
+            documents = "JOIN documents AS d ON d.doc_row = m.doc_row "
         # The grammar emits fixed text only; every value of the user is a parameter.
-        query = (
-            "SELECT m.doc_row FROM metadata AS m JOIN documents AS d ON d.doc_row = m.doc_row "
-            f"WHERE m.doc_row < ? AND {sql.text}"
-        )
+        query = f"SELECT m.doc_row FROM metadata AS m {documents}WHERE m.doc_row < ? AND {sql.text}"
         is_match = np.zeros(self._snapshot.num_rows, dtype=bool)
         cursor = self._execute_filter(query, sql)
         while rows := cursor.fetchmany(_FETCH_ROWS):
@@ -227,27 +236,36 @@ class SnapshotReader:
             )
         return StoredRow(doc_id, title, text, metadata, spans, content_hash)
 
-    def _check_filtered(self) -> None:
-        """Check ids and metadata of all rows of the snapshot; DamagedIndex on a checksum mismatch."""
+    def _check_metadata(self) -> None:
+        """Check the metadata of all rows of the snapshot; DamagedIndex on a checksum mismatch."""
         snapshot = self._snapshot
         # Read once: another thread that searches the same snapshot may end its own check meanwhile.
-        begin = snapshot.filtered_rows
-        rows = self._connection.execute(
-            f"SELECT {_COLUMNS}, m.json, m.checksum FROM documents AS d "  # noqa: S608 - fixed text
-            "LEFT JOIN metadata AS m ON m.doc_row = d.doc_row WHERE d.doc_row >= ? AND d.doc_row < ?",
-            (begin, snapshot.num_rows),
-        )
+        begin = snapshot.checked_metadata
+        query = "SELECT doc_row, json, checksum FROM metadata WHERE doc_row >= ? AND doc_row < ?"
+        rows = self._connection.execute(query, (begin, snapshot.num_rows))
+        count, wrong = first_wrong_metadata(rows)
+        if wrong is not None:
+            found = self._connection.execute("SELECT id FROM documents WHERE doc_row = ?", (wrong,)).fetchone()
+            name = f"document {found[0]!r} (row {wrong})" if found else f"row {wrong}"
+            raise DamagedIndex(f"{FILE_NAME}: the metadata of {name} does not match its checksum")
+        self._refuse_missing(count, begin)
+        snapshot.checked_metadata = snapshot.num_rows
+
+    def _check_documents(self) -> None:
+        """Check the ids of all rows of the snapshot; DamagedIndex on a checksum mismatch."""
+        snapshot = self._snapshot
+        begin = snapshot.checked_documents
+        query = f"SELECT {_COLUMNS} FROM documents AS d WHERE d.doc_row >= ? AND d.doc_row < ?"  # noqa: S608 - fixed text
         count = 0
-        for row in rows:
+        for row in self._connection.execute(query, (begin, snapshot.num_rows)):
             check_document(row)
-            if metadata_checksum(row[0], row[8]) != row[9]:
-                raise DamagedIndex(
-                    f"{FILE_NAME}: the metadata of document {row[1]!r} (row {row[0]}) does not match its checksum"
-                )
             count += 1
-        if count != snapshot.num_rows - begin:
-            raise DamagedIndex(f"{FILE_NAME}: {snapshot.num_rows} document rows were committed; some are missing")
-        snapshot.filtered_rows = snapshot.num_rows
+        self._refuse_missing(count, begin)
+        snapshot.checked_documents = snapshot.num_rows
+
+    def _refuse_missing(self, count: int, begin: int) -> None:
+        if count != self._snapshot.num_rows - begin:
+            raise DamagedIndex(f"{FILE_NAME}: {self._snapshot.num_rows} document rows were committed; some are missing")
 
     def _execute_filter(self, query: str, sql: Sql) -> sqlite3.Cursor:
         try:

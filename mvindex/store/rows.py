@@ -69,6 +69,24 @@ def metadata_checksum(doc_row: int, dumped: str) -> int:
         return row_checksum(doc_row, dumped)
 
 
+def first_wrong_metadata(rows: Iterable[tuple[int, str, int]]) -> tuple[int, int | None]:
+    """Return how many rows of metadata match their checksum, until one does not, and its doc_row, or None.
+
+    A loop without calls of Python's functions: a first filter checks the metadata of all documents.
+    """
+    count, pack, digest = 0, _NUMBER_AND_SIZE.pack, _digest
+    for doc_row, dumped, checksum in rows:
+        try:
+            dumped_bytes = dumped.encode()
+            is_right = digest(pack(doc_row, len(dumped_bytes)) + dumped_bytes) == checksum % (1 << 64)
+        except _OTHER_TYPES:
+            is_right = False  # a row of the right types alone is one that was written
+        if not is_right:
+            return count, doc_row
+        count += 1
+    return count, None
+
+
 def document_checksum(row: tuple[Any, ...]) -> int:
     """Return the checksum of a row: doc_row, id, ordinal, view_start, num_views, views_checksum, content_hash."""
     try:

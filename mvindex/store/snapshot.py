@@ -26,7 +26,8 @@ _FETCH_ROWS = 1 << 16
 class Snapshot:
     """One committed state: settings, views, and `alive`: which document rows are live, (num_rows,) bool.
 
-    filtered_rows: how many rows, from the first, had ids and metadata checked for filters (see SnapshotReader).
+    checked_metadata, checked_documents: of how many rows, from the first, a filter has checked the metadata or the ids
+    (see SnapshotReader).
     """
 
     def __init__(self, source: Generation, connection: sqlite3.Connection, previous: Snapshot | None = None) -> None:
@@ -42,7 +43,8 @@ class Snapshot:
         self.segments: list[MappedSegment] = [MappedSegment(self.directory, segment, old) for segment, old in pairs]
         self.views: MappedViews = _mapped(self.segments, self.view_type, self.dim, previous.views if previous else None)
         self.alive = _live_rows(source, connection, self.settings, self.views.num_rows)
-        self.filtered_rows: int = previous.filtered_rows if previous else 0
+        self.checked_metadata: int = previous.checked_metadata if previous else 0
+        self.checked_documents: int = previous.checked_documents if previous else 0
         self._live_views: tuple[int, Bools, int] | None = None
         # Number of terms of each document row, (num_rows,) uint32, once a search has needed them.
         self.lengths: npt.NDArray[np.uint32] | None = None
