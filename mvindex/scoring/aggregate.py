@@ -101,11 +101,11 @@ def view_sums(packed: npt.NDArray[Any], query: Floats) -> Doubles:
         query: (d,) float32, of norm up to MAX_NORM.
 
     """
-    dim, wide_query = len(query), query.astype(np.float64)
+    dim, wide_query, rows = len(query), query.astype(np.float64), decode(packed)
     lanes = np.zeros((len(packed), SUM_LANES))
     for begin in range(0, dim, SUM_LANES):
         columns = slice(begin, min(begin + SUM_LANES, dim))
-        block = decode(packed[:, columns]).astype(np.float64)
+        block = rows[:, columns].astype(np.float64)
         block *= wide_query[columns]
         lanes[:, : block.shape[1]] += block
     while lanes.shape[1] > 1:
