@@ -13,6 +13,7 @@ import typer
 
 from mvindex.cli.options import (
     QUESTION_BATCH,
+    FilterFieldOption,
     IndexOption,
     JsonOption,
     QuestionFormatOption,
@@ -24,6 +25,7 @@ from mvindex.cli.options import (
     open_chosen_local,
     parse_choice,
     parse_cutoffs,
+    parse_field_types,
     parse_question_format,
     split_batches,
 )
@@ -65,6 +67,7 @@ def build(  # noqa: PLR0913 - each option is a flag of the command
             "(by the texts); none disables it."
         ),
     ] = None,
+    filter_field: FilterFieldOption = None,
     questions: Annotated[
         str | None, typer.Option(help="Question file, to measure the recall before and after; see mvindex eval.")
     ] = None,
@@ -90,12 +93,10 @@ def build(  # noqa: PLR0913 - each option is a flag of the command
         check_value("--kind", kind, parse_kind)
     if format is not None and questions is None:
         raise typer.BadParameter(f"--format {format}: belongs to --questions FILE")
-    if lexical is not None:
+    if lexical is not None or filter_field:
         others = {"--kind": kind, "--nlist": nlist, "--set": parameters, "--shard": shard}
-        others |= {"--questions": questions, "--train-only": train_only or None}
-        if named := [name for name, value in others.items() if value is not None]:
-            raise typer.BadParameter(f"--lexical: expected no other build option, got {named[0]}")
-        _build_lexical(index, lexical, as_json)
+        _refuse_others(lexical, filter_field, others | {"--questions": questions, "--train-only": train_only or None})
+        _build_table(index, lexical, filter_field or [], as_json)
         return
     # Read first, so that a bad line stops the command before the build.
     measured_questions = _read_questions(questions, format) if questions is not None else None
@@ -108,6 +109,8 @@ def build(  # noqa: PLR0913 - each option is a flag of the command
     with _open_for_build(index) as target:
         if target.rebuild_lexical_if_damaged():
             note("rebuilt from the texts: the lexical index")
+        if target.rebuild_columns_if_damaged():
+            note("rebuilt from the metadata: the columns of filter fields")
         with render.show_step_progress() as on_progress:
             report = target.build(**chosen, target_recall=target_recall, on_progress=on_progress)
         row: dict[str, Any] = asdict(report)
@@ -152,23 +155,47 @@ def _parse_parameters(texts: Sequence[str] | None) -> dict[str, dict[str, int]]:
     return {"parameters": found} if found else {}
 
 
-def _build_lexical(place: str | None, lexical: str, as_json: bool) -> None:
-    """Enable lexical search with this tokenizer, or remove it."""
+def _refuse_others(lexical: str | None, fields: Sequence[str] | None, others: Mapping[str, object]) -> None:
+    """Refuse options of an engine beside --lexical or --filter-field, and one of these beside the other."""
+    own = "--filter-field" if lexical is None else "--lexical"
+    others = {**others, "--filter-field": None if lexical is None else fields}
+    if named := [name for name, value in others.items() if value is not None]:
+        raise typer.BadParameter(f"{own}: expected no other build option, got {named[0]}")
+
+
+def _build_table(place: str | None, lexical: str | None, fields: Sequence[str], as_json: bool) -> None:
+    """Enable lexical search with this tokenizer, or remove it (none); without one, declare the filter fields."""
     from mvindex.cli import render
     from mvindex.lexical.language import AUTO, NONE
     from mvindex.lexical.tokenizer import Lexical
 
-    if lexical not in (NONE, AUTO):
+    if lexical not in (NONE, AUTO, None):
         parse_choice("--lexical", lexical, Lexical)
+    declared = {} if list(fields) == ["none"] else parse_field_types(fields)
     started = time.monotonic()
-    with _open_for_build(place) as target, render.show_count_progress("indexing terms", None) as advance:
-        if lexical == NONE:
-            target.disable_lexical()
+    with _open_for_build(place) as target:
+        row: dict[str, Any] = {}
+        if lexical is None:
+            with render.show_step_progress() as on_progress:
+                on_progress("reading metadata", 0, 1)
+                target.set_filter_fields({**target.info().filter_fields, **declared} if declared else {})
+            row["filter_fields"] = target.info().filter_fields
         else:
-            target.enable_lexical(lexical, advance)
-        row: dict[str, Any] = {"lexical": target.info().lexical, "documents": len(target)}
-    row["seconds"] = round(time.monotonic() - started, 2)
+            _set_lexical(target, lexical)
+            row["lexical"] = target.info().lexical
+        row |= {"documents": len(target), "seconds": round(time.monotonic() - started, 2)}
     render.print_json(row) if as_json else render.print_table("build", row)
+
+
+def _set_lexical(index: Index, lexical: str) -> None:
+    from mvindex.cli import render
+    from mvindex.lexical.language import NONE
+
+    with render.show_count_progress("indexing terms", None) as advance:
+        if lexical == NONE:
+            index.disable_lexical()
+        else:
+            index.enable_lexical(lexical, advance)
 
 
 def _open_for_build(place: str | None) -> Index:

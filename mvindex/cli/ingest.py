@@ -18,6 +18,7 @@ from mvindex.cli.options import (
     PASSAGE_WORDS,
     DeviceOption,
     ExcludeOption,
+    FilterFieldOption,
     GitignoreOption,
     IncludeOption,
     IndexOption,
@@ -30,6 +31,7 @@ from mvindex.cli.options import (
     is_address,
     note,
     parse_choice,
+    parse_field_types,
     prepare_queries,
 )
 from mvindex.cli.terminal import escape_controls
@@ -108,6 +110,7 @@ def ingest(  # noqa: PLR0913 - each option is a flag of the command
             "the first texts; the default in a directory) or none (docs/hybrid.md)."
         ),
     ] = None,
+    filter_field: FilterFieldOption = None,
     shards: Annotated[
         int | None, typer.Option(help="For a new index: split the documents by id into this many stores.")
     ] = None,
@@ -172,7 +175,7 @@ def ingest(  # noqa: PLR0913 - each option is a flag of the command
     if in_folders:
         note(f"reading {in_folders} files of folders")
     path = index or str(default_path(files if is_folder(files[0]) else corpus.paths))
-    new = {
+    new: dict[str, Any] = {
         "encoder": encoder,
         "family": family,
         "max_views": _parse_views(views),
@@ -182,6 +185,7 @@ def ingest(  # noqa: PLR0913 - each option is a flag of the command
     new["prune_views"] = None if prune_views is None else check_eps(prune_views)
     new["shards"] = shards
     new["lexical"] = lexical
+    new["filter_fields"] = parse_field_types(filter_field) if filter_field else None
     if place is not None and lexical in (None, AUTO) and not has_shard(index_directory(path), place):
         new["lexical"] = _lexical_of_shards(files, options)
     with open_for_ingest(path, new, device, place) as target:
@@ -296,7 +300,11 @@ def _create(path: str, new: dict[str, Any], device: str | None, place: ShardPlac
 
     chosen = {name: value for name, value in new.items() if value is not None}
     shards = chosen.pop("shards", None)
-    settings = {name: chosen.pop(name) for name in ("dtype", "temperature", "prune_views", "lexical") if name in chosen}
+    settings = {
+        name: chosen.pop(name)
+        for name in ("dtype", "temperature", "prune_views", "lexical", "filter_fields")
+        if name in chosen
+    }
     settings.setdefault("lexical", default_lexical(path, has_texts=True))
     # Checked before the encoder, which takes seconds to load.
     if "temperature" in settings:
@@ -318,6 +326,7 @@ def _check_settings(index: IndexProtocol, new: dict[str, Any]) -> None:
     encoder = info.encoder or {}
     has = {**encoder, "encoder": encoder.get("source"), "dtype": info.dtype, "temperature": info.temperature}
     has |= {"prune_views": info.prune_views, "shards": info.shards, "lexical": info.lexical or NONE}
+    has["filter_fields"] = info.filter_fields
     for name, value in new.items():
         if (name, value) == ("lexical", AUTO):
             continue

@@ -41,6 +41,14 @@ IndexOption = Annotated[
     ),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON on stdout, one line per result.")]
+FilterFieldOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--filter-field",
+        metavar="NAME:TYPE",
+        help="A metadata field that filters compare often, with its type: int, float, text or date; repeatable.",
+    ),
+]
 DeviceOption = Annotated[str | None, typer.Option(help="cpu or cuda (default: the fastest available).")]
 ThreadsOption = Annotated[
     int | None,
@@ -341,6 +349,22 @@ def parse_filter(text: str | None) -> Any:
         raise QueryError(
             f'--filter: expected JSON such as {{"year": {{"gte": 1990}}}}, got {text!r:.60}: {err}'
         ) from err
+
+
+def parse_field_types(texts: Iterable[str]) -> dict[str, str]:
+    """Return the declared filter fields of --filter-field NAME:TYPE, name to type."""
+    from mvindex.store.columns import parse_filter_fields
+
+    found = {}
+    for text in texts:
+        name, colon, kind = text.rpartition(":")
+        if not colon:
+            raise typer.BadParameter(f"--filter-field: expected NAME:TYPE, such as year:int, got {text!r}")
+        found[name] = kind
+    try:
+        return parse_filter_fields(found)
+    except ConfigError as err:
+        raise typer.BadParameter(f"--filter-field: {err}") from err
 
 
 def parse_cutoffs(text: str) -> tuple[int, ...]:

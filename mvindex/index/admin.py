@@ -16,6 +16,7 @@ from mvindex.search.hybrid import JudgedQuestion
 from mvindex.search.local import LocalSearch
 from mvindex.search.options import SearchOptions
 from mvindex.search.queries import TextQueries
+from mvindex.store import catalog
 from mvindex.store.embedded import EmbeddedStore
 from mvindex.store.protocol import LocalStore
 
@@ -55,6 +56,12 @@ class Admin(Protocol):
 
     def set_lexical(self, tokenizer: str | None, on_progress: CountCallback) -> None:
         """Index the terms of all texts, or remove the lexical side."""
+
+    def set_filter_fields(self, fields: Mapping[str, str]) -> None:
+        """Keep the values of declared filter fields in columns; {} removes all columns."""
+
+    def rebuild_columns_if_damaged(self) -> bool:
+        """Rebuild the columns of filter fields where they are damaged; return whether they were."""
 
     def rebuild_lexical_if_damaged(self) -> bool:
         """Rebuild the lexical side where it is damaged; return whether it was."""
@@ -156,6 +163,20 @@ class LocalAdmin:
             for store in self._stores():
                 store.set_lexical(kind, on_progress)
 
+    def set_filter_fields(self, fields: Mapping[str, str]) -> None:
+        """Build the columns of declared filter fields in every store; {} removes all columns."""
+        with self._store.writing():
+            for store in self._stores():
+                store.set_filter_fields(fields)
+
+    def rebuild_columns_if_damaged(self) -> bool:
+        """Rebuild the columns of filter fields in each store where they are damaged; return whether they were."""
+        damaged = [store for store in self._stores() if not _are_columns_sound(store)]
+        for store in damaged:
+            with store.writing():
+                store.set_filter_fields(store.settings[catalog.FILTER_FIELDS_KEY])
+        return bool(damaged)
+
     def rebuild_lexical_if_damaged(self) -> bool:
         """Rebuild the lexical side of each store where it is damaged; return whether one was."""
         damaged = [store for store in self._stores() if not _is_lexical_sound(store)]
@@ -202,6 +223,17 @@ class LocalAdmin:
     def _stores(self) -> list[EmbeddedStore]:
         """Return all embedded stores; StoreError when a shard is missing."""
         return [part.store for part in self._store.all_parts()]
+
+
+def _are_columns_sound(store: EmbeddedStore) -> bool:
+    """Return whether the columns of the store's filter fields hold what its metadata does."""
+    try:
+        with store.reading(store.snapshot) as reader:
+            reader.check_columns()
+    except DamagedIndex as err:
+        logger.info("%s: %s", store.directory, err)
+        return False
+    return True
 
 
 def _is_lexical_sound(store: EmbeddedStore) -> bool:

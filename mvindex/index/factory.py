@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
@@ -19,6 +20,7 @@ from mvindex.lexical.tokenizer import parse_lexical
 from mvindex.scoring.aggregate import Aggregate, Scoring
 from mvindex.search.local import LocalSearch
 from mvindex.store import catalog
+from mvindex.store.columns import parse_filter_fields
 from mvindex.store.create import create_store
 from mvindex.store.embedded import EmbeddedStore
 from mvindex.store.protocol import LocalStore
@@ -42,6 +44,7 @@ def create(  # noqa: PLR0913 - each argument is a setting of the index
     prune_views: float | None = None,
     shards: int | None = None,
     lexical: str | None = None,
+    filter_fields: Mapping[str, str] | None = None,
 ) -> Index:
     """Create an empty index.
 
@@ -64,6 +67,7 @@ def create(  # noqa: PLR0913 - each argument is a setting of the index
         lexical: The terms of lexical search: "unicode", "english" (stems), "auto" (which of them suits the first
             documents), or "none" for no lexical search until enable_lexical(). "auto" by default with an encoder in a
             directory, else "none" (docs/hybrid.md).
+        filter_fields: Metadata fields that filters compare often, name to type, as set_filter_fields() takes them.
 
     Raises:
         ConfigError: When the path exists, for neither or both of encoder and dim, or for a value that is none.
@@ -78,6 +82,7 @@ def create(  # noqa: PLR0913 - each argument is a setting of the index
         temperature=temperature,
         prune_views=prune_views,
         lexical=lexical or default_lexical(path, has_texts=encoder is not None),
+        filter_fields=filter_fields,
     )
     index = create_index(path, settings, loaded, shards)
     leave_form(loaded, logger.warning)
@@ -93,7 +98,12 @@ def create_index(path: str | Path, settings: dict[str, Any], encoder: Encoder | 
     """Create an empty index of what new_settings() returns; otherwise as create(), without a form for the encoder."""
     if (backend := find_backend(path)) is not None:
         has_lexical = catalog.LEXICAL_KEY in settings or catalog.CHOOSE_LEXICAL_KEY in settings
-        for name, is_given in (("lexical", has_lexical), ("shards", shards is not None)):
+        has_fields = bool(settings.pop(catalog.FILTER_FIELDS_KEY, None))
+        for name, is_given in (
+            ("lexical", has_lexical),
+            ("shards", shards is not None),
+            ("filter_fields", has_fields),
+        ):
             if is_given:
                 raise ConfigError(f"{backend.shown(str(path))}: {name}= belongs to an index in a directory")
         return backend.create(str(path), settings, encoder)
@@ -218,6 +228,7 @@ def new_settings(  # noqa: PLR0913 - each argument is a setting of the index
     temperature: float | None = None,
     prune_views: float | None = None,
     lexical: str = NONE,
+    filter_fields: Mapping[str, str] | None = None,
 ) -> tuple[dict[str, Any], Encoder | None]:
     """Return the checked settings of a new index, and its encoder; see create()."""
     if (encoder is None) == (dim is None):
@@ -238,6 +249,8 @@ def new_settings(  # noqa: PLR0913 - each argument is a setting of the index
         temperature = float((spec or {}).get("temperature", 1.0))
     check_temperature(temperature)
     settings = {"dim": dim, "dtype": dtype, "encoder": spec, "temperature": temperature, "prune_views": eps}
+    if fields := parse_filter_fields(filter_fields):
+        settings[catalog.FILTER_FIELDS_KEY] = fields
     if lexical == AUTO:
         settings[catalog.CHOOSE_LEXICAL_KEY] = True
     elif lexical != NONE:

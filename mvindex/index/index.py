@@ -52,6 +52,7 @@ from mvindex.search.queries import (
 )
 from mvindex.search.results import document_of, score_views, views_of
 from mvindex.store import catalog
+from mvindex.store.columns import parse_filter_fields
 from mvindex.store.embedded import EmbeddedStore, temperature_of
 from mvindex.store.filters import Filter
 from mvindex.store.protocol import Capabilities, Operation, Store
@@ -708,6 +709,22 @@ class Index:
             tokenizer = detect_lexical(document.text or document.title for document in self.scan()).value
         self._admin.set_lexical(tokenizer, on_progress)
 
+    def set_filter_fields(self, fields: Mapping[str, str]) -> None:
+        """Declare metadata fields that filters compare often: their values are kept in columns of their own.
+
+        A filter on them reads the columns instead of all metadata; what it matches stays the same (docs/filters.md).
+
+        Args:
+            fields: Name to type, "int", "float", "text" or "date", of all declared fields; {} for none.
+
+        Raises:
+            ConfigError: For a name or type that is none.
+            Unsupported: For an index in Milvus.
+
+        """
+        self.capabilities.check(Operation.FILTER_FIELDS, self.where)
+        self._admin.set_filter_fields(parse_filter_fields(fields))
+
     def disable_lexical(self) -> None:
         """Remove the lexical side."""
         self.capabilities.check(Operation.LEXICAL, self.where)
@@ -716,6 +733,10 @@ class Index:
     def rebuild_lexical_if_damaged(self) -> bool:
         """Rebuild the lexical side from the texts where it is damaged; return whether it was."""
         return self.capabilities.supports(Operation.LEXICAL) and self._admin.rebuild_lexical_if_damaged()
+
+    def rebuild_columns_if_damaged(self) -> bool:
+        """Rebuild the columns of filter fields from the metadata where they are damaged; return whether they were."""
+        return self.capabilities.supports(Operation.FILTER_FIELDS) and self._admin.rebuild_columns_if_damaged()
 
     def compact(self, on_progress: CountCallback = no_progress) -> CompactReport:
         """Drop the rows of deleted and replaced documents, and give their bytes back.

@@ -107,7 +107,7 @@ def _traits(store: EmbeddedStore) -> Iterator[tuple[str, Any]]:
     settings = store.snapshot.settings
     encoder = settings["encoder"]
     yield "encoder", repr(encoder["fingerprint"] if encoder else None)
-    for name in ("dtype", "temperature", "prune_views", "lexical"):
+    for name in ("dtype", "temperature", "prune_views", "lexical", "filter_fields"):
         yield name, repr(settings.get(name))
     if store.snapshot.dim is not None:
         yield "dim", store.snapshot.dim

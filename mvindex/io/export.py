@@ -40,7 +40,7 @@ logger = logging.getLogger(__name__)
 PART_BATCHES = 64
 # Documents in a batch.
 BATCH = 1024
-EXPORTED_SETTINGS = ("dim", "dtype", "encoder", "temperature", "prune_views", "lexical", "fusion")
+EXPORTED_SETTINGS = ("dim", "dtype", "encoder", "temperature", "prune_views", "lexical", "fusion", "filter_fields")
 
 
 @dataclass(frozen=True, slots=True)

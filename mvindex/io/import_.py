@@ -127,6 +127,7 @@ def _settings(target: Target, source: VectorSource, manifest: Manifest | None) -
         temperature=kept.get("temperature"),
         prune_views=kept.get("prune_views"),
         lexical=NONE if lexical is None else lexical.value,
+        filter_fields=kept.get("filter_fields"),
     )
     if "lexical" in settings and is_fusion(kept.get("fusion")):
         settings["fusion"] = kept["fusion"]

@@ -8,6 +8,7 @@ import stat
 from collections.abc import Mapping
 from contextlib import closing, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from mvindex.lexical.reader import check_lexical
 from mvindex.maintenance.read import CatalogRow, DeletedRows, Problem, StoredViews, each_row, find_generation
 from mvindex.records import CountCallback, no_progress
 from mvindex.store import catalog
+from mvindex.store.columns import check_columns
 from mvindex.store.copies_file import copies_faults, copies_path
 from mvindex.store.files import (
     ACKNOWLEDGED,
@@ -158,7 +160,7 @@ class _Check:
         settings = read_checked(self._source, connection)
         if not agrees(read_kept_settings(self._index), settings):
             self.add(self._index / CURRENT, "its settings are not those of the catalog", is_derived=True)
-        self._lexical(connection, settings)
+        self._derived_tables(connection, settings)
         view_file, row_file = (catalog.read_committed(connection, name) for name in segment_names(settings))
         row_bytes = (settings["dim"] or 1) * ViewType(settings["dtype"]).dtype.itemsize
         views = StoredViews(self._source.directory / view_file.name, row_bytes)
@@ -193,14 +195,20 @@ class _Check:
         with suppress(FileNotFoundError):
             self._read(path.stat().st_size)
 
-    def _lexical(self, connection: sqlite3.Connection, settings: Mapping[str, Any]) -> None:
-        """Check the lexical index."""
-        if settings.get(catalog.LEXICAL_KEY) is None:
-            return
-        try:
-            check_lexical(connection, int(settings["ids"]["live"][0]) + int(settings["ids"]["deleted"][0]))
-        except (sqlite3.Error, MvindexError) as err:
-            self.add(self._source.catalog.path, str(err), is_derived=True)
+    def _derived_tables(self, connection: sqlite3.Connection, settings: Mapping[str, Any]) -> None:
+        """Check the lexical index, and the columns of filter fields."""
+        num_rows = int(settings["ids"]["live"][0]) + int(settings["ids"]["deleted"][0])
+        fields = settings.get(catalog.FILTER_FIELDS_KEY) or {}
+        has_lexical = settings.get(catalog.LEXICAL_KEY) is not None
+        for is_there, check in (
+            (bool(fields), partial(check_columns, connection, fields, num_rows)),
+            (has_lexical, partial(check_lexical, connection, num_rows)),
+        ):
+            try:
+                if is_there:
+                    check()
+            except (sqlite3.Error, ValueError, MvindexError) as err:
+                self.add(self._source.catalog.path, str(err), is_derived=True)
 
     def _sound_rows(self, chunk: list[CatalogRow | int]) -> list[CatalogRow]:
         """Return the rows without faults; note the others, each with its faults."""

@@ -24,7 +24,7 @@ import xxhash
 
 from mvindex.errors import DamagedIndex, StaleReader, StoreError
 from mvindex.lexical import postings
-from mvindex.store import dates
+from mvindex.store import columns, dates
 from mvindex.store.files import check_regular
 from mvindex.store.fsync import audit_step, flush_to_disk
 from mvindex.store.rows import document_checksum
@@ -44,6 +44,8 @@ LEXICAL_KEY = "lexical"
 # True until the first documents decide how; False once they have.
 CHOOSE_LEXICAL_KEY = "choose_lexical"
 FUSION_KEY = "fusion"
+# Declared filter fields, name to type, of an index that has columns (see columns.py).
+FILTER_FIELDS_KEY = "filter_fields"
 
 # Narrow and wide rows live apart: a pass over ids or metadata must not read 13 GB of text.
 _SCHEMA = """
@@ -61,6 +63,7 @@ CREATE TABLE metadata(doc_row INTEGER PRIMARY KEY, json TEXT NOT NULL, checksum 
 """
 
 
+_OPTIONAL_TABLES = (LEXICAL_KEY, FILTER_FIELDS_KEY)
 _TABLES = "SELECT type, name, sql FROM sqlite_master ORDER BY type, name"
 # What a row's checksum covers, in this order.
 DOCUMENT_COLUMNS = "d.doc_row, d.id, d.ordinal, d.view_start, d.num_views, d.views_checksum, d.content_hash"
@@ -230,7 +233,7 @@ def create(directory: Path, settings: Mapping[str, Any]) -> None:
         try:
             connection.execute("PRAGMA journal_mode=WAL")
             connection.execute("PRAGMA synchronous=FULL")
-            schema = _SCHEMA + (postings.SCHEMA if settings.get(LEXICAL_KEY) else "")
+            schema = _schema(bool(settings.get(LEXICAL_KEY)), bool(settings.get(FILTER_FIELDS_KEY)))
             connection.executescript(f"BEGIN; PRAGMA application_id={APPLICATION_ID}; {schema}")
             write_settings(connection, settings)
             connection.execute("COMMIT")
@@ -247,19 +250,22 @@ def check_application(connection: sqlite3.Connection, path: Path) -> None:
 
 def check_schema(connection: sqlite3.Connection) -> None:
     """Raise DamagedIndex when the tables are not those that create() makes for an index of these settings."""
-    query = "SELECT value NOT NULL AND value != 'null' FROM settings WHERE key = ?"
     found = connection.execute(_TABLES).fetchall()
-    has_lexical = any(name == "settings" for _, name, _ in found) and connection.execute(
-        query, (LEXICAL_KEY,)
-    ).fetchone() == (1,)
-    if found != _expected_tables(has_lexical):
+    has_settings = any(name == "settings" for _, name, _ in found)
+    query = "SELECT key FROM settings WHERE key IN (?, ?) AND value NOT IN ('null', '{}')"
+    optional = {key for (key,) in connection.execute(query, _OPTIONAL_TABLES)} if has_settings else set()
+    if found != _expected_tables(*(key in optional for key in _OPTIONAL_TABLES)):
         raise DamagedIndex(f"{_path_of(connection)}: its tables are not those of an index")
 
 
+def _schema(has_lexical: bool, has_columns: bool) -> str:
+    return _SCHEMA + (postings.SCHEMA if has_lexical else "") + (columns.SCHEMA if has_columns else "")
+
+
 @cache
-def _expected_tables(has_lexical: bool) -> list[tuple[str, str, str]]:
+def _expected_tables(has_lexical: bool, has_columns: bool) -> list[tuple[str, str, str]]:
     with closing(sqlite3.connect(":memory:")) as empty:
-        empty.executescript(_SCHEMA + (postings.SCHEMA if has_lexical else ""))
+        empty.executescript(_schema(has_lexical, has_columns))
         return empty.execute(_TABLES).fetchall()
 
 

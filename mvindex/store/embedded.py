@@ -149,6 +149,7 @@ class EmbeddedStore:
             prune_views=settings.get("prune_views"),
             lexical=settings.get("lexical"),
             fusion=settings.get("fusion"),
+            filter_fields=settings.get("filter_fields") or {},
             search=engine["settings"].get("search") if engine else None,
             fresh_documents=int(np.count_nonzero(snapshot.alive[built_rows:])),
             size_bytes=size_of(self.directory),
@@ -313,6 +314,10 @@ class EmbeddedStore:
         deleted ones included.
         """
         self._current_writer().set_lexical(self.snapshot, lexical, on_progress)
+
+    def set_filter_fields(self, fields: Mapping[str, str]) -> None:
+        """Build the columns of declared filter fields, name to type, or remove them ({}). Call inside writing()."""
+        self._current_writer().set_filter_fields(fields)
 
     @contextmanager
     def new_generation(self) -> Iterator[tuple[Generation, GenerationWriter]]:

@@ -66,6 +66,22 @@ def parse_filter(condition: Filter) -> Sql:
     return sql
 
 
+def parse_parts(word: str, parts: Sequence[Filter]) -> Sql:
+    """Return the SQL of parts of one filter that parse_filter() accepts, joined by "and" or "or"."""
+    return _join(f" {word.upper()} ", [_parse(part, 0) for part in parts], empty="1" if word == "and" else "0")
+
+
+def operators_of(value: object) -> list[tuple[str, Any]]:
+    """Return the operators, with their operands, of what a filter says of a field."""
+    return list(value.items()) if isinstance(value, Mapping) and not is_date(value) else [("eq", value)]
+
+
+def split_name(name: str) -> tuple[str, ...] | None:
+    """Return the keys of a metadata field, "author.name"; None for what names no field."""
+    keys = name.split(".")
+    return tuple(keys) if name.isprintable() and '"' not in name and "\\" not in name and all(keys) else None
+
+
 def _parse(condition: object, depth: int) -> Sql:
     if not isinstance(condition, Mapping):
         raise QueryError(f"filter: expected an object such as {{'year': {{'gte': 1990}}}}, got {_shown(condition)}")
@@ -210,8 +226,8 @@ def _exists(field: _Field, name: str, operand: object) -> Sql:
 def _field(name: str) -> _Field:
     if name == "id":
         return _Field(_ID, "'text'", ())
-    keys = name.split(".")
-    if not name.isprintable() or '"' in name or "\\" in name or not all(keys):
+    keys = split_name(name)
+    if keys is None:
         raise QueryError(
             f"filter field {_shown(name)}: expected a key, or keys joined by dots, without quotes or backslashes"
         )

@@ -14,8 +14,9 @@ import numpy as np
 from mvindex.errors import DamagedIndex, QueryError
 from mvindex.lexical.reader import LexicalReader
 from mvindex.records import ALL_FIELDS, Bools, Field, Ints, Span
-from mvindex.store.catalog import DOCUMENT_COLUMNS, FILE_NAME, check_document, read_settings
-from mvindex.store.filters import Filter, Sql, parse_filter
+from mvindex.store.catalog import DOCUMENT_COLUMNS, FILE_NAME, FILTER_FIELDS_KEY, check_document, read_settings
+from mvindex.store.columns import Column, ColumnFilter, FieldType, check_columns, read_column
+from mvindex.store.filters import Filter, Sql, parse_filter, parse_parts
 from mvindex.store.generation import Generation
 from mvindex.store.rows import (
     first_wrong_metadata,
@@ -28,6 +29,8 @@ from mvindex.store.rows import (
 from mvindex.store.snapshot import Snapshot
 
 _FETCH_ROWS = 65_536
+# Rows are looked up one by one where a scan would read so many times as many.
+_FEW_ROWS = 8
 _COLUMNS = f"{DOCUMENT_COLUMNS}, d.checksum"
 
 
@@ -109,18 +112,60 @@ class SnapshotReader:
         be left out unnoticed.
         """
         sql = parse_filter(condition)
+        fields = self._snapshot.settings.get(FILTER_FIELDS_KEY)
+        if not fields:
+            return self._select(sql) & self._snapshot.alive
+        columns = ColumnFilter(self._snapshot.num_rows, fields, self._column, self._select_parts)
+        return columns.matching(condition) & self._snapshot.alive
+
+    def _select(self, sql: Sql) -> Bools:
+        """Return which rows satisfy the SQL, (num_rows,), whether they are live or not."""
         self._check_metadata()
+        is_match = np.zeros(self._snapshot.num_rows, dtype=bool)
+        self._mark(is_match, sql, "m.doc_row < ?", self._snapshot.num_rows)
+        return is_match
+
+    def _select_parts(self, word: str, parts: Sequence[Filter], within: Bools) -> Bools:
+        """Return which of the rows within satisfy the parts of a filter, joined by "and" or "or"."""
+        sql, rows = parse_parts(word, parts), np.flatnonzero(within)
+        if len(rows) > self._snapshot.num_rows // _FEW_ROWS:
+            return self._select(sql) & within
+        is_match = np.zeros(self._snapshot.num_rows, dtype=bool)
+        for begin in range(0, len(rows), _FETCH_ROWS):
+            given = json.dumps(rows[begin : begin + _FETCH_ROWS].tolist())
+            query = (
+                "SELECT m.doc_row, m.json, m.checksum FROM json_each(?) AS g JOIN metadata AS m ON m.doc_row = g.value"
+            )
+            count, wrong = first_wrong_metadata(self._connection.execute(query, (given,)))
+            self._refuse_wrong(wrong)
+            if count != len(rows[begin : begin + _FETCH_ROWS]):
+                raise DamagedIndex(f"{FILE_NAME}: the metadata of document rows is missing")
+            self._mark(is_match, sql, "m.doc_row IN (SELECT value FROM json_each(?))", given)
+        return is_match
+
+    def _mark(self, is_match: Bools, sql: Sql, which: str, parameter: object) -> None:
+        """Mark the rows that satisfy the SQL among those that another condition with one parameter names."""
         documents = ""
         if sql.reads_documents:
             self._check_documents()
             documents = "JOIN documents AS d ON d.doc_row = m.doc_row "
         # The grammar emits fixed text only; every value of the user is a parameter.
-        query = f"SELECT m.doc_row FROM metadata AS m {documents}WHERE m.doc_row < ? AND {sql.text}"
-        is_match = np.zeros(self._snapshot.num_rows, dtype=bool)
-        cursor = self._execute_filter(query, sql)
+        query = f"SELECT m.doc_row FROM metadata AS m {documents}WHERE {which} AND {sql.text}"
+        cursor = self._execute_filter(query, (parameter, *sql.parameters))
         while rows := cursor.fetchmany(_FETCH_ROWS):
             is_match[np.array(rows, dtype=np.int64)[:, 0]] = True
-        return is_match & self._snapshot.alive
+
+    def _column(self, name: str) -> Column:
+        """Return the column of a declared filter field; kept with the snapshot."""
+        snapshot = self._snapshot
+        kind, before = FieldType(snapshot.settings[FILTER_FIELDS_KEY][name]), snapshot.columns.get(name)
+        before = before if before is not None and before.type is kind else None
+        column = snapshot.columns[name] = read_column(self._connection, name, kind, snapshot.num_rows, before)
+        return column
+
+    def check_columns(self) -> None:
+        """Compare the columns of declared filter fields with the metadata; DamagedIndex where they differ."""
+        check_columns(self._connection, self._snapshot.settings.get(FILTER_FIELDS_KEY) or {}, self._snapshot.num_rows)
 
     def find(self, doc_id: str) -> int | None:
         """Return the row of the document that has this id in the snapshot, or None; see check_ids()."""
@@ -244,12 +289,16 @@ class SnapshotReader:
         query = "SELECT doc_row, json, checksum FROM metadata WHERE doc_row >= ? AND doc_row < ?"
         rows = self._connection.execute(query, (begin, snapshot.num_rows))
         count, wrong = first_wrong_metadata(rows)
+        self._refuse_wrong(wrong)
+        self._refuse_missing(count, begin)
+        snapshot.checked_metadata = snapshot.num_rows
+
+    def _refuse_wrong(self, wrong: int | None) -> None:
+        """Raise DamagedIndex for a row whose metadata does not match its checksum; None is no row."""
         if wrong is not None:
             found = self._connection.execute("SELECT id FROM documents WHERE doc_row = ?", (wrong,)).fetchone()
             name = f"document {found[0]!r} (row {wrong})" if found else f"row {wrong}"
             raise DamagedIndex(f"{FILE_NAME}: the metadata of {name} does not match its checksum")
-        self._refuse_missing(count, begin)
-        snapshot.checked_metadata = snapshot.num_rows
 
     def _check_documents(self) -> None:
         """Check the ids of all rows of the snapshot; DamagedIndex on a checksum mismatch."""
@@ -267,9 +316,9 @@ class SnapshotReader:
         if count != self._snapshot.num_rows - begin:
             raise DamagedIndex(f"{FILE_NAME}: {self._snapshot.num_rows} document rows were committed; some are missing")
 
-    def _execute_filter(self, query: str, sql: Sql) -> sqlite3.Cursor:
+    def _execute_filter(self, query: str, parameters: Sequence[Any]) -> sqlite3.Cursor:
         try:
-            return self._connection.execute(query, (self._snapshot.num_rows, *sql.parameters))
+            return self._connection.execute(query, parameters)
         except sqlite3.OperationalError as err:
             if "overflow" not in str(err) and "too large" not in str(err):
                 raise

@@ -13,6 +13,7 @@ import numpy.typing as npt
 from mvindex.errors import DamagedIndex
 from mvindex.records import Bools, Ints
 from mvindex.store import catalog
+from mvindex.store.columns import Column
 from mvindex.store.files import read_acknowledged
 from mvindex.store.generation import Generation
 from mvindex.store.rows import deleted_checksum
@@ -45,6 +46,8 @@ class Snapshot:
         self.alive = _live_rows(source, connection, self.settings, self.views.num_rows)
         self.checked_metadata: int = previous.checked_metadata if previous else 0
         self.checked_documents: int = previous.checked_documents if previous else 0
+        # By declared filter field, once a filter has read it.
+        self.columns: dict[str, Column] = dict(previous.columns) if previous else {}
         self._live_views: tuple[int, Bools, int] | None = None
         # Number of terms of each document row, (num_rows,) uint32, once a search has needed them.
         self.lengths: npt.NDArray[np.uint32] | None = None

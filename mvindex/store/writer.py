@@ -17,11 +17,19 @@ from mvindex.lexical import postings
 from mvindex.lexical.postings import append_segment
 from mvindex.lexical.tokenizer import Lexical, Tokens, parse_lexical, tokenize_in_parts
 from mvindex.records import CountCallback, Ints
-from mvindex.store import catalog
+from mvindex.store import catalog, columns
+from mvindex.store.columns import append_columns, update_columns
 from mvindex.store.files import write_acknowledged
 from mvindex.store.generation import Generation
 from mvindex.store.reader import SnapshotReader, StoredRow
-from mvindex.store.rows import deleted_checksum, document_checksum, ids_checksum, metadata_checksum, text_checksum
+from mvindex.store.rows import (
+    deleted_checksum,
+    document_checksum,
+    first_wrong_metadata,
+    ids_checksum,
+    metadata_checksum,
+    text_checksum,
+)
 from mvindex.store.segments import append
 from mvindex.store.snapshot import Snapshot
 from mvindex.store.views import ROW_DTYPE, view_checksums
@@ -30,6 +38,8 @@ logger = logging.getLogger(__name__)
 
 # Documents that are tokenized together.
 _INDEXED_ROWS = 1024
+# Documents whose metadata is read together, for columns.
+_CHECKED_ROWS = 65_536
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,7 +83,7 @@ class GenerationWriter:
             records = self._records(transaction.rows)
             parts = zip(before, (transaction.rows.packed, records), strict=True)
             after = [append(self._generation.directory, segment, [data]) for segment, data in parts]
-        tokens = self._tokens(transaction.rows)
+        tokens, fields = self._tokens(transaction.rows), self.settings.get(catalog.FILTER_FIELDS_KEY) or {}
         settings = {
             **transaction.settings,
             "version": self.settings["version"] + 1,
@@ -88,7 +98,11 @@ class GenerationWriter:
                 _insert(connection, self.num_rows, transaction.rows, records)
                 self._check_neighbour(connection)
                 _add_terms(connection, self.num_rows, tokens)
+                append_columns(
+                    connection, fields, self.num_rows, [each.metadata for each in transaction.rows.documents]
+                )
             _set_metadata(connection, transaction.metadata)
+            update_columns(connection, fields, transaction.metadata)
             catalog.write_settings(connection, settings)
         self.settings.update(settings)
         self._segments = after
@@ -120,6 +134,28 @@ class GenerationWriter:
                         connection, begin, tokenize_in_parts([stored[row].lexical_text for row in rows], lexical)
                     )
                     on_progress(len(rows))
+            catalog.write_settings(connection, settings)
+        self.settings.update(settings)
+        self._acknowledge()
+
+    def set_filter_fields(self, fields: Mapping[str, str]) -> None:
+        """Build the columns of these fields, name to type, from the metadata of all rows; {} removes all columns."""
+        settings = {catalog.FILTER_FIELDS_KEY: dict(fields), "version": self.settings["version"] + 1}
+        with self._transaction() as connection:
+            connection.execute("DROP TABLE IF EXISTS columns")
+            if fields:
+                connection.execute(columns.SCHEMA)
+                query = (
+                    "SELECT doc_row, json, checksum FROM metadata WHERE doc_row >= ? AND doc_row < ? ORDER BY doc_row"
+                )
+                for begin in range(0, self.num_rows, _CHECKED_ROWS):
+                    rows = connection.execute(query, (begin, begin + _CHECKED_ROWS)).fetchall()
+                    _, wrong = first_wrong_metadata(rows)
+                    if wrong is not None:
+                        raise DamagedIndex(
+                            f"{catalog.FILE_NAME}: the metadata of row {wrong} does not match its checksum"
+                        )
+                    append_columns(connection, fields, begin, [dumped for _, dumped, _ in rows])
             catalog.write_settings(connection, settings)
         self.settings.update(settings)
         self._acknowledge()

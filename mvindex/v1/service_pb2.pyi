@@ -3,7 +3,7 @@ from mvindex.v1 import search_pb2 as _search_pb2
 from google.protobuf.internal import containers as _containers
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
-from collections.abc import Iterable as _Iterable
+from collections.abc import Iterable as _Iterable, Mapping as _Mapping
 from typing import ClassVar as _ClassVar, Optional as _Optional
 
 DESCRIPTOR: _descriptor.FileDescriptor
@@ -15,7 +15,14 @@ class InfoRequest(_message.Message):
     def __init__(self, index: _Optional[str] = ...) -> None: ...
 
 class InfoResponse(_message.Message):
-    __slots__ = ("index", "format_version", "documents", "views", "num_deleted", "dim", "dtype", "encoder_json", "kind", "temperature", "prune_views", "search_json", "fresh_documents", "size_bytes", "shards", "missing_shards", "is_read_only", "lexical", "fusion_json", "copy_bytes", "mapped_bytes", "copies_file_bytes", "text_bytes")
+    __slots__ = ("index", "format_version", "documents", "views", "num_deleted", "dim", "dtype", "encoder_json", "kind", "temperature", "prune_views", "search_json", "fresh_documents", "size_bytes", "shards", "missing_shards", "is_read_only", "lexical", "fusion_json", "copy_bytes", "mapped_bytes", "copies_file_bytes", "text_bytes", "filter_fields")
+    class FilterFieldsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
     INDEX_FIELD_NUMBER: _ClassVar[int]
     FORMAT_VERSION_FIELD_NUMBER: _ClassVar[int]
     DOCUMENTS_FIELD_NUMBER: _ClassVar[int]
@@ -39,6 +46,7 @@ class InfoResponse(_message.Message):
     MAPPED_BYTES_FIELD_NUMBER: _ClassVar[int]
     COPIES_FILE_BYTES_FIELD_NUMBER: _ClassVar[int]
     TEXT_BYTES_FIELD_NUMBER: _ClassVar[int]
+    FILTER_FIELDS_FIELD_NUMBER: _ClassVar[int]
     index: str
     format_version: int
     documents: int
@@ -62,7 +70,8 @@ class InfoResponse(_message.Message):
     mapped_bytes: int
     copies_file_bytes: int
     text_bytes: int
-    def __init__(self, index: _Optional[str] = ..., format_version: _Optional[int] = ..., documents: _Optional[int] = ..., views: _Optional[int] = ..., num_deleted: _Optional[int] = ..., dim: _Optional[int] = ..., dtype: _Optional[str] = ..., encoder_json: _Optional[str] = ..., kind: _Optional[str] = ..., temperature: _Optional[float] = ..., prune_views: _Optional[float] = ..., search_json: _Optional[str] = ..., fresh_documents: _Optional[int] = ..., size_bytes: _Optional[int] = ..., shards: _Optional[int] = ..., missing_shards: _Optional[_Iterable[int]] = ..., is_read_only: _Optional[bool] = ..., lexical: _Optional[str] = ..., fusion_json: _Optional[str] = ..., copy_bytes: _Optional[int] = ..., mapped_bytes: _Optional[int] = ..., copies_file_bytes: _Optional[int] = ..., text_bytes: _Optional[int] = ...) -> None: ...
+    filter_fields: _containers.ScalarMap[str, str]
+    def __init__(self, index: _Optional[str] = ..., format_version: _Optional[int] = ..., documents: _Optional[int] = ..., views: _Optional[int] = ..., num_deleted: _Optional[int] = ..., dim: _Optional[int] = ..., dtype: _Optional[str] = ..., encoder_json: _Optional[str] = ..., kind: _Optional[str] = ..., temperature: _Optional[float] = ..., prune_views: _Optional[float] = ..., search_json: _Optional[str] = ..., fresh_documents: _Optional[int] = ..., size_bytes: _Optional[int] = ..., shards: _Optional[int] = ..., missing_shards: _Optional[_Iterable[int]] = ..., is_read_only: _Optional[bool] = ..., lexical: _Optional[str] = ..., fusion_json: _Optional[str] = ..., copy_bytes: _Optional[int] = ..., mapped_bytes: _Optional[int] = ..., copies_file_bytes: _Optional[int] = ..., text_bytes: _Optional[int] = ..., filter_fields: _Optional[_Mapping[str, str]] = ...) -> None: ...
 
 class IndexesRequest(_message.Message):
     __slots__ = ()

@@ -86,6 +86,14 @@ class MilvusAdmin:
         """Raise Unsupported."""
         raise self._unsupported(Operation.LEXICAL)
 
+    def set_filter_fields(self, fields: Mapping[str, str]) -> None:
+        """Raise Unsupported."""
+        raise self._unsupported(Operation.FILTER_FIELDS)
+
+    def rebuild_columns_if_damaged(self) -> bool:
+        """Return False: there are no columns."""
+        return False
+
     def rebuild_lexical_if_damaged(self) -> bool:
         """Return False: there is no lexical side."""
         return False

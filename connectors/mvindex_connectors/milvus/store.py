@@ -63,6 +63,7 @@ RETRIES = 5
 CAPABILITIES = Capabilities(
     {
         Operation.LEXICAL: "only an index in a directory has a lexical side; mode='dense' works here",
+        Operation.FILTER_FIELDS: "only an index in a directory has columns for filters",
         Operation.SNAPSHOT: "mvindex migrate copies an index in Milvus to a directory",
         Operation.FILES: "an index in Milvus has no directory; mvindex migrate makes one",
     }

@@ -377,5 +377,6 @@ def info_from(message: service.InfoResponse, path: str) -> IndexInfo:
         search=json.loads(dumped.get("search_json", "null")),
         fusion=json.loads(dumped.get("fusion_json", "null")),
         missing_shards=tuple(message.missing_shards),
+        filter_fields=dict(message.filter_fields),
         **values,
     )

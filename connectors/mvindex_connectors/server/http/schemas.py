@@ -360,6 +360,7 @@ class IndexInfo(Struct, kw_only=True):
     fresh_documents: Annotated[int, _described("Documents added since the engine was built.")]
     lexical: Annotated[str | None, _described("null: the index has no lexical search.")]
     fusion: dict[str, Any] | None
+    filter_fields: Annotated[dict[str, str], _described("Declared filter fields, name to type.")]
     size_bytes: int
     copy_bytes: Annotated[int | None, _described("Memory of the exact scan's copies; null for an index in Milvus.")]
     mapped_bytes: Annotated[int | None, _described("Copies mapped from the file of copies; null for Milvus.")]
