@@ -170,7 +170,8 @@ class ShardedSearch:
     def _by_terms(self, attempt: Attempt, queries: _Queries, options: SearchOptions) -> list[SearchResult]:
         """Return the lexical or hybrid results."""
         counts, fusion = self._counts(attempt, queries.terms or [])
-        options = options.with_defaults(self._calls.first_info.temperature, fusion)
+        # The temperature is set already where the scoring needs one.
+        options = replace(options.with_defaults(1.0, fusion), temperature=options.temperature)
         if options.mode is Mode.LEXICAL:
             return self._merged(attempt, queries, replace(options, method=None, weights=None), counts)
         every = replace(options, shard=ShardSearch(counts, all_candidates=True), fields=frozenset())
