@@ -5,18 +5,21 @@ import signal
 import threading
 import time
 from contextlib import ExitStack
+from functools import partial
 
 import numpy as np
 import pytest
-from serving_tools import served, start, vectors
+from serving_tools import ServedHere, served, start, vectors
 
 import mvindex
 from mvindex import Document, QueryGroup
-from mvindex.errors import ConfigError, QueryError, ServerUnavailable, StoreError, TimedOut, Unsupported
+from mvindex.errors import ConfigError, QueryError, ServerUnavailable, StaleReader, StoreError, TimedOut, Unsupported
 from mvindex.store.shard_layout import shard_of
 from mvindex_connectors.remote import CallSettings, ShardedClient
 from mvindex_connectors.remote.replicas import Hedging
 from mvindex_connectors.remote.shard_search import _DocumentChanged, _same
+from tests.helpers.cli import lines
+from tests.helpers.cli import mvindex as mvindex_command
 
 TERMS = "oil crisis price embargo war peace river delta mountain".split()
 COUNT, DIM, SHARDS = 400, 16, 4
@@ -295,9 +298,7 @@ def test_a_server_that_is_killed_is_named_or_left_out_and_told(folder, tmp_path)
 
 
 def test_a_replica_takes_over_where_a_server_is_killed(folder):
-    servers = [
-        start(f"--index=s={directory(folder / 'shards.mvx', n)}", "--read-only") for n in (*range(SHARDS), 1, 1)
-    ]
+    servers = [start(f"--index=s={directory(folder / 'shards.mvx', n)}", "--read-only") for n in (*range(SHARDS), 1, 1)]
     try:
         with (
             mvindex.open(folder / "one.mvx") as one,
@@ -319,9 +320,8 @@ def test_a_replica_takes_over_where_a_server_is_killed(folder):
 
 def test_a_slow_server_is_asked_a_second_time_and_a_replica_answers(folder):
     """One of two servers of the shard is stopped, as in a long pause: the other one answers in the meantime."""
-    servers = [start(f"--index=s={folder / 'shards.mvx'}", "--read-only") for _ in range(1)]
-    servers += [start(f"--index=s={directory(folder / 'shards.mvx', n)}", "--read-only") for n in (0, 0, 1, 2, 3)]
-    urls = [server.url("s") for server in servers[1:]]
+    servers = [start(f"--index=s={directory(folder / 'shards.mvx', n)}", "--read-only") for n in (0, 0, 1, 2, 3)]
+    urls = [server.url("s") for server in servers]
     settings = CallSettings(timeout_s=30, retry_s=0.2, hedge_share=1)
     try:
         with ShardedClient(urls, settings=settings) as shards:
@@ -374,6 +374,121 @@ def test_second_tries_are_at_most_a_share_of_the_calls():
     for wrong in (-0.1, 2, "many"):
         with pytest.raises(ConfigError, match="hedge_share"):
             CallSettings(hedge_share=wrong)
+
+
+def test_the_command_line_takes_addresses_with_commas_between(urls, folder):
+    command = partial(mvindex_command, cwd=folder)
+    query = ["--filter", "n < 50", "--json", "--mode", "lexical"]
+    found, expected = (
+        lines(command("query", TEXTS[0], "--index", where, *query)) for where in (",".join(urls), folder / "one.mvx")
+    )
+    assert found == expected
+    (info,) = lines(command("info", "--index", ",".join(urls), "--json"))
+    assert (info["documents"], info["shards"]) == (COUNT, SHARDS)
+    (one,) = lines(command("info", "--index", urls[0], "--json"))
+    assert one["shard"] == "2/4"
+    done = command("query", TEXTS[0], "--index", ",".join(urls[1:]), "--mode", "lexical")
+    assert done.returncode == 1 and "shard 2 of 4 is missing" in done.stderr
+    done = command("query", TEXTS[0], "--index", ",".join(urls[1:]), "--mode", "lexical", "--allow-partial")
+    assert done.returncode == 0 and "WITHOUT shards 2" in done.stdout
+
+
+def test_shards_are_served_on_under_one_address(both, urls):
+    one = both[0]
+    with served(f"--index=all={','.join(urls)}") as serving, mvindex.open(serving.url("all")) as client:
+        assert client.search(VECTORS) == one.search(VECTORS)
+        assert client.search(VECTORS, text=TEXTS) == one.search(VECTORS, text=TEXTS)
+        assert client.search(TEXTS, mode="lexical") == one.search(TEXTS, mode="lexical")
+        assert list(client.scan(limit=9, after="d3")) == list(one.scan(limit=9, after="d3"))
+        with pytest.raises(ConfigError, match="a whole index"):
+            mvindex.open([serving.url("all"), urls[0]])
+
+
+@pytest.fixture
+def served_here():
+    """A function that serves directories in this process, and returns the servers and a client of all of them."""
+    with ExitStack() as stack:
+
+        def serve(*paths):
+            servers = ServedHere(*[[("s", str(path))] for path in paths])
+            stack.callback(servers.close)
+            return servers, stack.enter_context(mvindex.open([f"{address}/s" for address in servers.addresses]))
+
+        yield serve
+
+
+def test_texts_are_encoded_once_by_one_of_the_servers(tmp_path, served_here):
+    tiny_models = pytest.importorskip("tests.helpers.tiny_models")
+    tiny_models.make_model(tmp_path / "encoder")
+    with mvindex.create(tmp_path / "x.mvx", encoder=tmp_path / "encoder", shards=2) as index:
+        index.add([Document(f"d{n}", f"{text}. A text {n}.") for n, text in enumerate(TEXTS * 5)])
+    # Opened again, it runs the encoder as the servers do.
+    with mvindex.open(tmp_path / "x.mvx") as index:
+        shards = served_here(directory(tmp_path / "x.mvx", 0, 2), directory(tmp_path / "x.mvx", 1, 2))[1]
+        for query, options in (
+            (TEXTS[0], {}),
+            (TEXTS, {}),
+            (TEXTS, {"mode": "dense"}),
+            (TEXTS[1], {"mode": "lexical"}),
+            (TEXTS[:2], {"operators": True}),
+            ([f"+{text}" for text in TEXTS[:2]], {"operators": True}),
+            (QueryGroup(TEXTS, "sum"), {}),
+            (QueryGroup(TEXTS, "max"), {"mode": "dense", "text": "another text"}),
+            ([QueryGroup(TEXTS[:2]), QueryGroup(TEXTS[2:])], {"mode": "hybrid"}),
+        ):
+            expected, found = index.search(query, 5, **options), shards.search(query, 5, **options)
+            expected, found = ([one] if hasattr(one, "hits") else one for one in (expected, found))
+            assert [one.hits for one in found] == [one.hits for one in expected]
+            assert list(map(cited, found)) == list(map(cited, expected))
+        assert np.array_equal(shards.encode_queries(TEXTS), index.encode_queries(TEXTS))
+        assert shards.explain(TEXTS[0], "d3") == index.explain(TEXTS[0], "d3")
+        with pytest.raises(QueryError, match="empty"):
+            shards.search(" ")
+
+
+def test_a_document_that_is_replaced_during_searches_is_never_mixed(tmp_path, served_here):
+    """Both versions of each document have views, text and title of their own; each search shows one of them."""
+    versions = [vectors(20, DIM, seed=seed).reshape(20, 1, DIM) for seed in (21, 22)]
+
+    def documents(version):
+        return [Document(f"d{n}", f"oil of version {version}", str(version)) for n in range(20)]
+
+    mvindex.create(tmp_path / "x.mvx", dim=DIM, lexical="english", shards=2).close()
+    with mvindex.open(tmp_path / "x.mvx") as index:
+        index.add_views(documents(0), versions[0])
+        servers, shards = served_here(directory(tmp_path / "x.mvx", 0, 2), directory(tmp_path / "x.mvx", 1, 2))
+        scores = []
+        for version in (0, 1):
+            index.add_views(documents(version), versions[version])
+            scores.append({hit.id: hit.score for hit in index.search(VECTORS[0], 20).hits})
+        stop = threading.Event()
+
+        def write():
+            version = 0
+            while not stop.is_set():
+                index.add_views(documents(version), versions[version])
+                servers.refresh()
+                version = 1 - version
+
+        writing = threading.Thread(target=write)
+        writing.start()
+        shown = set()
+        try:
+            for _ in range(60):
+                try:
+                    result = shards.search(VECTORS[0], 20, text="oil", mode="hybrid")
+                except StaleReader:
+                    continue
+                assert len({hit.id for hit in result.hits}) == len(result.hits) == 20
+                for hit in result.hits:
+                    version = int(hit.title)
+                    shown.add(version)
+                    assert hit.text == f"oil of version {version}"
+                    assert hit.components[0].score == scores[version][hit.id]
+        finally:
+            stop.set()
+            writing.join()
+        assert shown == {0, 1}
 
 
 def test_a_document_that_changes_during_a_search_is_never_shown_with_an_old_score(both):
