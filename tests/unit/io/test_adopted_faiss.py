@@ -8,6 +8,7 @@ import pytest
 import mvindex
 from mvindex.errors import ConfigError, CorpusError, QueryError, Unsupported
 from mvindex.testing import brute_force, unit
+from tests.helpers.cli import mvindex as command
 
 faiss = pytest.importorskip("faiss")
 adopted = pytest.importorskip("mvindex_connectors.adopted")
@@ -174,3 +175,18 @@ def test_an_adopted_index_is_read_only_and_says_what_it_has(tmp_path):
         with pytest.raises(QueryError, match="none"):
             list(index.scan(after="none"))
     assert path.read_bytes() == before
+
+
+def test_the_address_of_a_file_opens_it(tmp_path):
+    path = write(tmp_path / "x.faiss", "IVF8,Flat")
+    (tmp_path / "ids.json").write_text(json.dumps(OWNERS))
+    address = f"faiss:{path}?ids={tmp_path / 'ids.json'}&nprobe=8&temperature=0.3"
+    with mvindex.open(address) as index, adopted.adopt_faiss(path, OWNERS, nprobe=8, temperature=0.3) as same:
+        assert index.search(QUERIES, 9, scoring="drpq") == same.search(QUERIES, 9, scoring="drpq")
+    done = command("info", "--index", address, "--json", cwd=tmp_path)
+    assert done.returncode == 0 and json.loads(done.stdout)["kind"] == "IndexIVFFlat"
+    with pytest.raises(Unsupported, match="read as it is"):
+        mvindex.create("faiss:new.faiss", dim=3)
+    for wrong in (f"faiss:{path}?id=x", f"faiss:{path}?nprobe=many", "faiss:?ids=x"):
+        with pytest.raises(ConfigError, match="expected"):
+            mvindex.open(wrong)
