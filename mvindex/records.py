@@ -500,6 +500,7 @@ class IndexInfo:
             page cache once for all processes, and the kernel takes them back when memory falls short.
         copies_file_bytes: Size of the file of copies on disk, which `build("exact")` writes; 0 where there is none.
         text_bytes: Memory that documents shown lately take in this process, or in the server's; None for Milvus.
+        shard: Which shard of how many it is, such as "3/16"; None for an index that is none.
 
     """
 
@@ -527,6 +528,7 @@ class IndexInfo:
     mapped_bytes: int | None = None
     copies_file_bytes: int | None = None
     text_bytes: int | None = None
+    shard: str | None = None
 
 
 def check_count(name: str, value: object) -> None:

@@ -36,7 +36,8 @@ IndexOption = Annotated[
     typer.Option(
         "--index",
         "-i",
-        help="Index directory, or an address such as milvus://HOST:PORT/NAME (default: the only *.mvx here).",
+        help="Index directory, or an address such as milvus://HOST:PORT/NAME (default: the only *.mvx here). Addresses "
+        "of served shards have commas between.",
         envvar="MVINDEX_INDEX",
     ),
 ]

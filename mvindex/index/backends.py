@@ -29,8 +29,11 @@ class Backend(Protocol):
     def create(self, address: str, settings: Mapping[str, Any], encoder: Encoder | None) -> Index:
         """Create an empty index at the address; ConfigError when there is one."""
 
-    def open_index(self, address: str, device: str | None) -> IndexProtocol:
-        """Open the index at the address, in this process or behind a server; raise StoreError when there is none."""
+    def open_index(self, address: str, device: str | None, *, allow_partial: bool = False) -> IndexProtocol:
+        """Open the index at the address, in this process or behind a server; raise StoreError when there is none.
+
+        allow_partial: for shards, whether those that are missing are left out.
+        """
 
     def open_local(self, address: str, device: str | None) -> Index:
         """Open the index at the address in this process; raise Unsupported where it is behind a server."""

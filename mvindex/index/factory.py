@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -115,7 +115,7 @@ def create_index(path: str | Path, settings: dict[str, Any], encoder: Encoder | 
 
 
 def open_index(
-    path: str | Path,
+    path: str | Path | Sequence[str],
     *,
     encoder: EncoderLike | None = None,
     device: str | None = None,
@@ -125,6 +125,7 @@ def open_index(
 
     Args:
         path: A directory, or an address of an installed backend, such as grpc://host:port/name (docs/serving.md).
+            Several addresses, in a list or with commas between, are searched as one index (docs/sharding.md).
         encoder: The encoder that the index was made with; by default it is loaded when it is first needed.
         device: Where the encoder runs, the best there is by default; with "cuda" exact scans run there as well.
         allow_partial: For shards: leave out those that are missing or damaged; every result says so.
@@ -134,10 +135,13 @@ def open_index(
         ConfigError: When the given encoder is another one.
 
     """
-    backend = find_backend(path)
+    place = path if isinstance(path, str | Path) else ",".join(path)
+    backend = find_backend(place)
+    if backend is None and not isinstance(path, str | Path):
+        raise ConfigError(f"{place}: expected the addresses of servers, such as grpc://host:port/name, got a directory")
     if backend is None or encoder is not None:
-        return open_local(path, encoder=encoder, device=device, allow_partial=allow_partial)
-    return backend.open_index(str(path), device)
+        return open_local(place, encoder=encoder, device=device, allow_partial=allow_partial)
+    return backend.open_index(str(place), device, allow_partial=allow_partial)
 
 
 def open_local(

@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -45,6 +46,31 @@ class LexicalShard(NamedTuple):
     errors: Callable[[], AbstractContextManager[None]] = nullcontext
 
 
+@dataclass(frozen=True, slots=True)
+class TermCounts:
+    """Counts that BM25 needs of all documents, also of those in stores that are searched elsewhere.
+
+    Attributes:
+        num_documents: Live documents.
+        num_terms: Terms in them, each as often as it occurs.
+        documents_with: (hash, number of documents) of the terms of some questions, by ascending hash.
+
+    """
+
+    num_documents: int
+    num_terms: int
+    documents_with: tuple[tuple[int, int], ...] = ()
+
+    @classmethod
+    def total(cls, counts: Iterable[TermCounts]) -> TermCounts:
+        """Return the counts of all of them together."""
+        documents, terms, found = 0, 0, Counter[int]()
+        for each in counts:
+            documents, terms = documents + each.num_documents, terms + each.num_terms
+            found.update(dict(each.documents_with))
+        return cls(documents, terms, tuple(sorted(found.items())))
+
+
 class QueryTerm(NamedTuple):
     """A term of a question: its hash, its weight (a document's score for it is up to k1 + 1 times that), its documents.
 
@@ -69,8 +95,11 @@ class LexicalRanking(NamedTuple):
 class LexicalSearch:
     """Lexical search in several stores as in one; rows are numbered through all of them: see owners()."""
 
-    def __init__(self, parts: Sequence[LexicalShard], k1: float, b: float) -> None:
-        """Combine the shards; raise StoreError if they tokenize differently: an unfinished build reached some only."""
+    def __init__(self, parts: Sequence[LexicalShard], k1: float, b: float, counts: TermCounts | None = None) -> None:
+        """Combine the shards; raise StoreError if they tokenize differently: an unfinished build reached some only.
+
+        counts: those of all documents, where these shards do not hold all of them; a term without a count is ignored.
+        """
         self._parts, self._k1, self._b = parts, k1, b
         if len({part.terms.kind for part in parts}) > 1:
             raise StoreError(
@@ -80,11 +109,15 @@ class LexicalSearch:
         sizes = [max(part.snapshot.num_rows, 1) for part in parts]
         self._firsts: list[int] = np.cumsum([0, *sizes[:-1]]).tolist()
         self._num_rows = sum(sizes)
-        counts = [self._named_counts(part) for part in parts]
-        self._num_documents = sum(documents for documents, _ in counts)
-        num_terms = sum(terms for _, terms in counts)
+        if counts is None:
+            own = [self._named_counts(part) for part in parts]
+            counts = TermCounts(sum(documents for documents, _ in own), sum(terms for _, terms in own))
+            self._documents_with: Mapping[int, int] | None = None
+        else:
+            self._documents_with = dict(counts.documents_with)
+        self._num_documents, self._num_terms = counts.num_documents, counts.num_terms
         self._cached: tuple[Sequence[QueryTerm], Floats] | None = None
-        self._mean_length = num_terms / self._num_documents if num_terms else 1.0
+        self._mean_length = counts.num_terms / counts.num_documents if counts.num_terms else 1.0
 
     @property
     def num_allowed(self) -> int:
@@ -98,8 +131,8 @@ class LexicalSearch:
             postings = list(self._postings(hashed))
             num_documents = sum(len(chunk.rows) for _, chunk in postings)
             cached = postings if num_documents < _FEW else None
-            if num_documents:
-                weight = times * self._idf(num_documents)
+            if num_documents and (everywhere := self._everywhere(hashed, num_documents)):
+                weight = times * self._idf(everywhere)
                 terms.append(QueryTerm(hashed, weight, num_documents, cached, weight * (self._k1 + 1)))
         return terms
 
@@ -240,7 +273,8 @@ class LexicalSearch:
             if hashed in places:
                 at = slice(found.starts[places[hashed]], found.starts[places[hashed] + 1])
                 documents_with = sum(len(chunk.rows) for _, chunk in self._postings(hashed))
-                total[found.texts[at]] += self._idf(documents_with) * found.counts[at] / (found.counts[at] + self._k1)
+                idf = self._idf(self._everywhere(hashed, documents_with))
+                total[found.texts[at]] += idf * found.counts[at] / (found.counts[at] + self._k1)
         starts = np.searchsorted(owners, np.arange(len(documents) + 1)).tolist()
         bounds = zip(starts[:-1], starts[1:], strict=True)
         return [int(np.argmax(total[begin:end])) if end > begin else 0 for begin, end in bounds]
@@ -254,6 +288,16 @@ class LexicalSearch:
     @property
     def _kind(self) -> Lexical:
         return self._parts[0].terms.kind
+
+    def term_counts(self, questions: Iterable[str]) -> TermCounts:
+        """Return the counts of these stores, for the terms of the questions."""
+        hashes = {hashed for question in questions for hashed, _ in count_terms(question, self._kind)}
+        found = ((hashed, sum(len(chunk.rows) for _, chunk in self._postings(hashed))) for hashed in sorted(hashes))
+        return TermCounts(self._num_documents, self._num_terms, tuple(found))
+
+    def _everywhere(self, hashed: int, here: int) -> int:
+        """Return the number of all documents with a term, of which so many are here; 0 where it is not counted."""
+        return here if self._documents_with is None else self._documents_with.get(hashed, 0)
 
     def _idf(self, documents_with: int) -> float:
         return math.log1p((self._num_documents - documents_with + 0.5) / (documents_with + 0.5))

@@ -71,12 +71,16 @@ def hybrid_rankings(
 
 
 class Hybrid(NamedTuple):
-    """How views are scored, how both lists are fused, top_k, and how the scores for a group of vectors make one."""
+    """How views are scored, how both lists are fused, top_k, and how the scores for a group of vectors make one.
+
+    all_candidates: whether every candidate is returned instead of the top_k.
+    """
 
     scoring: Scoring
     fusion: Fusion
     top_k: int
     combine: Combine = Combine.MAX
+    all_candidates: bool = False
 
     @property
     def depth(self) -> int:
@@ -113,7 +117,7 @@ def candidates_of(search: LexicalSearch, question: str, query: Floats, dense: Ra
 def _fused(search: LexicalSearch, question: str, query: Floats, dense: Ranking, how: Hybrid) -> HybridResult:
     found = candidates_of(search, question, query, dense, how)
     fused = fuse(found.rows, found.lists, how.fusion)
-    order = found.order(fused.scores)[: how.top_k]
+    order = found.order(fused.scores)[: None if how.all_candidates else how.top_k]
     ranking = dense._replace(rows=found.rows[order], scores=fused.scores[order], slots=found.slots[order])
     return HybridResult(
         ranking._replace(short_by=max(0, min(how.top_k, search.num_allowed) - len(order))),

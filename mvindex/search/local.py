@@ -16,8 +16,8 @@ from mvindex import engines
 from mvindex.engines.build import EngineCache
 from mvindex.engines.protocol import Engine, ScanEngine
 from mvindex.errors import QueryError, StaleReader
-from mvindex.lexical.bm25 import LexicalSearch, LexicalShard
-from mvindex.records import ALL_FIELDS, Bools, Cite, Combine, Doubles, Field, Floats, SearchResult
+from mvindex.lexical.bm25 import LexicalSearch, LexicalShard, TermCounts
+from mvindex.records import ALL_FIELDS, Bools, Cite, Combine, Doubles, Field, Floats, Hit, Ints, SearchResult
 from mvindex.scoring.fusion import Fusion, Mode
 from mvindex.search import Part, Ranking, merge_rankings, owners, search_documents
 from mvindex.search.citation import cites_of, view_scores_of_hits
@@ -34,6 +34,7 @@ from mvindex.search.hybrid import (
 from mvindex.search.options import SearchOptions
 from mvindex.search.queries import QUERY_BATCH, TextQueries
 from mvindex.search.request import Engines, Request
+from mvindex.search.result_merge import ShardResult
 from mvindex.search.results import hits_of
 from mvindex.store.embedded import EmbeddedStore
 from mvindex.store.protocol import LocalStore, StorePart
@@ -99,7 +100,7 @@ class LocalSearch:
                 return [
                     one
                     for at in batches
-                    for one in self._results(parts, queries[at], options.fields, None if texts is None else texts[at])
+                    for one in self._results(parts, queries[at], options, None if texts is None else texts[at])
                 ]
 
         return self._store.attempt(read)
@@ -118,7 +119,7 @@ class LocalSearch:
                         )
                     ]
             with self.opened(replace(options, top_k=options.depth)) as parts:
-                lexical = lexical_search(parts, options.fusion)
+                lexical = lexical_search(parts, options)
                 return [one for batch in queries.batches() for one in self._hybrid(parts, lexical, batch, options)]
 
         return self._store.attempt(read)
@@ -136,19 +137,46 @@ class LocalSearch:
                 if is_hybrid:
                     if texts is None:
                         raise QueryError("hybrid search needs a text")
-                    how = Hybrid(options.scoring, options.fusion, options.top_k, combine)
-                    mixed = hybrid_rankings(lexical_search(parts, options.fusion), texts[:1], [queries], [ranking], how)
+                    how = _hybrid_of(options, combine)
+                    mixed = hybrid_rankings(lexical_search(parts, options), texts[:1], [queries], [ranking], how)
                     ranking, components = mixed[0]
                 stored = _documents(parts, [ranking], options.fields)
                 cites = None
                 if texts is not None and Field.TEXT in options.fields:
                     cites = _group_cites(parts, queries, texts, ranking, stored)
                 hits = hits_of(ranking, stored, options.fields, components, cites)
-                missing = self._store.missing_shards
-                exact = ranking.exact and not missing
-                return SearchResult(hits, exact, ranking.short_by, ranking.rounds, missing, options.mode.value)
+                return self._result(hits, ranking, options, _PartsSource(parts))
 
         return self._store.attempt(read)
+
+    def term_counts(self, texts: Sequence[str]) -> TermCounts:
+        """Return the counts of the stores for the terms of texts; StoreError where there is no lexical side."""
+
+        def read() -> TermCounts:
+            with self._opened_texts(SearchOptions()) as lexical:
+                return lexical.term_counts(texts)
+
+        return self._store.attempt(read)
+
+    def _result(
+        self, hits: tuple[Hit, ...], ranking: Ranking, options: SearchOptions, source: _PartsSource | LexicalSearch
+    ) -> SearchResult:
+        """Return the result of a ranking; for one shard of several with the ordinals of its hits."""
+        missing = self._store.missing_shards
+        exact = ranking.exact and not missing
+        mode = options.mode if options.mode is not Mode.AUTO else Mode.DENSE
+        if options.shard is None:
+            return SearchResult(hits, exact, ranking.short_by, ranking.rounds, missing, mode.value)
+        return ShardResult(
+            hits,
+            exact,
+            ranking.short_by,
+            ranking.rounds,
+            missing,
+            mode.value,
+            ordinals=tuple(source.ordinals(ranking.rows).tolist()),
+            num_allowed=source.num_allowed,
+        )
 
     def _hybrid(
         self, parts: Sequence[OpenPart], lexical: LexicalSearch, queries: TextQueries, options: SearchOptions
@@ -156,7 +184,7 @@ class LocalSearch:
         """Return the fused results of one batch."""
         if queries.vectors is None:
             raise QueryError("hybrid search needs the vectors of its queries")
-        how = Hybrid(options.scoring, options.fusion, options.top_k)
+        how = _hybrid_of(options)
         dense = rankings(parts, queries.vectors)
         found = hybrid_rankings(lexical, queries.texts, queries.vectors, dense, how)
         columns = zip(queries.texts, queries.vectors, found, strict=True)
@@ -186,14 +214,12 @@ class LocalSearch:
                 scores = view_scores_of_hits(shards, vector[None], np.zeros(len(ranking.rows), dtype=np.int64))
             cites = cites_of(text, ranking.rows.tolist(), stored, scores)
         hits = hits_of(ranking, stored, options.fields, found.components, cites)
-        missing = self._store.missing_shards
-        exact = ranking.exact and not missing
-        return SearchResult(hits, exact, ranking.short_by, ranking.rounds, missing, options.mode.value)
+        return self._result(hits, ranking, options, lexical)
 
     def _results(
-        self, parts: Sequence[OpenPart], queries: Floats, fields: Collection[Field], texts: Sequence[str] | None
+        self, parts: Sequence[OpenPart], queries: Floats, options: SearchOptions, texts: Sequence[str] | None
     ) -> list[SearchResult]:
-        found = rankings(parts, queries)
+        found, fields = rankings(parts, queries), options.fields
         stored = _documents(parts, found, fields)
         cites: Iterable[list[Cite] | None] = repeat(None, len(found))
         if texts is not None and Field.TEXT in fields:
@@ -202,15 +228,9 @@ class LocalSearch:
                 cites_of(text, each.rows.tolist(), stored, list(islice(scores, len(each.rows))))
                 for text, each in zip(texts, found, strict=True)
             )
-        missing = self._store.missing_shards
+        source = _PartsSource(parts)
         return [
-            SearchResult(
-                hits_of(each, stored, fields, cites=own),
-                each.exact and not missing,
-                each.short_by,
-                each.rounds,
-                missing,
-            )
+            self._result(hits_of(each, stored, fields, cites=own), each, options, source)
             for each, own in zip(found, cites, strict=True)
         ]
 
@@ -251,7 +271,7 @@ class LocalSearch:
                     lexical = reader.lexical()
                     allowed = _allowed(reader, snapshot, options)
                     parts.append(LexicalShard(snapshot, reader, lexical, allowed, source.errors))
-            yield LexicalSearch(parts, options.fusion.k1, options.fusion.b)
+            yield LexicalSearch(parts, options.fusion.k1, options.fusion.b, _counts_of(options))
 
     def _part_engines(self, store: EmbeddedStore) -> _PartEngines:
         with self._lock:
@@ -282,7 +302,7 @@ class LocalSearch:
         gains_of = iter(relevant)
         deepest = replace(options, top_k=max(how.depth for how in hows))
         with self.opened(deepest, self._store.all_parts()) as parts:
-            searches = [lexical_search(parts, fusion) for fusion in fusions]
+            searches = [lexical_search(parts, replace(options, tuned=fusion)) for fusion in fusions]
             for batch in queries.batches():
                 if batch.vectors is None:
                     raise QueryError("fusion is measured with the vectors of the questions")
@@ -349,15 +369,45 @@ def _group_cites(
     return [cites_of(texts[winner if len(texts) > 1 else 0], [row], stored, [own])[0] for row, own, winner in chosen]
 
 
-def lexical_search(parts: Sequence[OpenPart], fusion: Fusion) -> LexicalSearch:
-    """Return lexical search over the parts of one search, with k1 and b of the fusion."""
+@dataclass(frozen=True, slots=True)
+class _PartsSource:
+    """Ordinals and the number of allowed documents, of rankings over all parts."""
+
+    parts: Sequence[OpenPart]
+
+    @property
+    def num_allowed(self) -> int:
+        """The number of allowed documents."""
+        return sum(part.search.snapshot.count(part.search.request.allowed) for part in self.parts)
+
+    def ordinals(self, rows: Ints) -> Ints:
+        """Return the ordinal of each row."""
+        which, local = owners([part.search for part in self.parts], rows)
+        ordinals = np.empty(len(rows), dtype=np.int64)
+        for number, part in enumerate(self.parts):
+            places = np.flatnonzero(which == number)
+            ordinals[places] = part.search.snapshot.views.ordinals(local[places])
+        return ordinals
+
+
+def _hybrid_of(options: SearchOptions, combine: Combine = Combine.MAX) -> Hybrid:
+    every = options.shard is not None and options.shard.all_candidates
+    return Hybrid(options.scoring, options.fusion, options.top_k, combine, every)
+
+
+def _counts_of(options: SearchOptions) -> TermCounts | None:
+    return None if options.shard is None else options.shard.counts
+
+
+def lexical_search(parts: Sequence[OpenPart], options: SearchOptions) -> LexicalSearch:
+    """Return lexical search over the parts of one search, with k1 and b of the options' fusion."""
     shards = []
     for part in parts:
         with part.source.errors():
             lexical = part.reader.lexical()
         allowed = part.search.request.allowed
         shards.append(LexicalShard(part.search.snapshot, part.reader, lexical, allowed, part.source.errors))
-    return LexicalSearch(shards, fusion.k1, fusion.b)
+    return LexicalSearch(shards, options.fusion.k1, options.fusion.b, _counts_of(options))
 
 
 def _allowed(reader: SnapshotReader, snapshot: Snapshot, options: SearchOptions) -> Bools:

@@ -17,6 +17,7 @@ from mvindex.store.dates import date_as_json
 from mvindex.store.filters import Filter
 
 if TYPE_CHECKING:
+    from mvindex.lexical.bm25 import TermCounts
     from mvindex.scoring.rerank import Reranker
 
 ModeName: TypeAlias = Literal["auto", "dense", "lexical", "hybrid"]
@@ -41,6 +42,20 @@ class SearchKeywords(TypedDict, total=False):
     rerank_depth: int | None
 
 
+@dataclass(frozen=True, slots=True)
+class ShardSearch:
+    """How one shard of several is searched, so that its results can be merged with those of the others.
+
+    Attributes:
+        counts: The counts of all shards for the terms of the queries; None for a dense search.
+        all_candidates: Whether a hybrid search returns every document that one of both lists proposes.
+
+    """
+
+    counts: TermCounts | None = None
+    all_candidates: bool = False
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SearchOptions:
     """The options of a search, checked when made; make one with parse().
@@ -60,6 +75,7 @@ class SearchOptions:
         words: What the operators of one query demand; set where its text is read.
         tuned: The fusion of the index, for what a search cannot choose.
         combine: How the queries make one group, where they are one; servers are sent groups so.
+        shard: For one shard of several that are searched as one; its results are then ShardResults.
 
     """
 
@@ -77,6 +93,7 @@ class SearchOptions:
     words: Operators | None = None
     tuned: Fusion = Fusion()
     combine: Combine | None = None
+    shard: ShardSearch | None = None
 
     @classmethod
     def parse(  # noqa: PLR0913 - one parameter for each option that a caller may give

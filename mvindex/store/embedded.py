@@ -155,6 +155,7 @@ class EmbeddedStore:
             size_bytes=size_of(self.directory),
             copies_file_bytes=_file_bytes(copies_path(snapshot.directory, snapshot.generation)),
             text_bytes=snapshot.source.recent.size_bytes,
+            shard=_shard_of(settings),
         )
 
     def get(self, ids: Sequence[str]) -> dict[str, StoredDocument]:
@@ -420,6 +421,11 @@ def _file_bytes(path: Path) -> int:
 
 def _find(reader: SnapshotReader, ids: Sequence[str]) -> dict[str, int]:
     return {doc_id: row for doc_id in ids if (row := reader.find(doc_id)) is not None}
+
+
+def _shard_of(settings: Mapping[str, Any]) -> str | None:
+    place = settings.get("shard")
+    return None if place is None else f"{place['number']}/{place['count']}"
 
 
 def _ordinals(first: int, batch: Batch, known: Mapping[str, ExistingDocument]) -> Ints:

@@ -172,5 +172,8 @@ class LocalStore(Store, Protocol):
     def all_parts(self) -> Sequence[StorePart]:
         """Return all parts, for an operation that needs the whole index; StoreError when one is missing."""
 
+    def scan_ordinals(self, condition: Filter | None, after: str | int | None) -> Iterator[tuple[int, StoredDocument]]:
+        """Yield (ordinal, document) as scan() does, behind the document of an id or behind an ordinal."""
+
     def attempt(self, read: Callable[[], T]) -> T:
         """Return what `read` returns; where partial answers are allowed, call it again without a part that failed."""

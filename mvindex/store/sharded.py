@@ -204,22 +204,8 @@ class ShardedStore:
     def info(self) -> IndexInfo:
         """Describe the index: all shards that are there together."""
         infos = [store.info() for store in self._stores.values()]
-        filled = [info for info in infos if info.documents] or infos[:1]
-        return replace(
-            filled[0],
-            path=self.where,
-            documents=sum(info.documents for info in infos),
-            views=sum(info.views for info in infos),
-            num_deleted=sum(info.num_deleted for info in infos),
-            dim=self.dim,
-            kind=" and ".join(sorted({info.kind for info in filled})),
-            fresh_documents=sum(info.fresh_documents for info in infos),
-            size_bytes=size_of(self.directory),
-            copies_file_bytes=sum(info.copies_file_bytes or 0 for info in infos),
-            text_bytes=sum(info.text_bytes or 0 for info in infos),
-            shards=self._count,
-            missing_shards=self.missing_shards,
-        )
+        joined = join_infos(infos, shards=self._count, missing_shards=self.missing_shards)
+        return replace(joined, path=self.where, size_bytes=size_of(self.directory))
 
     def get(self, ids: Sequence[str]) -> dict[str, StoredDocument]:
         """Return the documents of the ids that exist; StoreError when one belongs to a shard that is missing."""
@@ -237,12 +223,14 @@ class ShardedStore:
 
     def scan(self, condition: Filter | None, after: str | None) -> Iterator[StoredDocument]:
         """Yield the documents of the shards that are there, by rising ordinals; see Store.scan()."""
-        last = None
-        if after is not None:
-            number = shard_of(after, self._count)
-            last = self._owner(number, [after]).ordinal_of(after)
-        shards = [store.scan_ordinals(condition, last) for store in self._stores.values()]
-        return (document for _, document in heapq.merge(*shards, key=itemgetter(0)))
+        return (document for _, document in self.scan_ordinals(condition, after))
+
+    def scan_ordinals(self, condition: Filter | None, after: str | int | None) -> Iterator[tuple[int, StoredDocument]]:
+        """Yield (ordinal, document), behind the document of an id or behind an ordinal."""
+        if isinstance(after, str):
+            after = self._owner(shard_of(after, self._count), [after]).ordinal_of(after)
+        shards = [store.scan_ordinals(condition, after) for store in self._stores.values()]
+        return heapq.merge(*shards, key=itemgetter(0))
 
     def batches(self, size: int) -> Iterator[Batch]:
         """Yield all documents as they are stored, shard by shard."""
@@ -346,6 +334,35 @@ class _ShardFailed(StoreError):
     def __init__(self, number: int, error: StoreError) -> None:
         super().__init__(str(error))
         self.number, self.error = number, error
+
+
+def join_infos(infos: Sequence[IndexInfo], *, shards: int, missing_shards: tuple[int, ...]) -> IndexInfo:
+    """Return the description of shards together, with the path of the first.
+
+    Args:
+        infos: Those of the shards that are there.
+        shards: Number of shards of the whole index.
+        missing_shards: The numbers of those that are left out.
+
+    """
+    filled = [info for info in infos if info.documents] or infos[:1]
+    return replace(
+        filled[0],
+        documents=sum(info.documents for info in infos),
+        views=sum(info.views for info in infos),
+        num_deleted=sum(info.num_deleted for info in infos),
+        fresh_documents=sum(info.fresh_documents for info in infos),
+        size_bytes=sum(info.size_bytes for info in infos),
+        copy_bytes=sum(info.copy_bytes or 0 for info in infos),
+        mapped_bytes=sum(info.mapped_bytes or 0 for info in infos),
+        copies_file_bytes=sum(info.copies_file_bytes or 0 for info in infos),
+        text_bytes=sum(info.text_bytes or 0 for info in infos),
+        dim=next((info.dim for info in infos if info.dim is not None), None),
+        kind=" and ".join(sorted({info.kind for info in filled})),
+        shards=shards,
+        missing_shards=missing_shards,
+        shard=None,
+    )
 
 
 def _row(number: int, row: int) -> int:

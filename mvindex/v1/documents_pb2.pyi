@@ -125,19 +125,25 @@ class GetResponse(_message.Message):
     def __init__(self, documents: _Optional[_Iterable[_Union[Document, _Mapping]]] = ...) -> None: ...
 
 class ListRequest(_message.Message):
-    __slots__ = ("index", "filter_json", "limit", "after")
+    __slots__ = ("index", "filter_json", "limit", "after", "after_ordinal", "with_ordinals")
     INDEX_FIELD_NUMBER: _ClassVar[int]
     FILTER_JSON_FIELD_NUMBER: _ClassVar[int]
     LIMIT_FIELD_NUMBER: _ClassVar[int]
     AFTER_FIELD_NUMBER: _ClassVar[int]
+    AFTER_ORDINAL_FIELD_NUMBER: _ClassVar[int]
+    WITH_ORDINALS_FIELD_NUMBER: _ClassVar[int]
     index: str
     filter_json: str
     limit: int
     after: str
-    def __init__(self, index: _Optional[str] = ..., filter_json: _Optional[str] = ..., limit: _Optional[int] = ..., after: _Optional[str] = ...) -> None: ...
+    after_ordinal: int
+    with_ordinals: bool
+    def __init__(self, index: _Optional[str] = ..., filter_json: _Optional[str] = ..., limit: _Optional[int] = ..., after: _Optional[str] = ..., after_ordinal: _Optional[int] = ..., with_ordinals: _Optional[bool] = ...) -> None: ...
 
 class ListResponse(_message.Message):
-    __slots__ = ("documents",)
+    __slots__ = ("documents", "ordinals")
     DOCUMENTS_FIELD_NUMBER: _ClassVar[int]
+    ORDINALS_FIELD_NUMBER: _ClassVar[int]
     documents: _containers.RepeatedCompositeFieldContainer[Document]
-    def __init__(self, documents: _Optional[_Iterable[_Union[Document, _Mapping]]] = ...) -> None: ...
+    ordinals: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, documents: _Optional[_Iterable[_Union[Document, _Mapping]]] = ..., ordinals: _Optional[_Iterable[int]] = ...) -> None: ...

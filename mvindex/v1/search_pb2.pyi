@@ -71,7 +71,7 @@ class Fields(_message.Message):
     def __init__(self, names: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class SearchRequest(_message.Message):
-    __slots__ = ("index", "texts", "vectors", "top_k", "filter_json", "scoring", "temperature", "exact", "candidates", "mode", "fusion", "weights", "terms", "fields", "operators", "combine")
+    __slots__ = ("index", "texts", "vectors", "top_k", "filter_json", "scoring", "temperature", "exact", "candidates", "mode", "fusion", "weights", "terms", "fields", "operators", "combine", "shard")
     INDEX_FIELD_NUMBER: _ClassVar[int]
     TEXTS_FIELD_NUMBER: _ClassVar[int]
     VECTORS_FIELD_NUMBER: _ClassVar[int]
@@ -88,6 +88,7 @@ class SearchRequest(_message.Message):
     FIELDS_FIELD_NUMBER: _ClassVar[int]
     OPERATORS_FIELD_NUMBER: _ClassVar[int]
     COMBINE_FIELD_NUMBER: _ClassVar[int]
+    SHARD_FIELD_NUMBER: _ClassVar[int]
     index: str
     texts: Texts
     vectors: _documents_pb2.Vectors
@@ -104,7 +105,46 @@ class SearchRequest(_message.Message):
     fields: Fields
     operators: bool
     combine: Combine
-    def __init__(self, index: _Optional[str] = ..., texts: _Optional[_Union[Texts, _Mapping]] = ..., vectors: _Optional[_Union[_documents_pb2.Vectors, _Mapping]] = ..., top_k: _Optional[int] = ..., filter_json: _Optional[str] = ..., scoring: _Optional[_Union[Scoring, str]] = ..., temperature: _Optional[float] = ..., exact: _Optional[bool] = ..., candidates: _Optional[int] = ..., mode: _Optional[_Union[Mode, str]] = ..., fusion: _Optional[_Union[Fusion, str]] = ..., weights: _Optional[_Union[Weights, _Mapping]] = ..., terms: _Optional[_Union[Texts, _Mapping]] = ..., fields: _Optional[_Union[Fields, _Mapping]] = ..., operators: _Optional[bool] = ..., combine: _Optional[_Union[Combine, str]] = ...) -> None: ...
+    shard: ShardSearch
+    def __init__(self, index: _Optional[str] = ..., texts: _Optional[_Union[Texts, _Mapping]] = ..., vectors: _Optional[_Union[_documents_pb2.Vectors, _Mapping]] = ..., top_k: _Optional[int] = ..., filter_json: _Optional[str] = ..., scoring: _Optional[_Union[Scoring, str]] = ..., temperature: _Optional[float] = ..., exact: _Optional[bool] = ..., candidates: _Optional[int] = ..., mode: _Optional[_Union[Mode, str]] = ..., fusion: _Optional[_Union[Fusion, str]] = ..., weights: _Optional[_Union[Weights, _Mapping]] = ..., terms: _Optional[_Union[Texts, _Mapping]] = ..., fields: _Optional[_Union[Fields, _Mapping]] = ..., operators: _Optional[bool] = ..., combine: _Optional[_Union[Combine, str]] = ..., shard: _Optional[_Union[ShardSearch, _Mapping]] = ...) -> None: ...
+
+class ShardSearch(_message.Message):
+    __slots__ = ("counts", "all_candidates")
+    COUNTS_FIELD_NUMBER: _ClassVar[int]
+    ALL_CANDIDATES_FIELD_NUMBER: _ClassVar[int]
+    counts: TermCounts
+    all_candidates: bool
+    def __init__(self, counts: _Optional[_Union[TermCounts, _Mapping]] = ..., all_candidates: _Optional[bool] = ...) -> None: ...
+
+class TermCounts(_message.Message):
+    __slots__ = ("documents", "terms", "hashes", "documents_with")
+    DOCUMENTS_FIELD_NUMBER: _ClassVar[int]
+    TERMS_FIELD_NUMBER: _ClassVar[int]
+    HASHES_FIELD_NUMBER: _ClassVar[int]
+    DOCUMENTS_WITH_FIELD_NUMBER: _ClassVar[int]
+    documents: int
+    terms: int
+    hashes: _containers.RepeatedScalarFieldContainer[int]
+    documents_with: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, documents: _Optional[int] = ..., terms: _Optional[int] = ..., hashes: _Optional[_Iterable[int]] = ..., documents_with: _Optional[_Iterable[int]] = ...) -> None: ...
+
+class TermsRequest(_message.Message):
+    __slots__ = ("index", "texts")
+    INDEX_FIELD_NUMBER: _ClassVar[int]
+    TEXTS_FIELD_NUMBER: _ClassVar[int]
+    index: str
+    texts: Texts
+    def __init__(self, index: _Optional[str] = ..., texts: _Optional[_Union[Texts, _Mapping]] = ...) -> None: ...
+
+class TermsResponse(_message.Message):
+    __slots__ = ("counts", "lexical", "fusion_json")
+    COUNTS_FIELD_NUMBER: _ClassVar[int]
+    LEXICAL_FIELD_NUMBER: _ClassVar[int]
+    FUSION_JSON_FIELD_NUMBER: _ClassVar[int]
+    counts: TermCounts
+    lexical: str
+    fusion_json: str
+    def __init__(self, counts: _Optional[_Union[TermCounts, _Mapping]] = ..., lexical: _Optional[str] = ..., fusion_json: _Optional[str] = ...) -> None: ...
 
 class SearchResponse(_message.Message):
     __slots__ = ("results",)
@@ -113,20 +153,24 @@ class SearchResponse(_message.Message):
     def __init__(self, results: _Optional[_Iterable[_Union[SearchResult, _Mapping]]] = ...) -> None: ...
 
 class SearchResult(_message.Message):
-    __slots__ = ("hits", "exact", "short_by", "rounds", "missing_shards", "mode")
+    __slots__ = ("hits", "exact", "short_by", "rounds", "missing_shards", "mode", "ordinals", "allowed")
     HITS_FIELD_NUMBER: _ClassVar[int]
     EXACT_FIELD_NUMBER: _ClassVar[int]
     SHORT_BY_FIELD_NUMBER: _ClassVar[int]
     ROUNDS_FIELD_NUMBER: _ClassVar[int]
     MISSING_SHARDS_FIELD_NUMBER: _ClassVar[int]
     MODE_FIELD_NUMBER: _ClassVar[int]
+    ORDINALS_FIELD_NUMBER: _ClassVar[int]
+    ALLOWED_FIELD_NUMBER: _ClassVar[int]
     hits: _containers.RepeatedCompositeFieldContainer[Hit]
     exact: bool
     short_by: int
     rounds: int
     missing_shards: _containers.RepeatedScalarFieldContainer[int]
     mode: Mode
-    def __init__(self, hits: _Optional[_Iterable[_Union[Hit, _Mapping]]] = ..., exact: _Optional[bool] = ..., short_by: _Optional[int] = ..., rounds: _Optional[int] = ..., missing_shards: _Optional[_Iterable[int]] = ..., mode: _Optional[_Union[Mode, str]] = ...) -> None: ...
+    ordinals: _containers.RepeatedScalarFieldContainer[int]
+    allowed: int
+    def __init__(self, hits: _Optional[_Iterable[_Union[Hit, _Mapping]]] = ..., exact: _Optional[bool] = ..., short_by: _Optional[int] = ..., rounds: _Optional[int] = ..., missing_shards: _Optional[_Iterable[int]] = ..., mode: _Optional[_Union[Mode, str]] = ..., ordinals: _Optional[_Iterable[int]] = ..., allowed: _Optional[int] = ...) -> None: ...
 
 class Span(_message.Message):
     __slots__ = ("begin", "end")

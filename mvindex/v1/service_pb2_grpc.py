@@ -82,6 +82,11 @@ class MvindexServiceStub:
                 request_serializer=mvindex_dot_v1_dot_service__pb2.InfoRequest.SerializeToString,
                 response_deserializer=mvindex_dot_v1_dot_service__pb2.InfoResponse.FromString,
                 _registered_method=True)
+        self.Terms = channel.unary_unary(
+                '/mvindex.v1.MvindexService/Terms',
+                request_serializer=mvindex_dot_v1_dot_search__pb2.TermsRequest.SerializeToString,
+                response_deserializer=mvindex_dot_v1_dot_search__pb2.TermsResponse.FromString,
+                _registered_method=True)
         self.Indexes = channel.unary_unary(
                 '/mvindex.v1.MvindexService/Indexes',
                 request_serializer=mvindex_dot_v1_dot_service__pb2.IndexesRequest.SerializeToString,
@@ -156,6 +161,13 @@ class MvindexServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Terms(self, request, context):
+        """Counts the terms of texts, for a search of several shards as one index.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def Indexes(self, request, context):
         """Lists the indexes of this server.
         """
@@ -210,6 +222,11 @@ def add_MvindexServiceServicer_to_server(servicer, server):
                     servicer.Info,
                     request_deserializer=mvindex_dot_v1_dot_service__pb2.InfoRequest.FromString,
                     response_serializer=mvindex_dot_v1_dot_service__pb2.InfoResponse.SerializeToString,
+            ),
+            'Terms': grpc.unary_unary_rpc_method_handler(
+                    servicer.Terms,
+                    request_deserializer=mvindex_dot_v1_dot_search__pb2.TermsRequest.FromString,
+                    response_serializer=mvindex_dot_v1_dot_search__pb2.TermsResponse.SerializeToString,
             ),
             'Indexes': grpc.unary_unary_rpc_method_handler(
                     servicer.Indexes,
@@ -461,6 +478,33 @@ class MvindexService:
             '/mvindex.v1.MvindexService/Info',
             mvindex_dot_v1_dot_service__pb2.InfoRequest.SerializeToString,
             mvindex_dot_v1_dot_service__pb2.InfoResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Terms(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/mvindex.v1.MvindexService/Terms',
+            mvindex_dot_v1_dot_search__pb2.TermsRequest.SerializeToString,
+            mvindex_dot_v1_dot_search__pb2.TermsResponse.FromString,
             options,
             channel_credentials,
             insecure,

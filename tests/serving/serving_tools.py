@@ -1,5 +1,6 @@
 """A real server in a separate process, for tests."""
 
+import asyncio
 import contextlib
 import json
 import os
@@ -15,6 +16,8 @@ import numpy as np
 import mvindex
 from mvindex import Document
 from mvindex.testing import unit
+from mvindex_connectors.server.config import ServerConfig
+from mvindex_connectors.server.lifecycle import Server
 
 ENCODER_SPEC = "tiny"
 START_S = 120
@@ -150,3 +153,30 @@ def fill(path, count=50, dim=16, views=2, seed=3):
     with mvindex.create(path, dim=dim) as index:
         index.add_views([Document(f"d{n}", f"text {n}", f"title {n}", {"n": n}) for n in range(count)], rows)
     return rows
+
+
+class ServedHere:
+    """Read-only servers in this process, one for each list of indexes, so that a test can move their indexes on."""
+
+    def __init__(self, *indexes):
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
+        self._thread.start()
+        self._servers = [Server(ServerConfig(indexes=own, port=0, is_read_only=True, drain_s=1)) for own in indexes]
+        self.addresses = [self._run(server.start()).grpc for server in self._servers]
+
+    def _run(self, work):
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result(60)
+
+    def refresh(self):
+        """Move all indexes on to their latest state."""
+        for server in self._servers:
+            for service in server._services.values():
+                service.index.refresh()
+
+    def close(self):
+        for server in self._servers:
+            self._run(server.stop())
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(60)
+        self._loop.close()

@@ -1,12 +1,13 @@
-"""The contract of every index, for one behind a server."""
+"""The contract of every index, for one behind a server, and for one whose shards are behind several."""
 
 import itertools
 
 import pytest
-from serving_tools import served
+from serving_tools import ServedHere, served
 
 import mvindex
 from mvindex.testing import IndexContract
+from mvindex_connectors.remote import ShardedClient
 
 _INDEXES = 80
 
@@ -47,3 +48,55 @@ class TestRemoteOneByOne(RemoteContract):
     """Without micro-batching."""
 
     arguments = ("--batch", "1")
+
+
+class _WrittenBeside(ShardedClient):
+    """Served shards that another process writes, as `mvindex ingest` does: here the writes of a test."""
+
+    def __init__(self, path, count):
+        self._written = mvindex.open(path)
+        shards = [[("s", str(path / f"shard-{number:05d}-of-{count:05d}"))] for number in range(count)]
+        self._servers = ServedHere(*shards)
+        super().__init__([f"{address}/s" for address in self._servers.addresses])
+
+    def _write(self, name, *args, **options):
+        done = getattr(self._written, name)(*args, **options)
+        self._servers.refresh()
+        return done
+
+    def add(self, *args, **options):
+        return self._write("add", *args, **options)
+
+    def add_views(self, *args, **options):
+        return self._write("add_views", *args, **options)
+
+    def update(self, *args, **options):
+        return self._write("update", *args, **options)
+
+    def delete(self, *args, **options):
+        return self._write("delete", *args, **options)
+
+    def build(self, kind):
+        return self._write("build", kind)
+
+    def close(self):
+        super().close()
+        self._servers.close()
+        self._written.close()
+
+
+class TestServedShards(IndexContract):
+    shards = 3
+
+    def open_index(self, tmp_path):
+        mvindex.create(tmp_path / "x.mvx", dim=self.dim, shards=self.shards).close()
+        return _WrittenBeside(tmp_path / "x.mvx", self.shards)
+
+
+@pytest.mark.full
+class TestServedShardsIvfPq(TestServedShards):
+    shards = 2
+    is_exact = False
+
+    def settle(self, index):
+        index.build("ivf-pq")

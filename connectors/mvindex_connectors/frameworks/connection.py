@@ -125,7 +125,8 @@ class IndexHandle:
         self._encoder, self._dim, self._lexical, self._accepts_both = encoder, dim, lexical, accepts_both
         self._open_lock, self.write_lock = Lock(), Lock()
         self._adapters: dict[asyncio.AbstractEventLoop, AsyncAdapter] = {}
-        self.is_remote = self.path.startswith(_SERVER_SCHEMES)
+        # The client of several servers, which have shards, is not awaited but called in a thread.
+        self.is_remote = self.path.startswith(_SERVER_SCHEMES) and "," not in self.path
         if find_backend(self.path) is None:
             self.path = str(Path(self.path).absolute())
         self._index = None if self._given is None else self._checked(self._given)
@@ -235,7 +236,11 @@ class IndexHandle:
                     f"{self.shown_path}: expected an index that encodes texts, got one made of given vectors. "
                     "Give embeddings or embedding_dim"
                 )
-        if encodes and not self.is_remote and not isinstance(self._encoder, str | os.PathLike | None):
+        if (
+            encodes
+            and not self.path.startswith(_SERVER_SCHEMES)
+            and not isinstance(self._encoder, str | os.PathLike | None)
+        ):
             # Whatever is not behind a server is worked on by this process.
             cast(Index, index).use_encoder(self._encoder)
         return index

@@ -44,7 +44,9 @@ def open_local(address: str, device: str | None) -> Index:
         raise
 
 
-open_index = open_local
+def open_index(address: str, device: str | None, *, allow_partial: bool = False) -> Index:
+    """Open the index, which is whole or not there; StoreError when there is none."""
+    return open_local(address, device)
 
 
 def _index(store: MilvusStore, encoder: Encoder | None, device: str | None) -> Index:

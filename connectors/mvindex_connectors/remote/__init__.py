@@ -9,14 +9,16 @@ if TYPE_CHECKING:
     from mvindex_connectors.remote.async_client import AsyncIndexClient
     from mvindex_connectors.remote.client import IndexClient
     from mvindex_connectors.remote.retry import CallSettings
+    from mvindex_connectors.remote.sharded_client import ShardedClient
 
-__all__ = ["Access", "AsyncIndexClient", "CallSettings", "IndexClient"]
+__all__ = ["Access", "AsyncIndexClient", "CallSettings", "IndexClient", "ShardedClient"]
 
 _LAZY_EXPORTS = {
     "Access": "address",
     "AsyncIndexClient": "async_client",
     "CallSettings": "retry",
     "IndexClient": "client",
+    "ShardedClient": "sharded_client",
 }
 
 

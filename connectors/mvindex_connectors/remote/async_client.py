@@ -27,7 +27,8 @@ from mvindex.v1 import service_pb2 as service
 from mvindex.v1.service_pb2_grpc import MvindexServiceStub
 from mvindex_connectors.remote.address import Access, access_from_environment, parse_address
 from mvindex_connectors.remote.async_upload import AsyncUpload
-from mvindex_connectors.remote.client import capabilities_of, check_encodes
+from mvindex_connectors.remote.base import capabilities_of
+from mvindex_connectors.remote.client import check_encodes
 from mvindex_connectors.remote.convert import document_from, explanations_from, info_from, vectors_from, view_from
 from mvindex_connectors.remote.requests import (
     delete_request,

@@ -10,6 +10,7 @@ from mvindex.errors import NoSuchIndex, Unsupported
 from mvindex.index.protocol import IndexProtocol
 from mvindex_connectors.remote.address import parse_address
 from mvindex_connectors.remote.client import IndexClient
+from mvindex_connectors.remote.sharded_client import ShardedClient
 
 
 def create(address: str, settings: Mapping[str, Any], encoder: Encoder | None) -> NoReturn:
@@ -17,9 +18,13 @@ def create(address: str, settings: Mapping[str, Any], encoder: Encoder | None) -
     raise Unsupported(f"{shown(address)}: a server creates no index. Create it where the server is, and serve it")
 
 
-def open_index(address: str, device: str | None) -> IndexProtocol:
-    """Open a client of the index; its server decides the device. NoSuchIndex if the name is not served."""
-    return IndexClient(address)
+def open_index(address: str, device: str | None, *, allow_partial: bool = False) -> IndexProtocol:
+    """Open a client of the index, or of the shards behind several addresses with commas between.
+
+    Its server decides the device. NoSuchIndex if the name is not served.
+    """
+    urls = address.split(",")
+    return IndexClient(address) if len(urls) == 1 else ShardedClient(urls, allow_partial=allow_partial)
 
 
 def open_local(address: str, device: str | None) -> NoReturn:
@@ -32,7 +37,8 @@ def open_local(address: str, device: str | None) -> NoReturn:
 def exists(address: str) -> bool:
     """Return whether the server serves an index of that name; ServerUnavailable if it cannot be reached."""
     try:
-        IndexClient(address).close()
+        for url in address.split(","):
+            IndexClient(url).close()
     except NoSuchIndex:
         return False
     return True
@@ -40,4 +46,4 @@ def exists(address: str) -> bool:
 
 def shown(address: str) -> str:
     """Return the address for messages; it holds no secret."""
-    return str(parse_address(address))
+    return ",".join(str(parse_address(url)) for url in address.split(","))

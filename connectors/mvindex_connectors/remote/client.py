@@ -4,26 +4,22 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
-from os import PathLike
-from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from mvindex.errors import QueryError
-from mvindex.index.arrow import arrow_reader
 from mvindex.ingest import Entry, IngestHooks, IngestReport, view_entries
 from mvindex.ingest.items import Items, item_entries
 from mvindex.records import Document, Floats, IndexInfo, QueryGroup, ViewScore
-from mvindex.scoring.rerank import parse_rerank
-from mvindex.search.options import SearchOptions, check_reranked_fields
+from mvindex.search.options import SearchOptions
 from mvindex.search.queries import Vector
 from mvindex.store.filters import Filter
-from mvindex.store.protocol import Capabilities, Operation
+from mvindex.store.protocol import Capabilities
 from mvindex.v1 import service_pb2 as service
 from mvindex.v1.service_pb2_grpc import MvindexServiceStub
 from mvindex_connectors.remote.address import Access, access_from_environment, parse_address
+from mvindex_connectors.remote.base import RemoteIndex, capabilities_of
 from mvindex_connectors.remote.convert import document_from, explanations_from, info_from, vectors_from, view_from
 from mvindex_connectors.remote.requests import (
     delete_request,
@@ -39,13 +35,8 @@ from mvindex_connectors.remote.requests import (
 from mvindex_connectors.remote.retry import CallSettings, RetryingChannel
 from mvindex_connectors.remote.upload import Upload
 
-if TYPE_CHECKING:
-    from typing_extensions import Self
 
-    from mvindex.scoring.rerank import Reranker
-
-
-class IndexClient:
+class IndexClient(RemoteIndex):
     """An index behind a server. Safe to use from several threads.
 
     Idempotent calls are retried with growing pauses while the server is unreachable; an ingest continues where it was
@@ -74,21 +65,6 @@ class IndexClient:
         except BaseException:
             self.close()
             raise
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self.close()
-
-    def __len__(self) -> int:
-        return self.info().documents
-
-    def __iter__(self) -> Iterator[Document]:
-        return self.scan()
-
-    def __contains__(self, doc_id: object) -> bool:
-        return isinstance(doc_id, str) and self.get(doc_id) is not None
 
     @property
     def where(self) -> str:
@@ -186,51 +162,6 @@ class IndexClient:
         request = delete_request(self._address.name, ids, filter, secrets.token_hex(16))
         return int(self._channel.call(self._stub.Delete, request).deleted)
 
-    def search(  # noqa: PLR0913 - the one public call; each argument is a choice of the caller's
-        self,
-        query: str | Sequence[str] | Vector | QueryGroup | Sequence[QueryGroup],
-        top_k: int = 10,
-        filter: Filter | None = None,
-        scoring: str = "max",
-        exact: bool = False,
-        *,
-        temperature: float | None = None,
-        candidates: int | None = None,
-        mode: str = "auto",
-        fusion: str | None = None,
-        weights: tuple[float, float] | None = None,
-        text: str | Sequence[str] | None = None,
-        operators: bool = False,
-        fields: Sequence[str] | None = None,
-        rerank: Reranker | str | PathLike[str] | None = None,
-        rerank_on: str | None = None,
-        rerank_depth: int | None = None,
-    ) -> Any:
-        """Return the best documents of a query, or of each of several; see IndexProtocol.search().
-
-        Reranking is done here, not by the server.
-        """
-        plan = parse_rerank(rerank, rerank_on, rerank_depth, top_k)
-        options = SearchOptions.parse(
-            top_k,
-            filter,
-            scoring,
-            exact,
-            temperature=temperature,
-            candidates=candidates,
-            mode=mode,
-            fusion=fusion,
-            weights=weights,
-            fields=fields,
-            operators=operators,
-        )
-        if plan is None:
-            return self.search_with_options(query, options, text=text)
-        check_reranked_fields(fields)
-        questions = plan.questions(query, text)
-        found = self.search_with_options(query, replace(options, top_k=plan.depth), text=text)
-        return plan.reranked(questions, found)
-
     def search_with_options(
         self,
         query: str | Sequence[str] | Vector | QueryGroup | Sequence[QueryGroup],
@@ -244,10 +175,6 @@ class IndexClient:
             return [one.results(self._channel.call(self._stub.Search, one.request)) for one in several]
         call = search_call(self._address.name, query, options, text)
         return [] if call.is_empty else call.results(self._channel.call(self._stub.Search, call.request))
-
-    def warm_up(self) -> bool:
-        """Return True: a server loads what searches need when it starts."""
-        return True
 
     def explain(
         self, query: str | Vector, id: str, scoring: str = "max", *, temperature: float | None = None
@@ -265,31 +192,11 @@ class IndexClient:
             found |= explanations_from(self._channel.call(self._stub.Explain, request))
         return found
 
-    def views(self, ids: str | Iterable[str]) -> Any:
-        """Raise Unsupported: no message carries stored vectors."""
-        self.capabilities.check(Operation.TRANSFER, self.where)
-
-    def to_arrow(self, filter: Filter | None = None, *, views: bool = False) -> Any:
-        """Return the documents as a stream of Arrow, without views; see IndexProtocol.to_arrow()."""
-        if views:
-            self.capabilities.check(Operation.TRANSFER, self.where)
-        return arrow_reader(self, filter, views=False)
-
     def encode_queries(self, texts: Sequence[str]) -> Floats:
         """Return one vector per text, (q, dim) float32, by the server's encoder; QueryError for an empty text."""
         if not texts:
             return np.empty((0, self.dim or 1), dtype=np.float32)
         return vectors_from(self._channel.call(self._stub.Encode, encode_request(self._address.name, texts)).vectors)
-
-
-def capabilities_of(info: IndexInfo) -> Capabilities:
-    """Return the operations of an index behind a server: lexical search where it has one, no administration."""
-    reasons = dict.fromkeys(Operation, "a server has the index; do it where the server is")
-    if info.lexical is None:
-        reasons[Operation.LEXICAL] = "the index has no lexical side; add one where the server is"
-    else:
-        del reasons[Operation.LEXICAL]
-    return Capabilities(reasons)
 
 
 def check_encodes(info: IndexInfo) -> None:

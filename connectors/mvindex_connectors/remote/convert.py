@@ -9,8 +9,9 @@ from typing import Any, Final, TypeVar
 
 import numpy as np
 
-from mvindex.errors import DocumentError, EncoderError, QueryError
+from mvindex.errors import DocumentError, EncoderError, QueryError, RemoteError
 from mvindex.ingest import IngestReport
+from mvindex.lexical.bm25 import TermCounts
 from mvindex.records import (
     ALL_FIELDS,
     Citation,
@@ -29,7 +30,8 @@ from mvindex.records import (
 )
 from mvindex.scoring.aggregate import Aggregate
 from mvindex.scoring.fusion import Method, Mode
-from mvindex.search.options import ScoringName, SearchOptions
+from mvindex.search.options import ScoringName, SearchOptions, ShardSearch
+from mvindex.search.result_merge import ShardResult
 from mvindex.store.dates import date_as_json
 from mvindex.v1 import documents_pb2 as documents
 from mvindex.v1 import search_pb2 as search
@@ -183,6 +185,7 @@ def options_fields(options: SearchOptions) -> dict[str, Any]:
         "fields": _fields_message(options.fields),
         "operators": options.operators,
         "combine": None if options.combine is None else _TO_COMBINE[options.combine],
+        "shard": None if options.shard is None else _shard_message(options.shard),
     }
 
 
@@ -203,7 +206,42 @@ def options_from(message: search.SearchRequest) -> SearchOptions:
         fields=message.fields.names if message.HasField("fields") else None,
         operators=message.operators,
     )
-    return options if combine is None else replace(options, combine=Combine(combine))
+    return replace(
+        options,
+        combine=None if combine is None else Combine(combine),
+        shard=_shard_from(message.shard) if message.HasField("shard") else None,
+    )
+
+
+def _shard_message(shard: ShardSearch) -> search.ShardSearch:
+    counts = None if shard.counts is None else counts_message(shard.counts)
+    return search.ShardSearch(counts=counts, all_candidates=shard.all_candidates)
+
+
+def _shard_from(message: search.ShardSearch) -> ShardSearch:
+    return ShardSearch(counts_from(message.counts) if message.HasField("counts") else None, message.all_candidates)
+
+
+def counts_message(counts: TermCounts) -> search.TermCounts:
+    """Return the message of counts of terms."""
+    return search.TermCounts(
+        documents=counts.num_documents,
+        terms=counts.num_terms,
+        hashes=[hashed for hashed, _ in counts.documents_with],
+        documents_with=[count for _, count in counts.documents_with],
+    )
+
+
+def counts_from(message: search.TermCounts) -> TermCounts:
+    """Return the counts of terms; QueryError for counts that no index has."""
+    is_paired = len(message.hashes) == len(message.documents_with)
+    if not is_paired or any(count > message.documents for count in message.documents_with):
+        raise QueryError(
+            f"counts: expected for each hash a number of documents up to {message.documents}, got "
+            f"{len(message.hashes)} hashes and {list(message.documents_with)!r:.60}"
+        )
+    pairs = zip(message.hashes, message.documents_with, strict=True)
+    return TermCounts(message.documents, message.terms, tuple(sorted(pairs)))
 
 
 def _fields_message(fields: Set[Field]) -> search.Fields | None:
@@ -225,6 +263,9 @@ def results_message(results: Sequence[SearchResult]) -> search.SearchResponse:
         message = response.results.add(exact=result.exact, short_by=result.short_by, rounds=result.rounds)
         message.missing_shards.extend(result.missing_shards)
         message.mode = _TO_MODE[Mode(result.mode)]
+        if isinstance(result, ShardResult):
+            message.ordinals.extend(result.ordinals)
+            message.allowed = result.num_allowed
         add = message.hits.add
         for hit in result.hits:
             _fill_hit(add(score=hit.score, slot=hit.slot, snippet=hit.snippet), hit)
@@ -258,6 +299,26 @@ def result_from(message: search.SearchResult) -> SearchResult:
     missing = tuple(message.missing_shards)
     mode = _name_of("mode", message.mode or search.MODE_DENSE, _FROM_MODE) or Mode.DENSE.value
     return SearchResult(hits, message.exact, message.short_by, message.rounds, missing, mode)
+
+
+def shard_result_from(message: search.SearchResult) -> ShardResult:
+    """Return the result of one shard; RemoteError where the server does not know of shards."""
+    result = result_from(message)
+    if len(message.ordinals) != len(result.hits):
+        raise RemoteError(
+            f"expected an ordinal for each of {len(result.hits)} hits of a shard, got {len(message.ordinals)}: "
+            "the server needs a version of mvindex that knows of served shards"
+        )
+    return ShardResult(
+        result.hits,
+        result.exact,
+        result.short_by,
+        result.rounds,
+        result.missing_shards,
+        result.mode,
+        ordinals=tuple(message.ordinals),
+        num_allowed=message.allowed,
+    )
 
 
 def _hit_from(message: search.Hit) -> Hit:
@@ -357,6 +418,7 @@ def info_from(message: service.InfoResponse, path: str) -> IndexInfo:
         "mapped_bytes",
         "copies_file_bytes",
         "text_bytes",
+        "shard",
     )
     plain = (
         "format_version",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -140,6 +140,18 @@ def _text_queries(query: Any, text: str | Sequence[str] | None, mode: Mode) -> t
     if (queries.num_queries, queries.is_single) != (len(texts), is_single):
         raise QueryError(f"text: expected a text for each of {queries.num_queries} query vectors, got {len(texts)}")
     return queries, None if text is None else texts
+
+
+def renamed(request: Any) -> Callable[[str], Any]:
+    """Return a function that returns the request for an index of another name."""
+
+    def make(name: str) -> Any:
+        named = type(request)()
+        named.CopyFrom(request)
+        named.index = name
+        return named
+
+    return make
 
 
 def encode_request(index: str, texts: Sequence[str]) -> search.EncodeRequest:

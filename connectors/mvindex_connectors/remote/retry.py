@@ -51,21 +51,26 @@ class CallSettings:
         timeout_s: Seconds for one call, retries included.
         retry_s: Seconds for an unreachable server to come back.
         chunk_timeout_s: Seconds for the acknowledgement of a chunk, whose documents the server may have to encode.
+        hedge_share: For shards: share of the calls that may be sent a second time because they take longer than 95 %
+            of the recent ones; 0 for none.
 
     Raises:
-        ConfigError: A value is not a number of seconds.
+        ConfigError: A value is not a number of seconds, or no share.
 
     """
 
     timeout_s: float = 60.0
     retry_s: float = 15.0
     chunk_timeout_s: float = 600.0
+    hedge_share: float = 0.05
 
     def __post_init__(self) -> None:
         for name in ("timeout_s", "retry_s", "chunk_timeout_s"):
             value = getattr(self, name)
             if not isinstance(value, int | float) or not 0 <= value < 1e7 or (value == 0 and name != "retry_s"):
                 raise ConfigError(f"{name}: expected seconds, got {value!r}")
+        if not isinstance(self.hedge_share, int | float) or not 0 <= self.hedge_share <= 1:
+            raise ConfigError(f"hedge_share: expected a number from 0 to 1, got {self.hedge_share!r}")
 
 
 def channel_parts(address: Address, access: Access) -> tuple[str, grpc.ChannelCredentials | None]:
@@ -114,8 +119,9 @@ def is_retryable(err: grpc.RpcError) -> bool:
 class RetryBudget:
     """The time left for a call, and the pauses between its attempts."""
 
-    def __init__(self, settings: CallSettings) -> None:
-        self._settings = settings
+    def __init__(self, settings: CallSettings, retry_s: float | None = None) -> None:
+        """retry_s: instead of that of the settings."""
+        self._settings, self._retry_s = settings, settings.retry_s if retry_s is None else retry_s
         self._begun_at = time.monotonic()
         self._failed_at: float | None = None
         self._pause = _FIRST_PAUSE_S
@@ -133,7 +139,7 @@ class RetryBudget:
             self._failed_at = now
         pause = self._pause * random.uniform(0.5, 1.0)
         self._pause = min(self._pause * 2, _MAX_PAUSE_S)
-        return pause if now - self._failed_at + pause < self._settings.retry_s else None
+        return pause if now - self._failed_at + pause < self._retry_s else None
 
 
 class RetryingChannel:

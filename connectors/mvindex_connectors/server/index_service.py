@@ -5,19 +5,23 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar, cast
 
 from mvindex.errors import LimitExceeded, NoSuchIndex, QueryError, ServerUnavailable, Unsupported
-from mvindex.index import Index, IndexProtocol, store_of
+from mvindex.index import Index, IndexProtocol, search_engine_of, store_of
 from mvindex.ingest import IngestHooks, IngestReport
+from mvindex.lexical.bm25 import TermCounts
 from mvindex.maintenance.compact import CompactReport
 from mvindex.records import Document, Floats, IndexInfo, SearchResult, ViewScore
 from mvindex.scoring.fusion import Mode
+from mvindex.search.local import LocalSearch
 from mvindex.search.options import ScoringName, SearchOptions
 from mvindex.search.queries import as_vectors, check_query_text, query_texts
+from mvindex.search.results import document_of
 from mvindex.store.filters import Filter
-from mvindex.store.protocol import Operation
+from mvindex.store.protocol import LocalStore, Operation
 from mvindex_connectors.remote.convert import MAX_EXPLAINED, MAX_IDS
 from mvindex_connectors.server.batching import Batcher, BatchObserver
 from mvindex_connectors.server.config import ServerConfig
@@ -101,6 +105,8 @@ class IndexService:
 
         """
         texts = None
+        if options.shard is not None:
+            self._shard_parts()
         if options.combine is not None:
             return await self._search_query_group(queries, options, text)
         if text is not None or options.mode in (Mode.LEXICAL, Mode.HYBRID) or isinstance(queries, Sequence):
@@ -199,16 +205,50 @@ class IndexService:
         """Describe the index."""
         return await self.read(self.index.info)
 
+    async def term_counts(self, texts: Sequence[str]) -> tuple[TermCounts, IndexInfo]:
+        """Return the counts of the texts' terms in this index, and its description, for a search of several shards."""
+        search = self._shard_parts()[1]
+        self._checked(texts)
+        self.index.capabilities.check(Operation.LEXICAL, self.name)
+
+        def count() -> tuple[TermCounts, IndexInfo]:
+            info = self.index.info()
+            if info.lexical is None:
+                raise Unsupported(f"{self.name}: this index has no lexical side; `mvindex build --lexical` adds one")
+            return search.term_counts(texts), info
+
+        return await self.read(count)
+
+    def _shard_parts(self) -> tuple[LocalStore, LocalSearch]:
+        """Return store and engine of an index that may be one shard of several; Unsupported for another."""
+        engine = None if self._local is None else search_engine_of(self._local)
+        if self._local is None or not isinstance(engine, LocalSearch):
+            raise Unsupported(
+                f"{self.name}: expected an index in a directory of this server, to be searched as a shard"
+            )
+        return cast(LocalStore, store_of(self._local)), engine
+
     async def scan(
-        self, condition: Filter | None, limit: int | None, after: str | None
-    ) -> AsyncIterator[list[Document]]:
-        """Yield documents in lists; a separate thread reads them as they are consumed. See Index.scan()."""
+        self, condition: Filter | None, limit: int | None, after: str | int | None, *, with_ordinals: bool = False
+    ) -> AsyncIterator[list[tuple[int, Document]]]:
+        """Yield documents in lists; a separate thread reads them as they are consumed. See Index.scan().
+
+        with_ordinals: each with its ordinal, else with 0; after is then an id or an ordinal.
+        """
         loop = asyncio.get_running_loop()
         thread = ThreadPoolExecutor(1, thread_name_prefix="list")
         self._listers.add(thread)
-        rows: Iterator[Document] = iter(())
+        rows: Iterator[tuple[int, Document]] = iter(())
+        store = self._shard_parts()[0] if with_ordinals else None
+
+        def read() -> Iterator[tuple[int, Document]]:
+            if store is not None:
+                stored = islice(store.scan_ordinals(condition, after), limit)
+                return ((ordinal, document_of(one)) for ordinal, one in stored)
+            return ((0, document) for document in self.index.scan(condition, limit, cast("str | None", after)))
+
         try:
-            rows = await loop.run_in_executor(thread, lambda: self.index.scan(condition, limit, after))
+            rows = await loop.run_in_executor(thread, read)
             while some := await loop.run_in_executor(thread, _next, rows):
                 yield some
         finally:
@@ -300,19 +340,19 @@ def find_index(services: Mapping[str, IndexService], name: str) -> IndexService:
     return services[name]
 
 
-def _next(rows: Iterator[Document]) -> list[Document]:
+def _next(rows: Iterator[tuple[int, Document]]) -> list[tuple[int, Document]]:
     """Return the next documents, fewer if they are long: they are converted and sent together."""
-    some: list[Document] = []
+    some: list[tuple[int, Document]] = []
     num_chars = 0
-    for document in rows:
-        some.append(document)
+    for ordinal, document in rows:
+        some.append((ordinal, document))
         num_chars += len(document.text)
         if len(some) == _LIST_DOCUMENTS or num_chars >= _LIST_CHARS:
             break
     return some
 
 
-def _close(rows: Iterator[Document]) -> None:
+def _close(rows: Iterator[tuple[int, Document]]) -> None:
     close = getattr(rows, "close", None)
     if close is not None:
         close()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -18,6 +19,7 @@ from mvindex.v1 import search_pb2 as search
 from mvindex.v1 import service_pb2 as service
 from mvindex.v1.service_pb2_grpc import MvindexServiceServicer
 from mvindex_connectors.remote.convert import (
+    counts_message,
     document_from,
     document_message,
     explanations_message,
@@ -102,6 +104,17 @@ class Servicer(MvindexServiceServicer):
             vectors = await index.encode(list(request.texts.values))
         return search.EncodeResponse(vectors=vectors_message(vectors) if len(vectors) else None)
 
+    async def Terms(self, request: search.TermsRequest, context: Any) -> search.TermsResponse:
+        """Count the terms of texts, for a search of several shards as one index."""
+        index = self._index(request.index)
+        with index_error_context(index):
+            counts, info = await index.term_counts(list(request.texts.values))
+        return search.TermsResponse(
+            counts=counts_message(counts),
+            lexical=info.lexical or "",
+            fusion_json=None if info.fusion is None else json.dumps(info.fusion),
+        )
+
     async def Add(self, request_iterator: AsyncIterator[documents.AddRequest], context: Any) -> None:
         """Store chunks, acknowledging each when it is durable and before the next is read."""
         with self._admission.streaming():
@@ -185,12 +198,19 @@ class Servicer(MvindexServiceServicer):
         index = self._index(request.index)
         condition = filter_from(request.filter_json) if request.HasField("filter_json") else None
         limit = request.limit if request.HasField("limit") else None
-        after = request.after if request.HasField("after") else None
+        after: str | int | None = request.after if request.HasField("after") else None
+        if request.HasField("after_ordinal"):
+            if after is not None or not request.with_ordinals:
+                raise QueryError("after_ordinal: expected with_ordinals, and no `after`")
+            after = request.after_ordinal
         with self._admission.streaming(), index_error_context(index):
-            async for some in index.scan(condition, limit, after):
+            async for some in index.scan(condition, limit, after, with_ordinals=request.with_ordinals):
                 self._admission.check_running()
                 self._admission.tokens.check_known(CURRENT_CALL.get().caller)
-                message = documents.ListResponse(documents=[document_message(each) for each in some])
+                message = documents.ListResponse(
+                    documents=[document_message(each) for _, each in some],
+                    ordinals=[ordinal for ordinal, _ in some] if request.with_ordinals else [],
+                )
                 try:
                     await asyncio.wait_for(context.write(message), self._admission.limits.idle_s)
                 except asyncio.TimeoutError as err:

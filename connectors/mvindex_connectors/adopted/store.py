@@ -1,0 +1,182 @@
+"""AdoptedStore: an index of others as a store that is only read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
+from itertools import islice
+from typing import Any, NoReturn, cast
+
+from mvindex.encoder import EncoderLike
+from mvindex.encoder.registry import as_encoder
+from mvindex.errors import ConfigError, QueryError, Unsupported
+from mvindex.index import Index
+from mvindex.index.admin import Admin
+from mvindex.records import Floats, IndexInfo, Ints
+from mvindex.store.batch import Batch
+from mvindex.store.catalog import ExistingDocument
+from mvindex.store.filters import Filter
+from mvindex.store.protocol import Capabilities, Operation, StorePart
+from mvindex.store.reader import StoredDocument
+from mvindex.store.views import ViewType
+from mvindex_connectors.adopted.search import AdoptedSearch, stored_of
+from mvindex_connectors.adopted.source import Metric, ViewSource
+
+_WAY_OUT = "it is read as others made it; `mvindex import` makes an index of mvindex from it"
+_READ_AT_ONCE = 256
+
+
+def adopted_index(source: ViewSource, encoder: EncoderLike | None, temperature: float) -> Index:
+    """Return the index over a source; ConfigError for an encoder of other dimensions."""
+    loaded = None if encoder is None else as_encoder(encoder)
+    try:
+        if loaded is not None and loaded.dim != source.dim:
+            raise ConfigError(f"{source.where}: expected an encoder of {source.dim} dimensions, got {loaded.dim}")
+        spec = None if loaded is None else dict(loaded.spec)
+        # No operation of an administration is among the capabilities, so that none is called.
+        return Index(AdoptedStore(source, spec, temperature), AdoptedSearch(source), cast(Admin, None), loaded)
+    except BaseException:
+        source.close()
+        raise
+
+
+class AdoptedStore:
+    """The documents of an index of others. Writes, filters and administration raise Unsupported."""
+
+    missing_shards: tuple[int, ...] = ()
+    sharding = None
+    is_untouched = False
+    view_type = ViewType.FP32
+
+    def __init__(self, source: ViewSource, encoder: Mapping[str, Any] | None, temperature: float) -> None:
+        self._source = source
+        self._settings: dict[str, Any] = {
+            "encoder": encoder,
+            "dim": source.dim,
+            "dtype": "fp32",
+            "temperature": temperature,
+        }
+
+    @property
+    def where(self) -> str:
+        """The path or address, without secrets."""
+        return self._source.where
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """None of the operations that some stores lack, but reading views."""
+        unsupported = dict.fromkeys(Operation, _WAY_OUT)
+        if self._source.metric is Metric.INNER_PRODUCT:
+            # What reads views scores them by inner products.
+            del unsupported[Operation.TRANSFER]
+        return Capabilities(unsupported)
+
+    @property
+    def settings(self) -> Mapping[str, Any]:
+        """The settings that an index of mvindex would have."""
+        return self._settings
+
+    @property
+    def dim(self) -> int:
+        """Dimensions of the views."""
+        return self._source.dim
+
+    @cached_property
+    def _num_documents(self) -> int:
+        return sum(1 for _ in self._source.ids())
+
+    def close(self) -> None:
+        """Close files and connections."""
+        self._source.close()
+
+    def refresh(self) -> bool:
+        """Return False: what is read is as it was when it was opened."""
+        return False
+
+    def remove_if_untouched(self) -> None:
+        """Close the store; others made it, so it is never removed."""
+        self.close()
+
+    def count(self) -> int:
+        """Return the number of documents."""
+        return self._num_documents
+
+    def info(self) -> IndexInfo:
+        """Describe the index."""
+        return IndexInfo(
+            path=self.where,
+            format_version=0,
+            documents=self.count(),
+            views=self._source.num_rows,
+            num_deleted=0,
+            dim=self.dim,
+            dtype="fp32",
+            encoder=self._settings["encoder"],
+            kind=self._source.kind,
+            temperature=self._settings["temperature"],
+            prune_views=None,
+            search=None,
+            fresh_documents=0,
+            size_bytes=self._source.num_rows * self.dim * 4,
+        )
+
+    def get(self, ids: Sequence[str]) -> dict[str, StoredDocument]:
+        """Return the documents of the ids that exist, by id."""
+        return stored_of(self._source.read(ids, with_text=True))
+
+    def views(self, ids: Sequence[str]) -> dict[str, tuple[StoredDocument, Floats]]:
+        """Return each of the documents that exist with its views; Unsupported where scores are no inner products."""
+        self.capabilities.check(Operation.TRANSFER, self.where)
+        found = self._source.read(ids, with_text=True)
+        stored = stored_of(found)
+        return {doc_id: (stored[doc_id], one.views) for doc_id, one in found.items()}
+
+    def scan(self, condition: Filter | None, after: str | None) -> Iterator[StoredDocument]:
+        """Yield the documents in the order of their first rows; see Store.scan()."""
+        if condition is not None:
+            raise Unsupported(f"{self.where}: an adopted index takes no filter; {_WAY_OUT}")
+        ids = self._source.ids()
+        if after is not None and not any(doc_id == after for doc_id in ids):
+            raise QueryError(f"{self.where}: after={after!r}: expected the id of a document, got one that is not there")
+        while some := list(islice(ids, _READ_AT_ONCE)):
+            found = self.get(some)
+            yield from (found[doc_id] for doc_id in some if doc_id in found)
+
+    def batches(self, size: int) -> Iterator[Batch]:
+        """Raise Unsupported: it is not moved from here."""
+        self._refuse("it is not copied from here")
+
+    def parts(self) -> Sequence[StorePart]:
+        """Return none: its views are in no store of mvindex."""
+        return ()
+
+    def writing(self) -> NoReturn:
+        """Raise Unsupported."""
+        self._refuse("it takes no writes")
+
+    def known(self, ids: Sequence[str]) -> dict[str, ExistingDocument]:
+        """Raise Unsupported."""
+        self._refuse("it takes no writes")
+
+    def matching(self, condition: Filter) -> Ints:
+        """Raise Unsupported."""
+        self._refuse("it takes no filter")
+
+    def commit(self, batch: Batch) -> None:
+        """Raise Unsupported."""
+        self._refuse("it takes no writes")
+
+    def delete(self, doc_rows: Iterable[int]) -> None:
+        """Raise Unsupported."""
+        self._refuse("it takes no writes")
+
+    def set_metadata(self, updates: Mapping[int, str], settings: Mapping[str, Any] | None = None) -> None:
+        """Raise Unsupported."""
+        self._refuse("it takes no writes")
+
+    def change_settings(self, **settings: Any) -> None:
+        """Raise Unsupported."""
+        self._refuse("it takes no writes")
+
+    def _refuse(self, reason: str) -> NoReturn:
+        raise Unsupported(f"{self.where}: {reason}: {_WAY_OUT}")

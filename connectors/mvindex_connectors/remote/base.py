@@ -1,0 +1,149 @@
+"""RemoteIndex: what the blocking clients have in common, those of one server and of several."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from os import PathLike
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from mvindex.index.arrow import arrow_reader
+from mvindex.records import Document, IndexInfo, QueryGroup
+from mvindex.scoring.rerank import parse_rerank
+from mvindex.search.options import SearchOptions, check_reranked_fields
+from mvindex.search.queries import Vector
+from mvindex.store.filters import Filter
+from mvindex.store.protocol import Capabilities, Operation
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+    from mvindex.scoring.rerank import Reranker
+
+
+class RemoteIndex(ABC):
+    """An index that servers have; the other methods of IndexProtocol are those of its subclasses."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
+
+    def __len__(self) -> int:
+        return self.info().documents
+
+    def __iter__(self) -> Iterator[Document]:
+        return self.scan()
+
+    def __contains__(self, doc_id: object) -> bool:
+        return isinstance(doc_id, str) and self.get(doc_id) is not None
+
+    @property
+    @abstractmethod
+    def where(self) -> str:
+        """The address; it holds no secret."""
+
+    @property
+    @abstractmethod
+    def capabilities(self) -> Capabilities:
+        """The operations that the index has here: those of its administration are the server's."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Close the connection; calls in progress end."""
+
+    @abstractmethod
+    def info(self) -> IndexInfo:
+        """Describe the index; its path is the address."""
+
+    @abstractmethod
+    def get(self, ids: str | Iterable[str]) -> Any:
+        """Return the document of an id, or those of several; see IndexProtocol.get()."""
+
+    @abstractmethod
+    def scan(
+        self, filter: Filter | None = None, limit: int | None = None, after: str | None = None
+    ) -> Iterator[Document]:
+        """Yield documents in the order in which they were first added; see IndexProtocol.scan()."""
+
+    def search(  # noqa: PLR0913 - the one public call; each argument is a choice of the caller's
+        self,
+        query: str | Sequence[str] | Vector | QueryGroup | Sequence[QueryGroup],
+        top_k: int = 10,
+        filter: Filter | None = None,
+        scoring: str = "max",
+        exact: bool = False,
+        *,
+        temperature: float | None = None,
+        candidates: int | None = None,
+        mode: str = "auto",
+        fusion: str | None = None,
+        weights: tuple[float, float] | None = None,
+        text: str | Sequence[str] | None = None,
+        operators: bool = False,
+        fields: Sequence[str] | None = None,
+        rerank: Reranker | str | PathLike[str] | None = None,
+        rerank_on: str | None = None,
+        rerank_depth: int | None = None,
+    ) -> Any:
+        """Return the best documents of a query, or of each of several; see IndexProtocol.search().
+
+        Reranking is done here, not by the server.
+        """
+        plan = parse_rerank(rerank, rerank_on, rerank_depth, top_k)
+        options = SearchOptions.parse(
+            top_k,
+            filter,
+            scoring,
+            exact,
+            temperature=temperature,
+            candidates=candidates,
+            mode=mode,
+            fusion=fusion,
+            weights=weights,
+            fields=fields,
+            operators=operators,
+        )
+        if plan is None:
+            return self.search_with_options(query, options, text=text)
+        check_reranked_fields(fields)
+        questions = plan.questions(query, text)
+        found = self.search_with_options(query, replace(options, top_k=plan.depth), text=text)
+        return plan.reranked(questions, found)
+
+    @abstractmethod
+    def search_with_options(
+        self,
+        query: str | Sequence[str] | Vector | QueryGroup | Sequence[QueryGroup],
+        options: SearchOptions,
+        *,
+        text: str | Sequence[str] | None = None,
+    ) -> Any:
+        """Return what search() does, for options that are checked already."""
+
+    def warm_up(self) -> bool:
+        """Return True: a server loads what searches need when it starts."""
+        return True
+
+    def views(self, ids: str | Iterable[str]) -> Any:
+        """Raise Unsupported: no message carries stored vectors."""
+        self.capabilities.check(Operation.TRANSFER, self.where)
+
+    def to_arrow(self, filter: Filter | None = None, *, views: bool = False) -> Any:
+        """Return the documents as a stream of Arrow, without views; see IndexProtocol.to_arrow()."""
+        if views:
+            self.capabilities.check(Operation.TRANSFER, self.where)
+        return arrow_reader(self, filter, views=False)  # type: ignore[arg-type]  # the clients are IndexProtocols
+
+
+def capabilities_of(info: IndexInfo) -> Capabilities:
+    """Return the operations of an index behind a server: lexical search where it has one, no administration."""
+    reasons = dict.fromkeys(Operation, "a server has the index; do it where the server is")
+    if info.lexical is None:
+        reasons[Operation.LEXICAL] = "the index has no lexical side; add one where the server is"
+    else:
+        del reasons[Operation.LEXICAL]
+    return Capabilities(reasons)

@@ -1,0 +1,316 @@
+"""Which servers have which shards of an index, and calls to all shards at once."""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, NamedTuple, TypeVar
+
+from mvindex.errors import (
+    ConfigError,
+    LimitExceeded,
+    MvindexError,
+    ServerFailed,
+    ServerUnavailable,
+    StoreError,
+    TimedOut,
+)
+from mvindex.records import IndexInfo
+from mvindex.store.shard_layout import parse_place
+from mvindex.v1 import service_pb2 as service
+from mvindex_connectors.remote.convert import info_from
+from mvindex_connectors.remote.replicas import Hedging, Replicas
+from mvindex_connectors.remote.retry import CallSettings, RetryingChannel
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+# A shard that failed is left out for so long where partial answers are allowed, so that no search waits for it.
+_LEFT_OUT_S = 5.0
+_MAX_THREADS = 64
+# Errors that leave a shard out where partial answers are allowed; others are the caller's.
+_FAILED = (ServerUnavailable, ServerFailed, TimedOut, StoreError)
+
+
+@dataclass(frozen=True, slots=True)
+class ServedShard:
+    """One shard: its number, the servers that have it, and its description when it was found."""
+
+    number: int
+    replicas: Replicas
+    info: IndexInfo
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """The shards that are served.
+
+    Attributes:
+        shards: By number.
+        count: Number of shards of the whole index.
+        missing: The others, with the reason.
+        is_by_id: Whether a document's id determines its shard, as in an index that mvindex has split.
+
+    """
+
+    shards: Mapping[int, ServedShard]
+    count: int
+    missing: Mapping[int, MvindexError]
+    is_by_id: bool
+
+
+class ShardCall(NamedTuple):
+    """A call to one shard: make returns the request for the name that the index has on its server."""
+
+    shard: ServedShard
+    make: Callable[[str], Any]
+    size: int = 1
+
+
+class ShardCalls:
+    """Calls to all shards at once, with one deadline for all that an operation takes."""
+
+    def __init__(self, channels: Sequence[RetryingChannel], settings: CallSettings, *, allow_partial: bool) -> None:
+        """Ask the servers which shards they have; see Placement.
+
+        Raises:
+            ConfigError: When the addresses are not those of shards of one index.
+            MvindexError: Naming the shard that is missing, unless partial answers are allowed.
+
+        """
+        self._channels, self._settings, self.allow_partial = channels, settings, allow_partial
+        self._pool = ThreadPoolExecutor(min(_MAX_THREADS, 4 * len(channels)), thread_name_prefix="shards")
+        self._hedging = Hedging(settings.hedge_share)
+        self._failed_at: dict[int, tuple[float, MvindexError]] = {}
+        self.placement = self._found()
+
+    @property
+    def num_hedged(self) -> int:
+        """The number of calls that were sent a second time."""
+        return self._hedging.num_hedged
+
+    def close(self) -> None:
+        """End calls in progress."""
+        for channel in self._channels:
+            channel.close()
+        self._pool.shutdown(wait=True, cancel_futures=True)
+
+    def refresh(self) -> None:
+        """Ask the servers again which shards they have."""
+        self.placement, self._failed_at = self._found(), {}
+
+    @property
+    def missing(self) -> tuple[int, ...]:
+        """The numbers of the shards that are left out."""
+        return tuple(sorted({*self.placement.missing, *self._left_out()}))
+
+    @property
+    def where(self) -> str:
+        """The addresses, with commas between."""
+        return ",".join(str(channel.address) for channel in self._channels)
+
+    @property
+    def first_info(self) -> IndexInfo:
+        """The description of the first shard; in what searches depend on, all are alike."""
+        return self.placement.shards[min(self.placement.shards)].info
+
+    @property
+    def dim(self) -> int | None:
+        """Dimensions of the views; None while all shards are empty and no setting determines it."""
+        return next((shard.info.dim for shard in self.placement.shards.values() if shard.info.dim is not None), None)
+
+    def deadline(self) -> float:
+        """Return when an operation that begins now ends."""
+        return time.monotonic() + self._settings.timeout_s
+
+    def attempt(self, read: Callable[[Attempt], T], deadline: float | None = None) -> T:
+        """Return what `read` returns; where partial answers are allowed, without the shards that fail."""
+        deadline = self.deadline() if deadline is None else deadline
+        while True:
+            left_out = self._left_out()
+            shards = [shard for number, shard in sorted(self.placement.shards.items()) if number not in left_out]
+            if not shards:
+                raise next(iter(left_out.values()))
+            missing = tuple(sorted({*self.placement.missing, *left_out}))
+            try:
+                return read(Attempt(self, shards, missing, deadline))
+            except _ShardFailed as failed:
+                if not self.allow_partial or len(shards) == 1:
+                    raise failed.error from failed
+                logger.warning("%s; it is left out", failed.error)
+                self._failed_at[failed.number] = time.monotonic(), failed.error
+
+    def owner(self, attempt: Attempt, number: int, doc_id: str) -> ServedShard:
+        """Return the shard of a document; its error, which names the id, when it is missing."""
+        for shard in attempt.shards:
+            if shard.number == number:
+                return shard
+        reason = self.placement.missing.get(number) or self._failed_at[number][1]
+        raise StoreError(f"document {doc_id!r} belongs to a shard that is missing: {reason}")
+
+    def run(self, calls: Sequence[ShardCall], method: str, deadline: float) -> list[Any]:
+        """Return the response to each call; all are sent at once."""
+
+        def one(call: ShardCall) -> Any:
+            with self.errors(call.shard):
+                retry_s = 0.0 if self.allow_partial else None
+                return call.shard.replicas.call(method, call.make, deadline, size=call.size, retry_s=retry_s)
+
+        if len(calls) == 1:
+            return [one(calls[0])]
+        futures = [self._pool.submit(one, call) for call in calls]
+        try:
+            return [future.result() for future in futures]
+        finally:
+            for future in futures:
+                future.cancel()
+
+    @contextmanager
+    def errors(self, shard: ServedShard) -> Iterator[None]:
+        """Make errors inside name the shard, and let attempt() leave it out."""
+        try:
+            yield
+        except (*_FAILED, LimitExceeded) as err:
+            place = f"shard {shard.number} of {self.placement.count}"
+            named = type(err)(f"{place}: {_with_address(shard.replicas, err)}")
+            if isinstance(err, _FAILED):
+                raise _ShardFailed(shard.number, named) from err
+            raise named from err
+
+    def _left_out(self) -> dict[int, MvindexError]:
+        """Return the shards that failed a moment ago."""
+        now = time.monotonic()
+        return {number: err for number, (at, err) in list(self._failed_at.items()) if now - at < _LEFT_OUT_S}
+
+    def _found(self) -> Placement:
+        infos: list[tuple[RetryingChannel, IndexInfo]] = []
+        failed: list[tuple[int, RetryingChannel, MvindexError]] = []
+        asked = [self._pool.submit(self._info, channel) for channel in self._channels]
+        for position, (channel, future) in enumerate(zip(self._channels, asked, strict=True)):
+            try:
+                infos.append((channel, future.result()))
+            except (ServerUnavailable, ServerFailed, TimedOut, StoreError) as err:
+                failed.append((position, channel, err))
+        if not infos:
+            raise failed[0][2]
+        _check_alike([(str(channel.address), info) for channel, info in infos])
+        placement = self._placed(infos, failed)
+        for number, error in placement.missing.items():
+            if not self.allow_partial:
+                raise type(error)(f"shard {number} of {placement.count} is missing: {error}") from error
+            logger.warning("shard %d of %d: %s; it is left out", number, placement.count, error)
+        return placement
+
+    def _info(self, channel: RetryingChannel) -> IndexInfo:
+        deadline = time.monotonic() + self._settings.timeout_s
+        retry_s = 0.0 if self.allow_partial or len(self._channels) > 1 else None
+        response = Replicas([channel], Hedging(0)).call(
+            "Info", lambda name: service.InfoRequest(index=name), deadline, retry_s=retry_s
+        )
+        return info_from(response, str(channel.address))
+
+    def _placed(
+        self,
+        infos: Sequence[tuple[RetryingChannel, IndexInfo]],
+        failed: Sequence[tuple[int, RetryingChannel, MvindexError]],
+    ) -> Placement:
+        by_number: dict[int, list[tuple[RetryingChannel, IndexInfo]]] = {}
+        if all(info.shard is None for _, info in infos):
+            positions = {channel: position for position, channel in enumerate(self._channels)}
+            by_number = {positions[channel]: [(channel, info)] for channel, info in infos}
+            return Placement(
+                self._served(by_number), len(self._channels), {position: err for position, _, err in failed}, False
+            )
+        counts = set()
+        for channel, info in infos:
+            if info.shard is None:
+                other = next(str(channel.address) for channel, info in infos if info.shard is not None)
+                raise ConfigError(f"{channel.address}: expected a shard of an index, as {other} is, got a whole index")
+            place = parse_place(info.shard)
+            counts.add(place.count)
+            by_number.setdefault(place.number, []).append((channel, info))
+        if len(counts) > 1:
+            raise ConfigError(
+                f"{self._channels[0].address}: expected shards of one index, got shards of {sorted(counts)}"
+            )
+        count = counts.pop()
+        reasons = [err for _, _, err in failed] or [StoreError("none of the addresses serves it")]
+        if len(by_number) == count:
+            for _, channel, err in failed:
+                logger.warning("%s: %s; other servers have all shards", channel.address, err)
+        missing = {number: reasons[0] for number in range(count) if number not in by_number}
+        return Placement(self._served(by_number), count, missing, True)
+
+    def _served(self, by_number: Mapping[int, Sequence[tuple[RetryingChannel, IndexInfo]]]) -> dict[int, ServedShard]:
+        return {
+            number: ServedShard(number, Replicas([channel for channel, _ in own], self._hedging), own[0][1])
+            for number, own in by_number.items()
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """One attempt of an operation: the shards that it reads, those that it leaves out, and when it ends."""
+
+    calls: ShardCalls
+    shards: Sequence[ServedShard]
+    missing: tuple[int, ...]
+    deadline: float
+
+    def ask(self, method: str, calls: Sequence[ShardCall]) -> list[Any]:
+        """Return the response to each call; all are sent at once."""
+        return self.calls.run(calls, method, self.deadline)
+
+    def ask_all(self, method: str, make: Callable[[str], Any], size: int = 1) -> list[Any]:
+        """Return the response of each shard to the same request."""
+        return self.ask(method, [ShardCall(shard, make, size) for shard in self.shards])
+
+    def ask_any(self, method: str, make: Callable[[str], Any], size: int = 1) -> Any:
+        """Return the response of any shard, for a question to which all have the same response."""
+        channels = [channel for shard in self.shards for channel in shard.replicas.channels]
+        anyone = ServedShard(self.shards[0].number, Replicas(channels, self.calls._hedging), self.shards[0].info)
+        return anyone.replicas.call(method, make, self.deadline, size=size)
+
+
+class _ShardFailed(MvindexError):
+    """A shard could not be read, and may be left out."""
+
+    def __init__(self, number: int, error: MvindexError) -> None:
+        super().__init__(str(error))
+        self.number, self.error = number, error
+
+
+def _with_address(replicas: Replicas, err: MvindexError) -> str:
+    """Return the error's message, with the addresses if it names none."""
+    is_named = any(str(channel.address) in str(err) for channel in replicas.channels)
+    return str(err) if is_named else f"{replicas.where}: {err}"
+
+
+def _check_alike(infos: Iterable[tuple[str, IndexInfo]]) -> None:
+    """Raise ConfigError when two indexes cannot be searched as one, naming what differs."""
+    first: dict[str, tuple[str, Any]] = {}
+    for address, info in infos:
+        encoder = None if info.encoder is None else info.encoder.get("fingerprint")
+        values = {
+            "encoder": encoder,
+            "dim": info.dim,
+            "dtype": info.dtype,
+            "temperature": info.temperature,
+            "lexical": info.lexical,
+            "fusion": json.dumps(info.fusion, sort_keys=True),
+        }
+        for name, value in values.items():
+            if name == "dim" and value is None:
+                continue
+            other, known = first.setdefault(name, (address, value))
+            if known != value:
+                raise ConfigError(
+                    f"{address}: expected an index with {name} {known!r}, as {other} has, got {value!r}; "
+                    "shards that are searched as one are made alike"
+                )

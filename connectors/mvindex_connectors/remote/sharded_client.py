@@ -1,0 +1,303 @@
+"""ShardedClient: an index whose shards are behind several servers, with the methods of IndexProtocol that read."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing
+from itertools import islice
+from typing import Any, NoReturn
+
+import numpy as np
+
+from mvindex.errors import ConfigError, QueryError, StoreError, Unsupported
+from mvindex.ingest import Entry, IngestHooks
+from mvindex.ingest.items import Items
+from mvindex.records import Document, Floats, IndexInfo, QueryGroup, ViewScore, check_id, check_ids
+from mvindex.search.options import SearchOptions
+from mvindex.search.queries import Vector, as_vectors, is_texts
+from mvindex.store.filters import Filter
+from mvindex.store.protocol import Capabilities
+from mvindex.store.shard_layout import shard_of
+from mvindex.store.sharded import join_infos
+from mvindex.v1 import documents_pb2 as documents
+from mvindex.v1 import service_pb2 as service
+from mvindex.v1.service_pb2_grpc import MvindexServiceStub
+from mvindex_connectors.remote.address import Access, access_from_environment, parse_address
+from mvindex_connectors.remote.base import RemoteIndex, capabilities_of
+from mvindex_connectors.remote.convert import document_from, explanations_from, info_from, vectors_from
+from mvindex_connectors.remote.requests import encode_request, explain_requests, get_requests, list_request, renamed
+from mvindex_connectors.remote.retry import CallSettings, RetryingChannel
+from mvindex_connectors.remote.shard_calls import Attempt, ServedShard, ShardCall, ShardCalls
+from mvindex_connectors.remote.shard_search import ShardedSearch
+
+
+class ShardedClient(RemoteIndex):
+    """An index whose shards are behind several servers, searched as one. Safe to use from several threads.
+
+    Results are those of one index of all documents, ties included. Servers that have the same shard are its replicas:
+    a call goes to each in turn, to another where one is unreachable, and to a second one where it takes long.
+    """
+
+    def __init__(
+        self,
+        urls: Sequence[str],
+        *,
+        access: Access | None = None,
+        settings: CallSettings | None = None,
+        allow_partial: bool = False,
+    ) -> None:
+        """Connect to the shards.
+
+        Args:
+            urls: grpc://host:port/name, or grpcs:// for TLS: of every shard, and of more servers of a shard if any.
+                Indexes that are no shards of one are searched together too; ties are then in the order of the urls.
+            access: Credentials, the same for all; by default from the environment (docs/serving.md).
+            settings: Timeouts and retries; timeout_s is that of a search, whatever calls it takes.
+            allow_partial: Leave out shards that are missing or fail; every result says so.
+
+        Raises:
+            ConfigError: A URL or the credentials are malformed, or the indexes are no shards of one index.
+            ServerUnavailable: A shard's servers cannot be reached.
+            StoreError: No server has a shard.
+
+        """
+        addresses = [parse_address(url) for url in urls]
+        if not addresses:
+            raise ConfigError("urls: expected the address of at least one shard, got none")
+        for number, address in enumerate(addresses):
+            if address in addresses[:number]:
+                raise ConfigError(f"{address}: expected each address once, got it twice")
+        access, settings = access or access_from_environment(), settings or CallSettings()
+        channels = [RetryingChannel(address, access, settings) for address in addresses]
+        try:
+            self._calls = ShardCalls(channels, settings, allow_partial=allow_partial)
+        except BaseException:
+            for channel in channels:
+                channel.close()
+            raise
+        self._search = ShardedSearch(self._calls, self._encoded)
+
+    @property
+    def where(self) -> str:
+        """The addresses, with commas between; they hold no secret."""
+        return self._calls.where
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """The operations that the index has here: those of its administration are the servers'."""
+        return capabilities_of(self._calls.first_info)
+
+    @property
+    def dim(self) -> int | None:
+        """Dimensions of the views; None while an index with an encoder is empty."""
+        return self._calls.dim
+
+    @property
+    def temperature(self) -> float:
+        """The T of DRPQ scoring that is used when a search gives none."""
+        return self._calls.first_info.temperature
+
+    @property
+    def missing_shards(self) -> tuple[int, ...]:
+        """The numbers of the shards that are left out."""
+        return self._calls.missing
+
+    @property
+    def num_hedged(self) -> int:
+        """The number of calls that were sent a second time because they took long."""
+        return self._calls.num_hedged
+
+    def close(self) -> None:
+        """Close the connections; calls in progress end."""
+        self._calls.close()
+
+    def refresh(self) -> bool:
+        """Ask again which servers have which shards, and return False: every call sees their latest state."""
+        self._calls.refresh()
+        return False
+
+    def info(self) -> IndexInfo:
+        """Describe the index: all shards that are there together; its path is the addresses."""
+
+        def read(attempt: Attempt) -> IndexInfo:
+            responses = attempt.ask_all("Info", lambda name: service.InfoRequest(index=name))
+            infos = [info_from(response, self.where) for response in responses]
+            return join_infos(infos, shards=self._calls.placement.count, missing_shards=attempt.missing)
+
+        return self._calls.attempt(read)
+
+    def add(
+        self,
+        documents: Items,
+        *,
+        text_field: str | None = None,
+        hooks: IngestHooks | None = None,
+        progress: bool = False,
+    ) -> NoReturn:
+        """Raise Unsupported: shards are written where they are."""
+        self._refuse_writing()
+
+    def add_entries(self, entries: Iterable[Entry], hooks: IngestHooks | None = None) -> NoReturn:
+        """Raise Unsupported: shards are written where they are."""
+        self._refuse_writing()
+
+    def add_views(
+        self, documents: Iterable[Document], views: Vector | Sequence[Vector], *, hooks: IngestHooks | None = None
+    ) -> NoReturn:
+        """Raise Unsupported: shards are written where they are."""
+        self._refuse_writing()
+
+    def update(self, id: str, *, metadata: Mapping[str, Any]) -> NoReturn:
+        """Raise Unsupported: shards are written where they are."""
+        self._refuse_writing()
+
+    def delete(self, *, ids: str | Iterable[str] | None = None, filter: Filter | None = None) -> NoReturn:
+        """Raise Unsupported: shards are written where they are."""
+        self._refuse_writing()
+
+    def _refuse_writing(self) -> NoReturn:
+        raise Unsupported(f"{self.where}: served shards are read together; write to each where its server is")
+
+    def get(self, ids: str | Iterable[str]) -> Any:
+        """Return the document of an id, or those of several; see IndexProtocol.get().
+
+        StoreError when a shard that may have one is missing.
+        """
+        checked = check_ids(ids)
+
+        def read(attempt: Attempt) -> dict[str, Document]:
+            calls = [
+                ShardCall(shard, renamed(request), len(own))
+                for shard, own in self._by_owner(attempt, checked)
+                for request in get_requests("", own)
+            ]
+            responses = attempt.ask("Get", calls) if calls else []
+            found = self._distinct((document.id, document) for each in responses for document in each.documents)
+            self._check_complete(attempt, checked, found)
+            return {doc_id: document_from(document) for doc_id, document in found.items()}
+
+        found = self._calls.attempt(read)
+        if isinstance(ids, str):
+            return found.get(ids)
+        return [found[doc_id] for doc_id in checked if doc_id in found]
+
+    def scan(
+        self, filter: Filter | None = None, limit: int | None = None, after: str | None = None
+    ) -> Iterator[Document]:
+        """Yield documents in the order in which they were first added; see IndexProtocol.scan()."""
+        request = list_request("", filter, limit)
+        request.with_ordinals = True
+        if after is not None:
+            request.after_ordinal = self._ordinal_of(check_id(after))
+        shards = self._calls.attempt(lambda attempt: attempt.shards)
+        return self._merged(shards, request, limit)
+
+    def _merged(
+        self, shards: Sequence[ServedShard], request: documents.ListRequest, limit: int | None
+    ) -> Iterator[Document]:
+        with ExitStack() as stack:
+            streams = [stack.enter_context(closing(self._listed(shard, request))) for shard in shards]
+            merged = heapq.merge(*streams, key=lambda row: row[:2])
+            for _, _, document in islice(merged, limit):
+                yield document
+
+    def _listed(self, shard: ServedShard, request: documents.ListRequest) -> Generator[tuple[int, int, Document]]:
+        """Yield the ordinals and documents of one shard."""
+        channel = next(shard.replicas.in_turn())
+        stub = MvindexServiceStub(channel.grpc_channel)
+        with self._calls.errors(shard):
+            for response in channel.stream(stub.List, renamed(request)(channel.address.name)):
+                for ordinal, message in zip(response.ordinals, response.documents, strict=True):
+                    yield ordinal, shard.number, document_from(message)
+
+    def _ordinal_of(self, doc_id: str) -> int:
+        request = list_request("", {"id": doc_id}, 1)
+        request.with_ordinals = True
+        shards = self._calls.attempt(lambda attempt: [shard for shard, _ in self._by_owner(attempt, [doc_id])])
+        for shard in shards:
+            for ordinal, _, _ in self._listed(shard, request):
+                return ordinal
+        raise QueryError(f"{self.where}: after={doc_id!r}: expected the id of a document, got one that is not there")
+
+    def search_with_options(
+        self,
+        query: str | Sequence[str] | Vector | QueryGroup | Sequence[QueryGroup],
+        options: SearchOptions,
+        *,
+        text: str | Sequence[str] | None = None,
+    ) -> Any:
+        """Return what search() does, for options that are checked already."""
+        return self._search.search(query, options, text)
+
+    def explain(
+        self, query: str | Vector, id: str, scoring: str = "max", *, temperature: float | None = None
+    ) -> list[ViewScore]:
+        """Return every view of a document with its score for one query, best first. QueryError without such an id."""
+        found = self.explain_all(query, [id], scoring, temperature=temperature)
+        if id not in found:
+            raise QueryError(f"{self.where}: there is no document {id!r}")
+        return found[id]
+
+    def explain_all(
+        self, query: str | Vector, ids: str | Iterable[str], scoring: str = "max", *, temperature: float | None = None
+    ) -> dict[str, list[ViewScore]]:
+        """Return what explain() does for each of the documents that exist, by id, in the order of the ids."""
+        checked = check_ids(ids)
+        vector = self.encode_queries([query])[0] if isinstance(query, str) else query
+        if is_texts(vector) or as_vectors(vector, self.dim).ndim != 1:
+            raise QueryError("explain: expected one query, a text or a (d,) vector, got several")
+
+        def read(attempt: Attempt) -> dict[str, list[ViewScore]]:
+            calls = [
+                ShardCall(shard, renamed(request), len(own))
+                for shard, own in self._by_owner(attempt, checked)
+                for request in explain_requests("", vector, own, scoring, temperature)
+            ]
+            responses = attempt.ask("Explain", calls) if calls else []
+            found = self._distinct(row for each in responses for row in explanations_from(each).items())
+            self._check_complete(attempt, checked, found)
+            return found
+
+        found = self._calls.attempt(read)
+        return {doc_id: found[doc_id] for doc_id in checked if doc_id in found}
+
+    def encode_queries(self, texts: Sequence[str]) -> Floats:
+        """Return one vector per text, (q, dim) float32, by the encoder of any server; QueryError for an empty text."""
+        if not texts:
+            return np.empty((0, self.dim or 1), dtype=np.float32)
+        return self._encoded(texts, self._calls.deadline())
+
+    def _encoded(self, texts: Sequence[str], deadline: float) -> Floats:
+        if self._calls.first_info.encoder is None:
+            raise QueryError(f"{self.where}: this index was made of given vectors; give vectors, not texts")
+        make = renamed(encode_request("", texts))
+        response = self._calls.attempt(lambda attempt: attempt.ask_any("Encode", make, len(texts)), deadline)
+        return vectors_from(response.vectors)
+
+    def _by_owner(self, attempt: Attempt, ids: Sequence[str]) -> list[tuple[ServedShard, list[str]]]:
+        """Return the shards that may have some of the ids, with these."""
+        placement = self._calls.placement
+        if not placement.is_by_id:
+            return [(shard, list(ids)) for shard in attempt.shards] if ids else []
+        by_number: dict[int, list[str]] = {}
+        for doc_id in ids:
+            by_number.setdefault(shard_of(doc_id, placement.count), []).append(doc_id)
+        return [(self._calls.owner(attempt, number, own[0]), own) for number, own in by_number.items()]
+
+    def _distinct(self, rows: Iterable[tuple[str, Any]]) -> dict[str, Any]:
+        """Return the values by id; StoreError for an id that two shards have."""
+        found: dict[str, Any] = {}
+        for doc_id, value in rows:
+            if doc_id in found:
+                raise StoreError(f"{self.where}: document {doc_id!r} is in two of the shards")
+            found[doc_id] = value
+        return found
+
+    def _check_complete(self, attempt: Attempt, ids: Sequence[str], found: Mapping[str, object]) -> None:
+        """Raise StoreError when an id was not found, and a shard that may have it was left out."""
+        if not attempt.missing or self._calls.placement.is_by_id:
+            return
+        for doc_id in ids:
+            if doc_id not in found:
+                raise StoreError(f"document {doc_id!r} may be in a shard that is missing: {list(attempt.missing)}")

@@ -1,0 +1,143 @@
+"""Results of shards that were searched apart, merged into those of one index; see ShardSearch.
+
+A document's score does not depend on its shard, and the best of all documents are among the best of each shard.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import numpy as np
+
+from mvindex.errors import StoreError
+from mvindex.records import Component, Hit, Ints, SearchResult
+from mvindex.scoring.fusion import Fusion, Mode, RankedList, fuse
+
+
+@dataclass(frozen=True, slots=True)
+class ShardResult(SearchResult):
+    """The result of one shard.
+
+    ordinals: of each hit. num_allowed: documents of the shard that the filter and the operators allow.
+    """
+
+    ordinals: tuple[int, ...] = ()
+    num_allowed: int = 0
+
+
+class FusedHit(NamedTuple):
+    """A document of a hybrid result that has no text yet: the shard that has it, its hit there, and its score here."""
+
+    shard: int
+    hit: Hit
+    score: float
+    components: tuple[Component, ...]
+
+
+class FusedRanking(NamedTuple):
+    """The documents of a hybrid result, best first; see SearchResult for the rest."""
+
+    hits: Sequence[FusedHit]
+    exact: bool
+    short_by: int
+    rounds: int
+
+
+def merge_results(results: Sequence[ShardResult], top_k: int, missing: tuple[int, ...] = ()) -> SearchResult:
+    """Return the dense or lexical result over all shards.
+
+    Args:
+        results: Those of each shard for the same query, each with its best top_k documents.
+        top_k: Number of documents.
+        missing: The numbers of shards that were not searched.
+
+    Raises:
+        StoreError: When two shards have a document of the same id.
+
+    """
+    _check_distinct(hit.id for result in results for hit in result.hits)
+    rows = ((hit, ordinal) for result in results for hit, ordinal in zip(result.hits, result.ordinals, strict=True))
+    best = sorted(rows, key=lambda row: (-row[0].score, row[1]))[:top_k]
+    hits = tuple(hit for hit, _ in best)
+    mode = results[0].mode
+    is_lexical = mode == Mode.LEXICAL.value
+    if is_lexical:
+        hits = tuple(replace(hit, components=_ranked(hit, rank)) for rank, hit in enumerate(hits, start=1))
+    return SearchResult(
+        hits,
+        all(result.exact for result in results) and not missing,
+        # A lexical result is only of what matches.
+        0 if is_lexical else min(top_k, sum(result.num_allowed for result in results)) - len(hits),
+        max(result.rounds for result in results),
+        missing,
+        mode,
+    )
+
+
+def fuse_results(results: Sequence[ShardResult], fusion: Fusion, top_k: int) -> FusedRanking:
+    """Return the hybrid ranking over all shards; see candidates_of() for the same in one process.
+
+    Args:
+        results: Those of each shard for the same query, with all its candidates, at least max(top_k, fusion.depth) of
+            each list where there are so many.
+        fusion: How both lists are fused.
+        top_k: Number of documents.
+
+    Raises:
+        StoreError: When two shards have a document of the same id.
+
+    """
+    hits = [hit for result in results for hit in result.hits]
+    _check_distinct(hit.id for hit in hits)
+    owners = np.repeat(np.arange(len(results)), [len(result.hits) for result in results])
+    ordinals = np.array([ordinal for result in results for ordinal in result.ordinals], dtype=np.int64)
+    scores = np.array([[part.score for part in hit.components] for hit in hits], dtype=np.float32).reshape(-1, 2)
+    is_listed = np.array([[part.rank is not None for part in hit.components] for hit in hits]).reshape(-1, 2)
+    depth = max(top_k, fusion.depth)
+    listed: list[Ints] = []
+    for column in (0, 1):
+        rows = np.flatnonzero(is_listed[:, column])
+        listed.append(rows[np.lexsort((ordinals[rows], -scores[rows, column]))][:depth])
+    dense, lexical = listed
+    candidates = np.union1d(dense, lexical)
+    num_allowed = sum(result.num_allowed for result in results)
+    top = np.zeros(min(fusion.depth, 2 * num_allowed), dtype=np.float32)
+    top[: min(len(top), len(lexical))] = scores[lexical[: len(top)], 1]
+    lists = (
+        RankedList(dense, scores[dense[: fusion.depth], 0], scores[candidates, 0]),
+        RankedList(lexical, top, scores[candidates, 1]),
+    )
+    fused = fuse(candidates, lists, fusion)
+    order = np.lexsort((ordinals[candidates], -fused.scores))[:top_k]
+    best = [
+        FusedHit(
+            int(owners[candidates[place]]),
+            hits[candidates[place]],
+            float(fused.scores[place]),
+            tuple(
+                Component(name, int(ranks[place]) or None, float(each.scores[place]), float(parts[place]))
+                for name, each, ranks, parts in zip(("dense", "lexical"), lists, fused.ranks, fused.parts, strict=True)
+            ),
+        )
+        for place in order.tolist()
+    ]
+    return FusedRanking(
+        best,
+        all(result.exact for result in results),
+        max(0, min(top_k, num_allowed) - len(best)),
+        max(result.rounds for result in results),
+    )
+
+
+def _ranked(hit: Hit, rank: int) -> tuple[Component, ...]:
+    return tuple(replace(part, rank=rank) for part in hit.components)
+
+
+def _check_distinct(ids: Iterable[str]) -> None:
+    seen: set[str] = set()
+    for doc_id in ids:
+        if doc_id in seen:
+            raise StoreError(f"document {doc_id!r} is in two of the shards; expected shards without common documents")
+        seen.add(doc_id)

@@ -1,0 +1,122 @@
+"""A collection of others in Milvus, opened as it is: distinct documents, scored from the stored vectors."""
+
+import numpy as np
+import pytest
+
+import mvindex
+from mvindex.errors import ConfigError, Unsupported
+from mvindex.testing import brute_force, unit
+from mvindex_connectors.adopted import adopt_milvus
+from mvindex_connectors.milvus.address import parse_address
+from mvindex_connectors.milvus.connection import Connection
+
+COUNT, DIM, DOCUMENTS = 400, 16, 60
+RNG = np.random.default_rng(3)
+VECTORS = unit(RNG.standard_normal((COUNT, DIM)))
+NUMBERS = [int(n % 5 if n % 3 == 0 else RNG.integers(0, DOCUMENTS)) for n in range(COUNT)]
+QUERIES = RNG.standard_normal((3, DIM)).astype(np.float32)
+FIELDS = {"vector_field": "emb", "id_field": "owner"}
+
+
+@pytest.fixture(
+    params=[
+        pytest.param("lite", marks=pytest.mark.needs("milvus-lite")),
+        pytest.param("server", marks=pytest.mark.needs("milvus-server")),
+    ]
+)
+def place(request, tmp_path):
+    """The address of no collection yet, in Lite and on a real server."""
+    if request.param == "lite":
+        return f"milvus-lite:{tmp_path / 'old.db'}?collection=old"
+    return request.getfixturevalue("address")
+
+
+def fill(place, metric="COSINE", *, names=True):
+    """Make a collection as others do, by pymilvus alone; returns the views of each document."""
+    from pymilvus import DataType, MilvusClient
+
+    connection = Connection(parse_address(place))
+    try:
+        client, name = connection._client, connection.address.collection
+        schema = MilvusClient.create_schema(auto_id=False)
+        schema.add_field("key", DataType.INT64, is_primary=True)
+        schema.add_field("emb", DataType.FLOAT_VECTOR, dim=DIM)
+        kind, length = (DataType.VARCHAR, {"max_length": 64}) if names else (DataType.INT64, {})
+        schema.add_field("owner", kind, **length)
+        schema.add_field("body", DataType.VARCHAR, max_length=200)
+        index = client.prepare_index_params()
+        index.add_index("emb", index_type="FLAT", metric_type=metric)
+        client.create_collection(name, schema=schema, index_params=index, consistency_level="Strong")
+        owners = [f"d'{number}" if names else number for number in NUMBERS]
+        columns = zip(VECTORS.tolist(), owners, strict=True)
+        client.insert(
+            name,
+            [{"key": key, "emb": row, "owner": own, "body": f"text {own}"} for key, (row, own) in enumerate(columns)],
+        )
+        client.flush(name)
+    finally:
+        connection.close()
+    return {str(owner): VECTORS[[one == owner for one in owners]] for owner in dict.fromkeys(owners)}
+
+
+@pytest.mark.parametrize("scoring", [{}, {"scoring": "drpq", "temperature": 0.3}], ids=["max", "drpq"])
+def test_documents_are_distinct_and_scored_from_the_stored_vectors(place, scoring):
+    views = fill(place, "IP")
+    with adopt_milvus(place, **FIELDS, text_field="body") as index:
+        for query in QUERIES:
+            for top_k in (5, 100):
+                result = index.search(query, top_k, **scoring)
+                truth = {
+                    name: (score, slot) for name, score, slot in brute_force(views, query, 100, dtype="fp32", **scoring)
+                }
+                assert len({hit.id for hit in result.hits}) == len(result.hits) == min(top_k, len(views))
+                found = [(hit.id, np.float32(hit.score), hit.slot, hit.text) for hit in result.hits]
+                assert found == [(hit.id, *truth[hit.id], f"text {hit.id}") for hit in result.hits]
+                assert [hit.score for hit in result.hits] == sorted((hit.score for hit in result.hits), reverse=True)
+                assert not result.exact and result.short_by == 0
+                if not scoring or top_k == 100:
+                    assert [hit.id for hit in result.hits] == list(truth)[:top_k]
+        assert [hit.citation.text for hit in index.search(QUERIES[0], 2, text="which text")][0].startswith("text d'")
+
+
+@pytest.mark.parametrize(("metric", "names"), [("COSINE", True), ("L2", False)])
+def test_other_metrics_and_numbers_as_ids(place, metric, names):
+    views = fill(place, metric, names=names)
+    with adopt_milvus(place, **FIELDS) as index:
+        query = QUERIES[0]
+        wide = {name: rows.astype(np.float64) for name, rows in views.items()}
+        if metric == "L2":
+            scores = {name: -np.square(rows - query).sum(axis=1).min() for name, rows in wide.items()}
+        else:
+            lengths = {
+                name: np.linalg.norm(rows, axis=1) * np.linalg.norm(query.astype(np.float64))
+                for name, rows in wide.items()
+            }
+            scores = {name: (rows @ query / lengths[name]).max() for name, rows in wide.items()}
+        hits = index.search(query, 10).hits
+        assert [hit.id for hit in hits] == sorted(scores, key=scores.get, reverse=True)[:10]
+        np.testing.assert_allclose([hit.score for hit in hits], [scores[hit.id] for hit in hits], rtol=1e-6)
+        assert len(index) == len(views) and {document.id for document in index} == set(views)
+        assert index.get([hits[0].id, "none"])[0].id == hits[0].id
+
+
+def test_it_is_read_only_and_fields_are_checked(place):
+    fill(place)
+    for wrong in (
+        {"vector_field": "none", "id_field": "owner"},
+        {"vector_field": "owner", "id_field": "owner"},
+        {"vector_field": "emb", "id_field": "emb"},
+        {**FIELDS, "text_field": "none"},
+    ):
+        with pytest.raises(ConfigError, match="expected"):
+            adopt_milvus(place, **wrong)
+    with adopt_milvus(place, **FIELDS) as index:
+        for refused in (
+            lambda: index.add_views([mvindex.Document("new", "text")], VECTORS[:1]),
+            lambda: index.delete(ids="d'1"),
+            lambda: index.search(QUERIES[0], exact=True),
+            lambda: index.search(QUERIES[0], filter={"n": 1}),
+        ):
+            with pytest.raises(Unsupported):
+                refused()
+        assert index.info().views == COUNT
