@@ -1,4 +1,4 @@
-"""What happens during a training run, as calls to objects of a user. Imports no torch.
+"""Calls to objects of a user at the events of a training run. Imports no torch.
 
 The calls are made in the main process only, in the order of the list, between the steps: a slow callback slows the run.
 """

@@ -136,10 +136,6 @@ class Trainer:
         """
         self._is_stop_requested = True
 
-    def is_stop_requested(self) -> bool:
-        """Return whether the run is to stop after the current step."""
-        return self._is_stop_requested
-
 
 class _TrainingRun:
     """A run in one process."""
@@ -192,7 +188,7 @@ class _TrainingRun:
                 history=history,
                 callbacks=self._callbacks,
                 save_every=job.save_every,
-                should_stop=job.is_stop_requested,
+                should_stop=lambda: job._is_stop_requested,
             )
             position = self._measure_before(run, position)
             position = run_stages(run, self._stages(run, batches), position)
