@@ -2,7 +2,7 @@
 
     python bench/training.py --data DIR --out DIR [--rows families|negatives] [--only ROW,...] [--steps N] [--small]
 
-DIR of --data contains squad/ (bench/squad_splits.py). Training calls `mvindex_train.trainer`, as `mvindex train` does,
+DIR of --data contains squad/ (bench/squad_splits.py). Training calls `mvindex_train.Trainer`, as `mvindex train` does,
 on the train split, with the settings of the preset `snippets` except for those of the row. A row with a checkpoint in
 --out is only measured again. Per row: R@1/5/20/100 of the 3,420 test
 questions over all 2,067 passages, LV (MVR eq. 9, scores times 20) and the mean cosine of two views of a passage, views
@@ -22,12 +22,12 @@ from squad_splits import read_split, write_split
 
 from mvindex.corpus import read_documents
 from mvindex.encoder import load_encoder
+from mvindex_train import ProgressBar, Trainer
 from mvindex_train.config import LossConfig
 from mvindex_train.data import Split
 from mvindex_train.evaluation import evaluate, make_dev_set
 from mvindex_train.presets import preset
 from mvindex_train.processes import Processes
-from mvindex_train.trainer import TrainJob, train
 
 # Raw tau belongs to raw products: all rows are of unit vectors, with the scale of the preset. DRPQ's T as in search.
 DRPQ = ["loss.aggregate=drpq", "loss.drpq_temperature=0.05"]
@@ -93,7 +93,7 @@ def run(options, folder, overrides):
     config = preset("snippets").with_overrides([f"data.train={squad(options)}", *small, *overrides])
     if options.steps:
         config = config.with_overrides([f"optimiser.max_steps={options.steps}"])
-    train(TrainJob(config=config, out=folder, on_note=lambda text: print(text, file=sys.stderr)))
+    Trainer(config, folder, callbacks=[ProgressBar()]).train()
 
 
 def squad(options):

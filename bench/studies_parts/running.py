@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from mvindex.encoder import load_encoder
-from mvindex_train.trainer import TrainJob, train
+from mvindex_train import Trainer
 from studies_parts import data
 from studies_parts.agreement import collapse_label, values
 from studies_parts.attention import attention_kl
@@ -70,7 +70,7 @@ class Runner:
         if not record.exists():
             folder.parent.mkdir(exist_ok=True)
             started = time.monotonic()
-            report = train(TrainJob(config=config, out=folder, force=folder.exists()))
+            report = Trainer(config, folder, force=folder.exists()).train()
             _write(record, {"steps": report["steps"], "seconds": round(time.monotonic() - started, 1)})
         return json.loads(record.read_text())
 

@@ -19,7 +19,12 @@ FRAMEWORKS = {"haystack", "langchain_core", "llama_index"}
 
 def public_names():
     remote = pytest.importorskip("mvindex_connectors.remote")
-    return [f"{module.__name__}.{name}" for module in (mvindex, mvindex.testing, remote) for name in module.__all__]
+    training = pytest.importorskip("mvindex_train")
+    return [
+        f"{module.__name__}.{name}"
+        for module in (mvindex, mvindex.testing, remote, training)
+        for name in module.__all__
+    ]
 
 
 def find(path):

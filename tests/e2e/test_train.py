@@ -23,11 +23,10 @@ from typer.testing import CliRunner  # noqa: E402 - as above
 import mvindex  # noqa: E402 - as above
 from mvindex.encoder.registry import describe_queries  # noqa: E402 - as above
 from mvindex.errors import ConfigError, CorpusError, MvindexError  # noqa: E402 - as above
+from mvindex_train import Callback, CallbackError, Interrupted, Trainer  # noqa: E402 - as above
 from mvindex_train.cli import app  # noqa: E402 - only where the extra is
 from mvindex_train.config import TrainConfig  # noqa: E402 - as above
-from mvindex_train.loop import Interrupted  # noqa: E402 - as above
 from mvindex_train.scaling import SCALES  # noqa: E402 - as above
-from mvindex_train.trainer import TrainJob, train  # noqa: E402 - as above
 from tests.helpers.tiny_training import NUM_WORDS, make_base  # noqa: E402 - as above
 
 NUM_PASSAGES = 24
@@ -94,14 +93,28 @@ def history_of(out):
     return [{name: value for name, value in line.items() if name != "seconds"} for line in lines]
 
 
-def job_of(files, out, changes=(), **options):
+def trainer_of(files, out, changes=(), **options):
     overrides = [
         f"encoder.base={files['base']}", "encoder.document_length=40", "encoder.query_length=20",
         "data.batch_passages=6", "optimiser.epochs=3", "optimiser.learning_rate=3e-3", "loss.scale=20", *changes,
     ]  # fmt: skip
     config = TrainConfig().with_overrides(overrides)
     data = replace(config.data, train=(files["train"],), passages=files["passages"], dev=(files["dev"],))
-    return TrainJob(config=replace(config, data=data), out=out, device="cpu", **options)
+    return Trainer(replace(config, data=data), out, device="cpu", **options)
+
+
+class StopAfter(Callback):
+    """Stops a run after a step."""
+
+    def __init__(self, step):
+        self.step = step
+
+    def on_start(self, run):
+        self.stop = run.stop
+
+    def on_step(self, record):
+        if record["step"] == self.step:
+            self.stop()
 
 
 @pytest.fixture(scope="module")
@@ -210,25 +223,85 @@ def _steps_saved(folder):
 
 def test_a_run_is_not_taken_up_with_other_settings(files, tmp_path):
     with pytest.raises(Interrupted):
-        train(job_of(files, tmp_path / "out", should_stop=lambda: True))
+        trainer_of(files, tmp_path / "out", callbacks=[StopAfter(1)]).train()
     with pytest.raises(ConfigError, match=r"expected a run with config\.loss\.tau = 0\.5, got 1\.0"):
-        train(job_of(files, tmp_path / "out", ["loss.tau=0.5"]))
-    assert train(job_of(files, tmp_path / "out", ["loss.tau=0.5", "optimiser.max_steps=1"], force=True))["steps"] == 1
+        trainer_of(files, tmp_path / "out", ["loss.tau=0.5"]).train()
+    assert (
+        trainer_of(files, tmp_path / "out", ["loss.tau=0.5", "optimiser.max_steps=1"], force=True).train()["steps"] == 1
+    )
+
+
+class Events(Callback):
+    """Records events; fails at a step."""
+
+    def __init__(self, fails_at=None):
+        self.events, self.fails_at = [], fails_at
+
+    def on_start(self, run):
+        self.events.append(("start", run.step, run.run_folder.name))
+
+    def on_note(self, text):
+        self.events.append(("note", text))
+
+    def on_step(self, record):
+        self.events.append(("step", record["step"]))
+        if record["step"] == self.fails_at:
+            raise ValueError("no space left")
+
+    def on_evaluation(self, record):
+        self.events.append(("dev", record["epoch"], record["R@1"]))
+
+    def on_checkpoint(self, folder, step):
+        assert {"mvindex.json", "state.json"} & {file.name for file in folder.iterdir()}
+        self.events.append(("checkpoint", folder.name, step))
+
+    def on_end(self, report, error):
+        self.events.append(("end", report, error))
+
+
+def test_a_run_that_a_callback_ended_is_resumed_and_callbacks_receive_all_of_it(files, tmp_path):
+    small = ["optimiser.max_steps=3", "optimiser.epochs=2"]
+    whole, failed, resumed = Events(), Events(fails_at=3), Events()
+    report = trainer_of(files, tmp_path / "whole", small, callbacks=[whole]).train()
+    trainer = trainer_of(files, tmp_path / "out", small, callbacks=[failed], save_every=2)
+    with pytest.raises(CallbackError, match=r"callback Events\.on_step\(\): ValueError: no space left") as error:
+        trainer.train()
+    assert failed.events[-1] == ("end", None, error.value)
+    trainer = trainer_of(files, tmp_path / "out", small, callbacks=[resumed], save_every=2)
+    assert trainer.train()["dev"] == report["dev"]
+    before = ("dev", 0, report["before"]["R@1"])
+    after = ("dev", 1, report["dev"]["R@1"])
+    state = ("checkpoint", "state-000000003", 3)
+    assert whole.events[0] == ("start", 0, "whole.run")
+    rest = [("step", 1), ("step", 2), ("step", 3), after, state, ("checkpoint", "whole", 3), ("end", report, None)]
+    assert [event for event in whole.events if event[0] != "note"][1:] == [before, *rest]
+    assert ("checkpoint", "state-000000002", 2) in failed.events
+    assert ("note", f"resuming after step 2, from {tmp_path / 'out.run'}") in resumed.events
+    assert [event for event in resumed.events if event[0] != "note"][:-1] == [
+        ("start", 2, "out.run"), ("step", 3), after, state, ("checkpoint", "out", 3),
+    ]  # fmt: skip
+    assert history_of(tmp_path / "out") == history_of(tmp_path / "whole")
+
+
+def test_a_stop_before_the_first_step_ends_one_run_only(files, tmp_path):
+    trainer = trainer_of(files, tmp_path / "out", ["optimiser.max_steps=2"])
+    trainer.stop()
+    with pytest.raises(Interrupted, match="stopped after step 1, saved in "):
+        trainer.train()
+    assert trainer.train()["steps"] == 2
 
 
 @pytest.mark.full
 def test_negatives_mined_anew_between_epochs_survive_an_interruption(files, tmp_path):
     changes = ["data.hard_negatives=1", "refresh_epochs=1", "optimiser.epochs=3"]
-    whole = train(job_of(files, tmp_path / "whole", changes))
+    whole = trainer_of(files, tmp_path / "whole", changes).train()
     steps_an_epoch = whole["steps"] // 3
-    steps = iter(range(1, 99))
     with pytest.raises(Interrupted):
-        stop_in_second = job_of(files, tmp_path / "cut", changes, should_stop=lambda: next(steps) == steps_an_epoch + 2)
-        train(stop_in_second)
+        trainer_of(files, tmp_path / "cut", changes, callbacks=[StopAfter(steps_an_epoch + 2)]).train()
     assert [path.name for path in (tmp_path / "cut.run").glob("examples-*")] == ["examples-0001"]
-    train(job_of(files, tmp_path / "cut", changes))
+    trainer_of(files, tmp_path / "cut", changes).train()
     assert history_of(tmp_path / "cut") == history_of(tmp_path / "whole")
-    plain = train(job_of(files, tmp_path / "plain"))
+    plain = trainer_of(files, tmp_path / "plain").train()
     assert plain["steps"] == whole["steps"]
     losses = {name: [line.get("loss") for line in history_of(tmp_path / name)] for name in ("plain", "whole")}
     # No negatives were given: the first epoch is the same without them, the later ones are not.
@@ -239,7 +312,7 @@ def test_negatives_mined_anew_between_epochs_survive_an_interruption(files, tmp_
 @pytest.mark.full
 def test_training_stops_when_dev_recall_no_longer_rises_and_keeps_the_best_epoch(files, tmp_path):
     still = ["optimiser.learning_rate=1e-12", "optimiser.epochs=9", "evaluation.patience=2", "evaluation.cutoff=5"]
-    report = train(job_of(files, tmp_path / "out", still))
+    report = trainer_of(files, tmp_path / "out", still).train()
     dev = [line for line in history_of(tmp_path / "out") if line["kind"] == "dev"]
     assert [line["epoch"] for line in dev] == [0, 1, 2, 3]
     assert (report["best_epoch"], report["stopped_early"]) == (1, True)
@@ -259,7 +332,7 @@ def test_warming_up_comes_first_and_counts_its_own_steps(files, tmp_path):
 def test_everything_that_saves_memory_goes_together(files, tmp_path):
     changes = ["optimiser.gradient_checkpointing=true", "optimiser.precision=bf16", "optimiser.chunk_documents=2"]
     lora = ["encoder.lora_rank=2", "encoder.freeze_word_embeddings=true", "optimiser.max_steps=2"]
-    report = train(job_of(files, tmp_path / "out", [*changes, *lora]))
+    report = trainer_of(files, tmp_path / "out", [*changes, *lora]).train()
     assert (report["steps"], report["dev"]["questions"]) == (2, NUM_PASSAGES * 2 // 3)
     assert (tmp_path / "out" / "adapter_model.safetensors").exists()
 
@@ -267,7 +340,7 @@ def test_everything_that_saves_memory_goes_together(files, tmp_path):
 def test_training_leaves_the_callers_random_numbers_alone(files, tmp_path):
     torch.manual_seed(3)
     before = torch.get_rng_state()
-    train(job_of(files, tmp_path / "out", ["optimiser.max_steps=1"]))
+    trainer_of(files, tmp_path / "out", ["optimiser.max_steps=1"]).train()
     assert torch.equal(torch.get_rng_state(), before)
 
 
@@ -324,6 +397,8 @@ def test_wrong_usage_is_told_in_one_line(files, tmp_path):
         assert re.search(message, str(result.exception)), (args, str(result.exception))
         assert "\n" not in str(result.exception)
         assert not out.exists()
+    result = run_cli("train", "--train", files["train"], *base, "--out", out, "--log-to", "comet")
+    assert (result.exit_code, "expected wandb or mlflow, got 'comet'" in result.stderr) == (2, True)
     for args in ([], ["--preset", "nope"], ["--budget", "nope"], ["--format", "xml"]):
         assert run_cli("train", "--train", files["train"], *args, *(["--out", out] if args else [])).exit_code == 2
 
@@ -331,7 +406,6 @@ def test_wrong_usage_is_told_in_one_line(files, tmp_path):
 def test_dev_questions_need_their_passages_in_the_corpus(files, tmp_path):
     rows = [{"question_id": "q9", "question": "w1 w2", "positives": [{"id": "pX", "text": "w1 w2.", "title": ""}]}]
     dev = write_lines(tmp_path / "dev.jsonl", rows)
-    job = job_of(files, tmp_path / "out")
-    job = replace(job, config=replace(job.config, data=replace(job.config.data, dev=(dev,))))
+    config = trainer_of(files, tmp_path / "out").config.with_settings({"data.dev": [dev]})
     with pytest.raises(CorpusError, match=r"dev question 'q9': expected one of its passages \('pX'\) in the corpus"):
-        train(job)
+        Trainer(config, tmp_path / "out", device="cpu").train()

@@ -17,8 +17,9 @@ from mvindex.cli.options import ThreadsOption
 from mvindex_train.mine_cli import mine
 
 if TYPE_CHECKING:
+    from mvindex_train.callbacks import Callback
     from mvindex_train.config import TrainConfig
-    from mvindex_train.trainer import TrainJob
+    from mvindex_train.trainer import Trainer
 
 app = typer.Typer(
     name="train",
@@ -79,6 +80,10 @@ def train(  # noqa: PLR0913 - each option is a flag of the command
     save_every: Annotated[
         int | None, typer.Option(help="Steps between saved states, besides the ends of epochs.")
     ] = None,
+    log_to: Annotated[
+        list[str] | None,
+        typer.Option("--log-to", help="Where else to log to: wandb or mlflow (extras of these names)."),
+    ] = None,
     device: Annotated[str | None, typer.Option(help="cpu or cuda (default: the fastest available).")] = None,
     threads: ThreadsOption = None,
     show_config: Annotated[
@@ -113,13 +118,13 @@ def train(  # noqa: PLR0913 - each option is a flag of the command
         return
     if out is None:
         raise typer.BadParameter("expected the folder of the checkpoint: --out DIR")
-    from mvindex_train.trainer import TrainJob
+    from mvindex_train.trainer import Trainer
 
-    job = TrainJob(
-        config=settings, out=out, warm_up=warm_up, warm_up_steps=warm_up_steps, device=device, save_every=save_every,
-        force=force, on_note=_note,
+    trainer = Trainer(
+        settings, out, callbacks=_callbacks(log_to or []), warm_up=warm_up, warm_up_steps=warm_up_steps, device=device,
+        save_every=save_every, force=force,
     )  # fmt: skip
-    _run(job, as_json)
+    _run(trainer, as_json)
 
 
 def _as_overrides(*values: Any) -> list[str]:
@@ -154,17 +159,30 @@ def _with_data(settings: TrainConfig, paths: dict[str, Any], warm_up: str | None
     return replace(settings, warm_up_epochs=1) if warm_up and not settings.warm_up_epochs else settings
 
 
-def _run(job: TrainJob, as_json: bool) -> None:
-    """Run the job and print its report on stdout."""
+def _callbacks(log_to: list[str]) -> list[Callback]:
+    """Return the callbacks of the command: the bar, TensorBoard where it is installed, and those named by --log-to."""
+    from importlib.util import find_spec
+
+    from mvindex_train.loggers import MLflow, TensorBoard, WandB
+    from mvindex_train.progress import ProgressBar
+
+    services: dict[str, Callable[[], Callback]] = {"wandb": WandB, "mlflow": MLflow}
+    unknown = [name for name in log_to if name not in services]
+    if unknown:
+        raise typer.BadParameter(f"--log-to: expected wandb or mlflow, got {unknown[0]!r:.80}")
+    boards = [TensorBoard()] if find_spec("tensorboard") is not None else []
+    return [ProgressBar(), *boards, *(services[name]() for name in log_to)]
+
+
+def _run(trainer: Trainer, as_json: bool) -> None:
+    """Train and print the report on stdout."""
     from mvindex.cli import render as display
     from mvindex.encoder.registry import leave_form, load_encoder
     from mvindex_train.loop import Interrupted
-    from mvindex_train.progress import TrainingDisplay
-    from mvindex_train.trainer import train as run_training
 
-    with TrainingDisplay() as shown, _stop_on_signal() as stop_signal:
+    with _stop_on_signal(trainer.stop) as stop_signal:
         try:
-            report = run_training(replace(job, on_record=shown.show, should_stop=lambda: bool(stop_signal())))
+            report = trainer.train()
         except Interrupted as stop:
             _note(f"{stop}; repeat the command to resume")
             raise typer.Exit(128 + (stop_signal() or signal.SIGINT)) from stop
@@ -176,8 +194,8 @@ def _run(job: TrainJob, as_json: bool) -> None:
         figures = {"before": None, "dev": None} | report
         rows = {name: _format(value) for name, value in figures.items() if value is not None}
         display.print_table("train", rows)
-    leave_form(load_encoder(job.out, device="cpu"), _note)
-    _note(f"next: mvindex ingest corpus.tsv --encoder {job.out}")
+    leave_form(load_encoder(trainer.checkpoint, device="cpu"), _note)
+    _note(f"next: mvindex ingest corpus.tsv --encoder {trainer.checkpoint}")
 
 
 def is_main_process() -> bool:
@@ -188,13 +206,14 @@ def is_main_process() -> bool:
 
 
 @contextmanager
-def _stop_on_signal() -> Iterator[Callable[[], int | None]]:
-    """Yield a function that returns the first SIGINT or SIGTERM received; a second signal acts as by default."""
+def _stop_on_signal(stop: Callable[[], None]) -> Iterator[Callable[[], int | None]]:
+    """Call stop() at SIGINT or SIGTERM; a second signal acts as by default. Yield a function that returns the first."""
     received: list[int] = []
     before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
 
     def request_stop(number: int, frame: Any) -> None:
         received.append(number)
+        stop()
         signal.signal(number, before[signal.Signals(number)])
         _note("stopping after this step to save the state; repeat to stop at once")
 

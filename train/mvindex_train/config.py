@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
 from mvindex.errors import ConfigError
 from mvindex_train.fields import Count, CountOrZero, Names, Positive, PositiveOrZero, Share, check_fields
-from mvindex_train.tables import as_tables, merge, parse_overrides, write_toml
+from mvindex_train.tables import as_tables, merge, nest, parse_overrides, write_toml
 
 Family: TypeAlias = Literal[
     "snippets", "single", "first-k", "poly", "kmeans", "viewers", "context-viewers", "sentences", "splits"
@@ -211,6 +211,18 @@ class TrainConfig:
                 f"loss.nested: expected False for the family {family!r}, got True. Of {' and '.join(NESTED_FAMILIES)} "
                 "the first views are the same, however many follow"
             )
+
+    def with_settings(self, values: Mapping[str, Any]) -> TrainConfig:
+        """Return these settings with some replaced.
+
+        Args:
+            values: By name, such as {"data.train": ["questions.jsonl"], "optimiser.epochs": 3}.
+
+        Raises:
+            ConfigError: A name is unknown or a value invalid; the message names it.
+
+        """
+        return merge(self, nest(values), "settings")
 
     def with_overrides(self, overrides: Sequence[str]) -> TrainConfig:
         """Return these settings with overrides such as "optimiser.epochs=3"; the last one of a name wins.

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
 from mvindex.errors import ConfigError, MvindexError
+from mvindex_train.callbacks import CallbackList
 from mvindex_train.config import LossConfig, OptimiserConfig
 from mvindex_train.history import History
 from mvindex_train.resume import Position, RunFolder
@@ -65,7 +66,7 @@ class Stage:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Run:
-    """The state that all stages share. history: None except in the main process.
+    """The state that all stages share. history: None except in the main process, which alone calls the callbacks.
 
     save_every: steps between saved states; None saves at the end of epochs only. should_stop: called after each step.
     """
@@ -74,19 +75,21 @@ class Run:
     processes: Processes
     folder: RunFolder
     history: History | None
+    callbacks: CallbackList = field(default_factory=CallbackList)
     save_every: int | None = None
     should_stop: Callable[[], bool] = lambda: False
 
     def log(self, record: dict[str, Any]) -> None:
-        """Add the record to the history."""
+        """Add the record to the history, and pass it to the callbacks."""
         if self.history is not None:
             self.history.add(record)
+            self.callbacks.record(record)
 
     def save(self, position: Position, stepper: Stepper) -> None:
         """Save the state, so that the run can be resumed at this position."""
         if self.history is not None:
             position = replace(position, history_bytes=self.history.flush())
-            self.folder.save(position, self.encoder, stepper.optimiser)
+            self.callbacks.checkpoint(self.folder.save(position, self.encoder, stepper.optimiser), position.total_step)
         self.processes.wait()
 
 

@@ -186,10 +186,19 @@ def parse_budget(name: str) -> Budget:
         raise ConfigError(f"budget: expected 'full' or 'small', got {name!r:.80}") from None
 
 
-def preset(name: str, budget: Budget = Budget.FULL) -> TrainConfig:
-    """Return the settings of a preset at a budget, without files to train on; raise ConfigError for an unknown name."""
+def preset(name: str, budget: Budget | str = Budget.FULL) -> TrainConfig:
+    """Return the settings of a preset at a budget, without files to train on.
+
+    Args:
+        name: The method, as `mvindex train --preset`.
+        budget: "full", or "small" for CPU minutes.
+
+    Raises:
+        ConfigError: The preset or the budget is unknown.
+
+    """
     full = _full(find_preset(name))
-    if budget is Budget.FULL:
+    if (parse_budget(budget) if isinstance(budget, str) else budget) is Budget.FULL:
         return full
     changes = {change.name: change.small for change in small_budget(full)}
     return merge(full, nest({"budget": "small", **changes}), f"preset {name!r}")

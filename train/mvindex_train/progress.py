@@ -1,27 +1,30 @@
-"""Progress of a run on stderr: a bar with loss and time left on a terminal, else a line from time to time."""
+"""A callback that shows the progress of a run on stderr."""
 
 from __future__ import annotations
 
 import sys
 import time
 from collections.abc import Mapping
-from types import TracebackType
+from importlib.util import find_spec
 from typing import Any
 
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from mvindex.cli.render import open_stderr
+from mvindex_train.callbacks import Callback, RunStart
 
 _LINE_EVERY_S = 30.0
 # Weight of the previous mean in the loss shown: that of a single batch is noisy.
 _SMOOTHING = 0.9
 
 
-class TrainingDisplay:
-    """Shows the records of a run as they are logged."""
+class ProgressBar(Callback):
+    """Shows notes, steps and evaluations on stderr.
 
-    def __init__(self, is_shown: bool = True) -> None:
-        self._is_shown = is_shown
+    A terminal, and a notebook with ipywidgets, get a bar with loss and time left; elsewhere a line every 30 seconds.
+    """
+
+    def __init__(self) -> None:
         columns = (
             TextColumn("{task.description} epoch {task.fields[epoch]}"),
             BarColumn(),
@@ -31,30 +34,33 @@ class TrainingDisplay:
             TextColumn("left"),
             TimeRemainingColumn(),
         )
-        self._bar = Progress(*columns, console=open_stderr(), disable=not (is_shown and sys.stderr.isatty()))
+        console = open_stderr()
+        has_bar = find_spec("ipywidgets") is not None if console.is_jupyter else sys.stderr.isatty()
+        self._bar = Progress(*columns, console=console, disable=not has_bar)
         self._tasks: dict[str, Any] = {}
         self._loss: float | None = None
         self._reported = time.monotonic()
         self._seconds = 0.0
         self._steps = 0
 
-    def __enter__(self) -> TrainingDisplay:
+    def on_start(self, run: RunStart) -> None:
+        """Show the bar."""
         self._bar.start()
-        return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+    def on_note(self, text: str) -> None:
+        """Show the line."""
+        self._bar.console.print(text, soft_wrap=True, markup=False)
+
+    def on_evaluation(self, record: Mapping[str, Any]) -> None:
+        """Show the figures as a line."""
+        self.on_note(dev_line(record))
+
+    def on_end(self, report: Mapping[str, Any] | None, error: BaseException | None) -> None:
+        """Leave the bar as it is."""
         self._bar.stop()
 
-    def show(self, record: Mapping[str, Any]) -> None:
-        """Show a record."""
-        if not self._is_shown:
-            return
-        if record["kind"] == "step":
-            self._show_step(record)
-        elif record["kind"] == "dev":
-            self._note(dev_line(record))
-
-    def _show_step(self, record: Mapping[str, Any]) -> None:
+    def on_step(self, record: Mapping[str, Any]) -> None:
+        """Move the bar, or show a line when one is due."""
         loss = record["loss"]
         self._loss = loss if self._loss is None else _SMOOTHING * self._loss + (1 - _SMOOTHING) * loss
         self._seconds, self._steps = self._seconds + record["seconds"], self._steps + 1
@@ -66,7 +72,7 @@ class TrainingDisplay:
         is_due = time.monotonic() - self._reported >= _LINE_EVERY_S
         if self._bar.disable and (is_due or record["stage_step"] == record["stage_steps"]):
             self._reported = time.monotonic()
-            self._note(self._line(record))
+            self.on_note(self._line(record))
 
     def _line(self, record: Mapping[str, Any]) -> str:
         left_s = (record["stage_steps"] - record["stage_step"]) * self._seconds / self._steps
@@ -74,9 +80,6 @@ class TrainingDisplay:
             f"{record['stage']}: step {record['stage_step']:,} of {record['stage_steps']:,}, epoch {record['epoch']}, "
             f"loss {self._loss:.4f}, about {left_s / 60:,.0f} min left"
         )
-
-    def _note(self, text: str) -> None:
-        self._bar.console.print(text, soft_wrap=True, markup=False)
 
 
 def dev_line(record: Mapping[str, Any]) -> str:

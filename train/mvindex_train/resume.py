@@ -82,8 +82,8 @@ class RunFolder:
         """The file of the log, one JSON object a line."""
         return self.path / "history.jsonl"
 
-    def save(self, position: Position, encoder: torch.nn.Module, optimiser: torch.optim.Optimizer) -> None:
-        """Save the state, then delete older ones."""
+    def save(self, position: Position, encoder: torch.nn.Module, optimiser: torch.optim.Optimizer) -> Path:
+        """Save the state, then delete older ones; return its folder."""
         folder = self.path / f"state-{position.total_step:09d}"
         # The same step is saved again when only an evaluation came in between: the new state needs another name.
         while folder.exists():
@@ -94,6 +94,7 @@ class RunFolder:
             content = json.dumps(asdict(position), indent=2) + "\n"
             (unfinished / "state.json").write_text(content, encoding="utf-8")
         self._remove_all_but(folder, position)
+        return folder
 
     def load(self, encoder: torch.nn.Module) -> Position:
         """Load the weights of the last state into the encoder; return its position, the beginning without a state."""
@@ -252,7 +253,7 @@ def _read_position(path: Path) -> Position:
 
 
 def _check_same(path: Path, old: Mapping[str, Any], new: Mapping[str, Any]) -> None:
-    had, has = _flatten(old), _flatten(new)
+    had, has = flatten(old), flatten(new)
     for key in sorted(had.keys() | has.keys()):
         if key not in _NAMES_ONLY and had.get(key) != has.get(key):
             raise ConfigError(
@@ -262,8 +263,9 @@ def _check_same(path: Path, old: Mapping[str, Any], new: Mapping[str, Any]) -> N
             )
 
 
-def _flatten(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+def flatten(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Return the values of nested tables by "table.field"."""
     flat: dict[str, Any] = {}
     for name, value in values.items():
-        flat |= _flatten(value, f"{prefix}{name}.") if isinstance(value, dict) else {prefix + name: value}
+        flat |= flatten(value, f"{prefix}{name}.") if isinstance(value, dict) else {prefix + name: value}
     return flat

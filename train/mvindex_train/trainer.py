@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -16,12 +16,13 @@ from mvindex.encoder.device import torch_threads
 from mvindex.errors import ConfigError, IndexLocked
 from mvindex.plugins import require
 from mvindex.store.locks import writer_lock
+from mvindex_train.callbacks import Callback, CallbackList, RunStart
 from mvindex_train.config import TrainConfig, check_can_train
 from mvindex_train.config_cli import label
 from mvindex_train.data import ExampleStore
 from mvindex_train.evaluation import DevReport, DevSet, evaluate
 from mvindex_train.fsync import map_write_errors
-from mvindex_train.history import History, OnRecord
+from mvindex_train.history import History
 from mvindex_train.loop import Run, Stage, run_stages
 from mvindex_train.resume import Position, RunFolder, discard_other_run
 from mvindex_train.scaling import SCALES, Trial, choose_scale, judged_values, read_judged_set
@@ -36,29 +37,41 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TrainJob:
-    """A run: settings, folder of the checkpoint, and options.
+@dataclass(eq=False)
+class Trainer:
+    """Trains an encoder; an interrupted run is resumed by the same call.
 
-    warm_up: a corpus file, for config.warm_up_epochs or warm_up_steps, whichever ends first. save_every: steps between
-    states, besides those at the ends of epochs. force: replace an existing checkpoint, or the state of another run.
-    on_record: called with each record of the log; on_note: with lines to show; both in the main process only.
-    should_stop: called after each step in every process.
+    Args:
+        config: Settings, such as `preset("snippets").with_settings({"data.train": ["questions.jsonl"]})`.
+        out: The folder of the checkpoint. State and log of the run are in OUT.run beside it.
+        callbacks: Called at the events of the run, in this order, in the main process only.
+        warm_up: A corpus file, for config.warm_up_epochs or warm_up_steps, whichever ends first.
+        warm_up_steps: Maximum number of warm-up steps.
+        device: cpu or cuda; None takes the fastest available.
+        save_every: Steps between states, besides those at the ends of epochs.
+        force: Replace an existing checkpoint, or the state of another run.
+
+    Raises:
+        ConfigError: An argument is invalid, or they contradict each other.
+
     """
 
     config: TrainConfig
-    out: Path
+    out: Path | str
+    _: KW_ONLY
+    callbacks: Sequence[Callback] = ()
     warm_up: str | None = None
     warm_up_steps: int | None = None
     device: str | None = None
     save_every: int | None = None
     force: bool = False
-    on_record: OnRecord | None = None
-    on_note: Callable[[str], None] = lambda text: None
-    should_stop: Callable[[], bool] = lambda: False
+    _is_stop_requested: bool = field(default=False, init=False, repr=False)
 
     def __post_init__(self) -> None:
+        self.out = Path(self.out)
         check_can_train(self.config)
+        wrong = [callback for callback in self.callbacks if not isinstance(callback, Callback)]
+        _check(not wrong, f"callbacks: expected objects of subclasses of Callback, got {wrong}")
         _check(self.save_every is None or self.save_every > 0, f"save_every: expected 1 or more, got {self.save_every}")
         _check(
             self.warm_up_steps is None or self.warm_up_steps > 0,
@@ -76,50 +89,62 @@ class TrainJob:
         )
 
     @property
+    def checkpoint(self) -> Path:
+        """The folder of the checkpoint."""
+        return Path(self.out)
+
+    @property
     def run_folder(self) -> Path:
         """The folder of the run's state: OUT.run, beside the checkpoint."""
-        return self.out.with_name(self.out.name + ".run")
+        return self.checkpoint.with_name(self.checkpoint.name + ".run")
+
+    def train(self) -> dict[str, Any]:
+        """Train the encoder and write its checkpoint.
+
+        The states of torch's, NumPy's and Python's random numbers are restored.
+
+        Returns:
+            The report: paths, steps, seconds, best epoch and dev figures, as JSON values.
+
+        Raises:
+            ConfigError: The settings are invalid, or a checkpoint or another run exists.
+            CorpusError: A file of data is invalid.
+            CheckpointError: The base or a saved state is invalid.
+            ExtraMissing: A package of the extra `train` is not installed.
+            EncoderError: The loss is not finite.
+            Interrupted: A stop was requested; the state is saved.
+            CallbackError: A callback raised an exception.
+
+        """
+        require("torch", "train", "training")
+        from mvindex_train.processes import Processes
+
+        _check_out(self.checkpoint, self.force)
+        started = time.monotonic()
+        try:
+            processes = Processes(self.device)
+            # One number for the whole run: sums of gradients depend on it in their last digits.
+            with preserve_random_state(), _lock(self.run_folder, processes), torch_threads().limited():
+                return _TrainingRun(self, processes).run(started)
+        finally:
+            self._is_stop_requested = False
+
+    def stop(self) -> None:
+        """Stop the run after the current step, with its state saved: `train()` raises Interrupted.
+
+        It may be called from a callback, a signal handler or another thread.
+        """
+        self._is_stop_requested = True
 
 
-def train(job: TrainJob) -> dict[str, Any]:
-    """Train an encoder and write its checkpoint; an interrupted run is resumed.
-
-    The states of torch's, NumPy's and Python's random numbers are restored.
-
-    Args:
-        job: Settings, folder of the checkpoint, and options.
-
-    Returns:
-        The report: paths, steps, best epoch and dev figures, as JSON values.
-
-    Raises:
-        ConfigError: The settings are invalid, or a checkpoint or another run exists.
-        CorpusError: A file of data is invalid.
-        CheckpointError: The base or a saved state is invalid.
-        ExtraMissing: A package of the extra `train` is not installed.
-        EncoderError: The loss is not finite.
-        Interrupted: A stop was requested; the state is saved.
-
-    """
-    require("torch", "train", "training")
-    from mvindex_train.processes import Processes
-
-    _check_out(job)
-    started = time.monotonic()
-    processes = Processes(job.device)
-    # One number for the whole run: sums of gradients depend on it in their last digits.
-    with preserve_random_state(), _lock(job, processes), torch_threads().limited():
-        report = _Trainer(job, processes).run()
-    return report | {"seconds": round(time.monotonic() - started, 2)}
-
-
-class _Trainer:
+class _TrainingRun:
     """A run in one process."""
 
-    def __init__(self, job: TrainJob, processes: Processes) -> None:
+    def __init__(self, job: Trainer, processes: Processes) -> None:
         from mvindex_train.model import build_encoder
 
         self._job, self._config, self._processes = job, job.config, processes
+        self._callbacks = CallbackList(job.callbacks if processes.is_main else ())
         self._encoder: TrainableEncoder = build_encoder(job.config.encoder, job.config.optimiser.seed)
         self._encoder.to(processes.device)
         self._folder = self._open_folder()
@@ -127,20 +152,44 @@ class _Trainer:
         self._dev = read_dev(job.config.data)
         self._judged = [read_judged_set(path) for path in job.config.evaluation.keep]
 
-    def run(self) -> dict[str, Any]:
-        """Run all stages and write the checkpoint; return the report."""
-        job, position = self._job, self._folder.load(self._encoder)
-        if self._processes.is_main:
-            for note in self._notes:
-                job.on_note(note)
-            if position.total_step:
-                job.on_note(f"resuming after step {position.total_step:,}, from {job.run_folder}")
-        batches = StoreBatches(ExampleStore.open(job.run_folder / (position.negatives or EXAMPLES)), self._config)
-        history = None
-        if self._processes.is_main:
-            history = History(self._folder.history, position.history_bytes, position.total_step, job.on_record)
+    def run(self, started: float) -> dict[str, Any]:
+        """Run all stages and write the checkpoint; return the report. started: by the monotonic clock."""
+        job, position, callbacks = self._job, self._folder.load(self._encoder), self._callbacks
         try:
-            run = Run(self._encoder, self._processes, self._folder, history, job.save_every, job.should_stop)
+            callbacks.start(
+                RunStart(
+                    config=self._config,
+                    checkpoint=job.checkpoint,
+                    run_folder=job.run_folder,
+                    step=position.total_step,
+                    stop=job.stop,
+                )
+            )
+            report = self._train(position) | {"seconds": round(time.monotonic() - started, 2)}
+        except BaseException as err:
+            callbacks.end(None, err)
+            raise
+        callbacks.end(report, None)
+        return report
+
+    def _train(self, position: Position) -> dict[str, Any]:
+        job = self._job
+        for note in self._notes:
+            self._callbacks.note(note)
+        if position.total_step:
+            self._callbacks.note(f"resuming after step {position.total_step:,}, from {job.run_folder}")
+        batches = StoreBatches(ExampleStore.open(job.run_folder / (position.negatives or EXAMPLES)), self._config)
+        history = History(self._folder.history, position.history_bytes) if self._processes.is_main else None
+        try:
+            run = Run(
+                encoder=self._encoder,
+                processes=self._processes,
+                folder=self._folder,
+                history=history,
+                callbacks=self._callbacks,
+                save_every=job.save_every,
+                should_stop=lambda: job._is_stop_requested,
+            )
             position = self._measure_before(run, position)
             position = run_stages(run, self._stages(run, batches), position)
         finally:
@@ -245,7 +294,7 @@ class _Trainer:
         if position.best_epoch is not None:
             self._folder.load_best(self._encoder, position.best_epoch)
         report = {
-            "checkpoint": str(self._job.out),
+            "checkpoint": str(self._job.checkpoint),
             "history": str(self._folder.history),
             "steps": position.total_step,
             "best_epoch": position.best_epoch,
@@ -266,7 +315,7 @@ class _Trainer:
             trials = [self._try_scale(each, self._dev) for each in (0.0, *SCALES)]
             scale, is_kept = choose_scale(trials)
             if not is_kept:
-                self._job.on_note(f"no scale keeps the judged sets: the smallest, {scale:g}, is taken")
+                self._callbacks.note(f"no scale keeps the judged sets: the smallest, {scale:g}, is taken")
         self._encoder.set_scale(1.0 if scale is None else scale)
         return {"chosen": scale, "trials": [trial.as_json() for trial in trials]}
 
@@ -277,50 +326,48 @@ class _Trainer:
         judged = self._judged if self._processes.is_main else []
         frozen = self._encoder.frozen_encoder()
         trial = Trial(scale, recall, {one.name: judged_values(frozen, one, self._job.run_folder) for one in judged})
-        if self._processes.is_main:
-            self._job.on_note(str(trial))
+        self._callbacks.note(str(trial))
         return trial
 
     def _write(self, report: dict[str, Any]) -> None:
         from mvindex_train.card import write_card
         from mvindex_train.checkpoints import save_checkpoint
 
-        job, replaced = self._job, self._job.run_folder / "replaced"
-        if job.out.exists():
+        out, replaced = self._job.checkpoint, self._job.run_folder / "replaced"
+        if out.exists():
             shutil.rmtree(replaced, ignore_errors=True)
-            job.out.rename(replaced)
+            out.rename(replaced)
         record = {"config": self._config.as_dict(), **report}
-        save_checkpoint(
-            self._encoder, job.out, write_card(self._config, report), label=label(self._config), record=record
-        )
+        save_checkpoint(self._encoder, out, write_card(self._config, report), label=label(self._config), record=record)
         shutil.rmtree(replaced, ignore_errors=True)
         self._folder.remove_states()
+        self._callbacks.checkpoint(out, report["steps"])
 
 
-def _check_out(job: TrainJob) -> None:
+def _check_out(out: Path, force: bool) -> None:
     """Check that the checkpoint may be written; raise ConfigError if not."""
-    if not job.out.exists():
+    if not out.exists():
         return
-    if not job.force:
-        raise ConfigError(f"{job.out}: exists already. Give another --out, or --force to replace it")
-    if not (job.out / SETTINGS_NAME).is_file():
-        raise ConfigError(f"{job.out}: not a checkpoint (it has no {SETTINGS_NAME}), so --force does not replace it")
+    if not force:
+        raise ConfigError(f"{out}: exists already. Give another --out, or --force to replace it")
+    if not (out / SETTINGS_NAME).is_file():
+        raise ConfigError(f"{out}: not a checkpoint (it has no {SETTINGS_NAME}), so --force does not replace it")
 
 
 @contextmanager
-def _lock(job: TrainJob, processes: Processes) -> Iterator[None]:
+def _lock(run_folder: Path, processes: Processes) -> Iterator[None]:
     """Lock the run's folder against other runs."""
     if not processes.is_main:
         yield
         return
-    with map_write_errors(job.run_folder):
-        job.run_folder.mkdir(parents=True, exist_ok=True)
+    with map_write_errors(run_folder):
+        run_folder.mkdir(parents=True, exist_ok=True)
     try:
-        with writer_lock(job.run_folder):
+        with writer_lock(run_folder):
             yield
     except IndexLocked as err:
         raise ConfigError(
-            f"{job.run_folder}: locked by another training process. Wait for it, or give another --out"
+            f"{run_folder}: locked by another training process. Wait for it, or give another --out"
         ) from err
 
 

@@ -18,7 +18,6 @@ from mvindex_train.config import LossConfig, OptimiserConfig  # noqa: E402
 from mvindex_train.history import History  # noqa: E402
 from mvindex_train.loop import Interrupted, Run, Stage, run_stages  # noqa: E402
 from mvindex_train.processes import Processes  # noqa: E402
-from mvindex_train.progress import TrainingDisplay  # noqa: E402
 from mvindex_train.resume import Position, RunFolder  # noqa: E402
 from mvindex_train.schedule import learning_rate_share  # noqa: E402
 from mvindex_train.seeding import Purpose, preserve_random_state, seed_everything  # noqa: E402
@@ -36,7 +35,7 @@ def run_of():
     histories = []
 
     def make(folder, encoder, **options):
-        histories.append(History(folder.history, 0, 0))
+        histories.append(History(folder.history, 0))
         return Run(encoder, Processes("cpu"), folder, histories[-1], **options)
 
     yield make
@@ -152,26 +151,3 @@ def test_random_numbers_follow_from_their_key_and_leave_the_callers_generators_a
     assert torch.equal(torch.get_rng_state(), before[0])
     assert random.getstate() == before[1]
     assert np.random.get_state()[1].tolist() == before[2]  # noqa: NPY002
-
-
-def test_the_display_writes_lines_where_there_is_no_terminal(capsys):
-    with TrainingDisplay() as shown:
-        for step in (1, 2):
-            record = {"kind": "step", "stage": "train", "epoch": 1, "step": step, "loss": 2.0, "seconds": 0.1}
-            shown.show(record | {"stage_step": step, "stage_steps": 2})
-    assert capsys.readouterr().err == "train: step 2 of 2, epoch 1, loss 2.0000, about 0 min left\n"
-
-
-def test_tensorboard_gets_the_figures_of_every_step(tmp_path):
-    pytest.importorskip("tensorboard")
-    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-
-    history = History(tmp_path / "history.jsonl", 0, 0)
-    for step in (1, 2):
-        history.add({"kind": "step", "stage": "train", "epoch": 1, "step": step, "loss": step / 2})
-    history.add({"kind": "dev", "stage": "train", "epoch": 1, "step": 2, "R@1": 0.25})
-    history.flush()
-    history.close()
-    events = EventAccumulator(str(tmp_path / "tensorboard")).Reload()
-    assert [(event.step, event.value) for event in events.Scalars("train/loss")] == [(1, 0.5), (2, 1.0)]
-    assert [event.value for event in events.Scalars("dev/R_1")] == [0.25]

@@ -42,8 +42,10 @@ def train(path, stop_after=None, save_every=None):
     folder, encoder = RunFolder(path, {"seed": 5}), TinyEncoder(dropout=0.3)
     position = folder.load(encoder)
     steps = iter(range(1, 100))
-    history = History(folder.history, position.history_bytes, position.total_step)
-    run = Run(encoder, Processes("cpu"), folder, history, save_every, lambda: next(steps) == stop_after)
+    history = History(folder.history, position.history_bytes)
+    run = Run(
+        encoder, Processes("cpu"), folder, history, save_every=save_every, should_stop=lambda: next(steps) == stop_after
+    )
     stages = [
         Stage(name=name, source=TinyBatches(), loss=LossConfig(scale=10.0), optimiser=CONFIG, epochs=epochs)
         for name, epochs in (("warm-up", 1), ("train", 3))
