@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import sqlite3
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -71,9 +71,8 @@ class Postings(NamedTuple):
 
 def postings_of(tokens: Tokens, rows: Sequence[int] | Ints) -> Postings:
     """Return the postings of texts that belong to these rows, which rise."""
-    hashes = np.repeat(tokens.hashes(), np.diff(tokens.starts))
-    order = np.argsort(hashes, kind="stable")
-    return Postings(hashes[order], np.asarray(rows, dtype=np.int64)[tokens.texts[order]], tokens.counts[order])
+    hashes = np.repeat(tokens.hashes, np.diff(tokens.starts))
+    return Postings(hashes, np.asarray(rows, dtype=np.int64)[tokens.texts], tokens.counts)
 
 
 def append_segment(connection: sqlite3.Connection, first_row: int, tokens: Tokens) -> None:
@@ -115,6 +114,23 @@ def read_block(connection: sqlite3.Connection, segment: Segment, block: int) -> 
     """Return the block; DamagedIndex when it is missing or does not match its checksum."""
     key = segment.first_row * _MAX_BLOCKS + block
     found = connection.execute("SELECT postings, checksum FROM lexical_blocks WHERE key = ?", (key,)).fetchone()
+    return _checked(segment, block, found)
+
+
+def read_blocks(
+    connection: sqlite3.Connection, segments: Sequence[Segment], term: int
+) -> Iterator[tuple[Segment, Block]]:
+    """Yield each segment with the block that holds a term's hash; DamagedIndex as for read_block()."""
+    blocks = [segment.block_of(term) for segment in segments]
+    keys = [segment.first_row * _MAX_BLOCKS + block for segment, block in zip(segments, blocks, strict=True)]
+    query = "SELECT key, postings, checksum FROM lexical_blocks WHERE key IN (SELECT value FROM json_each(?))"
+    found = {key: (blob, checksum) for key, blob, checksum in connection.execute(query, (str(keys),))}
+    for segment, block, key in zip(segments, blocks, keys, strict=True):
+        yield segment, _checked(segment, block, found.get(key))
+
+
+def _checked(segment: Segment, block: int, found: tuple[bytes, int] | None) -> Block:
+    """Return a block that was found with its checksum; DamagedIndex when it is missing or does not match it."""
     if found is None or row_checksum(*segment, block, found[0]) != found[1]:
         raise DamagedIndex(f"block {block} of {_describe(segment)} does not match its checksum; {_WAY_OUT}")
     return Block(found[0])
