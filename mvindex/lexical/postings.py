@@ -32,11 +32,11 @@ MAX_ROWS = 1 << 16
 # A merge takes some 75 bytes for each: half a GB. Of long documents fewer rows become one segment.
 _MAX_POSTINGS = 6 << 20
 _MAX_BLOCKS = 1 << 10
-_ROWS_PER_BLOCK = 64
+_ROWS_PER_BLOCK = 128
 # So many segments of about one size are merged: below 8 rows, 64, and so on.
 _MERGED = 8
 _SIZES = (8, 64, 512, 4096, 16_384)
-_HEADER = np.dtype([("terms", "<u4"), ("postings", "<u4"), ("count_bytes", "<u4")])
+_HEADER = np.dtype([("terms", "<u4"), ("postings", "<u4"), ("size_bytes", "<u4"), ("code_bytes", "<u4")])
 _WAY_OUT = "`mvindex build --lexical` makes the lexical index again"
 
 
@@ -137,33 +137,43 @@ def _checked(segment: Segment, block: int, found: tuple[bytes, int] | None) -> B
 
 
 class Block:
-    """Some terms of a segment, by their hashes."""
+    """Some terms of a segment, by their hashes.
+
+    A blob is a header, the hashes, and three streams of numbers of 7 bits a byte, the lowest first, the eighth bit set
+    in all bytes but the last (LEB128): how many documents have each term; for each of these, by term and row, twice how
+    many rows lie between it and the one before, plus 1 where the term occurs more than once; and for those how often,
+    less 2.
+    """
 
     def __init__(self, blob: bytes) -> None:
-        self.size_bytes = len(blob)
         header = np.frombuffer(blob, dtype=_HEADER, count=1)[0]
-        num_terms, num_postings, count_bytes = (int(number) for number in header)
+        num_terms, num_postings, size_bytes, code_bytes = (int(number) for number in header)
         at = _HEADER.itemsize
         self.hashes: Hashes = np.frombuffer(blob, "<u8", num_terms, at)
         at += 8 * num_terms
-        self._ends = np.frombuffer(blob, "<u4", num_terms, at)
-        at += 4 * num_terms
-        self._rows = np.frombuffer(blob, "<u2", num_postings, at)
-        self._counts = np.frombuffer(blob, f"<u{count_bytes}", num_postings, at + 2 * num_postings)
+        self._sizes = _unpacked(blob, at, size_bytes)
+        at += size_bytes
+        codes = _unpacked(blob, at, code_bytes)
+        more = _unpacked(blob, at + code_bytes, len(blob) - at - code_bytes)
+        self._ends = np.cumsum(self._sizes)
+        self._counts = np.ones(num_postings, np.min_scalar_type(int(more.max(initial=0)) + 2))
+        self._counts[codes & 1 == 1] = more + 2
+        gaps = (codes >> 1) + 1
+        sums = np.cumsum(gaps)
+        firsts = self._ends - self._sizes
+        self._rows = sums - 1 - np.repeat(sums[firsts] - gaps[firsts], self._sizes)
 
-    def find(self, term: int) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
+    def find(self, term: int) -> tuple[Ints, npt.NDArray[Any]]:
         """Return the rows, inside the segment and rising, that have the term, and how often; (p,) each."""
         place = int(np.searchsorted(self.hashes, np.uint64(term)))
         if place == len(self.hashes) or int(self.hashes[place]) != term:
             return self._rows[:0], self._counts[:0]
-        at = slice(int(self._ends[place - 1]) if place else 0, int(self._ends[place]))
+        at = slice(int(self._ends[place] - self._sizes[place]), int(self._ends[place]))
         return self._rows[at], self._counts[at]
 
     def all(self, first_row: int) -> Postings:
         """Return all postings of the block; first_row: of the segment."""
-        sizes = np.diff(self._ends, prepend=np.uint32(0))
-        rows = self._rows.astype(np.int64) + first_row
-        return Postings(np.repeat(self.hashes, sizes), rows, self._counts.astype(np.int64))
+        return Postings(np.repeat(self.hashes, self._sizes), self._rows + first_row, self._counts.astype(np.int64))
 
 
 def _write(connection: sqlite3.Connection, first_row: int, lengths: Ints, postings: Postings) -> None:
@@ -178,25 +188,55 @@ def _write(connection: sqlite3.Connection, first_row: int, lengths: Ints, postin
     firsts = [np.uint64((block << 64) // num_blocks) for block in range(num_blocks)]
     bounds = np.append(np.searchsorted(postings.hashes, np.array(firsts)), len(postings.hashes)).tolist()
     for block, (begin, end) in enumerate(zip(bounds[:-1], bounds[1:], strict=True)):
-        blob = _packed(postings.part(slice(begin, end)), first_row)
+        blob = _encoded(postings.part(slice(begin, end)), first_row)
         row = (first_row * _MAX_BLOCKS + block, end - begin, blob, row_checksum(*segment, block, blob))
         connection.execute("INSERT INTO lexical_blocks VALUES (?, ?, ?, ?)", row)
 
 
-def _packed(postings: Postings, first_row: int) -> bytes:
-    """Return the postings packed as Block reads them."""
-    ends = np.append(np.flatnonzero(np.diff(postings.hashes)) + 1, len(postings.hashes))
-    ends = ends[ends > 0]
-    most = int(postings.counts.max(initial=0))
-    count_bytes = 1 if most < 1 << 8 else 2 if most < 1 << 16 else 4
-    header = np.array([(len(ends), len(postings.rows), count_bytes)], dtype=_HEADER)
-    columns = (
-        postings.hashes[ends - 1].astype("<u8"),
-        ends.astype("<u4"),
-        (postings.rows - first_row).astype("<u2"),
-        postings.counts.astype(f"<u{count_bytes}"),
-    )
-    return b"".join([header.tobytes(), *(column.tobytes() for column in columns)])
+def _encoded(postings: Postings, first_row: int) -> bytes:
+    """Return the postings as Block reads them."""
+    firsts = np.append(0, np.flatnonzero(np.diff(postings.hashes)) + 1)[: len(postings.hashes)]
+    rows = postings.rows - first_row
+    gaps = np.diff(rows, prepend=-1) - 1
+    gaps[firsts] = rows[firsts]
+    is_more = postings.counts > 1
+    sizes = _packed(np.diff(firsts, append=len(rows)))
+    codes = _packed(2 * gaps + is_more)
+    header = np.array([(len(firsts), len(rows), len(sizes), len(codes))], dtype=_HEADER)
+    more = _packed(postings.counts[is_more] - 2)
+    return b"".join([header.tobytes(), postings.hashes[firsts].astype("<u8").tobytes(), sizes, codes, more])
+
+
+def _packed(numbers: Ints) -> bytes:
+    """Return numbers from 0 on in LEB128."""
+    num_bytes = np.ones(len(numbers), dtype=np.int64)
+    for bits in range(7, 64, 7):
+        longer = numbers >> bits > 0
+        if not longer.any():
+            break
+        num_bytes += longer
+    ends = np.cumsum(num_bytes)
+    packed = np.empty(ends[-1] if len(ends) else 0, dtype=np.uint8)
+    for place in range(int(num_bytes.max(initial=0))):
+        has_byte = num_bytes > place
+        is_last = num_bytes[has_byte] == place + 1
+        low = numbers[has_byte] >> 7 * place & 127
+        packed[(ends - num_bytes)[has_byte] + place] = np.where(is_last, low, low | 128)
+    return packed.tobytes()
+
+
+def _unpacked(blob: bytes, begin: int, size_bytes: int) -> Ints:
+    """Return the numbers of so many bytes of LEB128."""
+    packed = np.frombuffer(blob, np.uint8, size_bytes, begin)
+    is_last = packed < 128
+    ends = np.flatnonzero(is_last)
+    starts = np.append(0, ends[:-1] + 1)
+    numbers = (packed[starts] & 127).astype(np.int64)
+    num_bytes = ends - starts + 1
+    for place in range(1, int(num_bytes.max(initial=1))):
+        has_byte = np.flatnonzero(num_bytes > place)
+        numbers[has_byte] |= (packed[starts[has_byte] + place] & 127).astype(np.int64) << 7 * place
+    return numbers
 
 
 def _mergeable(segments: Sequence[Segment]) -> Sequence[Segment]:
