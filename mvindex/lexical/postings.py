@@ -230,8 +230,8 @@ def _unpacked(blob: bytes, begin: int, size_bytes: int) -> Ints:
     packed = np.frombuffer(blob, np.uint8, size_bytes, begin)
     is_last = packed < 128
     ends = np.flatnonzero(is_last)
-    starts = np.append(0, ends[:-1] + 1)
-    numbers = (packed[starts] & 127).astype(np.int64)
+    starts = np.append(0, ends + 1)[:-1]
+    numbers: Ints = (packed[starts] & 127).astype(np.int64)
     num_bytes = ends - starts + 1
     for place in range(1, int(num_bytes.max(initial=1))):
         has_byte = np.flatnonzero(num_bytes > place)
