@@ -8,8 +8,8 @@ Both sides keep ids and texts, and count frequencies but no positions; mvindex a
 for which the time without terms is given. Queries are for the top 10, one at a time on one thread, the sides
 alternated: `ids` reads ids and scores, `texts` the texts too, for mvindex with snippet and citation. `first` is the
 first time that a question is asked, when its terms are read; the other figures are medians and 95th percentiles of the
-times after that. Dense, lexical and hybrid queries of the same index are alternated too. Without tantivy mvindex's side
-is measured by itself.
+times after that. Dense, lexical and hybrid queries of the same index are alternated too, also for the top 100 without
+texts, which are the lists that hybrid search fuses. Without tantivy mvindex's side is measured by itself.
 """
 
 import argparse
@@ -157,6 +157,8 @@ def row_of(folder, count, questions, has_tantivy):
     modes = {
         "dense": lambda text: index.search(vectors[text], TOP_K, mode="dense"),
         "lexical": lambda text: index.search(text, TOP_K, mode="lexical"),
+        "dense 100": lambda text: index.search(vectors[text], 100, mode="dense", fields=()),
+        "lexical 100": lambda text: index.search(text, 100, mode="lexical", fields=()),
         "hybrid": lambda text: index.search(vectors[text], TOP_K, mode="hybrid", text=text),
     }
     row["modes_ms"] = timed(modes, questions)

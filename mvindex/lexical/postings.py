@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from mvindex.errors import DamagedIndex
 from mvindex.lexical.tokenizer import Hashes, Tokens
-from mvindex.records import Ints
+from mvindex.records import Bools, Ints
 from mvindex.store.rows import row_checksum
 
 SCHEMA = """
@@ -147,33 +147,49 @@ class Block:
 
     def __init__(self, blob: bytes) -> None:
         header = np.frombuffer(blob, dtype=_HEADER, count=1)[0]
-        num_terms, num_postings, size_bytes, code_bytes = (int(number) for number in header)
+        num_terms, _, size_bytes, code_bytes = (int(number) for number in header)
         at = _HEADER.itemsize
         self.hashes: Hashes = np.frombuffer(blob, "<u8", num_terms, at)
         at += 8 * num_terms
-        self._sizes = _unpacked(blob, at, size_bytes)
-        at += size_bytes
-        codes = _unpacked(blob, at, code_bytes)
-        more = _unpacked(blob, at + code_bytes, len(blob) - at - code_bytes)
+        packed = np.frombuffer(blob, np.uint8)
+        self._sizes = _unpacked(packed[at : at + size_bytes])
         self._ends = np.cumsum(self._sizes)
-        self._counts = np.ones(num_postings, np.min_scalar_type(int(more.max(initial=0)) + 2))
-        self._counts[codes & 1 == 1] = more + 2
-        gaps = (codes >> 1) + 1
-        sums = np.cumsum(gaps)
-        firsts = self._ends - self._sizes
-        self._rows = sums - 1 - np.repeat(sums[firsts] - gaps[firsts], self._sizes)
+        at += size_bytes
+        self._codes, self._more = packed[at : at + code_bytes], packed[at + code_bytes :]
 
     def find(self, term: int) -> tuple[Ints, npt.NDArray[Any]]:
         """Return the rows, inside the segment and rising, that have the term, and how often; (p,) each."""
         place = int(np.searchsorted(self.hashes, np.uint64(term)))
         if place == len(self.hashes) or int(self.hashes[place]) != term:
-            return self._rows[:0], self._counts[:0]
-        at = slice(int(self._ends[place] - self._sizes[place]), int(self._ends[place]))
-        return self._rows[at], self._counts[at]
+            return np.empty(0, np.int64), np.empty(0, np.uint8)
+        end = int(self._ends[place])
+        begin = end - int(self._sizes[place])
+        bounds = _bounds(self._codes)
+        codes = _unpacked(self._codes[bounds[begin] : bounds[end]])
+        num_before = int(np.count_nonzero(self._codes[bounds[:begin]] & 1))
+        rows, counts = (codes >> 1) + 1, np.ones(len(codes), np.uint8)
+        is_more = codes & 1 == 1
+        if is_more.any():
+            bounds = _bounds(self._more)
+            more = self._more[bounds[num_before] : bounds[num_before + int(np.count_nonzero(is_more))]]
+            counts = _counts(is_more, _unpacked(more))
+        return np.cumsum(rows) - 1, counts
 
     def all(self, first_row: int) -> Postings:
         """Return all postings of the block; first_row: of the segment."""
-        return Postings(np.repeat(self.hashes, self._sizes), self._rows + first_row, self._counts.astype(np.int64))
+        codes, firsts = _unpacked(self._codes), self._ends - self._sizes
+        gaps = (codes >> 1) + 1
+        sums = np.cumsum(gaps)
+        rows = sums - 1 - np.repeat(sums[firsts] - gaps[firsts], self._sizes)
+        counts = _counts(codes & 1 == 1, _unpacked(self._more))
+        return Postings(np.repeat(self.hashes, self._sizes), rows + first_row, counts.astype(np.int64))
+
+
+def _counts(is_more: Bools, more: Ints) -> npt.NDArray[Any]:
+    """Return how often terms occur, of the smallest unsigned type; more: where more than once, less 2."""
+    counts = np.ones(len(is_more), np.min_scalar_type(int(more.max(initial=0)) + 2))
+    counts[is_more] = more + 2
+    return counts
 
 
 def _write(connection: sqlite3.Connection, first_row: int, lengths: Ints, postings: Postings) -> None:
@@ -225,14 +241,16 @@ def _packed(numbers: Ints) -> bytes:
     return packed.tobytes()
 
 
-def _unpacked(blob: bytes, begin: int, size_bytes: int) -> Ints:
-    """Return the numbers of so many bytes of LEB128."""
-    packed = np.frombuffer(blob, np.uint8, size_bytes, begin)
-    is_last = packed < 128
-    ends = np.flatnonzero(is_last)
-    starts = np.append(0, ends + 1)[:-1]
+def _bounds(packed: npt.NDArray[np.uint8]) -> Ints:
+    """Return where each number in LEB128 begins, and where the last one ends."""
+    return np.append(0, np.flatnonzero(packed < 128) + 1)
+
+
+def _unpacked(packed: npt.NDArray[np.uint8]) -> Ints:
+    """Return numbers in LEB128."""
+    bounds = _bounds(packed)
+    starts, num_bytes = bounds[:-1], np.diff(bounds)
     numbers: Ints = (packed[starts] & 127).astype(np.int64)
-    num_bytes = ends - starts + 1
     for place in range(1, int(num_bytes.max(initial=1))):
         has_byte = np.flatnonzero(num_bytes > place)
         numbers[has_byte] |= (packed[starts[has_byte] + place] & 127).astype(np.int64) << 7 * place
