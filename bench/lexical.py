@@ -13,6 +13,7 @@ import argparse
 import gc
 import itertools
 import json
+import re
 import sqlite3
 import tempfile
 import time
@@ -81,7 +82,7 @@ def by_fts5(data, count, connection):
             connection.executemany("INSERT INTO t(rowid, text) VALUES (?, ?)", rows)
 
     def ask(question):
-        terms = " OR ".join(f'"{term.decode()}"' for term in tokenize([question], Lexical.UNICODE).terms)
+        terms = " OR ".join(f'"{word}"' for word in re.findall(r"\w+", question))
         query = "SELECT -bm25(t) FROM t WHERE t MATCH ? ORDER BY bm25(t) LIMIT ?"
         return [score for (score,) in connection.execute(query, (terms, TOP_K))]
 
@@ -95,21 +96,21 @@ def by_bm25s(data, count):
     for batch in batches_of(data, count):
         found = tokenize([f"{each.title}\n{each.text}" for each in batch], Lexical.ENGLISH)
         of_text = [[] for _ in batch]
-        for place, term in enumerate(found.terms):
+        for place, term in enumerate(found.hashes.tolist()):
             number = vocabulary.setdefault(term, len(vocabulary))
             at = slice(found.starts[place], found.starts[place + 1])
             for text, times in zip(found.texts[at].tolist(), found.counts[at].tolist(), strict=True):
                 of_text[text] += [number] * times
         texts += [np.array(each, dtype=np.int32) for each in of_text]
     other = bm25s.BM25(k1=Fusion().k1, b=Fusion().b, method="lucene")
-    names = {term.hex(): number for term, number in vocabulary.items()}
+    names = {str(term): number for term, number in vocabulary.items()}
     other.index(bm25s.tokenization.Tokenized(ids=texts, vocab=names), show_progress=False)
 
     def ask(question):
         found = tokenize([question], Lexical.ENGLISH)
         # Of one text: each term has one count.
-        pairs = zip(found.terms, found.counts.tolist(), strict=True)
-        known = [term.hex() for term, times in pairs if term.hex() in names for _ in range(times)]
+        pairs = zip(map(str, found.hashes.tolist()), found.counts.tolist(), strict=True)
+        known = [term for term, times in pairs if term in names for _ in range(times)]
         _, scores = other.retrieve([known], k=TOP_K, show_progress=False)
         # Lucene leaves out the factor k1 + 1, which changes no order.
         return [(Fusion().k1 + 1) * float(score) for score in scores[0] if score > 0]

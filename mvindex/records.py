@@ -501,6 +501,8 @@ class IndexInfo:
         copies_file_bytes: Size of the file of copies on disk, which `build("exact")` writes; 0 where there is none.
         text_bytes: Memory that documents shown lately take in this process, or in the server's; None for Milvus.
         shard: Which shard of how many it is, such as "3/16"; None for an index that is none.
+        term_bytes: Memory that decoded postings of lexical search take in this process, or in the server's; None for
+            Milvus.
 
     """
 
@@ -529,6 +531,7 @@ class IndexInfo:
     copies_file_bytes: int | None = None
     text_bytes: int | None = None
     shard: str | None = None
+    term_bytes: int | None = None
 
 
 def check_count(name: str, value: object) -> None:

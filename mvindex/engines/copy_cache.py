@@ -10,10 +10,10 @@ from threading import Lock
 import numpy as np
 import numpy.typing as npt
 
-from mvindex.engines.copies import Memory, watch
 from mvindex.engines.copy_blocks import block_bytes, block_parts, copies_layout, make_block
 from mvindex.errors import MvindexError
 from mvindex.kernels.aligned import aligned_bytes
+from mvindex.kernels.copies import Memory, watch
 from mvindex.kernels.scan import BlockTable, QueryTile, ScanOutput, Workspace, scan_blocks
 from mvindex.kernels.threads import run_in_threads, taken_from
 from mvindex.records import Bools, Ints

@@ -13,7 +13,6 @@ import numpy as np
 import torch
 
 from mvindex.encoder.device import torch_threads
-from mvindex.engines.copies import MEMORY, watch
 from mvindex.engines.protocol import Candidates, ScanRequest, cache_bytes, query_exponents, scaled_temperatures
 from mvindex.engines.scan_numpy import allowed_blocks
 from mvindex.engines.torch_blocks import (
@@ -27,6 +26,7 @@ from mvindex.engines.torch_blocks import (
     rounded_down,
     view_products,
 )
+from mvindex.kernels.copies import MEMORY, watch
 from mvindex.records import Bools, Doubles, Floats, Ints
 from mvindex.scoring.aggregate import Aggregate, Scoring
 from mvindex.store.snapshot import Snapshot

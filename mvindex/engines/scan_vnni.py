@@ -11,7 +11,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from mvindex.engines.copies import MEMORY, Memory
 from mvindex.engines.copy_cache import CopyCache
 from mvindex.engines.protocol import (
     Candidates,
@@ -26,6 +25,7 @@ from mvindex.engines.protocol import (
 )
 from mvindex.engines.scan_numpy import blocks_with
 from mvindex.kernels.aligned import aligned_bytes
+from mvindex.kernels.copies import MEMORY, Memory
 from mvindex.kernels.llvm import LANES
 from mvindex.kernels.scan import (
     CHUNK_VIEWS,

@@ -14,13 +14,16 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from mvindex.errors import StoreError
-from mvindex.lexical.reader import Chunk, LexicalReader
+from mvindex.lexical.cache import TermPostings
+from mvindex.lexical.maxscore import BestMatches, Saturation, WeightedTerm, is_compiled
+from mvindex.lexical.reader import LexicalReader
 from mvindex.lexical.tokenizer import Lexical, tokenize
 from mvindex.records import Bools, Doubles, Field, Floats, Ints
 from mvindex.store.reader import SnapshotReader, StoredDocument
@@ -28,10 +31,6 @@ from mvindex.store.snapshot import Snapshot
 
 # Where the next term is in more than one document of so many, it is checked whether the rest of the terms is needed.
 _PAYS = 8
-# Rows of all parts up to which every document is scored.
-_SMALL = 1 << 16
-# Terms with fewer documents have their postings kept in memory during a search: some megabytes.
-_FEW = 1 << 20
 # Less than what sums in another order, and scores as float32, may differ by.
 _ROUNDED = 1 - 1e-6
 
@@ -74,15 +73,13 @@ class TermCounts:
 class QueryTerm(NamedTuple):
     """A term of a question: its hash, its weight (a document's score for it is up to k1 + 1 times that), its documents.
 
-    postings: where these are few; None where they are read again, so that not all of a question's are in memory.
-    bound: greater than any document's score for the term.
+    num_documents: live ones with the term; parts: its postings in each part, and how many of them are of its snapshot.
     """
 
     hash: int
     weight: float
     num_documents: int
-    postings: list[tuple[int, Chunk]] | None
-    bound: float
+    parts: Sequence[tuple[TermPostings, int]]
 
 
 class LexicalRanking(NamedTuple):
@@ -116,7 +113,6 @@ class LexicalSearch:
         else:
             self._documents_with = dict(counts.documents_with)
         self._num_documents, self._num_terms = counts.num_documents, counts.num_terms
-        self._cached: tuple[Sequence[QueryTerm], Floats] | None = None
         self._mean_length = counts.num_terms / counts.num_documents if counts.num_terms else 1.0
 
     @property
@@ -128,29 +124,30 @@ class LexicalSearch:
         """Return the terms of a question that some document has, by ascending hash: scores are added in this order."""
         terms = []
         for hashed, times in count_terms(question, self._kind):
-            postings = list(self._postings(hashed))
-            num_documents = sum(len(chunk.rows) for _, chunk in postings)
-            cached = postings if num_documents < _FEW else None
+            parts, num_documents = self._postings(hashed)
             if num_documents and (everywhere := self._everywhere(hashed, num_documents)):
-                weight = times * self._idf(everywhere)
-                terms.append(QueryTerm(hashed, weight, num_documents, cached, weight * (self._k1 + 1)))
+                terms.append(QueryTerm(hashed, times * self._idf(everywhere), num_documents, parts))
         return terms
 
     def scores(self, terms: Sequence[QueryTerm], rows: Ints) -> Floats:
         """Return the score of each row, rows ascending; 0 for documents without any of the terms."""
-        if self._num_rows <= _SMALL:
-            return self._all_scores(terms)[rows]
         total = np.zeros(len(rows))
         shares = self._length_shares(rows)
+        own = [
+            (number, slice(begin, end), (rows[begin:end] - self._firsts[number]).astype(np.uint32))
+            for number, (begin, end) in enumerate(
+                pairwise(np.searchsorted(rows, [*self._firsts, self._num_rows]).tolist())
+            )
+            if begin < end
+        ]
         for term in terms:
-            for first, chunk in term.postings or self._postings(term.hash):
-                begin, end = np.searchsorted(rows, (first, first + chunk.num_rows)).tolist()
-                if begin < end:
-                    inside = (rows[begin:end] - first).astype(np.uint16)
-                    places = np.minimum(np.searchsorted(chunk.rows, inside), len(chunk.rows) - 1)
-                    has_it = chunk.rows[places] == inside
-                    counts = chunk.counts[places[has_it]].astype(np.int64)
-                    some = begin + np.flatnonzero(has_it)
+            for number, at, inside in own:
+                postings, size = term.parts[number]
+                if size:
+                    places = np.minimum(np.searchsorted(postings.rows[:size], inside), size - 1)
+                    has_it = postings.rows[places] == inside
+                    some = at.start + np.flatnonzero(has_it)
+                    counts = postings.counts[places[has_it]].astype(np.int64)
                     total[some] += term.weight * self._saturated(counts, shares[some])
         return total.astype(np.float32)
 
@@ -160,10 +157,8 @@ class LexicalSearch:
         Rare terms come first. Once no document can be among the best by common terms only, these are looked up for the
         documents that still can (Turtle and Flood 1995, "maxscore").
         """
-        if self._num_rows <= _SMALL:
-            rows, _ = self._best(self._all_scores(terms), limit)
-        else:
-            rows = self._candidates(terms, limit)
+        is_fast = is_compiled(sum(size for term in terms for _, size in term.parts))
+        rows = (self._compiled_candidates if is_fast else self._candidates)(terms, min(limit, self._num_rows))
         scores = self.scores(terms, rows)
         if len(rows) > limit:
             lowest = np.partition(scores, len(rows) - limit)[len(rows) - limit]
@@ -171,21 +166,17 @@ class LexicalSearch:
         order = np.lexsort((self.ordinals(rows), -scores))[:limit]
         return LexicalRanking(rows[order], scores[order])
 
-    def _all_scores(self, terms: Sequence[QueryTerm]) -> Floats:
-        """Return the score of every row, as scores() does, faster for few rows. Cached for the next call."""
-        if self._cached is None or self._cached[0] is not terms:
-            total = np.zeros(self._num_rows)
-            for term in terms:
-                for first, chunk in term.postings or self._postings(term.hash):
-                    self._add(total, term, first, chunk)
-            self._cached = terms, total.astype(np.float32)
-        return self._cached[1]
-
-    def _add(self, total: Doubles, term: QueryTerm, first: int, chunk: Chunk) -> None:
-        """Add to the scores of all rows the contribution of a term in the documents of a chunk."""
-        rows = first + chunk.rows.astype(np.int64)
-        shares = chunk.lengths[chunk.rows] / self._mean_length
-        total[rows] += term.weight * self._saturated(chunk.counts.astype(np.int64), shares)
+    def _compiled_candidates(self, terms: Sequence[QueryTerm], limit: int) -> Ints:
+        """Return what _candidates() does, or fewer documents."""
+        best = BestMatches(limit, Saturation(self._k1, self._b, self._mean_length))
+        found = []
+        for number, part in enumerate(self._parts):
+            weighted = [WeightedTerm(term.hash, term.weight * (self._k1 + 1), *term.parts[number]) for term in terms]
+            rows, scores = best.find(weighted, part.terms.cache, part.allowed)
+            found.append((rows + self._firsts[number], scores))
+        rows = np.concatenate([rows for rows, _ in found])
+        scores = np.concatenate([scores for _, scores in found])
+        return np.sort(rows[scores >= best.lowest])
 
     def _candidates(self, terms: Sequence[QueryTerm], limit: int) -> Ints:
         """Return allowed documents that may be among the best, rows ascending: all matches if there are no more."""
@@ -194,16 +185,22 @@ class LexicalSearch:
         while rest:
             if rest[0].num_documents * _PAYS > self._num_documents:
                 rows, lowest = self._best(total, limit)
-                if lowest > sum(term.bound for term in rest):
+                if lowest > self._bound(rest):
                     break
             term = rest.pop(0)
-            for first, chunk in term.postings or self._postings(term.hash):
-                self._add(total, term, first, chunk)
+            for part, first, (postings, size) in zip(self._parts, self._firsts, term.parts, strict=True):
+                having, counts = postings.rows[:size], postings.counts[:size].astype(np.int64)
+                shares = part.terms.lengths[having] / self._mean_length
+                total[first : first + part.terms.num_rows][having] += term.weight * self._saturated(counts, shares)
         rows, lowest = self._best(total, limit)
         if len(rows) <= limit:
             return rows
-        enough: Ints = rows[total[rows] + sum(term.bound for term in rest) >= lowest]
+        enough: Ints = rows[total[rows] + self._bound(rest) >= lowest]
         return enough
+
+    def _bound(self, terms: Sequence[QueryTerm]) -> float:
+        """Return more than what any document's score for these terms is."""
+        return sum(term.weight for term in terms) * (self._k1 + 1)
 
     def _best(self, total: Doubles | Floats, limit: int) -> tuple[Ints, float]:
         """Return the allowed rows that match, and somewhat less than the score of the last of the best; 0 for fewer."""
@@ -268,11 +265,11 @@ class LexicalSearch:
         texts = [document.text[begin:end] for document, own in pairs for begin, end in own]
         total = np.zeros(len(texts))
         found = tokenize(texts, self._kind)
-        places = {hashed: place for place, hashed in enumerate(found.hashes().tolist())}
+        places = {hashed: place for place, hashed in enumerate(found.hashes.tolist())}
         for hashed, _ in count_terms(question, self._kind):
             if hashed in places:
                 at = slice(found.starts[places[hashed]], found.starts[places[hashed] + 1])
-                documents_with = sum(len(chunk.rows) for _, chunk in self._postings(hashed))
+                _, documents_with = self._postings(hashed)
                 idf = self._idf(self._everywhere(hashed, documents_with))
                 total[found.texts[at]] += idf * found.counts[at] / (found.counts[at] + self._k1)
         starts = np.searchsorted(owners, np.arange(len(documents) + 1)).tolist()
@@ -292,7 +289,7 @@ class LexicalSearch:
     def term_counts(self, questions: Iterable[str]) -> TermCounts:
         """Return the counts of these stores, for the terms of the questions."""
         hashes = {hashed for question in questions for hashed, _ in count_terms(question, self._kind)}
-        found = ((hashed, sum(len(chunk.rows) for _, chunk in self._postings(hashed))) for hashed in sorted(hashes))
+        found = ((hashed, self._postings(hashed)[1]) for hashed in sorted(hashes))
         return TermCounts(self._num_documents, self._num_terms, tuple(found))
 
     def _everywhere(self, hashed: int, here: int) -> int:
@@ -302,13 +299,15 @@ class LexicalSearch:
     def _idf(self, documents_with: int) -> float:
         return math.log1p((self._num_documents - documents_with + 0.5) / (documents_with + 0.5))
 
-    def _postings(self, hashed: int) -> Iterator[tuple[int, Chunk]]:
-        """Return a term's postings, and the row, through all shards, that each chunk begins at."""
-        for part, first in zip(self._parts, self._firsts, strict=True):
+    def _postings(self, hashed: int) -> tuple[list[tuple[TermPostings, int]], int]:
+        """Return a term's postings in each part, how many are of its snapshot, and the number of all live documents."""
+        parts, num_documents = [], 0
+        for part in self._parts:
             with part.errors():
-                chunks = list(part.terms.chunks(hashed))
-            for chunk in chunks:
-                yield first + chunk.first_row, chunk
+                postings = part.terms.postings(hashed)
+                parts.append((postings, postings.size_in(part.terms.num_rows)))
+                num_documents += part.terms.num_live(hashed, postings)
+        return parts, num_documents
 
     def _named_counts(self, part: LexicalShard) -> tuple[int, int]:
         with part.errors():
@@ -318,7 +317,4 @@ class LexicalSearch:
 def count_terms(question: str, kind: Lexical) -> list[tuple[int, int]]:
     """Return the hashes of a question's terms, ascending, and how often each occurs."""
     tokens = tokenize([question], kind)
-    found: Counter[int] = Counter()
-    for hashed, times in zip(tokens.hashes().tolist(), tokens.counts.tolist(), strict=True):
-        found[hashed] += times
-    return sorted(found.items())
+    return list(zip(tokens.hashes.tolist(), tokens.counts.tolist(), strict=True))

@@ -72,13 +72,13 @@ def _having(expression: str, lexical: LexicalReader, reader: SnapshotReader) -> 
     from mvindex.lexical.tokenizer import has_phrase, tokenize
 
     tokens = tokenize([expression], lexical.kind)
-    if not tokens.terms:
+    if not len(tokens.hashes):
         raise QueryError(f"operator {expression!r:.60}: expected a letter or a digit in it")
     found = np.ones(lexical.num_rows, dtype=bool)
-    for hashed in tokens.hashes().tolist():
+    for hashed in tokens.hashes.tolist():
         has_term = np.zeros(lexical.num_rows, dtype=bool)
-        for chunk in lexical.chunks(hashed):
-            has_term[chunk.first_row + chunk.rows.astype(np.int64)] = True
+        postings = lexical.postings(hashed)
+        has_term[postings.rows[: postings.size_in(lexical.num_rows)]] = True
         found &= has_term
     if tokens.lengths[0] > 1:
         rows = np.flatnonzero(found)

@@ -3,42 +3,31 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
-import numpy.typing as npt
 
 from mvindex.errors import DamagedIndex, StaleReader, Unsupported
-from mvindex.lexical.postings import Block, Segment, read_block, read_lengths, read_segments
+from mvindex.lexical.cache import Lengths, TermPostings
+from mvindex.lexical.postings import Segment, read_block, read_blocks, read_lengths, read_segments
 from mvindex.lexical.tokenizer import Lexical
 from mvindex.store import catalog
 
 if TYPE_CHECKING:
     from mvindex.store.snapshot import Snapshot
 
-# Bytes of blocks kept for the queries of one call that share terms.
-_KEPT_BYTES = 1 << 26
-
-
-class Chunk(NamedTuple):
-    """The documents of one segment that have a term: rows, (p,), counted from first_row and rising, and how often.
-
-    lengths: of all num_rows documents, in terms.
-    """
-
-    first_row: int
-    num_rows: int
-    rows: npt.NDArray[np.uint16]
-    counts: npt.NDArray[Any]
-    lengths: npt.NDArray[np.uint32]
+# Up to this part of the documents that have a term, deleted documents are looked up among them one by one.
+_FEW_DELETED = 1 / 16
+# Terms whose live documents are counted once a snapshot: some megabytes.
+_MOST_COUNTS = 1 << 16
 
 
 class LexicalReader:
     """The lexical index as one snapshot sees it: terms of its live documents, none of later ones.
 
-    Read inside the transaction of a SnapshotReader; every block is checked before it is used.
+    Read inside the transaction of a SnapshotReader; every block is checked before it is used. What was read is kept for
+    later questions, see PostingsCache.
     """
 
     def __init__(self, connection: sqlite3.Connection, snapshot: Snapshot) -> None:
@@ -53,24 +42,19 @@ class LexicalReader:
             raise StaleReader(f"{snapshot.directory.parent}: its lexical index was rebuilt; refresh() or open it again")
         self.kind = Lexical(kind)
         self._connection, self._snapshot = connection, snapshot
-        self._blocks: dict[tuple[int, int], Block] = {}
-        self._kept_bytes = 0
+        self.cache = snapshot.source.postings_of(kind)
 
     @cached_property
     def _segments(self) -> list[Segment]:
         segments = read_segments(self._connection)
         if (segments[-1].end if segments else 0) < self._snapshot.num_rows:
             raise DamagedIndex(f"{self._snapshot.directory.parent}: its lexical index lacks documents")
-        return [segment for segment in segments if segment.first_row < self._snapshot.num_rows]
+        return segments
 
     @property
-    def lengths(self) -> npt.NDArray[np.uint32]:
-        """Number of terms of each document row, (num_rows,): 4 bytes a document, kept with the snapshot."""
-        if self._snapshot.lengths is None:
-            parts = [read_lengths(self._connection, segment) for segment in self._segments]
-            joined = np.concatenate([np.empty(0, dtype=np.uint32), *parts])
-            self._snapshot.lengths = joined[: self._snapshot.num_rows]
-        return self._snapshot.lengths
+    def lengths(self) -> Lengths:
+        """Number of terms of each document row, (num_rows,): 4 bytes a document, kept with the generation."""
+        return self.cache.lengths_of(self._snapshot.num_rows, self._read_lengths)[: self._snapshot.num_rows]
 
     @property
     def num_rows(self) -> int:
@@ -82,44 +66,70 @@ class LexicalReader:
         """Number of live documents."""
         return self._snapshot.num_documents
 
-    @cached_property
+    @property
     def num_terms(self) -> int:
         """Number of terms of all live documents."""
-        return int(self.lengths.sum(where=self._snapshot.alive, dtype=np.int64))
+        if self._snapshot.num_terms is None:
+            self._snapshot.num_terms = int(self.lengths.sum(where=self._snapshot.alive, dtype=np.int64))
+        return self._snapshot.num_terms
 
-    def chunks(self, term: int) -> Iterator[Chunk]:
-        """Yield the live documents that have the term of this hash, a chunk for each segment that has some."""
-        are_all_alive = self.num_documents == self._snapshot.num_rows
-        for segment in self._segments:
-            rows, counts = self._block(segment, segment.block_of(term)).find(term)
-            # A later commit may have merged what it added with what was there.
-            end = min(segment.end, self._snapshot.num_rows) - segment.first_row
-            if end < segment.num_rows:
-                kept = int(np.searchsorted(rows, end))
-                rows, counts = rows[:kept], counts[:kept]
-            own = slice(segment.first_row, segment.first_row + end)
-            if not are_all_alive:
-                is_live = self._snapshot.alive[own][rows]
-                rows, counts = rows[is_live], counts[is_live]
-            if len(rows):
-                yield Chunk(segment.first_row, end, rows, counts, self.lengths[own])
+    def postings(self, term: int) -> TermPostings:
+        """Return the documents that have the term of this hash, live or not, of this snapshot and maybe later ones."""
+        found = self.cache.find(term)
+        if found is None or found.end < self._snapshot.num_rows:
+            found = self._read(term, found)
+            self.cache.add(term, found)
+        return found
+
+    def num_live(self, term: int, postings: TermPostings) -> int:
+        """Return how many live documents have the term."""
+        snapshot = self._snapshot
+        size = postings.size_in(snapshot.num_rows)
+        if not size or snapshot.num_documents == snapshot.num_rows:
+            return size
+        count = snapshot.term_counts.get(term)
+        if count is None:
+            rows = postings.rows[:size]
+            if len(snapshot.deleted) < size * _FEW_DELETED:
+                places = np.minimum(np.searchsorted(rows, snapshot.deleted), size - 1)
+                count = size - int(np.count_nonzero(rows[places] == snapshot.deleted))
+            else:
+                count = int(np.count_nonzero(snapshot.alive[rows]))
+            if len(snapshot.term_counts) >= _MOST_COUNTS:
+                snapshot.term_counts.clear()
+            snapshot.term_counts[term] = count
+        return count
 
     def check(self) -> None:
         """Check the lexical index of the last committed state; raise DamagedIndex when it is not as it was written."""
         query = "SELECT count(*) FROM documents"
         check_lexical(self._connection, int(self._connection.execute(query).fetchone()[0]))
 
-    def _block(self, segment: Segment, number: int) -> Block:
-        key = (segment.first_row, number)
-        found = self._blocks.get(key)
-        if found is None:
-            found = read_block(self._connection, segment, number)
-            if self._kept_bytes > _KEPT_BYTES:
-                self._blocks.clear()
-                self._kept_bytes = 0
-            self._blocks[key] = found
-            self._kept_bytes += found.size_bytes
-        return found
+    def _read(self, term: int, before: TermPostings | None) -> TermPostings:
+        """Return the postings of the snapshot's rows; those that were read before are not read again."""
+        begin, end = 0 if before is None else before.end, len(self.lengths)
+        rows, counts = ([], []) if before is None else ([before.rows], [before.counts])
+        segments = [segment for segment in self._segments if begin < segment.end and segment.first_row < end]
+        for segment, block in read_blocks(self._connection, segments, term):
+            inside, times = block.find(term)
+            own = inside.astype(np.uint32) + np.uint32(segment.first_row)
+            # A later commit may have merged what it added with what was there.
+            kept = slice(*np.searchsorted(own, np.array([begin, end], dtype=np.uint32)).tolist())
+            rows.append(own[kept])
+            counts.append(times[kept])
+        if not rows:
+            return TermPostings(np.empty(0, np.uint32), np.empty(0, np.uint8), end)
+        return TermPostings(np.concatenate(rows), np.concatenate(counts), end)
+
+    def _read_lengths(self, begin: int) -> Lengths:
+        """Return the lengths of the snapshot's document rows from a row on."""
+        end = self._snapshot.num_rows
+        parts = [
+            read_lengths(self._connection, segment)[max(0, begin - segment.first_row) : end - segment.first_row]
+            for segment in self._segments
+            if begin < segment.end and segment.first_row < end
+        ]
+        return np.concatenate([np.empty(0, dtype=np.uint32), *parts])
 
 
 def check_lexical(connection: sqlite3.Connection, num_rows: int) -> None:

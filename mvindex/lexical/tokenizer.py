@@ -1,16 +1,21 @@
 """Tokenizer of lexical search: texts are split into terms by that of SQLite's FTS5; nothing else of FTS5 is used.
 
-A query is split by the same code as the texts, and never becomes an FTS5 query: quotes, operators and brackets in it
-have no meaning.
+ASCII characters other than letters and digits separate terms, so that FTS5 is given only what stands between them, and
+each such chunk once. A query is split by the same code as the texts, and never becomes an FTS5 query: quotes, operators
+and brackets in it have no meaning.
 """
 
 from __future__ import annotations
 
+import re
 import sqlite3
-from collections.abc import Iterator, Sequence
+from array import array
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from enum import Enum
-from typing import Any, NamedTuple
+from itertools import chain, count, islice
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -43,24 +48,24 @@ _TOKENIZERS = {
 }
 
 _MOST_CHARS = 1 << 24
+# What FTS5 is given at a time: every other ASCII character separates terms, whatever stands beside it.
+_CHUNK = re.compile("[0-9A-Za-z\x80-\U0010ffff]+")
+# Chunks whose terms are remembered, of each kind: some 50 MB; and their longest.
+_MOST_CHUNKS, _MOST_CHUNK_CHARS = 1 << 18, 64
 
 
 class Tokens(NamedTuple):
     """The terms of n texts, each with the texts that have it.
 
-    terms: distinct, in UTF-8; texts[starts[i]:starts[i + 1]] have terms[i], as often as counts gives.
+    hashes: (w,) of distinct terms, rising; texts[starts[i]:starts[i + 1]] have hashes[i], as often as counts gives.
     lengths: (n,) int64, the number of terms of each text.
     """
 
-    terms: list[bytes]
+    hashes: Hashes
     starts: Ints
     texts: Ints
     counts: Ints
     lengths: Ints
-
-    def hashes(self) -> Hashes:
-        """Return the hash that stands for each term in the index, (w,)."""
-        return np.array([xxhash.xxh3_64_intdigest(term) for term in self.terms], dtype=np.uint64)
 
 
 def parse_lexical(value: object) -> Lexical | None:
@@ -86,28 +91,33 @@ def tokenize_in_parts(texts: Sequence[str], lexical: Lexical) -> Iterator[Tokens
 
 
 def tokenize(texts: Sequence[str], lexical: Lexical) -> Tokens:
-    """Return the terms of the texts; Unsupported where SQLite was built without FTS5."""
-    terms, lists = _terms(texts, lexical)
-    numbers: Ints = np.fromstring(b",".join(lists), dtype=np.int64, sep=",") if lists else np.empty(0, np.int64)
-    ends = np.cumsum([each.count(b",") + 1 for each in lists], dtype=np.int64)
-    # One entry per occurrence of a term in a text; equal ones follow each other.
-    is_first = np.ones(len(numbers), dtype=bool)
-    is_first[1:] = numbers[1:] != numbers[:-1]
-    is_first[ends[:-1]] = True
-    firsts = np.flatnonzero(is_first)
+    """Return the terms of the texts, a term by its 64-bit xxh3; Unsupported where SQLite was built without FTS5."""
+    numbers = defaultdict[str, int](count().__next__)
+    sizes, found = [], array("q")
+    for text in _split(texts, lexical):
+        chunks = _CHUNK.findall(text)
+        sizes.append(len(chunks))
+        found.extend(map(numbers.__getitem__, chunks))
+    owners = np.repeat(np.arange(len(texts)), sizes)
+    hashes, places, owners = _terms_of(numbers, np.frombuffer(found, dtype=np.int64), owners, lexical)
+    # One key for each occurrence: by term, then by text.
+    keys = places * max(len(texts), 1) + owners
+    keys.sort()
+    firsts = np.flatnonzero(np.diff(keys, prepend=-1))
+    terms, numbered = np.divmod(keys[firsts], max(len(texts), 1))
     return Tokens(
-        terms=terms,
-        starts=np.searchsorted(firsts, np.append(0, ends)).astype(np.int64),
-        texts=numbers[firsts],
-        counts=np.diff(np.append(firsts, len(numbers))),
-        lengths=np.bincount(numbers, minlength=len(texts)).astype(np.int64),
+        hashes=hashes,
+        starts=np.searchsorted(terms, np.arange(len(hashes) + 1)),
+        texts=numbered,
+        counts=np.diff(firsts, append=len(keys)),
+        lengths=np.bincount(owners, minlength=len(texts)).astype(np.int64),
     )
 
 
 def has_phrase(texts: Sequence[str], phrase: str, lexical: Lexical) -> Bools:
     """Return which texts have the terms of the phrase, one after the other, (n,)."""
     found = np.zeros(len(texts), dtype=bool)
-    with _split_texts(texts, lexical) as connection:
+    with _split_texts(list(_split(texts, lexical)), lexical) as connection:
         plain = split_unspaced(phrase) if lexical is Lexical.BIGRAMS else phrase
         # A string of FTS5: nothing in it is an operator, and it ends at no NUL.
         query = '"' + plain.replace('"', " ").replace("\0", " ") + '"'
@@ -116,20 +126,77 @@ def has_phrase(texts: Sequence[str], phrase: str, lexical: Lexical) -> Bools:
     return found
 
 
-def _terms(texts: Sequence[str], lexical: Lexical) -> tuple[list[bytes], list[bytes]]:
-    """Return the distinct terms, and for each the rising numbers of the texts that have it, once per occurrence."""
-    with _split_texts(texts, lexical) as connection:
+def _terms_of(chunks: Iterable[str], found: Ints, owners: Ints, lexical: Lexical) -> tuple[Hashes, Ints, Ints]:
+    """Return the distinct terms' hashes, rising, and for each occurrence of a term its place there and its text.
+
+    found: which of the chunks stands at each place, (p,); owners: in which text, (p,).
+    """
+    terms = _VOCABULARIES[lexical].terms_of(list(chunks))
+    flat = np.fromiter(chain.from_iterable(terms), dtype=np.uint64)
+    hashes, places = np.unique(flat, return_inverse=True)
+    sizes = np.fromiter(map(len, terms), dtype=np.int64, count=len(terms))
+    if np.all(sizes == 1):
+        return hashes, places[found], owners
+    ends = np.cumsum(sizes)
+    counts = sizes[found]
+    firsts = np.repeat((ends - sizes)[found] - (np.cumsum(counts) - counts), counts)
+    return hashes, places[firsts + np.arange(len(firsts))], np.repeat(owners, counts)
+
+
+class _Vocabulary:
+    """The terms of chunks of text, as FTS5 splits them; frequent chunks are remembered. Thread-safe."""
+
+    def __init__(self, lexical: Lexical) -> None:
+        self._lexical = lexical
+        self._recent: dict[str, tuple[int, ...]] = {}
+        self._older: dict[str, tuple[int, ...]] = {}
+
+    def terms_of(self, chunks: Sequence[str]) -> list[tuple[int, ...]]:
+        """Return the hashes of each chunk's terms."""
+        recent, older = self._recent, self._older
+        terms = [recent.get(chunk) for chunk in chunks]
+        missing = [place for place, own in enumerate(terms) if own is None]
+        new = [place for place in missing if chunks[place] not in older]
+        split = dict(zip(new, _split_chunks([chunks[place] for place in new], self._lexical), strict=True))
+        for place in missing:
+            terms[place] = split[place] if place in split else older[chunks[place]]
+        found = [own for own in terms if own is not None]
+        pairs = ((chunks[place], found[place]) for place in missing)
+        self._remember({chunk: own for chunk, own in pairs if len(chunk) <= _MOST_CHUNK_CHARS})
+        return found
+
+    def _remember(self, terms: dict[str, tuple[int, ...]]) -> None:
+        """Keep the terms; when half of the room is taken, chunks that were not met since the last time give way."""
+        if len(self._recent) + len(terms) <= _MOST_CHUNKS // 2:
+            self._recent.update(terms)
+        elif terms:
+            self._recent, self._older = dict(islice(terms.items(), _MOST_CHUNKS // 2)), self._recent
+
+
+_VOCABULARIES = {lexical: _Vocabulary(lexical) for lexical in Lexical}
+
+
+def _split_chunks(chunks: Sequence[str], lexical: Lexical) -> list[tuple[int, ...]]:
+    """Return the hashes of each chunk's terms, split by FTS5."""
+    if not chunks:
+        return []
+    found: list[list[int]] = [[] for _ in chunks]
+    with _split_texts(chunks, lexical) as connection:
         connection.execute("CREATE VIRTUAL TABLE terms USING fts5vocab(t, instance)")
-        rows: list[tuple[Any, Any]] = connection.execute(
-            "SELECT term, group_concat(doc) FROM terms GROUP BY term"
-        ).fetchall()
-    return [term for term, _ in rows], [numbers for _, numbers in rows]
+        # Of accents without a letter FTS5 makes a term without a character.
+        for term, number in connection.execute("SELECT term, doc FROM terms WHERE term IS NOT NULL"):
+            found[number].append(xxhash.xxh3_64_intdigest(term))
+    return [tuple(own) for own in found]
+
+
+def _split(texts: Sequence[str], lexical: Lexical) -> Iterable[str]:
+    """Return the texts as FTS5 reads them."""
+    return map(split_unspaced, texts) if lexical is Lexical.BIGRAMS else texts
 
 
 @contextmanager
 def _split_texts(texts: Sequence[str], lexical: Lexical) -> Iterator[sqlite3.Connection]:
     """Split the texts by FTS5, into a table t in memory, for as long as the block takes."""
-    split = map(split_unspaced, texts) if lexical is Lexical.BIGRAMS else texts
     with closing(sqlite3.connect(":memory:", isolation_level=None)) as connection:
         try:
             connection.execute(
@@ -141,7 +208,7 @@ def _split_texts(texts: Sequence[str], lexical: Lexical) -> Iterator[sqlite3.Con
         connection.text_factory = bytes
         try:
             connection.execute("BEGIN")
-            connection.executemany("INSERT INTO t(rowid, text) VALUES (?, ?)", enumerate(split))
+            connection.executemany("INSERT INTO t(rowid, text) VALUES (?, ?)", enumerate(texts))
             yield connection
             connection.execute("ROLLBACK")
         except sqlite3.Error as err:

@@ -156,6 +156,7 @@ class EmbeddedStore:
             copies_file_bytes=_file_bytes(copies_path(snapshot.directory, snapshot.generation)),
             text_bytes=snapshot.source.recent.size_bytes,
             shard=_shard_of(settings),
+            term_bytes=snapshot.source.postings.size_bytes,
         )
 
     def get(self, ids: Sequence[str]) -> dict[str, StoredDocument]:

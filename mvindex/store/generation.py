@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from mvindex.errors import DamagedIndex, StoreError
+from mvindex.lexical.cache import PostingsCache
 from mvindex.store import catalog
 from mvindex.store.catalog import Catalog
 from mvindex.store.files import Current, read_current, write_current
@@ -53,6 +54,7 @@ class Generation:
         self.are_ids_checked = False
         self.verified = VerifiedRows()
         self.recent = RecentDocuments()
+        self.postings = PostingsCache()
 
     def recent_documents(self, version: object) -> RecentDocuments:
         """Return the documents in memory as of a version of the catalog, an empty collection where it is another."""
@@ -60,6 +62,13 @@ class Generation:
         if recent.version != version:
             recent = self.recent = RecentDocuments(version)
         return recent
+
+    def postings_of(self, kind: str) -> PostingsCache:
+        """Return the cache of postings of texts that are split into terms in this way, an empty one after another."""
+        postings = self.postings
+        if postings.kind != kind:
+            postings = self.postings = PostingsCache(kind)
+        return postings
 
     def close(self) -> None:
         """Close all connections and release the lock: superseded files may then be removed."""

@@ -13,7 +13,7 @@ import xxhash
 from mvindex.records import Ints, Span
 
 # The one format that is read and written: current.json names the directory of the active generation.
-FORMAT_VERSION = 2
+FORMAT_VERSION = 3
 # A faster way to pack rows of the types that mvindex writes. Other types, of damaged rows, raise one of these errors,
 # and are packed one by one by row_checksum().
 _NUMBER_AND_SIZE, _SIZE, _FOUR_AND_SIZE = struct.Struct("<qq"), struct.Struct("<q"), struct.Struct("<qqqqq")

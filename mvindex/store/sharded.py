@@ -357,6 +357,7 @@ def join_infos(infos: Sequence[IndexInfo], *, shards: int, missing_shards: tuple
         mapped_bytes=sum(info.mapped_bytes or 0 for info in infos),
         copies_file_bytes=sum(info.copies_file_bytes or 0 for info in infos),
         text_bytes=sum(info.text_bytes or 0 for info in infos),
+        term_bytes=sum(info.term_bytes or 0 for info in infos),
         dim=next((info.dim for info in infos if info.dim is not None), None),
         kind=" and ".join(sorted({info.kind for info in filled})),
         shards=shards,

@@ -49,8 +49,9 @@ class Snapshot:
         # By declared filter field, once a filter has read it.
         self.columns: dict[str, Column] = dict(previous.columns) if previous else {}
         self._live_views: tuple[int, Bools, int] | None = None
-        # Number of terms of each document row, (num_rows,) uint32, once a search has needed them.
-        self.lengths: npt.NDArray[np.uint32] | None = None
+        # Number of terms of all live documents, and of live documents that have a term, once a search has needed them.
+        self.num_terms: int | None = None
+        self.term_counts: dict[int, int] = {}
 
     @property
     def num_rows(self) -> int:
@@ -61,6 +62,11 @@ class Snapshot:
     def num_documents(self) -> int:
         """Number of live documents."""
         return int(np.count_nonzero(self.alive))
+
+    @cached_property
+    def deleted(self) -> npt.NDArray[np.uint32]:
+        """The rows of documents that are not live, rising."""
+        return np.flatnonzero(~self.alive).astype(np.uint32)
 
     @cached_property
     def rows_by_ordinal(self) -> Ints:

@@ -47,6 +47,7 @@ NOT_RUN = [
     ),
     NotRun("docs/encoders-of-your-own.md", "python bench/own_model.py", BENCH),
     NotRun("docs/hybrid.md", "python bench/lexical.py", BENCH),
+    NotRun("docs/hybrid.md", "python bench/lexical_tantivy.py", BENCH),
     NotRun(
         "docs/hybrid.md",
         'mvindex query "ISO 9660" --hybrid --index grpc',

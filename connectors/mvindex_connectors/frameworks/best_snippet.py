@@ -32,9 +32,9 @@ def choose_best_snippets(query: str, hits: Sequence[Hit], tokenizer: Lexical) ->
 
 def _snippet_scores(query: str, texts: Sequence[str], tokenizer: Lexical) -> Doubles:
     """Return for each text the sum over the query's terms of ln(1 + texts / texts with the term) f / (f + k1)."""
-    tokens, terms = tokenize(texts, tokenizer), set(tokenize([query], tokenizer).terms)
+    tokens, terms = tokenize(texts, tokenizer), set(tokenize([query], tokenizer).hashes.tolist())
     scores = np.zeros(len(texts))
-    for row, term in enumerate(tokens.terms):
+    for row, term in enumerate(tokens.hashes.tolist()):
         if term in terms:
             at = slice(tokens.starts[row], tokens.starts[row + 1])
             counts = tokens.counts[at]

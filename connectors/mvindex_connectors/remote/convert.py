@@ -419,6 +419,7 @@ def info_from(message: service.InfoResponse, path: str) -> IndexInfo:
         "copies_file_bytes",
         "text_bytes",
         "shard",
+        "term_bytes",
     )
     plain = (
         "format_version",

@@ -12,11 +12,11 @@ import pytest
 import mvindex
 from mvindex import kernels
 from mvindex.engines import copy_blocks
-from mvindex.engines.copies import Memory
 from mvindex.engines.scan_numpy import NumpyScan
 from mvindex.engines.scan_vnni import VnniConfig, VnniScan
 from mvindex.errors import DamagedIndex, StoreError
 from mvindex.index import embedded_store_of, search_engine_of
+from mvindex.kernels.copies import Memory
 from mvindex.store import copies_file
 from mvindex.store import views as stored_views
 from mvindex.store.copies_file import CopiesFile, copies_path

@@ -61,7 +61,7 @@ def test_a_limit_that_is_too_small_is_a_limit(large):
         said(path, in_group(made))
 
 
-USABLE = [sys.executable, "-c", "from mvindex.engines.ram import memory_bytes; print(memory_bytes())"]
+USABLE = [sys.executable, "-c", "from mvindex.kernels.ram import memory_bytes; print(memory_bytes())"]
 
 
 @pytest.mark.needs("memory groups")

@@ -4,6 +4,7 @@ import math
 
 import numpy as np
 import pytest
+import xxhash
 
 import mvindex
 from mvindex.errors import MvindexError, QueryError
@@ -36,11 +37,12 @@ def test_equal_scores_come_by_ordinal_and_documents_without_a_word_not_at_all(tm
     assert index.search("river", mode="lexical").hits == ()
 
 
-@pytest.fixture(params=["few rows", "many rows"])
-def size(request, monkeypatch):
-    """Indexes of these tests are searched as small ones are, and as large ones."""
-    if request.param == "many rows":
-        monkeypatch.setattr("mvindex.lexical.bm25._SMALL", 0)
+@pytest.fixture(params=["NumPy", "compiled"])
+def way(request, monkeypatch):
+    """Indexes of these tests are searched with NumPy, and by compiled loops."""
+    if request.param == "compiled":
+        pytest.importorskip("numba", reason="NOT RUN: needs numba (the extra native)")
+    monkeypatch.setattr("mvindex.lexical.bm25.is_compiled", lambda num_postings: request.param == "compiled")
 
 
 @pytest.fixture(scope="module")
@@ -63,7 +65,7 @@ def uneven(tmp_path_factory):
 @pytest.mark.parametrize(
     "question", ["w0 w1 w2 w200", "w0 w1 w399 w1 w150 w3 w2", "w0 w0 w1", "w300 w301", "w0 w2 w90"]
 )
-def test_the_best_few_are_the_first_of_all_that_match_to_the_last_bit(size, uneven, question):
+def test_the_best_few_are_the_first_of_all_that_match_to_the_last_bit(way, uneven, question):
     """Common words are looked up for some documents only, where few are wanted; not where all are."""
     for index in uneven:
         whole = hits(index, question, top_k=4000)
@@ -74,8 +76,7 @@ def test_the_best_few_are_the_first_of_all_that_match_to_the_last_bit(size, unev
     assert hits(uneven[0], question, top_k=50) == hits(uneven[1], question, top_k=50)
 
 
-def test_common_words_are_looked_up_for_the_documents_that_can_be_among_the_best(uneven, monkeypatch):
-    monkeypatch.setattr("mvindex.lexical.bm25._SMALL", 0)
+def test_common_words_are_looked_up_for_the_documents_that_can_be_among_the_best(way, uneven, monkeypatch):
     seen = []
     scores = LexicalSearch.scores
     monkeypatch.setattr(
@@ -94,7 +95,7 @@ def test_titles_are_searched_too(tmp_path):
 
 
 @pytest.mark.parametrize("seed", range(2))
-def test_words_are_counted_in_living_documents_alone_whatever_was_written(size, tmp_path, seed):
+def test_words_are_counted_in_living_documents_alone_whatever_was_written(way, tmp_path, seed):
     rng = np.random.default_rng(seed)
     stores = [
         mvindex.create(tmp_path / "one.mvx", dim=4, lexical="unicode"),
@@ -286,11 +287,12 @@ def test_an_address_has_no_lexical_side(tmp_path):
 
 def test_words_of_texts_are_counted_as_by_hand():
     found = tokenize(["b a b", "", "A c."], Lexical.UNICODE)
-    assert found.terms == [b"a", b"b", b"c"]
-    pairs = [
-        list(zip(found.texts[begin:end].tolist(), found.counts[begin:end].tolist(), strict=True))
-        for begin, end in zip(found.starts[:-1], found.starts[1:], strict=True)
-    ]
-    assert pairs == [[(0, 1), (2, 1)], [(0, 2)], [(2, 1)]]
+    pairs = {
+        hashed: list(zip(found.texts[begin:end].tolist(), found.counts[begin:end].tolist(), strict=True))
+        for hashed, begin, end in zip(found.hashes.tolist(), found.starts[:-1], found.starts[1:], strict=True)
+    }
+    by_hand = {"a": [(0, 1), (2, 1)], "b": [(0, 2)], "c": [(2, 1)]}
+    assert pairs == {xxhash.xxh3_64_intdigest(term.encode()): texts for term, texts in by_hand.items()}
+    assert found.hashes.tolist() == sorted(pairs)
     assert found.lengths.tolist() == [3, 0, 2]
-    assert tokenize([], Lexical.UNICODE).terms == []
+    assert tokenize([], Lexical.UNICODE).hashes.tolist() == []

@@ -149,13 +149,13 @@ def test_a_snapshot_never_copies_damage(worn, tmp_path):
         file.write_bytes(content)
 
 
-@pytest.mark.parametrize("version", [1, 3])
+@pytest.mark.parametrize("version", [1, 2, 4])
 def test_another_format_is_refused_with_both_versions_and_the_way_out(index, version):
     current = json.loads((index.path / "current.json").read_text())
     write_current(index.path, Current(format_version=version, generation=1, index_id=current["index_id"]), {})
     index.close()
     before = sorted(index.path.rglob("*"))
-    message = f"expected format version 2, got format version {version}. Make the index again"
+    message = f"expected format version 3, got format version {version}. Make the index again"
     for call in (mvindex.open, mvindex.verify, mvindex.repair, lambda path: mvindex.salvage(path, path.parent / "s")):
         with pytest.raises(mvindex.errors.StoreError, match=re.escape(message)):
             call(index.path)
@@ -165,7 +165,7 @@ def test_another_format_is_refused_with_both_versions_and_the_way_out(index, ver
 def test_a_catalog_at_the_top_of_the_directory_is_of_format_version_1(tmp_path):
     (tmp_path / "old.mvx").mkdir()
     (tmp_path / "old.mvx" / "catalog.sqlite").write_bytes(bytes(68) + b"mvix" + bytes(4096))
-    with pytest.raises(mvindex.errors.StoreError, match="expected format version 2, got format version 1"):
+    with pytest.raises(mvindex.errors.StoreError, match="expected format version 3, got format version 1"):
         mvindex.open(tmp_path / "old.mvx")
 
 

@@ -53,7 +53,7 @@ def test_a_sound_index_has_no_problems_and_every_byte_of_it_is_read(sound):
     read = []
     report = mvindex.verify(sound, read.append)
     assert report.is_sound and report.problems == ()
-    assert (report.documents, report.damaged_documents, report.format_version) == (9, 0, 2)
+    assert (report.documents, report.damaged_documents, report.format_version) == (9, 0, 3)
     counted = ("catalog.sqlite", "views-000001.f16", "rows-000001.bin", "index.faiss")
     sizes = [file.stat().st_size for file in sound.rglob("*") if file.name in counted]
     assert sum(read) == report.size_bytes == sum(sizes)
@@ -272,7 +272,7 @@ def test_crafted_settings_are_refused_by_name(sound, setting, value):
 @pytest.mark.parametrize("generation_number", [-1, 0, 10**6, "1", True, None])
 def test_a_crafted_current_json_is_refused(sound, generation_number):
     index_id = json.loads((sound / "current.json").read_text())["index_id"]
-    write_current(sound, Current(format_version=2, generation=generation_number, index_id=index_id), {})
+    write_current(sound, Current(format_version=3, generation=generation_number, index_id=index_id), {})
     with pytest.raises(StoreError, match="current.json"):
         mvindex.open(sound)
 

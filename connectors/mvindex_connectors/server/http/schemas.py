@@ -366,6 +366,7 @@ class IndexInfo(Struct, kw_only=True):
     mapped_bytes: Annotated[int | None, _described("Copies mapped from the file of copies; null for Milvus.")]
     copies_file_bytes: Annotated[int | None, _described("Size of the file of copies; null for Milvus.")]
     text_bytes: Annotated[int | None, _described("Memory of documents shown lately; null for an index in Milvus.")]
+    term_bytes: Annotated[int | None, _described("Memory of decoded postings; null for an index in Milvus.")]
     shards: int | None
     missing_shards: list[int]
 

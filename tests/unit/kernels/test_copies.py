@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 
 import mvindex
-from mvindex.engines import copies
-from mvindex.engines.copies import Memory
-from mvindex.engines.ram import available_bytes
 from mvindex.engines.scan_numpy import NumpyScan
 from mvindex.engines.scan_torch import TorchScan
 from mvindex.engines.scan_vnni import VnniConfig, VnniScan
 from mvindex.index import search_engine_of
+from mvindex.kernels import copies
+from mvindex.kernels.copies import Memory
+from mvindex.kernels.ram import available_bytes
 from mvindex.testing import unit
 
 GIB = 1 << 30

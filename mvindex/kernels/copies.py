@@ -8,7 +8,7 @@ from threading import Lock, Thread
 from typing import Protocol
 from weakref import WeakSet
 
-from mvindex.engines.ram import available_bytes, memory_bytes
+from mvindex.kernels.ram import available_bytes, memory_bytes
 
 # Copies are made while this part of the memory stays available, and given back when less than that part is.
 _RESERVE, _SHORT = 1 / 8, 1 / 16
