@@ -15,10 +15,12 @@ COARSE_KINDS = frozenset({"ivf-pq", "ivf-rabitq"})
 # Of coarse codes at least so many hits are scored anew, also for few documents: below, the first document of all may be
 # missing, for .1 ms; more of them add less than .005 to the recall of the first ten.
 LEAST_COARSE = 50
-# From so many centroids on, they are found by a graph: in training, when views are added, and in searches.
-GRAPH_NLIST = 1 << 16
-GRAPH_M = 32
-GRAPH_EF = 128
+# From so many centroids on, they stand in groups, which are compared first: in training, when views are added, and in
+# searches. Comparing a view with all centroids takes 27 microseconds at 16,384 of 96 dimensions, 218 at 131,072.
+GROUPED_NLIST = 1 << 14
+# Groups whose centroids a view is compared with when it is added. With twice as many, a search needs no fewer views for
+# the same recall; with half as many, an eighth more.
+GROUPS_ADDED = 8
 # Codes of 4 bits stand in blocks of so many rows; a list's last block is filled up.
 BLOCK_ROWS = 32
 # Points per centroid: fewer than these Faiss warns of; with more than those k-means takes longer and gains nothing
@@ -65,6 +67,19 @@ def nprobe_for_hits(search: Mapping[str, int], nlist: int, limit: int) -> int:
     top_k = search.get("top_k")
     share = 1.0 if top_k is None else (limit / (top_k * search["k_factor"])) ** _TOP_K_POWER
     return max(1, min(nlist, round(search["nprobe"] * share)))
+
+
+def num_groups(nlist: int) -> int:
+    """Return the number of groups of so many centroids, 32 to 128 in each."""
+    return 1 << math.ceil(math.log2(nlist) / 2 + 1.5)
+
+
+def groups_for(nprobe: int, nlist: int) -> int:
+    """Return in how many groups a search looks for the nprobe lists that are nearest to a query.
+
+    Measured with 131,072 lists: .98 and more of the nearest tenth of them are found, as nprobe goes from 300 to 8,000.
+    """
+    return math.ceil(num_groups(nlist) * min(1.0, 0.25 + 4 * nprobe / nlist))
 
 
 def nprobe_of(effort: float, nlist: int) -> int:

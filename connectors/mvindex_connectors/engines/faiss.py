@@ -20,6 +20,7 @@ from mvindex.engines.params import (
     IVF_KINDS,
     LEAST_COARSE,
     default_search,
+    groups_for,
     nprobe_for_hits,
 )
 from mvindex.engines.protocol import BuildOptions, Capabilities, EngineKind, Parameter, Search, ViewBytes, flat_error
@@ -29,7 +30,7 @@ from mvindex.store.snapshot import Snapshot
 from mvindex.store.views import row_norms
 from mvindex_connectors.engines.faiss_files import INDEX_NAME, blocks, read_index, translated, write_index
 from mvindex_connectors.engines.faiss_gpu import GpuCopy, gpu_copy
-from mvindex_connectors.engines.faiss_ivf import searches
+from mvindex_connectors.engines.faiss_ivf import has_groups, searches
 from mvindex_connectors.engines.faiss_lists import build_lists, trained_lists
 
 _HNSW_PARAMETERS = (
@@ -65,6 +66,7 @@ class FaissRanking:
         self._max_norm = float(settings["max_norm"])
         self._packed: tuple[Bools, npt.NDArray[np.uint8]] | None = None
         self._nlist = int(settings["parameters"]["nlist"]) if kind in IVF_KINDS else 0
+        self._has_groups = kind in IVF_KINDS and has_groups(faiss, held.index)
         self._search = default_search(kind, self._nlist) if kind in IVF_KINDS else dict(_HNSW_SEARCH)
         tuned = {name: int(value) for name, value in (settings.get("search") or {}).items()}
         if tuned and "top_k" not in tuned:
@@ -128,7 +130,11 @@ class FaissRanking:
 
     def _parameters(self, limit: int, selector: Any, turn: int) -> Any:
         if self._kind in IVF_KINDS:
-            parameters = self._faiss.SearchParametersIVF(nprobe=self._nprobe(limit, turn), sel=selector)
+            nprobe = self._nprobe(limit, turn)
+            parameters = self._faiss.SearchParametersIVF(nprobe=nprobe, sel=selector)
+            if self._has_groups:
+                groups = groups_for(nprobe, self._nlist)
+                parameters.quantizer_params = self._faiss.SearchParametersIVF(nprobe=groups)
             if isinstance(self._index, self._faiss.IndexPreTransform):
                 return self._faiss.SearchParametersPreTransform(index_params=parameters)
             return parameters
