@@ -67,7 +67,7 @@ class FaissRanking:
         self._packed: tuple[Bools, npt.NDArray[np.uint8]] | None = None
         self._nlist = int(settings["parameters"]["nlist"]) if kind in IVF_KINDS else 0
         self._has_groups = kind in IVF_KINDS and has_groups(faiss, held.index)
-        self._search = default_search(kind, self._nlist) if kind in IVF_KINDS else dict(_HNSW_SEARCH)
+        self._search = default_search(kind, self._nlist, held.index.d) if kind in IVF_KINDS else dict(_HNSW_SEARCH)
         tuned = {name: int(value) for name, value in (settings.get("search") or {}).items()}
         if tuned and "top_k" not in tuned:
             # Given for every top_k.
@@ -86,7 +86,7 @@ class FaissRanking:
     def choices(self) -> Sequence[Search]:
         """See TunedEngine."""
         if self._kind in IVF_KINDS:
-            return searches(self._kind, self._nlist)
+            return searches(self._kind, self._nlist, self._index.d)
         if self._kind == "hnsw":
             return [{"ef": ef, "k_factor": k_factor} for ef in (1, 2, 4, 8) for k_factor in (2, 4, 8)]
         return []

@@ -16,6 +16,7 @@ from mvindex.engines.params import (
     GROUPS_ADDED,
     LEAST_SAMPLE,
     POINTS,
+    default_k_factor,
     num_groups,
 )
 from mvindex.records import Floats, Ints, ProgressCallback, no_progress
@@ -30,10 +31,11 @@ _READ_ROWS = 8192
 _GROUP_POINTS = 256
 
 
-def searches(kind: str, nlist: int) -> list[dict[str, int]]:
+def searches(kind: str, nlist: int, dim: int) -> list[dict[str, int]]:
     """Return the search parameters that tune tries: powers of two of nlist from 1 in 512 on, several k_factor each."""
     nprobe = [nlist >> power for power in range(9, -1, -1) if nlist >> power]
-    k_factors = (4, 8, 15, 30) if kind in COARSE_KINDS else (2, 4, 8)
+    default = default_k_factor(kind, dim)
+    k_factors = (-(-default // 4), -(-default // 2), default, 2 * default) if kind in COARSE_KINDS else (2, 4, 8)
     return [{"nprobe": each, "k_factor": k_factor} for each in dict.fromkeys(nprobe) for k_factor in k_factors]
 
 

@@ -64,8 +64,8 @@ def test_recall_does_not_fall_as_more_lists_are_looked_at(path, kind):
         ({"nprobe": 100, "k_factor": 4, "top_k": 320}, 1000, 40, 50),
         ({"nprobe": 900, "k_factor": 4, "top_k": 1}, 1000, 4000, 1000),
         ({"nprobe": 1, "k_factor": 4, "top_k": 100}, 1000, 4, 1),
-        (default_search("ivf-pq", 2048), 2048, 1500, 724),
-        (default_search("ivf-pq", 2048), 2048, 150, 457),
+        (default_search("ivf-pq", 2048, 384), 2048, 1500, 724),
+        (default_search("ivf-pq", 2048, 384), 2048, 150, 457),
     ],
 )
 def test_lists_looked_at_grow_with_the_documents_asked_for(search, nlist, limit, nprobe):
@@ -204,6 +204,16 @@ def test_groups_are_given_as_many_centroids_as_they_have_views(many):
     nearest, _ = centroids.search(views[:500], 1, params=faiss.SearchParametersIVF(nprobe=num_groups(GROUPED_NLIST)))
     np.testing.assert_allclose(nearest[:, 0], 1, atol=2e-3)
     assert stages[-1] == ("training lists", num_groups(GROUPED_NLIST), num_groups(GROUPED_NLIST))
+
+
+@pytest.mark.parametrize(
+    ("kind", "dim", "k_factor"),
+    [("ivf-pq", 768, 15), ("ivf-pq", 384, 15), ("ivf-pq", 96, 60), ("ivf-rabitq", 2, 60), ("ivf-sq8", 96, 4)],
+)
+def test_codes_of_fewer_dimensions_have_more_hits_scored_anew(kind, dim, k_factor):
+    assert default_search(kind, 1024, dim)["k_factor"] == k_factor
+    tried = {search["k_factor"] for search in faiss_ivf.searches(kind, 1024, dim)}
+    assert {k_factor // 2, k_factor, 2 * k_factor} <= tried | {7}
 
 
 @pytest.mark.parametrize(("nlist", "groups"), [(16_384, 512), (32_768, 512), (65_536, 1024), (131_072, 1024)])

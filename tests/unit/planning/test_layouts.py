@@ -172,7 +172,7 @@ def test_of_few_lists_a_larger_share_is_searched():
 
 def test_effort_16_is_the_default_search():
     for lists in (1, 64, 4096, 16_384, 131_072):
-        assert nprobe_of(16, lists) == default_search("ivf-pq", lists)["nprobe"]
+        assert nprobe_of(16, lists) == default_search("ivf-pq", lists, 384)["nprobe"]
     assert nprobe_of(16, 4096) == 1024 and nprobe_of(16, 64) == 64
 
 

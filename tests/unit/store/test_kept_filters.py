@@ -1,4 +1,4 @@
-"""What a filter leaves is kept for the next search with it, and holds for one version of the catalog only."""
+"""The documents that a filter leaves are kept for the next search with it, for one version of the catalog only."""
 
 import numpy as np
 import pytest
