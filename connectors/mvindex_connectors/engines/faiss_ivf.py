@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Sequence
+from threading import Lock
 from types import ModuleType
 from typing import Any
 
@@ -19,6 +21,7 @@ from mvindex.engines.params import (
     default_k_factor,
     num_groups,
 )
+from mvindex.kernels.threads import default_threads, run_in_threads, taken_from
 from mvindex.records import Floats, Ints, ProgressCallback, no_progress
 from mvindex.store.snapshot import Snapshot
 from mvindex.store.views import decode
@@ -146,11 +149,21 @@ def _train_groups(faiss: ModuleType, index: Any, sample: npt.NDArray[Any], on_pr
     ends = np.cumsum(np.bincount(group_of, minlength=quantiser.nlist))
     # Whole numbers, so that no group has more centroids than rows, and all together nlist.
     shares = np.diff(ends * ivf.nlist // len(sample), prepend=0)
-    found = []
-    for number, rows in enumerate(np.split(np.argsort(group_of, kind="stable"), ends[:-1])):
-        if shares[number]:
-            found.append(_centroids(faiss, sample[rows], int(shares[number]), POINTS))
-        on_progress("training lists", number + 1, quantiser.nlist)
+    parts = np.split(np.argsort(group_of, kind="stable"), ends[:-1])
+    found: list[Floats] = [np.empty((0, sample.shape[1]), dtype=np.float32)] * len(parts)
+    work, lock = deque(np.flatnonzero(shares).tolist()), Lock()
+
+    def train_some() -> None:
+        # A group is trained in less time than several threads take to meet at its ends.
+        before = faiss.omp_get_max_threads()
+        faiss.omp_set_num_threads(1)
+        for number in taken_from(work):
+            found[number] = _centroids(faiss, sample[parts[number]], int(shares[number]), POINTS)
+            with lock:
+                on_progress("training lists", len(parts) - len(work), len(parts))
+        faiss.omp_set_num_threads(before)
+
+    run_in_threads(train_some, default_threads())
     centroids = np.concatenate(found)
     if isinstance(index, faiss.IndexPreTransform):
         # A rotation changes no inner product: trained without it, rotated here.
