@@ -565,14 +565,7 @@ def dump_metadata(metadata: Mapping[str, Any], doc_id: str) -> str:
     if not metadata:
         return "{}"
     try:
-        dumped = json.dumps(
-            dict(metadata),
-            ensure_ascii=False,
-            sort_keys=True,
-            allow_nan=False,
-            separators=(",", ":"),
-            default=_date_text,
-        )
+        dumped = _METADATA_JSON.encode(dict(metadata))
         has_bad_key = not _has_string_keys(metadata)
     except (TypeError, ValueError, RecursionError) as err:
         raise DocumentError(f"document {doc_id!r}: metadata is not JSON: {err}") from err
@@ -591,6 +584,12 @@ def _date_text(value: object) -> str:
     if isinstance(value, datetime.date) and (text := value.isoformat()) != "NaT":
         return text
     raise TypeError(f"{type(value).__name__} {value!r:.60}: expected a string, number, boolean, null, date or datetime")
+
+
+# Made once: json.dumps() makes an encoder at every call that has options.
+_METADATA_JSON = json.JSONEncoder(
+    ensure_ascii=False, sort_keys=True, allow_nan=False, separators=(",", ":"), default=_date_text
+)
 
 
 def require_text(document: Document) -> Document:

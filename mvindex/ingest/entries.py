@@ -63,5 +63,7 @@ def _view_entry(number: int, document: Document | None, rows: npt.ArrayLike | No
         )
     if dim is not None and array.shape[1] != dim:
         raise EncoderError(f"document {document.id!r}: expected views of {dim} dims, got {array.shape[1]}")
-    with np.errstate(over="ignore"):
-        return Entry(f"document {number}", document, np.ascontiguousarray(array, dtype=np.float32))
+    if array.dtype != np.float32:
+        with np.errstate(over="ignore"):
+            array = array.astype(np.float32)
+    return Entry(f"document {number}", document, np.ascontiguousarray(array))

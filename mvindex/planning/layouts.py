@@ -183,7 +183,7 @@ def _layout(request: PlanRequest, kind: str, on_gpu: bool, shards: int) -> Layou
         copies = scan_bytes(scan, shard)
         engine = EngineBytes(disk=copies if has_copies_file(scan, shard) else 0, resident=copies, building=0)
     else:
-        engine = engine_bytes(kind, shard.num_views, shard.dim, nlist, all_views)
+        engine = engine_bytes(kind, shard, nlist, all_views)
     layout = Layout(
         kind=kind,
         shards=shards,
@@ -221,7 +221,7 @@ def _nlist(request: PlanRequest, kind: str, shard: Collection, store: StoreBytes
     all_views = request.collection.num_views
     nlist = default_nlist(all_views)
     room = BUILD_SHARE * request.machine.ram_bytes - store.resident
-    while nlist > _MIN_NLIST and engine_bytes(kind, shard.num_views, shard.dim, nlist, all_views).building > room:
+    while nlist > _MIN_NLIST and engine_bytes(kind, shard, nlist, all_views).building > room:
         nlist //= 2
     return nlist
 

@@ -6,7 +6,15 @@ import math
 from dataclasses import dataclass, replace
 
 from mvindex.engines.auto import view_bytes
-from mvindex.engines.params import BLOCK_ROWS, COARSE_KINDS, GRAPH_NLIST, IVF_KINDS, sample_size
+from mvindex.engines.params import (
+    BLOCK_ROWS,
+    COARSE_KINDS,
+    GROUPED_NLIST,
+    IVF_KINDS,
+    LEAST_SAMPLE,
+    num_groups,
+    sample_size,
+)
 from mvindex.kernels import WORTH_LOADING
 from mvindex.store.segments import BLOCK_BYTES
 from mvindex.store.views import ROW_DTYPE, ViewType
@@ -24,8 +32,12 @@ _LIST_DISK, _LIST_RAM = 16, 80
 _LEAST_CAPACITY = 256
 # Lists differ in length: the codes of a list are assumed to spread evenly over this share about the mean.
 _SPREAD = 0.3
-# Copies of the sample in memory during training: original, rotated, and residuals; the largest measured.
+# Float32 copies of the sample in memory during training: original, rotated, and residuals; the largest measured.
 _SAMPLE_COPIES = {"ivf-flat": 1.0, "ivf-sq8": 2.0, "ivf-pq": 3.0, "ivf-rabitq": 3.5}
+# Of a row of the sample, where lists are trained by groups: its group, in the order read and twice sorted.
+_SAMPLE_ROW = 3 * 8
+# Of a centroid in a group: its number, and its place.
+_GROUPED_BYTES = 16
 # Of the int8 scan: spare rows of a block, bounds of a document, dimensions from which rows are padded to 64 bytes.
 _SPARE_ROWS, _BOUNDS, _PADDED_DIM, _VECTOR = 16, 8, 192, 64
 
@@ -88,8 +100,9 @@ def store_bytes(collection: Collection) -> StoreBytes:
     )
 
 
-def engine_bytes(kind: str, num_views: int, dim: int, nlist: int, all_views: int | None = None) -> EngineBytes:
-    """Return the bytes of a Faiss engine; all_views: of all shards, whose lists are trained together."""
+def engine_bytes(kind: str, shard: Collection, nlist: int, all_views: int | None = None) -> EngineBytes:
+    """Return the bytes of a Faiss engine of a shard; all_views: of all shards, whose lists are trained together."""
+    num_views, dim = shard.num_views, shard.dim
     row = view_bytes(kind, dim)
     if kind not in IVF_KINDS:
         size = round(num_views * row.total)
@@ -102,8 +115,8 @@ def engine_bytes(kind: str, num_views: int, dim: int, nlist: int, all_views: int
     disk = round(fixed + codes + nlist * _LIST_DISK)
     spare = nlist * _unused(filled * row.code / nlist) if row.is_in_blocks else 0.0
     resident = round(fixed + codes + nlist * _LIST_RAM + spare)
-    sample = sample_size(nlist, all_views or num_views) * dim * 4 * _SAMPLE_COPIES[kind]
-    return EngineBytes(disk=disk, resident=resident, building=round(max(sample + fixed, resident)))
+    training = fixed + _training(kind, shard, nlist, sample_size(nlist, all_views or num_views))
+    return EngineBytes(disk=disk, resident=resident, building=round(max(training, resident)))
 
 
 def scan_bytes(scan: str, collection: Collection) -> int:
@@ -125,10 +138,20 @@ def has_copies_file(scan: str, collection: Collection) -> bool:
     return scan.startswith("native") and collection.num_views * collection.dim > WORTH_LOADING
 
 
+def _training(kind: str, shard: Collection, nlist: int, sample: int) -> float:
+    """Return the bytes of training: the sample as stored, and copies of all of it or of what trains the codes."""
+    is_grouped = nlist >= GROUPED_NLIST
+    copied = min(sample, LEAST_SAMPLE) if is_grouped else sample
+    row = shard.dim * shard.view_type.dtype.itemsize + (_SAMPLE_ROW if is_grouped else 0)
+    return sample * row + copied * shard.dim * 4 * _SAMPLE_COPIES[kind]
+
+
 def _quantiser(kind: str, dim: int, nlist: int) -> float:
-    """Return the bytes of the centroids, from GRAPH_NLIST on with a graph over them."""
+    """Return the bytes of the centroids, from GROUPED_NLIST on in groups."""
     width = _width(kind, dim)
-    return nlist * (view_bytes("hnsw", width).total if nlist >= GRAPH_NLIST else 4 * width)
+    if nlist < GROUPED_NLIST:
+        return nlist * 4 * width
+    return nlist * (4 * width + _GROUPED_BYTES) + num_groups(nlist) * (4 * width + _LIST_DISK)
 
 
 def _tables(kind: str, dim: int) -> int:

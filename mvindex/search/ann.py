@@ -62,14 +62,7 @@ class RankedSearch:
         self._allowed_views: Bools | None = None
         self._num_views = snapshot.views.view_start(self._num_rows)
         if self._num_documents < self._num_rows:
-            self._allowed_views, self._num_views = self._inside()
-
-    def _inside(self) -> tuple[Bools, int]:
-        """Return which of the engine's views are allowed, and how many."""
-        if self._request.allowed is self._snapshot.alive:  # the same for every search until the next write
-            return self._snapshot.live_views(self._num_rows)
-        allowed = self._snapshot.views_of(self._request.allowed, self._num_rows)
-        return allowed, int(np.count_nonzero(allowed))
+            self._allowed_views, self._num_views = snapshot.views_inside(request.allowed, self._num_rows)
 
     def run(self, queries: Floats) -> list[Ranking]:
         """Return the rankings of the queries, (q, d) float32."""

@@ -412,7 +412,7 @@ def lexical_search(parts: Sequence[OpenPart], options: SearchOptions) -> Lexical
 
 def _allowed(reader: SnapshotReader, snapshot: Snapshot, options: SearchOptions) -> Bools:
     """Return which document rows filter and operators allow, (num_rows,)."""
-    allowed = snapshot.alive if options.filter is None else reader.matching(options.filter)
+    allowed = snapshot.alive if options.filter is None else reader.allowed(options.filter)
     return allowed if options.words is None else allowed & options.words.matching(reader)
 
 

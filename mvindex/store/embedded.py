@@ -441,13 +441,15 @@ def _ordinals(first: int, batch: Batch, known: Mapping[str, ExistingDocument]) -
 def _stored_rows(batch: Batch) -> list[StoredRow]:
     bounds = zip(batch.views.starts[:-1], batch.views.starts[1:], strict=True)
     columns = zip(batch.documents, bounds, batch.content_hashes, strict=True)
+    # Of given vectors no view stands for a span: looked at once, not for every document.
+    has_spans = bool((batch.views.spans >= 0).any())
     return [
         StoredRow(
             id=document.id,
             title=document.title,
             text=document.text,
             metadata=dump_metadata(document.metadata, document.id),
-            spans=pack_spans(batch.views.spans[begin:end]),
+            spans=pack_spans(batch.views.spans[begin:end]) if has_spans else None,
             content_hash=digest,
         )
         for document, (begin, end), digest in columns

@@ -31,6 +31,8 @@ from mvindex.store.snapshot import Snapshot
 _FETCH_ROWS = 65_536
 # Rows are looked up one by one where a scan would read so many times as many.
 _FEW_ROWS = 8
+# So many filters' documents are kept, a byte of each document row; of filters with up to so many values.
+_KEPT_FILTERS, _KEPT_PARAMETERS = 4, 1000
 _COLUMNS = f"{DOCUMENT_COLUMNS}, d.checksum"
 
 
@@ -166,6 +168,24 @@ class SnapshotReader:
     def check_columns(self) -> None:
         """Compare the columns of declared filter fields with the metadata; DamagedIndex where they differ."""
         check_columns(self._connection, self._snapshot.settings.get(FILTER_FIELDS_KEY) or {}, self._snapshot.num_rows)
+
+    def allowed(self, condition: Filter) -> Bools:
+        """Return what matching() does, read-only; kept for the next searches with the same filter.
+
+        For readers only: inside a write the same version of the catalog has several states.
+        """
+        sql, kept = parse_filter(condition), self._snapshot.filtered
+        if len(sql.parameters) > _KEPT_PARAMETERS:
+            return self.matching(condition)
+        # As text: 1, 1.0 and True are equal, and not the same filter.
+        key = (self._version, sql.text, repr(sql.parameters))
+        found = next((documents for known, documents in kept if known == key), None)
+        if found is None:
+            found = self.matching(condition)
+            found.flags.writeable = False
+        others = [pair for pair in kept if pair[0] != key]
+        self._snapshot.filtered = ((key, found), *others[: _KEPT_FILTERS - 1])
+        return found
 
     def find(self, doc_id: str) -> int | None:
         """Return the row of the document that has this id in the snapshot, or None; see check_ids()."""

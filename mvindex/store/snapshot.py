@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -22,6 +22,15 @@ from mvindex.store.settings import read_checked
 from mvindex.store.views import ROW_DTYPE, MappedViews, ViewType
 
 _FETCH_ROWS = 1 << 16
+
+
+class _ViewsInside(NamedTuple):
+    """The views of documents among the first rows, and how many they are."""
+
+    documents: Bools
+    num_rows: int
+    views: Bools
+    num_views: int
 
 
 class Snapshot:
@@ -48,10 +57,14 @@ class Snapshot:
         self.checked_documents: int = previous.checked_documents if previous else 0
         # By declared filter field, once a filter has read it.
         self.columns: dict[str, Column] = dict(previous.columns) if previous else {}
-        self._live_views: tuple[int, Bools, int] | None = None
         # Number of terms of all live documents, and of live documents that have a term, once a search has needed them.
         self.num_terms: int | None = None
         self.term_counts: dict[int, int] = {}
+        # Of the last searches with a filter: its key, see SnapshotReader.allowed(), and which documents it leaves.
+        self.filtered: tuple[tuple[Hashable, Bools], ...] = ()
+        # Views of live documents, and of those that the last other search allowed.
+        self._live_views: _ViewsInside | None = None
+        self._allowed_views: _ViewsInside | None = None
 
     @property
     def num_rows(self) -> int:
@@ -86,14 +99,19 @@ class Snapshot:
         """Return which views belong to the documents (num_rows,) bool; (views of the first num_rows rows,) bool."""
         return np.repeat(documents[:num_rows], self.views.counts(0, num_rows))
 
-    def live_views(self, num_rows: int) -> tuple[Bools, int]:
-        """Return the views of live documents, as views_of() does, and their number; kept for the next search."""
+    def views_inside(self, documents: Bools, num_rows: int) -> tuple[Bools, int]:
+        """Return what views_of() does, and the number of these views; kept for the next search with the same array."""
+        is_alive = documents is self.alive
         # Read once: another thread may search with an engine of another number of rows meanwhile.
-        kept = self._live_views
-        if kept is None or kept[0] != num_rows:
-            views = self.views_of(self.alive, num_rows)
-            kept = self._live_views = (num_rows, views, int(np.count_nonzero(views)))
-        return kept[1:]
+        kept = self._live_views if is_alive else self._allowed_views
+        if kept is None or kept.documents is not documents or kept.num_rows != num_rows:
+            views = self.views_of(documents, num_rows)
+            kept = _ViewsInside(documents, num_rows, views, int(np.count_nonzero(views)))
+            if is_alive:
+                self._live_views = kept
+            else:
+                self._allowed_views = kept
+        return kept.views, kept.num_views
 
     def count(self, documents: Bools) -> int:
         """Return how many documents (num_rows,) bool there are; the live ones are counted once a snapshot."""

@@ -102,8 +102,12 @@ class MappedViews:
         # Which documents' views matched their checksum. Threads write only True into it, so that a race costs no more
         # than checking a document twice.
         self._is_verified: Bools = np.zeros(len(self._records), dtype=bool)
+        # Rows whose order an older snapshot has checked, and where their views begin, if it has needed that.
+        self._ordered_rows, self._known_starts = 0, np.zeros(0, dtype=np.int64)
         if previous is not None:
             self._is_verified[: previous.num_rows] = previous._is_verified
+            self._ordered_rows = previous.num_rows
+            self._known_starts = previous.__dict__.get("starts", self._known_starts)
 
     @cached_property
     def starts(self) -> Ints:
@@ -112,18 +116,27 @@ class MappedViews:
         In memory from the first use on, 8 bytes a document: searchsorted would copy a strided column at every call.
         Code that only writes, checks or counts does without it.
         """
+        known, self._known_starts = self._known_starts, np.zeros(0, dtype=np.int64)
+        if len(known) == self.num_rows + 1:
+            # Rows are only added, each with a view at least: nothing was.
+            return known
         starts: Ints = np.empty(self.num_rows + 1, dtype=np.int64)
-        starts[:-1] = self._records["view_start"]
+        starts[: len(known)] = known
+        starts[len(known) : -1] = self._records["view_start"][len(known) :]
         starts[-1] = self.num_views
         return starts
 
     @property
     def are_in_order(self) -> bool:
-        """Whether the documents' views follow each other without a gap, and every document has one."""
+        """Whether the documents' views follow each other without a gap, and every document has one.
+
+        Rows of an older snapshot were checked with it, but for the end of the last one.
+        """
         if not self.num_rows:
             return self.num_views == 0
         is_first = bool(self._records["view_start"][0] == 0)
-        return is_first and all(bool((counts > 0).all()) for _, counts in self._counts())
+        begin = max(self._ordered_rows - 1, 0)
+        return is_first and all(bool((counts > 0).all()) for _, counts in self._counts(begin))
 
     @property
     def num_rows(self) -> int:
@@ -144,9 +157,9 @@ class MappedViews:
         """Return how many views the documents (num_rows,) bool have together."""
         return sum(int(counts[documents[at : at + len(counts)]].sum()) for at, counts in self._counts())
 
-    def _counts(self) -> Iterator[tuple[int, Ints]]:
-        """Yield the number of views of each document, piece by piece, with the piece's first document row."""
-        for begin in range(0, self.num_rows, _PIECE_ROWS):
+    def _counts(self, first: int = 0) -> Iterator[tuple[int, Ints]]:
+        """Yield the number of views of each document from the first, piece by piece, with the piece's first row."""
+        for begin in range(first, self.num_rows, _PIECE_ROWS):
             starts = self._records["view_start"][begin : begin + _PIECE_ROWS + 1]
             is_last = begin + _PIECE_ROWS >= self.num_rows
             yield begin, np.diff(starts, append=self.num_views) if is_last else np.diff(starts)

@@ -70,6 +70,8 @@ NOT_RUN = [
     NotRun("docs/rows.md", "mvindex ingest https://", "fetches from the internet; tests/unit/corpus has servers here"),
     NotRun("docs/scale.md", "python bench/scale.py --documents 200000", BENCH),
     NotRun("docs/scale.md", "OMP_NUM_THREADS=1 python bench/latency.py", BENCH),
+    NotRun("docs/scale.md", "OMP_NUM_THREADS=1 python bench/lists.py", BENCH),
+    NotRun("docs/scale.md", "python bench/full_count.py", BENCH),
     NotRun("docs/scale.md", "python -m tests.helpers.memory_steps", BENCH),
     NotRun("docs/scale.md", "python bench/scale.py --documents 1250 ", BENCH),
     NotRun("docs/scale.md", "python bench/scale.py --documents 2067 ", BENCH),

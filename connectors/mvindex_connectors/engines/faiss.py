@@ -20,6 +20,7 @@ from mvindex.engines.params import (
     IVF_KINDS,
     LEAST_COARSE,
     default_search,
+    groups_for,
     nprobe_for_hits,
 )
 from mvindex.engines.protocol import BuildOptions, Capabilities, EngineKind, Parameter, Search, ViewBytes, flat_error
@@ -29,7 +30,7 @@ from mvindex.store.snapshot import Snapshot
 from mvindex.store.views import row_norms
 from mvindex_connectors.engines.faiss_files import INDEX_NAME, blocks, read_index, translated, write_index
 from mvindex_connectors.engines.faiss_gpu import GpuCopy, gpu_copy
-from mvindex_connectors.engines.faiss_ivf import searches
+from mvindex_connectors.engines.faiss_ivf import has_groups, searches
 from mvindex_connectors.engines.faiss_lists import build_lists, trained_lists
 
 _HNSW_PARAMETERS = (
@@ -65,7 +66,8 @@ class FaissRanking:
         self._max_norm = float(settings["max_norm"])
         self._packed: tuple[Bools, npt.NDArray[np.uint8]] | None = None
         self._nlist = int(settings["parameters"]["nlist"]) if kind in IVF_KINDS else 0
-        self._search = default_search(kind, self._nlist) if kind in IVF_KINDS else dict(_HNSW_SEARCH)
+        self._has_groups = kind in IVF_KINDS and has_groups(faiss, held.index)
+        self._search = default_search(kind, self._nlist, held.index.d) if kind in IVF_KINDS else dict(_HNSW_SEARCH)
         tuned = {name: int(value) for name, value in (settings.get("search") or {}).items()}
         if tuned and "top_k" not in tuned:
             # Given for every top_k.
@@ -84,7 +86,7 @@ class FaissRanking:
     def choices(self) -> Sequence[Search]:
         """See TunedEngine."""
         if self._kind in IVF_KINDS:
-            return searches(self._kind, self._nlist)
+            return searches(self._kind, self._nlist, self._index.d)
         if self._kind == "hnsw":
             return [{"ef": ef, "k_factor": k_factor} for ef in (1, 2, 4, 8) for k_factor in (2, 4, 8)]
         return []
@@ -128,7 +130,11 @@ class FaissRanking:
 
     def _parameters(self, limit: int, selector: Any, turn: int) -> Any:
         if self._kind in IVF_KINDS:
-            parameters = self._faiss.SearchParametersIVF(nprobe=self._nprobe(limit, turn), sel=selector)
+            nprobe = self._nprobe(limit, turn)
+            parameters = self._faiss.SearchParametersIVF(nprobe=nprobe, sel=selector)
+            if self._has_groups:
+                groups = groups_for(nprobe, self._nlist)
+                parameters.quantizer_params = self._faiss.SearchParametersIVF(nprobe=groups)
             if isinstance(self._index, self._faiss.IndexPreTransform):
                 return self._faiss.SearchParametersPreTransform(index_params=parameters)
             return parameters

@@ -9,10 +9,11 @@ from typing import Any
 
 from mvindex.records import Floats, Ints
 from mvindex_connectors.engines.faiss_files import translated
+from mvindex_connectors.engines.faiss_ivf import has_groups, ivf_of
 
 logger = logging.getLogger(__name__)
 
-# Faiss clones these; it has no lists of packed 4-bit codes and no graph of this kind for GPUs.
+# Faiss clones these; it has no lists of packed 4-bit codes for GPUs.
 _CLONED = frozenset({"ivf-flat", "ivf-sq8"})
 # Faiss' kernels take no more lists and no more rows a query than these.
 _MOST = 2048
@@ -47,5 +48,8 @@ def gpu_copy(faiss: ModuleType, kind: str, index: Any, device: str | None) -> Gp
         return None
     if not hasattr(faiss, "StandardGpuResources") or not faiss.get_num_gpus():
         logger.info("this Faiss has no GPU: kind %s is searched on the CPU (the extra gpu has one)", kind)
+        return None
+    if has_groups(faiss, index):
+        logger.info("lists in groups are searched on the CPU: kind %s has %d lists", kind, ivf_of(faiss, index).nlist)
         return None
     return GpuCopy(faiss, index, int(number or 0))

@@ -2,14 +2,27 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Sequence
+from threading import Lock
 from types import ModuleType
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
-from mvindex.engines.params import BLOCK_ROWS, COARSE_KINDS, GRAPH_EF, GRAPH_M, GRAPH_NLIST, LEAST_SAMPLE, POINTS
-from mvindex.records import Floats
+from mvindex.engines.params import (
+    BLOCK_ROWS,
+    COARSE_KINDS,
+    GROUPED_NLIST,
+    GROUPS_ADDED,
+    LEAST_SAMPLE,
+    POINTS,
+    default_k_factor,
+    num_groups,
+)
+from mvindex.kernels.threads import default_threads, run_in_threads, taken_from
+from mvindex.records import Floats, Ints, ProgressCallback, no_progress
 from mvindex.store.snapshot import Snapshot
 from mvindex.store.views import decode
 
@@ -17,17 +30,20 @@ _CODE_BITS, _CODE_VALUES = 4, 16
 _SEED = 1
 _SAMPLE_RUN = 64
 _READ_ROWS = 8192
+# Rows of the sample that train the groups, each.
+_GROUP_POINTS = 256
 
 
-def searches(kind: str, nlist: int) -> list[dict[str, int]]:
+def searches(kind: str, nlist: int, dim: int) -> list[dict[str, int]]:
     """Return the search parameters that tune tries: powers of two of nlist from 1 in 512 on, several k_factor each."""
     nprobe = [nlist >> power for power in range(9, -1, -1) if nlist >> power]
-    k_factors = (4, 8, 15, 30) if kind in COARSE_KINDS else (2, 4, 8)
+    default = default_k_factor(kind, dim)
+    k_factors = (-(-default // 4), -(-default // 2), default, 2 * default) if kind in COARSE_KINDS else (2, 4, 8)
     return [{"nprobe": each, "k_factor": k_factor} for each in dict.fromkeys(nprobe) for k_factor in k_factors]
 
 
-def sample_views(snapshots: Sequence[Snapshot], size: int) -> Floats:
-    """Return a sample of about `size` views, (n, d) float32, from each snapshot in proportion to its views.
+def sample_views(snapshots: Sequence[Snapshot], size: int) -> npt.NDArray[Any]:
+    """Return a sample of about `size` views, (n, d) as stored, from each snapshot in proportion to its views.
 
     Drawn by chance with a fixed seed, in short runs of neighbours on disk; checked against their checksums, as all
     that is read.
@@ -35,11 +51,12 @@ def sample_views(snapshots: Sequence[Snapshot], size: int) -> Floats:
     num_views = sum(snapshot.views.num_views for snapshot in snapshots)
     runs = [_sampled_runs(each.views.num_views, -(-size * each.views.num_views // num_views)) for each in snapshots]
     count = sum(end - begin for part in runs for begin, end in part)
-    sample = np.empty((count, snapshots[0].views.dim), dtype=np.float32)
+    dtype = np.result_type(*(each.views.matrix.dtype for each in snapshots))
+    sample = np.empty((count, snapshots[0].views.dim), dtype=dtype)
     filled = 0
     for snapshot, part in zip(snapshots, runs, strict=True):
         for begin, end in part:
-            sample[filled : filled + end - begin] = decode(snapshot.views.read_views(begin, end))
+            sample[filled : filled + end - begin] = snapshot.views.read_views(begin, end)
             filled += end - begin
     return sample
 
@@ -86,13 +103,13 @@ def _lists(faiss: ModuleType, kind: str, dim: int, nlist: int) -> Any:
 
 
 def coarse_quantiser(faiss: ModuleType, dim: int, nlist: int) -> Any:
-    """Return the index that finds the lists nearest to a view: brute force, or a graph for many lists."""
-    if nlist < GRAPH_NLIST:
+    """Return the index that finds the lists nearest to a view: brute force, or by groups where there are many lists."""
+    if nlist < GROUPED_NLIST:
         return faiss.IndexFlatIP(dim)
-    graph = faiss.IndexHNSWFlat(dim, GRAPH_M, faiss.METRIC_INNER_PRODUCT)
-    graph.hnsw.efConstruction = GRAPH_EF
-    graph.hnsw.efSearch = GRAPH_EF
-    return graph
+    groups = num_groups(nlist)
+    quantiser = faiss.IndexIVFFlat(faiss.IndexFlatIP(dim), dim, groups, faiss.METRIC_INNER_PRODUCT)
+    quantiser.nprobe = GROUPS_ADDED
+    return quantiser
 
 
 def ivf_of(faiss: ModuleType, index: Any) -> Any:
@@ -100,14 +117,84 @@ def ivf_of(faiss: ModuleType, index: Any) -> Any:
     return faiss.extract_index_ivf(index)
 
 
-def train(faiss: ModuleType, index: Any, sample: Floats) -> None:
-    """Train lists and codes on the sample, (n, d) float32; on a GPU where this Faiss has one."""
+def has_groups(faiss: ModuleType, index: Any) -> bool:
+    """Return whether the centroids of an index of inverted lists stand in groups."""
+    return isinstance(faiss.downcast_index(ivf_of(faiss, index).quantizer), faiss.IndexIVF)
+
+
+def train(faiss: ModuleType, index: Any, sample: npt.NDArray[Any], on_progress: ProgressCallback = no_progress) -> None:
+    """Train lists and codes on the sample, (n, d) as stored; on a GPU where this Faiss has one."""
     if len(sample) < _CODE_VALUES:
         # A code's table has 16 entries: of fewer views, some stand there twice.
         sample = np.resize(sample, (_CODE_VALUES, sample.shape[1]))
-    ivf = ivf_of(faiss, index)
-    if getattr(faiss, "get_num_gpus", int)() > 0:
-        on_gpu = faiss.index_cpu_to_all_gpus(faiss.IndexFlatIP(ivf.d))
-        ivf.clustering_index = on_gpu
+    if has_groups(faiss, index):
+        _train_groups(faiss, index, sample, on_progress)
+        sample = _spread(sample, LEAST_SAMPLE)
+    elif getattr(faiss, "get_num_gpus", int)() > 0:
+        on_gpu = faiss.index_cpu_to_all_gpus(faiss.IndexFlatIP(ivf_of(faiss, index).d))
+        ivf_of(faiss, index).clustering_index = on_gpu
         index.referenced_objects = [on_gpu]
-    index.train(sample)
+    index.train(decode(sample))
+
+
+def _train_groups(faiss: ModuleType, index: Any, sample: npt.NDArray[Any], on_progress: ProgressCallback) -> None:
+    """Train the centroids of the lists group by group, as many in each as it has of the sample's rows.
+
+    The two-level k-means of faiss.contrib.clustering, with the groups kept: they are the first level of the quantiser.
+    """
+    ivf = ivf_of(faiss, index)
+    quantiser = faiss.downcast_index(ivf.quantizer)
+    groups = _centroids(faiss, _spread(sample, quantiser.nlist * _GROUP_POINTS), quantiser.nlist, _GROUP_POINTS)
+    group_of = _nearest(faiss, groups, sample)
+    ends = np.cumsum(np.bincount(group_of, minlength=quantiser.nlist))
+    # Whole numbers, so that no group has more centroids than rows, and all together nlist.
+    shares = np.diff(ends * ivf.nlist // len(sample), prepend=0)
+    parts = np.split(np.argsort(group_of, kind="stable"), ends[:-1])
+    found: list[Floats] = [np.empty((0, sample.shape[1]), dtype=np.float32)] * len(parts)
+    work, lock = deque(np.flatnonzero(shares).tolist()), Lock()
+
+    def train_some() -> None:
+        # A group is trained in less time than several threads take to meet at its ends.
+        before = faiss.omp_get_max_threads()
+        faiss.omp_set_num_threads(1)
+        for number in taken_from(work):
+            found[number] = _centroids(faiss, sample[parts[number]], int(shares[number]), POINTS)
+            with lock:
+                on_progress("training lists", len(parts) - len(work), len(parts))
+        faiss.omp_set_num_threads(before)
+
+    run_in_threads(train_some, default_threads())
+    centroids = np.concatenate(found)
+    if isinstance(index, faiss.IndexPreTransform):
+        # A rotation changes no inner product: trained without it, rotated here.
+        rotation = faiss.downcast_VectorTransform(index.chain.at(0))
+        groups, centroids = rotation.apply(groups), rotation.apply(centroids)
+    quantiser.quantizer.add(groups)
+    quantiser.train(centroids)
+    quantiser.add(centroids)
+    # Codes of residuals read a centroid by its number.
+    quantiser.make_direct_map()
+
+
+def _centroids(faiss: ModuleType, rows: npt.NDArray[Any], count: int, points: int) -> Floats:
+    """Return unit centroids of the rows by k-means, (count, d) float32, of at most so many points for each."""
+    parameters = faiss.ClusteringParameters()
+    parameters.spherical, parameters.niter, parameters.seed = True, 10, _SEED
+    parameters.min_points_per_centroid, parameters.max_points_per_centroid = 1, points
+    clustering = faiss.Clustering(rows.shape[1], count, parameters)
+    clustering.train(decode(rows), faiss.IndexFlatIP(rows.shape[1]))
+    centroids: Floats = faiss.vector_to_array(clustering.centroids).reshape(count, -1)
+    return centroids
+
+
+def _nearest(faiss: ModuleType, centroids: Floats, sample: npt.NDArray[Any]) -> Ints:
+    """Return the number of the nearest centroid of each row, (n,)."""
+    flat = faiss.IndexFlatIP(centroids.shape[1])
+    flat.add(centroids)
+    blocks = (sample[begin : begin + _READ_ROWS] for begin in range(0, len(sample), _READ_ROWS))
+    return np.concatenate([flat.search(decode(block), 1)[1].ravel() for block in blocks])
+
+
+def _spread(sample: npt.NDArray[Any], size: int) -> npt.NDArray[Any]:
+    """Return so many rows, spread evenly over the sample; all if there are no more."""
+    return sample if len(sample) <= size else sample[np.linspace(0, len(sample) - 1, size).astype(np.int64)]

@@ -67,7 +67,7 @@ def trained_lists(faiss: ModuleType, kind: str, snapshots: Sequence[Snapshot], o
     nlist = min(nlist, len(sample))
     options.on_progress(f"training {nlist} lists on {len(sample)} views", 0, 1)
     index = new_ivf(faiss, kind, snapshots[0].views.dim, nlist)
-    translated(train, faiss, index, sample)
+    translated(train, faiss, index, sample, options.on_progress)
     return index
 
 

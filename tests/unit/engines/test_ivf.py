@@ -6,12 +6,13 @@ import subprocess
 import sys
 import tracemalloc
 
+import faiss
 import numpy as np
 import pytest
 
 import mvindex
 from mvindex.engines.build import EngineCache
-from mvindex.engines.params import default_search, nprobe_for_hits
+from mvindex.engines.params import GROUPED_NLIST, default_search, groups_for, nprobe_for_hits, num_groups
 from mvindex.errors import ConfigError
 from mvindex.index import embedded_store_of
 from mvindex.search.rescore import Best
@@ -63,8 +64,8 @@ def test_recall_does_not_fall_as_more_lists_are_looked_at(path, kind):
         ({"nprobe": 100, "k_factor": 4, "top_k": 320}, 1000, 40, 50),
         ({"nprobe": 900, "k_factor": 4, "top_k": 1}, 1000, 4000, 1000),
         ({"nprobe": 1, "k_factor": 4, "top_k": 100}, 1000, 4, 1),
-        (default_search("ivf-pq", 2048), 2048, 1500, 724),
-        (default_search("ivf-pq", 2048), 2048, 150, 457),
+        (default_search("ivf-pq", 2048, 384), 2048, 1500, 724),
+        (default_search("ivf-pq", 2048, 384), 2048, 150, 457),
     ],
 )
 def test_lists_looked_at_grow_with_the_documents_asked_for(search, nlist, limit, nprobe):
@@ -161,6 +162,68 @@ def test_a_number_of_lists_that_cannot_be_is_refused(path, nlist):
 def test_kinds_without_lists_refuse_them(path):
     with mvindex.open(path) as index, pytest.raises(ConfigError, match="has no parameter 'nlist'"):
         index.build("hnsw", nlist=10)
+
+
+@pytest.fixture(scope="module")
+def many(tmp_path_factory):
+    """Return an index of enough views for lists in groups, and its views (n, d)."""
+    views = unit(np.random.default_rng(10).standard_normal((24_000, 1, 15)))
+    path = tmp_path_factory.mktemp("groups") / "x.mvx"
+    with mvindex.create(path, dim=15) as index:
+        index.add_views([mvindex.Document(str(n), "t") for n in range(len(views))], views)
+    return path, views[:, 0].astype(np.float32)
+
+
+@pytest.mark.parametrize("kind", LOSS)
+def test_lists_in_groups_find_what_a_view_is_near_to(many, kind):
+    path, views = many
+    queries = unit(np.random.default_rng(11).standard_normal((50, 15))).astype(np.float32)
+    with mvindex.open(path) as index:
+        index.build(kind, nlist=GROUPED_NLIST)
+        engine = EngineCache().open(embedded_store_of(index).snapshot)
+        ivf = faiss_ivf.ivf_of(faiss, engine._index)
+        assert faiss_ivf.has_groups(faiss, engine._index) and ivf.quantizer.ntotal == ivf.nlist == GROUPED_NLIST
+        expected = best_view_rows(index, queries)
+        every_list = engine.with_search({"nprobe": GROUPED_NLIST, "k_factor": 15})
+        _, rows = every_list.search(queries, len(views), None)
+        # All lists of all groups hold each view once.
+        assert (np.sort(rows, axis=1) == np.arange(len(views))).all()
+        few = engine.with_search({"nprobe": GROUPED_NLIST // 16, "k_factor": 15})
+        _, rows = few.search(queries, 400, None)
+        found = [len(set(some) & set(row.tolist())) / len(some) for some, row in zip(expected, rows, strict=True)]
+    assert np.mean(found) > 0.7
+
+
+def test_groups_are_given_as_many_centroids_as_they_have_views(many):
+    _, views = many
+    index = faiss_ivf.new_ivf(faiss, "ivf-flat", 15, GROUPED_NLIST)
+    stages = []
+    faiss_ivf.train(faiss, index, views[:GROUPED_NLIST].astype(np.float16), lambda *stage: stages.append(stage))
+    # As many views as lists: each of them is a centroid.
+    centroids = faiss_ivf.ivf_of(faiss, index).quantizer
+    nearest, _ = centroids.search(views[:500], 1, params=faiss.SearchParametersIVF(nprobe=num_groups(GROUPED_NLIST)))
+    np.testing.assert_allclose(nearest[:, 0], 1, atol=2e-3)
+    assert stages[-1] == ("training lists", num_groups(GROUPED_NLIST), num_groups(GROUPED_NLIST))
+
+
+@pytest.mark.parametrize(
+    ("kind", "dim", "k_factor"),
+    [("ivf-pq", 768, 15), ("ivf-pq", 384, 15), ("ivf-pq", 96, 60), ("ivf-rabitq", 2, 60), ("ivf-sq8", 96, 4)],
+)
+def test_codes_of_fewer_dimensions_have_more_hits_scored_anew(kind, dim, k_factor):
+    assert default_search(kind, 1024, dim)["k_factor"] == k_factor
+    tried = {search["k_factor"] for search in faiss_ivf.searches(kind, 1024, dim)}
+    assert {k_factor // 2, k_factor, 2 * k_factor} <= tried | {7}
+
+
+@pytest.mark.parametrize(("nlist", "groups"), [(16_384, 512), (32_768, 512), (65_536, 1024), (131_072, 1024)])
+def test_a_group_has_32_to_128_lists(nlist, groups):
+    assert num_groups(nlist) == groups and 32 <= nlist // groups <= 128
+
+
+@pytest.mark.parametrize(("nprobe", "groups"), [(1, 257), (3655, 371), (24_576, 1024), (131_072, 1024)])
+def test_a_search_looks_in_a_quarter_of_the_groups_and_more_for_more_lists(nprobe, groups):
+    assert groups_for(nprobe, 131_072) == groups
 
 
 @pytest.mark.parametrize("count", [1, 2, 15, 40])

@@ -44,11 +44,11 @@ def test_wikipedia_fits_a_machine_of_64_gib_in_codes_of_four_bits():
 
 
 def test_training_that_does_not_fit_takes_fewer_lists():
-    # Three times 131,072 x 64 views of 3,072 B are 72 GiB; there are 0.9 x 64. Half of that is 36 GiB.
-    (whole,) = of_kind(plan(WIKIPEDIA), "ivf-pq")
-    assert default_nlist(WIKIPEDIA.num_views) == 131_072 and whole.nlist == 65_536
-    assert "--nlist 65536" in commands(whole, plan(WIKIPEDIA).request)[1]
-    (roomy,) = of_kind(plan(WIKIPEDIA, ram_gib=128), "ivf-pq")
+    # 131,072 x 64 views of 1,536 B are 12 GiB; there are 0.9 x 8. Half of that is 6 GiB.
+    small = of_kind(plan(WIKIPEDIA, ram_gib=8), "ivf-pq")[1]
+    assert default_nlist(WIKIPEDIA.num_views) == 131_072 and small.nlist == 65_536
+    assert "--nlist 65536" in commands(small, plan(WIKIPEDIA).request)[1]
+    (roomy,) = of_kind(plan(WIKIPEDIA), "ivf-pq")
     assert roomy.nlist == 131_072 and "--nlist" not in commands(roomy, plan(WIKIPEDIA).request)[1]
 
 
@@ -172,7 +172,7 @@ def test_of_few_lists_a_larger_share_is_searched():
 
 def test_effort_16_is_the_default_search():
     for lists in (1, 64, 4096, 16_384, 131_072):
-        assert nprobe_of(16, lists) == default_search("ivf-pq", lists)["nprobe"]
+        assert nprobe_of(16, lists) == default_search("ivf-pq", lists, 384)["nprobe"]
     assert nprobe_of(16, 4096) == 1024 and nprobe_of(16, 64) == 64
 
 

@@ -53,7 +53,9 @@ def small(request, tmp_path_factory):
 def test_the_files_of_an_engine_are_as_large_as_planned(small, kind, nlist):
     path, num_views, dim = small
     report, built_lists = build(path, kind, nlist)
-    assert report.engine_bytes == pytest.approx(engine_bytes(kind, num_views, dim, built_lists).disk, rel=0.02)
+    assert report.engine_bytes == pytest.approx(
+        engine_bytes(kind, collection(documents=num_views, views=1, dim=dim), built_lists).disk, rel=0.02
+    )
 
 
 def test_the_files_of_a_store_are_as_large_as_planned(small):
@@ -73,13 +75,16 @@ def test_a_document_takes_nine_bytes_of_memory_beside_a_trifle_for_checksums():
 
 def test_sizes_by_hand():
     # ivf-pq at 768 dims: 192 B of code and 8 B of number; 131,072 lists waste 15.5 rows of code each. Centroids are
-    # 3,072 B, with a graph of 272.1 B each; the rotation is 768 x 768 x 4, the table 16 x 768 x 4, a list's lengths 16.
+    # 3,072 B, their numbers and places 16 B; 1,024 groups have a centroid of 3,072 B and lengths of 16 B each. The
+    # rotation is 768 x 768 x 4, the table 16 x 768 x 4, a list's lengths 16.
     rows = 168_122_592
-    by_hand = rows * 200 + 131_072 * (15.5 * 192 + 3072 + 272.129 + 16) + 768 * 768 * 4 + 16 * 768 * 4
-    assert engine_bytes("ivf-pq", rows, 768, 131_072).disk == pytest.approx(by_hand, rel=1e-6)
-    # Below 65,536 lists they are found without a graph.
-    assert engine_bytes("ivf-flat", 1000, 4, 10).disk == 1000 * (16 + 8) + 10 * (16 + 16)
-    assert engine_bytes("flat", 1000, 4, 0).disk == 16_000
+    by_hand = rows * 200 + 131_072 * (15.5 * 192 + 3072 + 16 + 16) + 1024 * 3088 + 768 * 768 * 4 + 16 * 768 * 4
+    whole = collection(documents=rows, views=1, dim=768)
+    assert engine_bytes("ivf-pq", whole, 131_072).disk == pytest.approx(by_hand, rel=1e-6)
+    # Of less than 16,384 lists all centroids are compared.
+    few = collection(documents=1000, views=1, dim=4)
+    assert engine_bytes("ivf-flat", few, 10).disk == 1000 * (16 + 8) + 10 * (16 + 16)
+    assert engine_bytes("flat", few, 0).disk == 16_000
 
 
 @pytest.mark.parametrize("dtype", ViewType)
@@ -165,7 +170,7 @@ def test_the_memory_of_an_open_engine_is_as_planned(tmp_path, kind, num_views, d
     command = [sys.executable, "-c", CHILD, str(path), str(dim)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    planned = engine_bytes(kind, num_views, dim, nlist).resident
+    planned = engine_bytes(kind, collection(documents=num_views, views=1, dim=dim), nlist).resident
     private, mapped = json.loads(done.stdout)
     assert planned >= 15 << 20
     assert private == pytest.approx(planned, rel=0.05)

@@ -1,0 +1,372 @@
+"""Make and measure an index of 21,015,324 documents of 8 views of 96 dimensions, or of fewer: one command, resumable.
+
+    python bench/full_count.py --folder DIR --data DATA [--documents 1250000] [--lexical english] [--keep]
+
+168,122,592 views, from a seeded generator (scale_parts/passages.py). Every step runs in a process of its own: `ingest`,
+`build`, `open`, `search`, `change` (adding, replacing and deleting --changed documents), `verify`. A long one is killed
+by SIGKILL when half of it is done, once, and runs again from what is there. Rows go to DIR/rows.jsonl, as they come; a
+step that has its last row there is done, so that the same command continues where it was stopped. Rates are of
+wall-clock and CPU seconds inside mvindex, without the generator; memory is the private memory of the step's process.
+`rchar` is what opening reads by system calls. Recall is against the certified scan for 256 questions. Prints the
+figures that `plan` gives beside those measured. Removes the index afterwards, unless --keep.
+"""
+
+import argparse
+import json
+import os
+import random
+import shutil
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import numpy as np
+import tiny
+
+import mvindex
+from mvindex.index import embedded_store_of
+from mvindex.planning.layouts import Machine, PlanRequest, assumed_scan, make_plan
+from mvindex.planning.sizes import Collection
+from mvindex.store.views import ViewType
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from scale_parts.corpora import BLOCK_DOCUMENTS  # noqa: E402 - as the line below
+from scale_parts.passages import Passages  # noqa: E402 - as the line below
+
+from tests.helpers.memory_limits import uncached  # noqa: E402 - after the path that has it
+
+QUESTIONS = 256
+# Of the articles, those that a filter of the measured searches leaves.
+FILTERED = {"filter of a tenth": 10, "filter of a thousandth": 1000}
+
+
+def status(name):
+    """Return an entry of this process' memory, in bytes."""
+    with open("/proc/self/status", encoding="ascii") as file:
+        return int(dict(line.split(":") for line in file)[name].split()[0]) << 10
+
+
+def characters_read():
+    """Return the bytes that this process has read by system calls."""
+    with open("/proc/self/io", encoding="ascii") as file:
+        return int(dict(line.split(":") for line in file)["rchar"])
+
+
+class Peak:
+    """The most private memory of this process while it is measured, looked at five times a second."""
+
+    def __enter__(self):
+        self.bytes, self._done = status("RssAnon"), threading.Event()
+        self._thread = threading.Thread(target=self._watch)
+        self._thread.start()
+        return self
+
+    def __exit__(self, *error):
+        self._done.set()
+        self._thread.join()
+        self.bytes = max(self.bytes, status("RssAnon"))
+
+    def _watch(self):
+        while not self._done.wait(0.2):
+            self.bytes = max(self.bytes, status("RssAnon"))
+
+
+class Clock:
+    """Wall-clock and CPU seconds of calls."""
+
+    def __init__(self):
+        self.wall_s = self.cpu_s = 0.0
+
+    def __call__(self, call, *args, **options):
+        wall, cpu = time.perf_counter(), time.process_time()
+        try:
+            return call(*args, **options)
+        finally:
+            self.wall_s += time.perf_counter() - wall
+            self.cpu_s += time.process_time() - cpu
+
+    def row(self, count=None):
+        """Return the seconds, and those of each of so many documents, views or queries."""
+        row = {"wall_s": round(self.wall_s, 3), "cpu_s": round(self.cpu_s, 3)}
+        if count:
+            row |= {"per_s": round(count / self.wall_s), "cpu_us_each": round(1e6 * self.cpu_s / count, 2)}
+        return row
+
+
+class Step:
+    """A step in its own process: its options, where it writes rows, and how far it is."""
+
+    def __init__(self, options):
+        self.options, self.name = options, options.step
+        self.path = options.folder / "index.mvx"
+        self.passages = Passages(options.documents, options)
+
+    def row(self, **figures):
+        """Append a row to the file, durably."""
+        line = json.dumps({"step": self.name, "documents": self.options.documents, **figures})
+        with open(self.options.folder / "rows.jsonl", "a", encoding="utf-8") as file:
+            file.write(line + "\n")
+            file.flush()
+            os.fsync(file.fileno())
+
+    def done_so_far(self, share):
+        """Tell the process that started this one which share is done."""
+        print(json.dumps({"share": share}), flush=True)
+
+    def run(self):
+        with Peak() as peak:
+            figures = getattr(self, self.name)()
+        self.row(is_last=True, peak_bytes=peak.bytes, disk_bytes=disk_bytes(self.path), **figures)
+
+    def ingest(self):
+        """Add what is not there yet; a row for each sixteenth."""
+        if not self.path.exists():
+            mvindex.create(self.path, dim=self.options.dim, lexical=self.options.lexical).close()
+        passages, clock, part = self.passages, Clock(), Clock()
+        with mvindex.open(self.path) as index:
+            begun = len(index)
+            since = begun
+            for block in range(begun // BLOCK_DOCUMENTS, passages.blocks):
+                documents, views = passages.block(block), passages.views(block)
+                clock(part, index.add_views, documents, views)
+                self.done_so_far((block + 1) / passages.blocks)
+                if (block + 1) * 16 // passages.blocks > block * 16 // passages.blocks:
+                    here = len(index)
+                    sizes = {"private_bytes": status("RssAnon"), "disk_bytes": disk_bytes(self.path)}
+                    self.row(there=here, **part.row(here - since), **sizes)
+                    since, part = here, Clock()
+            return {"resumed_at": begun, "there": len(index), **clock.row(len(index) - begun)}
+
+    def build(self):
+        stages = {}
+
+        def on_progress(stage, done, total):
+            stages.setdefault(stage.split(" ")[0], round(time.process_time(), 1))
+            if stage == "adding views":
+                self.done_so_far(done / total)
+
+        with mvindex.open(self.path) as index:
+            clock = Clock()
+            report = clock(index.build, "ivf-pq", on_progress=on_progress)
+            return {
+                **clock.row(report.views),
+                "began_at_cpu_s": stages,
+                "nlist": embedded_store_of(index).snapshot.settings["engine"]["settings"]["parameters"]["nlist"],
+                "engine_bytes": report.engine_bytes,
+            }
+
+    def open(self):
+        uncached(self.path)
+        figures = {}
+        vectors, _ = self.passages.questions(2)
+        for name in ("cold", "warm"):
+            clock, read = Clock(), characters_read()
+            index = clock(mvindex.open, self.path)
+            figures |= {f"{name}_open_s": round(clock.wall_s, 3), f"{name}_open_rchar": characters_read() - read}
+            clock = Clock()
+            clock(index.search, vectors[0])
+            figures[f"{name}_first_query_s"] = round(clock.wall_s, 3)
+            figures[f"{name}_private_bytes"] = status("RssAnon")
+            index.close()
+        return figures
+
+    def search(self):
+        """Recall, and times of single queries and of a batch; the views are warm from the first pass."""
+        vectors, texts = self.passages.questions(QUESTIONS)
+        with mvindex.open(self.path) as index:
+            warm, clock = Clock(), Clock()
+            # Else the first queries are answered while loops are loaded, or compiled, beside them.
+            while not warm(index.warm_up):
+                time.sleep(1)
+            truth = clock(index.search, vectors, top_k=100, exact=True)
+            self.row(of="certified batch", questions=len(vectors), **clock.row(len(vectors)))
+            for depth in (10, 100):
+                self._times(index, f"dense {depth}", vectors, None, truth, top_k=depth)
+            if self.options.lexical != "none":
+                for mode in ("lexical", "hybrid"):
+                    self._times(index, mode, vectors, texts, None, mode=mode)
+            articles = self.options.documents // 45 + 1
+            for name, share in FILTERED.items():
+                self._times(index, name, vectors, None, None, filter={"article": {"lt": max(1, articles // share)}})
+            return {
+                "warm_up": warm.row(),
+                "mapped_bytes": index.info().mapped_bytes,
+                "copy_bytes": index.info().copy_bytes,
+            }
+
+    def _times(self, index, name, vectors, texts, truth, **chosen):
+        """Write a row of a sort of search: each question by itself, twice, and all in a batch."""
+
+        def asked(one):
+            given = {} if texts is None else {"text": texts[one]}
+            return index.search(vectors[one], **given, **chosen)
+
+        passes, recall = {"first": [], "warm": []}, []
+        for clocks in passes.values():
+            for one in range(len(vectors)):
+                clocks.append(Clock())
+                result = clocks[-1](asked, one)
+                if truth is not None:
+                    depth = chosen["top_k"]
+                    best = {hit.id for hit in truth[one].hits[:depth]}
+                    recall.append(len(best & {hit.id for hit in result.hits}) / depth)
+        clock = Clock()
+        clock(index.search, vectors, **({} if texts is None else {"text": texts}), **chosen)
+        row = {f"{name}_ms": percentiles([each.wall_s for each in clocks]) for name, clocks in passes.items()}
+        row |= {f"{name}_cpu_ms": percentiles([each.cpu_s for each in clocks]) for name, clocks in passes.items()}
+        found = {} if truth is None else {"recall": round(float(np.mean(recall)), 4)}
+        self.row(of=name, **row, **found, batch=clock.row(len(vectors)))
+
+    def change(self):
+        """Add, replace and delete; how long a reader that was open takes to see each."""
+        changed, passages = self.options.changed, self.passages
+        beyond = Passages(passages.documents + changed, self.options)
+        first = passages.documents // BLOCK_DOCUMENTS
+        figures = {}
+        with mvindex.open(self.path) as index, mvindex.open(self.path) as reader:
+
+            def added(block):
+                fresh = [each for each in beyond.block(block) if int(each.id) > passages.documents]
+                return fresh, beyond.views(block)[-len(fresh) :]
+
+            def replaced(block):
+                return passages.block(block, version=1), passages.views(block)
+
+            for number, (name, made, blocks) in enumerate(
+                [
+                    ("added", added, range(first, beyond.blocks)),
+                    ("replaced", replaced, range(max(1, changed // BLOCK_DOCUMENTS))),
+                ]
+            ):
+                clock, count = Clock(), 0
+                for place, block in enumerate(blocks):
+                    documents, views = made(block)
+                    clock(index.add_views, documents, views)
+                    count += len(documents)
+                    self.done_so_far((number + place / len(blocks)) / 3)
+                figures[name] = {"count": count, **clock.row(count), **self._refreshed(reader)}
+            clock, begin = Clock(), max(1, changed // BLOCK_DOCUMENTS) * BLOCK_DOCUMENTS
+            last = min(begin + changed, passages.documents)
+            ids = [str(number + 1) for number in range(begin if last > begin else 0, last)]
+            clock(index.delete, ids=ids)
+            figures["deleted"] = {"count": len(ids), **clock.row(len(ids)), **self._refreshed(reader)}
+            figures["there"] = len(index)
+        return figures
+
+    def _refreshed(self, reader):
+        """Return the seconds until a reader sees the change, and of its first query."""
+        vectors, _ = self.passages.questions(1)
+        refresh, query = Clock(), Clock()
+        refresh(reader.refresh)
+        query(reader.search, vectors[0])
+        return {"refresh_s": round(refresh.wall_s, 3), "first_query_s": round(query.wall_s, 3)}
+
+    def verify(self):
+        size = disk_bytes(self.path)
+
+        def on_progress(read):
+            self.done_so_far(read / size)
+
+        with mvindex.open(self.path) as index:
+            clock = Clock()
+            report = clock(index.verify, on_progress=on_progress)
+            return {"is_sound": report.is_sound, **clock.row(len(index))}
+
+
+def percentiles(seconds):
+    """Return the 50th, 95th and 99th percentile, in milliseconds."""
+    return [round(1000 * float(value), 2) for value in np.percentile(seconds, [50, 95, 99])]
+
+
+def disk_bytes(path):
+    return sum(file.stat().st_size for file in path.rglob("*") if file.is_file())
+
+
+STEPS = ("ingest", "build", "open", "search", "change", "verify")
+KILLED = {"ingest", "build", "change", "verify"}
+
+
+def finished(folder):
+    """Return the rows of the steps that are done."""
+    file = folder / "rows.jsonl"
+    lines = file.read_text(encoding="utf-8").splitlines() if file.exists() else []
+    rows = [json.loads(line) for line in lines]
+    return {row["step"]: row for row in rows if row.get("is_last")}
+
+
+def run_step(name, options):
+    """Run a step in a process of its own, after one that is killed half way where the step is long."""
+    command = [sys.executable, *sys.argv, "--folder", str(options.folder), "--step", name]
+    mark = options.folder / f"killed-{name}"
+    share = random.Random(f"{options.seed} {name}").uniform(0.3, 0.7)
+    while True:
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        for line in process.stdout:
+            if name in KILLED and not mark.exists() and json.loads(line)["share"] >= share:
+                process.kill()
+                mark.write_text(line, encoding="utf-8")
+        if process.wait() == 0:
+            return
+        if process.returncode != -9 or not mark.exists() or mark.read_text(encoding="utf-8") == "run again":
+            sys.exit(f"{name}: ended with {process.returncode}; the same command continues")
+        print(f"{name}: killed at {json.loads(mark.read_text())['share']:.2f}, runs again", file=sys.stderr, flush=True)
+        mark.write_text("run again", encoding="utf-8")
+
+
+def planned(options):
+    """Return what `plan` says of the index: bytes of memory and disk."""
+    text_bytes = 110 if options.lexical == "none" else 260
+    held = Collection(
+        documents=options.documents,
+        views=options.views,
+        dim=options.dim,
+        view_type=ViewType.FP16,
+        text_bytes=text_bytes,
+    )
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    plan = make_plan(PlanRequest(collection=held, machine=Machine(ram_bytes=memory), scan=assumed_scan()))
+    layout = next(each for each in plan.layouts if each.kind == "ivf-pq")
+    return {
+        "plan": True,
+        "nlist": layout.nlist,
+        "resident_bytes": layout.resident,
+        "building_bytes": layout.building,
+        "store_bytes": layout.store.disk,
+        "engine_bytes": layout.engine.disk,
+    }
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--documents", type=int, default=21_015_324)
+    parser.add_argument("--views", type=int, default=8)
+    parser.add_argument("--dim", type=int, default=96)
+    parser.add_argument("--changed", type=int, help="documents that are added, replaced, deleted; a tenth, or 100,000")
+    parser.add_argument("--lexical", default="none", help="terms: none, unicode or english")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--folder", type=Path, required=True, help="of the index and of rows.jsonl")
+    parser.add_argument("--data", type=Path, default=Path("../shared/data"))
+    parser.add_argument("--keep", action="store_true", help="leave the index there")
+    parser.add_argument("--step", choices=STEPS, help=argparse.SUPPRESS)
+    options = tiny.parse(
+        parser, documents=16_500, views=2, dim=16, data=tiny.DATA, folder=tiny.OUT, lexical="english", changed=500
+    )
+    options.changed = options.changed or min(100_000, max(1, options.documents // 10))
+    if options.step is not None:
+        Step(options).run()
+        return
+    options.folder.mkdir(parents=True, exist_ok=True)
+    for name in STEPS:
+        if name not in finished(options.folder):
+            run_step(name, options)
+        print(json.dumps(finished(options.folder)[name]), flush=True)
+    print(json.dumps(planned(options)), flush=True)
+    if not options.keep:
+        shutil.rmtree(options.folder / "index.mvx", ignore_errors=True)
+
+
+if __name__ == "__main__":
+    main()
