@@ -1,31 +1,42 @@
-"""Fill and build the shards of an index as Ray tasks on one machine, then assemble them and ask a question.
+"""Fill and build the shards of an index as Ray tasks, then assemble them and ask a question.
+
+Ray runs a task again whose worker died. It goes on behind the last chunk that was committed, so that each chunk is
+stored exactly once. The index must lie on a disk that all workers see, and that can be locked (no NFS).
 
 python examples/ray/shards.py corpus.tsv --index corpus.mvx --shards 4 --kind ivf-pq --question "what is a view?"
 """
 
 import argparse
-import subprocess
+import contextlib
+import io
 import sys
 from pathlib import Path
 
 import ray
 
 import mvindex
+from mvindex.cli import main as run_command
+from mvindex.errors import IndexLocked
 from mvindex.index.factory import open_local
 from mvindex.ingest.assemble import assemble
 
 
-@ray.remote
+# In the worker itself, so that nothing goes on without it; of two that fill a shard one waits for its turn.
+@ray.remote(max_retries=-1, retry_exceptions=[IndexLocked])
 def fill(corpus: str, index: str, shard: str, encoder: str) -> str:
     """Fill one shard and return the command's output; run again after a crash, it continues."""
-    command = [sys.executable, "-m", "mvindex", "ingest", corpus, "--index", index, "--shard", shard, "--json"]
-    done = subprocess.run([*command, "--encoder", encoder], check=False, capture_output=True, text=True)
-    if done.returncode:
-        raise RuntimeError(f"shard {shard}: {done.stderr}")
-    return done.stdout.strip()
+    sys.argv = ["mvindex", "ingest", corpus, "--index", index, "--shard", shard, "--encoder", encoder, "--json"]
+    with contextlib.redirect_stdout(io.StringIO()) as output, contextlib.redirect_stderr(io.StringIO()) as errors:
+        try:
+            run_command()
+        except SystemExit as end:
+            if end.code:
+                kind = IndexLocked if "writer" in errors.getvalue() else RuntimeError
+                raise kind(f"shard {shard}: {errors.getvalue()}") from None
+    return output.getvalue().strip()
 
 
-@ray.remote
+@ray.remote(max_retries=-1)
 def build(index: str, number: int, kind: str) -> int:
     """Build the shard's engine; return its number of documents."""
     with open_local(Path(index), None) as opened:
@@ -41,10 +52,11 @@ def main() -> None:
     parser.add_argument("--encoder", default="minilm")
     parser.add_argument("--kind", default="ivf-pq", help="exact for no engine")
     parser.add_argument("--question")
+    parser.add_argument("--workers", type=int, help="of a cluster on this machine; by default one for each core")
     given = parser.parse_args()
     corpus, index = str(given.corpus.resolve()), str(given.index.resolve())
 
-    ray.init()
+    ray.init(num_cpus=given.workers)
     for line in ray.get(
         [fill.remote(corpus, index, f"{n}/{given.shards}", given.encoder) for n in range(given.shards)]
     ):
