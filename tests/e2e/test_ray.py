@@ -49,7 +49,7 @@ def workers_below(pid):
     found = []
     for entry in Path("/proc").iterdir():
         with contextlib.suppress(OSError, ValueError):
-            if entry.name.isdecimal() and (entry / "cmdline").read_bytes().startswith(b"ray::fill"):
+            if entry.name.isdecimal() and (entry / "cmdline").read_bytes().startswith(b"ray::run"):
                 parent = int(entry.name)
                 while parent not in (0, pid):
                     parent = int((Path("/proc") / str(parent) / "stat").read_text().rpartition(")")[2].split()[1])
