@@ -1,62 +1,63 @@
-"""Fill and build the shards of an index as Ray tasks on one machine, then assemble them and ask a question.
+"""Fill and build the shards of an index as Ray tasks, then assemble them and ask a question.
+
+Ray runs a task again whose worker died. An ingest goes on behind the last chunk that was committed, so that each
+chunk is stored exactly once. The index must lie on a disk that all workers see and that can be locked (no NFS).
 
 python examples/ray/shards.py corpus.tsv --index corpus.mvx --shards 4 --kind ivf-pq --question "what is a view?"
 """
 
 import argparse
-import subprocess
+import contextlib
+import io
 import sys
-from pathlib import Path
 
 import ray
 
 import mvindex
-from mvindex.index.factory import open_local
-from mvindex.ingest.assemble import assemble
+from mvindex.cli import main as run_command
 
 
-@ray.remote
-def fill(corpus: str, index: str, shard: str, encoder: str) -> str:
-    """Fill one shard and return the command's output; run again after a crash, it continues."""
-    command = [sys.executable, "-m", "mvindex", "ingest", corpus, "--index", index, "--shard", shard, "--json"]
-    done = subprocess.run([*command, "--encoder", encoder], check=False, capture_output=True, text=True)
-    if done.returncode:
-        raise RuntimeError(f"shard {shard}: {done.stderr}")
-    return done.stdout.strip()
+def run(*arguments: str) -> str:
+    """Run a command of mvindex in this process, and return its output."""
+    output, errors = io.StringIO(), io.StringIO()
+    sys.argv = ["mvindex", *arguments]
+    with contextlib.redirect_stdout(output), contextlib.redirect_stderr(errors):
+        try:
+            run_command()
+        except SystemExit as end:
+            if end.code:
+                raise RuntimeError(f"mvindex {' '.join(arguments)}: {errors.getvalue()}") from None
+    return output.getvalue().strip()
 
 
-@ray.remote
-def build(index: str, number: int, kind: str) -> int:
-    """Build the shard's engine; return its number of documents."""
-    with open_local(Path(index), None) as opened:
-        return opened.build_shard(number, kind).documents
+# In the worker itself, which holds the lock of its shard: nothing goes on without a worker that was killed.
+run_in_worker = ray.remote(max_retries=-1)(run)
 
 
 def main() -> None:
     """Fill the shards in parallel, assemble them, and print the results of a search."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("corpus", type=Path)
-    parser.add_argument("--index", type=Path, required=True)
+    parser.add_argument("corpus")
+    parser.add_argument("--index", required=True)
     parser.add_argument("--shards", type=int, default=4)
     parser.add_argument("--encoder", default="minilm")
     parser.add_argument("--kind", default="ivf-pq", help="exact for no engine")
     parser.add_argument("--question")
+    parser.add_argument("--workers", type=int, help="of a cluster on this machine; by default one for each core")
     given = parser.parse_args()
-    corpus, index = str(given.corpus.resolve()), str(given.index.resolve())
+    numbers, build = range(given.shards), ["build", "--index", given.index, "--kind", given.kind, "--json"]
 
-    ray.init()
-    for line in ray.get(
-        [fill.remote(corpus, index, f"{n}/{given.shards}", given.encoder) for n in range(given.shards)]
-    ):
-        print(line)
-    print(assemble(index))
+    ray.init(num_cpus=given.workers)
+    ingest = ["ingest", given.corpus, "--index", given.index, "--encoder", given.encoder, "--json"]
+    tasks = [run_in_worker.remote(*ingest, "--shard", f"{number}/{given.shards}") for number in numbers]
+    print("\n".join(ray.get(tasks)))
+    print(run("assemble", given.index, "--json"))
     if given.kind != "exact":
-        with open_local(Path(index), None) as opened:
-            opened.train(given.kind)
-        print(ray.get([build.remote(index, number, given.kind) for number in range(given.shards)]))
+        print(run(*build, "--train-only"))
+        print("\n".join(ray.get([run_in_worker.remote(*build, "--shard", str(number)) for number in numbers])))
     ray.shutdown()
     if given.question:
-        with mvindex.open(index) as opened:
+        with mvindex.open(given.index) as opened:
             for hit in opened.search(given.question, top_k=3).hits:
                 print(f"{hit.score:.3f}  {hit.id}  {hit.snippet}")
 

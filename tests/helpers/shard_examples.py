@@ -25,7 +25,8 @@ def fill_shard(path, place, *corpora):
     """One shard filled alone, as a process of its own does."""
     for documents, views in corpora:
         is_new = not (path / place.directory).exists()
-        with create_shard_index(path, place, dim=DIM) if is_new else open_shard_index(path, place) as shard:
+        dim = views[0].shape[-1]
+        with create_shard_index(path, place, dim=dim) if is_new else open_shard_index(path, place) as shard:
             shard.add_views(documents, views)
 
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import mvindex
-from mvindex.errors import ConfigError, Unsupported
+from mvindex.errors import ConfigError, StoreError, Unsupported
 from mvindex.testing import brute_force, unit
 from mvindex_connectors.adopted import adopt_milvus
 from mvindex_connectors.milvus.address import parse_address
@@ -120,3 +120,24 @@ def test_it_is_read_only_and_fields_are_checked(place):
             with pytest.raises(Unsupported):
                 refused()
         assert index.info().views == COUNT
+
+
+@pytest.mark.needs("milvus-lite")
+def test_ids_and_texts_may_be_in_dynamic_fields(tmp_path):
+    from pymilvus import MilvusClient
+
+    rows = [
+        {"id": n, "owner": f"d{n // 2}", "body": f"text {n // 2}", "vector": VECTORS[n].tolist()} for n in range(20)
+    ]
+    for name, changed in (("good", {}), ("bad", {"owner": 7})):
+        client = MilvusClient(str(tmp_path / f"{name}.db"))
+        client.create_collection("old", dimension=DIM, metric_type="IP")
+        client.insert("old", [*rows[:-1], rows[-1] | changed])
+        client.close()
+    where = f"milvus-lite:{tmp_path}/{{}}.db?collection=old"
+    fields = {"vector_field": "vector", "id_field": "owner", "text_field": "body"}
+    with adopt_milvus(where.format("good"), **fields) as index:
+        hits = index.search(VECTORS[7], 20).hits
+        assert hits[0].id == "d3" and hits[0].text == "text 3" and len(hits) == len(index) == 10
+    with adopt_milvus(where.format("bad"), **fields) as index, pytest.raises(StoreError, match="a text in every row"):
+        index.search(VECTORS[7], 20)

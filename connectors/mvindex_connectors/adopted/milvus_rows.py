@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from mvindex.encoder import EncoderLike
-from mvindex.errors import ConfigError, Unsupported
+from mvindex.errors import ConfigError, StoreError, Unsupported
 from mvindex.index import Index
 from mvindex.records import Floats
 from mvindex_connectors.adopted.source import AdoptedDocument, Metric, RankedRows
@@ -73,15 +73,15 @@ class _MilvusRows:
         self._name, self.where = connection.address.collection, connection.address.shown
         described = self._call("describing it", "describe_collection")
         fields = {field["name"]: field for field in described["fields"]}
+        is_dynamic = bool(described.get("enable_dynamic_field"))
         for name in (vector_field, id_field, *([text_field] if text_field else [])):
-            if name not in fields:
+            if name not in fields and (name == vector_field or not is_dynamic):
                 raise ConfigError(f"{self.where}: expected one of the fields {', '.join(fields)}, got {name!r}")
         type_name = {name: getattr(field["type"], "name", str(field["type"])) for name, field in fields.items()}
         if type_name[vector_field] != "FLOAT_VECTOR":
             raise ConfigError(f"{self.where}: {vector_field}: expected FLOAT_VECTOR, got {type_name[vector_field]}")
-        if type_name[id_field] not in ("VARCHAR", "INT64"):
+        if type_name.get(id_field, "VARCHAR") not in ("VARCHAR", "INT64"):
             raise ConfigError(f"{self.where}: {id_field}: expected VARCHAR or INT64, got {type_name[id_field]}")
-        self._is_number = type_name[id_field] == "INT64"
         self._key = next(name for name, field in fields.items() if field.get("is_primary"))
         self.dim = int(fields[vector_field]["params"]["dim"])
         index = self._index()
@@ -93,6 +93,15 @@ class _MilvusRows:
             ) from err
         self.kind = str(index["index_type"])
         connection.load(self._name)
+        self._is_number = type_name[id_field] == "INT64" if id_field in fields else self._is_dynamic_number()
+
+    def _is_dynamic_number(self) -> bool:
+        """Return whether a dynamic field has numbers as ids, judged by one row."""
+        rows = self._call("reading a row", "query", filter="", limit=1, output_fields=[self._id])
+        value = rows[0].get(self._id, "") if rows else ""
+        if not isinstance(value, str | int):
+            raise ConfigError(f"{self.where}: {self._id}: expected texts or whole numbers, got {value!r:.60}")
+        return isinstance(value, int)
 
     def _index(self) -> Mapping[str, Any]:
         names = self._call("listing its indexes", "list_indexes", field_name=self._vector)
@@ -131,7 +140,7 @@ class _MilvusRows:
             output_fields=[self._id],
             search_params={"metric_type": self.metric.value, "params": {}},
         )
-        documents = [str(hit["entity"][self._id]) for hit in hits]
+        documents = [str(self._checked(hit["entity"])) for hit in hits]
         sign = -1 if self.metric is Metric.SQUARED_DISTANCE else 1
         scores = np.array([sign * hit["distance"] for hit in hits], dtype=np.float32)
         return RankedRows(documents, scores, len(hits) >= self.num_rows)
@@ -147,12 +156,20 @@ class _MilvusRows:
             rows = self._rows(f"{self._id} in {listed}", fields)
             by_id: dict[str, list[dict[str, Any]]] = {}
             for row in sorted(rows, key=lambda row: row[self._key]):
-                by_id.setdefault(str(row[self._id]), []).append(row)
+                by_id.setdefault(str(self._checked(row)), []).append(row)
             for doc_id, own in by_id.items():
                 views = np.array([row[self._vector] for row in own], dtype=np.float32)
                 text = str(own[0].get(self._text) or "") if self._text else ""
                 found[doc_id] = AdoptedDocument(doc_id, text, views, own[0][self._key])
         return {doc_id: found[doc_id] for doc_id in ids if doc_id in found}
+
+    def _checked(self, row: Mapping[str, Any]) -> str | int:
+        """Return the document id of a row; StoreError where a dynamic field has none, or one of another type."""
+        value = row.get(self._id)
+        if isinstance(value, bool) or not isinstance(value, int if self._is_number else str):
+            kind = "a whole number" if self._is_number else "a text"
+            raise StoreError(f"{self.where}: {self._id}: expected {kind} in every row, got {value!r:.60}")
+        return value
 
     def _rows(self, condition: str, fields: Sequence[str]) -> list[dict[str, Any]]:
         """Return all rows that match, page by page."""
@@ -179,7 +196,7 @@ class _MilvusRows:
         seen: set[str] = set()
         for page in self._pages("", [self._key, self._id]):
             for row in page:
-                doc_id = str(row[self._id])
+                doc_id = str(self._checked(row))
                 if doc_id not in seen:
                     seen.add(doc_id)
                     yield doc_id

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from contextlib import closing
 
 import numpy as np
 import pytest
@@ -13,12 +14,14 @@ from mvindex.engines.build import EngineChoice, build_engine, engine_choice
 from mvindex.engines.build_shards import build_one_shard, train_shards
 from mvindex.errors import ConfigError, EngineError
 from mvindex.index import store_of
+from mvindex.ingest.assemble import assemble
 from mvindex.maintenance.dispatch import repair, salvage, verify
 from mvindex.records import no_progress
 from mvindex.store.segments import file_checksum
 from mvindex.store.shard_layout import shard_of
+from mvindex.store.sharded import open_sharded_store
 from mvindex.testing import unit
-from tests.helpers.shard_examples import answers, stored, stored_in
+from tests.helpers.shard_examples import answers, fill_shards, stored, stored_in
 
 faiss = pytest.importorskip("faiss")
 
@@ -222,3 +225,39 @@ def test_what_is_derived_is_made_again(path):
     with mvindex.open(path) as index:
         assert len(index) == COUNT
     assert repair(path).made_again == ()
+
+
+@pytest.mark.parametrize("kind", ["flat", "ivf-flat", "ivf-pq"])
+def test_shards_filled_and_built_apart_answer_as_one_index(tmp_path, kind):
+    """Hits of exact kinds are equal; approximate ones, taught once by views of all shards, find as much."""
+    rng = np.random.default_rng(8)
+    views = unit(rng.standard_normal((COUNT, 1, DIM)) + 0.5 * rng.standard_normal((COUNT, 3, DIM)))
+    documents = [mvindex.Document(f"d{n}", f"text {n}") for n in range(COUNT)]
+    fill_shards(tmp_path / "apart.mvx", SHARDS, (documents, views))
+    assemble(tmp_path / "apart.mvx")
+    choice = engine_choice(kind, None, None)
+    with closing(open_sharded_store(tmp_path / "apart.mvx")) as store:
+        if kind != "flat":
+            train_shards(tmp_path / "apart.mvx", store.sharding.stores, choice, no_progress)
+    for number in range(SHARDS):
+        with closing(open_sharded_store(tmp_path / "apart.mvx")) as store:
+            build_one_shard(store, number, choice, no_progress)
+    questions = rng.standard_normal((500, DIM)).astype(np.float32)
+    with mvindex.open(tmp_path / "apart.mvx") as apart, mvindex.create(tmp_path / "one.mvx", dim=DIM) as one:
+        one.add_views(documents, views)
+        one.build(kind)
+        truth = one.search(questions, exact=True)
+        assert apart.search(questions, exact=True) == truth
+        found = [index.search(questions) for index in (apart, one)]
+        if kind == "flat":
+            assert [result.hits for result in found[0]] == [result.hits for result in found[1]]
+        recalls = [
+            np.mean(
+                [
+                    len({hit.id for hit in own} & {hit.id for hit in true}) / 10
+                    for own, true in zip(each, truth, strict=True)
+                ]
+            )
+            for each in found
+        ]
+        assert recalls[0] >= recalls[1] - 0.002
