@@ -15,6 +15,7 @@ from typing import Any
 from mvindex.errors import LimitExceeded, MvindexError, ServerFailed, ServerUnavailable
 from mvindex_connectors.remote.status import grpc_code, nearest_known_class
 from mvindex_connectors.server.config import Limits
+from mvindex_connectors.server.response_budget import ResponseBudget, ResponseMeter
 from mvindex_connectors.server.telemetry import Metrics, trace_span
 from mvindex_connectors.server.tokens import ANYONE, Caller, Tokens
 
@@ -31,6 +32,7 @@ class CallContext:
     request_id: str
     peer: str
     protocol: str
+    meter: ResponseMeter
     caller: Caller = ANYONE
     index: str = ""
     code: str = "OK"
@@ -44,6 +46,7 @@ class Admission:
     def __init__(self, tokens: Tokens, limits: Limits, metrics: Metrics, names: frozenset[str]) -> None:
         self.tokens, self.limits, self.metrics = tokens, limits, metrics
         self._names = names
+        self._responses = ResponseBudget(limits.response_bytes)
         self._in_flight = 0
         self._open = 0
         self._streams = 0
@@ -58,6 +61,10 @@ class Admission:
     def is_draining(self) -> bool:
         """Whether the server is shutting down."""
         return self.draining.is_set()
+
+    def new_meter(self) -> ResponseMeter:
+        """Return the meter of a response; close it when that was sent."""
+        return ResponseMeter(self._responses)
 
     @contextmanager
     def admit(self, call: CallContext, header: str | None, *, is_open: bool = False) -> Iterator[None]:

@@ -52,6 +52,10 @@ def serve(  # noqa: PLR0913 - each option is a flag of the command
     max_queries: Annotated[int, typer.Option(help="Queries in one request.")] = 4096,
     max_top_k: Annotated[int, typer.Option(help="Documents in a result.")] = 10_000,
     max_hits: Annotated[int, typer.Option(help="Documents in all results of one request.")] = 500_000,
+    max_response_mb: Annotated[
+        int, typer.Option(help="MiB of one response; all large ones in flight may have four times as much.")
+    ] = 64,
+    max_query_chars: Annotated[int, typer.Option(help="Characters of a query.")] = 32_768,
     max_calls: Annotated[int, typer.Option(help="Calls at once.")] = 256,
     max_streams: Annotated[int, typer.Option(help="Ingests and lists at once.")] = 32,
     idle_s: Annotated[float, typer.Option("--idle", help="Seconds that a stream may be idle.")] = 300.0,
@@ -94,6 +98,8 @@ def serve(  # noqa: PLR0913 - each option is a flag of the command
             queries=max_queries,
             top_k=max_top_k,
             hits=max_hits,
+            response_bytes=max_response_mb << 20,
+            query_chars=max_query_chars,
             calls=max_calls,
             streams=max_streams,
             idle_s=idle_s,

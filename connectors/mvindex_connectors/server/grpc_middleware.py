@@ -55,7 +55,7 @@ class GrpcMiddleware:
             unary = self._unary(name, handler.stream_unary if handler.request_streaming else handler.unary_unary)
             make = grpc.stream_unary_rpc_method_handler if handler.request_streaming else (
                 grpc.unary_unary_rpc_method_handler)  # fmt: skip
-            return make(unary, read, handler.response_serializer)
+            return make(unary, read, _serializer(handler.response_serializer))
         stream = self._stream(name, handler.stream_stream if handler.request_streaming else handler.unary_stream)
         make = grpc.stream_stream_rpc_method_handler if handler.request_streaming else (
             grpc.unary_stream_rpc_method_handler)  # fmt: skip
@@ -63,8 +63,10 @@ class GrpcMiddleware:
 
     def _unary(self, name: str, handle: Callable[[Any, Any], Awaitable[Any]]) -> Callable[[Any, Any], Awaitable[Any]]:
         async def handled(request: Any, context: Any) -> Any:
-            call, header = _call_of(name, context)
+            call, header = self._call_of(name, context)
             CURRENT_CALL.set(call)
+            # When the response was sent, not when it was made.
+            context.add_done_callback(lambda _: call.meter.close())
             try:
                 with self._admission.admit(call, header, is_open=name.startswith(_HEALTH)):
                     if isinstance(request, InvalidMessage):
@@ -77,7 +79,7 @@ class GrpcMiddleware:
 
     def _stream(self, name: str, handle: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Awaitable[None]]:
         async def handled(request: Any, context: Any) -> None:
-            call, header = _call_of(name, context)
+            call, header = self._call_of(name, context)
             CURRENT_CALL.set(call)
             try:
                 with self._admission.admit(call, header, is_open=name.startswith(_HEALTH)):
@@ -91,6 +93,20 @@ class GrpcMiddleware:
                 await _abort(context, call, err)
 
         return handled
+
+    def _call_of(self, name: str, context: Any) -> tuple[CallContext, str | None]:
+        """Return the context of a call, and its authorization header."""
+        metadata = dict(context.invocation_metadata() or ())
+        call = CallContext(
+            method=name.rpartition("/")[2],
+            request_id=request_id_from(metadata.get(REQUEST_ID_KEY)),
+            peer=context.peer(),
+            protocol="grpc",
+            meter=self._admission.new_meter(),
+        )
+        context.set_trailing_metadata(((REQUEST_ID_KEY, call.request_id),))
+        header = metadata.get("authorization")
+        return call, header.decode("latin-1") if isinstance(header, bytes) else header
 
     async def _while_serving(self, answer: Coroutine[Any, Any, None]) -> None:
         """Run the answer until it ends or the server shuts down: health watches would never end by themselves."""
@@ -131,18 +147,9 @@ def _deserializer(read: Callable[[bytes], Any]) -> Callable[[bytes], Any]:
     return readable
 
 
-def _call_of(name: str, context: Any) -> tuple[CallContext, str | None]:
-    """Return the context of a call, and its authorization header."""
-    metadata = dict(context.invocation_metadata() or ())
-    call = CallContext(
-        method=name.rpartition("/")[2],
-        request_id=request_id_from(metadata.get(REQUEST_ID_KEY)),
-        peer=context.peer(),
-        protocol="grpc",
-    )
-    context.set_trailing_metadata(((REQUEST_ID_KEY, call.request_id),))
-    header = metadata.get("authorization")
-    return call, header.decode("latin-1") if isinstance(header, bytes) else header
+def _serializer(write: Callable[[Any], bytes]) -> Callable[[Any], bytes]:
+    """Return a serializer that leaves alone what a thread has serialized."""
+    return lambda response: response if isinstance(response, bytes) else write(response)
 
 
 async def _abort(context: Any, call: CallContext, err: MvindexError) -> None:

@@ -16,6 +16,7 @@ _ERRORS = {
     "403": "The token is read-only.",
     "404": "There is no such index or document.",
     "409": "The index cannot do that in its present state.",
+    "413": "The request, or its response, has too many bytes.",
     "429": "The request exceeds a limit of the server.",
     "501": "This index does not support that.",
     "503": "The server is shutting down.",
