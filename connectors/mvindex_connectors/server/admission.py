@@ -21,6 +21,8 @@ from mvindex_connectors.server.tokens import ANYONE, Caller, Tokens
 
 logger = logging.getLogger(__name__)
 
+# So many requests of the largest size may be received by HTTP at once.
+_LARGEST_REQUESTS = 16
 _REQUEST_ID = re.compile(r"[A-Za-z0-9_.:-]{1,64}")
 
 
@@ -40,6 +42,14 @@ class CallContext:
     fields: dict[str, Any] = field(default_factory=dict)
 
 
+@dataclass(slots=True)
+class PeerUse:
+    """The use of a connection: its calls in progress, and when the last one began or ended."""
+
+    calls: int = 0
+    last: float = 0.0
+
+
 class Admission:
     """Admits, counts and times the calls of a server; one object for all of them."""
 
@@ -50,6 +60,9 @@ class Admission:
         self._in_flight = 0
         self._open = 0
         self._streams = 0
+        self._request_bytes = 0
+        # Of gRPC connections; those that have ended are removed by GrpcConnections.
+        self.peers: dict[str, PeerUse] = {}
         self.draining = asyncio.Event()
 
     @property
@@ -74,6 +87,8 @@ class Admission:
         """
         begun = time.perf_counter()
         self._count(1, is_open)
+        peer = self.peers.setdefault(call.peer, PeerUse()) if call.protocol == "grpc" else PeerUse()
+        peer.calls, peer.last = peer.calls + 1, time.monotonic()
         try:
             with trace_span(call.method):
                 if not is_open:
@@ -97,6 +112,7 @@ class Admission:
             ) from err
         finally:
             self._count(-1, is_open)
+            peer.calls, peer.last = peer.calls - 1, time.monotonic()
             # After the response is on its way, so that no client waits for the log.
             asyncio.get_running_loop().call_soon(self._ended, call, time.perf_counter() - begun, is_open)
 
@@ -111,6 +127,29 @@ class Admission:
             yield
         finally:
             self._streams -= 1
+
+    @contextmanager
+    def reading(self) -> Iterator[None]:
+        """Do not count the call inside the block, in which its client sends the rest of the request.
+
+        It costs nothing but a connection meanwhile, and those of slow clients must not keep others out.
+        """
+        self._count(-1, False)
+        try:
+            yield
+        finally:
+            self._count(1, False)
+        self._check_room()
+
+    def take_request_bytes(self, num_bytes: int) -> None:
+        """Count bytes of requests that are being received, or give them back; LimitExceeded for too many of all."""
+        most = _LARGEST_REQUESTS * self.limits.message_bytes
+        if num_bytes > 0 and self._request_bytes + num_bytes > most:
+            raise LimitExceeded(
+                f"requests of {self._request_bytes >> 20} MiB are being received, near the limit of this server "
+                f"({_LARGEST_REQUESTS} times --max-message-mb). Try again in a second"
+            )
+        self._request_bytes += num_bytes
 
     def check_running(self) -> None:
         """Check that the server is not shutting down; raise ServerUnavailable if it is."""

@@ -75,6 +75,7 @@ def serve(  # noqa: PLR0913 - each option is a flag of the command
     require("grpc", "server", "mvindex serve")
     require("prometheus_client", "server", "mvindex serve")
     from mvindex_connectors.server.config import Limits, ServerConfig, Tls, parse_index
+    from mvindex_connectors.server.connections import raise_open_files
     from mvindex_connectors.server.lifecycle import Addresses, Server
     from mvindex_connectors.server.telemetry import log_to_stderr
 
@@ -106,6 +107,7 @@ def serve(  # noqa: PLR0913 - each option is a flag of the command
         ),
     )
     log_to_stderr()
+    raise_open_files()
 
     def print_addresses(addresses: Addresses) -> None:
         display.print_json(

@@ -120,32 +120,28 @@ class IndexService:
             text: The texts for terms and citations, one for each query, if they are not the queries.
 
         """
-        texts = None
         if options.shard is not None:
             self._shard_parts()
-        if options.combine is not None:
-            return await self._search_query_group(queries, options, meter, text)
-        if text is not None or options.mode in (Mode.LEXICAL, Mode.HYBRID) or isinstance(queries, Sequence):
-            texts = self._texts(queries, text, options.mode)
-            queries = texts if options.mode is Mode.LEXICAL else queries
-        self._check_hits(len(queries), options.top_k)
-        return await self._batcher.search(self._checked(queries), options, meter, texts)
+        self._check_hits(1 if options.combine is not None else len(queries), options.top_k)
 
-    async def _search_query_group(
-        self,
-        queries: Sequence[str] | Floats,
-        options: SearchOptions,
-        meter: ResponseMeter,
-        text: Sequence[str] | None,
-    ) -> list[SearchResult]:
-        """Return the one result of a query group; see search()."""
+        def checked() -> tuple[list[str] | Floats, list[str] | None]:
+            if options.combine is not None:
+                return self._checked(queries), self._group_text(text)
+            texts = None
+            if text is not None or options.mode in (Mode.LEXICAL, Mode.HYBRID) or isinstance(queries, Sequence):
+                texts = self._texts(queries, text, options.mode)
+            return self._checked(texts if texts is not None and options.mode is Mode.LEXICAL else queries), texts
+
+        vectors, texts = await self.convert(checked, len(queries), meter)
+        return await self._batcher.search(vectors, options, meter, texts)
+
+    def _group_text(self, text: Sequence[str] | None) -> list[str] | None:
+        """Return the text of a query group in a list, or None."""
         if text is not None and len(text) != 1:
             raise QueryError(f"text: expected one text for a query group, got {len(text)}")
         for number, one in enumerate(text or (), start=1):
             self._check_query(one, number, 1)
-        self._check_hits(1, options.top_k)
-        texts = None if text is None else list(text)
-        return await self._batcher.search(self._checked(queries), options, meter, texts)
+        return None if text is None else list(text)
 
     def _check_hits(self, num_queries: int, top_k: int) -> None:
         """Raise LimitExceeded for more documents than are returned at once."""
@@ -162,7 +158,7 @@ class IndexService:
     def _texts(self, queries: Sequence[str] | Floats, text: Sequence[str] | None, mode: Mode) -> list[str]:
         """Return the texts for terms and citations, one for each query."""
         if text is not None:
-            self._check_number(text)
+            self.check_number(len(text))
         texts, _ = query_texts(queries, text, mode)
         for number, each in enumerate(texts, start=1):
             self._check_query(each, number, len(texts))
@@ -171,7 +167,7 @@ class IndexService:
         return texts
 
     def _checked(self, queries: Sequence[str] | Floats) -> list[str] | Floats:
-        self._check_number(queries)
+        self.check_number(len(queries))
         if not isinstance(queries, Sequence):
             return as_vectors(queries, self.index.dim)
         for number, text in enumerate(queries, start=1):
@@ -188,10 +184,11 @@ class IndexService:
             )
         check_query_text(text, number, count)
 
-    def _check_number(self, queries: Sequence[str] | Floats) -> None:
-        if len(queries) > self._limits.queries:
+    def check_number(self, count: int) -> None:
+        """Check how many queries there are; raise LimitExceeded for more than are searched at once."""
+        if count > self._limits.queries:
             raise LimitExceeded(
-                f"{len(queries)} queries in one request; this server takes {self._limits.queries} (--max-queries). "
+                f"{count} queries in one request; this server takes {self._limits.queries} (--max-queries). "
                 "Send several requests"
             )
 

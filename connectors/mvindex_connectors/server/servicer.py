@@ -6,14 +6,14 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, cast
 
 import grpc
 
 from mvindex.errors import LimitExceeded, MvindexError, QueryError, TimedOut
 from mvindex.ingest import CHUNK_CHARS, CHUNK_DOCUMENTS, Entry
 from mvindex.ingest.pipeline import read_chunks
-from mvindex.records import Document, SearchResult
+from mvindex.records import Document, Floats, SearchResult
 from mvindex.v1 import documents_pb2 as documents
 from mvindex.v1 import search_pb2 as search
 from mvindex.v1 import service_pb2 as service
@@ -36,9 +36,10 @@ from mvindex_connectors.remote.convert import (
     views_from,
 )
 from mvindex_connectors.server.admission import Admission
-from mvindex_connectors.server.grpc_middleware import CURRENT_CALL, InvalidMessage
+from mvindex_connectors.server.grpc_middleware import CURRENT_CALL, parsed
 from mvindex_connectors.server.idempotency import check_idempotency_key
 from mvindex_connectors.server.index_service import IndexService, find_index
+from mvindex_connectors.server.large_requests import parse_large
 from mvindex_connectors.server.response_budget import ResponseMeter
 
 
@@ -62,6 +63,8 @@ class Servicer(MvindexServiceServicer):
         kind = request.WhichOneof("queries")
         if kind is None:
             raise QueryError("queries: expected texts or vectors, got neither")
+        index.check_number(len(request.texts.values))
+        index.check_number(len(request.terms.values))
         queries = list(request.texts.values) if kind == "texts" else vectors_from(request.vectors)
         CURRENT_CALL.get().fields["queries"] = len(queries)
         options = options_from(request)
@@ -69,10 +72,15 @@ class Servicer(MvindexServiceServicer):
         meter = CURRENT_CALL.get().meter
         with index_error_context(index):
             results = await index.search(queries, options, meter, text)
-        # Counted after the response is on its way.
-        asyncio.get_running_loop().call_soon(self._admission.metrics.count_results, index.name, results)
-        num_hits = len(results) * options.top_k
-        return await index.convert(lambda: results_bytes(results, meter), num_hits, meter)
+
+        def content() -> bytes:
+            self._admission.metrics.count_results(index.name, results)
+            made = results_bytes(results, meter)
+            # Here, in the thread: to free many hits takes as long as to make them.
+            results.clear()
+            return made
+
+        return await index.convert(content, len(results) * options.top_k, meter)
 
     async def Explain(self, request: search.ExplainRequest, context: Any) -> search.ExplainResponse:
         """Score every view of a document, or of several, for a query."""
@@ -97,6 +105,7 @@ class Servicer(MvindexServiceServicer):
     async def Encode(self, request: search.EncodeRequest, context: Any) -> search.EncodeResponse:
         """Encode texts as queries."""
         index = self._index(request.index)
+        index.check_number(len(request.texts.values))
         with index_error_context(index):
             vectors = await index.encode(list(request.texts.values))
         return search.EncodeResponse(vectors=vectors_message(vectors) if len(vectors) else None)
@@ -132,10 +141,15 @@ class Servicer(MvindexServiceServicer):
                 message = await self._read(context)
 
     async def _store_chunk(self, index: IndexService, key: str, message: documents.AddRequest, context: Any) -> None:
-        with index_error_context(index):
+        def read() -> tuple[list[Document], list[Floats] | None]:
+            if len(message.documents) > CHUNK_DOCUMENTS:
+                raise too_many_documents(len(message.documents))
             chunk = [document_from(each) for each in message.documents]
             check_chunk(chunk)
-            views = views_from(message.views, len(chunk)) if message.HasField("views") else None
+            return chunk, views_from(message.views, len(chunk)) if message.HasField("views") else None
+
+        with index_error_context(index):
+            chunk, views = await parse_large(read, message.ByteSize())
             report = await index.add(key, message.chunk, chunk, views)
         self._admission.metrics.count_written(index.name, report)
         fields = CURRENT_CALL.get().fields
@@ -160,9 +174,7 @@ class Servicer(MvindexServiceServicer):
         finally:
             reading.cancel()
             draining.cancel()
-        if isinstance(message, InvalidMessage):
-            message.refuse()
-        return None if message is grpc.aio.EOF else message
+        return None if message is grpc.aio.EOF else cast(documents.AddRequest, await parsed(message))
 
     async def Delete(self, request: documents.DeleteRequest, context: Any) -> documents.DeleteResponse:
         """Delete documents, by id, by filter, or all."""
@@ -264,10 +276,15 @@ def index_error_context(index: IndexService) -> Iterator[None]:
 def check_chunk(documents: list[Document]) -> None:
     """Check that the documents fit one commit; raise LimitExceeded if not."""
     if sum(1 for _ in read_chunks(Entry("", document) for document in documents)) > 1:
-        raise LimitExceeded(
-            f"documents: expected one chunk of at most {CHUNK_DOCUMENTS} documents, which ends with the one that "
-            f"brings it to {CHUNK_CHARS} characters, got {len(documents)} documents. Send several chunks"
-        )
+        raise too_many_documents(len(documents))
+
+
+def too_many_documents(count: int) -> LimitExceeded:
+    """Return the error of more documents than are committed at once."""
+    return LimitExceeded(
+        f"documents: expected one chunk of at most {CHUNK_DOCUMENTS} documents, which ends with the one that brings it "
+        f"to {CHUNK_CHARS} characters, got {count} documents. Send several chunks"
+    )
 
 
 def _check_number(number: int, last: int) -> int:

@@ -35,6 +35,7 @@ from mvindex_connectors.server.http.requests import (
 from mvindex_connectors.server.http.responses import PartsResponse, encoded_parts, joined
 from mvindex_connectors.server.idempotency import check_idempotency_key
 from mvindex_connectors.server.index_service import IndexService, find_index
+from mvindex_connectors.server.large_requests import parse_large
 from mvindex_connectors.server.response_budget import TooLarge
 from mvindex_connectors.server.servicer import index_error_context
 
@@ -86,6 +87,8 @@ class App:
             "update": self._update,
             "metrics": self._metrics,
             "health": self._health,
+            "ready": self._health,
+            "live": self._live,
         }
         endpoints: dict[str, dict[str, Endpoint]] = {}
         for each in OPERATIONS:
@@ -137,20 +140,23 @@ class App:
             call.caller.check_may_write()
         return find_index(self._services, call.index)
 
-    async def _request(self, request: Request, kind: type[RequestT]) -> RequestT:
-        """Return the request of a JSON body; never more than the limit of it is in memory."""
+    async def _request(self, request: Request, kind: type[RequestT], convert: Callable[[RequestT], T]) -> T:
+        """Return what the request of a JSON body is converted to; never more than the limit of it is in memory."""
         if request.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
             # Which also keeps out the forms of other sites' pages.
             raise QueryError("body: expected JSON with the header 'content-type: application/json', got another type")
         try:
-            return decode(kind, await asyncio.wait_for(self._read(request), _BODY_TIMEOUT_S))
+            with self._admission.reading():
+                content = await asyncio.wait_for(self._read(request), _BODY_TIMEOUT_S)
         except asyncio.TimeoutError as err:
             raise TimedOut(f"body: expected all of it within {_BODY_TIMEOUT_S:g} s") from err
+        return await parse_large(lambda: convert(decode(kind, content)), len(content))
 
     async def _read(self, request: Request) -> bytes:
         parts, size, limit = [], 0, self._admission.limits.message_bytes
         try:
             async for part in request.stream():
+                self._admission.take_request_bytes(len(part))
                 size += len(part)
                 if size > limit:
                     raise TooLarge(f"body: expected at most {limit} bytes, got more. Send less at a time, or "
@@ -158,12 +164,13 @@ class App:
                 parts.append(part)
         except ClientDisconnect as err:
             raise asyncio.CancelledError from err
+        finally:
+            self._admission.take_request_bytes(-size)
         return b"".join(parts)
 
     async def _search(self, request: Request, call: CallContext) -> Response:
         index = self._index(request, call)
-        body = await self._request(request, schemas.SearchRequest)
-        search = search_call(body)
+        body, search = await self._request(request, schemas.SearchRequest, lambda body: (body, search_call(body)))
         call.fields["queries"] = len(search.queries)
         explanations: Sequence[Mapping[str, Sequence[ViewScore]] | None] | None = None
         with index_error_context(index):
@@ -171,13 +178,16 @@ class App:
                 search = await _while_connected(request, _encoded(index, search))
             found = index.search(search.queries, search.options, call.meter, search.texts)
             results = await _while_connected(request, found)
-            self._admission.metrics.count_results(index.name, results)
             if body.explain:
                 explanations = await self._explanations(index, search, results, call)
 
         def parts() -> list[bytes]:
+            self._admission.metrics.count_results(index.name, results)
             pairs = zip(results, explanations or [None] * len(results), strict=True)
-            return encoded_parts((result_response(*pair) for pair in pairs), call.meter)
+            made = encoded_parts((result_response(*pair) for pair in pairs), call.meter)
+            # Here, in the thread: to free many hits takes as long as to make them.
+            results.clear()
+            return made
 
         encoded = await index.convert(parts, len(results) * search.options.top_k, call.meter)
         return PartsResponse(encoded if search.is_single else joined(b'{"results":[', encoded, b"]}"), call.meter)
@@ -196,7 +206,7 @@ class App:
 
     async def _add(self, request: Request, call: CallContext) -> Response:
         index = self._index(request, call, writes=True)
-        added = add_call(await self._request(request, schemas.AddRequest))
+        added = await self._request(request, schemas.AddRequest, add_call)
         with index_error_context(index):
             report = await index.add(added.key, 1, added.documents, added.views)
         call.fields["documents"] = len(added.documents)
@@ -205,7 +215,7 @@ class App:
 
     async def _delete(self, request: Request, call: CallContext) -> Response:
         index = self._index(request, call, writes=True)
-        body = await self._request(request, schemas.DeleteRequest)
+        body = await self._request(request, schemas.DeleteRequest, _same)
         ids = None if body.ids is msgspec.UNSET else body.ids
         condition = None if body.filter is msgspec.UNSET else body.filter
         with index_error_context(index):
@@ -220,7 +230,7 @@ class App:
 
     async def _update(self, request: Request, call: CallContext) -> Response:
         index = self._index(request, call, writes=True)
-        body = await self._request(request, schemas.UpdateRequest)
+        body = await self._request(request, schemas.UpdateRequest, _same)
         doc_id = request.path_params["id"]
         with index_error_context(index):
             if not await index.has(doc_id):
@@ -239,7 +249,7 @@ class App:
 
     async def _get_many(self, request: Request, call: CallContext) -> Response:
         index = self._index(request, call)
-        body = await self._request(request, schemas.GetRequest)
+        body = await self._request(request, schemas.GetRequest, _same)
         with index_error_context(index):
             found = await index.get(body.ids, call.meter)
         parts = await index.convert(lambda: _documents(found, call), len(found), call.meter)
@@ -269,6 +279,9 @@ class App:
     async def _health(self, request: Request, call: CallContext) -> Response:
         self._admission.check_running()
         return _json(schemas.Health("serving"))
+
+    async def _live(self, request: Request, call: CallContext) -> Response:
+        return _json(schemas.Alive("alive"))
 
     async def _openapi(self, request: Request, call: CallContext) -> Response:
         return _json(openapi(requires_token=self._admission.tokens.are_required))
@@ -309,6 +322,10 @@ def _by_method(endpoints: Mapping[str, Endpoint]) -> Endpoint:
         return await endpoints["GET" if request.method == "HEAD" else request.method](request)
 
     return endpoint
+
+
+def _same(body: RequestT) -> RequestT:
+    return body
 
 
 def _documents(found: Sequence[Document], call: CallContext) -> list[bytes]:

@@ -85,6 +85,10 @@ OPERATIONS = (
     Operation("metrics", "Metrics", "GET", "/metrics", "Return the metrics for Prometheus."),
     Operation("health", "Health", "GET", "/healthz", "Check that the server accepts calls.", None,
               (schemas.Health,), is_open=True),
+    Operation("ready", "Ready", "GET", "/readyz", "Check that the indexes are open, their encoders loaded, and calls "
+              "accepted.", None, (schemas.Health,), is_open=True),
+    Operation("live", "Live", "GET", "/livez", "Check that the server runs, even while it shuts down.", None,
+              (schemas.Alive,), is_open=True),
 )  # fmt: skip
 
 

@@ -378,6 +378,12 @@ class Health(Struct):
     status: Literal["serving"]
 
 
+class Alive(Struct):
+    """The server runs."""
+
+    status: Literal["alive"]
+
+
 class ErrorDetail(Struct):
     """An error."""
 
