@@ -94,6 +94,8 @@ def full_app() -> typer.Typer:
 
 def main() -> None:
     """Run the program; our errors become one line on stderr and exit code 1."""
+    # Files that everyone may write are nobody's intention.
+    os.umask(os.umask(0o077) | 0o002)
     try:
         try:
             _chosen_app()()

@@ -54,6 +54,7 @@ from mvindex.search.results import document_of, score_views, views_of
 from mvindex.store import catalog
 from mvindex.store.columns import parse_filter_fields
 from mvindex.store.embedded import EmbeddedStore, temperature_of
+from mvindex.store.files import check_path
 from mvindex.store.filters import Filter, check_deletion
 from mvindex.store.protocol import Capabilities, Operation, Store
 
@@ -766,11 +767,13 @@ class Index:
 
         """
         self.capabilities.check(Operation.SNAPSHOT, self.where)
+        check_path(path)
         return self._admin.snapshot(Path(path), on_progress)
 
     def verify(self, on_progress: CountCallback = no_progress) -> VerifyReport:
         """Read everything, and report what does not match its checksum; on_progress is called with bytes read."""
         self.capabilities.check(Operation.VERIFY, self.where)
+        self._store.count()  # it reads by the path: a closed index refuses it, too
         return self._admin.verify(on_progress)
 
     def probe(self) -> Mapping[str, str]:
