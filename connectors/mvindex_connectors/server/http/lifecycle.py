@@ -13,6 +13,7 @@ from mvindex.errors import ConfigError
 from mvindex.plugins import require
 from mvindex_connectors.remote.address import is_loopback
 from mvindex_connectors.server.admission import Admission
+from mvindex_connectors.server.certificates import Certificates
 from mvindex_connectors.server.config import ServerConfig
 from mvindex_connectors.server.connections import connection_caps
 from mvindex_connectors.server.index_service import IndexService
@@ -39,7 +40,12 @@ class HttpServer:
         await self._task
 
 
-async def start_http(config: ServerConfig, services: Mapping[str, IndexService], admission: Admission) -> HttpServer:
+async def start_http(
+    config: ServerConfig,
+    services: Mapping[str, IndexService],
+    admission: Admission,
+    certificates: Certificates | None,
+) -> HttpServer:
     """Start the server and return it once it listens; ConfigError if its port is taken."""
     require("uvicorn", "server", "mvindex serve --http")
     import uvicorn
@@ -81,6 +87,8 @@ async def start_http(config: ServerConfig, services: Mapping[str, IndexService],
     task = asyncio.get_running_loop().create_task(server.serve([]))
     while not server.started and not task.done():
         await asyncio.sleep(0.01)
+    if certificates is not None and settings.ssl is not None:
+        certificates.use_for(settings.ssl)
     acceptor = Acceptor(
         listener,
         lambda: HeaderTimeoutProtocol(settings, server.server_state, server.lifespan.state),
