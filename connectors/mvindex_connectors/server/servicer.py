@@ -113,6 +113,7 @@ class Servicer(MvindexServiceServicer):
     async def Terms(self, request: search.TermsRequest, context: Any) -> search.TermsResponse:
         """Count the terms of texts, for a search of several shards as one index."""
         index = self._index(request.index)
+        index.check_number(len(request.texts.values))
         with index_error_context(index):
             counts, info = await index.term_counts(list(request.texts.values))
         return search.TermsResponse(
