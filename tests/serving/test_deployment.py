@@ -1,7 +1,13 @@
 """A server as it is deployed: options from a file and the environment, certificates that are replaced while it runs."""
 
+import contextlib
 import os
+import signal
+import socket
 import ssl
+import subprocess
+import sys
+import time
 
 import pytest
 from certificates import Authority
@@ -109,3 +115,37 @@ def test_certificates_and_tokens_are_read_again_when_their_files_change(folder):
         (folder / "tls-1" / "server.key").write_text("no key")
         wait_for(lambda: any("certificate not reloaded" in line for line in serving.log))
         assert answers(second, "another-0123456789") == 3
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_a_server_that_still_opens_its_indexes(number):
+    """Here one behind a server that accepts connections and says nothing."""
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        address = f"grpc://127.0.0.1:{silent.getsockname()[1]}/a"
+        command = [sys.executable, "-m", "mvindex", "serve", "--index", f"a={address}", "--port", "0"]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+            silent.settimeout(60)
+            opened, _ = silent.accept()
+            process.send_signal(number)
+            try:
+                assert process.wait(10) == -number
+            finally:
+                process.kill()
+                opened.close()
+
+
+def test_a_second_signal_ends_a_server_that_waits_for_calls(folder):
+    with contextlib.closing(start(f"--index=a={folder / 'a.mvx'}", "--http", "0", "--drain", "60")) as serving:
+        host, port = serving.http.partition("://")[2].split(":")
+        with socket.create_connection((host, int(port)), timeout=10) as slow:
+            slow.sendall(
+                b"POST /v1/indexes/a/search HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
+                b"content-length: 99\r\n\r\n{"
+            )
+            time.sleep(0.5)
+            serving.process.send_signal(signal.SIGTERM)
+            wait_for(lambda: any("draining" in line for line in serving.log))
+            time.sleep(0.5)
+            assert serving.process.poll() is None
+            serving.process.send_signal(signal.SIGTERM)
+            assert serving.process.wait(10) == -signal.SIGTERM
