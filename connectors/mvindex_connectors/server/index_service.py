@@ -351,7 +351,7 @@ class IndexService:
         """Return the settings of the index, where marks of stored chunks are kept; empty if it keeps none."""
         return {} if self._local is None else self._local.settings
 
-    async def delete(self, ids: Sequence[str] | None, condition: Any, everything: bool, key: str) -> int:
+    async def delete(self, ids: Sequence[str] | None, condition: Any, key: str, everything: bool = False) -> int:
         """Delete documents and return how many; a repeated request deletes nothing more."""
         deleted = self._deletions.get(key) if key else None
         if deleted is None:

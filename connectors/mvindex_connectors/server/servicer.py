@@ -187,7 +187,7 @@ class Servicer(MvindexServiceServicer):
         key = check_idempotency_key(request.idempotency_key)
         with index_error_context(index):
             ids = None if has_filter or request.all else list(request.ids)
-            deleted = await index.delete(ids, condition, request.all, key)
+            deleted = await index.delete(ids, condition, key, request.all)
         return documents.DeleteResponse(deleted=deleted)
 
     async def Update(self, request: documents.UpdateRequest, context: Any) -> documents.UpdateResponse:

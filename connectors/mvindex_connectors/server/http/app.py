@@ -221,12 +221,12 @@ class App:
         with index_error_context(index):
             key = check_idempotency_key(body.idempotency_key)
             everything = body.all is True
-            return _json(schemas.DeleteResponse(await index.delete(ids, condition, everything, key)))
+            return _json(schemas.DeleteResponse(await index.delete(ids, condition, key, everything)))
 
     async def _delete_one(self, request: Request, call: CallContext) -> Response:
         index = self._index(request, call, writes=True)
         with index_error_context(index):
-            return _json(schemas.DeleteResponse(await index.delete([request.path_params["id"]], None, False, "")))
+            return _json(schemas.DeleteResponse(await index.delete([request.path_params["id"]], None, "")))
 
     async def _update(self, request: Request, call: CallContext) -> Response:
         index = self._index(request, call, writes=True)
