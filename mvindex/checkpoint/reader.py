@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from mvindex.checkpoint.dense import DENSE_WEIGHTS, Dense, read_dense
 from mvindex.checkpoint.families import SNIPPETS, Family
 from mvindex.checkpoint.hashes import sha256_of
-from mvindex.checkpoint.hub import Source, find_source
+from mvindex.checkpoint.hub import ALLOW_DOWNLOAD, PACKAGED_NAMES, Source, find_source
 from mvindex.checkpoint.layout import find_transformer, read_layout
 from mvindex.checkpoint.modules import read_modules
 from mvindex.checkpoint.settings import (
@@ -147,6 +147,27 @@ def _read_config(folder: Path) -> dict[str, Any]:
     return config
 
 
+def _base_place(folder: Path, named: str, *, is_pinned: bool) -> str:
+    """Return where the base of an adapter is: a packaged name, or a folder inside the adapter's own.
+
+    An adapter is a stranger's data: it must not lead to other folders of this machine, or to a download. A folder whose
+    weights it names by their sha256 is what it was trained on.
+    """
+    if named in PACKAGED_NAMES:
+        return named
+    place = Path(named)
+    if "\0" not in named and ".." not in place.parts:
+        inside = (folder / place).resolve()
+        if not place.is_absolute() and inside.is_dir() and inside.is_relative_to(folder.resolve()):
+            return str(inside)
+        if (is_pinned and place.is_absolute() and place.is_dir()) or os.environ.get(ALLOW_DOWNLOAD) == "1":
+            return named
+    raise CheckpointError(
+        f"{folder}: its base is {named!r:.200}; expected {', '.join(map(repr, PACKAGED_NAMES))} (packaged) or a folder "
+        "inside it. If you trust the adapter, --allow-download takes a base from elsewhere, without '..'"
+    )
+
+
 def _read_base(folder: Path) -> Checkpoint:
     """Return the model that the folder's adapter was trained on; its weights must be unchanged."""
     expected = read_base(folder)
@@ -157,6 +178,7 @@ def _read_base(folder: Path) -> Checkpoint:
     )
     if not isinstance(named, str) or not named:
         raise CheckpointError(f'{folder}: an adapter that names no base; expected {FILE_NAME} with "base"')
+    named = _base_place(folder, named, is_pinned=expected is not None and bool(expected.weights))
     if (find_transformer(find_source(named).folder) / ADAPTER_CONFIG).exists():
         raise CheckpointError(f"{folder}: its base {named!r} is an adapter itself; expected full weights")
     base = read_checkpoint(named)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+import sys
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -17,6 +18,10 @@ from mvindex.cli.options import (
     parse_filter,
 )
 from mvindex.errors import QueryError
+
+if TYPE_CHECKING:
+    from mvindex.index import IndexProtocol
+    from mvindex.store.filters import Filter
 
 
 def get(
@@ -41,26 +46,42 @@ def get(
         raise QueryError(f"no such document: {', '.join(map(repr, missing))}")
 
 
-def delete(
+def delete(  # noqa: PLR0913 - each option is a flag of the command
     ids: Annotated[list[str] | None, typer.Argument(help="Document ids.", show_default=False)] = None,
     index: IndexOption = None,
     filter_json: FilterOption = None,
+    everything: Annotated[bool, typer.Option("--all", help="Delete every document.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask, as without a terminal.")] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Delete documents by id or by a filter, in one step.
+    """Delete documents by id, by a filter, or all, in one step. On a terminal, say how many and ask before.
 
     Example: mvindex delete 17 18, or: mvindex delete --filter '{"lang": "de"}'
     """
     from mvindex.cli import render
+    from mvindex.store.filters import check_deletion
 
-    if bool(ids) == (filter_json is not None):
-        raise typer.BadParameter("expected either ids or --filter")
+    if [bool(ids), filter_json is not None, everything].count(True) != 1:
+        raise typer.BadParameter("expected one of ids, --filter and --all")
+    condition = None if filter_json is None else parse_filter(filter_json)
+    check_deletion(ids or None, condition, everything)
     with open_chosen(index, None) as target:
-        count = target.delete(filter=parse_filter(filter_json)) if filter_json is not None else target.delete(ids=ids)
+        if not yes and sys.stdin.isatty():
+            _confirm(target, ids, condition)
+        count = target.delete(ids=ids or None, filter=condition, all=everything)
         row = {"deleted": count, "documents": len(target)}
     if ids and count < len(set(ids)):
         note(f"{len(set(ids)) - count} of the ids do not exist")
     render.print_json(row) if as_json else render.print_table("delete", row)
+
+
+def _confirm(target: IndexProtocol, ids: list[str] | None, condition: Filter | None) -> None:
+    """Ask whether to delete so many documents; end the command unless the answer is yes."""
+    if ids:
+        count = len(target.get(ids))
+    else:
+        count = len(target) if condition is None else sum(1 for _ in target.scan(condition))
+    typer.confirm(f"{target.where}: delete {count:,} of {len(target):,} documents?", abort=True, err=True)
 
 
 def info(

@@ -53,6 +53,9 @@ def _show_version(is_set: bool) -> None:
 
 def root(
     debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks.")] = False,
+    allow_download: Annotated[
+        bool, typer.Option("--allow-download", help="Take the base of an adapter from elsewhere, or the hub.")
+    ] = False,
     version: Annotated[
         bool, typer.Option("--version", help="Show the version and exit.", is_eager=True, callback=_show_version)
     ] = False,
@@ -63,6 +66,10 @@ def root(
     """
     global _is_debug
     _is_debug = debug
+    if allow_download:
+        from mvindex.checkpoint.hub import ALLOW_DOWNLOAD
+
+        os.environ[ALLOW_DOWNLOAD] = "1"
 
 
 def make_app(names: Iterable[str]) -> typer.Typer:
@@ -94,6 +101,8 @@ def full_app() -> typer.Typer:
 
 def main() -> None:
     """Run the program; our errors become one line on stderr and exit code 1."""
+    # Files that everyone may write are nobody's intention.
+    os.umask(os.umask(0o077) | 0o002)
     try:
         try:
             _chosen_app()()

@@ -16,6 +16,7 @@ from mvindex.encoder import Encoder
 from mvindex.errors import ConfigError, ExtraMissing, Unsupported
 from mvindex.index.index import Index
 from mvindex.index.protocol import IndexProtocol
+from mvindex.store.files import check_path
 
 GROUP = "mvindex.backends"
 EXPORTS = "mvindex.exports"
@@ -47,6 +48,7 @@ class Backend(Protocol):
 
 def find_backend(place: str | PathLike[str]) -> Backend | None:
     """Return the backend of an address; None for a directory. Unsupported for a URL scheme that no backend has."""
+    check_path(place)
     text = str(place)
     found = _ADDRESS.match(text)
     if found is None:

@@ -54,7 +54,8 @@ from mvindex.search.results import document_of, score_views, views_of
 from mvindex.store import catalog
 from mvindex.store.columns import parse_filter_fields
 from mvindex.store.embedded import EmbeddedStore, temperature_of
-from mvindex.store.filters import Filter
+from mvindex.store.files import check_path
+from mvindex.store.filters import Filter, check_deletion
 from mvindex.store.protocol import Capabilities, Operation, Store
 
 if TYPE_CHECKING:
@@ -302,14 +303,13 @@ class Index:
                 self._store.set_metadata({old.doc_row: dumped[doc_id] for doc_id, old in known.items()})
         return len(known)
 
-    def delete(self, *, ids: str | Iterable[str] | None = None, filter: Filter | None = None) -> int:
-        """Delete documents by id or by a filter, in one step; return how many there were."""
-        if (ids is None) == (filter is None):
-            raise QueryError("delete() takes either ids= or filter=")
+    def delete(self, *, ids: str | Iterable[str] | None = None, filter: Filter | None = None, all: bool = False) -> int:
+        """Delete documents by id, by a filter, or all, in one step; return how many there were."""
+        check_deletion(ids, filter, all)
         checked = [] if ids is None else check_ids(ids)
         with self._store.writing():
-            if filter is not None:
-                rows = self._store.matching(filter).tolist()
+            if ids is None:
+                rows = self._store.matching(filter or {}).tolist()
             else:
                 rows = sorted(known.doc_row for known in self._store.known(checked).values())
             if rows:
@@ -767,11 +767,13 @@ class Index:
 
         """
         self.capabilities.check(Operation.SNAPSHOT, self.where)
+        check_path(path)
         return self._admin.snapshot(Path(path), on_progress)
 
     def verify(self, on_progress: CountCallback = no_progress) -> VerifyReport:
         """Read everything, and report what does not match its checksum; on_progress is called with bytes read."""
         self.capabilities.check(Operation.VERIFY, self.where)
+        self._store.count()  # it reads by the path: a closed index refuses it, too
         return self._admin.verify(on_progress)
 
     def probe(self) -> Mapping[str, str]:

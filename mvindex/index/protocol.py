@@ -152,14 +152,19 @@ class IndexProtocol(Protocol):
     def update(self, id: str, *, metadata: Mapping[str, Any]) -> None:
         """Replace the metadata of a document. QueryError when there is no such id."""
 
-    def delete(self, *, ids: str | Iterable[str] | None = None, filter: Filter | None = None) -> int:
-        """Delete documents by id or by a filter.
+    def delete(self, *, ids: str | Iterable[str] | None = None, filter: Filter | None = None, all: bool = False) -> int:
+        """Delete documents by id, by a filter, or all of them.
+
+        Args:
+            ids: An id or several; unknown ones are ignored.
+            filter: A metadata filter. One without a condition, such as {}, is refused.
+            all: Delete every document.
 
         Returns:
             The number of documents deleted.
 
         Raises:
-            QueryError: Unless exactly one of ids and filter is given.
+            QueryError: Unless exactly one of ids, filter and all is given, or for a filter that matches everything.
 
         """
 

@@ -20,7 +20,7 @@ from mvindex.maintenance.read import CatalogRow, DeletedRows, Problem, StoredVie
 from mvindex.records import CountCallback, Ints, no_progress
 from mvindex.store import catalog
 from mvindex.store.create import atomic_directory, start_generation
-from mvindex.store.files import KEPT_SETTINGS, Current, read_acknowledged, read_kept_settings, write_current
+from mvindex.store.files import KEPT_SETTINGS, Current, check_path, read_acknowledged, read_kept_settings, write_current
 from mvindex.store.generation import Generation, generation_name, lock_generation
 from mvindex.store.rows import FORMAT_VERSION
 from mvindex.store.settings import check_kept, read_checked
@@ -70,6 +70,7 @@ def salvage(path: str | Path, target: str | Path, on_progress: CountCallback = n
         StoreError: There is no index, or SQLite cannot read its catalog at all.
 
     """
+    check_path(target)
     index, new = Path(path).absolute(), Path(target)
     if os.path.lexists(new):
         raise ConfigError(f"{new} exists already; a salvage is written to a new directory")

@@ -11,6 +11,7 @@ import os
 import queue
 import sqlite3
 import stat
+import time
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
@@ -25,7 +26,7 @@ import xxhash
 from mvindex.errors import DamagedIndex, StaleReader, StoreError
 from mvindex.lexical import postings
 from mvindex.store import columns, dates
-from mvindex.store.files import check_regular
+from mvindex.store.files import check_regular, check_single_name
 from mvindex.store.fsync import audit_step, flush_to_disk
 from mvindex.store.rows import document_checksum
 from mvindex.store.segments import BLOCK_BYTES, CommittedSegment
@@ -36,6 +37,8 @@ _BUSY_TIMEOUT_MS = 30_000
 _WAL_BYTES = 64 << 20
 # Less than the size of SQLite's lock file and a page or two.
 _LITTLE_ROOM_BYTES = 128 << 10
+# How long the schema may take to read, and the instructions of SQLite between two looks at the clock.
+_SCHEMA_TIMEOUT_S, _STEPS = 5.0, 100_000
 # The smallest page size: SQLite's header is in the first page.
 _LEAST_BYTES = 512
 CHECKSUM_KEY = "checksum"
@@ -378,8 +381,11 @@ def _refuse_other_names(path: Path) -> None:
 
 def _connect(path: Path, mode: str, is_fixed: bool = False) -> ReadConnection:
     """Open a connection. is_fixed: the file does not change, as on read-only media: no lock file is needed."""
-    for file in (path, _log_of(path), path.with_name(path.name + "-shm")):
-        check_regular(file)
+    check_regular(path)
+    # A copy of hard links, as `cp -al` makes one, may be read: all of its files have several names.
+    is_copy = mode != "rw" and path.exists() and path.stat().st_nlink > 1
+    for log in (_log_of(path), path.with_name(path.name + "-shm")):
+        (check_regular if is_copy else check_single_name)(log)
     size_bytes = _size_of(path)
     if size_bytes < _LEAST_BYTES:
         # By its size only: opening and closing the file would drop the locks that SQLite has in this process. And
@@ -392,9 +398,34 @@ def _connect(path: Path, mode: str, is_fixed: bool = False) -> ReadConnection:
     uri = f"{path.absolute().as_uri()}?mode={mode}{'&immutable=1' if is_fixed else ''}"
     # Connections go from thread to thread through the pool, one user at a time.
     connection = sqlite3.connect(uri, uri=True, isolation_level=None, check_same_thread=False, factory=ReadConnection)
-    connection.execute(f"PRAGMA busy_timeout={_BUSY_TIMEOUT_MS}")
-    dates.register(connection)
+    try:
+        connection.execute(f"PRAGMA busy_timeout={_BUSY_TIMEOUT_MS}")
+        _refuse_other_schema(connection, path)
+        dates.register(connection)
+    except BaseException:
+        connection.close()
+        raise
     return connection
+
+
+def _refuse_other_schema(connection: sqlite3.Connection, path: Path) -> None:
+    """Raise DamagedIndex unless the schema holds only what create() makes, before anything else is read.
+
+    A view in place of a table may never end; a trigger writes what nobody asked for. Missing tables are for
+    check_schema() to name, and for salvage to do without.
+    """
+    # An expression of the schema may call only functions without effects.
+    connection.execute("PRAGMA trusted_schema=OFF")
+    ends = time.monotonic() + _SCHEMA_TIMEOUT_S
+    connection.set_progress_handler(lambda: time.monotonic() > ends, _STEPS)
+    try:
+        known = {*_expected_tables(True, True)}
+        for kind, name, sql in connection.execute(f"{_TABLES} LIMIT {len(known) + 1}"):
+            if (kind, name, sql) not in known:
+                check_application(connection, path)
+                raise DamagedIndex(f"{path}: expected the tables of an index only, got a {kind!s:.20} {name!r:.60}")
+    finally:
+        connection.set_progress_handler(None, 0)
 
 
 def _make_log(path: Path) -> None:

@@ -62,7 +62,7 @@ class EmbeddedStore:
         self.directory = directory.absolute()
         self._refresh_lock = Lock()
         self._writer: GenerationWriter | None = None
-        self.snapshot = read_snapshot(open_generation(self.directory))
+        self._snapshot: Snapshot | None = read_snapshot(open_generation(self.directory))
 
     @property
     def where(self) -> str:
@@ -118,9 +118,18 @@ class EmbeddedStore:
         """Return what `read` returns."""
         return read()
 
+    @property
+    def snapshot(self) -> Snapshot:
+        """The committed state that this store shows; StoreError once it is closed."""
+        if (current := self._snapshot) is None:
+            raise StoreError(f"{self.directory}: this index was closed; open it again")
+        return current
+
     def close(self) -> None:
-        """Close the store's connections."""
-        self.snapshot.source.close()
+        """Close the store's connections; every later call is refused. A second time nothing happens."""
+        closed, self._snapshot = self._snapshot, None
+        if closed is not None:
+            closed.source.close()
 
     def remove_if_untouched(self) -> None:
         """Close the store, and remove its directory if nothing was ever stored in it, by anyone."""
@@ -233,12 +242,14 @@ class EmbeddedStore:
             _check_identity(self.directory, self.snapshot, settings)
             if (latest.number, settings["version"]) == self.snapshot.state:
                 return False
-            self.snapshot = read_snapshot(latest, self.snapshot)
+            self._snapshot = read_snapshot(latest, self.snapshot)
             return True
 
     @contextmanager
     def reading(self, snapshot: Snapshot) -> Iterator[SnapshotReader]:
         """Yield a reader of the snapshot's texts, metadata and filters, inside one transaction."""
+        for segment in snapshot.segments:
+            segment.check_length()
         with snapshot.source.catalog.reading() as connection:
             settings = catalog.current_settings(connection)
             _check_identity(self.directory, snapshot, settings)

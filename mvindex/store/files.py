@@ -17,7 +17,7 @@ from typing import Any
 
 import xxhash
 
-from mvindex.errors import DamagedIndex, MvindexError, StoreError
+from mvindex.errors import ConfigError, DamagedIndex, MvindexError, StoreError
 from mvindex.store.fsync import audit_step, flush_to_disk, rename
 
 CURRENT = "current.json"
@@ -41,6 +41,12 @@ class Current:
     index_id: str
 
 
+def check_path(path: str | os.PathLike[str]) -> None:
+    """Check that a path is one that a file can have; raise ConfigError for one with a NUL."""
+    if "\0" in os.fspath(path):
+        raise ConfigError(f"{os.fspath(path)!r:.80}: expected a path without NUL")
+
+
 def check_regular(path: Path) -> None:
     """Check that a path is a regular file or does not exist; raise StoreError for a link, directory, pipe or device."""
     try:
@@ -56,6 +62,19 @@ def check_regular(path: Path) -> None:
         )
     if not stat.S_ISREG(mode):
         raise StoreError(f"{path}: expected one of the index's own files, got no regular file. Move it away")
+
+
+def check_single_name(path: Path) -> None:
+    """Check that a path is a regular file under one name, or does not exist; raise StoreError if not.
+
+    What is written to a file of several names (hard links) is written to all of them, wherever they lie.
+    """
+    check_regular(path)
+    with suppress(FileNotFoundError):
+        if (links := os.lstat(path).st_nlink) > 1:
+            raise StoreError(
+                f"{path}: expected one of the index's own files, got one under {links} names (hard links). Move it away"
+            )
 
 
 def check_directory(path: Path) -> None:
@@ -136,7 +155,7 @@ def write_acknowledged(directory: Path, version: int) -> None:
     never a newer one.
     """
     path = directory / ACKNOWLEDGED
-    check_regular(path)
+    check_single_name(path)
     with audit_step("write", path):
         handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
         try:

@@ -82,6 +82,32 @@ def split_name(name: str) -> tuple[str, ...] | None:
     return tuple(keys) if name.isprintable() and '"' not in name and "\\" not in name and all(keys) else None
 
 
+def check_deletion(ids: object, condition: Filter | None, everything: bool) -> None:
+    """Check what a deletion names; raise QueryError unless it is one of ids, a filter that can leave out, and all."""
+    if [ids is not None, condition is not None, everything].count(True) != 1:
+        raise QueryError("delete() takes one of ids=, filter= and all=True")
+    if condition is not None:
+        parse_filter(condition)
+        if _is_always(condition, True):
+            raise QueryError(
+                f"delete: expected a filter with a condition, got {_shown(condition)}, which matches every document. "
+                "To delete all of them, give all=True (--all) instead"
+            )
+
+
+def _is_always(condition: Filter, value: bool) -> bool:
+    """Return whether a filter has this value for every document because no field of it decides."""
+    return (all if value else any)(_is_member_always(*member, value) for member in condition.items())
+
+
+def _is_member_always(name: str, member: Any, value: bool) -> bool:
+    if name == "not":
+        return _is_always(member, not value)
+    if name in ("and", "or"):
+        return (all if (name == "and") == value else any)(_is_always(part, value) for part in member)
+    return False
+
+
 def _parse(condition: object, depth: int) -> Sql:
     if not isinstance(condition, Mapping):
         raise QueryError(f"filter: expected an object such as {{'year': {{'gte': 1990}}}}, got {_shown(condition)}")

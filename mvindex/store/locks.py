@@ -13,7 +13,7 @@ from pathlib import Path
 from threading import Lock
 
 from mvindex.errors import IndexLocked, StoreError
-from mvindex.store.files import check_regular
+from mvindex.store.files import check_single_name
 
 logger = logging.getLogger(__name__)
 
@@ -60,9 +60,9 @@ def writer_lock(directory: Path) -> Iterator[None]:
 def _locked(directory: Path, holder: str) -> Iterator[None]:
     """Lock the index inside the block, with the owner's name in the lock file."""
     path = directory / FILE_NAME
-    check_regular(path)
+    check_single_name(path)
     try:
-        handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
     except OSError as err:
         is_forbidden = err.errno in (errno.EACCES, errno.EPERM, errno.EROFS)
         why = "; the index is read-only here" if is_forbidden else ""

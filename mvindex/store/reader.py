@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from functools import cache
 from operator import le
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from mvindex.errors import DamagedIndex, QueryError
+from mvindex.errors import DamagedIndex, QueryError, StoreError
 from mvindex.lexical.reader import LexicalReader
 from mvindex.records import ALL_FIELDS, Bools, Field, Ints, Span
+from mvindex.store.byte_limit import limited
 from mvindex.store.catalog import DOCUMENT_COLUMNS, FILE_NAME, FILTER_FIELDS_KEY, check_document, read_settings
 from mvindex.store.columns import Column, ColumnFilter, FieldType, check_columns, read_column
 from mvindex.store.filters import Filter, Sql, parse_filter, parse_parts
@@ -239,42 +240,53 @@ class SnapshotReader:
         known = [row for row in wanted if row not in fresh] if fresh else wanted
         found = {}
         if known:
-            rows = self._connection.execute(_query_of(frozenset(fields)), (str(known),)).fetchall()
+            rows = list(limited(self._connection.execute(_query_of(frozenset(fields)), (str(known),))))
             fresh |= verified.without_metadata(rows) if Field.METADATA in fields else set()
             found = {row[0]: StoredDocument(row[2], row[3], row[4], row[5], row[6]) for row in rows}
             fresh |= set(known).difference(found) if len(found) != len(known) else set()
         if fresh:
-            found |= {row: document.only(fields) for row, document in self._verified(fresh).items()}
+            found |= self._verified(fresh, fields)
         return found
 
-    def _verified(self, doc_rows: set[int]) -> dict[int, StoredDocument]:
-        """Read the documents of these rows whole, by row, check them, and remember that they are sound."""
-        found = {}
-        for row in self._rows(sorted(doc_rows)):
-            stored = self._stored(row, is_shown=True)
-            found[row[0]] = StoredDocument(stored.id, stored.title, stored.text, stored.metadata, stored.spans)
-            _check_metadata(found[row[0]])
-            self._snapshot.source.verified.add(row[0], metadata_checksum=row[-1])
-        return found
+    def _verified(self, doc_rows: set[int], fields: Collection[Field]) -> dict[int, StoredDocument]:
+        """Read the documents of these rows whole, check them, and remember that they are sound; return the fields."""
+        rows: list[int] = []
+
+        def documents() -> Iterator[StoredDocument]:
+            for row in self._rows(sorted(doc_rows)):
+                rows.append(row[0])
+                yield self._verified_one(row, fields)
+
+        found = list(limited(documents()))
+        return dict(zip(rows, found, strict=True))
+
+    def _verified_one(self, row: tuple[Any, ...], fields: Collection[Field]) -> StoredDocument:
+        stored = self._stored(row, is_shown=True)
+        whole = StoredDocument(stored.id, stored.title, stored.text, stored.metadata, stored.spans)
+        _check_metadata(whole)
+        self._snapshot.source.verified.add(row[0], metadata_checksum=row[-1])
+        return whole.only(fields)
 
     def stored(self, doc_rows: Sequence[int]) -> dict[int, StoredRow]:
         """Return the documents of these rows as they are written, by row, each checked."""
         rows = self._rows(sorted({int(row) for row in doc_rows}))
         return {row[0]: self._stored(row, is_shown=False) for row in rows}
 
-    def _rows(self, doc_rows: Sequence[int]) -> list[tuple[Any, ...]]:
-        """Return the rows of the catalog with these numbers; DamagedIndex when one is missing."""
+    def _rows(self, doc_rows: Sequence[int]) -> Iterator[tuple[Any, ...]]:
+        """Yield the rows of the catalog with these numbers; DamagedIndex when one is missing."""
         rows = self._connection.execute(
             f"SELECT {_COLUMNS}, t.title, t.text, t.spans, t.checksum, m.json, m.checksum "  # noqa: S608 - fixed text
             "FROM json_each(?) AS given "
             "JOIN documents AS d ON d.doc_row = given.value "
             "JOIN texts AS t ON t.doc_row = d.doc_row JOIN metadata AS m ON m.doc_row = d.doc_row",
             (str(doc_rows),),
-        ).fetchall()
-        if len(rows) != len(doc_rows):
-            missing = min(set(doc_rows).difference(row[0] for row in rows))
-            raise DamagedIndex(f"{FILE_NAME}: document row {missing} was committed, and is missing")
-        return rows
+        )
+        missing = set(doc_rows)
+        for row in rows:
+            missing.discard(row[0])
+            yield row
+        if missing:
+            raise DamagedIndex(f"{FILE_NAME}: document row {min(missing)} was committed, and is missing")
 
     def _stored(self, row: tuple[Any, ...], is_shown: bool) -> StoredRow:
         """Return a document that was checked.
@@ -399,7 +411,12 @@ def _check_metadata(stored: StoredDocument) -> None:
     """Raise DamagedIndex unless the metadata is a JSON object: a forged row has a matching checksum."""
     try:
         metadata = stored.metadata
-    except (ValueError, RecursionError) as err:
+    except RecursionError as err:
+        raise StoreError(
+            f"{FILE_NAME}: the metadata of document {stored.id!r} is nested too deep for the stack of this call, which "
+            "is deep itself; nothing is damaged. Call from a less deep stack"
+        ) from err
+    except ValueError as err:
         raise DamagedIndex(f"{FILE_NAME}: the metadata of document {stored.id!r} is no JSON: {err}") from err
     if not isinstance(metadata, dict):
         raise DamagedIndex(f"{FILE_NAME}: the metadata of document {stored.id!r} is no object")

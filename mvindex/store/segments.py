@@ -8,6 +8,7 @@ from __future__ import annotations
 import mmap
 import os
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
@@ -85,11 +86,22 @@ class MappedSegment:
         self.path = directory / committed.name
         self.committed = committed
         self._memory: mmap.mmap | None = None
+        self._file: tuple[int, int] | None = None
         self.bytes: npt.NDArray[np.uint8] = self._map()
         self._is_checked = np.zeros(len(committed.checksums), dtype=bool)
         if previous is not None and previous.committed.name == committed.name:
             sealed = previous.committed.size_bytes // BLOCK_BYTES
             self._is_checked[:sealed] = previous._is_checked[:sealed]
+
+    def check_length(self) -> None:
+        """Check that the file was not cut since it was mapped; raise DamagedIndex, where reading would end the process.
+
+        A file that is gone, or another one, is still mapped whole.
+        """
+        with suppress(OSError):
+            found = os.stat(self.path)
+            if (found.st_dev, found.st_ino) == self._file:
+                _check_length(self.path, found.st_size, self.committed)
 
     def read_at_random(self) -> None:
         """Turn off read-ahead: pages that are not in memory are read singly, or where expect() asks for them."""
@@ -131,6 +143,8 @@ class MappedSegment:
         try:
             _check_length(self.path, self.path.stat().st_size, self.committed)
             with open(self.path, "rb") as file:
+                found = os.fstat(file.fileno())
+                self._file = found.st_dev, found.st_ino
                 self._memory = mmap.mmap(file.fileno(), size_bytes, access=mmap.ACCESS_READ)
             return np.frombuffer(self._memory, dtype=np.uint8)
         except FileNotFoundError as err:

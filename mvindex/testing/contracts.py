@@ -142,6 +142,20 @@ class IndexContract:
         for query in rng.standard_normal((3, self.dim)).astype(np.float32):
             self.check(index, left, query, 20, 200)
 
+    def test_only_all_deletes_everything(self, index: IndexProtocol, rng: np.random.Generator) -> None:
+        self.fill(index, random_views(rng, 20, self.dim))
+        always: list[dict[str, Any]] = [{}, {"and": []}, {"or": [{}, {"n": 1}]}, {"not": {"or": []}}]
+        for condition in always:
+            with pytest.raises(QueryError, match="all=True"):
+                index.delete(filter=condition)
+        for arguments in ({}, {"all": False}, {"ids": "d1", "all": True}, {"filter": {"n": 1}, "all": True}):
+            with pytest.raises(QueryError):
+                index.delete(**arguments)
+        assert len(index) == 20
+        assert index.delete(filter={"or": []}) == 0
+        assert index.delete(all=True) == 20
+        assert len(index) == 0
+
     def test_a_filter_is_never_short_of_what_it_allows(self, index: IndexProtocol, rng: np.random.Generator) -> None:
         views = random_views(rng, 300, self.dim)
         metadata = {doc_id: {"group": number % 50, "even": number % 2 == 0} for number, doc_id in enumerate(views)}

@@ -79,16 +79,18 @@ class AddResponse(_message.Message):
     def __init__(self, chunk: _Optional[int] = ..., added: _Optional[int] = ..., replaced: _Optional[int] = ..., updated: _Optional[int] = ..., unchanged: _Optional[int] = ..., views_given: _Optional[int] = ..., views_stored: _Optional[int] = ...) -> None: ...
 
 class DeleteRequest(_message.Message):
-    __slots__ = ("index", "ids", "filter_json", "idempotency_key")
+    __slots__ = ("index", "ids", "filter_json", "idempotency_key", "all")
     INDEX_FIELD_NUMBER: _ClassVar[int]
     IDS_FIELD_NUMBER: _ClassVar[int]
     FILTER_JSON_FIELD_NUMBER: _ClassVar[int]
     IDEMPOTENCY_KEY_FIELD_NUMBER: _ClassVar[int]
+    ALL_FIELD_NUMBER: _ClassVar[int]
     index: str
     ids: _containers.RepeatedScalarFieldContainer[str]
     filter_json: str
     idempotency_key: str
-    def __init__(self, index: _Optional[str] = ..., ids: _Optional[_Iterable[str]] = ..., filter_json: _Optional[str] = ..., idempotency_key: _Optional[str] = ...) -> None: ...
+    all: bool
+    def __init__(self, index: _Optional[str] = ..., ids: _Optional[_Iterable[str]] = ..., filter_json: _Optional[str] = ..., idempotency_key: _Optional[str] = ..., all: _Optional[bool] = ...) -> None: ...
 
 class DeleteResponse(_message.Message):
     __slots__ = ("deleted",)

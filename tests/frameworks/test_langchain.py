@@ -332,7 +332,11 @@ def test_delete_takes_ids_a_filter_or_everything(store):
     assert store.delete(filter={"year": 1973}) and [d.id for d in store.similarity_search("oil")] == ["plague"]
     assert store.delete(["plague", "never there"]) and store.similarity_search("oil") == []
     store.add_texts(["one", "two"])
-    assert store.delete() and store.similarity_search("oil") == []
+    for nothing in ({}, {"filter": {}}, {"filter": {"and": []}}):
+        with pytest.raises(QueryError, match="all=True"):
+            store.delete(**nothing)
+    assert len(store.similarity_search("one")) == 2
+    assert store.delete(all=True) and store.similarity_search("oil") == []
 
 
 def test_a_store_is_there_again_after_it_was_closed_and_sees_what_others_write(tmp_path):
@@ -379,7 +383,7 @@ def test_a_server_gives_the_same_documents_mmr_and_snippets_awaited_without_a_th
             diverse = await remote.amax_marginal_relevance_search(question, k=2)
             assert diverse == store.max_marginal_relevance_search(question, k=2)
         assert (await remote.asimilarity_search("prices", mode="lexical"))[0].metadata["mvindex"]["view"] == 1
-        assert await remote.adelete()
+        assert await remote.adelete(all=True)
         assert await remote.asimilarity_search("oil?") == []
         await remote.aclose()
 

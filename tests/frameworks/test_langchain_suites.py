@@ -60,7 +60,7 @@ class TestStoreInMilvusLite(_SomeOfTheStoreSuite):
     @pytest.fixture
     def vectorstore(self, in_lite):
         yield in_lite
-        in_lite.delete()
+        in_lite.delete(all=True)
 
 
 class TestStoreBehindAServer(_SomeOfTheStoreSuite):
@@ -68,7 +68,7 @@ class TestStoreBehindAServer(_SomeOfTheStoreSuite):
     def vectorstore(self, server):
         store = MVIndexVectorStore(server.url("dim6"), self.get_embeddings())
         yield store
-        store.delete()
+        store.delete(all=True)
         store.close()
 
 

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import json
 import os
+import resource
 import signal
 import socket
 import subprocess
@@ -76,7 +77,8 @@ class Serving:
         self.process.stderr.close()
 
 
-def start(*args, env=None):
+def start(*args, env=None, open_files=None):
+    """Start a server; open_files: its limit of descriptors."""
     command = [sys.executable, "-m", "mvindex", "serve", *map(str, args)]
     if "--port" not in args:
         command += ["--port", "0"]
@@ -86,6 +88,7 @@ def start(*args, env=None):
         stderr=subprocess.PIPE,
         text=True,
         env={**os.environ, "OMP_NUM_THREADS": "1", **(env or {})},
+        preexec_fn=None if open_files is None else lambda: resource.setrlimit(resource.RLIMIT_NOFILE, open_files),
     )
     try:
         return Serving(process)
@@ -98,9 +101,9 @@ def start(*args, env=None):
 
 
 @contextlib.contextmanager
-def served(*args, env=None):
+def served(*args, env=None, open_files=None):
     """Run a server, which must end with status 0."""
-    serving = start(*args, env=env)
+    serving = start(*args, env=env, open_files=open_files)
     try:
         yield serving
         assert serving.process.poll() is None, "".join(serving.log)

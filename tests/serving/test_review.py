@@ -36,6 +36,7 @@ from mvindex_connectors.server.config import ServerConfig
 from mvindex_connectors.server.index_service import IndexService
 from mvindex_connectors.server.lifecycle import Server
 from mvindex_connectors.server.maintenance import Maintenance
+from mvindex_connectors.server.response_budget import ResponseBudget, ResponseMeter
 from mvindex_connectors.server.telemetry import Metrics
 from mvindex_connectors.server.tokens import Tokens
 
@@ -167,7 +168,7 @@ def test_writes_during_the_start_of_a_server_are_visible(tmp_path):
     async def serve():
         server = Late(config_of(path))
         await server.start()
-        found = await server._services["a"].get(["late"])
+        found = await server._services["a"].get(["late"], server._admission.new_meter())
         await server.stop()
         return found
 
@@ -199,6 +200,10 @@ def test_a_chunk_being_encoded_is_abandoned_when_its_index_is_closed(tmp_path):
         assert len(index) == 0
 
 
+def new_meter():
+    return ResponseMeter(ResponseBudget(1 << 20))
+
+
 def test_a_cancelled_search_leaves_the_queue(tmp_path):
     may_end = threading.Event()
 
@@ -211,9 +216,11 @@ def test_a_cancelled_search_leaves_the_queue(tmp_path):
     index.add([Document("d", "text")])
 
     async def ask(one):
-        slow = [asyncio.ensure_future(one.search([f"slow {n}"], SearchOptions())) for n in range(2)]
+        slow = [asyncio.ensure_future(one.search([f"slow {n}"], SearchOptions(), new_meter())) for n in range(2)]
         await asyncio.sleep(0.5)
-        waiting = [asyncio.ensure_future(one.search(vectors(size, 4), SearchOptions())) for size in (1, 64)]
+        waiting = [
+            asyncio.ensure_future(one.search(vectors(size, 4), SearchOptions(), new_meter())) for size in (1, 64)
+        ]
         await asyncio.sleep(0.1)
         assert (len(one._batcher._small), len(one._batcher._large)) == (1, 1)
         for task in waiting:
@@ -239,7 +246,7 @@ def test_maintenance_survives_unexpected_errors(tmp_path, caplog):
             return await super().info()
 
     async def look(one, metrics):
-        maintenance = Maintenance(config_of(tmp_path / "a.mvx"), [one], metrics)
+        maintenance = Maintenance(config_of(tmp_path / "a.mvx"), [one], metrics, lambda: None)
         maintenance.start()
         await asyncio.sleep(0.3)
         maintenance._gauges_set_at = -1e9

@@ -79,9 +79,9 @@ class AsyncAdapter:
         """Store documents whose views are given."""
         return await self.client.add_views(documents, views)
 
-    async def delete(self, *, ids: Iterable[str] | None = None, filter: Filter | None = None) -> int:
-        """Delete documents by id or by a filter; return how many there were."""
-        return await self.client.delete(ids=ids, filter=filter)
+    async def delete(self, *, ids: Iterable[str] | None = None, filter: Filter | None = None, all: bool = False) -> int:
+        """Delete documents by id, by a filter, or all; return how many there were."""
+        return await self.client.delete(ids=ids, filter=filter, all=all)
 
     async def update_all(self, metadata: Mapping[str, Mapping[str, Any]]) -> int:
         """Replace the metadata of several documents, one call each; return how many of the ids exist."""

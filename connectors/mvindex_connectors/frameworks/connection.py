@@ -71,8 +71,8 @@ class AsyncIndexAPI(Protocol):
     async def add_views(self, documents: Sequence[Document], views: Sequence[Any]) -> Any:
         """Store documents whose views are given."""
 
-    async def delete(self, *, ids: Iterable[str] | None = None, filter: Filter | None = None) -> int:
-        """Delete documents by id or by a filter; return how many there were."""
+    async def delete(self, *, ids: Iterable[str] | None = None, filter: Filter | None = None, all: bool = False) -> int:
+        """Delete documents by id, by a filter, or all; return how many there were."""
 
     async def update_all(self, metadata: Mapping[str, Mapping[str, Any]]) -> int:
         """Replace the metadata of several documents, by id; return how many of the ids exist."""

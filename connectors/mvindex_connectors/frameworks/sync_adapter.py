@@ -104,11 +104,11 @@ class SyncAdapter:
         with self._handle.write_lock:
             return self._handle.open_or_create(np.shape(views[0])[-1]).add_views(documents, views)
 
-    async def delete(self, *, ids: Iterable[str] | None = None, filter: Filter | None = None) -> int:
-        """Delete documents by id or by a filter; return how many there were."""
+    async def delete(self, *, ids: Iterable[str] | None = None, filter: Filter | None = None, all: bool = False) -> int:
+        """Delete documents by id, by a filter, or all; return how many there were."""
         index = self._index
         with self._handle.write_lock:
-            return 0 if index is None else index.delete(ids=ids, filter=filter)
+            return 0 if index is None else index.delete(ids=ids, filter=filter, all=all)
 
     async def update_all(self, metadata: Mapping[str, Mapping[str, Any]]) -> int:
         """Replace the metadata of several documents; in one step but on a server. Return how many of the ids exist."""

@@ -174,9 +174,11 @@ class AsyncIndexClient:
         """Replace the metadata of a document. QueryError when there is no such id."""
         await self._channel.call(self._stub.Update, update_request(self._address.name, id, metadata))
 
-    async def delete(self, *, ids: str | Iterable[str] | None = None, filter: Filter | None = None) -> int:
-        """Delete documents by id or by a filter, in one step; return how many there were."""
-        request = delete_request(self._address.name, ids, filter, secrets.token_hex(16))
+    async def delete(
+        self, *, ids: str | Iterable[str] | None = None, filter: Filter | None = None, all: bool = False
+    ) -> int:
+        """Delete documents by id, by a filter, or all, in one step; return how many there were."""
+        request = delete_request(self._address.name, ids, filter, all, secrets.token_hex(16))
         return int((await self._channel.call(self._stub.Delete, request)).deleted)
 
     async def search(  # noqa: PLR0913 - the one public call; each argument is a choice of the caller's

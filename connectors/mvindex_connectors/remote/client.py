@@ -157,9 +157,9 @@ class IndexClient(RemoteIndex):
         """Replace the metadata of a document. QueryError when there is no such id."""
         self._channel.call(self._stub.Update, update_request(self._address.name, id, metadata))
 
-    def delete(self, *, ids: str | Iterable[str] | None = None, filter: Filter | None = None) -> int:
-        """Delete documents by id or by a filter, in one step; return how many there were."""
-        request = delete_request(self._address.name, ids, filter, secrets.token_hex(16))
+    def delete(self, *, ids: str | Iterable[str] | None = None, filter: Filter | None = None, all: bool = False) -> int:
+        """Delete documents by id, by a filter, or all, in one step; return how many there were."""
+        request = delete_request(self._address.name, ids, filter, all, secrets.token_hex(16))
         return int(self._channel.call(self._stub.Delete, request).deleted)
 
     def search_with_options(

@@ -132,6 +132,9 @@ def views_from(message: documents.Views, num_documents: int) -> list[Floats]:
         rows = vectors_from(message.vectors)
     except QueryError as err:
         raise EncoderError(f"views: {err}") from err
+    # Before they are numbers of Python, which take ten times as much memory.
+    if len(message.counts) != num_documents:
+        raise EncoderError(f"views: expected a count for each of {num_documents} documents, got {len(message.counts)}")
     counts = np.array(message.counts, dtype=np.int64)
     if len(counts) != num_documents or not (counts > 0).all() or counts.sum() != len(rows):
         raise EncoderError(

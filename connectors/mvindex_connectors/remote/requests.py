@@ -12,7 +12,7 @@ from mvindex.scoring.aggregate import parse_scoring
 from mvindex.scoring.fusion import Mode
 from mvindex.search.options import SearchOptions
 from mvindex.search.queries import as_groups, as_vectors, check_query_text, group_texts, is_texts, query_texts
-from mvindex.store.filters import Filter
+from mvindex.store.filters import Filter, check_deletion
 from mvindex.v1 import documents_pb2 as documents
 from mvindex.v1 import search_pb2 as search
 from mvindex_connectors.remote.convert import (
@@ -212,16 +212,16 @@ def list_request(
 
 
 def delete_request(
-    index: str, ids: str | Iterable[str] | None, condition: Filter | None, key: str
+    index: str, ids: str | Iterable[str] | None, condition: Filter | None, everything: bool, key: str
 ) -> documents.DeleteRequest:
     """Return the message of a deletion."""
-    if (ids is None) == (condition is None):
-        raise QueryError("delete(): expected either ids= or filter=, got both or neither")
+    check_deletion(ids, condition, everything)
     return documents.DeleteRequest(
         index=index,
         ids=[] if ids is None else check_ids(ids),
         filter_json=filter_json(condition),
         idempotency_key=key,
+        all=everything,
     )
 
 

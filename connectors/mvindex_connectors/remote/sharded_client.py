@@ -152,7 +152,9 @@ class ShardedClient(RemoteIndex):
         """Raise Unsupported: shards are written where they are."""
         self._refuse_writing()
 
-    def delete(self, *, ids: str | Iterable[str] | None = None, filter: Filter | None = None) -> NoReturn:
+    def delete(
+        self, *, ids: str | Iterable[str] | None = None, filter: Filter | None = None, all: bool = False
+    ) -> NoReturn:
         """Raise Unsupported: shards are written where they are."""
         self._refuse_writing()
 

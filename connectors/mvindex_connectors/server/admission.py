@@ -15,11 +15,14 @@ from typing import Any
 from mvindex.errors import LimitExceeded, MvindexError, ServerFailed, ServerUnavailable
 from mvindex_connectors.remote.status import grpc_code, nearest_known_class
 from mvindex_connectors.server.config import Limits
+from mvindex_connectors.server.response_budget import ResponseBudget, ResponseMeter
 from mvindex_connectors.server.telemetry import Metrics, trace_span
 from mvindex_connectors.server.tokens import ANYONE, Caller, Tokens
 
 logger = logging.getLogger(__name__)
 
+# So many requests of the largest size may be received by HTTP at once.
+_LARGEST_REQUESTS = 16
 _REQUEST_ID = re.compile(r"[A-Za-z0-9_.:-]{1,64}")
 
 
@@ -31,11 +34,20 @@ class CallContext:
     request_id: str
     peer: str
     protocol: str
+    meter: ResponseMeter
     caller: Caller = ANYONE
     index: str = ""
     code: str = "OK"
     error: str = ""
     fields: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class PeerUse:
+    """The use of a connection: its calls in progress, and when the last one began or ended."""
+
+    calls: int = 0
+    last: float = 0.0
 
 
 class Admission:
@@ -44,9 +56,13 @@ class Admission:
     def __init__(self, tokens: Tokens, limits: Limits, metrics: Metrics, names: frozenset[str]) -> None:
         self.tokens, self.limits, self.metrics = tokens, limits, metrics
         self._names = names
+        self._responses = ResponseBudget(limits.response_bytes)
         self._in_flight = 0
         self._open = 0
         self._streams = 0
+        self._request_bytes = 0
+        # Of gRPC connections; those that have ended are removed by GrpcConnections.
+        self.peers: dict[str, PeerUse] = {}
         self.draining = asyncio.Event()
 
     @property
@@ -59,6 +75,10 @@ class Admission:
         """Whether the server is shutting down."""
         return self.draining.is_set()
 
+    def new_meter(self) -> ResponseMeter:
+        """Return the meter of a response; close it when that was sent."""
+        return ResponseMeter(self._responses)
+
     @contextmanager
     def admit(self, call: CallContext, header: str | None, *, is_open: bool = False) -> Iterator[None]:
         """Admit a call, count and time it, and log it when it ends; it raises MvindexErrors only.
@@ -67,6 +87,8 @@ class Admission:
         """
         begun = time.perf_counter()
         self._count(1, is_open)
+        peer = self.peers.setdefault(call.peer, PeerUse()) if call.protocol == "grpc" else PeerUse()
+        peer.calls, peer.last = peer.calls + 1, time.monotonic()
         try:
             with trace_span(call.method):
                 if not is_open:
@@ -90,6 +112,7 @@ class Admission:
             ) from err
         finally:
             self._count(-1, is_open)
+            peer.calls, peer.last = peer.calls - 1, time.monotonic()
             # After the response is on its way, so that no client waits for the log.
             asyncio.get_running_loop().call_soon(self._ended, call, time.perf_counter() - begun, is_open)
 
@@ -104,6 +127,29 @@ class Admission:
             yield
         finally:
             self._streams -= 1
+
+    @contextmanager
+    def reading(self) -> Iterator[None]:
+        """Do not count the call inside the block, in which its client sends the rest of the request.
+
+        It costs nothing but a connection meanwhile, and those of slow clients must not keep others out.
+        """
+        self._count(-1, False)
+        try:
+            yield
+        finally:
+            self._count(1, False)
+        self._check_room()
+
+    def take_request_bytes(self, num_bytes: int) -> None:
+        """Count bytes of requests that are being received, or give them back; LimitExceeded for too many of all."""
+        most = _LARGEST_REQUESTS * self.limits.message_bytes
+        if num_bytes > 0 and self._request_bytes + num_bytes > most:
+            raise LimitExceeded(
+                f"requests of {self._request_bytes >> 20} MiB are being received, near the limit of this server "
+                f"({_LARGEST_REQUESTS} times --max-message-mb). Try again in a second"
+            )
+        self._request_bytes += num_bytes
 
     def check_running(self) -> None:
         """Check that the server is not shutting down; raise ServerUnavailable if it is."""

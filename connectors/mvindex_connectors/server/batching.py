@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -24,10 +24,13 @@ from mvindex.records import Combine, Floats, QueryGroup, SearchResult
 from mvindex.scoring.fusion import Mode
 from mvindex.search.options import SearchOptions
 from mvindex.search.profiling import watched_stages
+from mvindex_connectors.server.response_budget import ResponseMeter, too_large_beyond
 
 # A request of more queries is large; it is searched in parts of this size.
 _MAX_SMALL = 32
 _PART = 64
+# Characters of text that cost as much as a query: the terms of a lexical search are looked up one by one.
+_COST_CHARS = 256
 # How long a small request waits for its lane before the lane of large ones may take it.
 _MAX_WAIT_S = 0.1
 
@@ -44,6 +47,7 @@ class _Job:
     queries: list[str] | Floats
     options: SearchOptions
     future: asyncio.Future[list[SearchResult]]
+    meter: ResponseMeter
     texts: list[str] | None = None  # for terms and citations, one for each query
     since: float = field(default_factory=time.monotonic)
 
@@ -65,10 +69,12 @@ class _Job:
 class Batcher:
     """Batches the searches of one index; all calls come from one event loop."""
 
-    def __init__(self, index: IndexProtocol, observer: BatchObserver, *, batch: int, queued: int) -> None:
-        """batch: the most queries searched together; queued: the most that may wait."""
+    def __init__(
+        self, index: IndexProtocol, observer: BatchObserver, *, batch: int, queued: int, response_bytes: int
+    ) -> None:
+        """batch: the most queries searched together; queued: the most that may wait; response_bytes: of documents."""
         self._index, self._observer = index, observer
-        self._batch, self._queued = batch, queued
+        self._batch, self._queued, self._response_bytes = batch, queued, response_bytes
         self._small: deque[_Job] = deque()
         self._large: deque[_Job] = deque()
         self._is_busy = {"small": False, "large": False}
@@ -87,33 +93,38 @@ class Batcher:
             thread.shutdown(wait=True)
 
     async def search(
-        self, queries: list[str] | Floats, options: SearchOptions, texts: list[str] | None = None
+        self,
+        queries: list[str] | Floats,
+        options: SearchOptions,
+        meter: ResponseMeter,
+        texts: list[str] | None = None,
     ) -> list[SearchResult]:
         """Return a result for each query; LimitExceeded if too many are waiting.
 
         Args:
             queries: (q, d) or texts, checked.
             options: The options of all queries; searches of equal ones are run together.
+            meter: Counts the hits; TooLarge when they take more than it allows.
             texts: The texts for terms and citations, one for each query.
 
         """
-        is_large = len(queries) > _MAX_SMALL
+        costs = _costs(queries, texts)
+        is_large = sum(costs) > _MAX_SMALL
         waiting = _num_waiting(self._large if is_large else self._small)
         if waiting and waiting + len(queries) > self._queued:
             raise LimitExceeded(f"{waiting} queries are waiting, of at most {self._queued}. Try again in a second")
         if not is_large:
-            future = self._submit(self._small, _Job(queries, options, _new_future(), texts))
+            future = self._submit(self._small, _Job(queries, options, _new_future(), meter, texts))
             try:
                 return await future
             except asyncio.CancelledError:
                 _drop_cancelled(self._small)
                 raise
         # A query group has one result.
-        step = len(queries) if options.combine is not None else _PART
-        parts = [slice(begin, begin + step) for begin in range(0, len(queries), step)]
+        parts = [slice(0, len(queries))] if options.combine is not None else list(_parts(costs))
         futures = [
             self._submit(
-                self._large, _Job(queries[part], options, _new_future(), None if texts is None else texts[part])
+                self._large, _Job(queries[part], options, _new_future(), meter, None if texts is None else texts[part])
             )
             for part in parts
         ]
@@ -190,7 +201,7 @@ class Batcher:
         with watched_stages(stages):
             vectors = self._encode(jobs, stages)
             begun = time.perf_counter()
-            answers = self._search(jobs, vectors)
+            answers = [_metered(*each) for each in zip(jobs, self._search(jobs, vectors), strict=True)]
             stages["search"] = time.perf_counter() - begun - stages.get("rescore", 0.0)
         return answers
 
@@ -237,11 +248,12 @@ class Batcher:
     def _search_query_group(self, job: _Job) -> list[SearchResult] | Exception:
         """Return the result of a job whose queries are one group, or its error."""
         try:
-            found = self._index.search_with_options(
-                QueryGroup(job.queries, (job.options.combine or Combine.MAX).value),
-                replace(job.options, combine=None),
-                text=job.texts[0] if job.texts else None,
-            )
+            with too_large_beyond(self._response_bytes):
+                found = self._index.search_with_options(
+                    QueryGroup(job.queries, (job.options.combine or Combine.MAX).value),
+                    replace(job.options, combine=None),
+                    text=job.texts[0] if job.texts else None,
+                )
         except (MvindexError, ValueError) as err:
             return err
         _choose_citations([found])
@@ -257,7 +269,8 @@ class Batcher:
             queries: Any = texts
             if options.mode is not Mode.LEXICAL:
                 queries = np.concatenate([vectors[number] for number in members])
-            found = self._index.search_with_options(queries, options, text=texts)
+            with too_large_beyond(self._response_bytes):
+                found = self._index.search_with_options(queries, options, text=texts)
             _choose_citations(found)
         except (MvindexError, ValueError) as err:
             if len(members) == 1:
@@ -270,6 +283,38 @@ class Batcher:
         for number in members:
             answers[number] = found[at : at + jobs[number].size]
             at += jobs[number].size
+
+
+def _metered(job: _Job, answer: list[SearchResult] | Exception) -> list[SearchResult] | Exception:
+    """Return a job's answer, or the error of one that makes too large a response."""
+    if isinstance(answer, Exception):
+        return answer
+    try:
+        for result in answer:
+            # At least: spans, snippets and citations are parts of the text, and are counted when they are written.
+            job.meter.gather(sum(len(hit.text) + len(hit.title) + len(hit.id) for hit in result.hits))
+    except LimitExceeded as err:
+        return err
+    return answer
+
+
+def _costs(queries: list[str] | Floats, texts: list[str] | None) -> list[int]:
+    """Return what each query costs, 1 for one of few characters."""
+    read = texts if texts is not None else queries if isinstance(queries, list) else None
+    if read is None or len(read) != len(queries):
+        return [1] * len(queries)
+    return [1 + len(text) // _COST_CHARS for text in read]
+
+
+def _parts(costs: Sequence[int]) -> Iterator[slice]:
+    """Yield the queries of each part: so many that they cost up to _PART, at least one."""
+    begin = total = 0
+    for number, cost in enumerate(costs):
+        if number > begin and total + cost > _PART:
+            yield slice(begin, number)
+            begin, total = number, 0
+        total += cost
+    yield slice(begin, len(costs))
 
 
 def _choose_citations(results: Sequence[SearchResult]) -> None:

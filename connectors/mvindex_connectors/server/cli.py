@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import logging
+import os
 import sys
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Mapping
+from enum import Enum
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -12,8 +15,55 @@ import typer
 
 from mvindex.cli.options import ThreadsOption
 
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
 app = typer.Typer()
 _SWITCH_S = 0.0005
+_VARIABLE = "MVINDEX_SERVE_"
+
+
+class LogLevel(Enum):
+    """Severities of log lines."""
+
+    DEBUG = "debug"
+    INFO = "info"
+    WARNING = "warning"
+    ERROR = "error"
+
+
+def read_defaults(context: typer.Context, file: Path | None) -> Path | None:
+    """Take options that the command line leaves out from MVINDEX_SERVE_* variables, or else from the file."""
+    flags = {max(each.opts, key=len).removeprefix("--"): each for each in context.command.params if each.name != "help"}
+    del flags["config"]
+    file = file or (Path(name) if (name := os.environ.get(f"{_VARIABLE}CONFIG")) else None)
+    found = {} if file is None else _read_toml(file, flags)
+    for flag, each in flags.items():
+        value = os.environ.get(_VARIABLE + flag.upper().replace("-", "_"))
+        if value is not None:
+            found[each.name or flag] = value.split() if each.multiple else value
+    context.default_map = found
+    return file
+
+
+def _read_toml(file: Path, flags: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the values of a file by the parameters' names; ConfigError names an option that there is not."""
+    from mvindex.errors import ConfigError
+
+    try:
+        options = tomllib.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as err:  # tomllib's and a wrong encoding's are ValueErrors
+        raise ConfigError(f"{file}: expected TOML: {err}") from err
+    for name, value in options.items():
+        if name not in flags:
+            raise ConfigError(f"{file}: {name}: expected an option of mvindex serve, such as {', '.join(flags)}")
+        if isinstance(value, list) != bool(flags[name].multiple) or isinstance(value, dict):
+            raise ConfigError(
+                f"{file}: {name}: expected {'a list' if flags[name].multiple else 'one value'}, got {value!r:.60}"
+            )
+    return {flags[name].name: value for name, value in options.items()}
 
 
 @app.command()
@@ -52,9 +102,26 @@ def serve(  # noqa: PLR0913 - each option is a flag of the command
     max_queries: Annotated[int, typer.Option(help="Queries in one request.")] = 4096,
     max_top_k: Annotated[int, typer.Option(help="Documents in a result.")] = 10_000,
     max_hits: Annotated[int, typer.Option(help="Documents in all results of one request.")] = 500_000,
+    max_response_mb: Annotated[
+        int, typer.Option(help="MiB of one response; all large ones in flight may have four times as much.")
+    ] = 64,
+    max_query_chars: Annotated[int, typer.Option(help="Characters of a query.")] = 32_768,
     max_calls: Annotated[int, typer.Option(help="Calls at once.")] = 256,
     max_streams: Annotated[int, typer.Option(help="Ingests and lists at once.")] = 32,
     idle_s: Annotated[float, typer.Option("--idle", help="Seconds that a stream may be idle.")] = 300.0,
+    log_level: Annotated[
+        LogLevel, typer.Option(help="The least severe lines of the log: debug, info, warning or error.")
+    ] = LogLevel.INFO,
+    config_file: Annotated[
+        Path | None,
+        typer.Option(
+            "--config",
+            metavar="FILE",
+            is_eager=True,
+            callback=read_defaults,
+            help="TOML of these options by name, such as port = 7700; MVINDEX_SERVE_PORT and --port override it.",
+        ),
+    ] = None,
     device: Annotated[str | None, typer.Option(help="cpu or cuda; by default the best available.")] = None,
     threads: ThreadsOption = None,
 ) -> None:
@@ -71,6 +138,7 @@ def serve(  # noqa: PLR0913 - each option is a flag of the command
     require("grpc", "server", "mvindex serve")
     require("prometheus_client", "server", "mvindex serve")
     from mvindex_connectors.server.config import Limits, ServerConfig, Tls, parse_index
+    from mvindex_connectors.server.connections import raise_open_files
     from mvindex_connectors.server.lifecycle import Addresses, Server
     from mvindex_connectors.server.telemetry import log_to_stderr
 
@@ -94,12 +162,15 @@ def serve(  # noqa: PLR0913 - each option is a flag of the command
             queries=max_queries,
             top_k=max_top_k,
             hits=max_hits,
+            response_bytes=max_response_mb << 20,
+            query_chars=max_query_chars,
             calls=max_calls,
             streams=max_streams,
             idle_s=idle_s,
         ),
     )
-    log_to_stderr()
+    log_to_stderr(getattr(logging, log_level.value.upper()))
+    raise_open_files()
 
     def print_addresses(addresses: Addresses) -> None:
         display.print_json(

@@ -22,6 +22,8 @@ class Limits:
         queries: Queries in a request.
         top_k: Documents per result.
         hits: Documents in all results of a request.
+        response_bytes: Bytes of a response; all large ones in flight may have four times as many.
+        query_chars: Characters of a query.
         calls: Calls at once.
         streams: Ingests and lists at once.
         queued: Queries that may wait to be searched.
@@ -33,13 +35,17 @@ class Limits:
     queries: int = 4096
     top_k: int = 10_000
     hits: int = 500_000
+    response_bytes: int = 64 << 20
+    query_chars: int = 32_768
     calls: int = 256
     streams: int = 32
     queued: int = 4096
     idle_s: float = 300.0
 
     def __post_init__(self) -> None:
-        for name in ("message_bytes", "queries", "top_k", "hits", "calls", "streams", "queued"):
+        counts = ("message_bytes", "queries", "top_k", "hits", "response_bytes", "query_chars", "calls", "streams",
+                  "queued")  # fmt: skip
+        for name in counts:
             if getattr(self, name) < 1:
                 raise ConfigError(f"limit {name}: expected a whole number >= 1, got {getattr(self, name)}")
         if not self.idle_s > 0:

@@ -9,15 +9,19 @@ from itertools import accumulate
 from typing import Any, NoReturn
 
 import grpc
+from google.protobuf.descriptor import Descriptor
 from google.protobuf.message import DecodeError
 
 from mvindex.errors import MvindexError, QueryError
+from mvindex.v1 import service_pb2
 from mvindex_connectors.remote.status import ERROR_KEY, REQUEST_ID_KEY, grpc_code, nearest_known_class
 from mvindex_connectors.server.admission import Admission, CallContext, request_id_from
+from mvindex_connectors.server.large_requests import INLINE_BYTES, check_fields, parse_large
 
 CURRENT_CALL: ContextVar[CallContext] = ContextVar("call")
 _HEALTH = "/grpc.health.v1.Health/"
 _OWN_SERVICES = "/mvindex.v1."
+_METHODS = service_pb2.DESCRIPTOR.services_by_name["MvindexService"].methods_by_name
 _DETAILS_BYTES = 4000
 _FAREWELL_TIMEOUT_S = 0.5
 
@@ -25,9 +29,31 @@ _FAREWELL_TIMEOUT_S = 0.5
 class InvalidMessage:
     """Stands for request bytes that could not be parsed, so that the call is refused inside admission."""
 
-    def refuse(self) -> NoReturn:
+    async def parsed(self) -> NoReturn:
         """Raise QueryError."""
         raise QueryError("request: expected a message of this method, got other bytes. See schemas/mvindex/v1")
+
+
+class LargeMessage:
+    """Stands for request bytes that are parsed in a thread, inside admission."""
+
+    def __init__(self, content: bytes, read: Callable[[bytes], Any], descriptor: Descriptor) -> None:
+        self._content, self._read, self._descriptor = content, read, descriptor
+
+    async def parsed(self) -> Any:
+        """Return the message; QueryError for other bytes, TooLarge for too many fields."""
+
+        def parse() -> Any:
+            check_fields(self._content, self._descriptor)
+            return self._read(self._content)
+
+        message = await parse_large(parse, len(self._content))
+        return await message.parsed() if isinstance(message, InvalidMessage) else message
+
+
+async def parsed(request: Any) -> Any:
+    """Return the message of a request; raise the error of one that is none."""
+    return await request.parsed() if isinstance(request, InvalidMessage | LargeMessage) else request
 
 
 class GrpcMiddleware:
@@ -50,12 +76,12 @@ class GrpcMiddleware:
     def _wrap(self, name: str, handler: Any) -> Any:
         read = handler.request_deserializer
         if name.startswith(_OWN_SERVICES):
-            read = _deserializer(read)
+            read = _deserializer(read, name)
         if not handler.response_streaming:
             unary = self._unary(name, handler.stream_unary if handler.request_streaming else handler.unary_unary)
             make = grpc.stream_unary_rpc_method_handler if handler.request_streaming else (
                 grpc.unary_unary_rpc_method_handler)  # fmt: skip
-            return make(unary, read, handler.response_serializer)
+            return make(unary, read, _serializer(handler.response_serializer))
         stream = self._stream(name, handler.stream_stream if handler.request_streaming else handler.unary_stream)
         make = grpc.stream_stream_rpc_method_handler if handler.request_streaming else (
             grpc.unary_stream_rpc_method_handler)  # fmt: skip
@@ -63,13 +89,13 @@ class GrpcMiddleware:
 
     def _unary(self, name: str, handle: Callable[[Any, Any], Awaitable[Any]]) -> Callable[[Any, Any], Awaitable[Any]]:
         async def handled(request: Any, context: Any) -> Any:
-            call, header = _call_of(name, context)
+            call, header = self._call_of(name, context)
             CURRENT_CALL.set(call)
+            # When the response was sent, not when it was made.
+            context.add_done_callback(lambda _: call.meter.close())
             try:
                 with self._admission.admit(call, header, is_open=name.startswith(_HEALTH)):
-                    if isinstance(request, InvalidMessage):
-                        request.refuse()
-                    return await handle(request, context)
+                    return await handle(await parsed(request), context)
             except MvindexError as err:
                 await _abort(context, call, err)
 
@@ -77,12 +103,11 @@ class GrpcMiddleware:
 
     def _stream(self, name: str, handle: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Awaitable[None]]:
         async def handled(request: Any, context: Any) -> None:
-            call, header = _call_of(name, context)
+            call, header = self._call_of(name, context)
             CURRENT_CALL.set(call)
             try:
                 with self._admission.admit(call, header, is_open=name.startswith(_HEALTH)):
-                    if isinstance(request, InvalidMessage):
-                        request.refuse()
+                    request = await parsed(request)
                     if name.startswith(_OWN_SERVICES):
                         await handle(request, context)
                     else:
@@ -91,6 +116,20 @@ class GrpcMiddleware:
                 await _abort(context, call, err)
 
         return handled
+
+    def _call_of(self, name: str, context: Any) -> tuple[CallContext, str | None]:
+        """Return the context of a call, and its authorization header."""
+        metadata = dict(context.invocation_metadata() or ())
+        call = CallContext(
+            method=name.rpartition("/")[2],
+            request_id=request_id_from(metadata.get(REQUEST_ID_KEY)),
+            peer=context.peer(),
+            protocol="grpc",
+            meter=self._admission.new_meter(),
+        )
+        context.set_trailing_metadata(((REQUEST_ID_KEY, call.request_id),))
+        header = metadata.get("authorization")
+        return call, header.decode("latin-1") if isinstance(header, bytes) else header
 
     async def _while_serving(self, answer: Coroutine[Any, Any, None]) -> None:
         """Run the answer until it ends or the server shuts down: health watches would never end by themselves."""
@@ -119,8 +158,12 @@ async def _answered(handle: Callable[[Any, Any], Any], request: Any, context: An
         await context.write(response)
 
 
-def _deserializer(read: Callable[[bytes], Any]) -> Callable[[bytes], Any]:
-    """Return a deserializer that does not raise: gRPC would answer UNKNOWN and log a traceback."""
+def _deserializer(read: Callable[[bytes], Any], method: str) -> Callable[[bytes], Any]:
+    """Return a deserializer that does not raise: gRPC would answer UNKNOWN and log a traceback.
+
+    It leaves large messages to be parsed later: it runs in the event loop.
+    """
+    descriptor = _METHODS[method.rpartition("/")[2]].input_type
 
     def readable(content: bytes) -> Any:
         try:
@@ -128,21 +171,14 @@ def _deserializer(read: Callable[[bytes], Any]) -> Callable[[bytes], Any]:
         except DecodeError:
             return InvalidMessage()
 
-    return readable
-
-
-def _call_of(name: str, context: Any) -> tuple[CallContext, str | None]:
-    """Return the context of a call, and its authorization header."""
-    metadata = dict(context.invocation_metadata() or ())
-    call = CallContext(
-        method=name.rpartition("/")[2],
-        request_id=request_id_from(metadata.get(REQUEST_ID_KEY)),
-        peer=context.peer(),
-        protocol="grpc",
+    return lambda content: (
+        readable(content) if len(content) <= INLINE_BYTES else LargeMessage(content, readable, descriptor)
     )
-    context.set_trailing_metadata(((REQUEST_ID_KEY, call.request_id),))
-    header = metadata.get("authorization")
-    return call, header.decode("latin-1") if isinstance(header, bytes) else header
+
+
+def _serializer(write: Callable[[Any], bytes]) -> Callable[[Any], bytes]:
+    """Return a serializer that leaves alone what a thread has serialized."""
+    return lambda response: response if isinstance(response, bytes) else write(response)
 
 
 async def _abort(context: Any, call: CallContext, err: MvindexError) -> None:

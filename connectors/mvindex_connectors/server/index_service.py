@@ -14,7 +14,7 @@ from mvindex.index import Index, IndexProtocol, search_engine_of, store_of
 from mvindex.ingest import IngestHooks, IngestReport
 from mvindex.lexical.bm25 import TermCounts
 from mvindex.maintenance.compact import CompactReport
-from mvindex.records import Document, Floats, IndexInfo, SearchResult, ViewScore
+from mvindex.records import Document, Floats, IndexInfo, SearchResult, ViewScore, dump_metadata
 from mvindex.scoring.fusion import Mode
 from mvindex.search.local import LocalSearch
 from mvindex.search.options import ScoringName, SearchOptions
@@ -26,11 +26,16 @@ from mvindex_connectors.remote.convert import MAX_EXPLAINED, MAX_IDS
 from mvindex_connectors.server.batching import Batcher, BatchObserver
 from mvindex_connectors.server.config import ServerConfig
 from mvindex_connectors.server.idempotency import IdempotencyCache, chunk_mark, is_chunk_stored, settings_with_mark
+from mvindex_connectors.server.response_budget import ResponseMeter, TooLarge
 
 T = TypeVar("T")
 
 _LIST_DOCUMENTS = 200
 _LIST_CHARS = 500_000
+# The most hits or documents that are converted in the event loop: about a millisecond of its time.
+_MAX_INLINE_ITEMS = 100
+# Of the numbers of a view's share in a score.
+_VIEW_BYTES = 40
 # Characters of texts at which a page ends early: it is in memory as a whole.
 _PAGE_CHARS = 4_000_000
 
@@ -50,7 +55,13 @@ class IndexService:
         # An index behind another server is served too: that server compacts it and keeps its settings.
         self._local = cast(Index, index) if index.capabilities.supports(Operation.COMPACT) else None
         self._limits, self._is_read_only = config.limits, config.is_read_only
-        self._batcher = Batcher(index, observer, batch=config.batch, queued=config.limits.queued)
+        self._batcher = Batcher(
+            index,
+            observer,
+            batch=config.batch,
+            queued=config.limits.queued,
+            response_bytes=config.limits.response_bytes,
+        )
         self._readers = ThreadPoolExecutor(4, thread_name_prefix="read")
         self._writer = ThreadPoolExecutor(1, thread_name_prefix="write")
         self._listers: set[ThreadPoolExecutor] = set()
@@ -94,37 +105,43 @@ class IndexService:
         self.index.close()
 
     async def search(
-        self, queries: Sequence[str] | Floats, options: SearchOptions, text: Sequence[str] | None = None
+        self,
+        queries: Sequence[str] | Floats,
+        options: SearchOptions,
+        meter: ResponseMeter,
+        text: Sequence[str] | None = None,
     ) -> list[SearchResult]:
         """Return a result for each query. QueryError or LimitExceeded before it is queued.
 
         Args:
             queries: Texts, or vectors (q, d).
             options: The options of all queries.
+            meter: Counts the hits.
             text: The texts for terms and citations, one for each query, if they are not the queries.
 
         """
-        texts = None
         if options.shard is not None:
             self._shard_parts()
-        if options.combine is not None:
-            return await self._search_query_group(queries, options, text)
-        if text is not None or options.mode in (Mode.LEXICAL, Mode.HYBRID) or isinstance(queries, Sequence):
-            texts = self._texts(queries, text, options.mode)
-            queries = texts if options.mode is Mode.LEXICAL else queries
-        self._check_hits(len(queries), options.top_k)
-        return await self._batcher.search(self._checked(queries), options, texts)
+        self._check_hits(1 if options.combine is not None else len(queries), options.top_k)
 
-    async def _search_query_group(
-        self, queries: Sequence[str] | Floats, options: SearchOptions, text: Sequence[str] | None
-    ) -> list[SearchResult]:
-        """Return the one result of a query group; see search()."""
+        def checked() -> tuple[list[str] | Floats, list[str] | None]:
+            if options.combine is not None:
+                return self._checked(queries), self._group_text(text)
+            texts = None
+            if text is not None or options.mode in (Mode.LEXICAL, Mode.HYBRID) or isinstance(queries, Sequence):
+                texts = self._texts(queries, text, options.mode)
+            return self._checked(texts if texts is not None and options.mode is Mode.LEXICAL else queries), texts
+
+        vectors, texts = await self.convert(checked, len(queries), meter)
+        return await self._batcher.search(vectors, options, meter, texts)
+
+    def _group_text(self, text: Sequence[str] | None) -> list[str] | None:
+        """Return the text of a query group in a list, or None."""
         if text is not None and len(text) != 1:
             raise QueryError(f"text: expected one text for a query group, got {len(text)}")
         for number, one in enumerate(text or (), start=1):
-            check_query_text(one, number, 1)
-        self._check_hits(1, options.top_k)
-        return await self._batcher.search(self._checked(queries), options, None if text is None else list(text))
+            self._check_query(one, number, 1)
+        return None if text is None else list(text)
 
     def _check_hits(self, num_queries: int, top_k: int) -> None:
         """Raise LimitExceeded for more documents than are returned at once."""
@@ -141,51 +158,93 @@ class IndexService:
     def _texts(self, queries: Sequence[str] | Floats, text: Sequence[str] | None, mode: Mode) -> list[str]:
         """Return the texts for terms and citations, one for each query."""
         if text is not None:
-            self._check_number(text)
+            self.check_number(len(text))
         texts, _ = query_texts(queries, text, mode)
+        for number, each in enumerate(texts, start=1):
+            self._check_query(each, number, len(texts))
         if mode is not Mode.LEXICAL and len(texts) != len(queries):
             raise QueryError(f"text: expected a text for each of {len(queries)} query vectors, got {len(texts)}")
         return texts
 
     def _checked(self, queries: Sequence[str] | Floats) -> list[str] | Floats:
-        self._check_number(queries)
+        self.check_number(len(queries))
         if not isinstance(queries, Sequence):
             return as_vectors(queries, self.index.dim)
         for number, text in enumerate(queries, start=1):
-            check_query_text(text, number, len(queries))
+            self._check_query(text, number, len(queries))
         return list(queries)
 
-    def _check_number(self, queries: Sequence[str] | Floats) -> None:
-        if len(queries) > self._limits.queries:
+    def _check_query(self, text: str, number: int, count: int) -> None:
+        """Check the number-th of count texts; raise QueryError for an empty one, TooLarge for one of too many terms."""
+        if len(text) > self._limits.query_chars:
+            # Each term has a character, so that this bounds their number.
+            raise TooLarge(
+                f"{'the query' if count == 1 else f'query {number}'}: expected at most {self._limits.query_chars:,} "
+                f"characters (--max-query-chars), got {len(text):,}. Search with a part of the text"
+            )
+        check_query_text(text, number, count)
+
+    def check_number(self, count: int) -> None:
+        """Check how many queries there are; raise LimitExceeded for more than are searched at once."""
+        if count > self._limits.queries:
             raise LimitExceeded(
-                f"{len(queries)} queries in one request; this server takes {self._limits.queries} (--max-queries). "
+                f"{count} queries in one request; this server takes {self._limits.queries} (--max-queries). "
                 "Send several requests"
             )
 
     async def explain(
-        self, query: str | Floats, id: str, scoring: ScoringName, temperature: float | None
+        self, query: str | Floats, id: str, scoring: ScoringName, temperature: float | None, meter: ResponseMeter
     ) -> list[ViewScore]:
         """Score every view of a document for the query."""
-        return await self.read(lambda: self.index.explain(query, id, scoring, temperature=temperature))
+        found = await self.explain_all(query, [id], scoring, temperature, meter)
+        if id not in found:
+            raise QueryError(f"{self.name}: there is no document {id!r}")
+        return found[id]
 
     async def explain_all(
-        self, query: str | Floats, ids: Sequence[str], scoring: ScoringName, temperature: float | None
+        self,
+        query: str | Floats,
+        ids: Sequence[str],
+        scoring: ScoringName,
+        temperature: float | None,
+        meter: ResponseMeter,
     ) -> dict[str, list[ViewScore]]:
         """Score every view of the documents that exist, by id, in the order of the ids."""
         if len(ids) > MAX_EXPLAINED:
             raise LimitExceeded(f"{len(ids)} documents to explain in one request; this server takes {MAX_EXPLAINED:,}")
-        return await self.read(lambda: self.index.explain_all(query, ids, scoring, temperature=temperature))
+        if isinstance(query, str):
+            self._check_query(query, 1, 1)
+
+        def explained() -> dict[str, list[ViewScore]]:
+            with meter.limited():
+                found = self.index.explain_all(query, ids, scoring, temperature=temperature)
+            for views in found.values():
+                meter.gather(sum(_VIEW_BYTES + len(view.snippet or "") for view in views))
+            return found
+
+        return await self.read(explained)
 
     async def encode(self, texts: Sequence[str]) -> Floats:
         """Encode texts as queries, (q, d)."""
         self._checked(texts)
         return await self.read(lambda: self.index.encode_queries(texts))
 
-    async def get(self, ids: Sequence[str]) -> list[Document]:
+    async def get(self, ids: Sequence[str], meter: ResponseMeter) -> list[Document]:
         """Return the documents of the ids that exist, in the order of the ids, all of one state."""
         if len(ids) > MAX_IDS:
             raise LimitExceeded(f"{len(ids)} ids in one request; this server takes {MAX_IDS:,}. Send several requests")
-        return await self.read(lambda: self.index.get(ids))
+
+        def found() -> list[Document]:
+            with meter.limited():
+                documents = self.index.get(ids)
+            meter.gather(sum(len(document.text) + len(document.title) for document in documents))
+            return documents
+
+        return await self.read(found)
+
+    async def has(self, doc_id: str) -> bool:
+        """Return whether there is a document of this id."""
+        return await self.read(lambda: doc_id in self.index)
 
     async def page(self, condition: Filter | None, limit: int, after: str | None) -> Page:
         """Return the next documents that match, fewer than the limit if they are long; see Index.scan()."""
@@ -198,7 +257,7 @@ class IndexService:
             if len(documents) == limit or num_chars >= _PAGE_CHARS:
                 return Page(documents, documents[-1].id)
             documents.append(document)
-            num_chars += len(document.text)
+            num_chars += _num_chars(document)
         return Page(documents, None)
 
     async def info(self) -> IndexInfo:
@@ -292,18 +351,18 @@ class IndexService:
         """Return the settings of the index, where marks of stored chunks are kept; empty if it keeps none."""
         return {} if self._local is None else self._local.settings
 
-    async def delete(self, ids: Sequence[str] | None, condition: Any, key: str) -> int:
+    async def delete(self, ids: Sequence[str] | None, condition: Any, key: str, everything: bool = False) -> int:
         """Delete documents and return how many; a repeated request deletes nothing more."""
         deleted = self._deletions.get(key) if key else None
         if deleted is None:
-            deleted = await self._write(lambda: self._delete_once(ids, condition, key))
+            deleted = await self._write(lambda: self._delete_once(ids, condition, everything, key))
         return deleted
 
-    def _delete_once(self, ids: Sequence[str] | None, condition: Any, key: str) -> int:
+    def _delete_once(self, ids: Sequence[str] | None, condition: Any, everything: bool, key: str) -> int:
         """Delete and cache the count, in the writing thread as _add_once() does."""
         deleted = self._deletions.get(key) if key else None
         if deleted is None:
-            deleted = self.index.delete(ids=ids, filter=condition)
+            deleted = self.index.delete(ids=ids, filter=condition, all=everything)
             if key:
                 self._deletions.put(key, deleted)
         return deleted
@@ -321,6 +380,12 @@ class IndexService:
     def _check_open(self, count: int) -> None:
         if self._is_closing:
             raise ServerUnavailable(f"{self.name}: the server shut down before this was done")
+
+    async def convert(self, function: Callable[[], T], num_items: int, meter: ResponseMeter) -> T:
+        """Run the function, which converts so many items, here if it is quick: in a thread, if others would wait."""
+        if num_items > _MAX_INLINE_ITEMS or meter.is_large:
+            return await self.read(function)
+        return function()
 
     async def read(self, function: Callable[[], T]) -> T:
         """Run the function in a reading thread."""
@@ -346,10 +411,15 @@ def _next(rows: Iterator[tuple[int, Document]]) -> list[tuple[int, Document]]:
     num_chars = 0
     for ordinal, document in rows:
         some.append((ordinal, document))
-        num_chars += len(document.text)
+        num_chars += _num_chars(document)
         if len(some) == _LIST_DOCUMENTS or num_chars >= _LIST_CHARS:
             break
     return some
+
+
+def _num_chars(document: Document) -> int:
+    """Return the characters of a document, its metadata as JSON."""
+    return len(document.text) + len(document.title) + len(dump_metadata(document.metadata, document.id))
 
 
 def _close(rows: Iterator[tuple[int, Document]]) -> None:

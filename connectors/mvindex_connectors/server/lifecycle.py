@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import signal
 import socket
@@ -21,9 +22,10 @@ from mvindex.index.factory import open_index
 from mvindex.store.locks import served_lock
 from mvindex.v1 import service_pb2
 from mvindex.v1.service_pb2_grpc import add_MvindexServiceServicer_to_server
-from mvindex_connectors.remote.address import read_file
 from mvindex_connectors.server.admission import Admission
+from mvindex_connectors.server.certificates import Certificates
 from mvindex_connectors.server.config import ServerConfig
+from mvindex_connectors.server.connections import GrpcConnections, connection_caps
 from mvindex_connectors.server.grpc_middleware import GrpcMiddleware
 from mvindex_connectors.server.index_service import IndexService
 from mvindex_connectors.server.maintenance import Maintenance
@@ -51,6 +53,7 @@ class Server:
         """Read the token file; no index is opened yet."""
         self._config = config
         self._tokens = Tokens(config.token_file)
+        self._certificates = None if config.tls is None else Certificates(config.tls)
         self.metrics = Metrics()
         self._admission = Admission(
             self._tokens, config.limits, self.metrics, frozenset(name for name, _ in config.indexes)
@@ -63,14 +66,40 @@ class Server:
         """Serve until SIGTERM or SIGINT and the end of calls in progress. on_ready is called once it listens."""
         loop = asyncio.get_running_loop()
         ended = asyncio.Event()
+
+        def end(number: int) -> None:
+            ended.set()
+            # A second signal ends the process at once.
+            loop.remove_signal_handler(number)
+            signal.signal(number, signal.SIG_DFL)
+
+        # Until it serves there is nothing to end in order, and opening an index or loading an encoder may take long.
+        before = signal.signal(signal.SIGINT, signal.SIG_DFL)
+        addresses = await self.start()
+        signal.signal(signal.SIGINT, before)
         for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, ended.set)
-        loop.add_signal_handler(signal.SIGHUP, self._tokens.reload)
-        on_ready(await self.start())
+            loop.add_signal_handler(number, end, number)
+        loop.add_signal_handler(signal.SIGHUP, self._reload)
+        on_ready(addresses)
+        # What is there now stays: without it, a full collection takes a fraction of the time that calls wait for it.
+        gc.collect()
+        gc.freeze()
         try:
             await ended.wait()
         finally:
             await self.stop()
+
+    def _reload(self) -> None:
+        """Read tokens and certificates again."""
+        self._tokens.reload()
+        if self._certificates is not None:
+            self._certificates.reload()
+
+    def _check_files(self) -> None:
+        """Read tokens and certificates again if they have changed."""
+        self._tokens.check()
+        if self._certificates is not None:
+            self._certificates.check()
 
     async def start(self) -> Addresses:
         """Open the indexes, start listening, and return the addresses."""
@@ -93,10 +122,13 @@ class Server:
         await server.start()
         # Calls end before indexes are closed.
         self._stack.push_async_callback(server.stop, self._config.drain_s)
+        connections = GrpcConnections(port, connection_caps(), self._admission)
+        connections.start()
+        self._stack.callback(connections.stop)
         http = await self._start_http(server)
         for name in ("", *self._services):
             await self._health.set(name, health_pb2.HealthCheckResponse.SERVING)
-        maintenance = Maintenance(self._config, self._services.values(), self.metrics)
+        maintenance = Maintenance(self._config, self._services.values(), self.metrics, self._check_files)
         maintenance.start()
         self._stack.callback(maintenance.stop)
         return Addresses(address, http)
@@ -136,10 +168,15 @@ class Server:
             options=(
                 ("grpc.max_receive_message_length", limits.message_bytes),
                 ("grpc.max_send_message_length", -1),
+                # gRPC inflates a message before it knows its size: 1.5 GB of zeros take seconds. Such calls end with
+                # UNIMPLEMENTED.
+                ("grpc.compression_enabled_algorithms_bitset", 1),
                 ("grpc.max_concurrent_streams", limits.calls),
                 ("grpc.max_metadata_size", 16 << 10),
                 ("grpc.so_reuseport", 0),
-                ("grpc.server_handshake_timeout_ms", 10_000),
+                ("grpc.server_handshake_timeout_ms", 5_000),
+                ("grpc.max_allowed_incoming_connections", connection_caps().of_port),
+                ("grpc.max_connection_idle_ms", 300_000),
                 ("grpc.keepalive_time_ms", 60_000),
                 ("grpc.keepalive_timeout_ms", 20_000),
                 ("grpc.http2.min_ping_interval_without_data_ms", 10_000),
@@ -158,12 +195,9 @@ class Server:
         config = self._config
         host = f"[{config.host}]" if ":" in config.host else config.host
         try:
-            if config.tls is None:
+            if self._certificates is None:
                 return int(server.add_insecure_port(f"{host}:{config.port}"))
-            ca = None if config.tls.client_ca is None else read_file(config.tls.client_ca)
-            pair = (read_file(config.tls.key), read_file(config.tls.cert))
-            credentials = grpc.ssl_server_credentials([pair], ca, ca is not None)
-            return int(server.add_secure_port(f"{host}:{config.port}", credentials))
+            return int(server.add_secure_port(f"{host}:{config.port}", self._certificates.credentials()))
         except RuntimeError as err:
             raise ConfigError(
                 f"--port: cannot listen on {config.host}:{config.port}. Is another server running there?"
@@ -174,7 +208,7 @@ class Server:
             return None
         from mvindex_connectors.server.http.lifecycle import start_http
 
-        http = await start_http(self._config, self._services, self._admission)
+        http = await start_http(self._config, self._services, self._admission, self._certificates)
         # Both at once: calls of both have the same time to end.
         self._stack.push_async_callback(lambda: asyncio.gather(http.stop(), server.stop(self._config.drain_s)))
         return http.address

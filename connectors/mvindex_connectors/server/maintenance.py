@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import asdict
 
 from mvindex.errors import MvindexError
@@ -25,8 +25,16 @@ _RETRY_PAUSE_S = 600
 class Maintenance:
     """Maintains the indexes of a server, in its event loop."""
 
-    def __init__(self, config: ServerConfig, services: Collection[IndexService], metrics: Metrics) -> None:
+    def __init__(
+        self,
+        config: ServerConfig,
+        services: Collection[IndexService],
+        metrics: Metrics,
+        check_files: Callable[[], None],
+    ) -> None:
+        """check_files: reads tokens and certificates again if they have changed."""
         self._config, self._services, self._metrics = config, services, metrics
+        self._check_files = check_files
         self._gauges_set_at = 0.0
         self._tasks: dict[str, asyncio.Task[None]] = {}
 
@@ -42,6 +50,7 @@ class Maintenance:
     async def _run(self) -> None:
         loop = asyncio.get_running_loop()
         while True:
+            self._check_files()
             is_due = loop.time() - self._gauges_set_at >= _GAUGE_INTERVAL_S
             for service in self._services:
                 try:

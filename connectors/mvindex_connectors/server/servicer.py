@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, cast
 
 import grpc
 
 from mvindex.errors import LimitExceeded, MvindexError, QueryError, TimedOut
 from mvindex.ingest import CHUNK_CHARS, CHUNK_DOCUMENTS, Entry
 from mvindex.ingest.pipeline import read_chunks
-from mvindex.records import Document
+from mvindex.records import Document, Floats, SearchResult
 from mvindex.v1 import documents_pb2 as documents
 from mvindex.v1 import search_pb2 as search
 from mvindex.v1 import service_pb2 as service
@@ -36,12 +36,11 @@ from mvindex_connectors.remote.convert import (
     views_from,
 )
 from mvindex_connectors.server.admission import Admission
-from mvindex_connectors.server.grpc_middleware import CURRENT_CALL, InvalidMessage
+from mvindex_connectors.server.grpc_middleware import CURRENT_CALL, parsed
 from mvindex_connectors.server.idempotency import check_idempotency_key
 from mvindex_connectors.server.index_service import IndexService, find_index
-
-# The most results that are converted in the event loop: about 5 ms of its time.
-_MAX_INLINE_HITS, _MAX_INLINE_EXPLANATIONS = 1000, 100
+from mvindex_connectors.server.large_requests import parse_large
+from mvindex_connectors.server.response_budget import ResponseMeter
 
 
 class Servicer(MvindexServiceServicer):
@@ -58,24 +57,30 @@ class Servicer(MvindexServiceServicer):
             call.caller.check_may_write()
         return find_index(self._services, name)
 
-    async def Search(self, request: search.SearchRequest, context: Any) -> search.SearchResponse:
+    async def Search(self, request: search.SearchRequest, context: Any) -> bytes:
         """Search with one query or several."""
         index = self._index(request.index)
         kind = request.WhichOneof("queries")
         if kind is None:
             raise QueryError("queries: expected texts or vectors, got neither")
+        index.check_number(len(request.texts.values))
+        index.check_number(len(request.terms.values))
         queries = list(request.texts.values) if kind == "texts" else vectors_from(request.vectors)
         CURRENT_CALL.get().fields["queries"] = len(queries)
         options = options_from(request)
         text = list(request.terms.values) if request.HasField("terms") else None
+        meter = CURRENT_CALL.get().meter
         with index_error_context(index):
-            results = await index.search(queries, options, text)
-        # Counted after the response is on its way.
-        asyncio.get_running_loop().call_soon(self._admission.metrics.count_results, index.name, results)
-        if len(results) * options.top_k > _MAX_INLINE_HITS:
-            # In a thread: other calls would have to wait.
-            return await index.read(lambda: results_message(results))
-        return results_message(results)
+            results = await index.search(queries, options, meter, text)
+
+        def content() -> bytes:
+            self._admission.metrics.count_results(index.name, results)
+            made = results_bytes(results, meter)
+            # Here, in the thread: to free many hits takes as long as to make them.
+            results.clear()
+            return made
+
+        return await index.convert(content, len(results) * options.top_k, meter)
 
     async def Explain(self, request: search.ExplainRequest, context: Any) -> search.ExplainResponse:
         """Score every view of a document, or of several, for a query."""
@@ -90,16 +95,17 @@ class Servicer(MvindexServiceServicer):
             if request.ids and request.id:
                 raise QueryError("ids: expected either id or ids, got both")
             if request.ids:
-                found = await index.explain_all(query, list(request.ids), scoring, temperature)
-                if len(found) > _MAX_INLINE_EXPLANATIONS:
-                    return await index.read(lambda: explanations_message(found))
-                return explanations_message(found)
-            views = await index.explain(query, request.id, scoring, temperature)
+                found = await index.explain_all(
+                    query, list(request.ids), scoring, temperature, CURRENT_CALL.get().meter
+                )
+                return await index.convert(lambda: explanations_message(found), len(found), CURRENT_CALL.get().meter)
+            views = await index.explain(query, request.id, scoring, temperature, CURRENT_CALL.get().meter)
         return search.ExplainResponse(views=[view_message(view) for view in views])
 
     async def Encode(self, request: search.EncodeRequest, context: Any) -> search.EncodeResponse:
         """Encode texts as queries."""
         index = self._index(request.index)
+        index.check_number(len(request.texts.values))
         with index_error_context(index):
             vectors = await index.encode(list(request.texts.values))
         return search.EncodeResponse(vectors=vectors_message(vectors) if len(vectors) else None)
@@ -107,6 +113,7 @@ class Servicer(MvindexServiceServicer):
     async def Terms(self, request: search.TermsRequest, context: Any) -> search.TermsResponse:
         """Count the terms of texts, for a search of several shards as one index."""
         index = self._index(request.index)
+        index.check_number(len(request.texts.values))
         with index_error_context(index):
             counts, info = await index.term_counts(list(request.texts.values))
         return search.TermsResponse(
@@ -135,10 +142,15 @@ class Servicer(MvindexServiceServicer):
                 message = await self._read(context)
 
     async def _store_chunk(self, index: IndexService, key: str, message: documents.AddRequest, context: Any) -> None:
-        with index_error_context(index):
+        def read() -> tuple[list[Document], list[Floats] | None]:
+            if len(message.documents) > CHUNK_DOCUMENTS:
+                raise too_many_documents(len(message.documents))
             chunk = [document_from(each) for each in message.documents]
             check_chunk(chunk)
-            views = views_from(message.views, len(chunk)) if message.HasField("views") else None
+            return chunk, views_from(message.views, len(chunk)) if message.HasField("views") else None
+
+        with index_error_context(index):
+            chunk, views = await parse_large(read, message.ByteSize())
             report = await index.add(key, message.chunk, chunk, views)
         self._admission.metrics.count_written(index.name, report)
         fields = CURRENT_CALL.get().fields
@@ -163,20 +175,19 @@ class Servicer(MvindexServiceServicer):
         finally:
             reading.cancel()
             draining.cancel()
-        if isinstance(message, InvalidMessage):
-            message.refuse()
-        return None if message is grpc.aio.EOF else message
+        return None if message is grpc.aio.EOF else cast(documents.AddRequest, await parsed(message))
 
     async def Delete(self, request: documents.DeleteRequest, context: Any) -> documents.DeleteResponse:
-        """Delete documents, by id or by filter."""
+        """Delete documents, by id, by filter, or all."""
         index = self._index(request.index, writes=True)
         has_filter = request.HasField("filter_json")
-        if has_filter and request.ids:
-            raise QueryError("Delete: expected either ids or a filter, got both")
+        if request.ids and (has_filter or request.all):
+            raise QueryError("Delete: expected one of ids, a filter and all, got several")
         condition = filter_from(request.filter_json) if has_filter else None
         key = check_idempotency_key(request.idempotency_key)
         with index_error_context(index):
-            deleted = await index.delete(None if has_filter else list(request.ids), condition, key)
+            ids = None if has_filter or request.all else list(request.ids)
+            deleted = await index.delete(ids, condition, key, request.all)
         return documents.DeleteResponse(deleted=deleted)
 
     async def Update(self, request: documents.UpdateRequest, context: Any) -> documents.UpdateResponse:
@@ -186,12 +197,13 @@ class Servicer(MvindexServiceServicer):
             await index.update(request.id, metadata_from(request.metadata_json, request.id))
         return documents.UpdateResponse()
 
-    async def Get(self, request: documents.GetRequest, context: Any) -> documents.GetResponse:
+    async def Get(self, request: documents.GetRequest, context: Any) -> bytes:
         """Return documents by id."""
         index = self._index(request.index)
+        meter = CURRENT_CALL.get().meter
         with index_error_context(index):
-            found = await index.get(list(request.ids))
-        return documents.GetResponse(documents=[document_message(each) for each in found])
+            found = await index.get(list(request.ids), meter)
+        return await index.convert(lambda: documents_bytes(found, meter), len(found), meter)
 
     async def List(self, request: documents.ListRequest, context: Any) -> None:
         """Stream documents, as fast as the client reads them."""
@@ -230,6 +242,26 @@ class Servicer(MvindexServiceServicer):
         return service.IndexesResponse(names=list(self._services))
 
 
+def results_bytes(results: Sequence[SearchResult], meter: ResponseMeter) -> bytes:
+    """Return the serialized message of results, one by one, so that one that is too large is not made in full."""
+    return _joined((results_message([result]) for result in results), meter)
+
+
+def documents_bytes(found: Sequence[Document], meter: ResponseMeter) -> bytes:
+    """Return the serialized message of documents, in the same way."""
+    return _joined((documents.GetResponse(documents=[document_message(each)]) for each in found), meter)
+
+
+def _joined(messages: Iterable[Any], meter: ResponseMeter) -> bytes:
+    """Return one message of the repeated fields of all; concatenation merges messages (protobuf's encoding)."""
+    parts, num_bytes = [], 0
+    for message in messages:
+        num_bytes += message.ByteSize()
+        meter.check(num_bytes)
+        parts.append(message.SerializeToString())
+    return b"".join(parts)
+
+
 @contextmanager
 def index_error_context(index: IndexService) -> Iterator[None]:
     """Name the index in errors, instead of its path on the server's disk."""
@@ -245,10 +277,15 @@ def index_error_context(index: IndexService) -> Iterator[None]:
 def check_chunk(documents: list[Document]) -> None:
     """Check that the documents fit one commit; raise LimitExceeded if not."""
     if sum(1 for _ in read_chunks(Entry("", document) for document in documents)) > 1:
-        raise LimitExceeded(
-            f"documents: expected one chunk of at most {CHUNK_DOCUMENTS} documents, which ends with the one that "
-            f"brings it to {CHUNK_CHARS} characters, got {len(documents)} documents. Send several chunks"
-        )
+        raise too_many_documents(len(documents))
+
+
+def too_many_documents(count: int) -> LimitExceeded:
+    """Return the error of more documents than are committed at once."""
+    return LimitExceeded(
+        f"documents: expected one chunk of at most {CHUNK_DOCUMENTS} documents, which ends with the one that brings it "
+        f"to {CHUNK_CHARS} characters, got {count} documents. Send several chunks"
+    )
 
 
 def _check_number(number: int, last: int) -> int:

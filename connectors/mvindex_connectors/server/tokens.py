@@ -15,6 +15,7 @@ from pathlib import Path
 
 from mvindex.errors import AccessDenied, ConfigError, NotPermitted
 from mvindex_connectors.remote.address import read_file
+from mvindex_connectors.server.certificates import WatchedFiles
 
 logger = logging.getLogger(__name__)
 
@@ -51,11 +52,17 @@ class Tokens:
     def __init__(self, path: Path | None) -> None:
         self._path = path
         self._known = {} if path is None else _read(path)
+        self._file = WatchedFiles([] if path is None else [path])
 
     @property
     def are_required(self) -> bool:
         """Whether calls need a token."""
         return self._path is not None
+
+    def check(self) -> None:
+        """Read the file again if it has changed."""
+        if self._file.have_changed():
+            self.reload()
 
     def reload(self) -> None:
         """Read the file again; if it is malformed, keep the old tokens and log an error."""

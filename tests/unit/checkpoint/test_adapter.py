@@ -26,6 +26,8 @@ DOCUMENTS = [Document("1", "The cat sat on the mat. It ran.", "Dog"), Document("
 
 @pytest.fixture(autouse=True)
 def arithmetic(monkeypatch):
+    # Most adapters here are on a base beside them.
+    monkeypatch.setenv("MVINDEX_ALLOW_DOWNLOAD", "1")
     with plain_arithmetic(monkeypatch):
         yield
 
@@ -308,3 +310,29 @@ def test_reading_and_loading_leave_the_random_numbers_alone(base, adapter):
     load_encoder(base)
     load_encoder(adapter)
     assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_a_base_is_packaged_inside_the_folder_or_allowed(made, base, adapter, monkeypatch):
+    """An adapter that a stranger made must lead neither out of its folder nor to a download."""
+    (adapter / "mvindex.json").unlink(missing_ok=True)
+
+    def name(place):
+        config = json.loads((adapter / CONFIG).read_text())
+        (adapter / CONFIG).write_text(json.dumps(config | {"base_model_name_or_path": str(place)}))
+
+    monkeypatch.delenv("MVINDEX_ALLOW_DOWNLOAD", raising=False)
+    elsewhere = (base, f"../{base.name}", "someone/model", "someone/model@main", "a\0b", "../..")
+    for place in elsewhere:
+        name(place)
+        with pytest.raises(CheckpointError, match="packaged"):
+            read_checkpoint(adapter)
+    shutil.copytree(base, adapter / "own")
+    name("own")
+    inside = read_checkpoint(adapter)
+    monkeypatch.setenv("MVINDEX_ALLOW_DOWNLOAD", "1")
+    name(base)
+    assert read_checkpoint(adapter).fingerprint == inside.fingerprint
+    for place in (f"../{base.name}", "a\0b"):
+        name(place)
+        with pytest.raises(CheckpointError, match="packaged"):
+            read_checkpoint(adapter)

@@ -365,7 +365,7 @@ class MVIndexDocumentStore:
 
 
 async def _delete_all(api: AsyncIndexAPI, recreate_index: bool) -> None:
-    await api.delete(filter={})
+    await api.delete(all=True)
     if recreate_index:
         await api.compact()
 

@@ -177,15 +177,27 @@ class MVIndexVectorStore(VectorStore):
         """Do what add_texts() does, awaited."""
         return await self.aadd_documents(documents_of(texts, metadatas), ids=ids)
 
-    def delete(self, ids: list[str] | None = None, *, filter: dict[str, Any] | None = None, **options: Any) -> bool:
-        """Delete the documents of the ids, or those that match the filter, or all for neither; return True."""
-        return self._handle.run_sync(lambda api: _delete(api, ids, filter))
+    def delete(
+        self,
+        ids: list[str] | None = None,
+        *,
+        filter: dict[str, Any] | None = None,
+        all: bool = False,
+        **options: Any,
+    ) -> bool:
+        """Delete the documents of the ids, those that match the filter, or all; return True. QueryError for none."""
+        return self._handle.run_sync(lambda api: _delete(api, ids, filter, all))
 
     async def adelete(
-        self, ids: list[str] | None = None, *, filter: dict[str, Any] | None = None, **options: Any
+        self,
+        ids: list[str] | None = None,
+        *,
+        filter: dict[str, Any] | None = None,
+        all: bool = False,
+        **options: Any,
     ) -> bool:
         """Do what delete() does, awaited."""
-        return await self._handle.run_async(lambda api: _delete(api, ids, filter))
+        return await self._handle.run_async(lambda api: _delete(api, ids, filter, all))
 
     def get_by_ids(self, ids: Sequence[str], /) -> list[Document]:
         """Return the documents that exist, in the order of the ids."""
@@ -404,13 +416,10 @@ def relevance_of_cosine(score: float) -> float:
     return min(1.0, max(0.0, (1.0 + score) / 2.0))
 
 
-async def _delete(api: AsyncIndexAPI, ids: Sequence[str] | None, filter: dict[str, Any] | None) -> bool:
-    if ids is None:
-        await api.delete(filter=filter or {})
-    elif filter is not None:
-        raise ValueError("delete(): expected ids or filter, got both")
-    else:
-        await api.delete(ids=ids)
+async def _delete(
+    api: AsyncIndexAPI, ids: Sequence[str] | None, filter: dict[str, Any] | None, everything: bool
+) -> bool:
+    await api.delete(ids=ids, filter=filter, all=everything)
     return True
 
 

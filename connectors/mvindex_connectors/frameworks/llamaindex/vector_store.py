@@ -187,11 +187,11 @@ class MVIndexVectorStore(BasePydanticVectorStore):
 
     def clear(self) -> None:
         """Delete all nodes."""
-        self._handle.run_sync(lambda api: api.delete(filter={}))
+        self._handle.run_sync(lambda api: api.delete(all=True))
 
     async def aclear(self) -> None:
         """Do what clear() does, awaited."""
-        await self._handle.run_async(lambda api: api.delete(filter={}))
+        await self._handle.run_async(lambda api: api.delete(all=True))
 
     def query(self, query: VectorStoreQuery, **kwargs: Any) -> VectorStoreQueryResult:
         """Return the best nodes.

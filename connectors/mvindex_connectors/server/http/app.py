@@ -15,7 +15,7 @@ from starlette.routing import Route
 
 from mvindex.errors import LimitExceeded, MvindexError, QueryError, TimedOut, Unsupported
 from mvindex.lexical.operators import parse_operators
-from mvindex.records import SearchResult, ViewScore
+from mvindex.records import Document, SearchResult, ViewScore
 from mvindex_connectors.remote.convert import MAX_EXPLAINED, SCORING_NAMES
 from mvindex_connectors.remote.status import REQUEST_ID_KEY, http_status, nearest_known_class
 from mvindex_connectors.server.admission import Admission, CallContext, request_id_from
@@ -32,8 +32,11 @@ from mvindex_connectors.server.http.requests import (
     result_response,
     search_call,
 )
+from mvindex_connectors.server.http.responses import PartsResponse, encoded_parts, joined
 from mvindex_connectors.server.idempotency import check_idempotency_key
 from mvindex_connectors.server.index_service import IndexService, find_index
+from mvindex_connectors.server.large_requests import parse_large
+from mvindex_connectors.server.response_budget import TooLarge
 from mvindex_connectors.server.servicer import index_error_context
 
 _POLICY = (
@@ -84,6 +87,8 @@ class App:
             "update": self._update,
             "metrics": self._metrics,
             "health": self._health,
+            "ready": self._health,
+            "live": self._live,
         }
         endpoints: dict[str, dict[str, Endpoint]] = {}
         for each in OPERATIONS:
@@ -105,6 +110,7 @@ class App:
                 request_id=request_id_from(request.headers.get(REQUEST_ID_KEY)),
                 peer="" if request.client is None else f"{request.client.host}:{request.client.port}",
                 protocol="http",
+                meter=self._admission.new_meter(),
             )
             try:
                 self._check_host(request)
@@ -115,6 +121,8 @@ class App:
             except asyncio.CancelledError:
                 # The client is gone, so nobody reads this; it only ends the request.
                 response = Response(status_code=499)
+            if not isinstance(response, PartsResponse):
+                call.meter.close()
             response.headers.update({**_HEADERS, REQUEST_ID_KEY: call.request_id})
             return response
 
@@ -132,64 +140,73 @@ class App:
             call.caller.check_may_write()
         return find_index(self._services, call.index)
 
-    async def _request(self, request: Request, kind: type[RequestT]) -> RequestT:
-        """Return the request of a JSON body; never more than the limit of it is in memory."""
+    async def _request(self, request: Request, kind: type[RequestT], convert: Callable[[RequestT], T]) -> T:
+        """Return what the request of a JSON body is converted to; never more than the limit of it is in memory."""
         if request.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
             # Which also keeps out the forms of other sites' pages.
             raise QueryError("body: expected JSON with the header 'content-type: application/json', got another type")
         try:
-            return decode(kind, await asyncio.wait_for(self._read(request), _BODY_TIMEOUT_S))
+            with self._admission.reading():
+                content = await asyncio.wait_for(self._read(request), _BODY_TIMEOUT_S)
         except asyncio.TimeoutError as err:
             raise TimedOut(f"body: expected all of it within {_BODY_TIMEOUT_S:g} s") from err
+        return await parse_large(lambda: convert(decode(kind, content)), len(content))
 
     async def _read(self, request: Request) -> bytes:
         parts, size, limit = [], 0, self._admission.limits.message_bytes
         try:
             async for part in request.stream():
+                self._admission.take_request_bytes(len(part))
                 size += len(part)
                 if size > limit:
-                    raise LimitExceeded(f"body: expected at most {limit} bytes, got more. Send less at a time, or "
+                    raise TooLarge(f"body: expected at most {limit} bytes, got more. Send less at a time, or "
                                         "raise --max-message-mb")  # fmt: skip
                 parts.append(part)
         except ClientDisconnect as err:
             raise asyncio.CancelledError from err
+        finally:
+            self._admission.take_request_bytes(-size)
         return b"".join(parts)
 
     async def _search(self, request: Request, call: CallContext) -> Response:
         index = self._index(request, call)
-        body = await self._request(request, schemas.SearchRequest)
-        search = search_call(body)
+        body, search = await self._request(request, schemas.SearchRequest, lambda body: (body, search_call(body)))
         call.fields["queries"] = len(search.queries)
         explanations: Sequence[Mapping[str, Sequence[ViewScore]] | None] | None = None
         with index_error_context(index):
             if body.explain and isinstance(search.queries, list):
                 search = await _while_connected(request, _encoded(index, search))
-            found = index.search(search.queries, search.options, search.texts)
+            found = index.search(search.queries, search.options, call.meter, search.texts)
             results = await _while_connected(request, found)
-            self._admission.metrics.count_results(index.name, results)
             if body.explain:
-                explanations = await self._explanations(index, search, results)
-        shown = [
-            result_response(result, each)
-            for result, each in zip(results, explanations or [None] * len(results), strict=True)
-        ]
-        return _json(shown[0] if search.is_single else schemas.SearchResults(shown))
+                explanations = await self._explanations(index, search, results, call)
+
+        def parts() -> list[bytes]:
+            self._admission.metrics.count_results(index.name, results)
+            pairs = zip(results, explanations or [None] * len(results), strict=True)
+            made = encoded_parts((result_response(*pair) for pair in pairs), call.meter)
+            # Here, in the thread: to free many hits takes as long as to make them.
+            results.clear()
+            return made
+
+        encoded = await index.convert(parts, len(results) * search.options.top_k, call.meter)
+        return PartsResponse(encoded if search.is_single else joined(b'{"results":[', encoded, b"]}"), call.meter)
 
     async def _explanations(
-        self, index: IndexService, search: SearchCall, results: Sequence[SearchResult]
+        self, index: IndexService, search: SearchCall, results: Sequence[SearchResult], call: CallContext
     ) -> list[dict[str, list[ViewScore]]]:
         if (count := sum(len(result.hits) for result in results)) > MAX_EXPLAINED:
             raise LimitExceeded(f"explain: expected at most {MAX_EXPLAINED:,} hits in one request, got {count:,}. "
                                 "Lower top_k or send fewer queries")  # fmt: skip
         scoring = (SCORING_NAMES[search.options.aggregate], search.options.temperature)
         return [
-            await index.explain_all(query, [hit.id for hit in result.hits], *scoring)
+            await index.explain_all(query, [hit.id for hit in result.hits], *scoring, call.meter)
             for query, result in zip(search.queries, results, strict=True)
         ]
 
     async def _add(self, request: Request, call: CallContext) -> Response:
         index = self._index(request, call, writes=True)
-        added = add_call(await self._request(request, schemas.AddRequest))
+        added = await self._request(request, schemas.AddRequest, add_call)
         with index_error_context(index):
             report = await index.add(added.key, 1, added.documents, added.views)
         call.fields["documents"] = len(added.documents)
@@ -198,12 +215,13 @@ class App:
 
     async def _delete(self, request: Request, call: CallContext) -> Response:
         index = self._index(request, call, writes=True)
-        body = await self._request(request, schemas.DeleteRequest)
+        body = await self._request(request, schemas.DeleteRequest, _same)
         ids = None if body.ids is msgspec.UNSET else body.ids
         condition = None if body.filter is msgspec.UNSET else body.filter
         with index_error_context(index):
             key = check_idempotency_key(body.idempotency_key)
-            return _json(schemas.DeleteResponse(await index.delete(ids, condition, key)))
+            everything = body.all is True
+            return _json(schemas.DeleteResponse(await index.delete(ids, condition, key, everything)))
 
     async def _delete_one(self, request: Request, call: CallContext) -> Response:
         index = self._index(request, call, writes=True)
@@ -212,10 +230,10 @@ class App:
 
     async def _update(self, request: Request, call: CallContext) -> Response:
         index = self._index(request, call, writes=True)
-        body = await self._request(request, schemas.UpdateRequest)
+        body = await self._request(request, schemas.UpdateRequest, _same)
         doc_id = request.path_params["id"]
         with index_error_context(index):
-            if not await index.get([doc_id]):
+            if not await index.has(doc_id):
                 return _missing(doc_id, call)
             await index.update(doc_id, body.metadata)
         return _json(schemas.UpdateResponse())
@@ -224,15 +242,18 @@ class App:
         index = self._index(request, call)
         doc_id = request.path_params["id"]
         with index_error_context(index):
-            found = await index.get([doc_id])
-        return _json(document_response(found[0])) if found else _missing(doc_id, call)
+            found = await index.get([doc_id], call.meter)
+        if not found:
+            return _missing(doc_id, call)
+        return PartsResponse(await index.convert(lambda: _documents(found, call), 1, call.meter), call.meter)
 
     async def _get_many(self, request: Request, call: CallContext) -> Response:
         index = self._index(request, call)
-        body = await self._request(request, schemas.GetRequest)
+        body = await self._request(request, schemas.GetRequest, _same)
         with index_error_context(index):
-            found = await index.get(body.ids)
-        return _json(schemas.Documents([document_response(each) for each in found]))
+            found = await index.get(body.ids, call.meter)
+        parts = await index.convert(lambda: _documents(found, call), len(found), call.meter)
+        return PartsResponse(joined(b'{"documents":[', parts, b"]}"), call.meter)
 
     async def _list(self, request: Request, call: CallContext) -> Response:
         index = self._index(request, call)
@@ -240,7 +261,7 @@ class App:
         after = None if chosen.after is msgspec.UNSET else chosen.after
         condition = None if chosen.filter is msgspec.UNSET else chosen.filter
         with index_error_context(index):
-            if after is not None and not await index.get([after]):
+            if after is not None and not await index.has(after):
                 return _missing(after, call)
             page = await index.page(condition, chosen.limit, after)
         return _json(schemas.DocumentPage([document_response(each) for each in page.documents], page.next))
@@ -258,6 +279,9 @@ class App:
     async def _health(self, request: Request, call: CallContext) -> Response:
         self._admission.check_running()
         return _json(schemas.Health("serving"))
+
+    async def _live(self, request: Request, call: CallContext) -> Response:
+        return _json(schemas.Alive("alive"))
 
     async def _openapi(self, request: Request, call: CallContext) -> Response:
         return _json(openapi(requires_token=self._admission.tokens.are_required))
@@ -300,6 +324,14 @@ def _by_method(endpoints: Mapping[str, Endpoint]) -> Endpoint:
     return endpoint
 
 
+def _same(body: RequestT) -> RequestT:
+    return body
+
+
+def _documents(found: Sequence[Document], call: CallContext) -> list[bytes]:
+    return encoded_parts(map(document_response, found), call.meter)
+
+
 async def _encoded(index: IndexService, search: SearchCall) -> SearchCall:
     """Return the search with its texts encoded once: it and every explanation then use the same vectors."""
     queries = cast(list[str], search.queries)
@@ -335,7 +367,7 @@ def _missing(doc_id: str, call: CallContext) -> Response:
 
 def _error(err: MvindexError, request_id: str, status: int | None = None) -> Response:
     if status is None:
-        status = 501 if isinstance(err, Unsupported) else http_status(err)
+        status = 413 if isinstance(err, TooLarge) else 501 if isinstance(err, Unsupported) else http_status(err)
     headers = {"www-authenticate": "Bearer"} if status == 401 else {"retry-after": "1"} if status in (429, 503) else {}
     detail = schemas.ErrorDetail(nearest_known_class(err).__name__, str(err), request_id)
     return _json(schemas.Error(detail), status, headers)

@@ -7,37 +7,50 @@ import contextlib
 import socket
 import ssl
 from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING
 
 from mvindex.errors import ConfigError
 from mvindex.plugins import require
 from mvindex_connectors.remote.address import is_loopback
 from mvindex_connectors.server.admission import Admission
+from mvindex_connectors.server.certificates import Certificates
 from mvindex_connectors.server.config import ServerConfig
+from mvindex_connectors.server.connections import connection_caps
 from mvindex_connectors.server.index_service import IndexService
+
+if TYPE_CHECKING:
+    from mvindex_connectors.server.http.acceptor import Acceptor
 
 # How long a connection may stay open between requests.
 _KEEP_ALIVE_S = 30
-_BACKLOG = 256
+_BACKLOG = 1024
 
 
 class HttpServer:
     """A running HTTP server."""
 
-    def __init__(self, address: str, server: object, task: asyncio.Task[None]) -> None:
+    def __init__(self, address: str, server: object, task: asyncio.Task[None], acceptor: Acceptor) -> None:
         self.address = address
-        self._server, self._task = server, task
+        self._server, self._task, self._acceptor = server, task, acceptor
 
     async def stop(self) -> None:
         """Stop the server once requests in progress have ended."""
+        self._acceptor.close()
         self._server.should_exit = True  # type: ignore[attr-defined]  # uvicorn's, imported late
         await self._task
 
 
-async def start_http(config: ServerConfig, services: Mapping[str, IndexService], admission: Admission) -> HttpServer:
+async def start_http(
+    config: ServerConfig,
+    services: Mapping[str, IndexService],
+    admission: Admission,
+    certificates: Certificates | None,
+) -> HttpServer:
     """Start the server and return it once it listens; ConfigError if its port is taken."""
     require("uvicorn", "server", "mvindex serve --http")
     import uvicorn
 
+    from mvindex_connectors.server.http.acceptor import Acceptor
     from mvindex_connectors.server.http.app import make_app
     from mvindex_connectors.server.http.timeouts import HeaderTimeoutProtocol
 
@@ -61,7 +74,6 @@ async def start_http(config: ServerConfig, services: Mapping[str, IndexService],
         date_header=False,
         timeout_keep_alive=_KEEP_ALIVE_S,
         timeout_graceful_shutdown=int(config.drain_s) + 1,
-        limit_concurrency=4 * config.limits.calls,
         h11_max_incomplete_event_size=32 << 10,
         ws="none",
         http=HeaderTimeoutProtocol,
@@ -71,11 +83,20 @@ async def start_http(config: ServerConfig, services: Mapping[str, IndexService],
         if config.tls.client_ca is not None:
             settings.ssl_ca_certs, settings.ssl_cert_reqs = str(config.tls.client_ca), ssl.CERT_REQUIRED
     server = Server(settings)
-    task = asyncio.get_running_loop().create_task(server.serve([listener]))
+    # It has no sockets: the acceptor has.
+    task = asyncio.get_running_loop().create_task(server.serve([]))
     while not server.started and not task.done():
         await asyncio.sleep(0.01)
+    if certificates is not None and settings.ssl is not None:
+        certificates.use_for(settings.ssl)
+    acceptor = Acceptor(
+        listener,
+        lambda: HeaderTimeoutProtocol(settings, server.server_state, server.lifespan.state),
+        settings.ssl,
+        connection_caps(),
+    )
     host = f"[{config.host}]" if ":" in config.host else config.host
-    return HttpServer(f"{'https' if config.tls else 'http'}://{host}:{port}", server, task)
+    return HttpServer(f"{'https' if config.tls else 'http'}://{host}:{port}", server, task, acceptor)
 
 
 def _listen(config: ServerConfig) -> socket.socket:

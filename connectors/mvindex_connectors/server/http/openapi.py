@@ -16,6 +16,7 @@ _ERRORS = {
     "403": "The token is read-only.",
     "404": "There is no such index or document.",
     "409": "The index cannot do that in its present state.",
+    "413": "The request, or its response, has too many bytes.",
     "429": "The request exceeds a limit of the server.",
     "501": "This index does not support that.",
     "503": "The server is shutting down.",
@@ -84,6 +85,10 @@ OPERATIONS = (
     Operation("metrics", "Metrics", "GET", "/metrics", "Return the metrics for Prometheus."),
     Operation("health", "Health", "GET", "/healthz", "Check that the server accepts calls.", None,
               (schemas.Health,), is_open=True),
+    Operation("ready", "Ready", "GET", "/readyz", "Check that the indexes are open, their encoders loaded, and calls "
+              "accepted.", None, (schemas.Health,), is_open=True),
+    Operation("live", "Live", "GET", "/livez", "Check that the server runs, even while it shuts down.", None,
+              (schemas.Alive,), is_open=True),
 )  # fmt: skip
 
 

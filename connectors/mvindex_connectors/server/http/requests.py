@@ -8,18 +8,20 @@ from dataclasses import replace
 from typing import Any, NamedTuple, TypeVar, cast
 
 import msgspec
+import numpy as np
 from msgspec import UNSET
 
 from mvindex import records
 from mvindex.errors import DocumentError, MvindexError, QueryError
-from mvindex.ingest import view_entries
+from mvindex.ingest import CHUNK_DOCUMENTS, view_entries
 from mvindex.records import Combine, Floats, require_text
 from mvindex.scoring.fusion import Mode
 from mvindex.search.options import SearchOptions
 from mvindex.search.queries import as_vectors
 from mvindex_connectors.server.http import schemas
 from mvindex_connectors.server.idempotency import check_idempotency_key
-from mvindex_connectors.server.servicer import check_chunk
+from mvindex_connectors.server.large_requests import check_json_values
+from mvindex_connectors.server.servicer import check_chunk, too_many_documents
 
 RequestT = TypeVar("RequestT", bound=schemas.Request)
 
@@ -41,6 +43,7 @@ _MEMBER_CHARS = 60
 
 def decode(kind: type[RequestT], content: bytes) -> RequestT:
     """Return the request of a body; QueryError, or DocumentError within a document, if it is malformed."""
+    check_json_values(content)
     try:
         request = cast(RequestT, _DECODERS[kind].decode(content))
     except msgspec.ValidationError as err:
@@ -141,7 +144,11 @@ def _vectors(place: str, rows: list[list[float]]) -> Floats:
     dims = {len(row) for row in rows}
     if len(dims) > 1:
         raise QueryError(f"{place}: expected vectors of one dimension, got {min(dims)} and {max(dims)} numbers")
-    return as_vectors(rows, None)
+    made = np.empty((len(rows), *dims), dtype=np.float64)
+    for number, row in enumerate(rows):
+        # One by one: NumPy would keep the interpreter until all are converted.
+        made[number] = row
+    return as_vectors(made, None)
 
 
 class AddCall(NamedTuple):
@@ -155,6 +162,8 @@ class AddCall(NamedTuple):
 def add_call(request: schemas.AddRequest) -> AddCall:
     """Return the documents of a request; LimitExceeded for more than are committed at once."""
     key = check_idempotency_key(request.idempotency_key)
+    if len(request.documents) > CHUNK_DOCUMENTS:
+        raise too_many_documents(len(request.documents))
     documents = [_document(each) for each in request.documents]
     check_chunk(documents)
     if request.views is UNSET:

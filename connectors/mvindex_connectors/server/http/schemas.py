@@ -187,12 +187,14 @@ class AddRequest(Request):
 
 
 class DeleteRequest(Request):
-    """Documents to delete: give ids or a filter."""
+    """Documents to delete: give ids, a filter or all."""
 
-    one_of = ("ids", "filter")
+    one_of = ("ids", "filter", "all")
 
     ids: list[Text] | UnsetType = UNSET
-    filter: Filter | UnsetType = UNSET
+    # With a condition: {} matches every document, and is refused.
+    filter: Annotated[Filter, _described(minProperties=1)] | UnsetType = UNSET
+    all: Annotated[bool, _described("Delete every document.", enum=[True])] | UnsetType = UNSET
     idempotency_key: IdempotencyKey = ""
 
 
@@ -375,6 +377,12 @@ class Health(Struct):
     """The server accepts calls."""
 
     status: Literal["serving"]
+
+
+class Alive(Struct):
+    """The server runs."""
+
+    status: Literal["alive"]
 
 
 class ErrorDetail(Struct):

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import time
+from collections.abc import Callable
 from typing import Any
 
 from uvicorn.protocols.http.h11_impl import H11Protocol
@@ -13,16 +15,29 @@ _HEAD_TIMEOUT_S = 10.0
 class HeaderTimeoutProtocol(H11Protocol):
     """Uvicorn's protocol; closes a connection if the head of a request is not complete in time."""
 
+    last_active = 0.0
+    # Called when the connection has ended.
+    on_lost: Callable[[], None] = staticmethod(lambda: None)
     _timer: asyncio.TimerHandle | None = None
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether a request was received in full, and its response is not sent yet."""
+        return not self._awaits_head() and not self.cycle.more_body
 
     def connection_made(self, transport: Any) -> None:
         """Start the timer."""
         super().connection_made(transport)
+        self.last_active = time.monotonic()
         self._timer = self.loop.call_later(_HEAD_TIMEOUT_S, self._close)
 
     def data_received(self, data: bytes) -> None:
         """Stop the timer at the end of a head; restart it with the first part of the next."""
+        before = self.cycle
         super().data_received(data)
+        if self.cycle is not before:
+            # Bytes of a head or of a body are no sign of life: a slow client sends them for ever.
+            self.last_active = time.monotonic()
         if not self._awaits_head():
             self._stop_timer()
         elif self._timer is None:
@@ -32,6 +47,7 @@ class HeaderTimeoutProtocol(H11Protocol):
         """Stop the timer."""
         self._stop_timer()
         super().connection_lost(exc)
+        self.on_lost()
 
     def _awaits_head(self) -> bool:
         return self.cycle is None or bool(self.cycle.response_complete)

@@ -1,0 +1,59 @@
+"""Responses in parts: counted while they are encoded, and sent as fast as the client reads them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import msgspec
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from mvindex_connectors.server.response_budget import ResponseMeter
+
+# What is handed over to a connection at once.
+_SLICE_BYTES = 256 << 10
+# How long a client may take to read a slice.
+_READ_TIMEOUT_S = 30.0
+
+
+class PartsResponse(Response):
+    """A response of JSON in parts. Once it was sent, or the client is gone or does not read, its meter is closed."""
+
+    def __init__(self, parts: Sequence[bytes], meter: ResponseMeter) -> None:
+        """Take the parts, which make the body together."""
+        self._parts, self._meter = parts, meter
+        super().__init__(None, media_type="application/json")
+        self.headers["content-length"] = str(sum(map(len, parts)))
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send the response; end the connection of a client that stops reading."""
+        try:
+            await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
+            for part in self._parts:
+                for begin in range(0, len(part), _SLICE_BYTES):
+                    body = part[begin : begin + _SLICE_BYTES]
+                    sending = send({"type": "http.response.body", "body": body, "more_body": True})
+                    await asyncio.wait_for(sending, _READ_TIMEOUT_S)
+            await send({"type": "http.response.body", "body": b""})
+        finally:
+            self._parts = ()
+            self._meter.close()
+
+
+def encoded_parts(values: Iterable[Any], meter: ResponseMeter) -> list[bytes]:
+    """Return the JSON of each value; TooLarge once they have more bytes than the response may have."""
+    parts, num_bytes = [], 0
+    for value in values:
+        parts.append(msgspec.json.encode(value))
+        num_bytes += len(parts[-1])
+        meter.check(num_bytes)
+    return parts
+
+
+def joined(head: bytes, parts: Sequence[bytes], tail: bytes) -> list[bytes]:
+    """Return the parts with commas between them, and what stands before and after them."""
+    between = [piece for part in parts for piece in (b",", part)][1:]
+    # Small parts are sent together.
+    return [head + b"".join(between) + tail] if sum(map(len, parts)) < _SLICE_BYTES else [head, *between, tail]

@@ -1,0 +1,104 @@
+"""Large requests: parsed in threads, and refused where their parsing alone would keep the interpreter for long.
+
+A parser in C holds the interpreter until it is done, in whatever thread, so that the number of values is bounded first.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
+
+from google.protobuf.descriptor import Descriptor
+
+from mvindex_connectors.server.response_budget import TooLarge
+
+T = TypeVar("T")
+
+# Up to so many bytes, a request is parsed in the event loop: in about a millisecond.
+INLINE_BYTES = 64 << 10
+# About 60 ms each: objects and lists, and numbers or texts.
+_MAX_CONTAINERS, _MAX_VALUES = 500_000, 2_000_000
+_MAX_FIELDS = 1_000_000
+_STRING = re.compile(rb'"(?:[^"\\]|\\.)*"', re.DOTALL)
+# Wire types of protobuf's encoding, and the bytes of those of a fixed size.
+_VARINT, _LENGTH = 0, 2
+_FIXED_BYTES = {1: 8, 5: 4}
+
+_THREADS = ThreadPoolExecutor(2, thread_name_prefix="parse")
+
+
+async def parse_large(function: Callable[[], T], num_bytes: int) -> T:
+    """Run the function, which parses so many bytes, here if it is quick: in a thread, if others would wait."""
+    if num_bytes <= INLINE_BYTES:
+        return function()
+    return await asyncio.get_running_loop().run_in_executor(_THREADS, function)
+
+
+def check_json_values(content: bytes) -> None:
+    """Check that a JSON text has no more values than are parsed at once; raise TooLarge otherwise."""
+    if len(content) <= INLINE_BYTES or _fits(*_count(content)):
+        return
+    # Some may be signs inside strings.
+    containers = values = at = 0
+    for string in _STRING.finditer(content):
+        found = _count(content[at : string.start()])
+        containers, values, at = containers + found[0], values + found[1], string.end()
+        if not _fits(containers, values):
+            break
+    found = _count(content[at:])
+    if not _fits(containers + found[0], values + found[1]):
+        raise TooLarge(
+            f"body: expected at most {_MAX_CONTAINERS:,} objects and lists, and {_MAX_VALUES:,} values, got more. Send "
+            "less at a time"
+        )
+
+
+def _count(content: bytes) -> tuple[int, int]:
+    containers = content.count(b"{") + content.count(b"[")
+    return containers, containers + content.count(b",")
+
+
+def _fits(containers: int, values: int) -> bool:
+    return containers <= _MAX_CONTAINERS and values <= _MAX_VALUES
+
+
+def check_fields(content: bytes, descriptor: Descriptor) -> None:
+    """Check that a message has no more fields, at all levels, than are parsed at once; raise TooLarge otherwise.
+
+    What is no message is left to the parser to refuse.
+    """
+    if len(content) <= INLINE_BYTES:
+        return
+    count, parts = 0, [(0, len(content), descriptor)]
+    while parts:
+        at, end, kind = parts.pop()
+        while at < end:
+            count += 1
+            if count > _MAX_FIELDS:
+                raise TooLarge(f"message: expected at most {_MAX_FIELDS:,} fields, got more. Send less at a time")
+            try:
+                key, at = _varint(content, at)
+                if key & 7 == _LENGTH:
+                    size, at = _varint(content, at)
+                    field = kind.fields_by_number.get(key >> 3)
+                    if field is not None and field.message_type is not None:
+                        parts.append((at, min(at + size, end), field.message_type))
+                    at += size
+                elif key & 7 == _VARINT:
+                    _, at = _varint(content, at)
+                else:
+                    at += _FIXED_BYTES.get(key & 7, 0)
+            except IndexError:
+                return
+
+
+def _varint(content: bytes, at: int) -> tuple[int, int]:
+    """Return the number that begins at a place, and the place behind it."""
+    value = shift = 0
+    while (byte := content[at]) & 0x80:
+        value |= (byte & 0x7F) << shift
+        shift, at = shift + 7, at + 1
+    return value | byte << shift, at + 1

@@ -1,0 +1,182 @@
+"""Directories that someone made to harm, or broke on purpose: refused at once, in every way an index is read."""
+
+import os
+import shutil
+import sqlite3
+import stat
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import mvindex
+from mvindex import Document
+from mvindex.errors import ConfigError, DamagedIndex, MvindexError, StoreError
+
+ENDLESS = (
+    "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT 'key' || i AS key, '1' AS value FROM n"
+)
+SCHEMAS = {
+    "a view in place of the settings": f"DROP TABLE settings; CREATE VIEW settings AS {ENDLESS};",
+    "a view beside the tables": f"CREATE VIEW more AS {ENDLESS};",
+    "a view in place of the texts": "ALTER TABLE texts RENAME TO hidden; CREATE VIEW texts AS SELECT * FROM hidden;",
+    "a trigger": "CREATE TRIGGER t AFTER INSERT ON documents BEGIN DELETE FROM documents; END;",
+    "another table": "CREATE TABLE more(x);",
+    "an index by an expression": "CREATE INDEX more ON documents(abs(ordinal));",
+    "a virtual table": "CREATE VIRTUAL TABLE more USING fts5(x);",
+}
+LIMIT_S = 60
+
+
+@pytest.fixture
+def path(tmp_path):
+    path = tmp_path / "a.mvx"
+    with mvindex.create(path, dim=4, lexical="unicode") as index:
+        index.add_views([Document(f"d{n}", f"text {n}") for n in range(5)], np.eye(5, 4)[:, None] + 1)
+    return path
+
+
+def catalog_of(path):
+    return next(path.glob("generation-*/catalog.sqlite"))
+
+
+def harmed(path, script):
+    connection = sqlite3.connect(catalog_of(path))
+    connection.executescript(script)
+    connection.close()
+    return path
+
+
+CALLS = {
+    "open": "mvindex.open(path)",
+    "verify": "mvindex.verify(path).problems or sys.exit('sound')",
+    "salvage": "mvindex.salvage(path, path + '.new')",
+    "repair": "mvindex.repair(path)",
+    "snapshot": "mvindex.open(path).snapshot(path + '.copy')",
+}
+
+
+@pytest.mark.parametrize("name", SCHEMAS)
+def test_another_schema_is_refused_before_anything_is_read(path, name):
+    harmed(path, SCHEMAS[name])
+    for call, code in CALLS.items():
+        begun = time.monotonic()
+        program = (
+            f"import sys, mvindex\npath = sys.argv[1]\ntry:\n    {code}\nexcept mvindex.errors.MvindexError as e:\n"
+        )
+        program += "    print(type(e).__name__, e)"
+        done = subprocess.run([sys.executable, "-c", program, path], capture_output=True, text=True, timeout=LIMIT_S)
+        assert done.returncode == 0, (call, done.stderr)
+        assert call == "verify" or ("DamagedIndex" in done.stdout and "expected the tables" in done.stdout), (
+            call,
+            done,
+        )
+        assert time.monotonic() - begun < LIMIT_S
+    assert not Path(f"{path}.copy").exists() and not Path(f"{path}.new").exists()
+
+
+def test_a_schema_that_changes_while_an_index_is_open_is_refused(path):
+    with mvindex.open(path) as index:
+        harmed(path, SCHEMAS["a trigger"])
+        with pytest.raises(DamagedIndex, match="trigger"):
+            index.delete(ids="d1")
+    connection = sqlite3.connect(catalog_of(path))
+    connection.execute("DROP TRIGGER t")
+    connection.close()
+    with mvindex.open(path) as index:
+        assert len(index) == 5
+
+
+def test_a_hard_link_in_place_of_the_acknowledged_version_is_not_written_to(path, tmp_path):
+    """The note is derived, so that the write is durable without it."""
+    note = next(path.glob("generation-*/acknowledged"))
+    os.link(note, tmp_path / "other")
+    before = note.read_bytes()
+    with mvindex.open(path) as index:
+        assert index.delete(ids="d1") == 1
+    assert (tmp_path / "other").read_bytes() == before
+    with mvindex.open(path) as index:
+        assert len(index) == 4
+
+
+@pytest.mark.parametrize("name", ["writer.lock", "catalog.sqlite-wal", "catalog.sqlite-shm"])
+def test_a_hard_link_in_place_of_a_lock_or_log_is_refused_and_not_written_to(path, name, tmp_path):
+    secret = tmp_path / "secret"
+    secret.write_bytes(b"another's")
+    folder = path if name == "writer.lock" else catalog_of(path).parent
+    (folder / name).unlink(missing_ok=True)
+    os.link(secret, folder / name)
+    with pytest.raises(StoreError, match="hard links"), mvindex.open(path) as index:
+        index.delete(ids="d1")
+    assert secret.read_bytes() == b"another's"
+
+
+def test_a_closed_index_refuses_every_call(path):
+    index = mvindex.open(path)
+    index.close()
+    index.close()
+    calls = (
+        lambda: index.search(np.ones(4)), lambda: index.search("text", mode="lexical"), lambda: index.get("d1"),
+        lambda: list(index.scan()), lambda: len(index), lambda: index.delete(ids="d1"), lambda: index.info(),
+        lambda: index.update("d1", metadata={}), lambda: index.refresh(), lambda: index.views("d1"),
+        lambda: index.explain(np.ones(4), "d1"), lambda: index.verify(), lambda: index.compact(),
+        lambda: index.add_views([Document("x", "x")], np.ones((1, 1, 4))), lambda: "d1" in index,
+        lambda: index.build("exact"), lambda: index.snapshot(f"{path}.copy"),
+    )  # fmt: skip
+    for call in calls:
+        with pytest.raises(StoreError, match="was closed"):
+            call()
+    with mvindex.open(path) as index:
+        assert len(index) == 5
+
+
+def test_a_nul_in_a_path_is_our_error(path):
+    calls = (
+        lambda wrong: mvindex.open(wrong), lambda wrong: mvindex.create(wrong, dim=4), mvindex.verify, mvindex.repair,
+        lambda wrong: mvindex.salvage(wrong, path), lambda wrong: mvindex.salvage(path, wrong),
+    )  # fmt: skip
+    for call in calls:
+        with pytest.raises(ConfigError, match="NUL"):
+            call("a\0.mvx")
+    with mvindex.open(path) as index, pytest.raises(ConfigError, match="NUL"):
+        index.snapshot("a\0.mvx")
+
+
+def test_a_file_that_is_cut_under_an_open_index_is_damage_and_not_the_end_of_the_process(path):
+    program = (
+        "import sys, os, glob, numpy as np, mvindex\n"
+        "index = mvindex.open(sys.argv[1])\n"
+        "index.search(np.ones(4))\n"
+        "[os.truncate(f, 0) for f in glob.glob(sys.argv[1] + '/generation-*/views-*')]\n"
+        "try:\n    index.search(np.ones(4))\nexcept mvindex.errors.DamagedIndex as e:\n    print('damaged', e)"
+    )
+    done = subprocess.run([sys.executable, "-c", program, path], capture_output=True, text=True, timeout=LIMIT_S)
+    assert done.returncode == 0 and "damaged" in done.stdout and "committed bytes" in done.stdout, done
+
+
+def test_files_of_a_program_without_umask_are_not_for_everyone_to_write(tmp_path):
+    (tmp_path / "c.jsonl").write_text('{"id": "a", "text": "A text."}\n')
+    command = [sys.executable, "-m", "mvindex", "ingest", "c.jsonl", "--family", "single"]
+    done = subprocess.run(
+        command, cwd=tmp_path, capture_output=True, text=True, timeout=300, preexec_fn=lambda: os.umask(0)
+    )
+    assert done.returncode == 0, done.stderr
+    made = [tmp_path / "c.mvx", *(tmp_path / "c.mvx").rglob("*")]
+    assert len(made) > 3 and not [each for each in made if each.stat().st_mode & stat.S_IWOTH]
+
+
+def test_what_was_harmed_elsewhere_is_left_alone(path, tmp_path):
+    """A copy of a sound index is sound: the checks refuse nothing that mvindex makes itself."""
+    shutil.copytree(path, tmp_path / "copy.mvx")
+    with mvindex.open(tmp_path / "copy.mvx") as index:
+        index.delete(ids="d1")
+        index.compact()
+        index.enable_lexical("english")
+        index.disable_lexical()
+        assert len(index) == 4
+    assert mvindex.verify(tmp_path / "copy.mvx").is_sound
+    with pytest.raises(MvindexError):
+        mvindex.open(tmp_path / "never.mvx")

@@ -1,0 +1,117 @@
+"""Large requests: bounded before they are parsed, and parsed beside other calls."""
+
+import http.client
+import json
+
+import grpc
+import numpy as np
+import pytest
+from serving_tools import fill, served, vectors
+
+from mvindex.v1 import documents_pb2, search_pb2
+from mvindex.v1.service_pb2_grpc import MvindexServiceStub
+from mvindex_connectors.remote import IndexClient
+from mvindex_connectors.server.large_requests import check_fields, check_json_values
+from mvindex_connectors.server.response_budget import TooLarge
+
+
+@pytest.fixture(scope="module")
+def serving(tmp_path_factory):
+    path = tmp_path_factory.mktemp("large") / "a.mvx"
+    fill(path)
+    with served(f"--index=a={path}", "--http", "0") as server:
+        yield server
+
+
+def post(serving, path, body):
+    connection = http.client.HTTPConnection(serving.http.partition("://")[2], timeout=60)
+    try:
+        connection.request("POST", f"/v1/indexes/a/{path}", body, {"content-type": "application/json"})
+        response = connection.getresponse()
+        return response.status, json.loads(response.read())
+    finally:
+        connection.close()
+
+
+@pytest.mark.parametrize("item", [b"{}", b"[]", b'{"a":[]}'])
+def test_json_of_many_objects_is_too_large(item):
+    check_json_values(b"[" + b",".join([item] * 200_000) + b"]")
+    with pytest.raises(TooLarge, match="objects and lists"):
+        check_json_values(b"[" + b",".join([item] * 600_000) + b"]")
+
+
+def test_json_of_many_values_is_too_large_unless_they_are_in_a_string():
+    many = b",".join([b"1"] * 2_000_001)
+    with pytest.raises(TooLarge, match="values"):
+        check_json_values(b"[" + many + b"]")
+    check_json_values(b'{"text":"' + many + b'"}')
+    check_json_values(b'{"text":"\\"' + b"{[" * 400_000 + b'\\\\"}')
+    with pytest.raises(TooLarge, match="objects"):
+        check_json_values(b'{"a":"{","b":"\\"' + b'","c":' + b"[" * 600_000)
+
+
+def test_a_message_of_many_fields_is_too_large():
+    descriptor = search_pb2.SearchRequest.DESCRIPTOR
+    texts = search_pb2.SearchRequest(texts=search_pb2.Texts(values=[""] * 900_000)).SerializeToString()
+    check_fields(texts, descriptor)
+    with pytest.raises(TooLarge, match="fields"):
+        check_fields(texts + texts, descriptor)
+    with pytest.raises(TooLarge, match="fields"):
+        check_fields(b"\x22\x00" * 1_000_001, documents_pb2.AddRequest.DESCRIPTOR)
+    # A text is no message, whatever its characters are.
+    text = search_pb2.SearchRequest(index="\n" * 3_000_000).SerializeToString()
+    check_fields(text, descriptor)
+    # Left to the parser.
+    check_fields(b"\x0a\xff\xff\xff\xff\x0f" * 20_000, descriptor)
+    check_fields(b"\xff" * 100_000, descriptor)
+
+
+def test_large_requests_are_answered_as_small_ones(serving):
+    """By HTTP and gRPC: 2,000 queries of 16 dimensions, one search, and one by one."""
+    queries = vectors(2000, seed=9)
+    with IndexClient(serving.url()) as client:
+        found = client.search(queries, top_k=3)
+        alone = [client.search(queries[place], top_k=3) for place in range(0, 2000, 401)]
+    status, body = post(serving, "search", json.dumps({"vectors": queries.tolist(), "top_k": 3}))
+    assert status == 200 and len(found) == len(body["results"]) == 2000
+    for place, one in zip(range(0, 2000, 401), alone, strict=True):
+        assert [hit.id for hit in found[place].hits] == [hit.id for hit in one.hits]
+        assert [hit["id"] for hit in body["results"][place]["hits"]] == [hit.id for hit in one.hits]
+
+
+def test_wrong_large_requests_have_the_errors_of_small_ones(serving):
+    rows = vectors(3000).tolist()
+    status, body = post(serving, "search", json.dumps({"vectors": [*rows, [1.0]], "top_k": 3}))
+    assert (status, body["error"]["class"]) == (400, "QueryError") and "of one dimension" in body["error"]["message"]
+    status, body = post(
+        serving, "documents", b'{"documents":[{"id":"x","metadata":{"a":[' + b"{}," * 600_000 + b"{}]}}]}"
+    )
+    assert (status, body["error"]["class"]) == (413, "LimitExceeded")
+    broken = search_pb2.SearchRequest(index="a").SerializeToString() + b"\x12\xff" + b"\xff" * 100_000
+    with grpc.insecure_channel(serving.target) as channel, pytest.raises(grpc.RpcError) as failed:
+        channel.unary_unary("/mvindex.v1.MvindexService/Search")(broken)
+    assert failed.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+    many = documents_pb2.AddRequest(index="a", chunk=1, documents=[documents_pb2.Document(id="x")] * 30_000)
+    with grpc.insecure_channel(serving.target) as channel, pytest.raises(grpc.RpcError) as failed:
+        list(MvindexServiceStub(channel).Add(iter([many])))
+    assert failed.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+
+
+def test_compressed_messages_are_refused(serving):
+    rows = documents_pb2.Vectors(dim=16, values=np.ones(16, dtype="<f4").tobytes())
+    request = search_pb2.SearchRequest(index="a", vectors=rows)
+    with grpc.insecure_channel(serving.target) as channel:
+        assert MvindexServiceStub(channel).Search(request).results
+        with pytest.raises(grpc.RpcError) as failed:
+            MvindexServiceStub(channel).Search(request, compression=grpc.Compression.Gzip)
+    assert failed.value.code() is grpc.StatusCode.UNIMPLEMENTED
+
+
+@pytest.mark.parametrize("path", ["/livez", "/readyz", "/healthz"])
+def test_probes_need_no_token_and_answer(serving, path):
+    connection = http.client.HTTPConnection(serving.http.partition("://")[2], timeout=60)
+    connection.request("GET", path)
+    response = connection.getresponse()
+    assert response.status == 200
+    assert json.loads(response.read()) == {"status": "alive" if path == "/livez" else "serving"}
+    connection.close()

@@ -1,0 +1,132 @@
+"""Responses are limited in bytes: each of them, and all large ones in flight."""
+
+import http.client
+import json
+from pathlib import Path
+
+import grpc
+import pytest
+from serving_tools import served, vectors
+
+import mvindex
+from mvindex import Document
+from mvindex.errors import LimitExceeded
+from mvindex.v1 import documents_pb2, search_pb2
+from mvindex.v1.service_pb2_grpc import MvindexServiceStub
+from mvindex_connectors.remote import IndexClient
+from mvindex_connectors.server.response_budget import ResponseBudget, ResponseMeter, TooLarge
+
+KB = 100
+NUM = 60
+
+
+@pytest.fixture(scope="module")
+def serving(tmp_path_factory):
+    """Serve 60 documents of 100 KB, at most 4 MiB of them in a response."""
+    path = tmp_path_factory.mktemp("bytes") / "long.mvx"
+    with mvindex.create(path, dim=8, lexical="unicode") as index:
+        documents = [Document(f"d{n}", f"word{n} " * (KB * 146), f"title {n}", {"n": n}) for n in range(NUM)]
+        index.add_views(documents, vectors(NUM, 8)[:, None])
+    with served(f"--index=long={path}", "--max-response-mb", "4", "--max-query-chars", "1000", "--http", "0") as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def client(serving):
+    with IndexClient(serving.url("long")) as client:
+        yield client
+
+
+def post(serving, path, body):
+    connection = http.client.HTTPConnection(serving.http.partition("://")[2], timeout=60)
+    try:
+        connection.request("POST", f"/v1/indexes/long/{path}", json.dumps(body), {"content-type": "application/json"})
+        response = connection.getresponse()
+        return response.status, json.loads(response.read())
+    finally:
+        connection.close()
+
+
+def peak_mb(serving):
+    lines = Path(f"/proc/{serving.process.pid}/status").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM")) / 1024
+
+
+QUERIES = vectors(512, 8, seed=5)
+
+
+def test_a_search_of_too_many_bytes_is_refused_before_it_fills_the_memory(serving, client):
+    client.search(QUERIES[0], top_k=10)
+    before = peak_mb(serving)
+    for _ in range(3):
+        with pytest.raises(LimitExceeded, match=r"--max-response-mb.*Lower top_k.*fields"):
+            client.search(QUERIES, top_k=40)
+        status, body = post(serving, "search", {"vectors": QUERIES.tolist(), "top_k": 40})
+        assert (status, body["error"]["class"]) == (413, "LimitExceeded")
+    # 512 x 40 documents of 100 KB are 2 GB.
+    assert peak_mb(serving) - before < 100
+
+
+def test_the_code_is_resource_exhausted(serving):
+    vectors = documents_pb2.Vectors(dim=8, values=QUERIES.tobytes())
+    with grpc.insecure_channel(serving.target) as channel, pytest.raises(grpc.RpcError) as failed:
+        MvindexServiceStub(channel).Search(search_pb2.SearchRequest(index="long", vectors=vectors, top_k=40))
+    assert failed.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+
+
+def test_without_texts_the_same_search_succeeds(serving, client):
+    few = QUERIES[:128]
+    found = client.search(few, top_k=40, fields=["title"])
+    assert len(found) == 128 and all(len(result.hits) == 40 for result in found)
+    status, body = post(serving, "search", {"vectors": few.tolist(), "top_k": 40, "fields": ["metadata"]})
+    assert status == 200 and len(body["results"]) == 128
+    assert [hit["id"] for hit in body["results"][7]["hits"]] == [hit.id for hit in found[7].hits]
+
+
+def test_one_query_of_many_documents_is_refused_too(serving, client):
+    with pytest.raises(LimitExceeded, match="max-response-mb"):
+        client.search(QUERIES[0], top_k=NUM)
+    with pytest.raises(LimitExceeded, match="max-response-mb"):
+        client.search(" ".join(f"word{n}" for n in range(NUM)), mode="lexical", top_k=NUM)
+
+
+def test_get_is_limited_and_pages_are_not(serving, client):
+    ids = [f"d{n}" for n in range(NUM)]
+    with pytest.raises(LimitExceeded, match="max-response-mb"):
+        client.get(ids)
+    assert post(serving, "get", {"ids": ids})[0] == 413
+    assert [document.id for document in client.get(ids[:20])] == ids[:20]
+    assert [document.id for document in client.scan()] == ids
+
+
+def test_a_long_query_is_refused_and_a_shorter_one_is_not(serving, client):
+    with pytest.raises(LimitExceeded, match="max-query-chars"):
+        client.search("word1 " * 200, mode="lexical", top_k=1)
+    assert post(serving, "search", {"query": "w " * 501, "mode": "lexical"})[0] == 413
+    assert client.search("word1 " * 160, mode="lexical", top_k=1).hits[0].id == "d1"
+
+
+def test_large_responses_share_room_and_small_ones_need_none():
+    budget = ResponseBudget(10 << 20)
+    large = [ResponseMeter(budget) for _ in range(4)]
+    for meter in large:
+        meter.gather(10 << 20)
+    small, another = ResponseMeter(budget), ResponseMeter(budget)
+    small.gather(1 << 20)
+    with pytest.raises(LimitExceeded, match="Try again") as refused:
+        another.gather(2 << 20)
+    assert not isinstance(refused.value, TooLarge)
+    large[0].close()
+    another.gather(1 << 20)
+    with pytest.raises(TooLarge):
+        another.gather(10 << 20)
+    for meter in (*large, small, another):
+        meter.close()
+    ResponseMeter(budget).gather(10 << 20)
+
+
+def test_room_is_given_back_when_responses_are_sent(serving, client):
+    # 30 of 3.5 MiB: more than four largest ones together.
+    for _ in range(15):
+        assert len(client.search(QUERIES[0], top_k=36).hits) == 36
+        assert post(serving, "search", {"vector": QUERIES[0].tolist(), "top_k": 36})[0] == 200
