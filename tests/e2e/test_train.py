@@ -283,6 +283,43 @@ def test_a_run_that_a_callback_ended_is_resumed_and_callbacks_receive_all_of_it(
     assert history_of(tmp_path / "out") == history_of(tmp_path / "whole")
 
 
+STOPPED_BY_ONE = """
+import json, os, sys, torch
+from mvindex_train import Callback, Interrupted, TrainConfig, Trainer
+
+class StopAfterTwo(Callback):
+    def on_start(self, run):
+        self.steps, self.stop = [], run.stop
+
+    def on_step(self, record):
+        self.steps.append(record["step"])
+        if record["step"] == 2:
+            self.stop()
+
+config, out = TrainConfig.from_dict(json.loads(sys.argv[1])), sys.argv[2]
+callback = StopAfterTwo()
+try:
+    Trainer(config, out, callbacks=[callback], device="cpu").train()
+except Interrupted as stop:
+    found = [str(stop), vars(callback).get("steps")]
+    open(f"{out}-{os.environ['RANK']}.json", "w").write(json.dumps(found))
+torch.distributed.destroy_process_group()
+"""
+
+
+@pytest.mark.full
+def test_callbacks_are_called_in_the_main_process_and_stop_all_processes(files, tmp_path):
+    script, config = tmp_path / "script.py", trainer_of(files, tmp_path / "out").config
+    script.write_text(STOPPED_BY_ONE)
+    launch = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--master-port", "29573"]
+    command = [*launch, str(script), json.dumps(config.as_dict()), str(tmp_path / "out")]
+    done = subprocess.run(command, env=ENVIRONMENT, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stderr
+    main, other = (json.loads((tmp_path / f"out-{rank}.json").read_text()) for rank in (0, 1))
+    stop = f"stopped after step 2, saved in {tmp_path / 'out.run'}"
+    assert (main, other) == ([stop, [1, 2]], [stop, None])
+
+
 def test_a_stop_before_the_first_step_ends_one_run_only(files, tmp_path):
     trainer = trainer_of(files, tmp_path / "out", ["optimiser.max_steps=2"])
     trainer.stop()
