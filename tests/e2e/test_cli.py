@@ -48,8 +48,11 @@ def test_every_command_has_help_and_an_example(tmp_path):
         *("ingest", "query", "eval", "analyze", "get", "delete", "info", "build"),
         *("compact", "snapshot", "verify", "tune", "plan", "assemble", "export-encoder"),
     ):
-        done = ok(mvindex(command, "--help", cwd=tmp_path))
-        assert f"Example: mvindex {command}" in done.stdout
+        shown = ok(mvindex(command, "-h", cwd=tmp_path)).stdout
+        _, _, examples = shown.partition("\nExample")
+        assert f"\n  mvindex {command}" in examples
+        assert shown == ok(mvindex(command, "--help", cwd=tmp_path)).stdout
+        assert max(map(len, shown.splitlines())) <= 80
 
 
 def test_three_questions_find_three_views_of_one_passage(folder):
