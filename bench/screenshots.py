@@ -76,7 +76,7 @@ def main():
         command = [sys.executable, "-m", "mvindex", "serve", "--index", f"wiki={path}", "--port", "0", "--http", "0"]
         server = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
         try:
-            shoot("http://" + json.loads(server.stdout.readline())["http"], options.out)
+            shoot(json.loads(server.stdout.readline())["http"], options.out)
         finally:
             server.terminate()
             server.wait()

@@ -18,6 +18,7 @@ from mvindex.cli.options import (
     TemperatureOption,
     ThreadsOption,
     note,
+    one_place,
     open_chosen_local,
     parse_cutoffs,
     parse_question_format,
@@ -94,11 +95,7 @@ def analyze(  # noqa: PLR0913 - each option is a flag of the command
     if html is not None:
         page.check_target(html, force)
     if passages is None:
-        # Not where it is set by $MVINDEX_INDEX.
-        is_given = getattr(ctx.get_parameter_source("index"), "name", "") == "COMMANDLINE"
-        if subject is not None and is_given:
-            raise typer.BadParameter(f"expected one index, got {subject} and --index {index}")
-        subject = subject or index
+        subject = one_place(ctx, subject, index)
     question_stream = read_questions(questions, parse_question_format(format)) if questions else ()
     judgements = read_qrels(qrels) if qrels else None
     with _open_subject(subject, passages, device) as opened, show_step_progress() as on_step:

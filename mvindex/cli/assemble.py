@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from mvindex.cli.options import IndexOption, index_directory, one_place
 from mvindex.cli.output import JsonOption, Output, OutputOption, print_report
 
 
 def assemble(
-    index: Annotated[Path, typer.Argument(metavar="DIR", help="Index directory with all the shards.")],
+    ctx: typer.Context,
+    directory: Annotated[
+        str | None,
+        typer.Argument(metavar="DIR", help="The directory with all the shards, as --index.", show_default=False),
+    ] = None,
+    index: IndexOption = None,
     output: OutputOption = Output.TABLE,
     as_json: JsonOption = False,
 ) -> None:
@@ -29,6 +34,7 @@ def assemble(
     from mvindex.cli.progress import show_count_progress
     from mvindex.ingest.assemble import assemble as assemble_shards
 
+    path = index_directory(one_place(ctx, directory, index))
     with show_count_progress("documents", None) as advance:
-        row = asdict(assemble_shards(index, advance))
+        row = asdict(assemble_shards(path, advance))
     print_report("assemble", row, output)

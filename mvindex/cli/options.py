@@ -304,6 +304,15 @@ def index_directory(place: str | None) -> Path:
     return Path(place or _find_only_index())
 
 
+def one_place(ctx: typer.Context, given: str | None, index: str | None) -> str | None:
+    """Return the index that is given as an argument or by --index; wrong usage for both."""
+    # $MVINDEX_INDEX gives way to the argument.
+    is_option = getattr(ctx.get_parameter_source("index"), "name", "") == "COMMANDLINE"
+    if given is not None and is_option:
+        raise typer.BadParameter(f"expected one index, got {given} and --index {index}")
+    return given or index
+
+
 def is_address(place: str | None) -> bool:
     """Return whether the index is behind an address rather than in a directory."""
     from mvindex.index.backends import find_backend

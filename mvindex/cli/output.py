@@ -108,6 +108,7 @@ def print_rows(title: str, header: Sequence[str], rows: Sequence[Sequence[str]],
         from mvindex.cli import render
 
         render.print_grid(title, header, rows)
+        typer.echo()
 
 
 def _flat(report: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:

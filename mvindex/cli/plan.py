@@ -97,6 +97,5 @@ def _print_plan(made: Plan, output: Output) -> None:
         return
     typer.echo(summary(made) + "\n")
     print_rows("", header(made), plan_rows(made), output)
-    typer.echo()
     for line in notes(made):
         typer.echo(line)

@@ -111,12 +111,18 @@ def show_step_progress() -> Iterator[ProgressCallback]:
     with Progress(*columns, console=open_stderr()) as progress:
         tasks: dict[str, TaskID] = {}
 
+        def finish() -> None:
+            for task in progress.tasks:
+                progress.update(task.id, completed=task.total)
+
         def show(step: str, done: int, total: int | None) -> None:
             if step not in tasks:
+                finish()  # a step ends where the next one begins
                 tasks[step] = progress.add_task(step, total=total)
             progress.update(tasks[step], completed=done, total=total)
 
         yield show
+        finish()
 
 
 @contextmanager

@@ -24,7 +24,7 @@ def print_table(title: str, rows: Mapping[str, Any]) -> None:
     """Print names and values to stdout under a title, values in words, long ones with a hanging indent."""
     if title:
         _write_title(title)
-    cells = [(escape_controls(name.replace("_", " ")), in_words(name, value)) for name, value in rows.items()]
+    cells = [(escape_controls(_spaced(name)), in_words(name, value)) for name, value in rows.items()]
     widest = min(max((columns(name) for name, _ in cells), default=0), stdout_width() // 2)
     for name, value in cells:
         name_lines = _cell_lines(name, widest)
@@ -43,7 +43,10 @@ def print_grid(title: str, header: Sequence[str], rows: Sequence[Sequence[str]],
     if title:
         _write_title(title)
     table = [[escape_controls(cell) for cell in row] for row in (header, *rows)]
-    widths = _fitting_widths([max(map(columns, column)) for column in zip(*table, strict=True)])
+    by_column = [[columns(cell) for cell in column] for column in zip(*table, strict=True)]
+    words = [max(map(columns, name.split()), default=0) for name in table[0]]
+    least = [max(word, *sizes[1:]) for word, sizes in zip(words, by_column, strict=True)]
+    widths = _fitting_widths([max(sizes) for sizes in by_column], least)
     for number, row in enumerate(table):
         cells = [_cell_lines(cell, width) for cell, width in zip(row, widths, strict=True)]
         for line in range(max(map(len, cells))):
@@ -54,6 +57,11 @@ def print_grid(title: str, header: Sequence[str], rows: Sequence[Sequence[str]],
             _write((" " * _GAP).join(parts).rstrip())
         if not number:
             _write((" " * _GAP).join("-" * width for width in widths))
+
+
+def _spaced(name: str) -> str:
+    """Return the name of a field with spaces; other names as they are."""
+    return name.replace("_", " ") if name.isidentifier() else name
 
 
 def in_words(name: str, value: Any) -> str:
@@ -86,10 +94,17 @@ def _write_title(title: str) -> None:
     _write(lines)
 
 
-def _fitting_widths(widths: list[int]) -> list[int]:
-    """Return widths that fit the terminal: the widest columns become narrower, down to 8."""
-    while sum(widths) + _GAP * (len(widths) - 1) > stdout_width() and max(widths) > _LEAST_WIDTH:
-        widths[widths.index(max(widths))] -= 1
+def _fitting_widths(widths: list[int], whole: Sequence[int]) -> list[int]:
+    """Return widths that fit the terminal, at least 8: wide headers become narrower first, then the widest columns.
+
+    whole: the width of each column at which no cell and no word of its header is broken.
+    """
+    for least in (list(whole), [0] * len(widths)):
+        while sum(widths) + _GAP * (len(widths) - 1) > stdout_width():
+            able = [place for place, width in enumerate(widths) if width > max(least[place], _LEAST_WIDTH)]
+            if not able:
+                break
+            widths[max(able, key=widths.__getitem__)] -= 1
     return widths
 
 

@@ -256,7 +256,7 @@ def _note_own_views(are_own_views: bool) -> None:
 
 
 def _describe(point: TunePoint) -> str:
-    return " ".join(f"{name} {value}" for name, value in point.search.items())
+    return " ".join(f"{name} {value}" for name, value in point.search.items() if name != "top_k")
 
 
 def _check_plot(path: Path) -> None:
