@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mvindex.cli.options import QuestionFormatOption, note, parse_question_format
+from mvindex.cli.options import QuestionFormatOption, explain_wait, note, parse_question_format
 from mvindex.cli.output import JsonOption, Output, OutputOption, print_rows
 from mvindex.cli.terminal import print_json
 
@@ -50,9 +50,9 @@ def compare(  # noqa: PLR0913 - each option is a flag of the command
     if len(set(runs)) < len(runs):
         raise typer.BadParameter("expected each run once")
     judged = read_qrels(qrels) if qrels else _gold(questions or [], format)
-    report = compare_runs(
-        {path: read_run(path) for path in runs}, judged, measure or DEFAULT_MEASURES, all_pairs=all_pairs
-    )
+    read = {path: read_run(path) for path in runs}
+    with explain_wait("comparing runs by a randomisation test"):
+        report = compare_runs(read, judged, measure or DEFAULT_MEASURES, all_pairs=all_pairs)
     if output is Output.JSON:
         from dataclasses import asdict
 

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from mvindex.cli.options import note
+from mvindex.cli.options import explain_wait, note
 from mvindex.cli.output import JsonOption, Output, OutputOption, print_report
 
 
@@ -30,7 +30,8 @@ def export_encoder(
     from mvindex.encoder.registry import leave_form, load_encoder
     from mvindex.encoder.sentence_transformers import save_sentence_transformer
 
-    exported = save_sentence_transformer(checkpoint, folder, family)
+    with explain_wait(f"loading and saving {checkpoint}"):
+        exported = save_sentence_transformer(checkpoint, folder, family)
     row = asdict(exported)
     shown = row | {"licence": row["licence"] or "unknown"}
     print_report("export-encoder", shown if output is Output.TABLE else row, output)

@@ -376,7 +376,7 @@ def test_texts_are_shown_as_texts(browser, serving):
     show(browser, serving, q="a plague", doc="evil")
     assert browser.texts("#document-title") == ["<b>Plague</b> of markup"]
     assert browser.number("#document script, #document img, #document b") == 0
-    assert browser.page.title() == "mvindex"
+    assert browser.page.title() == "a plague \u2013 mvindex"
 
 
 def test_the_page_works_by_keyboard_only(browser, serving):

@@ -121,9 +121,13 @@ async function route() {
   try {
     const isNew = await restore(kept);
     if (isNew) await describe();
+    for (const name of ["mode", "with"]) {
+      if (part(name).selectedOptions[0].disabled) part(name).value = defaultOf(part(name));
+    }
+    document.title = kept.get("q") ? `${kept.get("q")} \u2013 mvindex` : "mvindex";
     showChips(part("chips"), plainFilter(), facets, filterBy);
     if (info.encoder === null && !kept.has("doc") && !kept.has("browse")) noTexts();
-    else if (kept.get("doc")) await open(kept.get("doc"));
+    else if (kept.get("doc")) await showDocument(kept.get("doc"));
     else if (kept.get("q")) await search(Number(kept.get("n")) || STEP);
     else if (kept.has("browse")) await browse();
     else welcome();
@@ -287,9 +291,10 @@ function listed(found) {
   return article;
 }
 
-async function open(id) {
+async function showDocument(id) {
   const kept = new URLSearchParams(location.hash.slice(1));
-  const found = await ask(`${place()}/documents/${encodeURIComponent(id).replaceAll("%2F", "/")}`);
+  const [found] = (await ask(`${place()}/get`, { ids: [id] })).documents;
+  if (!found) throw new Error(`There is no document ${id}.`);
   const query = kept.get("q");
   let hit = null;
   if (query && info.encoder !== null) {
