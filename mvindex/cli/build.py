@@ -120,7 +120,7 @@ def build(  # noqa: PLR0913 - each option is a flag of the command
         row: dict[str, Any] = asdict(report)
         row["seconds"] = round(time.monotonic() - started, 2)
         measured = None if measured_questions is None else _measure_recall(target, measured_questions, cutoffs)
-        summary = _summary(target, row)
+        summary = _summary(row)
     if output is not Output.TABLE or measured is None:
         print_report("", row if measured is None else row | {"measured": measured}, output, summary)
         return
@@ -128,14 +128,14 @@ def build(  # noqa: PLR0913 - each option is a flag of the command
     _print_measured(row, measured)
 
 
-def _summary(index: Index, row: Mapping[str, Any]) -> list[str]:
+def _summary(row: Mapping[str, Any]) -> list[str]:
     """Return what was built and what to do next, in sentences."""
     from mvindex.planning.units import format_bytes, format_seconds
 
     took, size = format_seconds(row["seconds"]), format_bytes(row["engine_bytes"])
     said = [
-        f"{row['kind']} is the engine of {index.where}: {row['views']:,} views of {row['documents']:,} documents, "
-        f"{size}, built in {took}."
+        f"The engine is now {row['kind']}: {row['views']:,} views of {row['documents']:,} documents, {size}, "
+        f"built in {took}."
     ]
     if row["kind"] in ("exact", "flat"):
         said.append("Its results are exact.")

@@ -186,7 +186,7 @@ def test_a_person_reads_sentences_first(tmp_path):
     assert 'Search it: mvindex query "your question" --index corpus.mvx\n' in done.stdout
     assert ok(mvindex("info", cwd=tmp_path)).stdout.startswith("3 documents with ")
     built = ok(mvindex("build", "--kind", "hnsw", cwd=tmp_path)).stdout
-    assert built.startswith("hnsw is the engine of ") and "mvindex tune" in built
+    assert built.startswith("The engine is now hnsw: ") and "mvindex tune" in built
     unchanged = ok(mvindex("ingest", "corpus.tsv", cwd=tmp_path)).stdout
     assert unchanged.startswith("corpus.mvx has 3 documents: 3 unchanged, in ")
     shown = ok(mvindex("info", "--output", "tsv", cwd=tmp_path)).stdout
