@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from mvindex.cli.options import (
+    QUESTIONS,
     DeviceOption,
     IndexOption,
     QuestionFormatOption,
@@ -41,24 +42,37 @@ def analyze(  # noqa: PLR0913 - each option is a flag of the command
     questions: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="FILE", help="Take questions from JSONL, DPR or id<TAB>text; without, the report is shorter."
+            metavar="FILE",
+            help="Take questions from JSONL, DPR or id<TAB>text; without, the report is shorter.",
+            rich_help_panel=QUESTIONS,
         ),
     ] = None,
-    qrels: Annotated[str | None, typer.Option(metavar="FILE", help="Read relevance judgements, BEIR or TREC.")] = None,
+    qrels: Annotated[
+        str | None,
+        typer.Option(metavar="FILE", help="Read relevance judgements, BEIR or TREC.", rich_help_panel=QUESTIONS),
+    ] = None,
     passages: Annotated[
         str | None, typer.Option(metavar="FILE", help="Encode this corpus, to analyse an encoder.")
     ] = None,
     format: QuestionFormatOption = None,
-    at: Annotated[str, typer.Option(metavar="K,...", help="Measure R@k at these k.")] = "1,5,20,100",
+    at: Annotated[
+        str, typer.Option(metavar="K,...", help="Measure R@k at these k.", rich_help_panel=QUESTIONS)
+    ] = "1,5,20,100",
     scoring: ScoringOption = "max",
     temperature: TemperatureOption = None,
-    regex: Annotated[bool, typer.Option("--regex", help="Read answers as regular expressions (CuratedTREC).")] = False,
+    regex: Annotated[
+        bool,
+        typer.Option("--regex", help="Read answers as regular expressions (CuratedTREC).", rich_help_panel=QUESTIONS),
+    ] = False,
     html: Annotated[
         Path | None, typer.Option(help="Also write the report as one HTML file (needs the extra report).")
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Overwrite the HTML file.")] = False,
     max_questions: Annotated[
-        int, typer.Option(help="Use at most so many questions; those of a document stay together.")
+        int,
+        typer.Option(
+            help="Use at most so many questions; those of a document stay together.", rich_help_panel=QUESTIONS
+        ),
     ] = 2000,
     max_documents: Annotated[
         int, typer.Option(help="Search at most so many documents; the relevant ones are among them.")

@@ -13,6 +13,7 @@ import typer
 
 from mvindex.cli.options import (
     QUESTION_BATCH,
+    QUESTIONS,
     FilterFieldOption,
     IndexOption,
     QuestionFormatOption,
@@ -70,10 +71,16 @@ def build(  # noqa: PLR0913 - each option is a flag of the command
     filter_field: FilterFieldOption = None,
     questions: Annotated[
         str | None,
-        typer.Option(metavar="FILE", help="Measure the recall of these questions before and after; see mvindex eval."),
+        typer.Option(
+            metavar="FILE",
+            help="Measure the recall of these questions before and after; see mvindex eval.",
+            rich_help_panel=QUESTIONS,
+        ),
     ] = None,
     format: QuestionFormatOption = None,
-    at: Annotated[str, typer.Option(metavar="K,...", help="Measure R@k of --questions at these k.")] = "1,5,20",
+    at: Annotated[
+        str, typer.Option(metavar="K,...", help="Measure R@k of --questions at these k.", rich_help_panel=QUESTIONS)
+    ] = "1,5,20",
     threads: ThreadsOption = None,
     output: OutputOption = Output.TABLE,
     as_json: JsonOption = False,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mvindex.cli.options import QuestionFormatOption, explain_wait, note, parse_question_format
+from mvindex.cli.options import QUESTIONS, QuestionFormatOption, explain_wait, note, parse_question_format
 from mvindex.cli.output import JsonOption, Output, OutputOption, print_rows
 from mvindex.cli.terminal import print_json
 
@@ -27,10 +27,17 @@ def compare(  # noqa: PLR0913 - each option is a flag of the command
     runs: Annotated[
         list[str], typer.Argument(metavar="RUN", help="TREC run files; the first is compared with each other one.")
     ],
-    qrels: Annotated[str | None, typer.Option(metavar="FILE", help="Read relevance judgements, BEIR or TREC.")] = None,
+    qrels: Annotated[
+        str | None,
+        typer.Option(metavar="FILE", help="Read relevance judgements, BEIR or TREC.", rich_help_panel=QUESTIONS),
+    ] = None,
     questions: Annotated[
         list[str] | None,
-        typer.Option(metavar="FILE", help="Or take the passage_id of these questions as the relevant document."),
+        typer.Option(
+            metavar="FILE",
+            help="Or take the passage_id of these questions as the relevant document.",
+            rich_help_panel=QUESTIONS,
+        ),
     ] = None,
     format: QuestionFormatOption = None,
     measure: MeasureOption = None,

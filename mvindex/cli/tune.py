@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 import typer
 
 from mvindex.cli.options import (
+    QUESTIONS,
     IndexOption,
     QuestionFormatOption,
     ThreadsOption,
@@ -31,6 +32,7 @@ def tune(  # noqa: PLR0913 - each option is a flag of the command
         typer.Option(
             metavar="FILE",
             help="Measure with these questions, or vectors as .npy of shape (q, d) (default: views of the index).",
+            rich_help_panel=QUESTIONS,
         ),
     ] = None,
     top_k: Annotated[int, typer.Option("--top-k", "-k", help="Measure results of so many documents.")] = 10,
@@ -52,7 +54,9 @@ def tune(  # noqa: PLR0913 - each option is a flag of the command
     qrels: Annotated[
         str | None,
         typer.Option(
-            metavar="FILE", help="Judge --fusion by these, BEIR or TREC (default: passage_id of the questions)."
+            metavar="FILE",
+            help="Judge --fusion by these, BEIR or TREC (default: passage_id of the questions).",
+            rich_help_panel=QUESTIONS,
         ),
     ] = None,
     threads: ThreadsOption = None,
