@@ -34,7 +34,7 @@ SCREENS = {
     "page-desk-document": (1180, 760, 1, "dark", {"q": QUESTION, "doc": "5"}),
     "page-desk-compare": (1180, 760, 1, "light", {"q": QUESTION, "with": "drpq"}),
 }
-SMALL_COLOURS = 128
+SMALL_COLOURS = 256
 
 
 def passages(count):
