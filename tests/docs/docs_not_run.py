@@ -19,7 +19,6 @@ NOT_RUN = [
     NotRun("README.md", "pip install -c constraints.txt '.[all]'", INSTALLS),
     NotRun("README.md", "make demo", "makes an environment from a package registry; CI runs both"),
     NotRun("docs/benchmarks.md", "python bench/quality.py", BENCH),
-    NotRun("docs/cli.md", "mvindex --install-completion", "writes to the start-up file of the user's shell"),
     NotRun("docs/citations.md", "python bench/citations.py", BENCH),
     NotRun("docs/files.md", "python bench/sync.py", BENCH),
     NotRun("docs/files.md", "python bench/folder.py", BENCH),
