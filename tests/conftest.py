@@ -96,6 +96,11 @@ NEEDS = {
         "the inspector of the Model Context Protocol",
         "npm install @modelcontextprotocol/inspector and name its program mcp-inspector in MVINDEX_MCP_INSPECTOR",
     ),
+    "axe": (
+        lambda: bool(os.environ.get("MVINDEX_AXE")) and os.path.isfile(os.environ["MVINDEX_AXE"]),
+        "axe-core",
+        "npm install axe-core and name its file axe.min.js in MVINDEX_AXE",
+    ),
     "s3": (_has_s3_server, "s3fs, and moto as a server of S3", "install the extra frameworks-dev"),
     "ray": (lambda: importlib.util.find_spec("ray") is not None, "ray", "pip install ray (80 MB)"),
     "milvus-lite": (_has_milvus_lite, "pymilvus and milvus-lite", "install the extra milvus"),

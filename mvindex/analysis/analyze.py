@@ -294,6 +294,7 @@ class _StepProgress:
 
     def __init__(self, on_progress: ProgressCallback, step: str, total: int) -> None:
         self._on_progress, self._step, self._total, self._done = on_progress, step, total, 0
+        on_progress(step, 0, total)
 
     def __call__(self, done: int) -> None:
         self._done += done

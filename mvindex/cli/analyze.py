@@ -11,18 +11,21 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from mvindex.cli.options import (
+    QUESTIONS,
     DeviceOption,
-    JsonOption,
+    IndexOption,
     QuestionFormatOption,
     ScoringOption,
     TemperatureOption,
     ThreadsOption,
     note,
+    one_place,
     open_chosen_local,
     parse_cutoffs,
     parse_question_format,
     parse_search_options,
 )
+from mvindex.cli.output import JsonOption, Output, OutputOption, print_report
 from mvindex.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -30,39 +33,57 @@ if TYPE_CHECKING:
 
 
 def analyze(  # noqa: PLR0913 - each option is a flag of the command
+    ctx: typer.Context,
     subject: Annotated[
         str | None,
-        typer.Argument(
-            help="Index directory, or an encoder (with --passages). Default: the one *.mvx in this directory."
-        ),
+        typer.Argument(help="An index, as --index; or an encoder, with --passages.", show_default=False),
     ] = None,
+    index: IndexOption = None,
     questions: Annotated[
         list[str] | None,
-        typer.Option(help="Question files: JSONL, DPR, or id<TAB>text. Without questions, the report is shorter."),
+        typer.Option(
+            metavar="FILE",
+            help="Take questions from JSONL, DPR or id<TAB>text; without, the report is shorter.",
+            rich_help_panel=QUESTIONS,
+        ),
     ] = None,
-    qrels: Annotated[str | None, typer.Option(help="Relevance judgements, BEIR or TREC.")] = None,
-    passages: Annotated[str | None, typer.Option(help="Corpus to encode, to analyse an encoder.")] = None,
+    qrels: Annotated[
+        str | None,
+        typer.Option(metavar="FILE", help="Read relevance judgements, BEIR or TREC.", rich_help_panel=QUESTIONS),
+    ] = None,
+    passages: Annotated[
+        str | None, typer.Option(metavar="FILE", help="Encode this corpus, to analyse an encoder.")
+    ] = None,
     format: QuestionFormatOption = None,
-    at: Annotated[str, typer.Option(help="Cut-offs of R@k.")] = "1,5,20,100",
+    at: Annotated[
+        str, typer.Option(metavar="K,...", help="Measure R@k at these k.", rich_help_panel=QUESTIONS)
+    ] = "1,5,20,100",
     scoring: ScoringOption = "max",
     temperature: TemperatureOption = None,
-    regex: Annotated[bool, typer.Option("--regex", help="Answers are regular expressions (CuratedTREC).")] = False,
+    regex: Annotated[
+        bool,
+        typer.Option("--regex", help="Read answers as regular expressions (CuratedTREC).", rich_help_panel=QUESTIONS),
+    ] = False,
     html: Annotated[
         Path | None, typer.Option(help="Also write the report as one HTML file (needs the extra report).")
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Overwrite the HTML file.")] = False,
     max_questions: Annotated[
-        int, typer.Option(help="Most questions used; the questions of a document stay together.")
+        int,
+        typer.Option(
+            help="Use at most so many questions; those of a document stay together.", rich_help_panel=QUESTIONS
+        ),
     ] = 2000,
     max_documents: Annotated[
-        int, typer.Option(help="Most documents searched; the relevant ones are among them.")
+        int, typer.Option(help="Search at most so many documents; the relevant ones are among them.")
     ] = 20000,
     attention_documents: Annotated[
-        int, typer.Option(help="Documents encoded again to read their attention (CAMVR takes 1000); 0 for none.")
+        int, typer.Option(help="Encode so many documents again to read their attention (CAMVR takes 1000); 0 for none.")
     ] = 100,
-    seed: Annotated[int, typer.Option(help="Seed of the samples.")] = 0,
+    seed: Annotated[int, typer.Option(help="Draw the samples from this seed.")] = 0,
     device: DeviceOption = None,
     threads: ThreadsOption = None,
+    output: OutputOption = Output.TABLE,
     as_json: JsonOption = False,
 ) -> None:
     """Measure whether several views per document pay on your questions, and give a verdict.
@@ -71,7 +92,7 @@ def analyze(  # noqa: PLR0913 - each option is a flag of the command
     """
     from mvindex.analysis import AnalysisOptions, page
     from mvindex.analysis import analyze as analyze_index
-    from mvindex.cli import render
+    from mvindex.cli.progress import show_step_progress
     from mvindex.eval.questions import read_qrels, read_questions
 
     parse_search_options(scoring=scoring, temperature=temperature)
@@ -87,18 +108,20 @@ def analyze(  # noqa: PLR0913 - each option is a flag of the command
     )
     if html is not None:
         page.check_target(html, force)
+    if passages is None:
+        subject = one_place(ctx, subject, index)
     question_stream = read_questions(questions, parse_question_format(format)) if questions else ()
     judgements = read_qrels(qrels) if qrels else None
-    with _open_subject(subject, passages, device) as index, render.show_step_progress() as on_step:
-        report = analyze_index(index, question_stream, options, qrels=judgements, on_progress=on_step)
+    with _open_subject(subject, passages, device) as opened, show_step_progress() as on_step:
+        report = analyze_index(opened, question_stream, options, qrels=judgements, on_progress=on_step)
     report["subject"] |= {"path": subject or report["subject"]["path"], "kind": "checkpoint" if passages else "index"}
     if report["questions"]:
         report["questions"]["files"] = list(questions or ())
     if html is not None:
         page.write_page(report, html, force=force)
         note(f"wrote {html}")
-    if as_json:
-        render.print_json(report)
+    if output is not Output.TABLE:
+        print_report("analyze", report, output)
         return
     _print(report)
 
@@ -109,8 +132,10 @@ def _print(report: Mapping[str, Any]) -> None:
 
     for title, rows in facts(report).items():
         render.print_table(title, rows)
+        typer.echo()
     for grid in grids(report):
         render.print_grid(grid.title, grid.header, grid.rows)
+        typer.echo()
     for name, reason in report["left_out"].items():
         note(f"{name}: left out, {reason}")
 
@@ -134,7 +159,7 @@ def _open_subject(subject: str | None, passages: str | None, device: str | None)
         with open_chosen_local(subject or None, device) as index:
             yield index
         return
-    from mvindex.cli import render
+    from mvindex.cli.progress import DocumentProgress
     from mvindex.corpus import read_documents
     from mvindex.encoder import load_encoder
     from mvindex.index.factory import create
@@ -145,7 +170,7 @@ def _open_subject(subject: str | None, passages: str | None, device: str | None)
     encoder = load_encoder(subject, device=device)
     with tempfile.TemporaryDirectory(prefix="mvindex-") as folder:
         with create(Path(folder) / "analysis.mvx", encoder=encoder) as index:
-            with render.DocumentProgress(None) as progress:
+            with DocumentProgress(None) as progress:
                 index.add(
                     read_documents(passages), hooks=IngestHooks(on_progress=lambda count: progress.advance(count, 0))
                 )

@@ -13,9 +13,9 @@ import typer
 
 from mvindex.cli.options import (
     QUESTION_BATCH,
+    QUESTIONS,
     FilterFieldOption,
     IndexOption,
-    JsonOption,
     QuestionFormatOption,
     ThreadsOption,
     check_value,
@@ -29,6 +29,7 @@ from mvindex.cli.options import (
     parse_question_format,
     split_batches,
 )
+from mvindex.cli.output import JsonOption, Output, OutputOption, print_report
 
 if TYPE_CHECKING:
     from mvindex.eval.questions import Question
@@ -39,23 +40,22 @@ def build(  # noqa: PLR0913 - each option is a flag of the command
     kind: Annotated[
         str | None,
         typer.Option(
-            help="exact (a scan), or a kind of an installed engine: flat (exact), hnsw, ivf-flat, ivf-sq8, ivf-pq, "
-            "ivf-rabitq; for Milvus, see mvindex info (default: by size, memory and --target-recall)."
+            help="Build this kind: exact (a scan), or one of an installed engine: flat (exact), hnsw, ivf-flat, "
+            "ivf-sq8, ivf-pq, ivf-rabitq; for Milvus, see mvindex info (default: by size, memory and --target-recall)."
         ),
     ] = None,
     index: IndexOption = None,
     nlist: Annotated[
-        int | None, typer.Option(help="For ivf kinds: number of inverted lists (default: by the number of views).")
+        int | None, typer.Option(help="Make so many inverted lists in an ivf kind (default: by the number of views).")
     ] = None,
     parameters: Annotated[
-        list[str] | None, typer.Option("--set", help="Another parameter of the kind, NAME=NUMBER; repeatable.")
+        list[str] | None,
+        typer.Option("--set", metavar="NAME=NUMBER", help="Set another parameter of the kind; may be repeated."),
     ] = None,
     target_recall: Annotated[
-        float, typer.Option(help="Without --kind: share of the exact top-k that should be found.")
+        float, typer.Option(help="Without --kind, choose one that finds this share of the exact top-k.")
     ] = 0.97,
-    shard: Annotated[
-        int | None, typer.Option(help="For an index in shards: build this one only, from 0; needs --kind.")
-    ] = None,
+    shard: Annotated[int | None, typer.Option(help="Build this shard only, from 0; needs --kind.")] = None,
     train_only: Annotated[
         bool,
         typer.Option("--train-only", help="Train the quantizer that ivf engines of all shards share; needs --kind."),
@@ -63,17 +63,26 @@ def build(  # noqa: PLR0913 - each option is a flag of the command
     lexical: Annotated[
         str | None,
         typer.Option(
+            metavar="TERMS",
             help="Only enable lexical search, with the terms unicode, english (stems), bigrams (pairs) or auto "
-            "(by the texts); none disables it."
+            "(by the texts); none disables it.",
         ),
     ] = None,
     filter_field: FilterFieldOption = None,
     questions: Annotated[
-        str | None, typer.Option(help="Question file, to measure the recall before and after; see mvindex eval.")
+        str | None,
+        typer.Option(
+            metavar="FILE",
+            help="Measure the recall of these questions before and after; see mvindex eval.",
+            rich_help_panel=QUESTIONS,
+        ),
     ] = None,
     format: QuestionFormatOption = None,
-    at: Annotated[str, typer.Option(help="For --questions: cut-offs of R@k.")] = "1,5,20",
+    at: Annotated[
+        str, typer.Option(metavar="K,...", help="Measure R@k of --questions at these k.", rich_help_panel=QUESTIONS)
+    ] = "1,5,20",
     threads: ThreadsOption = None,
+    output: OutputOption = Output.TABLE,
     as_json: JsonOption = False,
 ) -> None:
     """Build a search engine over all documents and make it the active one.
@@ -84,9 +93,11 @@ def build(  # noqa: PLR0913 - each option is a flag of the command
     Derived files that are damaged (see mvindex verify) are rebuilt first. An interrupted ivf build continues where it
     stopped. Run mvindex tune afterwards to choose its search parameters.
 
-    Example: mvindex build, or: mvindex build --kind hnsw --questions questions.jsonl
+    Example: mvindex build
+
+    Example: mvindex build --kind hnsw --questions questions.jsonl
     """
-    from mvindex.cli import render
+    from mvindex.cli.progress import show_step_progress
     from mvindex.engines import parse_kind
 
     if not is_address(index):  # a server has kinds of its own
@@ -96,7 +107,7 @@ def build(  # noqa: PLR0913 - each option is a flag of the command
     if lexical is not None or filter_field:
         others = {"--kind": kind, "--nlist": nlist, "--set": parameters, "--shard": shard}
         _refuse_others(lexical, filter_field, others | {"--questions": questions, "--train-only": train_only or None})
-        _build_table(index, lexical, filter_field or [], as_json)
+        _build_table(index, lexical, filter_field or [], output)
         return
     # Read first, so that a bad line stops the command before the build.
     measured_questions = _read_questions(questions, format) if questions is not None else None
@@ -104,29 +115,45 @@ def build(  # noqa: PLR0913 - each option is a flag of the command
     started = time.monotonic()
     chosen: dict[str, Any] = {"kind": kind, "nlist": nlist} | _parse_parameters(parameters)
     if shard is not None or train_only:
-        _build_shard(index_directory(index), shard, chosen, as_json)
+        _build_shard(index_directory(index), shard, chosen, output)
         return
     with _open_for_build(index) as target:
         if target.rebuild_lexical_if_damaged():
             note("rebuilt from the texts: the lexical index")
         if target.rebuild_columns_if_damaged():
             note("rebuilt from the metadata: the columns of filter fields")
-        with render.show_step_progress() as on_progress:
+        with show_step_progress() as on_progress:
             report = target.build(**chosen, target_recall=target_recall, on_progress=on_progress)
         row: dict[str, Any] = asdict(report)
         row["seconds"] = round(time.monotonic() - started, 2)
         measured = None if measured_questions is None else _measure_recall(target, measured_questions, cutoffs)
-    if as_json:
-        render.print_json(row if measured is None else row | {"measured": measured})
+        summary = _summary(row)
+    if output is not Output.TABLE or measured is None:
+        print_report("", row if measured is None else row | {"measured": measured}, output, summary)
         return
-    render.print_table("build", row)
-    if measured is not None:
-        _print_measured(row, measured)
+    print_report("", row, output, summary)
+    _print_measured(row, measured)
 
 
-def _build_shard(path: Path, shard: int | None, chosen: Mapping[str, Any], as_json: bool) -> None:
+def _summary(row: Mapping[str, Any]) -> list[str]:
+    """Return what was built and what to do next, in sentences."""
+    from mvindex.planning.units import format_bytes, format_seconds
+
+    took, size = format_seconds(row["seconds"]), format_bytes(row["engine_bytes"])
+    said = [
+        f"The engine is now {row['kind']}: {row['views']:,} views of {row['documents']:,} documents, {size}, "
+        f"built in {took}."
+    ]
+    if row["kind"] in ("exact", "flat"):
+        said.append("Its results are exact.")
+    else:
+        said.append("Its results are approximate: mvindex tune measures their recall and sets its search parameters.")
+    return said
+
+
+def _build_shard(path: Path, shard: int | None, chosen: Mapping[str, Any], output: Output) -> None:
     """Build the engine of one shard; without a number, train what the engines of all shards share."""
-    from mvindex.cli import render
+    from mvindex.cli.progress import show_step_progress
     from mvindex.engines import parse_kind
     from mvindex.engines.build import engine_choice
     from mvindex.engines.build_shards import build_one_shard, train_shards
@@ -136,12 +163,12 @@ def _build_shard(path: Path, shard: int | None, chosen: Mapping[str, Any], as_js
         raise typer.BadParameter("--shard, --train-only: expected --kind too, the same in each step of the build")
     row: dict[str, Any]
     choice = engine_choice(parse_kind(chosen["kind"]), chosen["nlist"], chosen.get("parameters"))
-    with closing(open_sharded_store(path)) as store, render.show_step_progress() as on_progress:
+    with closing(open_sharded_store(path)) as store, show_step_progress() as on_progress:
         if shard is None:
             row = {"trained": str(train_shards(path, store.sharding.stores, choice, on_progress))}
         else:
             row = {"shard": shard, **asdict(build_one_shard(store, shard, choice, on_progress))}
-    render.print_json(row) if as_json else render.print_table("build", row)
+    print_report("build", row, output)
 
 
 def _parse_parameters(texts: Sequence[str] | None) -> dict[str, dict[str, int]]:
@@ -163,9 +190,9 @@ def _refuse_others(lexical: str | None, fields: Sequence[str] | None, others: Ma
         raise typer.BadParameter(f"{own}: expected no other build option, got {named[0]}")
 
 
-def _build_table(place: str | None, lexical: str | None, fields: Sequence[str], as_json: bool) -> None:
+def _build_table(place: str | None, lexical: str | None, fields: Sequence[str], output: Output) -> None:
     """Enable lexical search with this tokenizer, or remove it (none); without one, declare the filter fields."""
-    from mvindex.cli import render
+    from mvindex.cli.progress import show_step_progress
     from mvindex.lexical.language import AUTO, NONE
     from mvindex.lexical.tokenizer import Lexical
 
@@ -176,7 +203,7 @@ def _build_table(place: str | None, lexical: str | None, fields: Sequence[str], 
     with _open_for_build(place) as target:
         row: dict[str, Any] = {}
         if lexical is None:
-            with render.show_step_progress() as on_progress:
+            with show_step_progress() as on_progress:
                 on_progress("reading metadata", 0, 1)
                 target.set_filter_fields({**target.info().filter_fields, **declared} if declared else {})
             row["filter_fields"] = target.info().filter_fields
@@ -184,14 +211,14 @@ def _build_table(place: str | None, lexical: str | None, fields: Sequence[str], 
             _set_lexical(target, lexical)
             row["lexical"] = target.info().lexical
         row |= {"documents": len(target), "seconds": round(time.monotonic() - started, 2)}
-    render.print_json(row) if as_json else render.print_table("build", row)
+    print_report("build", row, output)
 
 
 def _set_lexical(index: Index, lexical: str) -> None:
-    from mvindex.cli import render
+    from mvindex.cli.progress import show_count_progress
     from mvindex.lexical.language import NONE
 
-    with render.show_count_progress("indexing terms", None) as advance:
+    with show_count_progress("indexing terms", None) as advance:
         if lexical == NONE:
             index.disable_lexical()
         else:

@@ -7,33 +7,48 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mvindex.cli.options import JsonOption, QuestionFormatOption, note, parse_question_format
+from mvindex.cli.options import QUESTIONS, QuestionFormatOption, explain_wait, note, parse_question_format
+from mvindex.cli.output import JsonOption, Output, OutputOption, print_rows
+from mvindex.cli.terminal import print_json
 
 if TYPE_CHECKING:
     from mvindex.eval.compare import RunReport
 
 MeasureOption = Annotated[
     list[str] | None,
-    typer.Option("--measure", help="A measure of ir-measures, such as nDCG@10 (default), MRR@10, R@100; repeatable."),
+    typer.Option(
+        "--measure",
+        help="Compare by this measure of ir-measures, such as nDCG@10 (default), MRR@10, R@100; may be repeated.",
+    ),
 ]
 
 
 def compare(  # noqa: PLR0913 - each option is a flag of the command
-    runs: Annotated[list[str], typer.Argument(help="TREC run files; the first is compared with each other one.")],
-    qrels: Annotated[str | None, typer.Option(help="Relevance judgements, BEIR or TREC.")] = None,
+    runs: Annotated[
+        list[str], typer.Argument(metavar="RUN", help="TREC run files; the first is compared with each other one.")
+    ],
+    qrels: Annotated[
+        str | None,
+        typer.Option(metavar="FILE", help="Read relevance judgements, BEIR or TREC.", rich_help_panel=QUESTIONS),
+    ] = None,
     questions: Annotated[
-        list[str] | None, typer.Option(help="Instead: question files whose passage_id is the relevant document.")
+        list[str] | None,
+        typer.Option(
+            metavar="FILE",
+            help="Or take the passage_id of these questions as the relevant document.",
+            rich_help_panel=QUESTIONS,
+        ),
     ] = None,
     format: QuestionFormatOption = None,
     measure: MeasureOption = None,
     all_pairs: Annotated[bool, typer.Option("--all-pairs", help="Compare each run with each other one.")] = False,
+    output: OutputOption = Output.TABLE,
     as_json: JsonOption = False,
 ) -> None:
     """Compare runs: means, differences, and whether these may be chance (paired randomisation test, Holm's correction).
 
     Example: mvindex compare dense.run hybrid.run --qrels qrels/test.tsv --measure nDCG@10 --measure R@100
     """
-    from mvindex.cli import render
     from mvindex.eval.compare import DEFAULT_MEASURES, compare_runs, read_run
     from mvindex.eval.questions import read_qrels
 
@@ -42,29 +57,28 @@ def compare(  # noqa: PLR0913 - each option is a flag of the command
     if len(set(runs)) < len(runs):
         raise typer.BadParameter("expected each run once")
     judged = read_qrels(qrels) if qrels else _gold(questions or [], format)
-    report = compare_runs(
-        {path: read_run(path) for path in runs}, judged, measure or DEFAULT_MEASURES, all_pairs=all_pairs
-    )
-    if as_json:
+    read = {path: read_run(path) for path in runs}
+    with explain_wait("comparing runs by a randomisation test"):
+        report = compare_runs(read, judged, measure or DEFAULT_MEASURES, all_pairs=all_pairs)
+    if output is Output.JSON:
         from dataclasses import asdict
 
-        render.print_json(asdict(report))
+        print_json(asdict(report))
     else:
-        print_report(report)
+        print_comparison(report, output)
 
 
-def print_report(report: RunReport) -> None:
+def print_comparison(report: RunReport, output: Output) -> None:
     """Print means and comparisons as tables."""
-    from mvindex.cli import render
-
     for measure in dict.fromkeys(each.measure for each in report.runs):
         means = {each.run: each.mean for each in report.runs if each.measure == measure}
-        render.print_grid(
+        print_rows(
             f"{measure}, {report.questions:,} judged questions",
             ("run", measure),
             [(run, f"{mean:.4f}") for run, mean in means.items()],
+            output,
         )
-        render.print_grid(
+        print_rows(
             "differences, and their chance",
             ("run", "against", "difference", "p", "corrected", "+ = -"),
             [
@@ -79,6 +93,7 @@ def print_report(report: RunReport) -> None:
                 for each in report.comparisons
                 if each.measure == measure
             ],
+            output,
         )
     for run, missing in {each.run: each.missing for each in report.runs if each.missing}.items():
         note(f"{run}: lacks {missing:,} of the judged questions, which count as 0")

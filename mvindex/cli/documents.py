@@ -3,62 +3,70 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Annotated
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from mvindex.cli.options import (
     FilterOption,
     IndexOption,
-    JsonOption,
     PartialOption,
     note,
     open_chosen,
     open_chosen_local,
     parse_filter,
 )
+from mvindex.cli.output import JsonOption, Output, OutputOption, print_report
+from mvindex.cli.terminal import print_tsv
 from mvindex.errors import QueryError
 
 if TYPE_CHECKING:
     from mvindex.index import IndexProtocol
     from mvindex.store.filters import Filter
 
+_FIELDS = ("id", "title", "text", "metadata")
+
 
 def get(
-    ids: Annotated[list[str], typer.Argument(help="Document ids.")],
+    ids: Annotated[list[str], typer.Argument(metavar="ID", help="Ids of documents.")],
     index: IndexOption = None,
     allow_partial: PartialOption = False,
+    output: OutputOption = Output.TABLE,
     as_json: JsonOption = False,
 ) -> None:
     """Show documents by id; exit 1 when one does not exist.
 
     Example: mvindex get 17 --json
     """
-    from mvindex.cli import render
-
     with open_chosen(index, None, allow_partial=allow_partial) as target:
         documents = {document.id: document for document in target.get(ids)}
-        missing = [doc_id for doc_id in ids if doc_id not in documents]
-        for document in documents.values():
-            row = {"id": document.id, "title": document.title, "text": document.text, "metadata": document.metadata}
-            render.print_json(row) if as_json else render.print_table(document.id, row)
+    missing = [doc_id for doc_id in ids if doc_id not in documents]
+    rows = [{name: getattr(found, name) for name in _FIELDS} for found in documents.values()]
+    if output is Output.TSV:
+        print_tsv([_FIELDS, *(list(row.values()) for row in rows)])
+    else:
+        for row in rows:
+            print_report("", row, output)
     if missing:
         raise QueryError(f"no such document: {', '.join(map(repr, missing))}")
 
 
 def delete(  # noqa: PLR0913 - each option is a flag of the command
-    ids: Annotated[list[str] | None, typer.Argument(help="Document ids.", show_default=False)] = None,
+    ids: Annotated[list[str] | None, typer.Argument(metavar="ID", help="Ids of documents.", show_default=False)] = None,
     index: IndexOption = None,
     filter_json: FilterOption = None,
     everything: Annotated[bool, typer.Option("--all", help="Delete every document.")] = False,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask, as without a terminal.")] = False,
+    output: OutputOption = Output.TABLE,
     as_json: JsonOption = False,
 ) -> None:
     """Delete documents by id, by a filter, or all, in one step. On a terminal, say how many and ask before.
 
-    Example: mvindex delete 17 18, or: mvindex delete --filter '{"lang": "de"}'
+    Example: mvindex delete 17 18
+
+    Example: mvindex delete --filter 'lang = de'
     """
-    from mvindex.cli import render
     from mvindex.store.filters import check_deletion
 
     if [bool(ids), filter_json is not None, everything].count(True) != 1:
@@ -72,7 +80,7 @@ def delete(  # noqa: PLR0913 - each option is a flag of the command
         row = {"deleted": count, "documents": len(target)}
     if ids and count < len(set(ids)):
         note(f"{len(set(ids)) - count} of the ids do not exist")
-    render.print_json(row) if as_json else render.print_table("delete", row)
+    print_report("delete", row, output)
 
 
 def _confirm(target: IndexProtocol, ids: list[str] | None, condition: Filter | None) -> None:
@@ -87,8 +95,9 @@ def _confirm(target: IndexProtocol, ids: list[str] | None, condition: Filter | N
 def info(
     index: IndexOption = None,
     probe: Annotated[
-        bool, typer.Option("--probe", help="For Milvus: also test the server's abilities, on temporary collections.")
+        bool, typer.Option("--probe", help="Also test what a Milvus server can do, on temporary collections.")
     ] = False,
+    output: OutputOption = Output.TABLE,
     as_json: JsonOption = False,
 ) -> None:
     """Show the settings, engine and sizes of an index, and the exact scan and the threads of this machine.
@@ -98,7 +107,6 @@ def info(
     from dataclasses import asdict
 
     from mvindex import engines
-    from mvindex.cli import render
     from mvindex.encoder.registry import describe_queries
     from mvindex.engines.protocol import cache_bytes
     from mvindex.kernels.threads import choose_threads
@@ -113,9 +121,35 @@ def info(
         with open_chosen_local(index) as local:
             row["server"] = {**(row["server"] or {}), "probed": dict(local.probe())}
     row = {name: value for name, value in row.items() if name != "server" or value is not None}
+    summary = _summary(row)
     if "server" not in row:
         row["scan"] = engines.scan_name()
         row["queries"] = None if row["encoder"] is None else describe_queries(row["encoder"])
         row["copy_limit_bytes"] = cache_bytes()
         row["threads"], row["threads_why"] = choose_threads()
-    render.print_json(row) if as_json else render.print_table(row["path"], row)
+    print_report("", row, output, summary)
+
+
+def _summary(row: Mapping[str, Any]) -> list[str]:
+    """Return what an index holds, how it searches, and what its owner may want to do, in sentences."""
+    from mvindex.planning.units import format_bytes
+
+    documents, views, encoder = row["documents"], row["views"], row["encoder"]
+    each = f" ({views / documents:.1f} per document)" if documents else ""
+    dims = f" of {row['dim']} dimensions" if row["dim"] else ""
+    size = f"; {format_bytes(row['size_bytes'])} on disk" if "server" not in row else ""
+    said = [f"{documents:,} documents with {views:,} views{each}{dims}{size}."]
+    if encoder is None:
+        said.append("It has no encoder: it is searched by vectors.")
+    else:
+        family = f" ({encoder['family']})" if encoder.get("family") else ""
+        said.append(f"Texts are encoded by {encoder.get('source') or encoder.get('name')}{family}.")
+    modes = "views only" if row["lexical"] is None else f"views and terms ({row['lexical']}), fused"
+    said.append(f"A text is searched by {modes}; the engine is {row['kind']}.")
+    if row["missing_shards"]:
+        said.append(f"WITHOUT shards {', '.join(map(str, row['missing_shards']))}.")
+    if row["fresh_documents"]:
+        said.append(f"{row['fresh_documents']:,} documents are newer than the engine: mvindex build adds them to it.")
+    if row["num_deleted"]:
+        said.append(f"{row['num_deleted']:,} deleted or replaced rows take space: mvindex compact gives it back.")
+    return said

@@ -10,9 +10,10 @@ from typing import Annotated, Any
 
 import typer
 
-from mvindex.cli.compare import MeasureOption, print_report
+from mvindex.cli.compare import MeasureOption, print_comparison
 from mvindex.cli.options import (
     QUESTION_BATCH,
+    QUESTIONS,
     CandidatesOption,
     DeviceOption,
     ExactOption,
@@ -21,7 +22,6 @@ from mvindex.cli.options import (
     FusionOption,
     HybridOption,
     IndexOption,
-    JsonOption,
     ModeOption,
     OperatorsOption,
     PartialOption,
@@ -41,32 +41,58 @@ from mvindex.cli.options import (
     parse_search_options,
     split_batches,
 )
+from mvindex.cli.output import JsonOption, Output, OutputOption, print_report
 
 
 def evaluate(  # noqa: PLR0913 - each option is a flag of the command
     questions: Annotated[
         list[str],
         typer.Option(
-            help="Question files: JSONL, DPR, BEIR queries, id<TAB>text; or a BEIR folder, or ir_datasets:NAME."
+            metavar="FILE",
+            help="Take the questions from JSONL, DPR, BEIR queries or id<TAB>text; or a BEIR folder, or "
+            "ir_datasets:NAME. May be repeated.",
+            rich_help_panel=QUESTIONS,
         ),
     ],
     index: IndexOption = None,
     format: QuestionFormatOption = None,
-    at: Annotated[str, typer.Option(help="Cut-offs of R@k.")] = "1,5,20,100",
+    at: Annotated[
+        str, typer.Option(metavar="K,...", help="Measure R@k at these k.", rich_help_panel=QUESTIONS)
+    ] = "1,5,20,100",
     qrels: Annotated[
-        str | None, typer.Option(help="Relevance judgements, BEIR or TREC: adds nDCG@10, MRR@10 and recall.")
+        str | None,
+        typer.Option(
+            metavar="FILE",
+            help="Read relevance judgements, BEIR or TREC: adds nDCG@10, MRR@10 and recall.",
+            rich_help_panel=QUESTIONS,
+        ),
     ] = None,
     split: Annotated[
-        str | None, typer.Option(help="Of a BEIR folder: the judgements to use (default: test, or the only ones).")
+        str | None,
+        typer.Option(
+            help="Use these judgements of a BEIR folder (default: test, or the only ones).", rich_help_panel=QUESTIONS
+        ),
     ] = None,
     compare: Annotated[
         list[str] | None,
-        typer.Option(help="A TREC run file to compare with, by nDCG@10 or --measure; needs judgements. Repeatable."),
+        typer.Option(
+            metavar="RUN",
+            help="Compare with this TREC run file by nDCG@10 or --measure; needs judgements. May be repeated.",
+            rich_help_panel=QUESTIONS,
+        ),
     ] = None,
     measure: MeasureOption = None,
-    regex: Annotated[bool, typer.Option("--regex", help="Answers are regular expressions (CuratedTREC).")] = False,
+    regex: Annotated[
+        bool,
+        typer.Option("--regex", help="Read answers as regular expressions (CuratedTREC).", rich_help_panel=QUESTIONS),
+    ] = False,
     citations: Annotated[
-        bool, typer.Option("--citations", help="Also measure how often what a hit cites holds an answer.")
+        bool,
+        typer.Option(
+            "--citations",
+            help="Also measure how often what a hit cites holds an answer.",
+            rich_help_panel=QUESTIONS,
+        ),
     ] = False,
     filter_json: FilterOption = None,
     scoring: ScoringOption = "max",
@@ -86,13 +112,14 @@ def evaluate(  # noqa: PLR0913 - each option is a flag of the command
     allow_partial: PartialOption = False,
     device: DeviceOption = None,
     threads: ThreadsOption = None,
+    output: OutputOption = Output.TABLE,
     as_json: JsonOption = False,
 ) -> None:
     """Measure retrieval quality: recall of gold passages, DPR's answer accuracy, and metrics by judgements.
 
     Example: mvindex eval --index corpus.mvx --questions questions.jsonl --at 1,5,20,100 --json
     """
-    from mvindex.cli import render
+    from mvindex.cli.progress import show_count_progress
     from mvindex.eval.metrics import Evaluation
     from mvindex.eval.questions import read_qrels, read_questions
     from mvindex.eval.run_files import open_run
@@ -126,7 +153,7 @@ def evaluate(  # noqa: PLR0913 - each option is a flag of the command
         options = replace(options, top_k=evaluation.needed_depth)
         own: dict[str, list[str]] = {}
         searcher, named = Searcher(target, options, reranking, device), describe_search(target, options, reranking)
-        with render.show_question_progress(None) as progress:
+        with show_count_progress("questions", None) as advance:
             for batch in split_batches(read_questions(questions, question_format), QUESTION_BATCH):
                 results = searcher.search([question.text for question in batch])
                 for question, result in zip(batch, results, strict=True):
@@ -135,20 +162,20 @@ def evaluate(  # noqa: PLR0913 - each option is a flag of the command
                         own[question.id] = [hit.id for hit in result.hits]
                     if run is not None:
                         run.add(question.id, result.hits)
-                progress.advance(progress.task_ids[0], len(batch))
+                advance(len(batch))
         missing = list(target.missing_shards)
         report = evaluation.report() | named | ({"missing_shards": missing} if missing else {})
     if not others or judged is None:
-        render.print_json(report) if as_json else _print_report(report)
+        _print_report(report, output)
         return
     from mvindex.eval.compare import DEFAULT_MEASURES, compare_runs
 
     compared = compare_runs({**others, "this": own}, judged, measure or DEFAULT_MEASURES)
-    if as_json:
-        render.print_json(report | {"compared": asdict(compared)})
+    if output is not Output.TABLE:
+        print_report("", report | {"compared": asdict(compared)}, output)
         return
-    _print_report(report)
-    print_report(compared)
+    _print_report(report, output)
+    print_comparison(compared, output)
 
 
 def _beir_files(questions: list[str], qrels: str | None, split: str | None) -> tuple[list[str], str | None]:
@@ -175,11 +202,18 @@ def _other_runs(paths: list[str] | None, measure: list[str] | None, is_judged: b
     return {path: read_run(path) for path in paths or ()}
 
 
-def _print_report(report: Mapping[str, Any]) -> None:
-    from mvindex.cli import render
-
+def _print_report(report: Mapping[str, Any], output: Output) -> None:
+    """Print the report; for people, shares of questions in percent and other measures as numbers."""
+    if output is not Output.TABLE:
+        print_report("", report, output)
+        return
     for section in ("gold", "answer", "citations", "gold_citations", "qrels"):
         if section in report:
-            shares = {name: f"{100 * value:.2f} %" for name, value in report[section].items()}
-            render.print_table(f"{section} ({report['counts'][section]:,} questions)", shares)
-    render.print_table("evaluation", {name: value for name, value in report.items() if not isinstance(value, dict)})
+            shown = {name: _shown_measure(name, value) for name, value in report[section].items()}
+            print_report(f"{section.replace('_', ' ')} ({report['counts'][section]:,} questions)", shown, output)
+            typer.echo()
+    print_report("evaluation", {name: value for name, value in report.items() if not isinstance(value, dict)}, output)
+
+
+def _shown_measure(name: str, value: float) -> str:
+    return f"{value:.4f}" if name.startswith(("nDCG", "MRR")) else f"{100 * value:.2f} %"

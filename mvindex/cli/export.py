@@ -8,7 +8,8 @@ from typing import Annotated
 
 import typer
 
-from mvindex.cli.options import IndexOption, JsonOption, check_value, open_chosen_local
+from mvindex.cli.options import IndexOption, check_value, open_chosen_local
+from mvindex.cli.output import JsonOption, Output, OutputOption, print_report
 
 
 def export(
@@ -20,6 +21,7 @@ def export(
         ),
     ],
     index: IndexOption = None,
+    output: OutputOption = Output.TABLE,
     as_json: JsonOption = False,
 ) -> None:
     """Write an index to files of another format; after an interruption, the same command continues (docs/moving.md).
@@ -28,10 +30,10 @@ def export(
 
     Example: mvindex export --to parquet corpus-parquet/ --index corpus.mvx
     """
-    from mvindex.cli import render
+    from mvindex.cli.progress import show_step_progress
     from mvindex.io.export import find_exporter
 
     check_value("--to", to, find_exporter)
-    with open_chosen_local(index) as source, render.show_step_progress() as on_progress:
+    with open_chosen_local(index) as source, show_step_progress() as on_progress:
         row = asdict(find_exporter(to)(source, directory, on_progress))
-    render.print_json(row) if as_json else render.print_table("export", row)
+    print_report("export", row, output)

@@ -8,7 +8,8 @@ from typing import Annotated
 
 import typer
 
-from mvindex.cli.options import JsonOption, note
+from mvindex.cli.options import explain_wait, note
+from mvindex.cli.output import JsonOption, Output, OutputOption, print_report
 
 
 def export_encoder(
@@ -17,6 +18,7 @@ def export_encoder(
     family: Annotated[
         str | None, typer.Option(help="single: export one vector per document of a checkpoint that makes several.")
     ] = None,
+    output: OutputOption = Output.TABLE,
     as_json: JsonOption = False,
 ) -> None:
     """Save an encoder as a folder that sentence-transformers loads, with equal vectors (docs/checkpoints.md).
@@ -25,12 +27,12 @@ def export_encoder(
 
     Example: mvindex export-encoder my-encoder my-encoder-st --family single
     """
-    from mvindex.cli import render
     from mvindex.encoder.registry import leave_form, load_encoder
     from mvindex.encoder.sentence_transformers import save_sentence_transformer
 
-    exported = save_sentence_transformer(checkpoint, folder, family)
+    with explain_wait(f"loading and saving {checkpoint}"):
+        exported = save_sentence_transformer(checkpoint, folder, family)
     row = asdict(exported)
-    shown = row | {"modules": ", ".join(row["modules"]), "licence": row["licence"] or "unknown"}
-    render.print_json(row) if as_json else render.print_table("export-encoder", shown)
+    shown = row | {"licence": row["licence"] or "unknown"}
+    print_report("export-encoder", shown if output is Output.TABLE else row, output)
     leave_form(load_encoder(exported.folder, family=exported.family, device="cpu"), note)

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mvindex.cli.options import JsonOption, check_value, note, parse_choice
+from mvindex.cli.options import check_value, note, parse_choice
+from mvindex.cli.output import JsonOption, Output, OutputOption, print_report
 from mvindex.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -63,6 +64,7 @@ def dpr(  # noqa: PLR0913 - each option is a flag of the command
     encoder: EncoderOption = None,
     dtype: DtypeOption = None,
     lexical: LexicalOption = None,
+    output: OutputOption = Output.TABLE,
     as_json: JsonOption = False,
 ) -> None:
     """Import the embeddings that DPR's generate_dense_embeddings.py pickles; run nothing in them.
@@ -72,14 +74,14 @@ def dpr(  # noqa: PLR0913 - each option is a flag of the command
 
     Example: mvindex import dpr embeddings/wiki_* --corpus psgs_w100.tsv --index wiki.mvx
     """
-    from mvindex.cli import render
+    from mvindex.cli.progress import show_step_progress
     from mvindex.io.dpr import import_dpr
 
     texts = _texts(corpus, missing, corpus_format)
     target = _target(index, encoder, dtype, lexical)
-    with render.show_step_progress() as on_progress:
+    with show_step_progress() as on_progress:
         report = import_dpr(files, target, texts, id_prefix=id_prefix, on_progress=on_progress)
-    _print(report, as_json)
+    _print(report, output)
 
 
 @import_app.command()
@@ -104,22 +106,23 @@ def faiss(  # noqa: PLR0913 - each option is a flag of the command
     dtype: DtypeOption = None,
     lexical: LexicalOption = None,
     memory_limit: MemoryOption = None,
+    output: OutputOption = Output.TABLE,
     as_json: JsonOption = False,
 ) -> None:
     """Import the vectors of a Faiss index; several of one id are its views, in order.
 
     Example: mvindex import faiss passages.faiss --ids ids.txt --corpus passages.tsv --index passages.mvx
     """
-    from mvindex.cli import render
+    from mvindex.cli.progress import show_step_progress
     from mvindex.index.backends import find_importer
 
     options = {"accept_reconstructions": accept_reconstructions, "accept_inner_product": accept_inner_product}
     texts, memory = _texts(corpus, missing, corpus_format), _memory(memory_limit)
     target = _target(index, encoder, dtype, lexical)
     read = find_importer("faiss")
-    with render.show_step_progress() as on_progress:
+    with show_step_progress() as on_progress:
         report = read(file, target, texts, ids=ids, memory_bytes=memory, on_progress=on_progress, **options)
-    _print(report, as_json)
+    _print(report, output)
 
 
 @import_app.command()
@@ -143,6 +146,7 @@ def vectors(  # noqa: PLR0913 - each option is a flag of the command
     encoder: EncoderOption = None,
     dtype: DtypeOption = None,
     lexical: LexicalOption = None,
+    output: OutputOption = Output.TABLE,
     as_json: JsonOption = False,
 ) -> None:
     """Import documents with their vectors: an export of mvindex, or files of Parquet, JSON Lines or NumPy.
@@ -152,16 +156,16 @@ def vectors(  # noqa: PLR0913 - each option is a flag of the command
 
     Example: mvindex import vectors passages.parquet --index passages.mvx
     """
-    from mvindex.cli import render
+    from mvindex.cli.progress import show_step_progress
     from mvindex.io.files import import_vectors
     from mvindex.io.validation import Columns
 
     columns = Columns(id=id_column, vector=vector_column, text=text_column, title=title_column)
     texts = None if (corpus, missing, corpus_format) == (None, "stop", None) else _texts(corpus, missing, corpus_format)
-    with render.show_step_progress() as on_progress:
+    with show_step_progress() as on_progress:
         target = _target(index, encoder, dtype, lexical)
         report = import_vectors(files, target, columns=columns, ids=ids, texts=texts, on_progress=on_progress)
-    _print(report, as_json)
+    _print(report, output)
 
 
 def _target(index: str, encoder: str | None, dtype: str | None, lexical: str | None) -> Target:
@@ -198,11 +202,10 @@ def _memory(text: str | None) -> int | None:
     return None if text is None else parse_bytes("--memory-limit", text)
 
 
-def _print(report: ImportReport, as_json: bool) -> None:
-    from mvindex.cli import render
+def _print(report: ImportReport, output: Output) -> None:
 
     row = report.as_row()
-    render.print_json(row) if as_json else render.print_table("import", row)
+    print_report("import", row, output)
     for name in ("without_vector", "without_text"):
         if row.get(name):
             note(f"{row[name]:,} left out: {name.replace('_', ' ')}")

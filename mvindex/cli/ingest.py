@@ -6,7 +6,7 @@ import os
 import shlex
 import signal
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -14,7 +14,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from mvindex.cli.options import (
+    CORPUS,
     MAX_FILE_MB,
+    NEW_INDEX,
     PASSAGE_WORDS,
     DeviceOption,
     ExcludeOption,
@@ -22,11 +24,11 @@ from mvindex.cli.options import (
     GitignoreOption,
     IncludeOption,
     IndexOption,
-    JsonOption,
     MaxFileOption,
     PassageWordsOption,
     ThreadsOption,
     check_value,
+    explain_wait,
     index_directory,
     is_address,
     note,
@@ -34,6 +36,7 @@ from mvindex.cli.options import (
     parse_field_types,
     prepare_queries,
 )
+from mvindex.cli.output import JsonOption, Output, OutputOption, print_report
 from mvindex.cli.terminal import escape_controls
 from mvindex.errors import ConfigError
 
@@ -50,82 +53,126 @@ def ingest(  # noqa: PLR0913 - each option is a flag of the command
     files: Annotated[
         list[str],
         typer.Argument(
+            metavar="FILE",
             help="Files, folders, patterns, addresses (https://, s3://), datasets:NAME or ir_datasets:NAME; - is "
-            "stdin. .gz and .zst are read."
+            "stdin. .gz and .zst are read.",
         ),
     ],
     index: IndexOption = None,
     format: Annotated[
         str | None,
         typer.Option(
-            help="Format: csv (any delimiter), json, jsonl, parquet, arrow, dpr, msmarco, beir, markdown, html, text, "
-            "...; detected by default."
+            help="Read the files as csv (any delimiter), json, jsonl, parquet, arrow, dpr, msmarco, beir, markdown, "
+            "html, text, ... (default: detected).",
+            rich_help_panel=CORPUS,
         ),
     ] = None,
     id_field: Annotated[
-        str | None, typer.Option(help="Column or field of the id; '' makes ids from the content. Guessed by default.")
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="Take the id from this column; '' makes ids from the content (default: guessed).",
+            rich_help_panel=CORPUS,
+        ),
     ] = None,
     text_field: Annotated[
         str | None,
-        typer.Option(help="Column or field of the text; several are joined: title,body. Guessed by default."),
+        typer.Option(
+            metavar="NAME,...",
+            help="Take the text from this column; several are joined: title,body (default: guessed).",
+            rich_help_panel=CORPUS,
+        ),
     ] = None,
     title_field: Annotated[
-        str | None, typer.Option(help="Column or field of the title; '' for none. Guessed by default.")
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="Take the title from this column; '' for none (default: guessed).",
+            rich_help_panel=CORPUS,
+        ),
     ] = None,
-    on_error: Annotated[str, typer.Option(help="Stop at a bad row, or skip it into a rejects file.")] = "stop",
+    on_error: Annotated[
+        str,
+        typer.Option(
+            metavar="stop|skip", help="Stop at a bad row, or skip it into a rejects file.", rich_help_panel=CORPUS
+        ),
+    ] = "stop",
     passage_words: PassageWordsOption = PASSAGE_WORDS,
     include: IncludeOption = None,
     exclude: ExcludeOption = None,
     gitignore: GitignoreOption = True,
     max_file_mb: MaxFileOption = MAX_FILE_MB,
     encoder: Annotated[
-        str | None, typer.Option(help="For a new index: minilm-views (default), minilm, a directory, a hub id.")
+        str | None,
+        typer.Option(
+            help="Encode texts by this: minilm-views (default), minilm, a directory, a hub id.",
+            rich_help_panel=NEW_INDEX,
+        ),
     ] = None,
     family: Annotated[
-        str | None, typer.Option(help="For a new index: snippets (default), single, or another; see docs/training.md.")
+        str | None,
+        typer.Option(
+            help="Make views in this way: snippets (default), single, or another; see docs/training.md.",
+            rich_help_panel=NEW_INDEX,
+        ),
     ] = None,
     views: Annotated[
         str | None,
         typer.Option(
-            help="For a new index: maximum number of views of a document (default 8); auto: one for each part of the "
-            "text, up to 256."
+            metavar="NUMBER|auto",
+            help="Make at most so many views of a document (default 8); auto: one for each part of the text, up to "
+            "256.",
+            rich_help_panel=NEW_INDEX,
         ),
     ] = None,
-    dtype: Annotated[str | None, typer.Option(help="For a new index: stored type, fp16 (default) or fp32.")] = None,
+    dtype: Annotated[
+        str | None,
+        typer.Option(metavar="fp16|fp32", help="Store views in this type (default: fp16).", rich_help_panel=NEW_INDEX),
+    ] = None,
     temperature: Annotated[
         float | None,
-        typer.Option(help="For a new index: divisor of drpq scoring (default: that of the encoder, or 1)."),
+        typer.Option(
+            help="Divide view scores by this in drpq scoring (default: that of the encoder, or 1).",
+            rich_help_panel=NEW_INDEX,
+        ),
     ] = None,
     prune_views: Annotated[
         float | None,
         typer.Option(
-            help="For a new index: remove views this close to another view of their document (docs/pruning.md)."
+            metavar="EPS",
+            help="Leave out views this close to another view of their document (docs/pruning.md).",
+            rich_help_panel=NEW_INDEX,
         ),
     ] = None,
     lexical: Annotated[
         str | None,
         typer.Option(
-            help="For a new index: the terms of lexical search, unicode, english (stems), bigrams (pairs of letters, "
-            "for Chinese, Japanese, Thai), auto (which of them suits "
-            "the first texts; the default in a directory) or none (docs/hybrid.md)."
+            metavar="TERMS",
+            help="Search these terms beside the views: unicode, english (stems), bigrams (pairs of letters, for "
+            "Chinese, Japanese, Thai), auto (which of them suits the first texts; the default in a directory) or none "
+            "(docs/hybrid.md).",
+            rich_help_panel=NEW_INDEX,
         ),
     ] = None,
     filter_field: FilterFieldOption = None,
     shards: Annotated[
-        int | None, typer.Option(help="For a new index: split the documents by id into this many stores.")
+        int | None,
+        typer.Option(help="Split the documents by id into this many stores.", rich_help_panel=NEW_INDEX),
     ] = None,
     shard: Annotated[
         str | None,
         typer.Option(
             metavar="NUMBER/COUNT",
             help="Fill one shard only, from 0 to COUNT - 1: 0/16 to 15/16 in an array job, then mvindex assemble.",
+            rich_help_panel=NEW_INDEX,
         ),
     ] = None,
     device: DeviceOption = None,
     threads: ThreadsOption = None,
+    output: OutputOption = Output.TABLE,
     as_json: JsonOption = False,
 ) -> None:
-    """Read files, encode their documents, and add them to an index (made if there is none).
+    """Read files, encode their documents, and add them to an index, which is made if there is none.
 
     Files of prose (Markdown, HTML, text, and with mvindex[files] PDF and Office files) are split into passages that
     know their page or line. Of a folder all files that can be read are; mvindex sync also deletes what is gone.
@@ -137,10 +184,14 @@ def ingest(  # noqa: PLR0913 - each option is a flag of the command
 
     Columns are guessed by their names and reported on stderr; see docs/rows.md.
 
+    Example: mvindex ingest corpus.tsv
+
     Example: mvindex ingest products.csv --text-field name,description --index products.mvx
+
+    Example: mvindex ingest notes/ --include '*.md'
     """
     from mvindex.checkpoint.families import parse_family
-    from mvindex.cli import render
+    from mvindex.cli.progress import DocumentProgress
     from mvindex.corpus import FolderFile, FolderOptions, is_folder, open_corpus
     from mvindex.index.factory import has_shard
     from mvindex.ingest.files import CorpusIngest, OnError
@@ -164,11 +215,10 @@ def ingest(  # noqa: PLR0913 - each option is a flag of the command
         passage_words=passage_words,
         max_file_bytes=max_file_mb * 2**20,
     )
-    console = render.open_stderr()
     corpus = open_corpus(
         files,
         options,
-        lambda source: console.print(escape_controls(f"reading {source}"), soft_wrap=True, markup=False),
+        lambda source: note(escape_controls(f"reading {source}")),
         FolderOptions(include=include or (), exclude=exclude or (), gitignore=gitignore),
     )
     in_folders = sum(isinstance(file, FolderFile) for file in corpus.files)
@@ -200,11 +250,11 @@ def ingest(  # noqa: PLR0913 - each option is a flag of the command
             rejects_bad_rows=place is None or place.number == 0,
         )
         started = time.monotonic()
-        with render.DocumentProgress(corpus.bytes_total) as progress, stop_on_interrupt() as should_stop:
-            report = run.run(lambda count: progress.advance(count, corpus.bytes_read), should_stop)
+        with DocumentProgress(corpus.bytes_total) as progress, stop_on_interrupt() as should_stop:
+            report = run.run(lambda count: progress.advance(count, corpus.bytes_read, run.rows_read), should_stop)
         if corpus.left_out:
             note(escape_controls(f"left out: {corpus.left_out}"))
-        _print_ingest(report, path, target, time.monotonic() - started, as_json)
+        _print_ingest(report, path, target, time.monotonic() - started, output)
         if lexical in (None, AUTO) and report.ingest.added and (terms := target.info().lexical) is not None:
             note(f"lexical search: {terms} terms")
         if not report.ingest.stopped:
@@ -311,7 +361,9 @@ def _create(path: str, new: dict[str, Any], device: str | None, place: ShardPlac
         check_temperature(settings["temperature"])
     if place is not None:
         check_place(Path(path), place)
-    encoder = load_encoder(chosen.pop("encoder", DEFAULT), device=device, **chosen)
+    source = chosen.pop("encoder", DEFAULT)
+    with explain_wait(f"loading the encoder {source}"):
+        encoder = load_encoder(source, device=device, **chosen)
     if place is None:
         return create_index(path, *new_settings(encoder=encoder, **settings), shards)
     return create_shard_index(Path(path), place, encoder=encoder, **settings)
@@ -357,8 +409,7 @@ def stop_on_interrupt() -> Iterator[Callable[[], bool]]:
         signal.signal(signal.SIGINT, before)
 
 
-def _print_ingest(report: CorpusIngestReport, path: str, index: IndexProtocol, seconds: float, as_json: bool) -> None:
-    from mvindex.cli import render
+def _print_ingest(report: CorpusIngestReport, path: str, index: IndexProtocol, seconds: float, output: Output) -> None:
 
     done = report.ingest
     files = [str(file) for file in report.rejects_files]
@@ -380,7 +431,7 @@ def _print_ingest(report: CorpusIngestReport, path: str, index: IndexProtocol, s
         "stopped": done.stopped,
         "seconds": round(seconds, 2),
     }
-    render.print_json(row) if as_json else render.print_table("ingest", row)
+    print_report("", row, output, _summary(row))
     if report.rejected_files:
         note(f"{report.rejected_files} files could not be read, reasons in {report.reasons_file}")
     if done.repeated:
@@ -392,6 +443,24 @@ def _print_ingest(report: CorpusIngestReport, path: str, index: IndexProtocol, s
         note("(a row rejected for a duplicate id would then replace the document that has it)")
     if done.stopped:
         note("stopped before the end; the same command continues from here")
+
+
+def _summary(row: Mapping[str, Any]) -> list[str]:
+    """Return what became of the documents, and what to do next, in sentences."""
+    from mvindex.planning.units import format_seconds
+
+    kinds = ("added", "replaced", "updated", "unchanged", "rejected")
+    done = [f"{row[kind]:,} {kind}" for kind in kinds if row[kind]]
+    rate = f", {row['added'] / row['seconds']:,.0f} documents per second" if row["added"] and row["seconds"] > 1 else ""
+    took = f"in {format_seconds(row['seconds'])}{rate}"
+    said = [
+        f"{row['index']} has {row['documents']:,} documents: {', '.join(done) or 'no change'}, {took}.",
+    ]
+    if row["added"] or row["replaced"]:
+        said.append(f"{row['views_per_document']:g} views per document stand for parts of its text.")
+    if row["documents"] and not row["stopped"]:
+        said.append(f'Search it: mvindex query "your question" --index {shlex.quote(row["index"])}')
+    return said
 
 
 def _flags_of(source: Source) -> str:

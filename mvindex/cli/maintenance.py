@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from mvindex.cli.options import IndexOption, JsonOption, index_directory, is_address, note, open_chosen_local
+from mvindex.cli.options import IndexOption, index_directory, is_address, note, open_chosen_local
+from mvindex.cli.output import JsonOption, Output, OutputOption, print_report
 
 if TYPE_CHECKING:
     from mvindex.maintenance import SalvageReport, VerifyReport
@@ -17,19 +18,19 @@ if TYPE_CHECKING:
 _SHOWN_PROBLEMS = 50
 
 
-def compact(index: IndexOption = None, as_json: JsonOption = False) -> None:
+def compact(index: IndexOption = None, output: OutputOption = Output.TABLE, as_json: JsonOption = False) -> None:
     """Give back the disk space of deleted and replaced documents. Readers continue; writers wait.
 
     Needs disk space for a second copy while it runs. If interrupted, it changes nothing.
 
     Example: mvindex compact --index corpus.mvx
     """
-    from mvindex.cli import render
+    from mvindex.cli.progress import show_count_progress
 
-    with open_chosen_local(index) as target, render.show_count_progress("documents", len(target)) as advance:
+    with open_chosen_local(index) as target, show_count_progress("documents", len(target)) as advance:
         report = target.compact(advance)
     row = asdict(report)
-    render.print_json(row) if as_json else render.print_table("compact", row)
+    print_report("compact", row, output)
     if report.is_old_in_use:
         note("a reader still uses the old files; they are deleted by the first write after it has closed or refreshed")
 
@@ -37,17 +38,18 @@ def compact(index: IndexOption = None, as_json: JsonOption = False) -> None:
 def snapshot(
     directory: Annotated[Path, typer.Argument(help="New directory, on any disk.")],
     index: IndexOption = None,
+    output: OutputOption = Output.TABLE,
     as_json: JsonOption = False,
 ) -> None:
     """Back up an index in use: copy its latest committed state, checked, without stopping readers or the writer.
 
     Example: mvindex snapshot backup/2026-11-22.mvx --index corpus.mvx
     """
-    from mvindex.cli import render
+    from mvindex.cli.progress import show_count_progress
 
-    with open_chosen_local(index) as target, render.show_count_progress("bytes", target.info().size_bytes) as advance:
+    with open_chosen_local(index) as target, show_count_progress("bytes", target.info().size_bytes) as advance:
         row = asdict(target.snapshot(directory, advance))
-    render.print_json(row) if as_json else render.print_table("snapshot", row)
+    print_report("snapshot", row, output)
 
 
 def verify(
@@ -55,6 +57,7 @@ def verify(
     salvage: Annotated[
         Path | None, typer.Option(help="Write all undamaged documents to a new index in this new directory.")
     ] = None,
+    output: OutputOption = Output.TABLE,
     as_json: JsonOption = False,
 ) -> None:
     """Check every byte against its checksum and list damaged files and documents; exit 1 for any damage.
@@ -63,7 +66,7 @@ def verify(
 
     Example: mvindex verify --index corpus.mvx --salvage saved.mvx
     """
-    from mvindex.cli import render
+    from mvindex.cli.progress import show_count_progress
     from mvindex.errors import ConfigError
     from mvindex.maintenance import dispatch
 
@@ -72,19 +75,19 @@ def verify(
     if is_address(index):
         if salvage is not None:
             index_directory(index)  # raises Unsupported
-        with open_chosen_local(index) as target, render.show_count_progress("bytes", None) as advance:
+        with open_chosen_local(index) as target, show_count_progress("bytes", None) as advance:
             report = target.verify(advance)
     else:
         path = index_directory(index)
-        with render.show_count_progress("bytes", _size_of(path)) as advance:
+        with show_count_progress("bytes", _size_of(path)) as advance:
             report = dispatch.verify(path, advance)
     saved = None
     if salvage is not None:
-        with render.show_count_progress("documents", None) as advance:
+        with show_count_progress("documents", None) as advance:
             saved = dispatch.salvage(path, salvage, advance)
-    if as_json:
+    if output is not Output.TABLE:
         row: dict[str, Any] = {"is_sound": report.is_sound, **asdict(report)}
-        render.print_json(row if saved is None else row | {"salvaged": asdict(saved)})
+        print_report("", row if saved is None else row | {"salvaged": asdict(saved)}, output)
     else:
         _print_verify_report(report, saved)
     if not report.is_sound:
@@ -95,7 +98,7 @@ def _print_verify_report(report: VerifyReport, saved: SalvageReport | None) -> N
     from mvindex.cli import render
 
     row: dict[str, Any] = {
-        "sound": _yes_or_no(report.is_sound),
+        "sound": report.is_sound,
         "documents": report.documents,
         "damaged documents": report.damaged_documents,
         "bytes read": report.size_bytes,
@@ -113,7 +116,8 @@ def _print_verify_report(report: VerifyReport, saved: SalvageReport | None) -> N
             )
             for problem in shown
         ]
-        render.print_lines(("file", "document", "problem", "rebuilt by mvindex build"), lines)
+        header = ("file", "document", "problem", "rebuilt by mvindex build")
+        render.print_grid("", header, lines, is_text=True)
         if len(report.problems) > len(shown):
             note(f"... and {len(report.problems) - len(shown):,} more; --json lists all")
         note(_way_out(report, saved))

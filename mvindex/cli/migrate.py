@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from mvindex.cli.options import JsonOption
+from mvindex.cli.output import JsonOption, Output, OutputOption, print_report
 
 _QUERIES = 100
 
@@ -19,6 +19,7 @@ def migrate(
         bool,
         typer.Option("--verify", help=f"Search both with {_QUERIES} queries at the end; exit 1 if a result differs."),
     ] = False,
+    output: OutputOption = Output.TABLE,
     as_json: JsonOption = False,
 ) -> None:
     """Copy an index between a directory and Milvus, either way, without encoding; results stay the same.
@@ -27,9 +28,9 @@ def migrate(
 
     Example: mvindex migrate corpus.mvx milvus://localhost:19530/corpus --verify
     """
-    from mvindex.cli import render
+    from mvindex.cli.progress import show_step_progress
     from mvindex.io.migrate import migrate as move
 
-    with render.show_step_progress() as on_progress:
+    with show_step_progress() as on_progress:
         row = asdict(move(source, target, queries=_QUERIES if verify else 0, on_progress=on_progress))
-    render.print_json(row) if as_json else render.print_table("migrate", row)
+    print_report("migrate", row, output)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import sys
+import threading
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import Enum
 from itertools import islice
@@ -13,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
+from mvindex.cli.output import OUTPUT_PANEL
 from mvindex.errors import ConfigError, QueryError, Unsupported
 
 if TYPE_CHECKING:
@@ -31,115 +34,198 @@ def _use_threads(count: int | None) -> None:
     set_threads(count)
 
 
+# Headings of options in the help of a command; those of --output are in output.py.
+SEARCH, HYBRID, RERANK = "Search", "Hybrid search", "Reranking"
+QUESTIONS, CORPUS, FOLDERS, NEW_INDEX = "Questions", "Corpus", "Folders", "A new index"
+MACHINE = "This machine"
+
+
+def _choices(*names: str) -> Callable[[], list[str]]:
+    """Return what completes an option that takes one of these names."""
+    return lambda: list(names)
+
+
 IndexOption = Annotated[
     str | None,
     typer.Option(
         "--index",
         "-i",
-        help="Index directory, or an address such as milvus://HOST:PORT/NAME (default: the only *.mvx here). Addresses "
-        "of served shards have commas between.",
+        metavar="DIR",
+        help="Use this index: a directory, or an address such as milvus://HOST:PORT/NAME (default: the only *.mvx "
+        "here). Addresses of served shards have commas between.",
         envvar="MVINDEX_INDEX",
     ),
 ]
-JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON on stdout, one line per result.")]
 FilterFieldOption = Annotated[
     list[str] | None,
     typer.Option(
         "--filter-field",
         metavar="NAME:TYPE",
-        help="A metadata field that filters compare often, with its type: int, float, text or date; repeatable.",
+        help="Declare a metadata field that filters compare often, with its type: int, float, text or date; may be "
+        "repeated.",
     ),
 ]
-DeviceOption = Annotated[str | None, typer.Option(help="cpu or cuda (default: the fastest available).")]
+DeviceOption = Annotated[
+    str | None,
+    typer.Option(
+        help="Encode on cpu or cuda (default: the fastest available).",
+        rich_help_panel=MACHINE,
+        autocompletion=_choices("cpu", "cuda"),
+    ),
+]
 ThreadsOption = Annotated[
     int | None,
     typer.Option(
         min=1,
-        help="Threads to compute in (default: OMP_NUM_THREADS, else as many as the machine leaves).",
+        help="Compute in so many threads (default: OMP_NUM_THREADS, else as many as the machine leaves).",
         callback=_use_threads,
         expose_value=False,
+        rich_help_panel=MACHINE,
     ),
 ]
-TopKOption = Annotated[int, typer.Option("--top-k", "-k", help="Number of documents to return.")]
+TopKOption = Annotated[int, typer.Option("--top-k", "-k", help="Return so many documents.", rich_help_panel=SEARCH)]
 FilterOption = Annotated[
     str | None,
     typer.Option(
         "--filter",
-        help="Metadata filter: 'year >= 1990 and date < 2024-05-01', or JSON, '{\"year\": {\"gte\": 1990}}'.",
+        metavar="CONDITIONS",
+        help="Keep documents whose metadata meet conditions: 'year >= 1990 and date < 2024-05-01', or JSON, "
+        '\'{"year": {"gte": 1990}}\'.',
+        rich_help_panel=SEARCH,
     ),
 ]
-ExactOption = Annotated[bool, typer.Option("--exact", help="Return certified results, whatever engine is active.")]
+ExactOption = Annotated[
+    bool,
+    typer.Option("--exact", help="Return certified results, whatever engine is active.", rich_help_panel=SEARCH),
+]
 PartialOption = Annotated[
-    bool, typer.Option("--allow-partial", help="Search without missing or damaged shards, and report which.")
+    bool,
+    typer.Option(
+        "--allow-partial",
+        help="Search without missing or damaged shards, and report which.",
+        rich_help_panel=SEARCH,
+    ),
 ]
 ScoringOption = Annotated[
-    str, typer.Option(help="max: the score of the best view; drpq: the softmax mean over all views.")
+    str,
+    typer.Option(
+        metavar="max|drpq",
+        help="Score a document by its best view (max), or by the softmax mean over all its views (drpq).",
+        rich_help_panel=SEARCH,
+        autocompletion=_choices("max", "drpq"),
+    ),
 ]
 TemperatureOption = Annotated[
-    float | None, typer.Option(help="For drpq: divisor of view scores in the softmax (default: that of the index).")
+    float | None,
+    typer.Option(
+        help="Divide view scores by this in the softmax of drpq (default: that of the index).", rich_help_panel=SEARCH
+    ),
 ]
 CandidatesOption = Annotated[
-    int | None, typer.Option(help="For drpq: number of view hits to look at; only what they prove is certified.")
+    int | None,
+    typer.Option(help="Look at so many view hits for drpq; only what they prove is certified.", rich_help_panel=SEARCH),
 ]
 ModeOption = Annotated[
     str,
     typer.Option(
-        help="dense: by views; lexical: by terms (BM25); hybrid: both, fused; auto: hybrid where the index has terms, "
-        "else dense (docs/hybrid.md)."
+        metavar="MODE",
+        help="Search by views (dense), by terms (lexical, BM25) or by both (hybrid). auto is hybrid where the index "
+        "has terms, else dense (docs/hybrid.md).",
+        rich_help_panel=SEARCH,
+        autocompletion=_choices("auto", "dense", "lexical", "hybrid"),
     ),
 ]
-HybridOption = Annotated[bool, typer.Option("--hybrid", help="Short for --mode hybrid.")]
+HybridOption = Annotated[bool, typer.Option("--hybrid", help="Short for --mode hybrid.", rich_help_panel=HYBRID)]
 FusionOption = Annotated[
-    str | None, typer.Option(help="For hybrid: zscore, minmax or rrf (default: as tuned, else zscore).")
+    str | None,
+    typer.Option(
+        metavar="METHOD",
+        help="Fuse the scores by zscore, minmax or rrf (default: as tuned, else zscore).",
+        rich_help_panel=HYBRID,
+        autocompletion=_choices("zscore", "minmax", "rrf"),
+    ),
 ]
 OperatorsOption = Annotated[
     bool,
     typer.Option(
         "--operators",
-        help='Read "quoted phrases" and +words as required, -words as excluded; without it these signs mean nothing.',
+        help='Require "quoted phrases" and +words, exclude -words. Without this option these signs mean nothing.',
+        rich_help_panel=HYBRID,
     ),
 ]
 WeightsOption = Annotated[
     str | None,
     typer.Option(
         metavar="DENSE,LEXICAL",
-        help="For hybrid: weights of the dense and the lexical score (default: as tuned, or 1,1).",
+        help="Weigh the dense and the lexical score by these (default: as tuned, or 1,1).",
+        rich_help_panel=HYBRID,
     ),
 ]
 RerankOption = Annotated[
-    str | None, typer.Option(metavar="CHECKPOINT", help="Rerank the hits by a cross-encoder, a directory or hub id.")
+    str | None,
+    typer.Option(
+        metavar="CHECKPOINT",
+        help="Rerank the hits by a cross-encoder: a directory or a hub id.",
+        rich_help_panel=RERANK,
+    ),
 ]
 RerankOnOption = Annotated[
-    str | None, typer.Option(help="For --rerank: the text it reads of each hit, snippet (default) or text.")
+    str | None,
+    typer.Option(
+        metavar="snippet|text",
+        help="Let it read the snippet (default) or the text of each hit.",
+        rich_help_panel=RERANK,
+        autocompletion=_choices("snippet", "text"),
+    ),
 ]
 RerankDepthOption = Annotated[
-    int | None, typer.Option(help="For --rerank: number of documents to rerank (default: 50, or --top-k if larger).")
+    int | None,
+    typer.Option(help="Rerank so many documents (default: 50, or --top-k if larger).", rich_help_panel=RERANK),
 ]
 QuestionFormatOption = Annotated[
     str | None,
-    typer.Option(help="Format of the questions: jsonl, dpr, tsv or text (one per line); all but text are detected."),
+    typer.Option(
+        help="Read the questions as jsonl, dpr, tsv or text (one per line). All but text are detected.",
+        rich_help_panel=QUESTIONS,
+        autocompletion=_choices("jsonl", "dpr", "tsv", "text"),
+    ),
 ]
-TrecOption = Annotated[str | None, typer.Option(help="Write a TREC run file; - is stdout.")]
-ForceRunOption = Annotated[bool, typer.Option("--force", help="Overwrite the run file.")]
+TrecOption = Annotated[
+    str | None,
+    typer.Option(metavar="FILE", help="Also write a TREC run file; - is stdout.", rich_help_panel=OUTPUT_PANEL),
+]
+ForceRunOption = Annotated[bool, typer.Option("--force", help="Overwrite the run file.", rich_help_panel=OUTPUT_PANEL)]
 
 # As in mvindex.corpus.options, which help does not import.
 PASSAGE_WORDS = 200
 MAX_FILE_MB = 100
 PassageWordsOption = Annotated[
-    int, typer.Option(min=1, help="For files of prose: maximum number of words of a passage.")
+    int,
+    typer.Option(min=1, help="Split files of prose into passages of at most so many words.", rich_help_panel=CORPUS),
 ]
 IncludeOption = Annotated[
     list[str] | None,
-    typer.Option(help="Of folders: read only files that match, such as '*.md' or 'docs/**'; may be repeated."),
+    typer.Option(
+        metavar="PATTERN",
+        help="Read only files that match, such as '*.md' or 'docs/**'; may be repeated.",
+        rich_help_panel=FOLDERS,
+    ),
 ]
 ExcludeOption = Annotated[
-    list[str] | None, typer.Option(help="Of folders: leave out what matches, such as 'drafts/'; may be repeated.")
+    list[str] | None,
+    typer.Option(
+        metavar="PATTERN", help="Leave out what matches, such as 'drafts/'; may be repeated.", rich_help_panel=FOLDERS
+    ),
 ]
 GitignoreOption = Annotated[
-    bool, typer.Option("--gitignore/--no-gitignore", help="Of folders: leave out what .gitignore files name.")
+    bool,
+    typer.Option("--gitignore/--no-gitignore", help="Leave out what .gitignore files name.", rich_help_panel=FOLDERS),
 ]
 MaxFileOption = Annotated[
-    int, typer.Option(min=1, help="For files that are read whole: reject those of more than so many MiB.")
+    int,
+    typer.Option(
+        min=1, help="Reject files of more than so many MiB, where they are read whole.", rich_help_panel=CORPUS
+    ),
 ]
 
 QUESTION_BATCH = 256
@@ -169,6 +255,18 @@ class RerankOptions:
 def note(text: str) -> None:
     """Write a line to stderr."""
     sys.stderr.write(text + "\n")
+
+
+@contextmanager
+def explain_wait(text: str, after_s: float = 2.0) -> Iterator[None]:
+    """Write the note if what is done inside takes longer than so many seconds."""
+    timer = threading.Timer(after_s, note, [text])
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 def open_chosen(place: str | None, device: str | None, *, allow_partial: bool = False) -> IndexProtocol:
@@ -204,6 +302,15 @@ def index_directory(place: str | None) -> Path:
             "that has the directory, or copy the index into one with mvindex migrate"
         )
     return Path(place or _find_only_index())
+
+
+def one_place(ctx: typer.Context, given: str | None, index: str | None) -> str | None:
+    """Return the index that is given as an argument or by --index; wrong usage for both."""
+    # $MVINDEX_INDEX gives way to the argument.
+    is_option = getattr(ctx.get_parameter_source("index"), "name", "") == "COMMANDLINE"
+    if given is not None and is_option:
+        raise typer.BadParameter(f"expected one index, got {given} and --index {index}")
+    return given or index
 
 
 def is_address(place: str | None) -> bool:

@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mvindex.cli.options import JsonOption, note, parse_choice
+from mvindex.cli.options import note, parse_choice
+from mvindex.cli.output import JsonOption, Output, OutputOption, print_rows
+from mvindex.cli.terminal import print_json
 
 if TYPE_CHECKING:
     from mvindex.planning import Collection, Plan
@@ -15,8 +17,13 @@ if TYPE_CHECKING:
 
 
 def plan(  # noqa: PLR0913 - each option is a flag of the command
-    documents: Annotated[str, typer.Option(help="Number of documents, such as 21M, 1.5e6 or 21015324.")],
-    ram: Annotated[str, typer.Option(help="Memory of a machine: 64G and 64GiB are 2^30, 64GB 10^9 bytes.")],
+    documents: Annotated[
+        str, typer.Option(metavar="NUMBER", help="Plan for so many documents, such as 21M, 1.5e6 or 21015324.")
+    ],
+    ram: Annotated[
+        str,
+        typer.Option(metavar="BYTES", help="Give a machine so much memory: 64G and 64GiB are 2^30, 64GB 10^9 bytes."),
+    ],
     dim: Annotated[int, typer.Option(help="Dimensions of a view.", min=1)] = 384,
     views: Annotated[float, typer.Option(help="Views per document, on average.")] = 8,
     disk: Annotated[str | None, typer.Option(help="Disk of a machine, such as 2T; not checked by default.")] = None,
@@ -34,6 +41,7 @@ def plan(  # noqa: PLR0913 - each option is a flag of the command
     folder: Annotated[
         Path, typer.Option(help="Where --measure builds its small indexes; they are deleted again.")
     ] = Path(),
+    output: OutputOption = Output.TABLE,
     as_json: JsonOption = False,
 ) -> None:
     """Print the memory, disk, recall and commands of every layout of an index before it is built.
@@ -42,7 +50,6 @@ def plan(  # noqa: PLR0913 - each option is a flag of the command
 
     Example: mvindex plan --documents 21M --views 8 --dim 768 --ram 64G --disk 2T
     """
-    from mvindex.cli import render
     from mvindex.planning import Collection, Machine, PlanRequest, make_plan
     from mvindex.planning.layouts import assumed_scan
     from mvindex.planning.report import plan_json
@@ -66,28 +73,29 @@ def plan(  # noqa: PLR0913 - each option is a flag of the command
         collection=collection, machine=machine, scan=assumed_scan(), top_k=top_k, target_recall=target_recall
     )
     made = make_plan(request, _measure(collection, folder) if measure else None)
-    if as_json:
-        render.print_json(plan_json(made))
+    if output is Output.JSON:
+        print_json(plan_json(made))
     else:
-        _print_plan(made)
+        _print_plan(made, output)
 
 
 def _measure(collection: Collection, folder: Path) -> Rates:
     """Return the rates of this machine; progress goes to stderr."""
-    from mvindex.cli import render
+    from mvindex.cli.progress import show_step_progress
     from mvindex.planning.calibrate import MAX_SECONDS, measure_rates
 
     note(f"measuring this machine in {folder.absolute()}: at most {MAX_SECONDS:.0f} s; Ctrl-C stops it")
-    with render.show_step_progress() as on_progress:
+    with show_step_progress() as on_progress:
         return measure_rates(collection, folder, on_progress)
 
 
-def _print_plan(made: Plan) -> None:
-    from mvindex.cli import render
+def _print_plan(made: Plan, output: Output) -> None:
     from mvindex.planning.report import header, notes, plan_rows, summary
 
+    if output is Output.TSV:
+        print_rows("", header(made), plan_rows(made), output)
+        return
     typer.echo(summary(made) + "\n")
-    render.print_columns(header(made), plan_rows(made))
-    typer.echo()
+    print_rows("", header(made), plan_rows(made), output)
     for line in notes(made):
         typer.echo(line)

@@ -13,6 +13,7 @@ from typing import Annotated
 import typer
 
 from mvindex import __version__
+from mvindex.cli.help import HelpGroup, use_help
 from mvindex.cli.options import note
 from mvindex.cli.terminal import escape_controls
 from mvindex.errors import MvindexError
@@ -41,6 +42,43 @@ _COMMANDS = {
     "import": "import_:import_app",
 }
 _HIDDEN = {"add": "ingest:ingest", "search": "query:query"}
+# The headings of the help, and each command in a few words.
+_HEADINGS = {
+    "Make and fill an index": {
+        "ingest": "Add the documents of files; make the index if there is none.",
+        "sync": "Bring an index in step with a folder.",
+        "delete": "Delete documents by id or by a filter.",
+        "import": "Make an index from vectors, or from an export.",
+        "assemble": "Make one index of shards that were filled separately.",
+    },
+    "Search": {
+        "query": "Search: documents, each with the sentence that answers best.",
+        "get": "Show documents by id.",
+        "info": "Show what an index holds and how it searches.",
+        "serve": "Serve indexes over gRPC and HTTP, with a search page.",
+        "mcp": "Serve an index as tools of an agent.",
+    },
+    "Measure and speed up": {
+        "eval": "Measure recall, answers and citations on your questions.",
+        "compare": "Compare runs, and tell a difference from chance.",
+        "analyze": "Measure whether several views per document pay.",
+        "plan": "Compute memory, disk and commands before you build.",
+        "build": "Build a search engine, and make it the active one.",
+        "tune": "Choose search parameters by measured recall.",
+    },
+    "Keep and move": {
+        "verify": "Check every byte, and save what is undamaged.",
+        "snapshot": "Back up an index in use.",
+        "compact": "Give back the space of deleted documents.",
+        "migrate": "Copy an index between a directory and Milvus.",
+        "export": "Write an index to Parquet, NumPy, JSON Lines or TREC.",
+    },
+    "Encoders": {
+        "train": "Train an encoder on your questions.",
+        "mine": "Find hard negatives to train with.",
+        "export-encoder": "Save an encoder for sentence-transformers.",
+    },
+}
 
 _is_debug = False
 
@@ -52,17 +90,21 @@ def _show_version(is_set: bool) -> None:
 
 
 def root(
-    debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks.")] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
     allow_download: Annotated[
         bool, typer.Option("--allow-download", help="Take the base of an adapter from elsewhere, or the hub.")
     ] = False,
     version: Annotated[
-        bool, typer.Option("--version", help="Show the version and exit.", is_eager=True, callback=_show_version)
+        bool, typer.Option("--version", help="Print the version and exit.", is_eager=True, callback=_show_version)
     ] = False,
 ) -> None:
-    """Multi-view dense retrieval: several vectors per document, top-k distinct documents per query.
+    """Search documents by meaning and by terms: several vectors per document, distinct documents per query.
 
-    Example: mvindex ingest corpus.tsv && mvindex query "when did the oil crisis begin?"
+    Run a command with --help to see its options and an example.
+
+    Example: mvindex ingest corpus.tsv
+
+    Example: mvindex query "when did the oil crisis begin?"
     """
     global _is_debug
     _is_debug = debug
@@ -76,11 +118,12 @@ def make_app(names: Iterable[str]) -> typer.Typer:
     """Return the program with these of its own commands."""
     app = typer.Typer(
         name="mvindex",
-        help="Multi-view dense retrieval: several vectors per document, top-k distinct documents per query.",
         no_args_is_help=True,
         add_completion=True,
         pretty_exceptions_enable=False,
         rich_markup_mode=None,
+        cls=HelpGroup,
+        context_settings={"help_option_names": ["-h", "--help"]},
     )
     app.callback()(root)
     for name in names:
@@ -90,6 +133,7 @@ def make_app(names: Iterable[str]) -> typer.Typer:
             app.add_typer(command)
         else:
             app.command(name=name, hidden=name in _HIDDEN)(command)
+    use_help(app, _HEADINGS)
     return app
 
 
@@ -153,3 +197,4 @@ def _add_commands() -> None:
             note(f"mvindex: the commands of {entry.value!r} are not available: {err}")
         else:
             full_app().registered_commands.extend(addon.registered_commands)
+    use_help(full_app(), _HEADINGS)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
@@ -10,6 +10,7 @@ import typer
 
 from mvindex.cli.options import (
     QUESTION_BATCH,
+    QUESTIONS,
     CandidatesOption,
     DeviceOption,
     ExactOption,
@@ -18,7 +19,6 @@ from mvindex.cli.options import (
     FusionOption,
     HybridOption,
     IndexOption,
-    JsonOption,
     ModeOption,
     OperatorsOption,
     PartialOption,
@@ -32,6 +32,7 @@ from mvindex.cli.options import (
     TopKOption,
     TrecOption,
     WeightsOption,
+    explain_wait,
     note,
     open_chosen,
     parse_question_format,
@@ -40,30 +41,51 @@ from mvindex.cli.options import (
     prepare_queries,
     split_batches,
 )
-from mvindex.cli.terminal import print_json
+from mvindex.cli.output import OUTPUT_PANEL, JsonOption, ResultOutput, ResultOutputOption
+from mvindex.cli.terminal import print_json, print_tsv
 
 if TYPE_CHECKING:
+    from mvindex.cli.results import Explained
     from mvindex.eval.run_files import RunWriter
+    from mvindex.records import SearchResult
     from mvindex.search.options import SearchOptions
 
 
-class _Query(NamedTuple):
-    """A query and its id."""
+# The id of a query that is given by itself.
+_ONLY = "1"
+_FIRST_SEARCH = (
+    "still searching: each new process loads the encoder and reads the views. mvindex serve keeps both in memory; "
+    "mvindex query --index grpc://127.0.0.1:7700/NAME then answers in milliseconds"
+)
 
-    id: str
+
+class _Query(NamedTuple):
+    """A query and its id, if it has one."""
+
+    id: str | None
     text: str
 
 
 def query(  # noqa: PLR0913 - each option is a flag of the command
-    text: Annotated[str | None, typer.Argument(help="The query.", show_default=False)] = None,
+    text: Annotated[str | None, typer.Argument(help="The query.", metavar="QUERY", show_default=False)] = None,
     index: IndexOption = None,
-    queries: Annotated[str | None, typer.Option(help="File of queries instead; - is stdin.")] = None,
+    queries: Annotated[
+        str | None,
+        typer.Option(metavar="FILE", help="Search for the queries of a file; - is stdin.", rich_help_panel=QUESTIONS),
+    ] = None,
     also: Annotated[
-        list[str] | None, typer.Option(help="Another wording of the query, searched together with it; repeatable.")
+        list[str] | None,
+        typer.Option(
+            help="Search for another wording of the query together with it; may be repeated.", rich_help_panel=QUESTIONS
+        ),
     ] = None,
     combine: Annotated[
         str | None,
-        typer.Option(help="With --also: max (default), sum or mean of a document's scores for the wordings."),
+        typer.Option(
+            metavar="max|sum|mean",
+            help="Combine a document's scores for the wordings of --also in this way (default: max).",
+            rich_help_panel=QUESTIONS,
+        ),
     ] = None,
     format: QuestionFormatOption = None,
     top_k: TopKOption = 10,
@@ -82,25 +104,34 @@ def query(  # noqa: PLR0913 - each option is a flag of the command
     exact: ExactOption = False,
     explain: Annotated[
         bool,
-        typer.Option("--explain", help="Show every view's score, the best view's margin, and drpq's weights."),
+        typer.Option(
+            "--explain",
+            help="Show every view's score, the best view's margin, and drpq's weights.",
+            rich_help_panel=OUTPUT_PANEL,
+        ),
     ] = False,
     trec: TrecOption = None,
     force: ForceRunOption = False,
     allow_partial: PartialOption = False,
     device: DeviceOption = None,
     threads: ThreadsOption = None,
+    output: ResultOutputOption = ResultOutput.TABLE,
     as_json: JsonOption = False,
 ) -> None:
-    """Search for a query, or for a file of queries: top-k distinct documents, each with the sentence that answers best.
+    """Search for a query, or for a file of queries.
 
-    Example: mvindex query "when did the oil crisis begin?" --top-k 5 --json
+    The result is distinct documents, each with the sentence that answers best. Text output marks that sentence by
+    style, or where there is none by »these marks«.
+
+    Example: mvindex query "when did the oil crisis begin?" --top-k 5
+
+    Example: mvindex query --queries questions.jsonl --output trec > dense.run
     """
-    from mvindex.cli.results import print_result, result_as_json
-
-    if (text is None) == (queries is None):
-        raise typer.BadParameter("expected either a query or --queries FILE")
-    if format is not None and queries is None:
-        raise typer.BadParameter(f"--format {format}: belongs to --queries FILE")
+    if output is ResultOutput.TREC:
+        if trec is not None:
+            raise typer.BadParameter(f"--output trec prints the run file; give it without --trec {trec}")
+        trec = "-"
+    _check_source(text, queries, format)
     _check_group_options(also, combine, text=text, rerank=rerank, explain=explain)
     options = parse_search_options(
         top_k=top_k,
@@ -116,7 +147,7 @@ def query(  # noqa: PLR0913 - each option is a flag of the command
         operators=operators,
     )
     reranking = parse_rerank_options(rerank, rerank_on, rerank_depth)
-    questions: Iterable[_Query] = [_Query("1", text)] if text is not None else _read_queries(queries or "-", format)
+    questions: Iterable[_Query] = [_Query(_ONLY, text)] if text is not None else _read_queries(queries or "-", format)
     from mvindex.cli.search import Searcher, describe_search
 
     with (
@@ -125,26 +156,52 @@ def query(  # noqa: PLR0913 - each option is a flag of the command
     ):
         searcher = Searcher(target, options, reranking, device)
         named = describe_search(target, options, reranking) | _describe_group(also, combine)
+        show = _printer(ResultOutput.TREC if trec is not None and output is ResultOutput.TABLE else output, named)
         for batch in split_batches(questions, QUESTION_BATCH):
             texts = [question.text for question in batch]
-            # Encoded once: the search and every explanation then use the same vector.
-            vectors = target.encode_queries(_encoded_texts(texts, options)) if explain else None
-            results = [searcher.search_group([*texts, *also], combine)] if also else searcher.search(texts, vectors)
+            with explain_wait(_FIRST_SEARCH):
+                # Encoded once: the search and every explanation then use the same vector.
+                vectors = target.encode_queries(_encoded_texts(texts, options)) if explain else None
+                results = [searcher.search_group([*texts, *also], combine)] if also else searcher.search(texts, vectors)
             for row, (question, result) in enumerate(zip(batch, results, strict=True)):
                 if run is not None:
-                    run.add(question.id, result.hits)
+                    run.add(question.id or _ONLY, result.hits)
                 views = None
                 if vectors is not None:
                     ids = [hit.id for hit in result.hits]
                     views = target.explain_all(vectors[row], ids, options.aggregate.value, temperature=temperature)
-                if as_json:
-                    identity = {"query_id": question.id} if queries is not None else {}
-                    print_json(identity | result_as_json(question.text, result, named, views))
-                elif trec is None:
-                    print_result(question.text, result, named, views)
+                show(question if queries is not None else question._replace(id=None), result, views)
         prepare_queries(target)
     if trec not in (None, "-"):
         note(f"wrote {trec}")
+
+
+def _printer(
+    output: ResultOutput, options: Mapping[str, Any]
+) -> Callable[[_Query, SearchResult, Explained | None], None]:
+    """Return what prints one result in this form; a TREC run is written elsewhere."""
+    from mvindex.cli.results import TSV_HEADER, print_result, result_as_json, result_as_rows
+
+    def show(query: _Query, result: SearchResult, views: Explained | None) -> None:
+        if output is ResultOutput.JSON:
+            identity = {} if query.id is None else {"query_id": query.id}
+            print_json(identity | result_as_json(query.text, result, options, views))
+        elif output is ResultOutput.TSV:
+            print_tsv(result_as_rows(query.id or _ONLY, result))
+        elif output is ResultOutput.TABLE:
+            print_result(query.text, result, options, views)
+
+    if output is ResultOutput.TSV:
+        print_tsv([TSV_HEADER])
+    return show
+
+
+def _check_source(text: str | None, queries: str | None, format: str | None) -> None:
+    """Raise BadParameter unless there is either a query or a file of queries."""
+    if (text is None) == (queries is None):
+        raise typer.BadParameter("expected either a query or --queries FILE")
+    if format is not None and queries is None:
+        raise typer.BadParameter(f"--format {format}: belongs to --queries FILE")
 
 
 def _encoded_texts(texts: list[str], options: SearchOptions) -> list[str]:

@@ -1,165 +1,117 @@
-"""Output of the command line: tables on stdout, progress on stderr. Results are in results.py, without rich."""
+"""Tables on stdout for people. Results of queries are in results.py, progress in progress.py."""
 
 from __future__ import annotations
 
 import sys
-import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from types import TracebackType
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from rich.console import Console
-from rich.markup import escape
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    TaskID,
-    TextColumn,
-    TimeElapsedColumn,
-    TimeRemainingColumn,
-)
-from rich.table import Table
-from rich.text import Text
+from mvindex.cli.terminal import BOLD, PLAIN, columns, escape_controls, has_colours, stdout_width, styled, wrapped
 
-from mvindex.cli.terminal import escape_controls
-from mvindex.cli.terminal import print_json as print_json  # for commands that print tables otherwise
-from mvindex.records import CountCallback, ProgressCallback
-
-_LINE_EVERY_S = 30.0
+_GAP = 2
+_LEAST_WIDTH = 8
 
 
-def open_stderr() -> Console:
-    """Return a console on stderr for notes and progress."""
-    return Console(stderr=True, highlight=False)
+def print_summary(sentences: Sequence[str]) -> None:
+    """Print sentences to stdout, each on lines of its own, and an empty line after them."""
+    for sentence in sentences:
+        _write(wrapped([(escape_controls(sentence), PLAIN)], stdout_width(), is_coloured=False))
+    if sentences:
+        _write("")
 
 
 def print_table(title: str, rows: Mapping[str, Any]) -> None:
-    """Print names and values to stdout as a table of two columns."""
-    console = Console(highlight=False, emoji=False)
-    # Printed above the table: a title of the table would be wrapped to its width.
-    console.print(Text(escape_controls(title), style="table.title"))
-    table = Table(show_header=False)
-    table.add_column(overflow="fold")
-    table.add_column(overflow="fold")
-    for name, value in rows.items():
-        table.add_row(escape(escape_controls(str(name))), escape(escape_controls(str(value))))
-    console.print(table)
+    """Print names and values to stdout under a title, values in words, long ones with a hanging indent."""
+    if title:
+        _write_title(title)
+    cells = [(escape_controls(_spaced(name)), in_words(name, value)) for name, value in rows.items()]
+    widest = min(max((columns(name) for name, _ in cells), default=0), stdout_width() // 2)
+    for name, value in cells:
+        name_lines = _cell_lines(name, widest)
+        for line in name_lines[:-1]:
+            _write(f"  {line}")
+        lead = f"  {_padded(name_lines[-1], widest)}  "
+        text = wrapped([(escape_controls(value), PLAIN)], stdout_width(), is_coloured=False, lead=lead).rstrip()
+        _write(styled(text[: len(lead)], BOLD, is_coloured=has_colours()) + text[len(lead) :])
 
 
-def print_grid(title: str, header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Print a table with a header to stdout, the first column aligned left, the others right."""
-    console = Console(highlight=False, emoji=False)
-    console.print(Text(escape_controls(title), style="table.title"))
-    table = Table()
-    for number, name in enumerate(header):
-        table.add_column(escape(escape_controls(name)), overflow="fold", justify="right" if number else "left")
-    for row in rows:
-        table.add_row(*(escape(escape_controls(cell)) for cell in row))
-    console.print(table)
+def print_grid(title: str, header: Sequence[str], rows: Sequence[Sequence[str]], *, is_text: bool = False) -> None:
+    """Print a table with a header to stdout, as wide as the terminal at most.
 
-
-def print_columns(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Print a table without borders or line breaks to stdout, the first column aligned left, the others right."""
-    widths = [max(map(len, column)) for column in zip(header, *rows, strict=True)]
-    for cells in (header, *rows):
-        first, *others = zip(map(escape_controls, cells), widths, strict=True)
-        padded = [first[0].ljust(first[1]), *(cell.rjust(width) for cell, width in others)]
-        sys.stdout.write("  ".join(padded).rstrip() + "\n")
-
-
-def print_lines(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Print a table of texts to stdout, wrapping long ones."""
-    table = Table()
-    for name in header:
-        table.add_column(escape(escape_controls(name)), overflow="fold")
-    for row in rows:
-        table.add_row(*(escape(escape_controls(cell)) for cell in row))
-    Console(highlight=False, emoji=False).print(table)
-
-
-class DocumentProgress:
-    """Progress of documents on stderr, with rate and time left: a bar on a terminal, else a line every half minute.
-
-    Args:
-        total_bytes: Bytes of the input; None when unknown, and then no time left is shown.
-
+    The first column is aligned left, the others right; all left where is_text.
     """
-
-    def __init__(self, total_bytes: int | None) -> None:
-        self._total_bytes = total_bytes
-        self._documents = 0
-        self._started = self._reported = time.monotonic()
-        columns = (
-            TextColumn("{task.fields[documents]:,} documents"),
-            BarColumn(),
-            TextColumn("{task.fields[rate]:,.0f}/s"),
-            TimeElapsedColumn(),
-            TextColumn("left"),
-            TimeRemainingColumn(),
-        )
-        self._bar = Progress(*columns, console=open_stderr(), disable=not sys.stderr.isatty())
-        self._task = self._bar.add_task("ingest", total=total_bytes, documents=0, rate=0.0)
-
-    def __enter__(self) -> DocumentProgress:
-        self._bar.start()
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self._bar.stop()
-
-    def advance(self, documents: int, bytes_read: int) -> None:
-        """Count further documents; bytes_read is the total so far."""
-        self._documents += documents
-        now = time.monotonic()
-        rate = self._documents / max(now - self._started, 1e-9)
-        self._bar.update(self._task, completed=bytes_read, documents=self._documents, rate=rate)
-        if self._bar.disable and now - self._reported >= _LINE_EVERY_S:
-            self._reported = now
-            open_stderr().print(self._line(rate, bytes_read, now), soft_wrap=True)
-
-    def _line(self, rate: float, bytes_read: int, now: float) -> str:
-        line = f"{self._documents:,} documents, {rate:,.0f}/s"
-        if not self._total_bytes or not bytes_read:
-            return line
-        left_s = (now - self._started) * (self._total_bytes - bytes_read) / bytes_read
-        return f"{line}, {100 * bytes_read / self._total_bytes:.0f} % read, about {left_s / 60:,.0f} min left"
+    if title:
+        _write_title(title)
+    table = [[escape_controls(cell) for cell in row] for row in (header, *rows)]
+    by_column = [[columns(cell) for cell in column] for column in zip(*table, strict=True)]
+    words = [max(map(columns, name.split()), default=0) for name in table[0]]
+    least = [max(word, *sizes[1:]) for word, sizes in zip(words, by_column, strict=True)]
+    widths = _fitting_widths([max(sizes) for sizes in by_column], least)
+    for number, row in enumerate(table):
+        cells = [_cell_lines(cell, width) for cell, width in zip(row, widths, strict=True)]
+        for line in range(max(map(len, cells))):
+            parts = [
+                _padded(cell[line] if line < len(cell) else "", width, is_right=bool(place) and not is_text)
+                for place, (cell, width) in enumerate(zip(cells, widths, strict=True))
+            ]
+            _write((" " * _GAP).join(parts).rstrip())
+        if not number:
+            _write((" " * _GAP).join("-" * width for width in widths))
 
 
-@contextmanager
-def show_question_progress(total: int | None) -> Iterator[Progress]:
-    """Yield a progress display on stderr that counts questions."""
-    columns = [TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()]
-    with Progress(*columns, console=open_stderr(), disable=not sys.stderr.isatty()) as progress:
-        progress.add_task("questions", total=total)
-        yield progress
+def _spaced(name: str) -> str:
+    """Return the name of a field with spaces; other names as they are."""
+    return name.replace("_", " ") if name.isidentifier() else name
 
 
-@contextmanager
-def show_step_progress() -> Iterator[ProgressCallback]:
-    """Yield a callback for the progress of each step, shown on stderr."""
-    columns = [TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()]
-    with Progress(*columns, console=open_stderr(), disable=not sys.stderr.isatty()) as progress:
-        tasks: dict[str, TaskID] = {}
+def in_words(name: str, value: Any) -> str:
+    """Return a value as people read it: 1,024, 12.0 KiB, yes, none."""
+    if value is None or value in ("", (), [], {}):
+        return "none"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, int) and (name.endswith("bytes") or "_bytes_" in name):
+        from mvindex.planning.units import format_bytes
 
-        def show(step: str, done: int, total: int | None) -> None:
-            if step not in tasks:
-                tasks[step] = progress.add_task(step, total=total)
-            progress.update(tasks[step], completed=done)
+        return format_bytes(value)
+    if isinstance(value, int):
+        return f"{value:,}"
+    if isinstance(value, float):
+        return f"{value:,.6g}"
+    if isinstance(value, Mapping):
+        return ", ".join(f"{key} {in_words(str(key), each)}" for key, each in value.items())
+    if isinstance(value, list | tuple):
+        return ", ".join(in_words(name, each) for each in value)
+    return str(value)
 
-        yield show
+
+def _write(text: str) -> None:
+    sys.stdout.write(text + "\n")
 
 
-@contextmanager
-def show_count_progress(step: str, total: int | None) -> Iterator[CountCallback]:
-    """Yield a callback that takes the number of further units done in one step, shown on stderr."""
-    done = 0
-    with show_step_progress() as show:
+def _write_title(title: str) -> None:
+    lines = wrapped([(escape_controls(title), BOLD)], stdout_width(), is_coloured=has_colours())
+    _write(lines)
 
-        def advance(count: int) -> None:
-            nonlocal done
-            done += count
-            show(step, done, total)
 
-        yield advance
+def _fitting_widths(widths: list[int], whole: Sequence[int]) -> list[int]:
+    """Return widths that fit the terminal, at least 8: wide headers become narrower first, then the widest columns.
+
+    whole: the width of each column at which no cell and no word of its header is broken.
+    """
+    for least in (list(whole), [0] * len(widths)):
+        while sum(widths) + _GAP * (len(widths) - 1) > stdout_width():
+            able = [place for place, width in enumerate(widths) if width > max(least[place], _LEAST_WIDTH)]
+            if not able:
+                break
+            widths[max(able, key=widths.__getitem__)] -= 1
+    return widths
+
+
+def _cell_lines(text: str, width: int) -> list[str]:
+    return wrapped([(text, PLAIN)], max(width, 2), is_coloured=False).split("\n")
+
+
+def _padded(text: str, width: int, *, is_right: bool = False) -> str:
+    space = " " * (width - columns(text))
+    return space + text if is_right else text + space

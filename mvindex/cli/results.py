@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 from mvindex.cli.terminal import (
     BOLD,
     BOLD_CYAN,
-    BOLD_GREEN,
+    CITED,
     DIM,
     PLAIN,
     Piece,
@@ -23,6 +23,10 @@ from mvindex.cli.terminal import (
 from mvindex.records import Component, Hit, SearchResult, ViewScore
 
 _MAX_TEXT_CHARS = 600
+_INDENT = 5
+# Around the citation, where no style marks it.
+_MARKS = ("\u00bb", "\u00ab")
+TSV_HEADER = ("query_id", "rank", "id", "score", "title", "citation", "place")
 
 # By document id, the views with their scores, best first.
 Explained: TypeAlias = Mapping[str, Sequence[ViewScore]]
@@ -65,21 +69,47 @@ def print_result(
     """Print the hits of a query to stdout, each text with its citation highlighted; see result_as_json()."""
     width, is_coloured = stdout_width(), has_colours()
     state = "exact" if result.exact else "approximate"
-    shown_options = ", ".join(f"{name} {value}" for name, value in options.items())
+    shown_options = ", ".join(f"{name} {_shown_option(value)}" for name, value in options.items())
     if result.missing_shards:
         state = f"WITHOUT shards {', '.join(map(str, result.missing_shards))}"
-    summary = f"  ({len(result.hits)} documents, {state}; {shown_options})"
-    lines = [wrapped([(escape_controls(query), BOLD), (summary, PLAIN)], width, is_coloured=is_coloured)]
+    count = f"{len(result.hits)} document" + ("" if len(result.hits) == 1 else "s")
+    summary = f"{count}, {state}; {shown_options}"
+    lines = [wrapped([(escape_controls(query), BOLD)], width, is_coloured=is_coloured)]
+    lines.append(wrapped([(summary, PLAIN)], width, is_coloured=is_coloured))
     for rank, hit in enumerate(result.hits, start=1):
         title = f"  {escape_controls(hit.title)}" if hit.title else ""
-        head = [(f"{rank:3d}. {hit.score:.4f}  ", PLAIN), (escape_controls(hit.id), BOLD_CYAN), (title, PLAIN)]
+        head = [(f"{hit.score:.4f}  ", PLAIN), (escape_controls(hit.id), BOLD_CYAN), (title, PLAIN)]
         if place := _place_of(hit):
             head.append((f"  ({escape_controls(place)})", PLAIN))
-        lines += [wrapped(pieces, width, is_coloured=is_coloured) for pieces in (head, _text_with_citation(hit))]
+        lines.append(wrapped(head, width, is_coloured=is_coloured, lead=f"{rank:3d}. "))
+        text = _text_with_citation(hit, has_style=is_coloured)
+        lines.append(wrapped(text, width, is_coloured=is_coloured, lead=" " * _INDENT))
         details = [_component_line(component) for component in hit.components if explained is not None]
         details += _view_lines((explained or {}).get(hit.id, ()), has_weights="temperature" in options)
         lines += [shortened(line, width, DIM, is_coloured=is_coloured) for line in details]
     sys.stdout.write("\n".join(lines) + "\n\n")
+
+
+def result_as_rows(query_id: str, result: SearchResult) -> list[list[Any]]:
+    """Return a result as rows of TSV_HEADER, one for each hit; the citation is the snippet where there is none."""
+    return [
+        [
+            query_id,
+            rank,
+            hit.id,
+            f"{hit.score:.6g}",
+            hit.title,
+            hit.snippet if hit.citation is None else hit.citation.text,
+            _place_of(hit),
+        ]
+        for rank, hit in enumerate(result.hits, start=1)
+    ]
+
+
+def _shown_option(value: Any) -> str:
+    if isinstance(value, list | tuple):
+        return ",".join(map(_shown_option, value))
+    return f"{value:g}" if isinstance(value, float) else str(value)
 
 
 def _place_of(hit: Hit) -> str:
@@ -91,18 +121,30 @@ def _place_of(hit: Hit) -> str:
     return ", ".join(f"{name}{value}" for name, value in known.items() if value is not None)
 
 
-def _text_with_citation(hit: Hit) -> list[Piece]:
-    """Return the text, cut to a readable length around the citation, or the best snippet, which is highlighted."""
+def _text_with_citation(hit: Hit, *, has_style: bool) -> list[Piece]:
+    """Return the text, cut to a readable length around the citation or the best snippet, which is marked."""
     span = hit.span if hit.citation is None else (hit.citation.start, hit.citation.end)
     if span is None:
-        return [("     " + escape_controls(hit.snippet or hit.text[:_MAX_TEXT_CHARS]), PLAIN)]
+        return [(escape_controls(hit.snippet or hit.text[:_MAX_TEXT_CHARS]), PLAIN)]
     begin, end = span
+    first, last = _shown_part(hit.text, begin, end)
+    lead, tail = "... " if first else "", " ..." if last < len(hit.text) else ""
+    before, cited, after = (
+        escape_controls(hit.text[start:stop]) for start, stop in ((first, begin), (begin, end), (end, last))
+    )
+    opening, closing = ("", "") if has_style else _MARKS
+    return [(lead + before, PLAIN), (f"{opening}{cited}{closing}", CITED), (after + tail, PLAIN)]
+
+
+def _shown_part(text: str, begin: int, end: int) -> tuple[int, int]:
+    """Return the range of a long text that is shown: the citation with some text around it, cut between words."""
     first = max(0, begin - _MAX_TEXT_CHARS // 3)
-    last = min(len(hit.text), max(end, first + _MAX_TEXT_CHARS))
-    lead, tail = "..." if first else "", "..." if last < len(hit.text) else ""
-    text = escape_controls(hit.text[first:last])
-    begin, end = begin - first, end - first
-    return [("     " + lead + text[:begin], PLAIN), (text[begin:end], BOLD_GREEN), (text[end:] + tail, PLAIN)]
+    last = min(len(text), max(end, first + _MAX_TEXT_CHARS))
+    if first and (space := text.find(" ", first, begin)) >= 0:
+        first = space + 1
+    if last < len(text) and (space := text.rfind(" ", end, last)) >= 0:
+        last = space
+    return first, last
 
 
 def _component_line(component: Component) -> str:

@@ -10,13 +10,13 @@ import typer
 from mvindex.cli.ingest import default_path, open_for_ingest, stop_on_interrupt
 from mvindex.cli.options import (
     MAX_FILE_MB,
+    NEW_INDEX,
     PASSAGE_WORDS,
     DeviceOption,
     ExcludeOption,
     GitignoreOption,
     IncludeOption,
     IndexOption,
-    JsonOption,
     MaxFileOption,
     PassageWordsOption,
     ThreadsOption,
@@ -24,6 +24,7 @@ from mvindex.cli.options import (
     open_chosen,
     prepare_queries,
 )
+from mvindex.cli.output import JsonOption, Output, OutputOption, print_report
 from mvindex.cli.terminal import escape_controls
 
 if TYPE_CHECKING:
@@ -32,13 +33,11 @@ if TYPE_CHECKING:
 
 
 def sync(  # noqa: PLR0913 - each option is a flag of the command
-    folder: Annotated[str, typer.Argument(help="The folder.")],
+    folder: Annotated[str, typer.Argument(metavar="FOLDER", help="The folder.")],
     index: IndexOption = None,
     name: Annotated[
         str | None,
-        typer.Option(
-            help="What ids begin with, and what tells its documents from others (default: the folder's name)."
-        ),
+        typer.Option(help="Begin ids with this, which tells its documents from others (default: the folder's name)."),
     ] = None,
     include: IncludeOption = None,
     exclude: ExcludeOption = None,
@@ -49,15 +48,20 @@ def sync(  # noqa: PLR0913 - each option is a flag of the command
     check: Annotated[
         bool, typer.Option("--check", help="Change nothing; read all files, and exit 1 unless the index equals them.")
     ] = False,
-    watch: Annotated[bool, typer.Option("--watch", help="Go on, and sync again when files change.")] = False,
+    watch: Annotated[bool, typer.Option("--watch", help="Continue, and sync again when files change.")] = False,
     force: Annotated[
         bool, typer.Option("--force", help="Delete all documents of the folder, should none of its files be there.")
     ] = False,
     encoder: Annotated[
-        str | None, typer.Option(help="For a new index: minilm-views (default), minilm, a directory, a hub id.")
+        str | None,
+        typer.Option(
+            help="Encode texts by this: minilm-views (default), minilm, a directory, a hub id.",
+            rich_help_panel=NEW_INDEX,
+        ),
     ] = None,
     device: DeviceOption = None,
     threads: ThreadsOption = None,
+    output: OutputOption = Output.TABLE,
     as_json: JsonOption = False,
 ) -> None:
     """Bring an index in step with a folder: add and replace what changed, delete what is gone (docs/files.md).
@@ -85,48 +89,48 @@ def sync(  # noqa: PLR0913 - each option is a flag of the command
     path = index or str(default_path([folder]))
     if check:
         with open_chosen(path, device) as target, stop_on_interrupt() as should_stop:
-            report = _run(target, folder, options, as_json, should_stop)
+            report = _run(target, folder, options, output, should_stop)
         _finish(report)
         return
     if dry_run:
-        _dry_run(path, device, folder, options, as_json)
+        _dry_run(path, device, folder, options, output)
         return
     with open_for_ingest(path, {"encoder": encoder}, device, None) as target:
         with stop_on_interrupt() as should_stop:
-            report = _run(target, folder, options, as_json, should_stop)
+            report = _run(target, folder, options, output, should_stop)
             if watch and not report.stopped:
-                _watch(target, folder, options, as_json, should_stop)
+                _watch(target, folder, options, output, should_stop)
                 return
         if report.encoded:
             prepare_queries(target)
     _finish(report)
 
 
-def _dry_run(path: str, device: str | None, folder: str, options: SyncOptions, as_json: bool) -> None:
+def _dry_run(path: str, device: str | None, folder: str, options: SyncOptions, output: Output) -> None:
     from mvindex.index.factory import index_exists
 
     with stop_on_interrupt() as should_stop:
         if not index_exists(path):
-            _run(None, folder, options, as_json, should_stop)
+            _run(None, folder, options, output, should_stop)
             return
         with open_chosen(path, device) as target:
-            _run(target, folder, options, as_json, should_stop)
+            _run(target, folder, options, output, should_stop)
 
 
 def _run(  # noqa: PLR0913 - what one sync takes
     index: IndexProtocol | None,
     folder: str,
     options: SyncOptions,
-    as_json: bool,
+    output: Output,
     should_stop: Callable[[], bool],
     *,
     is_quiet: bool = False,
 ) -> SyncReport:
     """Sync once and print the report; is_quiet: only where something changed, or is wrong."""
-    from mvindex.cli import render
+    from mvindex.cli.progress import DocumentProgress
     from mvindex.sync import SyncHooks, sync_folder
 
-    with render.DocumentProgress(None) as progress:
+    with DocumentProgress(None) as progress:
         hooks = SyncHooks(
             on_warning=lambda text: note(escape_controls(text)),
             on_progress=_counting(progress.advance),
@@ -134,23 +138,21 @@ def _run(  # noqa: PLR0913 - what one sync takes
         )
         report = sync_folder(index, folder, options, hooks)
     if not (is_quiet and report.is_complete and not (report.added or report.changed or report.deleted)):
-        _print(report, as_json)
+        _print(report, output)
     return report
 
 
-def _print(report: SyncReport, as_json: bool) -> None:
-    from mvindex.cli import render
-
+def _print(report: SyncReport, output: Output) -> None:
     row = report.as_json()
     if report.left_out:
         note(escape_controls(f"left out: {report.left_out}"))
-    if as_json:
-        render.print_json(row)
+    if output is not Output.TABLE:
+        print_report("sync", row, output)
     else:
         for side in ("in_folder", "in_index"):
             row[side] = "{files} files, {passages} passages, hash {hash}".format_map(row[side])
         shown = {field: value for field, value in row.items() if value not in ({}, []) and value is not False}
-        render.print_table("sync", shown | {"equal": report.equal})
+        print_report("sync", shown | {"equal": report.equal}, output)
     if report.stale:
         note(f"{len(report.stale)} files can no longer be read; their old passages stay")
 
@@ -167,7 +169,7 @@ def _counting(advance: Callable[[int, int], None]) -> Callable[[int, int], None]
 
 
 def _watch(
-    index: IndexProtocol, folder: str, options: SyncOptions, as_json: bool, should_stop: Callable[[], bool]
+    index: IndexProtocol, folder: str, options: SyncOptions, output: Output, should_stop: Callable[[], bool]
 ) -> None:
     import os
 
@@ -176,7 +178,7 @@ def _watch(
     path = os.path.realpath(folder)
     note(f"watching {escape_controls(path)}; press Ctrl-C to end")
     for count in changes(path, should_stop):
-        if _run(index, folder, options, as_json, should_stop, is_quiet=count == 0).stopped:
+        if _run(index, folder, options, output, should_stop, is_quiet=count == 0).stopped:
             return
 
 

@@ -6,7 +6,7 @@ import re
 import shutil
 import sys
 import unicodedata
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, TypeAlias
 
 # Control characters, which a terminal would obey. Each becomes one character, so that spans stay valid.
@@ -17,7 +17,7 @@ _RAW_IN_JSON = re.compile("[\x7f-\x9f\u2028\u2029]")
 
 # A text and the codes of its style (ECMA-48, "select graphic rendition"), "" for none.
 Piece: TypeAlias = tuple[str, str]
-PLAIN, BOLD, DIM, BOLD_GREEN, BOLD_CYAN = "", "1", "2", "1;32", "1;36"
+PLAIN, BOLD, DIM, CITED, BOLD_CYAN = "", "1", "2", "1;4;32", "1;36"
 _DEFAULT_SIZE = (80, 24)
 _WORD = re.compile(r"\s*\S+\s*|\s+")
 
@@ -46,22 +46,49 @@ def has_colours() -> bool:
     return is_able or bool(os.environ.get("FORCE_COLOR"))
 
 
-def wrapped(pieces: Sequence[Piece], width: int, *, is_coloured: bool) -> str:
-    """Return the pieces as one text, its lines broken between words so that each has at most `width` columns."""
+def print_tsv(rows: Iterable[Sequence[Any]]) -> None:
+    """Print rows to stdout, one line each, their cells separated by tabs.
+
+    Whitespace within a text becomes one space, None an empty cell; lists and objects are JSON.
+    """
+    for row in rows:
+        sys.stdout.write("\t".join(map(_tsv_cell, row)) + "\n")
+
+
+def _tsv_cell(value: Any) -> str:
+    if isinstance(value, dict | list | tuple | bool):
+        value = json.dumps(value, ensure_ascii=False)
+    return "" if value is None else escape_controls(" ".join(str(value).split()))
+
+
+def wrapped(pieces: Sequence[Piece], width: int, *, is_coloured: bool, lead: str = "") -> str:
+    """Return the pieces as one text, its lines broken between words so that each has at most `width` columns.
+
+    lead stands before the first line; the others are indented by as much.
+    """
     pieces = [(piece.replace("\t", " "), style) for piece, style in pieces]
     text = "".join(piece for piece, _ in pieces)
-    if not is_coloured:
-        return "\n".join(text[begin:end] for begin, end in _lines(text, width))
-    return "\n".join("".join(_styled(pieces, begin, end)) for begin, end in _lines(text, width))
+    margin = " " * columns(lead)
+    lines = [
+        "".join(_styled(pieces, begin, end)) if is_coloured else text[begin:end]
+        for begin, end in _lines(text, max(width - len(margin), 2))
+    ]
+    shown = ((margin if number else lead) + line if line or not number else "" for number, line in enumerate(lines))
+    return "\n".join(shown)
 
 
 def shortened(text: str, width: int, style: str, *, is_coloured: bool) -> str:
     """Return the text as one line of at most `width` columns, with an ellipsis where it is cut."""
-    if _columns(text) > width:
-        while _columns(text) > width - 1:
+    if columns(text) > width:
+        while columns(text) > width - 1:
             text = text[:-1]
         text += "\u2026"
-    return f"\x1b[{style}m{text}\x1b[0m" if is_coloured else text
+    return styled(text, style, is_coloured=is_coloured)
+
+
+def styled(text: str, style: str, *, is_coloured: bool) -> str:
+    """Return the text in this style, where the terminal has styles."""
+    return f"\x1b[{style}m{text}\x1b[0m" if is_coloured and style else text
 
 
 def _styled(pieces: Sequence[Piece], begin: int, end: int) -> Iterator[str]:
@@ -70,7 +97,7 @@ def _styled(pieces: Sequence[Piece], begin: int, end: int) -> Iterator[str]:
     for piece, style in pieces:
         part = piece[max(begin - at, 0) : max(end - at, 0)]
         if part:
-            yield f"\x1b[{style}m{part}\x1b[0m" if style else part
+            yield styled(part, style, is_coloured=True)
         at += len(piece)
 
 
@@ -80,7 +107,7 @@ def _lines(text: str, width: int) -> Iterator[tuple[int, int]]:
     for line in text.split("\n"):
         begin, column = 0, 0
         for word in _WORD.finditer(line):
-            needed = _columns(word[0].rstrip())
+            needed = columns(word[0].rstrip())
             if column and column + needed > width:
                 yield at + begin, at + len(line[: word.start()].rstrip())
                 begin, column = word.start(), 0
@@ -89,8 +116,8 @@ def _lines(text: str, width: int) -> Iterator[tuple[int, int]]:
                 cut = start + max(1, _fitting(line[start : word.end()], width))
                 yield at + begin, at + cut
                 begin = start = cut
-                needed = _columns(line[start : word.end()].rstrip())
-            column += _columns(line[start : word.end()])
+                needed = columns(line[start : word.end()].rstrip())
+            column += columns(line[start : word.end()])
         yield at + begin, at + begin + len(line[begin:].rstrip())
         at += len(line) + 1
 
@@ -98,12 +125,12 @@ def _lines(text: str, width: int) -> Iterator[tuple[int, int]]:
 def _fitting(text: str, width: int) -> int:
     """Return how many of the first characters take at most `width` columns."""
     count = min(len(text), width)
-    while _columns(text[:count]) > width:
+    while columns(text[:count]) > width:
         count -= 1
     return count
 
 
-def _columns(text: str) -> int:
+def columns(text: str) -> int:
     """Return the columns of a terminal that the text takes."""
     return len(text) if text.isascii() else sum(map(_columns_of, text))
 

@@ -9,14 +9,16 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 import typer
 
 from mvindex.cli.options import (
+    QUESTIONS,
     IndexOption,
-    JsonOption,
     QuestionFormatOption,
     ThreadsOption,
     note,
     open_chosen_local,
     parse_question_format,
 )
+from mvindex.cli.output import JsonOption, Output, OutputOption, print_report, print_rows
+from mvindex.cli.terminal import print_json
 
 if TYPE_CHECKING:
     from mvindex.index import Index
@@ -24,16 +26,20 @@ if TYPE_CHECKING:
 
 
 def tune(  # noqa: PLR0913 - each option is a flag of the command
-    target_recall: Annotated[float, typer.Option(help="Share of the exact top-k that should be found.")] = 0.97,
+    target_recall: Annotated[float, typer.Option(help="Find this share of the exact top-k.")] = 0.97,
     queries: Annotated[
         str | None,
-        typer.Option(help="Question file, or vectors as .npy of shape (q, d) (default: views of the index)."),
+        typer.Option(
+            metavar="FILE",
+            help="Measure with these questions, or vectors as .npy of shape (q, d) (default: views of the index).",
+            rich_help_panel=QUESTIONS,
+        ),
     ] = None,
-    top_k: Annotated[int, typer.Option("--top-k", "-k", help="Number of documents per result.")] = 10,
+    top_k: Annotated[int, typer.Option("--top-k", "-k", help="Measure results of so many documents.")] = 10,
     index: IndexOption = None,
     format: QuestionFormatOption = None,
     plot: Annotated[
-        Path | None, typer.Option(help="Plot recall against time (PNG, SVG or PDF; needs matplotlib).")
+        Path | None, typer.Option(metavar="FILE", help="Plot recall against time (PNG, SVG or PDF; needs matplotlib).")
     ] = None,
     fusion: Annotated[bool, typer.Option("--fusion", help="Tune the fusion of hybrid search by nDCG instead.")] = False,
     set_: Annotated[
@@ -47,9 +53,14 @@ def tune(  # noqa: PLR0913 - each option is a flag of the command
     ] = None,
     qrels: Annotated[
         str | None,
-        typer.Option(help="For --fusion: relevance judgements, BEIR or TREC (default: passage_id of the questions)."),
+        typer.Option(
+            metavar="FILE",
+            help="Judge --fusion by these, BEIR or TREC (default: passage_id of the questions).",
+            rich_help_panel=QUESTIONS,
+        ),
     ] = None,
     threads: ThreadsOption = None,
+    output: OutputOption = Output.TABLE,
     as_json: JsonOption = False,
 ) -> None:
     """Measure the search parameters of an approximate engine, and save the fastest that reach the target recall.
@@ -62,14 +73,14 @@ def tune(  # noqa: PLR0913 - each option is a flag of the command
 
     Example: mvindex tune --fusion --set method=rrf --set constant=20 --set k1=0.9 --set b=0.4
     """
-    from mvindex.cli import render
+    from mvindex.cli.progress import show_step_progress
     from mvindex.errors import ConfigError
     from mvindex.store.protocol import Operation
 
     if set_:
         if not fusion or queries is not None or qrels is not None:
             raise typer.BadParameter("--set: belongs to --fusion, without --queries and --qrels")
-        _set_fusion(index, set_, as_json)
+        _set_fusion(index, set_, output)
         return
     if fusion or qrels is not None:
         _check_fusion_options(fusion, queries, {"--plot": plot})
@@ -81,16 +92,16 @@ def tune(  # noqa: PLR0913 - each option is a flag of the command
         target.capabilities.check(Operation.LEXICAL if fusion else Operation.TUNE, target.where)
         if fusion:
             judged = _read_judged(queries or "", format, qrels)
-            with render.show_step_progress() as on_progress:
+            with show_step_progress() as on_progress:
                 report_of_fusion = target.tune_fusion(
                     judged.texts, judged.relevant, top_k=top_k, on_progress=on_progress
                 )
-            _print_fusion(report_of_fusion, judged.num_unjudged, as_json)
+            _print_fusion(report_of_fusion, judged.num_unjudged, output)
             return
         vectors = None if queries is None else _query_vectors(target, queries, format)
-        with render.show_step_progress() as on_progress:
+        with show_step_progress() as on_progress:
             report = target.tune(vectors, top_k=top_k, target_recall=target_recall, on_progress=on_progress)
-    _print_report(report, as_json)
+    _print_report(report, output)
     if plot is not None:
         _plot(report, plot)
     if report.chosen is None:
@@ -112,16 +123,14 @@ def _check_fusion_options(fusion: bool, queries: str | None, others: Mapping[str
         raise typer.BadParameter("--fusion: expected --queries FILE with texts, as lexical search needs them")
 
 
-def _set_fusion(path: str | None, values: list[str], as_json: bool) -> None:
+def _set_fusion(path: str | None, values: list[str], output: Output) -> None:
     """Set the fusion of an index to these values."""
-    from mvindex.cli import render
-
     options = dict(_parse_setting(value) for value in values)
     method, weights = options.pop("method", None), options.pop("weights", None)
     with open_chosen_local(path) as target:
         target.set_hybrid_weights(method, weights, **options)
         setting = target.fusion.as_setting()
-    render.print_json({"fusion": setting}) if as_json else render.print_table("fusion", setting)
+    print_report("fusion", setting if output is Output.TABLE else {"fusion": setting}, output)
 
 
 def _parse_setting(text: str) -> tuple[str, Any]:
@@ -166,13 +175,11 @@ def _read_judged(file: str, format: str | None, qrels: str | None) -> _JudgedQue
     return result._replace(num_unjudged=len(questions) - len(result.texts))
 
 
-def _print_fusion(report: FusionReport, unjudged: int, as_json: bool) -> None:
+def _print_fusion(report: FusionReport, unjudged: int, output: Output) -> None:
     from dataclasses import asdict
 
-    from mvindex.cli import render
-
-    if as_json:
-        render.print_json(asdict(report) | {"unjudged": unjudged})
+    if output is Output.JSON:
+        print_json(asdict(report) | {"unjudged": unjudged})
         return
     singles = [next((point for point in report.points if not point.weights[place]), None) for place in (0, 1)]
     shown = [*report.points[:5], *(point for point in singles if point is not None and point not in report.points[:5])]
@@ -186,9 +193,8 @@ def _print_fusion(report: FusionReport, unjudged: int, as_json: bool) -> None:
         )
         for mark, point in rows
     ]
-    render.print_grid(
-        f"{report.questions} judged questions: the best fusions, and dense and lexical search", header, table
-    )
+    title = f"{report.questions} judged questions: the best fusions, and dense and lexical search"
+    print_rows(title, header, table, output)
     measured = (
         f"cross-validated: {report.held_out:.4f}, a gain of {report.gain:+.4f} (standard error {report.error:.4f})"
     )
@@ -224,13 +230,11 @@ def _read_vectors(path: Path) -> Any:
     return vectors
 
 
-def _print_report(report: TuneReport, as_json: bool) -> None:
+def _print_report(report: TuneReport, output: Output) -> None:
     from dataclasses import asdict
 
-    from mvindex.cli import render
-
-    if as_json:
-        render.print_json(asdict(report) | {"frontier": [asdict(point) for point in report.frontier]})
+    if output is Output.JSON:
+        print_json(asdict(report) | {"frontier": [asdict(point) for point in report.frontier]})
         return
     header = ("setting", f"recall@{report.top_k}", ">= (95 %)", "ms (single query)", "ms (batch)", "documents scored")
     rows = [
@@ -246,7 +250,7 @@ def _print_report(report: TuneReport, as_json: bool) -> None:
     ]
     rows.append(("exact scan", "1.0000", "1.0000", f"{report.exact_ms:.2f}", f"{report.exact_ms_batch:.2f}", ""))
     title = f"{report.kind}, {report.queries} queries, target recall {report.target_recall}: the fastest settings"
-    render.print_grid(title, header, rows)
+    print_rows(title, header, rows, output)
     _note_own_views(report.are_own_views)
 
 
@@ -256,7 +260,7 @@ def _note_own_views(are_own_views: bool) -> None:
 
 
 def _describe(point: TunePoint) -> str:
-    return " ".join(f"{name} {value}" for name, value in point.search.items())
+    return " ".join(f"{name} {value}" for name, value in point.search.items() if name != "top_k")
 
 
 def _check_plot(path: Path) -> None:

@@ -40,7 +40,7 @@ class CorpusIngest:
     """One run of corpus files into an index; see run().
 
     on_warning: called with a message for each rejected row. rejects_bad_rows: False where another process, which reads
-    the same files, rejects the rows that are no documents.
+    the same files, rejects the rows that are no documents. rows_read: documents read so far, ahead of those stored.
     """
 
     add_entries: Callable[[Iterator[Entry], IngestHooks], IngestReport]
@@ -49,6 +49,7 @@ class CorpusIngest:
     rejects_stem: Path
     on_warning: Callable[[str], None]
     rejects_bad_rows: bool = True
+    rows_read: int = field(default=0, init=False)
     _rejects: RejectsWriter | None = field(default=None, init=False)
     _rejected_files: int = field(default=0, init=False)
 
@@ -74,6 +75,7 @@ class CorpusIngest:
     def _entries(self) -> Iterator[Entry]:
         for row in self.corpus:
             if isinstance(row, Row):
+                self.rows_read += 1
                 yield Entry(str(row.location), row.document, source=row, has_made_id=row.has_made_id)
             elif self.on_error is OnError.STOP and not row.is_file:
                 raise CorpusError(

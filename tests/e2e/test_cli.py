@@ -48,8 +48,11 @@ def test_every_command_has_help_and_an_example(tmp_path):
         *("ingest", "query", "eval", "analyze", "get", "delete", "info", "build"),
         *("compact", "snapshot", "verify", "tune", "plan", "assemble", "export-encoder"),
     ):
-        done = ok(mvindex(command, "--help", cwd=tmp_path))
-        assert f"Example: mvindex {command}" in done.stdout
+        shown = ok(mvindex(command, "-h", cwd=tmp_path)).stdout
+        _, _, examples = shown.partition("\nExample")
+        assert f"\n  mvindex {command}" in examples
+        assert shown == ok(mvindex(command, "--help", cwd=tmp_path)).stdout
+        assert max(map(len, shown.splitlines())) <= 80
 
 
 def test_three_questions_find_three_views_of_one_passage(folder):
@@ -146,7 +149,10 @@ def test_wrong_usage_is_2_and_our_errors_are_1_line_and_1(folder, tmp_path):
     for wrong in (["query"], ["ingest"], ["ingest", "corpus.tsv", "--on-error", "maybe"], ["nonsense"], ["tune", "x"],
                   ["query", "x", "--colour", "red"], ["delete"], ["build", "--kind", "ivf"],
                   ["ingest", "corpus.tsv", "--format", "xml"], ["query", "x", "--hybrid", "--fusion", "sum"],
-                  ["eval", "--questions", "q", "--at", "one"]):  # fmt: skip
+                  ["eval", "--questions", "q", "--at", "one"], ["query", "x", "--output", "xml"],
+                  ["query", "x", "--json", "--output", "trec"], ["query", "x", "--output", "trec", "--trec", "a.run"],
+                  ["info", "--output", "trec"], ["analyze", "corpus.mvx", "--index", "corpus.mvx"],
+                  ["assemble", "corpus.mvx", "--index", "corpus.mvx"]):  # fmt: skip
         assert mvindex(*wrong, cwd=folder).returncode == 2, wrong
     for wrong in (["query", "x", "--index", "no.mvx"], ["ingest", "no.tsv"], ["query", " "], ["query", "x", "-k", "0"],
                   ["query", "x", "--filter", "{"],
@@ -156,6 +162,35 @@ def test_wrong_usage_is_2_and_our_errors_are_1_line_and_1(folder, tmp_path):
         assert done.stderr.count("mvindex: ") == 1 and "Traceback" not in done.stderr, done.stderr
     nothing = mvindex("query", "x", cwd=tmp_path)
     assert nothing.returncode == 1 and "--index" in nothing.stderr
+
+
+def test_results_as_tab_separated_values_and_as_a_run_have_the_same_documents(folder):
+    arguments = ["query", "how did the plague spread?", "-k", "3"]
+    (result,) = lines(mvindex(*arguments, "--json", cwd=folder))
+    header, *rows = csv.reader(
+        ok(mvindex(*arguments, "--output", "tsv", cwd=folder)).stdout.splitlines(), delimiter="\t"
+    )
+    table = [dict(zip(header, row, strict=True)) for row in rows]
+    assert [(row["id"], row["rank"]) for row in table] == [
+        (hit["id"], str(n + 1)) for n, hit in enumerate(result["hits"])
+    ]
+    assert [row["citation"].split() for row in table] == [hit["citation"]["text"].split() for hit in result["hits"]]
+    run = ok(mvindex(*arguments, "--output", "trec", cwd=folder)).stdout.splitlines()
+    assert [line.split()[2] for line in run] == [hit["id"] for hit in result["hits"]]
+
+
+def test_a_person_reads_sentences_first(tmp_path):
+    write_tsv(tmp_path / "corpus.tsv", read_passages(3))
+    done = ok(mvindex("ingest", "corpus.tsv", cwd=tmp_path))
+    assert done.stdout.startswith("corpus.mvx has 3 documents: 3 added, in ")
+    assert 'Search it: mvindex query "your question" --index corpus.mvx\n' in done.stdout
+    assert ok(mvindex("info", cwd=tmp_path)).stdout.startswith("3 documents with ")
+    built = ok(mvindex("build", "--kind", "hnsw", cwd=tmp_path)).stdout
+    assert built.startswith("The engine is now hnsw: ") and "mvindex tune" in built
+    unchanged = ok(mvindex("ingest", "corpus.tsv", cwd=tmp_path)).stdout
+    assert unchanged.startswith("corpus.mvx has 3 documents: 3 unchanged, in ")
+    shown = ok(mvindex("info", "--output", "tsv", cwd=tmp_path)).stdout
+    assert "documents\t3\n" in shown and "encoder.family\t" in shown
 
 
 def test_a_file_without_documents_leaves_no_index_behind(tmp_path):

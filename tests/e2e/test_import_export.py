@@ -79,6 +79,6 @@ def test_wrong_arguments_are_told_and_write_nothing(made, tmp_path, arguments, c
 
 def test_every_import_has_help_and_an_example(tmp_path):
     for command in ("dpr", "faiss", "vectors"):
-        assert f"Example: mvindex import {command} " in ok(mvindex("import", command, "--help", cwd=tmp_path)).stdout
-    assert "Example: mvindex import vectors" in ok(mvindex("import", "--help", cwd=tmp_path)).stdout
-    assert "Example: mvindex export --to parquet" in ok(mvindex("export", "--help", cwd=tmp_path)).stdout
+        assert f"  mvindex import {command} " in ok(mvindex("import", command, "--help", cwd=tmp_path)).stdout
+    assert "  mvindex import vectors" in ok(mvindex("import", "--help", cwd=tmp_path)).stdout
+    assert "  mvindex export --to parquet" in ok(mvindex("export", "--help", cwd=tmp_path)).stdout

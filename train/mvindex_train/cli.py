@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from mvindex.cli.options import ThreadsOption
+from mvindex.cli.output import JsonOption, Output, OutputOption, print_report
 from mvindex_train.mine_cli import mine
 
 if TYPE_CHECKING:
@@ -92,7 +93,8 @@ def train(  # noqa: PLR0913 - each option is a flag of the command
     force: Annotated[
         bool, typer.Option("--force", help="Replace an existing checkpoint, or the state of another run.")
     ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON on stdout.")] = False,
+    output: OutputOption = Output.TABLE,
+    as_json: JsonOption = False,
 ) -> None:
     """Train an encoder on questions and the passages that answer them; write a checkpoint for `mvindex ingest`.
 
@@ -114,7 +116,8 @@ def train(  # noqa: PLR0913 - each option is a flag of the command
     if show_config:
         from mvindex_train.config_cli import describe
 
-        typer.echo(json.dumps(settings.as_dict(), ensure_ascii=False) if as_json else describe(settings), nl=as_json)
+        is_json = output is Output.JSON
+        typer.echo(json.dumps(settings.as_dict(), ensure_ascii=False) if is_json else describe(settings), nl=is_json)
         return
     if out is None:
         raise typer.BadParameter("expected the folder of the checkpoint: --out DIR")
@@ -124,7 +127,7 @@ def train(  # noqa: PLR0913 - each option is a flag of the command
         settings, out, callbacks=_callbacks(log_to or []), warm_up=warm_up, warm_up_steps=warm_up_steps, device=device,
         save_every=save_every, force=force,
     )  # fmt: skip
-    _run(trainer, as_json)
+    _run(trainer, output)
 
 
 def _as_overrides(*values: Any) -> list[str]:
@@ -174,9 +177,8 @@ def _callbacks(log_to: list[str]) -> list[Callback]:
     return [ProgressBar(), *boards, *(services[name]() for name in log_to)]
 
 
-def _run(trainer: Trainer, as_json: bool) -> None:
+def _run(trainer: Trainer, output: Output) -> None:
     """Train and print the report on stdout."""
-    from mvindex.cli import render as display
     from mvindex.encoder.registry import leave_form, load_encoder
     from mvindex_train.loop import Interrupted
 
@@ -188,12 +190,12 @@ def _run(trainer: Trainer, as_json: bool) -> None:
             raise typer.Exit(128 + (stop_signal() or signal.SIGINT)) from stop
     if not is_main_process():
         return
-    if as_json:
-        display.print_json(report)
+    if output is not Output.TABLE:
+        print_report("", report, output)
     else:
         figures = {"before": None, "dev": None} | report
         rows = {name: _format(value) for name, value in figures.items() if value is not None}
-        display.print_table("train", rows)
+        print_report("train", rows, output)
     leave_form(load_encoder(trainer.checkpoint, device="cpu"), _note)
     _note(f"next: mvindex ingest corpus.tsv --encoder {trainer.checkpoint}")
 

@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from mvindex.cli.options import ThreadsOption
+from mvindex.cli.output import JsonOption, Output, OutputOption, print_report
 from mvindex_train.data.options import TrainingFormat
 from mvindex_train.negatives.config import MiningConfig, MiningJob, SourceKind
 
@@ -58,7 +59,8 @@ def mine(  # noqa: PLR0913 - each option is a flag of the command
     device: Annotated[str | None, typer.Option(help="cpu or cuda (default: the fastest available).")] = None,
     threads: ThreadsOption = None,
     force: Annotated[bool, typer.Option("--force", help="Overwrite the output, or restart.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON on stdout.")] = False,
+    output: OutputOption = Output.TABLE,
+    as_json: JsonOption = False,
 ) -> None:
     """Mine hard negatives: documents that rank high for a question and are neither its positive nor contain an answer.
 
@@ -75,7 +77,7 @@ def mine(  # noqa: PLR0913 - each option is a flag of the command
         source=_choose_source(source, bm25, index), encoder=encoder, cross_encoder=cross_encoder, merge=merge,
         device=device, force=force, config=config,
     )  # fmt: skip
-    _run(job, as_json)
+    _run(job, output)
 
 
 def _choose_source(source: SourceKind | None, bm25: bool, index: Path | None) -> SourceKind:
@@ -86,17 +88,16 @@ def _choose_source(source: SourceKind | None, bm25: bool, index: Path | None) ->
     return SourceKind.BM25 if bm25 or index is None else SourceKind.DENSE
 
 
-def _run(job: MiningJob, as_json: bool) -> None:
+def _run(job: MiningJob, output: Output) -> None:
     """Run the job and print its report on stdout."""
-    from mvindex.cli import render as display
+    from mvindex.cli.progress import show_count_progress
     from mvindex_train.negatives.run import MiningRun
 
     started = time.monotonic()
-    with display.show_question_progress(None) as progress:
-        task = progress.task_ids[0]
-        report = MiningRun(job, _note, lambda count: progress.advance(task, count)).run()
+    with show_count_progress("questions", None) as advance:
+        report = MiningRun(job, _note, advance).run()
     report["seconds"] = round(time.monotonic() - started, 2)
-    display.print_json(report) if as_json else display.print_table("mine", report)
+    print_report("mine", report, output)
     for note in _notes(report, job.config.per_question):
         _note(note)
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from mvindex.cli.render import open_stderr
+from mvindex.cli.progress import open_stderr
 from mvindex_train.callbacks import Callback, RunStart
 
 _LINE_EVERY_S = 30.0

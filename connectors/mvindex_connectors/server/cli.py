@@ -131,7 +131,7 @@ def serve(  # noqa: PLR0913 - each option is a flag of the command
     """
     import sys
 
-    from mvindex.cli import render as display
+    from mvindex.cli.terminal import print_json
     from mvindex.errors import ConfigError
     from mvindex.plugins import require
 
@@ -173,9 +173,7 @@ def serve(  # noqa: PLR0913 - each option is a flag of the command
     raise_open_files()
 
     def print_addresses(addresses: Addresses) -> None:
-        display.print_json(
-            {"grpc": addresses.grpc, "http": addresses.http, "indexes": [name for name, _ in config.indexes]}
-        )
+        print_json({"grpc": addresses.grpc, "http": addresses.http, "indexes": [name for name, _ in config.indexes]})
         sys.stdout.flush()
 
     # The event loop must not wait long for a searching thread to release the interpreter.

@@ -23,6 +23,8 @@ from mvindex.analysis.page.markup import Markup, element
 from mvindex.errors import ConfigError
 from mvindex.plugins import require
 
+_FEW_VIEWS = 12
+
 
 def write_page(report: Mapping[str, Any], path: Path, *, force: bool = False) -> None:
     """Write the report as one HTML file that opens without a network.
@@ -96,7 +98,10 @@ def make_page(report: Mapping[str, Any]) -> str:
         ),
         element("footer", foot),
     )  # fmt: skip
-    return f"<!doctype html>\n{element('html', _head(overview.subject_name(report)), body, lang='en')}\n"
+    # On paper, the tables and texts of many views need smaller type.
+    kind = "many" if report["subject"]["most_views"] > _FEW_VIEWS else None
+    html = element("html", _head(overview.subject_name(report)), body, lang="en", class_=kind)
+    return f"<!doctype html>\n{html}\n"
 
 
 def _chapter(name: str, cards: list[Markup]) -> Markup:

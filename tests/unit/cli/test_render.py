@@ -1,10 +1,13 @@
 """The output of `query`."""
 
+import json
+
 import numpy as np
 
 import mvindex
 from mvindex import Document
 from mvindex.cli import results as display
+from mvindex.records import Citation, Hit, SearchResult
 
 
 def test_a_hit_that_is_deleted_before_it_is_explained_is_shown_without_views(tmp_path, capsys):
@@ -24,3 +27,28 @@ def test_a_hit_that_is_deleted_before_it_is_explained_is_shown_without_views(tmp
     assert shown.count("slot 0") == 1 and "gone" in shown
     of_none = display.result_as_json("a question", result, {"scoring": "max"}, {})
     assert [hit["views"] for hit in of_none["hits"]] == [[], []]
+
+
+CITED = Citation("The price rose in 1973.", 15, 38, {})
+
+
+def test_a_cited_sentence_is_marked_in_text_with_and_without_style_and_never_in_json(monkeypatch, capsys):
+    text = "Oil was cheap. The price rose in 1973. Later it fell."
+    hit = Hit("oil", 0.5, 0, None, None, text, "Oil", {}, citation=CITED)
+    result = SearchResult((hit,), exact=True, short_by=0, rounds=1)
+    monkeypatch.setenv("COLUMNS", "40")
+    for variable, expected in (
+        ("NO_COLOR", "     Oil was cheap. »The price rose in\n     1973.« Later it fell.\n"),
+        (
+            "FORCE_COLOR",
+            "     Oil was cheap. \x1b[1;4;32mThe price rose in\x1b[0m\n     \x1b[1;4;32m1973.\x1b[0m Later it fell.\n",
+        ),
+    ):
+        with monkeypatch.context() as patch:
+            patch.delenv("NO_COLOR", raising=False)
+            patch.setenv(variable, "1")
+            display.print_result("when?", result, {"scoring": "max"})
+        assert expected in capsys.readouterr().out
+    told = display.result_as_json("when?", result, {})
+    assert "»" not in json.dumps(told, ensure_ascii=False)
+    assert display.result_as_rows("q", result) == [["q", 1, "oil", "0.5", "Oil", "The price rose in 1973.", ""]]

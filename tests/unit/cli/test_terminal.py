@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mvindex.cli.terminal import BOLD_GREEN, PLAIN, has_colours, shortened, wrapped
+from mvindex.cli.terminal import CITED, PLAIN, has_colours, shortened, wrapped
 
 
 def plain(text, width):
@@ -34,6 +34,12 @@ def test_lines_end_between_words(text, width, lines):
     assert plain(text, width).split("\n") == lines
 
 
+def test_lines_after_the_first_hang_under_it():
+    pieces = [("one two three", PLAIN)]
+    assert wrapped(pieces, 12, is_coloured=False, lead=" 1. ") == " 1. one two\n    three"
+    assert wrapped([("", PLAIN)], 12, is_coloured=False, lead="name  ") == "name  "
+
+
 @given(st.text("ab \n\u4f60"), st.integers(2, 12))
 def test_no_line_is_too_long_and_nothing_but_space_is_lost(text, width):
     lines = plain(text, width).split("\n")
@@ -42,8 +48,8 @@ def test_no_line_is_too_long_and_nothing_but_space_is_lost(text, width):
 
 
 def test_a_style_goes_on_in_the_next_line_and_ends_with_its_piece():
-    pieces = [("one ", PLAIN), ("two three", BOLD_GREEN), (" four", PLAIN)]
-    assert wrapped(pieces, 8, is_coloured=True) == "one \x1b[1;32mtwo\x1b[0m\n\x1b[1;32mthree\x1b[0m\nfour"
+    pieces = [("one ", PLAIN), ("two three", CITED), (" four", PLAIN)]
+    assert wrapped(pieces, 8, is_coloured=True) == "one \x1b[1;4;32mtwo\x1b[0m\n\x1b[1;4;32mthree\x1b[0m\nfour"
     assert wrapped(pieces, 8, is_coloured=False) == "one two\nthree\nfour"
 
 

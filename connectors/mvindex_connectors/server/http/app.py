@@ -55,6 +55,10 @@ _PAGE = {
     "page.css": ("page.css", "text/css"),
     "page.js": ("page.js", "text/javascript"),
     "card.js": ("card.js", "text/javascript"),
+    "document.js": ("document.js", "text/javascript"),
+    "filters.js": ("filters.js", "text/javascript"),
+    "made.js": ("made.js", "text/javascript"),
+    "text.js": ("text.js", "text/javascript"),
     "icon.svg": ("icon.svg", "image/svg+xml"),
 }
 _BODY_TIMEOUT_S = 30.0

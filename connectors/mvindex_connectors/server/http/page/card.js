@@ -1,8 +1,8 @@
-// A document in a ranking: its text with the citation marked, and a bar for each view.
-// Texts reach the page as text nodes only: no document is ever parsed as HTML.
-const SHOWN_CHARS = 480;
+// A document in a ranking: its title, its text with the citation marked, and, explained, a bar for each view.
+import { drawn, made, shown } from "./made.js";
+import { mark } from "./text.js";
+
 const BAR = { width: 28, height: 32 };
-const SVG = "http://www.w3.org/2000/svg";
 let hideShown = () => {};
 
 // Hides the snippet that is shown beside a bar.
@@ -10,42 +10,56 @@ export function hideSnippet() {
   hideShown();
 }
 
-export function made(name, attributes = {}, ...children) {
-  const node = document.createElement(name);
-  for (const [key, value] of Object.entries(attributes)) node.setAttribute(key, value);
-  node.append(...children.filter((child) => child !== null));
-  return node;
-}
-
-// No minus before a number that is shown as zero.
-export function shown(number, digits) {
-  return number.toFixed(digits).replace(/^-(0\.0*)$/, "$1");
-}
-
 // The range of scores of all bars of a page, zero included.
 export function scaleOf(results) {
-  const scores = results.flatMap((result) => result.hits.flatMap((hit) => hit.views.map((view) => view.score)));
+  const scores = results.flatMap((result) => result.hits.flatMap((hit) => (hit.views || []).map((view) => view.score)));
   return { low: Math.min(0, ...scores), high: Math.max(0, ...scores) };
 }
 
-// place: rank, otherRank, otherName, scale, hasWeights. filterBy(key, value) is called when its metadata is clicked.
-export function card(hit, place, filterBy) {
+// place: rank, otherRank, otherName, scale, hasWeights, isExplained, address. explain() and filterBy(key, value) are called
+// when a person asks for them.
+export function card(hit, place, { explain, filterBy }) {
   const text = made("p", { class: "text" });
-  const article = made("article", { class: "hit", tabindex: "0", "aria-label": `${place.rank}: ${hit.title || hit.id}` },
+  const point = (view) => mark(hit, text, view);
+  const article = made("article", { class: "hit", "aria-label": `${place.rank}: ${hit.title || hit.id}` },
     made("div", { class: "head" },
       made("span", { class: "rank" }, String(place.rank)),
-      made("h3", { class: "title" }, hit.title || hit.id),
-      hit.title ? made("span", { class: "name" }, hit.id) : null,
-      moved(place),
-      made("span", { class: "score" }, shown(hit.score, 4))),
+      made("h3", { class: "title" }, made("a", { href: place.address }, hit.title || hit.id)),
+      place.otherName ? moved(place) : null),
     text,
-    views(hit, place, (view) => mark(hit, text, view)),
-    made("p", { class: "what" }, margin(hit)),
-    components(hit),
-    metadata(hit, filterBy));
+    footer(hit, place, filterBy),
+    place.isExplained ? explained(hit, place, point) : explainButton(explain));
   article.dataset.id = hit.id;
-  mark(hit, text, null);
+  point(null);
   return made("li", {}, article);
+}
+
+function footer(hit, place, filterBy) {
+  const where = placeOf(hit);
+  return made("div", { class: "meta" },
+    made("span", { class: "name" }, hit.title ? hit.id : "untitled"),
+    ...(where ? [made("span", {}, where)] : []),
+    ...metadata(hit.metadata, filterBy));
+}
+
+// File, page and line of the citation, as far as they are known.
+function placeOf(hit) {
+  const { file, page, line } = hit.citation || {};
+  const known = [file, page === undefined ? null : `page ${page}`, line === undefined ? null : `line ${line}`];
+  return known.filter(Boolean).join(", ");
+}
+
+function explainButton(explain) {
+  const button = made("button", { type: "button", class: "more explain" }, "Explain");
+  button.addEventListener("click", explain);
+  return button;
+}
+
+function explained(hit, place, point) {
+  return made("div", { class: "why" },
+    ...(hit.views.length ? [views(hit, place, point), made("p", {}, margin(hit))] : []),
+    components(hit),
+    made("p", {}, `Score ${shown(hit.score, 4)}.`));
 }
 
 function moved({ rank, otherRank, otherName }) {
@@ -55,7 +69,7 @@ function moved({ rank, otherRank, otherName }) {
   return made("span", { class: kind }, `${arrow} ${otherRank} in ${otherName}`);
 }
 
-// Of hybrid search: what views and terms contribute to the score.
+// Of lexical and hybrid search: what views and terms contribute to the score.
 function components(hit) {
   if (!hit.components) return null;
   const named = { dense: "Views", lexical: "terms" };
@@ -63,26 +77,26 @@ function components(hit) {
     const where = rank === null ? "not ranked" : `rank ${rank}`;
     return `${named[name]}: ${where}, score ${shown(score, 4)}, adding ${shown(contribution, 4)}`;
   });
-  return made("p", { class: "what components" }, `${each.join("; ")}.`);
+  return made("p", { class: "components" }, `${each.join("; ")}.`);
 }
 
-function margin(hit) {
+export function margin(hit) {
   if (hit.views.length === 1) return "Its only view.";
   const next = Math.max(...hit.views.filter((view) => view.slot !== hit.slot).map((view) => view.score));
   const won = hit.views.find((view) => view.slot === hit.slot).score;
   return `View ${hit.slot} of ${hit.views.length} is the best, ${shown(won - next, 4)} ahead of the next.`;
 }
 
-function label(hit, view, hasWeights) {
+function label(hit, view, hasWeights, digits = 4) {
   const best = Math.max(...hit.views.map((each) => each.score));
-  const behind = view.slot === hit.slot ? "the best view" : `${shown(best - view.score, 4)} behind`;
+  const behind = view.slot === hit.slot ? "the best view" : `${shown(best - view.score, digits)} behind`;
   const weight = hasWeights ? `, weight ${shown(view.weight, 3)}` : "";
   const stands = view.snippet === null ? ", stands for no text" : view.span === null && view.snippet ? ", the title" : "";
-  return `View ${view.slot}: ${shown(view.score, 4)}, ${behind}${weight}${stands}`;
+  return `View ${view.slot}: ${shown(view.score, digits)}, ${behind}${weight}${stands}`;
 }
 
 function views(hit, place, point) {
-  // Each bar's label has the same text.
+  // Each bar's label has the same text, with fewer digits.
   const tip = made("div", { class: "tip", "aria-hidden": "true" });
   const bars = made("div", { class: "bars", role: "group", "aria-label": "Views" });
   const room = made("div", { class: "views" }, bars, tip);
@@ -97,10 +111,11 @@ function views(hit, place, point) {
   };
   hide();
   for (const view of [...hit.views].sort((one, other) => one.slot - other.slot)) {
-    const name = `${label(hit, view, place.hasWeights)}${view.snippet ? `: ${view.snippet}` : ""}`;
+    // With the digits that are seen, so that a person who speaks to the browser can name the button.
+    const name = `${label(hit, view, place.hasWeights, 2)}${view.snippet ? `: ${view.snippet}` : ""}`;
     const kind = view.slot === hit.slot ? "view won" : "view";
     const button = made("button", { type: "button", class: kind, "aria-label": name },
-      bar(view, place), made("span", {}, shown(view.score, 2)));
+      bar(view, place), made("span", { "aria-hidden": "true" }, shown(view.score, 2)));
     for (const name of ["mouseenter", "focus", "click"]) button.addEventListener(name, () => show(view));
     button.addEventListener("blur", hide);
     bars.append(button);
@@ -125,70 +140,19 @@ function bar(view, { scale, hasWeights }) {
   return svg;
 }
 
-function drawn(name, attributes) {
-  const node = document.createElementNS(SVG, name);
-  for (const [key, value] of Object.entries(attributes)) node.setAttribute(key, value);
-  return node;
+// Whether a filter can compare this field of metadata with this value.
+export function isFilterable(key, value) {
+  // In a filter these mean something else.
+  const isField = /^[^."\\\p{C}]+$/u.test(key) && !["id", "and", "or", "not"].includes(key);
+  return isField && (typeof value !== "object" || value === null);
 }
 
-function metadata(hit, filterBy) {
-  const entries = Object.entries(hit.metadata);
-  if (!entries.length) return null;
-  return made("div", { class: "meta" }, ...entries.map(([key, value]) => {
+export function metadata(fields, filterBy) {
+  return Object.entries(fields).map(([key, value]) => {
     const text = `${key}: ${typeof value === "string" ? value : JSON.stringify(value)}`;
-    // In a filter these mean something else.
-    const isField = /^[^."\\\p{C}]+$/u.test(key) && !["id", "and", "or", "not"].includes(key);
-    if (!isField || (typeof value === "object" && value !== null)) return made("span", {}, text);
+    if (!isFilterable(key, value)) return made("span", {}, text);
     const button = made("button", { type: "button", title: "Filter by this" }, text);
     button.addEventListener("click", () => filterBy(key, value));
     return button;
-  }));
-}
-
-// The text with the citation and the snippet of the view under the pointer marked. Spans count code points.
-function mark(hit, node, view) {
-  const letters = Array.from(hit.text);
-  const cited = hit.citation ? [hit.citation.start, hit.citation.end] : hit.span;
-  const spans = [[cited, "won"], [view && view.span, "other"]].filter(([span]) => span !== null);
-  const [begin, end] = node.dataset.whole ? [0, letters.length] : cut(letters, cited);
-  const cuts = [...new Set([begin, end, ...spans.flatMap(([span]) => span)])].filter((at) => at >= begin && at <= end);
-  cuts.sort((one, two) => one - two);
-  const pieces = begin > 0 ? ["\u2026 "] : [];
-  for (let at = 0; at + 1 < cuts.length; at++) {
-    const piece = letters.slice(cuts[at], cuts[at + 1]).join("");
-    const kinds = spans.filter(([span]) => span[0] <= cuts[at] && cuts[at + 1] <= span[1]).map(([, kind]) => kind);
-    pieces.push(kinds.length ? made("mark", { class: kinds.includes("other") ? "other" : "won" }, piece) : piece);
-  }
-  if (end < letters.length) pieces.push(" \u2026 ");
-  if (letters.length > SHOWN_CHARS) pieces.push(wholeButton(hit, node));
-  if (!letters.length && hit.snippet) pieces.push(made("mark", { class: "won" }, hit.snippet));
-  node.replaceChildren(...pieces);
-  node.hidden = !pieces.length;
-}
-
-function wholeButton(hit, node) {
-  const button = made("button", { type: "button", class: "more" }, node.dataset.whole ? "less" : "whole text");
-  button.setAttribute("aria-expanded", String(Boolean(node.dataset.whole)));
-  button.addEventListener("click", () => {
-    if (node.dataset.whole) delete node.dataset.whole; else node.dataset.whole = "1";
-    mark(hit, node, null);
-    node.querySelector(".more").focus();
   });
-  return button;
-}
-
-// The part of a long text that is shown: the span, with some text before and after.
-function cut(letters, span) {
-  const length = letters.length;
-  if (length <= SHOWN_CHARS) return [0, length];
-  const [first, last] = span || [0, 0];
-  const begin = Math.round(Math.max(0, Math.min(first - SHOWN_CHARS / 4, length - SHOWN_CHARS)));
-  const end = Math.min(length, Math.max(begin + SHOWN_CHARS, last));
-  // Not within a word, where there are spaces near.
-  const before = begin === 0 ? 0 : letters.indexOf(" ", begin) + 1;
-  const after = end === length ? length : letters.lastIndexOf(" ", end);
-  return [
-    before > 0 && before - begin < 30 && before <= first ? before : begin,
-    end - after < 30 && after >= last ? after : end,
-  ];
 }

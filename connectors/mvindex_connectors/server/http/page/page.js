@@ -1,155 +1,349 @@
-// The form, its requests to the server, and the two rankings that are returned.
-import { card, made, hideSnippet, scaleOf } from "./card.js";
+// The form, its requests to the server, and what the address names: a search, a browse, or a document.
+import { card, hideSnippet, scaleOf } from "./card.js";
+import { documentPage } from "./document.js";
+import { facetsOf, showChips, toggled } from "./filters.js";
+import { counted, made } from "./made.js";
 
-const SIDES = ["max", "other"];
-// The rankings beside max: their names, and what decides in them.
-const RANKINGS = { drpq: ["DRPQ", "all views, by their softmax"], hybrid: ["hybrid", "the best view, and the terms"] };
-const KEPT = ["filter", "top_k", "temperature", "way"];
+const STEP = 10;
+const SAMPLE = 60;
+const MOST_EXAMPLES = 4;
+const SIDES = ["one", "other"];
+const FIELDS = ["filter", "mode", "with", "temperature"];
+// A ranking by the mode of its result, or by the scoring drpq: its name, and what decides.
+const RANKINGS = {
+  dense: ["meaning", "the best view of a document decides"],
+  lexical: ["terms", "the terms in common decide (BM25)"],
+  hybrid: ["meaning and terms", "the best view and the terms in common decide, fused"],
+  drpq: ["all views", "all views of a document decide, by their softmax (DRPQ)"],
+};
+const OPTIONS = {
+  max: { mode: "dense" }, drpq: { mode: "dense", scoring: "drpq" }, lexical: { mode: "lexical" }, hybrid: { mode: "hybrid" },
+};
 const part = (id) => document.getElementById(id);
-let asking = new AbortController();
+let running = new AbortController();
+let info = null;
+let facets = [];
+let ready = null;
 
 function say(text, kind = "") {
   part("status").textContent = text;
   part("status").className = kind;
 }
 
+function show(...names) {
+  for (const name of ["blank", "results", "side", "document"]) part(name).hidden = !names.includes(name);
+}
+
 function fault(err) {
-  part("results").hidden = part("side").hidden = part("blank").hidden = true;
+  show();
   part("filter").setAttribute("aria-invalid", String(/\bfilter\b/i.test(err.message)));
   say(err.message, "fault");
 }
 
-function blank(head, text, offer = null) {
-  part("results").hidden = part("side").hidden = true;
-  part("blank").replaceChildren(made("h2", {}, head), made("p", { class: "quiet" }, text), ...(offer ? [offer] : []));
-  part("blank").hidden = false;
+function blank(head, text, ...offers) {
+  show("blank");
+  part("blank").replaceChildren(made("h2", {}, head), made("p", { class: "quiet" }, text), ...offers);
 }
 
-async function ask(path, body, signal) {
+async function ask(path, body) {
   const headers = body ? { "content-type": "application/json" } : {};
   const token = part("token").value.trim();
+  const { signal } = running;
   if (token) headers.authorization = `Bearer ${token}`;
   let response;
   try {
-    response = await fetch(path, body ? { method: "POST", headers, body: JSON.stringify(body), signal } : { headers });
+    response = await fetch(path, { headers, signal, ...(body ? { method: "POST", body: JSON.stringify(body) } : {}) });
   } catch (err) {
     if (err.name === "AbortError") throw err;
     throw new Error("The server does not answer. Is it still running?");
   }
   const answer = await response.json().catch(() => ({}));
   if (response.status === 401) {
-    askForToken();
+    part("token-label").hidden = false;
+    part("token").focus();
     if (!token) throw new Error("This server requires a token.");
   }
   if (!response.ok) throw new Error(answer.error ? answer.error.message : `The server answered with ${response.status}.`);
   return answer;
 }
 
-function askForToken() {
-  part("token-label").hidden = false;
-  part("token").focus();
+function place(name = part("index").value) {
+  return `v1/indexes/${encodeURIComponent(name)}`;
 }
 
-function place() {
-  return `v1/indexes/${encodeURIComponent(part("index").value)}`;
-}
-
-function question() {
-  const body = { query: part("query").value, top_k: Number(part("top_k").value) || 10, explain: true, mode: "dense" };
-  const filter = part("filter").value.trim();
-  if (filter) {
-    try { body.filter = JSON.parse(filter); } catch (err) { throw new Error(`The filter is not JSON: ${err.message}`); }
-  }
-  if (part("exact").checked) body.exact = true;
-  return body;
-}
-
-function optionsOf(way) {
-  if (way === "hybrid") return { mode: "hybrid" };
-  const temperature = part("temperature").value;
-  return { scoring: "drpq", ...(temperature ? { temperature: Number(temperature) } : {}) };
-}
-
-async function search() {
-  asking.abort();
-  const mine = asking = new AbortController();
-  const started = performance.now();
-  part("filter").removeAttribute("aria-invalid");
-  part("results").setAttribute("aria-busy", "true");
-  say("Searching \u2026", "busy");
-  try {
-    const body = question();
-    const way = part("way").value;
-    const bodies = [{ ...body, scoring: "max" }, { ...body, ...optionsOf(way) }];
-    const found = await Promise.all(bodies.map((each) => ask(`${place()}/search`, each, mine.signal)));
-    show(found, way);
-    say(summary(found, Math.round(performance.now() - started)));
-    keepInAddress();
-  } catch (err) {
-    if (mine === asking) fault(err);
-  }
-  if (mine === asking) part("results").setAttribute("aria-busy", "false");
-}
-
-function summary([max, other], ms) {
-  const count = max.hits.length;
-  const ids = new Set(other.hits.map((hit) => hit.id));
-  const both = max.hits.filter((hit) => ids.has(hit.id)).length;
-  const isSame = both === count && max.hits.every((hit, at) => hit.id === other.hits[at].id);
-  const order = !count ? "" : isSame ? ", in the same order by both" : `, ${both} of them in both rankings`;
-  return `${count} document${count === 1 ? "" : "s"} in ${ms} ms${order}`;
-}
-
-function keepInAddress() {
-  const kept = new URLSearchParams({ q: part("query").value, index: part("index").value });
-  for (const name of KEPT) if (part(name).value !== defaultOf(part(name))) kept.set(name, part(name).value);
-  if (part("exact").checked) kept.set("exact", "1");
-  history.replaceState(null, "", `#${kept}`);
+// The address: what is shown, as parameters behind the hash. Empty values are left out.
+function addressOf(changes = {}) {
+  const values = { index: part("index").value, q: part("query").value.trim(), n: "", doc: "", browse: "" };
+  for (const name of FIELDS) values[name] = part(name).value === defaultOf(part(name)) ? "" : part(name).value.trim();
+  for (const name of ["exact", "explain"]) values[name] = part(name).checked ? "1" : "";
+  const kept = new URLSearchParams();
+  for (const [name, value] of Object.entries({ ...values, ...changes })) if (value) kept.set(name, value);
+  return `#${kept}`;
 }
 
 function defaultOf(field) {
   return field.options ? field.options[0].value : field.defaultValue;
 }
 
-function show(found, way) {
-  if (!found[0].hits.length) return nothing();
-  const ranks = found.map((result) => new Map(result.hits.map((hit, at) => [hit.id, at + 1])));
-  const scale = scaleOf(found);
-  const [name, what] = RANKINGS[way];
-  part("other-head").replaceChildren(`${name} `, made("span", { class: "quiet" }, what));
-  part("side").lastElementChild.textContent = name;
-  part("other-legend").hidden = way !== "drpq";
-  SIDES.forEach((side, at) => {
-    const [otherName, others] = [at ? "max" : name, ranks[1 - at]];
-    const where = (hit, n) => ({
-      scale, rank: n + 1, otherRank: others.get(hit.id), otherName, hasWeights: at === 1 && way === "drpq",
-    });
-    part(side).replaceChildren(...found[at].hits.map((hit, n) => card(hit, where(hit, n), filterBy)));
-    part(`${side}-state`).textContent = notes(found[at]);
-  });
-  part("blank").hidden = true;
-  part("results").hidden = part("side").hidden = false;
+function go(changes) {
+  const address = addressOf(changes);
+  if (location.hash === address) route(); else location.hash = address;
 }
 
-function notes(result) {
-  const said = [result.exact ? "certified exact" : "approximate"];
-  if (result.short_by) said.push(`${result.short_by} short`);
-  if (result.missing_shards.length) said.push(`WITHOUT shards ${result.missing_shards.join(", ")}`);
-  return said.join(", ");
+function filterOf() {
+  const text = part("filter").value.trim();
+  if (!text) return null;
+  try { return JSON.parse(text); } catch (err) { throw new Error(`The filter is not JSON: ${err.message}`); }
+}
+
+function filterBy(filter) {
+  part("filter").value = Object.keys(filter).length ? JSON.stringify(filter) : "";
+  go({ browse: part("query").value.trim() ? "" : "1" });
+}
+
+function plainFilter() {
+  try {
+    const filter = filterOf();
+    return filter !== null && typeof filter === "object" && !Array.isArray(filter) ? filter : {};
+  } catch {
+    return {}; // Text that is no filter is replaced.
+  }
+}
+
+async function route() {
+  running.abort();
+  const mine = running = new AbortController();
+  const kept = new URLSearchParams(location.hash.slice(1));
+  part("main").setAttribute("aria-busy", "true");
+  part("filter").removeAttribute("aria-invalid");
+  say("Searching \u2026", "busy");
+  hideSnippet();
+  try {
+    const isNew = await restore(kept);
+    if (isNew) await describe();
+    for (const name of ["mode", "with"]) {
+      if (part(name).selectedOptions[0].disabled) part(name).value = defaultOf(part(name));
+    }
+    document.title = kept.get("q") ? `${kept.get("q")} \u2013 mvindex` : "mvindex";
+    showChips(part("chips"), plainFilter(), facets, filterBy);
+    if (info.encoder === null && !kept.has("doc") && !kept.has("browse")) noTexts();
+    else if (kept.get("doc")) await showDocument(kept.get("doc"));
+    else if (kept.get("q")) await search(Number(kept.get("n")) || STEP);
+    else if (kept.has("browse")) await browse();
+    else welcome();
+  } catch (err) {
+    if (mine === running) fault(err);
+  }
+  if (mine === running) part("main").setAttribute("aria-busy", "false");
+}
+
+// Brings the form to what the address says. Returns whether the index is another one.
+async function restore(kept) {
+  if (!part("index").options.length) {
+    const { indexes } = await ask("v1/indexes");
+    part("index").replaceChildren(...indexes.map((name) => made("option", { value: name }, name)));
+    part("index-label").hidden = indexes.length < 2;
+  }
+  const names = [...part("index").options].map((each) => each.value);
+  const wanted = kept.get("index") || names[0];
+  if (!names.includes(wanted)) throw new Error(`This server has no index ${wanted}.`);
+  part("index").value = wanted;
+  part("query").value = kept.get("q") || "";
+  for (const name of FIELDS) part(name).value = kept.get(name) || defaultOf(part(name));
+  if (part("with").selectedIndex < 0) part("with").value = "";
+  if (part("mode").selectedIndex < 0) part("mode").value = "auto";
+  for (const name of ["exact", "explain"]) part(name).checked = kept.has(name);
+  return ready !== wanted;
+}
+
+async function describe() {
+  const name = part("index").value;
+  const [about, sample] = await Promise.all([ask(place()), ask(`${place()}/documents?limit=${SAMPLE}`)]);
+  info = { ...about, sample: sample.documents };
+  ready = name;
+  facets = facetsOf(sample.documents);
+  part("about").textContent = `${counted(info.documents, "document")}, ${counted(info.views, "view")}`;
+  part("temperature").placeholder = String(info.temperature);
+  const hasTerms = info.lexical !== null;
+  part("mode-label").hidden = !hasTerms;
+  for (const option of [...part("with").options, ...part("mode").options]) {
+    option.hidden = option.disabled = !hasTerms && ["lexical", "hybrid"].includes(option.value);
+  }
+  const takesTexts = info.encoder !== null;
+  part("query").disabled = document.querySelector("[type=submit]").disabled = !takesTexts;
+  if (takesTexts && !part("token-label").hidden) part("query").focus();
+}
+
+function question(top_k) {
+  const body = { query: part("query").value.trim(), top_k };
+  const filter = filterOf();
+  if (filter !== null) body.filter = filter;
+  if (part("exact").checked) body.exact = true;
+  if (part("explain").checked || part("with").value) body.explain = true;
+  return body;
+}
+
+function otherOptions() {
+  const temperature = part("temperature").value;
+  const options = OPTIONS[part("with").value];
+  return options.scoring === "drpq" && temperature ? { ...options, temperature: Number(temperature) } : options;
+}
+
+async function search(top_k) {
+  const started = performance.now();
+  const body = question(top_k);
+  const bodies = [{ ...body, mode: info.lexical === null ? "dense" : part("mode").value }];
+  if (part("with").value) bodies.push({ ...body, ...otherOptions() });
+  const found = await Promise.all(bodies.map((each) => ask(`${place()}/search`, each)));
+  if (!found[0].hits.length) return nothing();
+  rank(found);
+  say(summary(found, Math.round(performance.now() - started)));
+  part("more").hidden = found[0].hits.length < top_k || top_k >= 1000 || info.documents <= top_k;
+  part("more").onclick = () => more(top_k);
+}
+
+// Shows ten more documents, and moves the focus to the first of them.
+async function more(top_k) {
+  history.replaceState(null, "", addressOf({ n: String(top_k + STEP) }));
+  await route();
+  part("one").children[top_k]?.querySelector("a").focus();
+}
+
+function summary([one, other], ms) {
+  const count = one.hits.length;
+  const base = `${counted(count, "document")} in ${ms} ms`;
+  if (!other) return base;
+  const ids = new Set(other.hits.map((hit) => hit.id));
+  const both = one.hits.filter((hit) => ids.has(hit.id)).length;
+  const isSame = both === count && one.hits.every((hit, at) => hit.id === other.hits[at].id);
+  return `${base}, ${isSame ? "in the same order by both" : `${both} of them in both rankings`}`;
+}
+
+function rank(found) {
+  const isCompared = found.length > 1;
+  const kinds = found.map((result, at) => (at && part("with").value === "drpq" ? "drpq" : result.mode));
+  const ranks = found.map((result) => new Map(result.hits.map((hit, at) => [hit.id, at + 1])));
+  const scale = scaleOf(found);
+  found.forEach((result, at) => {
+    const side = SIDES[at];
+    const [name, what] = RANKINGS[kinds[at]];
+    part(`${side}-head`).textContent = `By ${name}: ${what}`;
+    part(`${side}-state`).textContent = exactness(result);
+    part("side").children[at].textContent = name;
+    part(side).replaceChildren(...result.hits.map((hit, n) => card(hit, {
+      scale, rank: n + 1, isExplained: hit.views !== undefined, hasWeights: kinds[at] === "drpq",
+      otherRank: isCompared ? ranks[1 - at].get(hit.id) : undefined,
+      otherName: isCompared ? RANKINGS[kinds[1 - at]][0] : "",
+      address: addressOf({ doc: hit.id, n: String(result.hits.length) }),
+    }, { explain: () => explain(hit.id), filterBy: (key, value) => filterBy(toggled(plainFilter(), key, value)) })));
+  });
+  document.querySelector(".column[data-side=other]").hidden = !isCompared;
+  document.body.classList.toggle("wide", isCompared);
+  choose(isCompared ? part("results").dataset.side : "one");
+  show("results", ...(isCompared ? ["side"] : []));
+}
+
+// Explains every document, and moves the focus to the views of this one.
+async function explain(id) {
+  part("explain").checked = true;
+  history.replaceState(null, "", addressOf({ n: String(part("one").children.length) }));
+  await route();
+  for (const hit of document.querySelectorAll("#one .hit")) if (hit.dataset.id === id) hit.querySelector(".view")?.focus();
+}
+
+// How far a result can be trusted, in plain words.
+function exactness(result) {
+  const said = [result.exact
+    ? "Exact: proven to be the best of all documents."
+    : "Approximate: a better document may be missing. Tick \u201cCertified\u201d for a proof."];
+  if (result.short_by) said.push(`${counted(result.short_by, "document")} short.`);
+  if (result.missing_shards.length) said.push(`WITHOUT shards ${result.missing_shards.join(", ")}.`);
+  return said.join(" ");
+}
+
+async function browse() {
+  const after = new URLSearchParams(location.hash.slice(1)).get("browse");
+  const parameters = new URLSearchParams({ limit: String(2 * STEP) });
+  if (after !== "1") parameters.set("after", after);
+  const filter = filterOf();
+  if (filter !== null) parameters.set("filter", JSON.stringify(filter));
+  const page = await ask(`${place()}/documents?${parameters}`);
+  if (!page.documents.length) return nothing();
+  part("one-head").textContent = "All documents, in the order in which they were added";
+  part("one-state").textContent = filter === null ? "" : "Those that pass the filter.";
+  part("one").replaceChildren(...page.documents.map((found) => made("li", {}, listed(found))));
+  document.querySelector(".column[data-side=other]").hidden = true;
+  document.body.classList.remove("wide");
+  choose("one");
+  show("results");
+  part("more").hidden = page.next === null;
+  part("more").onclick = () => { go({ browse: page.next }); part("main").focus(); };
+  say(counted(page.documents.length, "document"));
+}
+
+function listed(found) {
+  const start = found.text.length <= 200 ? found.text : found.text.slice(0, 200).replace(/\s+\S*$/u, "");
+  const article = made("article", { class: "hit" },
+    made("h3", { class: "title" }, made("a", { href: addressOf({ doc: found.id, browse: "1" }) }, found.title || found.id)),
+    made("p", { class: "text" }, start + (start.length < found.text.length ? " \u2026" : "")),
+    made("div", { class: "meta" }, made("span", { class: "name" }, found.id)));
+  article.dataset.id = found.id;
+  return article;
+}
+
+async function showDocument(id) {
+  const kept = new URLSearchParams(location.hash.slice(1));
+  const [found] = (await ask(`${place()}/get`, { ids: [id] })).documents;
+  if (!found) throw new Error(`There is no document ${id}.`);
+  const query = kept.get("q");
+  let hit = null;
+  if (query && info.encoder !== null) {
+    const asked = { query, top_k: 1, filter: { id }, explain: true, mode: "dense" };
+    hit = (await ask(`${place()}/search`, asked)).hits[0] || null;
+  }
+  const back = query ? { name: "Back to the results", address: addressOf({ n: kept.get("n") }) }
+    : { name: "All documents", address: addressOf({ browse: "1" }) };
+  document.body.classList.remove("wide");
+  part("document").replaceChildren(...documentPage(found, hit, {
+    back, query, filterBy: (key, value) => filterBy(toggled(plainFilter(), key, value)),
+  }));
+  show("document");
+  say("");
+  part("document-title").focus({ preventScroll: true });
+  scrollTo(0, 0);
+}
+
+function welcome() {
+  document.body.classList.remove("wide");
+  say("");
+  if (!info.documents) {
+    return blank("This index is empty", "Documents come in by mvindex ingest, from Python, or by a POST to /v1/indexes/NAME/documents.");
+  }
+  const titles = [...new Set(info.sample.map((each) => each.title).filter((title) => title && title.length < 60))];
+  // From all over the sample, as neighbours are often alike.
+  const step = Math.max(1, Math.floor(titles.length / MOST_EXAMPLES));
+  const examples = titles.filter((_, at) => at % step === 0).slice(0, MOST_EXAMPLES);
+  const offers = [];
+  if (examples.length) {
+    offers.push(made("h3", { class: "small" }, "Try what it is about"), made("ul", { class: "examples" },
+      ...examples.map((title) => made("li", {}, made("a", { href: addressOf({ q: title }) }, title)))));
+  }
+  offers.push(made("p", {}, made("a", { href: addressOf({ browse: "1" }) }, `Browse all ${counted(info.documents, "document")}`)));
+  return blank("What do you want to know?", "Ask in your own words. Each document that is found has the sentence that answers best marked.", ...offers);
+}
+
+function noTexts() {
+  say("");
+  blank("This index takes no texts", "It has no encoder to turn a text into a vector. Search it by vectors, over HTTP or "
+    + "from Python.", made("p", {}, made("a", { href: addressOf({ browse: "1" }) }, "Browse its documents")));
 }
 
 function nothing() {
-  if (!part("filter").value.trim()) return blank("Nothing found", "The index holds no document.");
+  say("");
+  if (!part("filter").value.trim()) return blank("Nothing found", "No document matches.");
   const clear = made("button", { type: "button" }, "Search without the filter");
-  clear.addEventListener("click", () => { part("filter").value = ""; search(); part("query").focus(); });
+  clear.addEventListener("click", () => filterBy({}));
   return blank("Nothing passes the filter", `No document has such metadata: ${part("filter").value}`, clear);
-}
-
-function filterBy(key, value) {
-  let filter = {};
-  try { filter = JSON.parse(part("filter").value || "{}"); } catch { /* Text that is no filter is replaced. */ }
-  part("filter").value = JSON.stringify({ ...filter, [key]: value });
-  search();
 }
 
 function choose(side) {
@@ -159,100 +353,69 @@ function choose(side) {
 
 function twins(node) {
   const id = node instanceof Element ? node.closest(".hit")?.dataset.id : undefined;
-  for (const one of document.querySelectorAll(".hit")) one.classList.toggle("twin", one.dataset.id === id);
+  for (const one of document.querySelectorAll(".wide .hit")) one.classList.toggle("twin", one.dataset.id === id);
 }
 
 function walk(event) {
   const isTyping = event.target.matches("input, select, textarea");
+  if (event.altKey || event.ctrlKey || event.metaKey) return;
   if (event.key === "/" && !isTyping) {
     event.preventDefault();
     part("query").select();
-    return;
+  } else if (event.key === "Escape") {
+    hideSnippet();
+  } else if (event.key === "e" && !isTyping) {
+    document.activeElement.closest(".hit")?.querySelector(".explain")?.click();
+  } else if (event.key.startsWith("Arrow") && !event.target.closest("summary, #side, #options")) {
+    if (!isTyping || (event.target.id === "query" && event.key === "ArrowDown")) step(event);
   }
-  if (event.key === "Escape") hideSnippet();
-  if (!event.key.startsWith("Arrow") || event.target.closest("summary, #side")) return;
-  if (isTyping && !(event.target.id === "query" && event.key === "ArrowDown")) return;
+}
+
+function step(event) {
   const goal = goalOf(event.key, document.activeElement.closest(".hit"));
   if (!goal) return;
   event.preventDefault();
   const column = goal.closest(".column");
   if (column) choose(column.dataset.side);
-  goal.focus();
+  (goal.querySelector(".title a") || goal).focus();
 }
 
 function goalOf(key, here) {
-  const columns = SIDES.map((side) => [...part(side).querySelectorAll(".hit")]);
-  const isFirst = key === "ArrowDown" && !part("results").hidden;
-  if (!here) return isFirst ? columns[SIDES.indexOf(part("results").dataset.side)][0] : null;
+  const columns = SIDES.map((side) => (part("results").hidden ? [] : [...part(side).querySelectorAll(".hit")]));
+  if (!here) return key === "ArrowDown" ? columns[SIDES.indexOf(part("results").dataset.side)][0] : null;
   const column = columns[0].includes(here) ? 0 : 1;
   const row = columns[column].indexOf(here);
-  const across = columns[1 - column][Math.min(row, columns[1 - column].length - 1)];
+  const across = part("side").hidden ? null : columns[1 - column][Math.min(row, columns[1 - column].length - 1)];
   return {
     ArrowDown: columns[column][row + 1], ArrowUp: columns[column][row - 1] || part("query"),
     ArrowLeft: column === 1 ? across : null, ArrowRight: column === 0 ? across : null,
   }[key];
 }
 
-function onlyWhatCounts() {
-  part("temperature").disabled = part("way").value !== "drpq";
+function withToken() {
+  ready = null;
+  route();
 }
 
-async function describe() {
-  const before = asking;
-  const info = await ask(place());
-  part("about").textContent = `${info.documents.toLocaleString("en")} documents, ${info.views.toLocaleString("en")} views, `
-    + `${info.dim} dims, ${info.kind}`;
-  part("temperature").placeholder = String(info.temperature);
-  part("way-label").hidden = info.lexical === null;
-  if (info.lexical === null) part("way").value = "drpq";
-  onlyWhatCounts();
-  const takesTexts = info.encoder !== null;
-  part("query").disabled = document.querySelector("[type=submit]").disabled = !takesTexts;
-  // A search that began meanwhile must stay visible.
-  if (asking !== before) return;
-  say("");
-  if (!takesTexts) {
-    blank("This index takes no texts", "It has no encoder to turn a text into a vector. "
-      + "Search it by vectors, over HTTP or from Python.");
-  } else if (!info.documents) {
-    blank("This index is empty", "Documents come in by mvindex ingest, from Python, or by a POST to /v1/indexes/NAME/documents.");
-  } else {
-    const other = info.lexical === null ? "by all views (DRPQ)" : "beside it by all views (DRPQ) or by views and terms";
-    blank("Ask, and see why each document was found", `Two rankings are shown: by the best view, and ${other}. `
-      + "In each document the sentence that answers best is marked; each bar is a view, and shows its snippet when pointed at.");
-  }
-}
-
-async function begin() {
-  try {
-    const { indexes } = await ask("v1/indexes");
-    part("index").replaceChildren(...indexes.map((name) => made("option", { value: name }, name)));
-    const kept = new URLSearchParams(location.hash.slice(1));
-    if (indexes.includes(kept.get("index"))) part("index").value = kept.get("index");
-    for (const name of KEPT) if (kept.has(name)) part(name).value = kept.get(name);
-    if (!RANKINGS[part("way").value]) part("way").value = "drpq";
-    part("exact").checked = kept.has("exact");
-    await describe();
-    if (!part("token-label").hidden && !part("query").disabled) part("query").focus();
-    if (kept.get("q") && !part("query").disabled) { part("query").value = kept.get("q"); await search(); }
-  } catch (err) {
-    fault(err);
-  }
-}
-
-part("form").addEventListener("submit", async (event) => {
+part("form").addEventListener("submit", (event) => {
   event.preventDefault();
-  if (!part("index").value) await begin();
-  else if (part("query").value.trim()) await search();
+  if (document.activeElement === part("token")) withToken();
+  else go({ browse: part("query").value.trim() ? "" : "1" });
 });
-part("index").addEventListener("change", () => describe().catch(fault));
-part("token").addEventListener("change", begin);
-part("way").addEventListener("change", () => {
-  onlyWhatCounts();
-  if (part("query").value.trim()) search();
+part("index").addEventListener("change", () => { part("filter").value = ""; go(); });
+part("token").addEventListener("change", withToken);
+for (const name of ["mode", "with", "temperature", "filter", "exact", "explain"]) {
+  part(name).addEventListener("change", () => go({ browse: part("query").value.trim() ? "" : "1" }));
+}
+part("home").addEventListener("click", (event) => {
+  event.preventDefault();
+  part("query").value = part("filter").value = "";
+  go();
 });
+part("skip").addEventListener("click", (event) => { event.preventDefault(); part("main").focus(); });
 part("side").addEventListener("click", (event) => { if (event.target.value) choose(event.target.value); });
 for (const name of ["mouseover", "focusin"]) part("results").addEventListener(name, (event) => twins(event.target));
 for (const name of ["mouseleave", "focusout"]) part("results").addEventListener(name, () => twins(null));
 document.addEventListener("keydown", walk);
-begin();
+addEventListener("hashchange", route);
+route();

@@ -1,0 +1,105 @@
+"""Reports in each form: tables for people, JSON, tab-separated values."""
+
+import json
+import time
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from mvindex.cli import render
+from mvindex.cli.options import explain_wait
+from mvindex.cli.output import JsonOption, Output, OutputOption, print_report, print_rows
+
+REPORT = {"documents": 2067, "size_bytes": 2048, "share": 0.25, "engine": {"kind": "hnsw", "M": 32}, "shards": None,
+          "files": ["a.tsv", "b c"], "stopped": False}  # fmt: skip
+
+
+def command(output: OutputOption = Output.TABLE, as_json: JsonOption = False):
+    print_report("", REPORT, output, ["There are 2,067 documents."])
+
+
+app = typer.Typer(rich_markup_mode=None)
+app.command()(command)
+
+
+def printed(*arguments):
+    done = CliRunner().invoke(app, arguments)
+    return done.exit_code, done.output
+
+
+def test_a_table_is_for_people():
+    code, text = printed()
+    rows = dict(line.strip().split("  ", 1) for line in text.splitlines()[2:])
+    assert code == 0 and text.startswith("There are 2,067 documents.\n\n")
+    assert {name: value.strip() for name, value in rows.items()} == {
+        "documents": "2,067",
+        "size bytes": "2.0 KiB",
+        "share": "0.25",
+        "engine": "kind hnsw, M 32",
+        "shards": "none",
+        "files": "a.tsv, b c",
+        "stopped": "no",
+    }
+
+
+@pytest.mark.parametrize("arguments", [["--json"], ["--output", "json"], ["--output", "json", "--json"]])
+def test_json_has_the_report_only(arguments):
+    code, text = printed(*arguments)
+    assert code == 0 and json.loads(text) == REPORT
+
+
+def test_tab_separated_names_and_values_are_flat():
+    code, text = printed("--output", "tsv")
+    assert code == 0 and [line.split("\t") for line in text.splitlines()] == [
+        ["documents", "2067"],
+        ["size_bytes", "2048"],
+        ["share", "0.25"],
+        ["engine.kind", "hnsw"],
+        ["engine.M", "32"],
+        ["shards", ""],
+        ["files", '["a.tsv", "b c"]'],
+        ["stopped", "false"],
+    ]
+
+
+def test_two_forms_at_once_are_refused():
+    code, text = printed("--json", "--output", "tsv")
+    assert code == 2 and "--json is short for --output json" in " ".join(text.split())
+
+
+def test_a_grid_fits_the_terminal_and_wraps_its_widest_column(monkeypatch, capsys):
+    monkeypatch.setenv("COLUMNS", "30")
+    render.print_grid("title", ("name", "value"), [("one two three four five six seven", "1"), ("b", "22")])
+    assert capsys.readouterr().out.splitlines() == [
+        "title",
+        "name                     value",
+        "-----------------------  -----",
+        "one two three four five      1",
+        "six seven",
+        "b                           22",
+    ]
+
+
+def test_rows_have_no_tab_or_line_break_of_their_own(capsys):
+    print_rows("title", ("a", "b"), [("x\ty", "1\n2")], Output.TSV)
+    assert capsys.readouterr().out == "a\tb\nx y\t1 2\n"
+
+
+def test_long_values_hang_under_the_first_line_and_controls_are_shown(monkeypatch, capsys):
+    monkeypatch.setenv("COLUMNS", "20")
+    render.print_table("", {"id": "one two three four five", "text": "\x1b[2J"})
+    assert capsys.readouterr().out.splitlines() == [
+        "  id    one two",
+        "        three four",
+        "        five",
+        "  text  \u241b[2J",
+    ]
+
+
+def test_a_wait_is_explained_only_when_it_is_long(capsys):
+    with explain_wait("quick", after_s=5):
+        pass
+    with explain_wait("slow", after_s=0.01):
+        time.sleep(0.2)
+    assert capsys.readouterr().err == "slow\n"
