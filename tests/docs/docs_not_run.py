@@ -17,7 +17,6 @@ BENCH = "measures for minutes or hours, on collections that are no part of the p
 CLUSTER = "needs a Milvus server"
 NOT_RUN = [
     NotRun("README.md", "pip install -c constraints.txt '.[all]'", INSTALLS),
-    NotRun("README.md", "make demo", "makes an environment from a package registry; CI runs both"),
     NotRun("docs/benchmarks.md", "python bench/quality.py", BENCH),
     NotRun("docs/citations.md", "python bench/citations.py", BENCH),
     NotRun("docs/files.md", "python bench/sync.py", BENCH),
