@@ -2,9 +2,9 @@
 
     python .ci/release_check.py [--pythons 3.11,3.12] [--extras base,minilm] [--draft]
 
-It builds the source distribution, and the wheel from it, in build/release. It checks both by twine, and installs the wheel
-with each extra in a bare environment of each Python, with the constraints of constraints.txt. There the quickstart runs:
-over given vectors with every extra, over texts where the extra brings the encoder. Pythons that are not found are NOT RUN.
+It builds the source distribution, and the wheel from it, in build/release. It checks both by twine, and installs the
+wheel with each extra in a bare environment of each Python, by constraints.txt. There the quickstart runs: over given
+vectors with every extra, over texts where the extra brings the encoder. Pythons that are not found are NOT RUN.
 --draft allows the placeholder in project.urls. The exit status is 1 if anything fails.
 """
 
@@ -17,6 +17,7 @@ import sys
 import tempfile
 import time
 import zipfile
+from email.message import Message
 from email.parser import Parser
 from pathlib import Path
 
@@ -29,7 +30,8 @@ PLACEHOLDER = ".example"
 VECTORS = """
 import mvindex
 with mvindex.create("vectors.mvx", dim=3) as index:
-    index.add_views([mvindex.Document("two", ""), mvindex.Document("one", "")], [[[1, 0, 0], [0, 1, 0]], [[0, 0.6, 0.8]]])
+    documents = [mvindex.Document("two", ""), mvindex.Document("one", "")]
+    index.add_views(documents, [[[1, 0, 0], [0, 1, 0]], [[0, 0.6, 0.8]]])
     result = index.search([0, 1, 0], top_k=2)
     assert [hit.id for hit in result.hits] == ["two", "one"] and result.exact, result
 """
@@ -39,18 +41,20 @@ class Failed(Exception):
     """A check failed."""
 
 
-def run(*command, cwd=ROOT):
+def run(*command: object, cwd: Path = ROOT) -> str:
     """Run a command and return its output."""
     environment = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "VIRTUAL_ENV")}
     done = subprocess.run(
         [str(word) for word in command], cwd=cwd, env=environment, capture_output=True, text=True, check=False
     )
     if done.returncode:
-        raise Failed(f"{' '.join(map(str, command[:6]))}: exit {done.returncode}\n{(done.stdout + done.stderr)[-1500:]}")
+        raise Failed(
+            f"{' '.join(map(str, command[:6]))}: exit {done.returncode}\n{(done.stdout + done.stderr)[-1500:]}"
+        )
     return done.stdout
 
 
-def build():
+def build() -> Path:
     """Build the source distribution, and the wheel from it; return the wheel."""
     shutil.rmtree(OUT, ignore_errors=True)
     run(sys.executable, "-m", "build", "--outdir", OUT)
@@ -59,14 +63,14 @@ def build():
     return wheel
 
 
-def metadata_of(wheel):
+def metadata_of(wheel: Path) -> Message:
     """Return the metadata in the wheel."""
     with zipfile.ZipFile(wheel) as files:
         (name,) = (name for name in files.namelist() if name.endswith(".dist-info/METADATA"))
         return Parser().parsestr(files.read(name).decode())
 
 
-def check_metadata(metadata, is_draft):
+def check_metadata(metadata: Message, is_draft: bool) -> None:
     """Check what twine does not: the version in the changelog, links, addresses."""
     version = metadata["Version"]
     changelog = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
@@ -80,7 +84,7 @@ def check_metadata(metadata, is_draft):
         raise Failed(f"pyproject.toml: project.urls: expected the repository's address, got {placeholders[0]}")
 
 
-def find_python(version):
+def find_python(version: str) -> str | None:
     """Return a working interpreter of this version: on the path, of pyenv, or known to uv; None where there is none."""
     candidates = [shutil.which(f"python{version}")]
     candidates += sorted(Path.home().glob(f".pyenv/versions/{version}.*/bin/python"), reverse=True)
@@ -91,11 +95,11 @@ def find_python(version):
     for path in filter(None, candidates):
         command = [str(path), "-c", "import sys, venv, ensurepip; print('%d.%d' % sys.version_info[:2])"]
         if subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip() == version:
-            return path
+            return str(path)
     return None
 
 
-def check_extra(python, wheel, extra):
+def check_extra(python: str, wheel: Path, extra: str) -> str:
     """Install the wheel with this extra in a bare environment and run the quickstart; return seconds and MB."""
     began = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="mvindex-release-") as folder:
@@ -118,7 +122,7 @@ def check_extra(python, wheel, extra):
     return f"{installed_s:6.0f}  {time.monotonic() - began - installed_s:5.0f}  {size / 2**20:6,.0f}  {ran}"
 
 
-def main():
+def main() -> int:
     """Check everything; print a line for each Python and extra."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--pythons", default=",".join(PYTHONS))

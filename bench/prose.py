@@ -4,8 +4,9 @@
     python bench/prose.py --tiny
 
 Without files: README.md and docs/. A sentence is one of a paragraph, list, heading or cell of a table, split by punkt;
-inline code is one word, code blocks are left out. Reading ease is Flesch's (1948): 206.835 - 1.015 words/sentence - 84.6
-syllables/word, over paragraphs and lists; a syllable is a group of vowels. --long lists each sentence over 30 words.
+inline code is one word, code blocks are left out. Reading ease is Flesch's (1948), over paragraphs and lists:
+206.835 - 1.015 words/sentence - 84.6 syllables/word; a syllable is a group of vowels. --long lists each sentence over
+30 words.
 """
 
 import argparse

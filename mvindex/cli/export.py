@@ -22,7 +22,7 @@ def export(
     index: IndexOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Write an index to files of another format; after an interruption, the same command continues (docs/moving.md).
+    """Write an index to files of another format; after an interruption, the same command continues.
 
     All formats but trec have the vectors, and mvindex import makes an equal index from them.
 

@@ -82,7 +82,8 @@ def ingest(  # noqa: PLR0913 - each option is a flag of the command
         str | None, typer.Option(help="For a new index: minilm-views (default), minilm, a directory, a hub id.")
     ] = None,
     family: Annotated[
-        str | None, typer.Option(help="For a new index: snippets (default), single, or another; see docs/training.md.")
+        str | None,
+        typer.Option(help="For a new index: snippets (default), single, or another; see docs/how-to/training.md."),
     ] = None,
     views: Annotated[
         str | None,
@@ -99,7 +100,7 @@ def ingest(  # noqa: PLR0913 - each option is a flag of the command
     prune_views: Annotated[
         float | None,
         typer.Option(
-            help="For a new index: remove views this close to another view of their document (docs/pruning.md)."
+            help="For a new index: remove views this close to another view of their document (docs/how-to/pruning.md)."
         ),
     ] = None,
     lexical: Annotated[
@@ -107,7 +108,7 @@ def ingest(  # noqa: PLR0913 - each option is a flag of the command
         typer.Option(
             help="For a new index: the terms of lexical search, unicode, english (stems), bigrams (pairs of letters, "
             "for Chinese, Japanese, Thai), auto (which of them suits "
-            "the first texts; the default in a directory) or none (docs/hybrid.md)."
+            "the first texts; the default in a directory) or none (docs/how-to/hybrid.md)."
         ),
     ] = None,
     filter_field: FilterFieldOption = None,
@@ -135,7 +136,7 @@ def ingest(  # noqa: PLR0913 - each option is a flag of the command
     With --shard, every process reads the whole corpus and stores its part; the processes are independent and may run
     on several machines. Once all shards are complete, mvindex assemble makes one index from them.
 
-    Columns are guessed by their names and reported on stderr; see docs/rows.md.
+    Columns are guessed by their names and reported on stderr; see docs/how-to/rows.md.
 
     Example: mvindex ingest products.csv --text-field name,description --index products.mvx
     """

@@ -85,7 +85,7 @@ ModeOption = Annotated[
     str,
     typer.Option(
         help="dense: by views; lexical: by terms (BM25); hybrid: both, fused; auto: hybrid where the index has terms, "
-        "else dense (docs/hybrid.md)."
+        "else dense (docs/how-to/hybrid.md)."
     ),
 ]
 HybridOption = Annotated[bool, typer.Option("--hybrid", help="Short for --mode hybrid.")]

@@ -316,7 +316,7 @@ def test_the_report_writes_between_the_marks_and_nowhere_else(tmp_path):
 
 
 def test_the_page_has_a_place_for_every_study():
-    text = (BENCH.parent / "docs/studies.md").read_text(encoding="utf-8")
+    text = (BENCH.parent / "docs/explanation/studies.md").read_text(encoding="utf-8")
     assert {match["name"] for match in MARKED.finditer(text)} == {"summary", *TABLES}
 
 
