@@ -29,7 +29,8 @@ def cli_page() -> str:
     ]
     for name, command in sorted(commands_of(program)):
         parts.append(f"## mvindex {name}")
-        parts.append(re.sub(r"\s*\n\s*\n\s*", "\n\n", (command.help or "").strip()).replace("Example:", "\nExample:"))
+        paragraphs = [" ".join(text.split()) for text in re.split(r"\n\s*\n|(?=Example: )", command.help or "")]
+        parts += [re.sub("^Example: (.+)$", r"Example: `\1`", text) for text in paragraphs if text]
         rows = [row for parameter in command.params if (row := option_row(parameter))]
         parts.append("\n".join(["| argument | meaning |", "| --- | --- |", *rows]))
     return "\n\n".join(parts) + "\n"

@@ -10,7 +10,6 @@ NOT_YET = {
     "docs/decisions/004-the-certified-scan.md",
     "docs/explanation/studies.md",
     "docs/how-to/hybrid.md",
-    "docs/how-to/moving.md",
     "docs/how-to/scale.md",
     "docs/how-to/serving.md",
     "docs/how-to/training.md",
