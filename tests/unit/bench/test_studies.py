@@ -323,9 +323,9 @@ def test_the_page_has_a_place_for_every_study():
 def test_the_committed_results_are_what_the_page_says(tmp_path):
     docs = BENCH.parent / "docs"
     page = tmp_path / "studies.md"
-    page.write_text((docs / "studies.md").read_text(encoding="utf-8"), encoding="utf-8")
+    page.write_text((docs / "explanation/studies.md").read_text(encoding="utf-8"), encoding="utf-8")
     write_report(docs / "studies/results.jsonl", page)
-    assert page.read_text(encoding="utf-8") == (docs / "studies.md").read_text(encoding="utf-8")
+    assert page.read_text(encoding="utf-8") == (docs / "explanation/studies.md").read_text(encoding="utf-8")
 
 
 def test_the_nightly_script_says_how_it_is_used():
