@@ -18,7 +18,7 @@ from pictures_parts import drawn, figures, searched
 import mvindex
 
 ROOT = Path(__file__).resolve().parent.parent
-BENCHMARKS, PEERS = (next((ROOT / "docs").rglob(name)) for name in ("benchmarks.md", "peers.md"))
+BENCHMARKS, PEERS = ROOT / "docs/explanation/benchmarks.md", ROOT / "docs/explanation/peers.md"
 QUERY = "To how many million people did the plague reduce the world's population?"
 FIXED = {
     "architecture": drawn.draw_architecture,
